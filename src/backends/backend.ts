@@ -1,0 +1,41 @@
+// The port of model servers. A Backend is one upstream that answers chat completions; it makes one attempt
+// and says what came of it. Retrying, failing over and choosing how much to send at once belong to dispatch/.
+import type { ErrorCode } from '../domain/errors.ts'
+
+export interface BackendCall {
+  /** The chat-completion request: the very bytes to send (a JSON object). */
+  body: Uint8Array
+  /** Aborts the attempt: the window closed, or the worker gives up. */
+  signal?: AbortSignal
+}
+
+/**
+ * What came of one attempt.
+ * - `answered`: a chat completion. `text` is the answer's JSON exactly as received, `body` the same, parsed.
+ * - `refused`: this request will never succeed here; the line fails with `code`.
+ * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
+ * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
+ */
+export type BackendResult =
+  | { kind: 'answered'; status: number; text: string; body: ChatCompletion }
+  | { kind: 'refused'; status: number; code: ErrorCode; message: string; param?: string }
+  | { kind: 'throttled'; status: number; reason: string; retry_after_ms?: number }
+  | { kind: 'failed'; status: number | null; code: FailureCode; reason: string; retry_after_ms?: number }
+
+/** What a line that ran out of attempts fails with. */
+export type FailureCode = 'upstream_unavailable' | 'upstream_timeout' | 'upstream_invalid_response'
+
+/** As much of a chat completion as the service reads; the rest passes through untouched. */
+export interface ChatCompletion {
+  choices: { finish_reason?: unknown; message?: unknown }[]
+  usage?: { prompt_tokens: number; completion_tokens: number; total_tokens: number } | null
+}
+
+export interface Backend {
+  /** Names the upstream in audit records, logs and metrics: no credentials in it. */
+  readonly name: string
+  /** One attempt. Never throws for what a server may do; an abort by `signal` is `failed` with status null. */
+  send(call: BackendCall): Promise<BackendResult>
+  /** Closes connections; attempts still in flight are aborted. */
+  close(): Promise<void>
+}

@@ -1,0 +1,56 @@
+// The life of a batch, as one table. docs/state-machine.md draws the same table and a test holds the two
+// together. Nothing else in the code decides whether a batch may move.
+
+export const BATCH_STATUSES = [
+  'validating',
+  'failed',
+  'queued',
+  'in_progress',
+  'completed',
+  'expired',
+  'cancelling',
+  'cancelled',
+] as const
+
+export type BatchStatus = (typeof BATCH_STATUSES)[number]
+
+/** From each status, the statuses it may move to. */
+export const BATCH_TRANSITIONS: Record<BatchStatus, readonly BatchStatus[]> = {
+  validating: ['queued', 'failed', 'cancelling', 'expired'],
+  queued: ['in_progress', 'cancelling', 'expired'],
+  in_progress: ['completed', 'cancelling', 'expired'],
+  cancelling: ['cancelled'],
+  completed: [],
+  failed: [],
+  expired: [],
+  cancelled: [],
+}
+
+export function mayMove(from: BatchStatus, to: BatchStatus): boolean {
+  return BATCH_TRANSITIONS[from].includes(to)
+}
+
+/** The statuses from which `to` may be entered: the guard of the SQL that moves a batch. */
+export function statusesBefore(to: BatchStatus): BatchStatus[] {
+  return BATCH_STATUSES.filter((from) => mayMove(from, to))
+}
+
+/** A terminal status is never left. */
+export function isTerminal(status: BatchStatus): boolean {
+  return BATCH_TRANSITIONS[status].length === 0
+}
+
+/** What an accepted cancel does: `move` to cancelling, show the `same` object again, or refuse. */
+export function onCancel(status: BatchStatus): 'move' | 'same' | 'refuse' {
+  if (mayMove(status, 'cancelling')) return 'move'
+  return status === 'cancelling' || status === 'cancelled' ? 'same' : 'refuse'
+}
+
+/** Why lines of a batch are no longer sent; each is the error code those lines end with. */
+export type StopReason = 'batch_expired' | 'batch_cancelled' | 'input_file_deleted'
+
+/** What the last sealed chunk makes of its batch. `unfinished` counts lines that ended as batch_expired. */
+export function finalStatus(status: BatchStatus, unfinished: number): 'completed' | 'cancelled' | 'expired' {
+  if (status === 'cancelling') return 'cancelled'
+  return unfinished > 0 ? 'expired' : 'completed'
+}

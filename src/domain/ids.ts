@@ -1,0 +1,82 @@
+// Every object's ID is a prefix plus 26 characters of Crockford base32 (a ULID in lower case): 48 bits of
+// time, then 80 bits of chance, so IDs sort by creation and a list ordered by ID is ordered by age.
+//
+// The request ID of a line is its batch's 26 characters plus the line's number in 7 more: it carries its
+// own address, so no index of lines has to exist.
+import { monotonicFactory } from 'ulid'
+
+export const ID_PREFIXES = {
+  batch: 'batch_',
+  file: 'file_',
+  request: 'req_',
+  limit: 'lim_',
+  project: 'proj_',
+  key: 'key_',
+  worker: 'wrk_',
+  task: 'task_',
+  event: 'evt_',
+  webhook: 'wh_',
+} as const
+
+export type IdKind = keyof typeof ID_PREFIXES
+
+/** Crockford's base32, in the order of its values. */
+const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
+const ULID_LENGTH = 26
+const LINE_DIGITS = 7
+/** 32^7 - 1; the largest line number that a request ID can carry. */
+export const LINE_NUMBER_MAX = 32 ** LINE_DIGITS - 1
+
+const nextUlid = monotonicFactory()
+
+/** A new ID, greater than every earlier one of this process with the same or an earlier `now` (Unix ms). */
+export function newId(kind: IdKind, now: number): string {
+  return ID_PREFIXES[kind] + nextUlid(now).toLowerCase()
+}
+
+/** Whether `text` has the form of an ID of this kind; says nothing about existence. */
+export function isId(kind: IdKind, text: string): boolean {
+  const prefix = ID_PREFIXES[kind]
+  return (
+    text.length === prefix.length + ULID_LENGTH && text.startsWith(prefix) && isBase32(text, prefix.length)
+  )
+}
+
+/** The request ID of a line; `line` counts from 1. */
+export function lineRequestId(batchId: string, line: number): string {
+  return lineRequestIdPrefix(batchId) + base32(line)
+}
+
+/** What all line request IDs of one batch begin with: the hot path adds `base32(line)` to it. */
+export function lineRequestIdPrefix(batchId: string): string {
+  return ID_PREFIXES.request + batchId.slice(ID_PREFIXES.batch.length)
+}
+
+/** A line's number as the 7 characters that end its request ID. */
+export function base32(line: number): string {
+  if (!Number.isSafeInteger(line) || line < 1 || line > LINE_NUMBER_MAX) {
+    throw new RangeError(`line number ${line} is outside 1..${LINE_NUMBER_MAX}`)
+  }
+  let digits = ''
+  for (let rest = line, i = 0; i < LINE_DIGITS; i++) {
+    digits = BASE32[rest % 32] + digits
+    rest = Math.floor(rest / 32)
+  }
+  return digits
+}
+
+/** The batch and line that a request ID names, or null when it is not the ID of a line. */
+export function parseLineRequestId(id: string): { batchId: string; line: number } | null {
+  const start = ID_PREFIXES.request.length
+  if (!id.startsWith(ID_PREFIXES.request) || id.length !== start + ULID_LENGTH + LINE_DIGITS) return null
+  if (!isBase32(id, start)) return null
+  let line = 0
+  for (const digit of id.slice(start + ULID_LENGTH)) line = line * 32 + BASE32.indexOf(digit)
+  if (line === 0) return null
+  return { batchId: ID_PREFIXES.batch + id.slice(start, start + ULID_LENGTH), line }
+}
+
+function isBase32(text: string, from: number): boolean {
+  for (let i = from; i < text.length; i++) if (!BASE32.includes(text[i]!)) return false
+  return true
+}

@@ -1,0 +1,59 @@
+// Money is integer nano-dollars (1 USD = 10^9), so sums are exact in any order. A price is integer
+// pico-dollars per token (1 USD per million tokens = 10^6), so that prices with six decimals stay exact,
+// and each line is rounded once, half up, to a whole nano-dollar.
+
+export const NANOS_PER_USD = 1_000_000_000
+const PICOS_PER_NANO = 1000
+
+/** A model's price; pico-dollars per token. */
+export interface Price {
+  input_picos: number
+  output_picos: number
+}
+
+export const FREE: Price = { input_picos: 0, output_picos: 0 }
+
+export interface TokenUsage {
+  prompt_tokens: number
+  completion_tokens: number
+  total_tokens: number
+}
+
+/** USD per million tokens (as configured) to pico-dollars per token; throws a RangeError on what is no price. */
+export function picosPerToken(usdPerMtok: number): number {
+  const picos = Math.round(usdPerMtok * 1_000_000)
+  if (!Number.isSafeInteger(picos) || picos < 0)
+    throw new RangeError(`${usdPerMtok} is not a price per million tokens`)
+  return picos
+}
+
+/** The cost of one answered line, in nano-dollars. */
+export function costNanos(prompt_tokens: number, completion_tokens: number, price: Price): number {
+  const picos = prompt_tokens * price.input_picos + completion_tokens * price.output_picos
+  if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
+  const exact =
+    BigInt(prompt_tokens) * BigInt(price.input_picos) + BigInt(completion_tokens) * BigInt(price.output_picos)
+  return Number((exact + 500n) / 1000n)
+}
+
+/** Nano-dollars as the JSON number the API shows, in USD. The nearest double prints as the exact decimal below 10^6 USD. */
+export function usd(nanos: number): number {
+  return nanos / NANOS_PER_USD
+}
+
+/** Nano-dollars as an exact JSON number literal in USD, never in exponent form: `0.00001234`. */
+export function usdLiteral(nanos: number): string {
+  if (!Number.isSafeInteger(nanos) || nanos < 0)
+    throw new RangeError(`${nanos} is not an amount of nano-dollars`)
+  const whole = Math.floor(nanos / NANOS_PER_USD)
+  const rest = nanos % NANOS_PER_USD
+  if (rest === 0) return String(whole)
+  return `${whole}.${String(rest).padStart(9, '0').replace(/0+$/, '')}`
+}
+
+/** An amount in USD, as written in a request, to nano-dollars; throws a RangeError on what is no amount. */
+export function nanosFromUsd(amount: number): number {
+  const nanos = Math.round(amount * NANOS_PER_USD)
+  if (!Number.isSafeInteger(nanos) || nanos < 0) throw new RangeError(`${amount} is not an amount in USD`)
+  return nanos
+}
