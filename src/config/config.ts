@@ -1,0 +1,112 @@
+// What the rest of the service gets to see of its configuration: checked, typed, defaults filled in, paths
+// absolute, durations in milliseconds, sizes in bytes, prices in pico-dollars per token, secrets resolved.
+// Only load.ts makes one. It holds secrets: never log it whole.
+import type { Model } from '../domain/model.ts'
+import type { Plan } from '../domain/plan.ts'
+
+export interface Config {
+  /** Part of every key and object: lower-case letters, digits and dashes. */
+  region: string
+  /** Port 0 lets the system pick one. */
+  listen: { host: string; port: number }
+  data_dir: string
+  database: DatabaseConfig
+  blobs: BlobsConfig
+  /** Per API key; null: no rate limit. */
+  rate_limit: { requests_per_minute: number | null }
+  plans: ReadonlyMap<string, Plan>
+  limits: { file_bytes_max: number; lines_max: number; line_bytes_max: number }
+  models: readonly ModelConfig[]
+  worker: WorkerConfig
+  retry: RetryConfig
+  log: { level: LogLevel }
+  retention: { audit_ms: number }
+  webhooks: { allow_private_networks: boolean }
+  /** OFFPEAK_MASTER_KEY as given; undefined: the key kept in data_dir is used, and made on first start. */
+  master_key: string | undefined
+}
+
+export type DatabaseConfig = { kind: 'sqlite'; path: string } | { kind: 'postgres'; url: string }
+
+export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
+
+export interface S3Config {
+  kind: 's3'
+  bucket: string
+  /** Without slashes at its ends; '' when the whole bucket is ours. */
+  prefix: string
+  /** Base URL of an S3-compatible server; null: AWS itself. */
+  endpoint: string | null
+  region: string
+  /** `endpoint/bucket/key` rather than `bucket.endpoint/key`. */
+  path_style: boolean
+  access_key_id: string
+  secret_access_key: string
+  session_token: string | null
+}
+
+export interface WorkerConfig {
+  /** Lines in flight at once in one worker process, over all upstreams. */
+  concurrency_max: number
+  /** How long a chunk stays claimed by a worker that shows no sign of life. */
+  lease_ms: number
+  /** How long lines in flight may take to finish once the process is asked to stop. */
+  drain_ms: number
+  /** Finished lines held in memory until their chunk is sealed; beyond it they wait in journals. */
+  memory_bytes: number
+  /** The longest that a finished line waits for its commit. */
+  flush_interval_ms: number
+}
+
+export interface RetryConfig {
+  /** Attempts per line, the first included. */
+  attempts_max: number
+  backoff_min_ms: number
+  backoff_max_ms: number
+}
+
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
+export interface ModelConfig {
+  model: Model
+  /** At least one, in the order of preference. */
+  upstreams: readonly UpstreamConfig[]
+}
+
+export type UpstreamConfig = SimUpstream | OpenAiUpstream
+
+interface UpstreamBase {
+  /** Unique within its model; free of credentials; shown in audit records, logs and metrics. */
+  name: string
+  /** The bound within which concurrency finds its own level. */
+  concurrency_max: number
+}
+
+export interface SimUpstream extends UpstreamBase {
+  type: 'sim'
+  /** Drawn evenly from [min, max]. */
+  latency_ms: { min: number; max: number }
+  /** The fraction of requests, 0 to 1, that meets each fault; their sum is at most 1. */
+  faults: Readonly<Partial<Record<SimFault, number>>>
+  /** Requests in flight beyond which it answers 429; null: unbounded. */
+  capacity: number | null
+  /** Tokens beyond which it refuses, like a real server; null: it takes anything. */
+  context_window: number | null
+}
+
+/** `429`, `500`, `503`: that status. `hang`: never answers. `reset`: breaks the connection. `garbage`: no JSON. */
+export const SIM_FAULTS = ['429', '500', '503', 'hang', 'reset', 'garbage', 'missing_usage'] as const
+export type SimFault = (typeof SIM_FAULTS)[number]
+
+export interface OpenAiUpstream extends UpstreamBase {
+  type: 'openai'
+  /** Without a slash at its end: `http://127.0.0.1:8000/v1`. */
+  base_url: string
+  /** The value of the variable that `api_key_env` names; null when none is named. */
+  api_key: string | null
+  /** What the server calls the model. */
+  model: string
+  timeout_ms: number
+  headers: Readonly<Record<string, string>>
+}

@@ -1,0 +1,29 @@
+// Durations as people write them: a whole number and a unit, `250ms 5s 10m 24h 90d`.
+
+const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+type Unit = keyof typeof UNIT_MS
+
+/** Milliseconds, or null when `text` is no duration or longer than a number can count exactly. */
+export function durationMs(text: string): number | null {
+  const match = /^(\d+)([a-z]+)$/.exec(text)
+  if (match === null) return null
+  const [, digits, unit] = match
+  if (digits === undefined || unit === undefined || !isUnit(unit)) return null
+  const ms = Number(digits) * UNIT_MS[unit]
+  return Number.isSafeInteger(ms) ? ms : null
+}
+
+/** The shortest way to write `ms` as a duration: 86400000 is `1d`, 90000 is `90s`. */
+export function durationText(ms: number): string {
+  if (!Number.isSafeInteger(ms) || ms < 0) throw new RangeError(`${ms} is not a whole number of milliseconds`)
+  if (ms === 0) return '0s'
+  for (const unit of ['d', 'h', 'm', 's'] as const) {
+    if (ms % UNIT_MS[unit] === 0) return `${ms / UNIT_MS[unit]}${unit}`
+  }
+  return `${ms}ms`
+}
+
+function isUnit(unit: string): unit is Unit {
+  return Object.hasOwn(UNIT_MS, unit)
+}
