@@ -1,0 +1,59 @@
+// A clock that only a test moves. What is due runs in the order of time, and between two callbacks whatever
+// they woke gets to run, so a chain of waits unfolds as it would in real time, at once.
+import { setImmediate } from 'node:timers/promises'
+import type { Clock } from '../../src/domain/clock.ts'
+
+export interface TestClock extends Clock {
+  /** Moves time by `ms`; resolves when everything that fell due has run. */
+  advance(ms: number): Promise<void>
+  /** How many callbacks are waiting. */
+  readonly waiting: number
+}
+
+interface Alarm {
+  due: number
+  fn: () => void
+}
+
+/** A clock that stands at `start` (Unix ms) until it is advanced. */
+export function testClock(start = 1_700_000_000_000): TestClock {
+  let now = start
+  /** In the order of `due`; among equals, in the order they were set. */
+  const alarms: Alarm[] = []
+
+  return {
+    now: () => now,
+
+    after(ms, fn) {
+      const alarm = { due: now + Math.max(0, ms), fn }
+      const later = alarms.findIndex((other) => other.due > alarm.due)
+      alarms.splice(later === -1 ? alarms.length : later, 0, alarm)
+      return () => {
+        const at = alarms.indexOf(alarm)
+        if (at !== -1) alarms.splice(at, 1)
+      }
+    },
+
+    async advance(ms) {
+      if (ms < 0) throw new RangeError('time does not run backwards')
+      const until = now + ms
+      await settled()
+      for (let alarm = alarms[0]; alarm !== undefined && alarm.due <= until; alarm = alarms[0]) {
+        alarms.shift()
+        now = alarm.due
+        alarm.fn()
+        await settled()
+      }
+      now = until
+    },
+
+    get waiting() {
+      return alarms.length
+    },
+  }
+}
+
+/** One turn of the event loop: every microtask that is ready has run by then, and those it made ready too. */
+async function settled(): Promise<void> {
+  await setImmediate()
+}
