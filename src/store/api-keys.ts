@@ -1,0 +1,38 @@
+// API keys. The secret itself is never stored, only its SHA-256.
+import type { ApiKeyRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export type KeyWithProject = ApiKeyRow & { project_name: string; plan: string }
+
+export async function insertKey(tx: Writer, key: ApiKeyRow): Promise<void> {
+  await tx.insertInto('api_keys').values(key).execute()
+}
+
+/** The key with its project's name and plan; revoked keys too. */
+export async function readKey(db: Reader, id: string): Promise<KeyWithProject | undefined> {
+  return await withProject(db).where('api_keys.id', '=', id).executeTakeFirst()
+}
+
+/** Every key, newest first. */
+export async function listKeys(db: Reader): Promise<KeyWithProject[]> {
+  return await withProject(db).orderBy('api_keys.id', 'desc').execute()
+}
+
+/** False when there is no such key or it was revoked before. */
+export async function revokeKey(tx: Writer, id: string, now: number): Promise<boolean> {
+  const result = await tx
+    .updateTable('api_keys')
+    .set({ revoked_at: now })
+    .where('id', '=', id)
+    .where('revoked_at', 'is', null)
+    .executeTakeFirst()
+  return result.numUpdatedRows > 0n
+}
+
+function withProject(db: Reader) {
+  return db
+    .selectFrom('api_keys')
+    .innerJoin('projects', 'projects.id', 'api_keys.project_id')
+    .selectAll('api_keys')
+    .select(['projects.name as project_name', 'projects.plan as plan'])
+}

@@ -1,0 +1,193 @@
+// Batches. Each verb that moves a batch is guarded by the table of legal transitions.
+import { type BatchStatus, statusesBefore } from '../domain/batch.ts'
+import type { BatchRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export type NewBatch = Pick<
+  BatchRow,
+  | 'id'
+  | 'project_id'
+  | 'key_id'
+  | 'endpoint'
+  | 'input_file_id'
+  | 'completion_window'
+  | 'metadata'
+  | 'header_entity'
+  | 'language'
+  | 'total'
+  | 'created'
+  | 'expires_at'
+>
+
+export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow> {
+  return await tx
+    .insertInto('batches')
+    .values({
+      ...batch,
+      status: 'validating',
+      output_file_id: null,
+      error_file_id: null,
+      completed: 0,
+      failed: 0,
+      cost_nanos: 0,
+      expired_lines: 0,
+      chunk_count: 0,
+      chunks_sealed: 0,
+      output_bytes: 0,
+      output_lines: 0,
+      error_bytes: 0,
+      error_lines: 0,
+      input_deleted_at: null,
+      in_progress_at: null,
+      completed_at: null,
+      failed_at: null,
+      expired_at: null,
+      cancelling_at: null,
+      cancelled_at: null,
+    })
+    .returningAll()
+    .executeTakeFirstOrThrow()
+}
+
+/** The project's batch; undefined when it does not exist or is another project's. */
+export async function readBatch(db: Reader, project_id: string, id: string): Promise<BatchRow | undefined> {
+  return await db
+    .selectFrom('batches')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', project_id)
+    .executeTakeFirst()
+}
+
+/** The row whoever owns it: for background work. */
+export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | undefined> {
+  return await db.selectFrom('batches').selectAll().where('id', '=', id).executeTakeFirst()
+}
+
+/** Newest first; those older than the batch `before`, if given. */
+export async function listBatches(
+  db: Reader,
+  project_id: string,
+  page: { limit: number; before?: string; status?: BatchStatus },
+): Promise<BatchRow[]> {
+  let query = db
+    .selectFrom('batches')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .orderBy('id', 'desc')
+    .limit(page.limit)
+  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  if (page.status !== undefined) query = query.where('status', '=', page.status)
+  return await query.execute()
+}
+
+/** Each status that is entered once has a column that says when. */
+const ENTERED_AT = {
+  in_progress: 'in_progress_at',
+  completed: 'completed_at',
+  failed: 'failed_at',
+  expired: 'expired_at',
+  cancelling: 'cancelling_at',
+  cancelled: 'cancelled_at',
+} as const
+
+/** Moves the batch if the table of transitions allows it from where it stands; undefined when it does not. */
+export async function moveBatch(
+  tx: Writer,
+  id: string,
+  to: Exclude<BatchStatus, 'validating'>,
+  now: number,
+): Promise<BatchRow | undefined> {
+  let update = tx
+    .updateTable('batches')
+    .set({ status: to })
+    .where('id', '=', id)
+    .where('status', 'in', statusesBefore(to))
+  if (to !== 'queued') update = update.set({ [ENTERED_AT[to]]: now })
+  return await update.returningAll().executeTakeFirst()
+}
+
+export async function setResultFiles(
+  tx: Writer,
+  id: string,
+  files: { output_file_id: string | null; error_file_id: string | null },
+): Promise<void> {
+  await tx.updateTable('batches').set(files).where('id', '=', id).execute()
+}
+
+/** What one flush of a worker adds to a batch. */
+export interface BatchDelta {
+  completed: number
+  failed: number
+  cost_nanos: number
+  expired_lines: number
+  chunks_sealed: number
+  output_bytes: number
+  output_lines: number
+  error_bytes: number
+  error_lines: number
+}
+
+export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Promise<BatchRow> {
+  return await tx
+    .updateTable('batches')
+    .set((eb) => ({
+      completed: eb('completed', '+', delta.completed),
+      failed: eb('failed', '+', delta.failed),
+      cost_nanos: eb('cost_nanos', '+', delta.cost_nanos),
+      expired_lines: eb('expired_lines', '+', delta.expired_lines),
+      chunks_sealed: eb('chunks_sealed', '+', delta.chunks_sealed),
+      output_bytes: eb('output_bytes', '+', delta.output_bytes),
+      output_lines: eb('output_lines', '+', delta.output_lines),
+      error_bytes: eb('error_bytes', '+', delta.error_bytes),
+      error_lines: eb('error_lines', '+', delta.error_lines),
+    }))
+    .where('id', '=', id)
+    .returningAll()
+    .executeTakeFirstOrThrow()
+}
+
+export async function setChunkCount(tx: Writer, id: string, chunk_count: number): Promise<void> {
+  await tx.updateTable('batches').set({ chunk_count }).where('id', '=', id).execute()
+}
+
+/** What a worker has to know of the batches whose chunks it holds, while it holds them. */
+export async function readStanding(
+  db: Reader,
+  ids: readonly string[],
+): Promise<Pick<BatchRow, 'id' | 'status' | 'input_deleted_at'>[]> {
+  if (ids.length === 0) return []
+  return await db
+    .selectFrom('batches')
+    .select(['id', 'status', 'input_deleted_at'])
+    .where('id', 'in', ids)
+    .execute()
+}
+
+const OPEN: BatchStatus[] = ['validating', 'queued', 'in_progress', 'cancelling']
+
+/** The unfinished batches that read this file. */
+export async function openBatchesOfInput(db: Reader, file_id: string): Promise<BatchRow[]> {
+  return await db
+    .selectFrom('batches')
+    .selectAll()
+    .where('input_file_id', '=', file_id)
+    .where('status', 'in', OPEN)
+    .execute()
+}
+
+export async function markInputDeleted(tx: Writer, ids: readonly string[], now: number): Promise<void> {
+  if (ids.length === 0) return
+  await tx.updateTable('batches').set({ input_deleted_at: now }).where('id', 'in', ids).execute()
+}
+
+/** Unfinished batches whose window has closed and that still have parked chunks to wake. */
+export async function listOverdue(db: Reader, now: number): Promise<string[]> {
+  const rows = await db
+    .selectFrom('batches')
+    .select('id')
+    .where('status', 'in', OPEN)
+    .where('expires_at', '<=', now)
+    .execute()
+  return rows.map((row) => row.id)
+}

@@ -1,0 +1,89 @@
+// What SQL knows of the sealed blobs: a row makes a blob part of the system. A blob without a row is an
+// orphan of a crash; a doomed row's blob can no longer be opened, for its key is gone, and is removed next.
+import type { SealedBlob } from '../blobs/sealed.ts'
+import type { BlobRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export async function insertBlobs(
+  tx: Writer,
+  project_id: string,
+  blobs: readonly SealedBlob[],
+  now: number,
+): Promise<void> {
+  if (blobs.length === 0) return
+  await tx
+    .insertInto('blobs')
+    .values(
+      blobs.map((blob) => ({
+        key: blob.key,
+        project_id,
+        wrapped_key: blob.wrapped_key,
+        bytes: blob.bytes,
+        created: now,
+        doomed_at: null,
+      })),
+    )
+    .execute()
+}
+
+/** The blob, if it may still be opened. */
+export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | undefined> {
+  return await db
+    .selectFrom('blobs')
+    .selectAll()
+    .where('key', '=', key)
+    .where('doomed_at', 'is', null)
+    .executeTakeFirst()
+}
+
+/** Which of `keys` have a row, doomed or not. */
+export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
+  if (keys.length === 0) return new Set()
+  const rows = await db.selectFrom('blobs').select('key').where('key', 'in', keys).execute()
+  return new Set(rows.map((row) => row.key))
+}
+
+/** Destroys the keys of these blobs: from this commit on nobody can open them. */
+export async function doomBlobs(tx: Writer, keys: readonly string[], now: number): Promise<void> {
+  if (keys.length === 0) return
+  await tx
+    .updateTable('blobs')
+    .set({ doomed_at: now, wrapped_key: '' })
+    .where('key', 'in', keys)
+    .where('doomed_at', 'is', null)
+    .execute()
+}
+
+/** The same for one part of a batch's results: all its chunks' blobs. */
+export async function doomResults(
+  tx: Writer,
+  batch_id: string,
+  part: 'output' | 'error',
+  now: number,
+): Promise<void> {
+  const column = part === 'output' ? 'output_blob' : 'error_blob'
+  await tx
+    .updateTable('blobs')
+    .set({ doomed_at: now, wrapped_key: '' })
+    .where('key', 'in', (qb) =>
+      qb.selectFrom('chunks').select(column).where('batch_id', '=', batch_id).where(column, 'is not', null).$castTo<{ key: string }>(),
+    )
+    .where('doomed_at', 'is', null)
+    .execute()
+}
+
+export async function listDoomed(db: Reader, limit: number): Promise<string[]> {
+  const rows = await db
+    .selectFrom('blobs')
+    .select('key')
+    .where('doomed_at', 'is not', null)
+    .orderBy('doomed_at')
+    .limit(limit)
+    .execute()
+  return rows.map((row) => row.key)
+}
+
+export async function forgetBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
+  if (keys.length === 0) return
+  await tx.deleteFrom('blobs').where('key', 'in', keys).where('doomed_at', 'is not', null).execute()
+}

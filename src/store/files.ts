@@ -1,0 +1,97 @@
+// Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again.
+import type { FilePurpose } from '../domain/file.ts'
+import type { FileRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export async function insertFile(tx: Writer, file: FileRow): Promise<void> {
+  await tx.insertInto('files').values(file).execute()
+}
+
+/** The project's file; undefined when it does not exist, is another project's, or was deleted. */
+export async function readFile(db: Reader, project_id: string, id: string): Promise<FileRow | undefined> {
+  return await db
+    .selectFrom('files')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', project_id)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst()
+}
+
+/** The row whoever owns it and whether it was deleted or not: for background work. */
+export async function readFileRow(db: Reader, id: string): Promise<FileRow | undefined> {
+  return await db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst()
+}
+
+/** Newest first; those older than the file `before`, if given. */
+export async function listFiles(
+  db: Reader,
+  project_id: string,
+  page: { limit: number; before?: string; purpose?: FilePurpose },
+): Promise<FileRow[]> {
+  let query = db
+    .selectFrom('files')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .where('deleted_at', 'is', null)
+    .orderBy('id', 'desc')
+    .limit(page.limit)
+  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  if (page.purpose !== undefined) query = query.where('purpose', '=', page.purpose)
+  return await query.execute()
+}
+
+/** pending → processed. False when the file was deleted or judged meanwhile. */
+export async function markProcessed(
+  tx: Writer,
+  id: string,
+  found: { line_count: number; index_blob: string },
+): Promise<boolean> {
+  const result = await tx
+    .updateTable('files')
+    .set({ status: 'processed', ...found })
+    .where('id', '=', id)
+    .where('status', '=', 'pending')
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst()
+  return result.numUpdatedRows > 0n
+}
+
+/** pending → error. False when the file was deleted or judged meanwhile. */
+export async function markRefused(
+  tx: Writer,
+  id: string,
+  found: { line_count: number; status_details: string; errors: string },
+): Promise<boolean> {
+  const result = await tx
+    .updateTable('files')
+    .set({ status: 'error', ...found })
+    .where('id', '=', id)
+    .where('status', '=', 'pending')
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst()
+  return result.numUpdatedRows > 0n
+}
+
+/** Hides the file for good; its content is the caller's to doom. False when it was hidden before. */
+export async function markDeleted(tx: Writer, id: string, now: number): Promise<boolean> {
+  const result = await tx
+    .updateTable('files')
+    .set({ deleted_at: now })
+    .where('id', '=', id)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst()
+  return result.numUpdatedRows > 0n
+}
+
+/** Files whose retention has ended, oldest first. */
+export async function listExpiredFiles(db: Reader, now: number, limit: number): Promise<FileRow[]> {
+  return await db
+    .selectFrom('files')
+    .selectAll()
+    .where('deleted_at', 'is', null)
+    .where('expires_at', '<=', now)
+    .orderBy('expires_at')
+    .limit(limit)
+    .execute()
+}

@@ -1,0 +1,40 @@
+// Where the finished lines of open chunks lie: spans of journal blobs. A journal that no open chunk needs
+// any more is doomed in the transaction that seals the last one.
+import { doomBlobs } from './blob-rows.ts'
+import type { JournalPartRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export async function insertJournalPart(tx: Writer, part: JournalPartRow): Promise<void> {
+  await tx.insertInto('journal_parts').values(part).execute()
+}
+
+/** In the order in which they were written. */
+export async function listJournalParts(db: Reader, batch_id: string, idx: number): Promise<JournalPartRow[]> {
+  return await db
+    .selectFrom('journal_parts')
+    .selectAll()
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .orderBy('journal_blob')
+    .execute()
+}
+
+/** Forgets the journal of a chunk that is being sealed, and dooms the blobs that only it needed. */
+export async function dropJournal(tx: Writer, batch_id: string, idx: number, now: number): Promise<void> {
+  const dropped = await tx
+    .deleteFrom('journal_parts')
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .returning('journal_blob')
+    .execute()
+  const keys = dropped.map((row) => row.journal_blob)
+  if (keys.length === 0) return
+  const needed = await tx
+    .selectFrom('journal_parts')
+    .select('journal_blob')
+    .distinct()
+    .where('journal_blob', 'in', keys)
+    .execute()
+  const still = new Set(needed.map((row) => row.journal_blob))
+  await doomBlobs(tx, keys.filter((key) => !still.has(key)), now)
+}

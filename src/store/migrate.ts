@@ -1,0 +1,21 @@
+// Brings a database to this program's schema. Migrations are the same code for every database.
+import type { Kysely } from 'kysely'
+import { type Migration, Migrator } from 'kysely/migration'
+import { start } from './migrations/0001-start.ts'
+import type { Schema } from './schema.ts'
+import { SchemaMismatch } from './store.ts'
+
+const MIGRATIONS: Record<string, Migration> = {
+  '0001-start': start,
+}
+
+/** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */
+export async function migrateToLatest(db: Kysely<Schema>): Promise<void> {
+  const migrator = new Migrator({ db, provider: { getMigrations: async () => MIGRATIONS } })
+  const { error } = await migrator.migrateToLatest()
+  if (error === undefined) return
+  const text = error instanceof Error ? error.message : String(error)
+  if (text.includes('corrupted migrations'))
+    throw new SchemaMismatch(`This database has a schema that this program does not know (${text}).`)
+  throw error
+}

@@ -1,0 +1,213 @@
+// The tables, as typed queries see them. Times are Unix milliseconds, money is nano-dollars, JSON is text:
+// the same columns on every database. No table has a row per line.
+import type { Insertable, Selectable } from 'kysely'
+import type { BatchStatus } from '../domain/batch.ts'
+import type { FilePurpose, FileStatus } from '../domain/file.ts'
+
+export interface Schema {
+  projects: ProjectTable
+  api_keys: ApiKeyTable
+  files: FileTable
+  batches: BatchTable
+  chunks: ChunkTable
+  journal_parts: JournalPartTable
+  tasks: TaskTable
+  workers: WorkerTable
+  blobs: BlobTable
+  http_requests: HttpRequestTable
+  idempotency_keys: IdempotencyTable
+}
+
+interface ProjectTable {
+  id: string
+  name: string
+  plan: string
+  created: number
+}
+
+interface ApiKeyTable {
+  id: string
+  project_id: string
+  name: string | null
+  /** SHA-256 of the secret, hex. */
+  secret_sha256: string
+  /** JSON array. */
+  scopes: string
+  created: number
+  revoked_at: number | null
+}
+
+interface FileTable {
+  id: string
+  project_id: string
+  purpose: FilePurpose
+  filename: string
+  bytes: number
+  line_count: number
+  status: FileStatus
+  status_details: string | null
+  /** JSON array of the first bad lines. */
+  errors: string | null
+  created: number
+  expires_at: number
+  /** Set as soon as the file is gone for its users; its content follows. */
+  deleted_at: number | null
+  /** An upload's content. Files of results have none: they are manifests over `batch_id`'s chunks. */
+  content_blob: string | null
+  /** Chunk spans and sums by (model, entity), as validation found them. */
+  index_blob: string | null
+  batch_id: string | null
+  part: 'output' | 'error' | null
+}
+
+interface BatchTable {
+  id: string
+  project_id: string
+  key_id: string
+  status: BatchStatus
+  endpoint: string
+  input_file_id: string
+  output_file_id: string | null
+  error_file_id: string | null
+  completion_window: string
+  /** JSON object, as the caller gave it. */
+  metadata: string | null
+  /** From the header X-Service-Entity; used where neither line nor batch metadata names an entity. */
+  header_entity: string | null
+  language: string | null
+  total: number
+  completed: number
+  failed: number
+  cost_nanos: number
+  /** Lines that ended as batch_expired: whether the batch is expired or completed in the end. */
+  expired_lines: number
+  chunk_count: number
+  chunks_sealed: number
+  output_bytes: number
+  output_lines: number
+  error_bytes: number
+  error_lines: number
+  /** Set when the input file was deleted while lines were still to be sent. */
+  input_deleted_at: number | null
+  created: number
+  in_progress_at: number | null
+  completed_at: number | null
+  failed_at: number | null
+  expired_at: number | null
+  cancelling_at: number | null
+  cancelled_at: number | null
+  expires_at: number
+}
+
+/** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
+export type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
+
+interface ChunkTable {
+  batch_id: string
+  idx: number
+  project_id: string
+  state: ChunkState
+  /** Raised by every claim; each commit names the epoch it was claimed with. */
+  epoch: number
+  worker_id: string | null
+  run_at: number
+  parked_reason: string | null
+  /** The batch's expires_at. */
+  deadline: number
+  first_line: number
+  line_count: number
+  byte_start: number
+  byte_end: number
+  completed: number
+  failed: number
+  cost_nanos: number
+  output_blob: string | null
+  output_bytes: number
+  error_blob: string | null
+  error_bytes: number
+  audit_blob: string | null
+}
+
+/** Where finished lines of an open chunk lie in a journal blob. */
+interface JournalPartTable {
+  batch_id: string
+  idx: number
+  journal_blob: string
+  byte_start: number
+  byte_end: number
+}
+
+export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver'
+
+interface TaskTable {
+  id: string
+  kind: TaskKind
+  /** The ID of what it is about. */
+  subject: string
+  project_id: string
+  state: 'ready' | 'leased'
+  epoch: number
+  worker_id: string | null
+  run_at: number
+  attempts: number
+  last_error: string | null
+  created: number
+}
+
+/** A session of a worker process. Its leases hold as long as `lease_until` lies ahead, by the database's clock. */
+interface WorkerTable {
+  id: string
+  lease_until: number
+  started: number
+}
+
+/** One row per sealed blob: its wrapped key, so that a rotation of the master key rewrites rows, not blobs. */
+interface BlobTable {
+  key: string
+  project_id: string
+  wrapped_key: string
+  bytes: number
+  created: number
+  /** Set when nothing refers to it any more; the wrapped key is gone from then on, the bytes soon. */
+  doomed_at: number | null
+}
+
+interface HttpRequestTable {
+  id: string
+  project_id: string
+  key_id: string
+  method: string
+  path: string
+  status: number
+  created: number
+  duration_ms: number
+  entity: string | null
+  /** JSON of the response; for POST and DELETE only. */
+  response: string | null
+}
+
+interface IdempotencyTable {
+  project_id: string
+  route: string
+  key: string
+  /** SHA-256 over what must be the same on a retry. */
+  fingerprint: string
+  state: 'in_progress' | 'done'
+  request_id: string
+  status: number | null
+  response: string | null
+  created: number
+  expires: number
+}
+
+export type ProjectRow = Selectable<ProjectTable>
+export type ApiKeyRow = Selectable<ApiKeyTable>
+export type FileRow = Selectable<FileTable>
+export type NewFileRow = Insertable<FileTable>
+export type BatchRow = Selectable<BatchTable>
+export type ChunkRow = Selectable<ChunkTable>
+export type JournalPartRow = Selectable<JournalPartTable>
+export type TaskRow = Selectable<TaskTable>
+export type BlobRow = Selectable<BlobTable>
+export type HttpRequestRow = Selectable<HttpRequestTable>
+export type IdempotencyRow = Selectable<IdempotencyTable>

@@ -1,0 +1,69 @@
+// node:sqlite behind the shape that Kysely's SQLite driver expects. Statements are kept prepared, since
+// the worker runs the same few hundred times a second.
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
+import type { SqliteDatabase, SqliteStatement } from 'kysely'
+
+/** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
+const SQLITE_VERSION_MIN = [3, 51, 3] as const
+const BUSY_TIMEOUT_MS = 10_000
+const STATEMENTS_KEPT_MAX = 500
+
+export function openDatabase(path: string, leaseNow: () => number): DatabaseSync {
+  const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
+  assertVersion(db)
+  db.exec(`
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = FULL;
+    PRAGMA cache_size = -16000;
+    PRAGMA temp_store = MEMORY;
+  `)
+  db.function('offpeak_now', leaseNow)
+  return db
+}
+
+/** What Kysely's driver runs on. */
+export function forKysely(db: DatabaseSync): SqliteDatabase {
+  const kept = new Map<string, SqliteStatement>()
+  return {
+    close: () => db.close(),
+    prepare(text) {
+      const known = kept.get(text)
+      if (known) return known
+      const statement = adapt(db.prepare(text))
+      if (kept.size >= STATEMENTS_KEPT_MAX) kept.clear()
+      kept.set(text, statement)
+      return statement
+    },
+  }
+}
+
+function adapt(statement: StatementSync): SqliteStatement {
+  return {
+    reader: statement.columns().length > 0,
+    all: (parameters) => statement.all(...bindable(parameters)),
+    run: (parameters) => statement.run(...bindable(parameters)),
+    iterate: (parameters) => statement.iterate(...bindable(parameters)),
+  }
+}
+
+function bindable(parameters: readonly unknown[]): SQLInputValue[] {
+  return parameters.map((value) => {
+    if (value === null || typeof value === 'number' || typeof value === 'string' || typeof value === 'bigint')
+      return value
+    throw new TypeError(`cannot bind a ${typeof value} to a statement`)
+  })
+}
+
+function assertVersion(db: DatabaseSync): void {
+  const row = db.prepare('SELECT sqlite_version() AS version').get()
+  const version = String(row?.version)
+  const parts = version.split('.').map(Number)
+  for (const [i, min] of SQLITE_VERSION_MIN.entries()) {
+    const part = parts[i] ?? 0
+    if (part > min) return
+    if (part < min)
+      throw new Error(
+        `SQLite ${SQLITE_VERSION_MIN.join('.')} or newer is needed, and this Node brings ${version}`,
+      )
+  }
+}

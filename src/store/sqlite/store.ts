@@ -1,0 +1,64 @@
+// SQLite: one connection that writes, in BEGIN IMMEDIATE transactions, and one that reads beside it.
+// Several processes and threads may share the file; SQLite's own lock puts their writes in order.
+import { mkdirSync } from 'node:fs'
+import { dirname } from 'node:path'
+import {
+  CompiledQuery,
+  type DatabaseConnection,
+  type Driver,
+  Kysely,
+  SqliteDialect,
+  type SqliteDialectConfig,
+  SqliteDriver,
+  sql,
+} from 'kysely'
+import { migrateToLatest } from '../migrate.ts'
+import type { Schema } from '../schema.ts'
+import type { Store } from '../store.ts'
+import { forKysely, openDatabase } from './database.ts'
+
+export interface SqliteOptions {
+  /** A file, made with its folder if it does not exist. */
+  path: string
+  /** The clock that judges leases; tests move it by hand. */
+  leaseNow?: () => number
+}
+
+export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store {
+  mkdirSync(dirname(path), { recursive: true })
+  const writer = connect(path, leaseNow)
+  const reader = connect(path, leaseNow)
+  return {
+    read: reader,
+    claimSql: { now: sql<number>`offpeak_now()`, skipLocked: false },
+    write: (change) => writer.transaction().execute(change),
+    migrate: () => migrateToLatest(writer),
+    async close() {
+      await reader.destroy()
+      await writer.destroy()
+    },
+  }
+}
+
+function connect(path: string, leaseNow: () => number): Kysely<Schema> {
+  const dialect = new ImmediateDialect({ database: async () => forKysely(openDatabase(path, leaseNow)) })
+  return new Kysely<Schema>({ dialect })
+}
+
+class ImmediateDialect extends SqliteDialect {
+  readonly #config: SqliteDialectConfig
+  constructor(config: SqliteDialectConfig) {
+    super(config)
+    this.#config = config
+  }
+  override createDriver(): Driver {
+    return new ImmediateDriver(this.#config)
+  }
+}
+
+/** Takes the write lock at BEGIN: a transaction that reads first can then never fail to upgrade. */
+class ImmediateDriver extends SqliteDriver {
+  override async beginTransaction(connection: DatabaseConnection): Promise<void> {
+    await connection.executeQuery(CompiledQuery.raw('begin immediate'))
+  }
+}

@@ -1,0 +1,40 @@
+// The SQL port. An adapter opens connections and says how its database locks and tells the time; every
+// query lives in this folder, one file per family of tables, and reads the same for all databases.
+import type { Kysely, RawBuilder, Transaction } from 'kysely'
+import type { Schema } from './schema.ts'
+
+/** What a function needs that only reads; a Writer will do as well. */
+export type Reader = Pick<Kysely<Schema>, 'selectFrom' | 'with' | 'withRecursive' | 'fn'>
+
+/** An open transaction: the only way to change anything. */
+export type Writer = Transaction<Schema>
+
+/** Where databases differ in what a claim needs. */
+export interface ClaimSql {
+  /** The database's own clock, Unix ms: the only judge of a lease. */
+  now: RawBuilder<number>
+  /** Whether rows that another claim has locked are to be passed over (`FOR UPDATE SKIP LOCKED`). */
+  skipLocked: boolean
+}
+
+export interface Store {
+  /** Committed state, without waiting for writers. */
+  readonly read: Reader
+  readonly claimSql: ClaimSql
+  /**
+   * Runs `change` in one transaction: all of it is durable when the promise resolves, none of it if it
+   * rejects. `change` may run again after a conflict, so it does nothing but SQL.
+   */
+  write<T>(change: (tx: Writer) => Promise<T>): Promise<T>
+  /** Creates or upgrades the tables; refuses a schema newer than this program. */
+  migrate(): Promise<void>
+  close(): Promise<void>
+}
+
+/** The database was written by a newer Offpeak, or is not one of ours. */
+export class SchemaMismatch extends Error {
+  constructor(detail: string) {
+    super(`${detail} Run the version of offpeak that wrote this database, or restore a backup.`)
+    this.name = 'SchemaMismatch'
+  }
+}
