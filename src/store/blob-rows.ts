@@ -66,7 +66,12 @@ export async function doomResults(
     .updateTable('blobs')
     .set({ doomed_at: now, wrapped_key: '' })
     .where('key', 'in', (qb) =>
-      qb.selectFrom('chunks').select(column).where('batch_id', '=', batch_id).where(column, 'is not', null).$castTo<{ key: string }>(),
+      qb
+        .selectFrom('chunks')
+        .select(column)
+        .where('batch_id', '=', batch_id)
+        .where(column, 'is not', null)
+        .$castTo<{ key: string }>(),
     )
     .where('doomed_at', 'is', null)
     .execute()

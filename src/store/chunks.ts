@@ -56,7 +56,11 @@ export interface ClaimOrder {
  * Leases the chunk that should run next: what is about to miss its deadline, else the earliest deadline of
  * the project that has the fewest chunks leased. So a small batch never waits behind another project's giant.
  */
-export async function claimChunk(tx: Writer, sql: ClaimSql, order: ClaimOrder): Promise<ChunkRow | undefined> {
+export async function claimChunk(
+  tx: Writer,
+  sql: ClaimSql,
+  order: ClaimOrder,
+): Promise<ChunkRow | undefined> {
   const next = (await urgentChunk(tx, sql, order)) ?? (await fairChunk(tx, sql, order))
   if (!next) return undefined
   return await tx
@@ -234,7 +238,11 @@ export async function listSealed(
 }
 
 /** The chunk that holds a line (its physical number in the input file, from 1). */
-export async function readChunkOfLine(db: Reader, batch_id: string, line: number): Promise<ChunkRow | undefined> {
+export async function readChunkOfLine(
+  db: Reader,
+  batch_id: string,
+  line: number,
+): Promise<ChunkRow | undefined> {
   return await db
     .selectFrom('chunks')
     .selectAll()

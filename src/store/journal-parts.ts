@@ -36,5 +36,9 @@ export async function dropJournal(tx: Writer, batch_id: string, idx: number, now
     .where('journal_blob', 'in', keys)
     .execute()
   const still = new Set(needed.map((row) => row.journal_blob))
-  await doomBlobs(tx, keys.filter((key) => !still.has(key)), now)
+  await doomBlobs(
+    tx,
+    keys.filter((key) => !still.has(key)),
+    now,
+  )
 }

@@ -5,12 +5,7 @@
 import { newId } from '../domain/ids.ts'
 import type { ClaimSql, Writer } from './store.ts'
 
-export async function openSession(
-  tx: Writer,
-  sql: ClaimSql,
-  lease_ms: number,
-  now: number,
-): Promise<string> {
+export async function openSession(tx: Writer, sql: ClaimSql, lease_ms: number, now: number): Promise<string> {
   const id = newId('worker', now)
   await tx
     .insertInto('workers')
@@ -56,5 +51,10 @@ async function giveBack(tx: Writer, worker_id: string): Promise<void> {
     .where('worker_id', '=', worker_id)
     .where('state', '=', 'leased')
     .execute()
-  await tx.updateTable('tasks').set(free).where('worker_id', '=', worker_id).where('state', '=', 'leased').execute()
+  await tx
+    .updateTable('tasks')
+    .set(free)
+    .where('worker_id', '=', worker_id)
+    .where('state', '=', 'leased')
+    .execute()
 }

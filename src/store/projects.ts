@@ -17,7 +17,11 @@ export async function ensureProject(tx: Writer, project: ProjectRow): Promise<Pr
     .values(project)
     .onConflict((oc) => oc.column('name').doNothing())
     .execute()
-  return await tx.selectFrom('projects').selectAll().where('name', '=', project.name).executeTakeFirstOrThrow()
+  return await tx
+    .selectFrom('projects')
+    .selectAll()
+    .where('name', '=', project.name)
+    .executeTakeFirstOrThrow()
 }
 
 export async function setPlan(tx: Writer, id: string, plan: string): Promise<void> {
