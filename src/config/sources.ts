@@ -1,0 +1,105 @@
+// The first step: where values come from. A flag beats a variable, a variable beats the file, the file beats
+// the default. Nothing else in the service reads the configuration file.
+import { existsSync, readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { isMap, isScalar, LineCounter, type ParsedNode, parseDocument } from 'yaml'
+import { ConfigError } from './config-error.ts'
+
+/** The keys and indexes that lead to a value: `['models', 0, 'id']`. */
+export type Path = readonly (string | number)[]
+
+/** A tree of Maps, arrays and scalars, and how to name a place in it. */
+export interface Tree {
+  root: unknown
+  /** What a message about `path` begins with: `offpeak.yaml:3:7: `. */
+  place(path: Path): string
+}
+
+export interface Sources {
+  file: Tree
+  /** The OFFPEAK_ variables; an empty one counts as not set. */
+  variables: ReadonlyMap<string, string>
+  /** By path (`listen.port`): the flag's name and what was given to it. */
+  flags: ReadonlyMap<string, { name: string; text: string }>
+}
+
+const FILE_BY_DEFAULT = 'offpeak.yaml'
+const NO_FILE: Tree = { root: null, place: () => '' }
+
+/** The file named by the flag, else by OFFPEAK_CONFIG, else offpeak.yaml in `cwd` if there is one. */
+export function readConfigFile(flag: string | undefined, variable: string | undefined, cwd: string): Tree {
+  const named = flag ?? variable
+  const path = resolve(cwd, named ?? FILE_BY_DEFAULT)
+  if (named === undefined && !existsSync(path)) return NO_FILE
+  const name = named ?? FILE_BY_DEFAULT
+  let source: string
+  try {
+    source = readFileSync(path, 'utf8')
+  } catch (error) {
+    throw new ConfigError([`${name}: cannot be read (${error instanceof Error ? error.message : error})`])
+  }
+  return parseTree(source, name, true)
+}
+
+/** A variable whose value is YAML: a whole list or map (OFFPEAK_MODELS). */
+export function variableTree(name: string, source: string): Tree {
+  return parseTree(source, name, false)
+}
+
+export function offpeakVariables(env: NodeJS.ProcessEnv): Map<string, string> {
+  const variables = new Map<string, string>()
+  for (const [name, value] of Object.entries(env)) {
+    if (name.startsWith('OFFPEAK_') && value !== undefined && value !== '') variables.set(name, value)
+  }
+  return variables
+}
+
+/** `with_lines`: whether places in it are worth naming by line and column. */
+function parseTree(source: string, name: string, with_lines: boolean): Tree {
+  const lines = new LineCounter()
+  const document = parseDocument(source, { lineCounter: lines, stringKeys: true, prettyErrors: false })
+  const at = (offset: number): string => {
+    if (!with_lines) return `${name}: `
+    const { line, col } = lines.linePos(offset)
+    return `${name}:${line}:${col}: `
+  }
+  const broken = [...document.errors, ...document.warnings]
+  if (broken.length > 0) {
+    throw new ConfigError(broken.map((error) => `${at(error.pos[0])}not valid YAML: ${error.message}`))
+  }
+  let root: unknown
+  try {
+    root = document.toJS({ mapAsMap: true })
+  } catch (error) {
+    throw new ConfigError([`${name}: not valid YAML: ${error instanceof Error ? error.message : error}`])
+  }
+  return { root, place: (path) => at(offsetOf(document.contents, path)) }
+}
+
+/** Where the key or item that `path` names begins; where its nearest ancestor does when there is none. */
+function offsetOf(contents: ParsedNode | null, path: Path): number {
+  let node: unknown = contents
+  let offset = contents?.range[0] ?? 0
+  for (const step of path) {
+    if (isMap(node)) {
+      const pair = node.items.find((item) => isScalar(item.key) && item.key.value === step)
+      if (pair === undefined) return offset
+      if (isScalar(pair.key)) offset = pair.key.range?.[0] ?? offset
+      node = pair.value
+    } else if (hasItems(node) && typeof step === 'number') {
+      node = node.items[step]
+      if (hasRange(node)) offset = node.range[0]
+    } else {
+      return offset
+    }
+  }
+  return offset
+}
+
+function hasItems(node: unknown): node is { items: readonly unknown[] } {
+  return typeof node === 'object' && node !== null && 'items' in node && Array.isArray(node.items)
+}
+
+function hasRange(node: unknown): node is { range: readonly [number, ...unknown[]] } {
+  return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
+}

@@ -1,0 +1,47 @@
+// The models behind `offpeak serve --upstream URL`: whatever that server lists, each with the defaults of an
+// `openai` upstream and without a price.
+import { FREE } from '../domain/money.ts'
+import type { ModelConfig } from './config.ts'
+import { ConfigError, shown } from './config-error.ts'
+import { addressOf, BASE_URL, CONCURRENCY_MAX, TIMEOUT_MS } from './read-upstream.ts'
+
+/** The address as an upstream's `base_url` takes it; throws a ConfigError on anything else. */
+export function upstreamBaseUrl(url: string): string {
+  const base_url = BASE_URL.read(url)
+  if (base_url === undefined) {
+    throw new ConfigError([`--upstream: expected ${BASE_URL.expected}, found ${shown(url)}`])
+  }
+  return base_url
+}
+
+/** `ids`: what the server at `base_url` calls its models; `created`: Unix seconds. */
+export function upstreamModels(
+  base_url: string,
+  ids: readonly string[],
+  api_key: string | null,
+  created: number,
+): ModelConfig[] {
+  return ids.map((id) => ({
+    model: {
+      id,
+      context_window: null,
+      max_output_tokens: null,
+      price: FREE,
+      priced: false,
+      supports: { structured_output: true, tools: true },
+      created,
+    },
+    upstreams: [
+      {
+        type: 'openai',
+        name: addressOf(base_url),
+        concurrency_max: CONCURRENCY_MAX,
+        base_url,
+        api_key,
+        model: id,
+        timeout_ms: TIMEOUT_MS,
+        headers: {},
+      },
+    ],
+  }))
+}
