@@ -1,0 +1,412 @@
+// Reads JSON where it lies: a strict scanner (RFC 8259, what JSON.parse accepts and nothing else) that walks
+// a region of bytes once and makes no objects. The caller steps through the objects and arrays it cares
+// about and skips the rest:
+//
+//   for (let more = json.beginObject(); more; more = json.nextMember()) {
+//     if (json.key(KEYS) === 'model' && json.kind() === 'string') json.readString()
+//     else json.skipValue()
+//   }
+//   json.finish()
+//   if (json.fault !== null) …
+//
+// A fault moves the scanner to the end, so every loop ends by itself and one look at `fault` afterwards is
+// enough. UTF-8 is not checked here: one native call over a whole block does that far faster.
+import type { Names } from './json-scan-names.ts'
+
+/** The outermost object is level 1. */
+export const DEPTH_MAX = 100
+
+export type JsonKind = 'object' | 'array' | 'string' | 'number' | 'true' | 'false' | 'null'
+
+export interface JsonFault {
+  code: 'invalid_json' | 'nesting_too_deep'
+  /** Index into the scanned buffer. */
+  at: number
+  what: string
+}
+
+const QUOTE = 0x22
+const COMMA = 0x2c
+const COLON = 0x3a
+const OPEN_BRACKET = 0x5b
+const BACKSLASH = 0x5c
+const CLOSE_BRACKET = 0x5d
+const OPEN_BRACE = 0x7b
+const CLOSE_BRACE = 0x7d
+
+/** Bytes at which the inside of a string needs a look: the quote, the backslash, control characters. */
+const STOPS = new Uint8Array(256)
+STOPS.fill(1, 0, 0x20)
+STOPS[QUOTE] = 1
+STOPS[BACKSLASH] = 1
+
+/** What may follow a backslash; `u` is handled apart. */
+const ESCAPES = new Uint8Array(256)
+for (const c of Buffer.from('"\\/bfnrt')) ESCAPES[c] = 1
+
+const HEX = new Uint8Array(256)
+for (const c of Buffer.from('0123456789abcdefABCDEF')) HEX[c] = 1
+
+const KINDS: (JsonKind | null)[] = new Array(256).fill(null)
+KINDS[OPEN_BRACE] = 'object'
+KINDS[OPEN_BRACKET] = 'array'
+KINDS[QUOTE] = 'string'
+KINDS[0x74] = 'true'
+KINDS[0x66] = 'false'
+KINDS[0x6e] = 'null'
+for (const c of Buffer.from('-0123456789')) KINDS[c] = 'number'
+
+export class JsonScanner {
+  fault: JsonFault | null = null
+  /** Where the scanner stands: at a value whenever a member or element was announced, else just after one. */
+  at = 0
+  /** The characters between the quotes of the last key, and whether they hold escapes. */
+  key_start = 0
+  key_end = 0
+  key_escaped = false
+  /** The same for the last `readString`. */
+  text_start = 0
+  text_end = 0
+  text_escaped = false
+
+  /** What was opened. */
+  bytes: Buffer = Buffer.alloc(0)
+
+  #end = 0
+  #depth = 0
+  #escaped = false
+  /** The same memory four bytes at a time; word `w` holds the bytes from `4 * w - #shift`. */
+  #words: Int32Array = new Int32Array(0)
+  #shift = 0
+
+  /** Starts on `bytes[start, end)`, at its first character that is no whitespace. */
+  open(bytes: Buffer, start: number, end: number): void {
+    if (bytes.buffer !== this.#words.buffer) {
+      this.#words = new Int32Array(bytes.buffer, 0, bytes.buffer.byteLength >> 2)
+    }
+    this.bytes = bytes
+    this.#shift = bytes.byteOffset
+    this.#end = end
+    this.#depth = 0
+    this.fault = null
+    this.at = this.#space(start)
+  }
+
+  /** The kind of the value ahead, judged by its first character; null where no value can begin. */
+  kind(): JsonKind | null {
+    return this.at < this.#end ? KINDS[this.bytes[this.at]!]! : null
+  }
+
+  /** Steps into the object ahead: true at the value of its first member, false after `{}`. */
+  beginObject(): boolean {
+    if (!this.#enter()) return false
+    const i = this.#space(this.at + 1)
+    if (i < this.#end && this.bytes[i] === CLOSE_BRACE) return this.#leave(i)
+    return this.#member(i)
+  }
+
+  /** After a value: true at the value of the next member, false after the closing brace. */
+  nextMember(): boolean {
+    const i = this.#space(this.at)
+    if (i < this.#end) {
+      const c = this.bytes[i]
+      if (c === COMMA) return this.#member(this.#space(i + 1))
+      if (c === CLOSE_BRACE) return this.#leave(i)
+    }
+    return this.#fail(i, 'expected "," or "}"')
+  }
+
+  /** Steps into the array ahead: true at its first element, false after `[]`. */
+  beginArray(): boolean {
+    if (!this.#enter()) return false
+    const i = this.#space(this.at + 1)
+    if (i < this.#end && this.bytes[i] === CLOSE_BRACKET) return this.#leave(i)
+    this.at = i
+    return true
+  }
+
+  /** After an element: true at the next one, false after the closing bracket. */
+  nextElement(): boolean {
+    const i = this.#space(this.at)
+    if (i < this.#end) {
+      const c = this.bytes[i]
+      if (c === COMMA) {
+        this.at = this.#space(i + 1)
+        return true
+      }
+      if (c === CLOSE_BRACKET) return this.#leave(i)
+    }
+    return this.#fail(i, 'expected "," or "]"')
+  }
+
+  /** Which of `names` the last key is, escapes resolved; null if none. */
+  key<T extends string>(names: Names<T>): T | null {
+    if (this.key_escaped) return names.findText(this.decode(this.key_start, this.key_end, true))
+    return names.find(this.bytes, this.key_start, this.key_end)
+  }
+
+  /** Steps over the value ahead, whatever it is, checking every byte of it. */
+  skipValue(): void {
+    const i = this.#value(this.at, this.#depth)
+    if (i >= 0) this.at = i
+  }
+
+  /** Steps over the string ahead and notes its span in `text_…`; false on a fault. */
+  readString(): boolean {
+    this.#escaped = false
+    const i = this.#string(this.at + 1)
+    if (i < 0) return false
+    this.text_start = this.at + 1
+    this.text_end = i - 1
+    this.text_escaped = this.#escaped
+    this.at = i
+    return true
+  }
+
+  /** Which of `names` the last string is, escapes resolved; null if none. */
+  text<T extends string>(names: Names<T>): T | null {
+    if (this.text_escaped) return names.findText(this.decode(this.text_start, this.text_end, true))
+    return names.find(this.bytes, this.text_start, this.text_end)
+  }
+
+  /** Steps over the number ahead and returns it; NaN on a fault. */
+  readNumber(): number {
+    const start = this.at
+    const i = this.#number(start)
+    if (i < 0) return Number.NaN
+    this.at = i
+    return Number(this.bytes.toString('latin1', start, i))
+  }
+
+  /** The string that `[start, end)` between two quotes spells. */
+  decode(start: number, end: number, escaped: boolean): string {
+    if (!escaped) return this.bytes.toString('utf8', start, end)
+    const text: unknown = JSON.parse(this.bytes.toString('utf8', start - 1, end + 1))
+    if (typeof text !== 'string') throw new TypeError('no string lies here')
+    return text
+  }
+
+  /** Whether the string at `[start, end)` has more than `max` characters (code points). */
+  longerThan(max: number, start: number, end: number, escaped: boolean): boolean {
+    // A character takes at least one byte.
+    if (end - start <= max) return false
+    let characters = 0
+    for (const _ of this.decode(start, end, escaped)) if (++characters > max) return true
+    return false
+  }
+
+  /** After the outermost value: a fault unless only whitespace is left. */
+  finish(): void {
+    const i = this.#space(this.at)
+    if (i < this.#end) this.#fail(i, 'something follows the end of the value')
+  }
+
+  #fail(at: number, what: string): false {
+    this.fault ??= { code: 'invalid_json', at, what: at >= this.#end ? `the line ends here: ${what}` : what }
+    this.at = this.#end
+    return false
+  }
+
+  #failAt(at: number, what: string): -1 {
+    this.#fail(at, what)
+    return -1
+  }
+
+  #tooDeep(at: number): -1 {
+    this.fault ??= { code: 'nesting_too_deep', at, what: `more than ${DEPTH_MAX} levels of nesting` }
+    this.at = this.#end
+    return -1
+  }
+
+  #enter(): boolean {
+    if (this.#depth >= DEPTH_MAX) {
+      this.#tooDeep(this.at)
+      return false
+    }
+    this.#depth++
+    return true
+  }
+
+  #leave(at: number): false {
+    this.#depth--
+    this.at = at + 1
+    return false
+  }
+
+  #member(from: number): boolean {
+    this.#escaped = false
+    const i = this.#key(from)
+    if (i < 0) return false
+    this.key_escaped = this.#escaped
+    this.at = i
+    return true
+  }
+
+  /** Over `"key" :` to the value behind it; notes the key's span. */
+  #key(from: number): number {
+    const bytes = this.bytes
+    if (from >= this.#end || bytes[from] !== QUOTE)
+      return this.#failAt(from, 'expected a key in double quotes')
+    let i = this.#string(from + 1)
+    if (i < 0) return -1
+    this.key_start = from + 1
+    this.key_end = i - 1
+    i = this.#space(i)
+    if (i >= this.#end || bytes[i] !== COLON) return this.#failAt(i, 'expected ":"')
+    return this.#space(i + 1)
+  }
+
+  #space(from: number): number {
+    const bytes = this.bytes
+    const end = this.#end
+    let i = from
+    while (i < end) {
+      const c = bytes[i]!
+      if (c > 0x20 || (c !== 0x20 && c !== 0x0a && c !== 0x0d && c !== 0x09)) break
+      i++
+    }
+    return i
+  }
+
+  /** The index after the value at `from`, which lies inside `depth` levels; -1 on a fault. So do all below. */
+  #value(from: number, depth: number): number {
+    if (from >= this.#end) return this.#failAt(from, 'expected a value')
+    switch (KINDS[this.bytes[from]!]) {
+      case 'string':
+        return this.#string(from + 1)
+      case 'object':
+        return this.#object(from, depth + 1)
+      case 'array':
+        return this.#array(from, depth + 1)
+      case 'number':
+        return this.#number(from)
+      case 'true':
+        return this.#literal(from, 'true')
+      case 'false':
+        return this.#literal(from, 'false')
+      case 'null':
+        return this.#literal(from, 'null')
+      default:
+        return this.#failAt(from, 'expected a value')
+    }
+  }
+
+  #object(from: number, depth: number): number {
+    if (depth > DEPTH_MAX) return this.#tooDeep(from)
+    const bytes = this.bytes
+    const end = this.#end
+    let i = this.#space(from + 1)
+    if (i < end && bytes[i] === CLOSE_BRACE) return i + 1
+    for (;;) {
+      i = this.#key(i)
+      if (i < 0) return -1
+      i = this.#value(i, depth)
+      if (i < 0) return -1
+      i = this.#space(i)
+      const c = i < end ? bytes[i] : 0
+      if (c === CLOSE_BRACE) return i + 1
+      if (c !== COMMA) return this.#failAt(i, 'expected "," or "}"')
+      i = this.#space(i + 1)
+    }
+  }
+
+  #array(from: number, depth: number): number {
+    if (depth > DEPTH_MAX) return this.#tooDeep(from)
+    const bytes = this.bytes
+    const end = this.#end
+    let i = this.#space(from + 1)
+    if (i < end && bytes[i] === CLOSE_BRACKET) return i + 1
+    for (;;) {
+      i = this.#value(i, depth)
+      if (i < 0) return -1
+      i = this.#space(i)
+      const c = i < end ? bytes[i] : 0
+      if (c === CLOSE_BRACKET) return i + 1
+      if (c !== COMMA) return this.#failAt(i, 'expected "," or "]"')
+      i = this.#space(i + 1)
+    }
+  }
+
+  /**
+   * From after an opening quote to after the closing one. Most bytes of an input file pass through here, so
+   * it looks at four at a time: the expression in the loop is nonzero just if one of them is a stop
+   * (a byte below 0x20, or zero after XOR with the quote or the backslash; "Bit Twiddling Hacks", hasless).
+   */
+  #string(from: number): number {
+    const bytes = this.bytes
+    const words = this.#words
+    const shift = this.#shift
+    const end = this.#end
+    const words_end = (end + shift) >> 2
+    let i = from
+    for (;;) {
+      while (i < end && ((i + shift) & 3) !== 0 && STOPS[bytes[i]!] === 0) i++
+      if (((i + shift) & 3) === 0) {
+        let w = (i + shift) >> 2
+        while (w < words_end) {
+          const x = words[w]!
+          const below = (x - 0x20202020) | ((x ^ 0x22222222) - 0x01010101) | ((x ^ 0x5c5c5c5c) - 0x01010101)
+          if ((below & ~x & 0x80808080) !== 0) break
+          w++
+        }
+        i = (w << 2) - shift
+        while (i < end && STOPS[bytes[i]!] === 0) i++
+      }
+      if (i >= end) return this.#failAt(i, 'the string is not closed')
+      const c = bytes[i]
+      if (c === QUOTE) return i + 1
+      if (c !== BACKSLASH) return this.#failAt(i, 'a control character in a string must be escaped')
+      this.#escaped = true
+      i = this.#escape(i + 1)
+      if (i < 0) return -1
+    }
+  }
+
+  /** From after a backslash to after the escape. */
+  #escape(from: number): number {
+    const bytes = this.bytes
+    if (from >= this.#end) return this.#failAt(from, 'the string is not closed')
+    const c = bytes[from]!
+    if (ESCAPES[c] === 1) return from + 1
+    if (c !== 0x75) return this.#failAt(from, 'this character cannot follow a backslash')
+    for (let i = from + 1; i <= from + 4; i++) {
+      if (i >= this.#end || HEX[bytes[i]!] === 0)
+        return this.#failAt(i, 'expected four hex digits after "\\u"')
+    }
+    return from + 5
+  }
+
+  #number(from: number): number {
+    const bytes = this.bytes
+    let i = bytes[from] === 0x2d ? from + 1 : from
+    if (i < this.#end && bytes[i] === 0x30) i++
+    else i = this.#digits(i)
+    if (i < 0) return -1
+    if (i < this.#end && bytes[i] === 0x2e) i = this.#digits(i + 1)
+    if (i < 0) return -1
+    if (i < this.#end && (bytes[i]! | 0x20) === 0x65) {
+      i++
+      if (i < this.#end && (bytes[i] === 0x2b || bytes[i] === 0x2d)) i++
+      i = this.#digits(i)
+    }
+    return i
+  }
+
+  /** Over at least one digit. */
+  #digits(from: number): number {
+    const bytes = this.bytes
+    const end = this.#end
+    let i = from
+    while (i < end && bytes[i]! >= 0x30 && bytes[i]! <= 0x39) i++
+    return i > from ? i : this.#failAt(i, 'expected a digit')
+  }
+
+  #literal(from: number, word: string): number {
+    const bytes = this.bytes
+    for (let k = 1; k < word.length; k++) {
+      const i = from + k
+      if (i >= this.#end || bytes[i] !== word.charCodeAt(k)) return this.#failAt(i, `expected "${word}"`)
+    }
+    return from + word.length
+  }
+}

@@ -1,0 +1,48 @@
+// Places in a line, and short texts that many lines repeat.
+import type { JsonScanner } from './json-scan.ts'
+
+/** A run of bytes: `start` inclusive, `end` exclusive, both indexes into the buffer that was scanned. */
+export interface Span {
+  start: number
+  end: number
+}
+
+export function setSpan(span: Span, start: number, end: number): void {
+  span.start = start
+  span.end = end
+}
+
+/** Texts that are longer are not worth comparing before decoding. */
+const REMEMBERED_BYTES_MAX = 64
+
+/**
+ * Decodes a string, or hands out the previous one again if the bytes are the same: models and entities
+ * repeat from line to line, and equal strings that are one string also compare fast later.
+ */
+export class RepeatedText {
+  #bytes = Buffer.alloc(REMEMBERED_BYTES_MAX)
+  #length = -1
+  #text = ''
+
+  /** What `json.readString` has just read. */
+  read(json: JsonScanner): string {
+    return this.readSpan(json, json.text_start, json.text_end, json.text_escaped)
+  }
+
+  readSpan(json: JsonScanner, start: number, end: number, escaped: boolean): string {
+    const length = end - start
+    const bytes = json.bytes
+    if (length === this.#length && !escaped) {
+      let i = 0
+      while (i < length && this.#bytes[i] === bytes[start + i]) i++
+      if (i === length) return this.#text
+    }
+    const text = json.decode(start, end, escaped)
+    if (!escaped && length <= REMEMBERED_BYTES_MAX) {
+      bytes.copy(this.#bytes, 0, start, end)
+      this.#length = length
+      this.#text = text
+    }
+    return text
+  }
+}
