@@ -2,15 +2,16 @@
 
 interface Word<T> {
   name: T
-  bytes: Buffer
+  bytes: Uint8Array
 }
 
 export class Names<T extends string> {
-  #by_length: Word<T>[][] = []
+  /** Index 0 stays empty: no word is. */
+  #by_length: Word<T>[][] = [[]]
 
   constructor(...names: readonly T[]) {
     for (const name of names) {
-      const bytes = Buffer.from(name)
+      const bytes = new TextEncoder().encode(name)
       while (this.#by_length.length <= bytes.length) this.#by_length.push([])
       this.#by_length[bytes.length]?.push({ name, bytes })
     }
@@ -19,10 +20,12 @@ export class Names<T extends string> {
   /** The word that `bytes[start, end)` spells, or null. */
   find(bytes: Buffer, start: number, end: number): T | null {
     const length = end - start
-    if (length >= this.#by_length.length) return null
-    for (const word of this.#by_length[length]!) {
+    const words = this.#by_length[length < this.#by_length.length ? length : 0]!
+    for (let k = 0; k < words.length; k++) {
+      const word = words[k]!
+      const spelt = word.bytes
       let i = 0
-      while (i < length && word.bytes[i] === bytes[start + i]) i++
+      while (i < length && spelt[i] === bytes[start + i]) i++
       if (i === length) return word.name
     }
     return null

@@ -175,7 +175,25 @@ export class JsonScanner {
     const i = this.#number(start)
     if (i < 0) return Number.NaN
     this.at = i
-    return Number(this.bytes.toString('latin1', start, i))
+    return this.#plainNumber(start, i) ?? Number(this.bytes.toString('latin1', start, i))
+  }
+
+  /** The value of a short number without sign or exponent; null for others. Digits and power of ten are exact doubles, so their quotient is rounded once, as Number() does. */
+  #plainNumber(start: number, end: number): number | null {
+    if (end - start > 15) return null
+    const bytes = this.bytes
+    let digits = 0
+    let scale = 1
+    let fraction = false
+    for (let i = start; i < end; i++) {
+      const c = bytes[i]!
+      if (c >= 0x30 && c <= 0x39) {
+        digits = digits * 10 + (c - 0x30)
+        if (fraction) scale *= 10
+      } else if (c === 0x2e) fraction = true
+      else return null
+    }
+    return digits / scale
   }
 
   /** The string that `[start, end)` between two quotes spells. */

@@ -12,10 +12,9 @@ export type MessageProblem =
   | 'content_wrong_type'
   | 'tool_call_id_missing'
 
-export interface MessageFacts {
+export interface MessageFacts extends Readonly<Span> {
   /** Null where `messages` is absent; the span is empty then. */
   readonly kind: JsonKind | null
-  readonly span: Span
   readonly count: number
   /** Why the first message that cannot be right is wrong, and its index. */
   readonly problem: MessageProblem | null
@@ -36,7 +35,8 @@ const PART_KEYS = new Names('text', 'refusal')
 
 export class MessagesScan implements MessageFacts {
   kind: JsonKind | null = null
-  readonly span: Span = { start: 0, end: 0 }
+  start = 0
+  end = 0
   count = 0
   problem: MessageProblem | null = null
   problem_index = -1
@@ -51,7 +51,7 @@ export class MessagesScan implements MessageFacts {
 
   reset(): void {
     this.kind = null
-    setSpan(this.span, 0, 0)
+    setSpan(this, 0, 0)
     this.count = 0
     this.problem = null
     this.problem_index = -1
@@ -75,7 +75,7 @@ export class MessagesScan implements MessageFacts {
         this.count++
       }
     } else json.skipValue()
-    setSpan(this.span, start, json.at)
+    setSpan(this, start, json.at)
   }
 
   #scanMessage(json: JsonScanner): MessageProblem | null {

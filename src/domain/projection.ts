@@ -1,34 +1,94 @@
 // What lines may cost before they run: the tokens a line may use at most, and the sums that a file keeps so
-// that a batch over it is projected without reading it again.
+// that a batch over it is projected without reading it again. Every choice of `n` may use the whole output
+// limit; the input counts once.
+
 import type { InputLine } from './line-scan.ts'
+import type { BodyFacts, NumberField } from './line-scan-body.ts'
 import type { Model } from './model.ts'
+import { estimateTokens } from './tokens.ts'
 
 export interface ProjectedTokens {
+  /** Estimated. */
   input_tokens: number
   output_tokens_max: number
 }
 
 /** Sums over the lines of one file that share model and entity. */
 export interface TokenSums {
-  /** Null for lines without a usable `model`; they will fail alone and cost nothing. */
+  /** Null for lines without a usable `model`: they fail alone and cost nothing. */
   model: string | null
   /** The line's own `metadata.entity`; null where it has none, so that the batch's entity applies. */
   entity: string | null
   lines: number
   /** Estimated. */
   input_tokens: number
-  /** Over the lines that set max_tokens (or max_completion_tokens), times `n`. */
+  /** Over the lines that set max_tokens (or max_completion_tokens), times their `n`. */
   output_tokens_max_given: number
   /** Over the lines that set neither: the sum of their `n`, to be multiplied by the model's max_output_tokens. */
   open_choices: number
 }
 
-/** What one line may use at most. A model without `max_output_tokens` adds nothing for a line that sets no max_tokens. */
-export function projectTokens(_line: InputLine, _model: Model): ProjectedTokens {
-  throw new Error('not written yet')
+/** What a picture or a piece of sound is taken for: servers differ, most count some hundreds to two thousand. */
+const MEDIA_PART_TOKENS = 1000
+
+/** A line cannot claim more than this of either; a larger number would be refused by the model anyway. */
+const TOKENS_MAX = 2 ** 31
+const CHOICES_MAX = 2 ** 16
+
+/** What one line may use at most. A model without `max_output_tokens` adds nothing where a line sets no limit. */
+export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
+  const { body } = line
+  const output = outputTokensGiven(body) ?? model.max_output_tokens ?? 0
+  return { input_tokens: estimateInput(body), output_tokens_max: output * choices(body) }
+}
+
+export function emptySums(model: string | null, entity: string | null): TokenSums {
+  return { model, entity, lines: 0, input_tokens: 0, output_tokens_max_given: 0, open_choices: 0 }
+}
+
+/** Adds one line to the sums of its group. */
+export function addLine(sums: TokenSums, body: BodyFacts): void {
+  const output = outputTokensGiven(body)
+  sums.lines++
+  sums.input_tokens += estimateInput(body)
+  if (output === null) sums.open_choices += choices(body)
+  else sums.output_tokens_max_given = atMost(sums.output_tokens_max_given + output * choices(body))
 }
 
 /** What the lines of one group may use at most on `model`. */
-export function projectSums(_sums: TokenSums, _model: Model): ProjectedTokens {
-  throw new Error('not written yet')
+export function projectSums(sums: TokenSums, model: Model): ProjectedTokens {
+  const open = sums.open_choices * (model.max_output_tokens ?? 0)
+  return { input_tokens: sums.input_tokens, output_tokens_max: atMost(sums.output_tokens_max_given + open) }
+}
+
+/** Messages, tools and schema become the prompt; media count by the piece, not by their base64. */
+function estimateInput(body: BodyFacts): number {
+  const { messages, tools, response_format } = body
+  const bytes =
+    messages.end -
+    messages.start -
+    messages.media_bytes +
+    (tools.end - tools.start) +
+    (response_format.end - response_format.start)
+  return estimateTokens(bytes) + messages.media_parts * MEDIA_PART_TOKENS
+}
+
+/** Servers differ in which of the two limits they obey when both are given: projected is the larger. */
+function outputTokensGiven(body: BodyFacts): number | null {
+  const given = Math.max(count(body.max_tokens), count(body.max_completion_tokens))
+  return given === 0 ? null : Math.min(given, TOKENS_MAX)
+}
+
+function choices(body: BodyFacts): number {
+  return Math.min(Math.max(count(body.n), 1), CHOICES_MAX)
+}
+
+/** 0 for what is no positive integer: such a line fails alone. */
+function count(field: NumberField): number {
+  return field !== null && Number.isInteger(field) && field > 0 ? field : 0
+}
+
+/** Sums stay exact integers even for a file of absurd numbers. */
+function atMost(tokens: number): number {
+  return Math.min(tokens, Number.MAX_SAFE_INTEGER)
 }
