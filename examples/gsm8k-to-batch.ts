@@ -13,7 +13,12 @@ const INSTRUCTION =
 /** One line of the input file; throws an Error that names the line of the set when it holds no question. */
 export function batchLine(source: string, number: number, model: string, max_tokens: number): string {
   const item: unknown = JSON.parse(source)
-  if (typeof item !== 'object' || item === null || !('question' in item) || typeof item.question !== 'string') {
+  if (
+    typeof item !== 'object' ||
+    item === null ||
+    !('question' in item) ||
+    typeof item.question !== 'string'
+  ) {
     throw new Error(`line ${number} has no "question"`)
   }
   return JSON.stringify({

@@ -1,0 +1,229 @@
+// Holds the rules of the house that neither the type checker nor the linter can: which way imports go, what
+// files may be called, where time comes from, and that the pages drawn from tables match them.
+import assert from 'node:assert/strict'
+import { globSync, readFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path/posix'
+import { describe, test } from 'node:test'
+import { errorsPage } from '../docs/generate.ts'
+import { BATCH_STATUSES, BATCH_TRANSITIONS, isTerminal } from '../src/domain/batch.ts'
+import { FILE_STATUSES, FILE_TRANSITIONS } from '../src/domain/file.ts'
+
+const ROOT = new URL('../', import.meta.url).pathname
+
+const PORTS = ['store', 'blobs', 'backends']
+const STEPS = ['intake', 'dispatch', 'results', 'audit', 'notify', 'upkeep']
+const BELOW_STEPS = ['ledger', ...PORTS, 'wire', 'domain']
+
+/** For each folder of src/, the other folders it may import; the composition root may import all. */
+const MAY_IMPORT: Record<string, readonly string[]> = {
+  domain: [],
+  wire: ['domain'],
+  config: ['domain'],
+  // Its rows describe sealed blobs.
+  store: ['blobs', 'domain'],
+  blobs: ['domain'],
+  backends: ['domain'],
+  ledger: [...PORTS, 'wire', 'domain'],
+  intake: [...STEPS, ...BELOW_STEPS],
+  dispatch: [...STEPS, ...BELOW_STEPS],
+  results: [...STEPS, ...BELOW_STEPS],
+  audit: [...STEPS, ...BELOW_STEPS],
+  notify: [...STEPS, ...BELOW_STEPS],
+  upkeep: [...STEPS, ...BELOW_STEPS],
+  http: [...STEPS, ...BELOW_STEPS],
+  cli: [...STEPS, ...BELOW_STEPS, 'config'],
+}
+
+const ADAPTERS = [
+  'store/sqlite',
+  'store/postgres',
+  'blobs/disk',
+  'blobs/s3',
+  'backends/openai',
+  'backends/sim',
+]
+
+const LINES_MAX = 400
+/** Files that may be longer, and why. */
+const MAY_BE_LONGER = new Map([
+  ['src/domain/errors.ts', 'a table, read by looking up'],
+  ['src/domain/json-scan.ts', 'one scanner whose methods share their state on the hottest path'],
+])
+
+/** Files that may read the system's time or set timers of their own, and why. */
+const MAY_TELL_TIME = new Map([
+  ['src/domain/clock.ts', 'the one door through which time enters'],
+  ['src/store/sqlite/store.ts', 'the clock of the database, which judges leases: SQLite is this process'],
+  ['src/backends/openai/attempt.ts', 'a real socket times out in real time; Retry-After may be a date'],
+])
+
+const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|services?|misc|shared|lib)$/
+
+interface SourceFile {
+  path: string
+  text: string
+  /** Paths from the root of the repository; packages are left out. */
+  imports: string[]
+}
+
+const SOURCES: SourceFile[] = globSync('src/**/*.ts', { cwd: ROOT })
+  .map((path) => path.replaceAll('\\', '/'))
+  .filter((path) => !path.endsWith('.test.ts'))
+  .sort()
+  .map((path) => {
+    const text = readFileSync(join(ROOT, path), 'utf8')
+    return { path, text, imports: importsOf(text).map((target) => join(dirname(path), target)) }
+  })
+
+/** Relative imports and re-exports, of types and values, static and dynamic. */
+function importsOf(text: string): string[] {
+  const statement = /^\s*(?:import|export)\b[^'"`;=]*?\bfrom\s*['"](\.[^'"]+)['"]/gm
+  const bare = /^\s*import\s*['"](\.[^'"]+)['"]/gm
+  const dynamic = /\bimport\(\s*['"](\.[^'"]+)['"]/g
+  return [statement, bare, dynamic].flatMap((pattern) =>
+    [...text.matchAll(pattern)].map((match) => match[1]!),
+  )
+}
+
+/** `src/store/sqlite/claim.ts` is in `store`; src/main.ts and src/compose/ are the composition root. */
+function folderOf(path: string): string {
+  const [, first, ...rest] = path.split('/')
+  return rest.length === 0 || first === 'compose' ? 'root' : first!
+}
+
+/** The source without what comments say. */
+function code(text: string): string {
+  return text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, '')
+}
+
+describe('the house', () => {
+  test('an import of every form is seen', () => {
+    const text = [
+      `import a from './a.ts'`,
+      `import type { B } from "../b.ts"`,
+      `import {\n  c,\n  type D,\n} from './c.ts'`,
+      `export { e } from './e.ts'`,
+      `import './f.ts'`,
+      `const g = await import('./g.ts')`,
+      `import fs from 'node:fs'`,
+    ].join('\n')
+    assert.deepEqual(importsOf(text).sort(), ['../b.ts', './a.ts', './c.ts', './e.ts', './f.ts', './g.ts'])
+  })
+
+  test('imports go one way', () => {
+    const wrong: string[] = []
+    for (const { path, imports } of SOURCES) {
+      const from = folderOf(path)
+      if (from === 'root') continue
+      const allowed = MAY_IMPORT[from]
+      if (allowed === undefined) {
+        wrong.push(`${path}: src/${from}/ has no place in the table of layers`)
+        continue
+      }
+      for (const target of imports) {
+        const to = target.startsWith('src/') ? folderOf(target) : target
+        if (to !== from && !allowed.includes(to)) wrong.push(`${path} imports ${target}`)
+      }
+    }
+    assert.deepEqual(wrong, [])
+  })
+
+  test('only the composition root names an adapter', () => {
+    const wrong: string[] = []
+    for (const { path, imports } of SOURCES) {
+      if (folderOf(path) === 'root') continue
+      for (const target of imports) {
+        const adapter = ADAPTERS.find((folder) => target.startsWith(`src/${folder}/`))
+        if (adapter !== undefined && !path.startsWith(`src/${adapter}/`))
+          wrong.push(`${path} imports ${target}`)
+      }
+    }
+    assert.deepEqual(wrong, [])
+  })
+
+  test('every exception is still needed', () => {
+    const paths = new Set(SOURCES.map(({ path }) => path))
+    const gone = [...MAY_BE_LONGER.keys(), ...MAY_TELL_TIME.keys()].filter((path) => !paths.has(path))
+    assert.deepEqual(gone, [])
+  })
+
+  test('no file imports itself by way of others', () => {
+    const graph = new Map(SOURCES.map(({ path, imports }) => [path, imports]))
+    const done = new Set<string>()
+    const cycles: string[] = []
+    const visit = (path: string, trail: readonly string[]): void => {
+      if (trail.includes(path)) cycles.push([...trail.slice(trail.indexOf(path)), path].join(' → '))
+      if (done.has(path) || trail.includes(path)) return
+      for (const target of graph.get(path) ?? []) visit(target, [...trail, path])
+      done.add(path)
+    }
+    for (const path of graph.keys()) visit(path, [])
+    assert.deepEqual(cycles, [])
+  })
+
+  test('no file is named after nothing in particular', () => {
+    const vague = SOURCES.map(({ path }) => path).filter((path) =>
+      path.split('/').some((part) => VAGUE_NAMES.test(basename(part, '.ts'))),
+    )
+    assert.deepEqual(vague, [])
+  })
+
+  test('no module has a default export', () => {
+    const wrong = SOURCES.filter(({ text }) => /^\s*export\s+default\b|\bas\s+default\b/m.test(code(text)))
+    assert.deepEqual(
+      wrong.map(({ path }) => path),
+      [],
+    )
+  })
+
+  test(`a file ends before line ${LINES_MAX + 1}`, () => {
+    const long = SOURCES.filter(({ path }) => !MAY_BE_LONGER.has(path))
+      .map(({ path, text }) => ({ path, lines: text.split('\n').length - 1 }))
+      .filter(({ lines }) => lines > LINES_MAX)
+    assert.deepEqual(long, [])
+  })
+
+  test('time comes from a clock', () => {
+    const teller = /\bDate\.now\b|\bnew Date\(\s*\)|\bDate\(\s*\)|\bset(Timeout|Interval)\b|node:timers/
+    const wrong = SOURCES.filter(({ path }) => !MAY_TELL_TIME.has(path)).filter(({ text }) =>
+      teller.test(code(text)),
+    )
+    assert.deepEqual(
+      wrong.map(({ path }) => path),
+      [],
+    )
+  })
+})
+
+describe('the pages drawn from tables', () => {
+  const page = readFileSync(join(ROOT, 'docs/state-machine.md'), 'utf8')
+  const [batches = '', files = ''] = page.split(/^## /m).slice(1)
+
+  test('docs/errors.md is what npm run docs writes', () => {
+    assert.equal(readFileSync(join(ROOT, 'docs/errors.md'), 'utf8'), errorsPage())
+  })
+
+  test('the page of states draws every move of a batch, and no other', () => {
+    const moves = BATCH_STATUSES.flatMap((from) => BATCH_TRANSITIONS[from].map((to) => `${from} → ${to}`))
+    holds(batches, moves, BATCH_STATUSES.filter(isTerminal))
+  })
+
+  test('the page of states draws every move of a file, and no other', () => {
+    const moves = FILE_STATUSES.flatMap((from) => FILE_TRANSITIONS[from].map((to) => `${from} → ${to}`))
+    const terminal = FILE_STATUSES.filter((status) => FILE_TRANSITIONS[status].length === 0)
+    holds(files, moves, terminal)
+  })
+
+  /** Diagram, table and prose of a section say the same as the code. */
+  function holds(section: string, moves: readonly string[], terminal: readonly string[]): void {
+    const arrows = [...section.matchAll(/^ {2}(\w+|\[\*\]) --> (\w+|\[\*\])$/gm)]
+    const drawn = arrows.filter(([, from, to]) => from !== '[*]' && to !== '[*]')
+    const ends = arrows.filter(([, , to]) => to === '[*]')
+    const rows = [...section.matchAll(/^\| `(\w+)` \| [^|]+ \| `(\w+)` \| [^|]+ \|$/gm)]
+    assert.deepEqual(drawn.map(([, from, to]) => `${from} → ${to}`).sort(), [...moves].sort())
+    assert.deepEqual(rows.map(([, from, to]) => `${from} → ${to}`).sort(), [...moves].sort())
+    assert.deepEqual(ends.map(([, from]) => from).sort(), [...terminal].sort())
+    const sentence = section.split('\n\n').find((paragraph) => paragraph.includes(' are final'))
+    for (const status of terminal) assert.ok(sentence?.includes(`\`${status}\``), `${status} is called final`)
+  }
+})
