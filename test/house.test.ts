@@ -68,7 +68,7 @@ interface SourceFile {
 
 const SOURCES: SourceFile[] = globSync('src/**/*.ts', { cwd: ROOT })
   .map((path) => path.replaceAll('\\', '/'))
-  .filter((path) => !path.endsWith('.test.ts'))
+  .filter((path) => !/\.(test|conformance)\.ts$/.test(path))
   .sort()
   .map((path) => {
     const text = readFileSync(join(ROOT, path), 'utf8')
