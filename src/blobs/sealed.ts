@@ -1,5 +1,14 @@
-// Placeholder of the port until the implementation lands in this same file.
-import type { ByteRange } from './blobs.ts'
+// Encryption at rest, over any store of blobs: nothing of a blob's content reaches the store in the clear, and
+// nothing that was changed there is read back as if it were whole. The format is told in frame-cipher.ts, the
+// keys in wrap-key.ts. Sizes and keys of blobs are not secret.
+import { randomBytes } from 'node:crypto'
+import type { Blobs, ByteRange } from './blobs.ts'
+import { cutRange } from './cut-range.ts'
+import { FRAME_BYTES, FRAME_BYTES_MAX, FrameCipher, newHeader } from './frame-cipher.ts'
+import type { MasterKey } from './master-key.ts'
+import { type Opened, openRange, openTable, openWhole, type Sealed } from './open-frames.ts'
+import { sealFrames } from './seal-frames.ts'
+import { DATA_KEY_BYTES, unwrapKey, wrapKey } from './wrap-key.ts'
 
 /** What SQL keeps of a sealed blob: enough to find, open and measure it. */
 export interface SealedBlob {
@@ -11,11 +20,109 @@ export interface SealedBlob {
 }
 
 export interface SealedBlobs {
+  /** As Blobs.put; the pieces of `source` must not be changed once handed over. */
   put(
     project_id: string,
     key: string,
     source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   ): Promise<SealedBlob>
+  /**
+   * The plaintext of `range`, or all, a frame at a time. Every byte has authenticated before it is handed on; the
+   * whole is known to be complete when the stream ends. Throws BlobMissing, BlobDamaged, BlobStoreFailed.
+   */
   read(project_id: string, blob: SealedBlob, range?: ByteRange): AsyncIterable<Buffer>
+  /** As read, in one buffer: for what fits into memory. */
+  readAll(project_id: string, blob: SealedBlob, range?: ByteRange): Promise<Buffer>
   delete(key: string): Promise<void>
+}
+
+/** Chunks of one big input are read range by range; a table is 8 bytes for each of its frames. */
+const TABLES_KEPT = 8
+
+/** `frame_bytes` is what new blobs are cut into; blobs say in their header what they were cut into. */
+export function sealBlobs(
+  blobs: Blobs,
+  master: MasterKey,
+  { frame_bytes = FRAME_BYTES }: { frame_bytes?: number } = {},
+): SealedBlobs {
+  if (!Number.isInteger(frame_bytes) || frame_bytes < 1 || frame_bytes > FRAME_BYTES_MAX)
+    throw new RangeError(`frames have 1 to ${FRAME_BYTES_MAX} bytes`)
+  return new Sealing(blobs, master, frame_bytes)
+}
+
+class Sealing implements SealedBlobs {
+  readonly #blobs: Blobs
+  readonly #master: MasterKey
+  readonly #frame_bytes: number
+  /** By wrapped key, which no two blobs share; the last used at the end. */
+  readonly #tables = new Map<string, Opened>()
+
+  constructor(blobs: Blobs, master: MasterKey, frame_bytes: number) {
+    this.#blobs = blobs
+    this.#master = master
+    this.#frame_bytes = frame_bytes
+  }
+
+  async put(
+    project_id: string,
+    key: string,
+    source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  ): Promise<SealedBlob> {
+    const data_key = randomBytes(DATA_KEY_BYTES)
+    const cipher = new FrameCipher(newHeader(this.#frame_bytes), data_key, project_id, key)
+    let bytes = 0
+    const stored = sealFrames(cipher, source, (total) => {
+      bytes = total
+    })
+    await this.#blobs.put(key, stored)
+    return { key, wrapped_key: wrapKey(data_key, project_id, key, this.#master), bytes }
+  }
+
+  async *read(
+    project_id: string,
+    blob: SealedBlob,
+    range?: ByteRange,
+  ): AsyncGenerator<Buffer, void, undefined> {
+    const data_key = unwrapKey(blob.wrapped_key, project_id, blob.key, this.#master)
+    const sealed: Sealed = {
+      key: blob.key,
+      bytes: blob.bytes,
+      cipher: (header) => new FrameCipher(header, data_key, project_id, blob.key),
+    }
+    const wanted = cutRange(range, blob.bytes)
+    const whole = wanted.start === 0 && wanted.end === blob.bytes
+    if (!whole && wanted.start === wanted.end) return
+    if (whole || blob.bytes <= this.#frame_bytes) {
+      let at = 0
+      for await (const bytes of openWhole(this.#blobs, sealed)) {
+        const part = bytes.subarray(Math.max(0, wanted.start - at), Math.max(0, wanted.end - at))
+        if (part.length > 0) yield part
+        at += bytes.length
+      }
+    } else {
+      yield* openRange(this.#blobs, sealed, await this.#opened(blob, sealed), wanted)
+    }
+  }
+
+  async readAll(project_id: string, blob: SealedBlob, range?: ByteRange): Promise<Buffer> {
+    const parts: Buffer[] = []
+    for await (const part of this.read(project_id, blob, range)) parts.push(part)
+    return parts.length === 1 ? parts[0]! : Buffer.concat(parts)
+  }
+
+  async delete(key: string): Promise<void> {
+    await this.#blobs.delete(key)
+  }
+
+  async #opened(blob: SealedBlob, sealed: Sealed): Promise<Opened> {
+    const id = blob.wrapped_key
+    const opened = this.#tables.get(id) ?? (await openTable(this.#blobs, sealed))
+    this.#tables.delete(id)
+    this.#tables.set(id, opened)
+    for (const oldest of this.#tables.keys()) {
+      if (this.#tables.size <= TABLES_KEPT) break
+      this.#tables.delete(oldest)
+    }
+    return opened
+  }
 }

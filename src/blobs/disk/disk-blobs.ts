@@ -1,0 +1,222 @@
+// Blobs in a folder: ROOT/objects/ holds them under their keys, ROOT/tmp/ what is being written. A blob is
+// written under a temporary name, synced, renamed and its folder synced, so it is there whole and for good, or
+// not at all. Any number of processes may share the folder. A key cannot be a blob and the folder of another.
+import { randomUUID } from 'node:crypto'
+import type { Dirent } from 'node:fs'
+import { type FileHandle, mkdir, open, opendir, readdir, rename, stat, unlink } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { assertBlobKey, assertBlobPrefix } from '../blob-key.ts'
+import { BlobMissing, BlobStoreFailed, type Blobs, type ByteRange, type StoredBlob } from '../blobs.ts'
+import { cutRange } from '../cut-range.ts'
+import { DurableFolders } from './durable-folders.ts'
+import { FolderSync } from './folder-sync.ts'
+import { attempt, errnoOf } from './fs-error.ts'
+import { gather } from './gather.ts'
+
+const READ_BYTES = 512 * 1024
+/** A folder can be pruned by another process between its making and the rename, but hardly twice. */
+const RENAME_TRIES = 3
+/** What the system says of a path that leads to no file. */
+const MISSING = ['ENOENT', 'ENOTDIR', 'EISDIR']
+
+export interface DiskBlobs extends Blobs {
+  /**
+   * Removes what writers that died left behind: temporary files last written before `before` (Unix ms). Choose it
+   * an hour back or more: a slow upload is written to all along. Resolves to how many were removed.
+   */
+  sweepTemporary(before: number): Promise<number>
+}
+
+/** Blobs under the folder `root`, which is made when the first blob is put. */
+export function diskBlobs({ root }: { root: string }): DiskBlobs {
+  return new FolderOfBlobs(resolve(root))
+}
+
+class FolderOfBlobs implements DiskBlobs {
+  readonly #objects: string
+  readonly #temporary: string
+  readonly #sync = new FolderSync()
+  readonly #folders: DurableFolders
+
+  constructor(root: string) {
+    this.#objects = join(root, 'objects')
+    this.#temporary = join(root, 'tmp')
+    this.#folders = new DurableFolders(this.#objects, this.#sync)
+  }
+
+  async put(key: string, source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number> {
+    const path = this.#path(key)
+    const doing = `writing blob ${key}`
+    const temporary = join(this.#temporary, randomUUID())
+    let written = temporary
+    try {
+      const bytes = await this.#write(temporary, source, doing)
+      await attempt(doing, this.#rename(temporary, path))
+      written = path
+      await attempt(doing, this.#sync.sync(dirname(path)))
+      return bytes
+    } catch (cause) {
+      await unlink(written).catch(() => {})
+      throw cause
+    }
+  }
+
+  async *read(key: string, range?: ByteRange): AsyncGenerator<Buffer, void, undefined> {
+    const doing = `reading blob ${key}`
+    await using file = await this.#found(key, doing, open(this.#path(key), 'r'))
+    const { size } = await attempt(doing, file.stat())
+    const { start, end } = cutRange(range, size)
+    for (let at = start; at < end; ) {
+      const wanted = Math.min(READ_BYTES, end - at)
+      const piece = Buffer.allocUnsafe(wanted)
+      const { bytesRead } = await this.#found(key, doing, file.read(piece, 0, wanted, at))
+      if (bytesRead === 0) return
+      at += bytesRead
+      yield piece.subarray(0, bytesRead)
+    }
+  }
+
+  async size(key: string): Promise<number> {
+    const found = await this.#found(key, `looking for blob ${key}`, stat(this.#path(key)))
+    if (!found.isFile()) throw new BlobMissing(key)
+    return found.size
+  }
+
+  /** Not synced: a blob that a power cut brings back is one that nothing refers to, and is swept as such. */
+  async delete(key: string): Promise<void> {
+    const path = this.#path(key)
+    try {
+      await unlink(path)
+    } catch (cause) {
+      const code = errnoOf(cause)
+      if (code !== null && MISSING.includes(code)) return
+      throw new BlobStoreFailed(`deleting blob ${key}`, cause)
+    }
+    await this.#folders.prune(dirname(path))
+  }
+
+  async *list(prefix: string): AsyncGenerator<StoredBlob, void, undefined> {
+    assertBlobPrefix(prefix)
+    const folder = prefix.slice(0, prefix.lastIndexOf('/') + 1)
+    yield* this.#walk(folder, prefix)
+  }
+
+  async sweepTemporary(before: number): Promise<number> {
+    const doing = 'sweeping temporary files'
+    const names = await attempt(
+      doing,
+      readdir(this.#temporary).catch((cause): string[] => {
+        if (errnoOf(cause) === 'ENOENT') return []
+        throw cause
+      }),
+    )
+    let removed = 0
+    for (const name of names) {
+      const path = join(this.#temporary, name)
+      const left = await stat(path).catch(() => null)
+      if (left === null || left.mtimeMs >= before) continue
+      // Its writer, or another sweeper, may have been faster.
+      const gone = await unlink(path).then(
+        () => true,
+        () => false,
+      )
+      if (gone) removed++
+    }
+    return removed
+  }
+
+  /** `folder` is "" or ends in "/"; only keys that begin with `prefix` are looked at. */
+  async *#walk(folder: string, prefix: string): AsyncGenerator<StoredBlob, void, undefined> {
+    const doing = `listing blobs under ${folder}`
+    let entries: AsyncIterable<Dirent>
+    try {
+      entries = await opendir(join(this.#objects, folder))
+    } catch (cause) {
+      const code = errnoOf(cause)
+      if (code !== null && MISSING.includes(code)) return
+      throw new BlobStoreFailed(doing, cause)
+    }
+    for await (const entry of entries) {
+      const key = folder + entry.name
+      if (entry.isDirectory()) {
+        const below = `${key}/`
+        if (below.startsWith(prefix) || prefix.startsWith(below)) yield* this.#walk(below, prefix)
+      } else if (key.startsWith(prefix)) {
+        // One deleted since the folder was read is no longer there to list.
+        const found = await stat(join(this.#objects, key)).catch(() => null)
+        if (found !== null) yield { key, bytes: found.size, modified: Math.floor(found.mtimeMs) }
+      }
+    }
+  }
+
+  /**
+   * The source is asked first and the file made when there is something to write: a stream is watched from the
+   * start, so that one breaking meanwhile fails this put and not the process, and closed when the store fails.
+   */
+  async #write(
+    temporary: string,
+    source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+    doing: string,
+  ): Promise<number> {
+    let file: FileHandle | null = null
+    let bytes = 0
+    try {
+      for await (const pieces of gather(source)) {
+        file ??= await attempt(doing, this.#create(temporary))
+        bytes += await attempt(doing, append(file, pieces))
+      }
+      file ??= await attempt(doing, this.#create(temporary))
+      await attempt(doing, file.datasync())
+      return bytes
+    } finally {
+      if (file !== null) await attempt(doing, file.close())
+    }
+  }
+
+  async #create(temporary: string): Promise<FileHandle> {
+    try {
+      return await open(temporary, 'wx', 0o600)
+    } catch (cause) {
+      if (errnoOf(cause) !== 'ENOENT') throw cause
+      await mkdir(this.#temporary, { recursive: true, mode: 0o700 })
+      return await open(temporary, 'wx', 0o600)
+    }
+  }
+
+  async #rename(temporary: string, path: string): Promise<void> {
+    const folder = dirname(path)
+    for (let tries = 1; ; tries++) {
+      await this.#folders.ensure(folder)
+      try {
+        return await rename(temporary, path)
+      } catch (cause) {
+        if (errnoOf(cause) !== 'ENOENT' || tries === RENAME_TRIES) throw cause
+        this.#folders.forget(folder)
+      }
+    }
+  }
+
+  async #found<T>(key: string, doing: string, call: Promise<T>): Promise<T> {
+    try {
+      return await call
+    } catch (cause) {
+      const code = errnoOf(cause)
+      if (code !== null && MISSING.includes(code)) throw new BlobMissing(key)
+      throw new BlobStoreFailed(doing, cause)
+    }
+  }
+
+  #path(key: string): string {
+    assertBlobKey(key)
+    return join(this.#objects, key)
+  }
+}
+
+/** Writes all of `pieces` and returns their bytes. */
+async function append(file: FileHandle, pieces: Uint8Array[]): Promise<number> {
+  const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0)
+  const { bytesWritten } = await file.writev(pieces)
+  // A disk about to be full takes a part; the next call says why.
+  if (bytesWritten < bytes) await file.writeFile(Buffer.concat(pieces).subarray(bytesWritten))
+  return bytes
+}

@@ -1,0 +1,53 @@
+// A rename survives a power cut only once its folder has been synced. Many blobs land in one folder at a time,
+// so calls are grouped: whoever asks while a sync is running shares the next one with all who ask until it
+// starts. The running one is no good to them, since it may have begun before their rename.
+import { constants } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { errnoOf } from './fs-error.ts'
+
+/** File systems without such a call (some network and FUSE ones) answer with these. */
+const NOT_SUPPORTED = ['EINVAL', 'ENOTSUP']
+
+export class FolderSync {
+  readonly #running = new Map<string, Promise<void>>()
+  readonly #waiting = new Map<string, Promise<void>>()
+  readonly #fsync: (folder: string) => Promise<void>
+
+  constructor(fsync: (folder: string) => Promise<void> = fsyncFolder) {
+    this.#fsync = fsync
+  }
+
+  /** Resolves when a sync of `folder` that began after this call has ended; rejects as it does. */
+  sync(folder: string): Promise<void> {
+    const waiting = this.#waiting.get(folder)
+    if (waiting !== undefined) return waiting
+    const running = this.#running.get(folder)
+    if (running === undefined) return this.#start(folder)
+    const next = running
+      // Its failure is for those who asked for it.
+      .catch(() => {})
+      .then(() => {
+        this.#waiting.delete(folder)
+        return this.#start(folder)
+      })
+    this.#waiting.set(folder, next)
+    return next
+  }
+
+  #start(folder: string): Promise<void> {
+    const run = this.#fsync(folder).finally(() => {
+      if (this.#running.get(folder) === run) this.#running.delete(folder)
+    })
+    this.#running.set(folder, run)
+    return run
+  }
+}
+
+async function fsyncFolder(folder: string): Promise<void> {
+  // Windows syncs no folders; NTFS keeps renames in its own journal.
+  if (process.platform === 'win32') return
+  await using handle = await open(folder, constants.O_RDONLY)
+  await handle.sync().catch((cause) => {
+    if (!NOT_SUPPORTED.includes(errnoOf(cause) ?? '')) throw cause
+  })
+}

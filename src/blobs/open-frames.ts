@@ -1,0 +1,191 @@
+// Stored bytes in, plaintext out. A byte is handed on only after the frame that holds it has authenticated; that
+// nothing is missing or added behind it is known at the end, so a reader of the whole takes nothing for complete
+// before the stream has ended without an error.
+import { BlobDamaged, type Blobs, type ByteRange } from './blobs.ts'
+import { ByteReader } from './byte-reader.ts'
+import { expand } from './compress.ts'
+import {
+  type FrameCipher,
+  type FrameHead,
+  frameCount,
+  HEAD_BYTES,
+  HEADER_BYTES,
+  type Header,
+  parseHead,
+  parseHeader,
+  TAG_BYTES,
+} from './frame-cipher.ts'
+import { FrameTable, tablePayloadBytes } from './frame-table.ts'
+import { mapAhead } from './map-ahead.ts'
+
+/** Frames decrypted and expanded while the reader is busy with the one before. */
+const FRAMES_AHEAD = 2
+
+/** A sealed blob as a reader sees it. */
+export interface Sealed {
+  key: string
+  /** Of plaintext, as recorded when it was sealed. */
+  bytes: number
+  cipher(header: Header): FrameCipher
+}
+
+interface Frame {
+  number: number
+  head: FrameHead
+  sealed: Buffer
+}
+
+/** All of the blob in one sequential pass, checked to its very last byte. */
+export async function* openWhole(blobs: Blobs, blob: Sealed): AsyncGenerator<Buffer, void, undefined> {
+  const reader = new ByteReader(blobs.read(blob.key))
+  try {
+    const cipher = blob.cipher(parseHeader(blob.key, await reader.take(HEADER_BYTES)))
+    yield* mapAhead(wholeFrames(reader, blob, cipher), FRAMES_AHEAD, (frame) => plain(blob, cipher, frame))
+  } finally {
+    await reader.close()
+  }
+}
+
+/** Header and table, from which any number of ranges can be opened. */
+export interface Opened {
+  header: Header
+  table: FrameTable
+}
+
+/** Reads what a range needs to find its frames. */
+export async function openTable(blobs: Blobs, blob: Sealed): Promise<Opened> {
+  const [stored_bytes, raw] = await Promise.all([
+    blobs.size(blob.key),
+    takeAll(blobs, blob.key, { start: 0, end: HEADER_BYTES }),
+  ])
+  const header = parseHeader(blob.key, raw)
+  const frames = frameCount(blob.bytes, header.frame_bytes)
+  if (frames === 1) return { header, table: FrameTable.ofSole(stored_bytes) }
+  const at = stored_bytes - (HEAD_BYTES + tablePayloadBytes(frames) + TAG_BYTES)
+  if (at < HEADER_BYTES) throw new BlobDamaged(blob.key, 'cut short: there is no room for its frame table')
+  const reader = new ByteReader(blobs.read(blob.key, { start: at, end: stored_bytes }))
+  try {
+    const table = await takeTable(reader, blob, blob.cipher(header), frames)
+    if (table.offset(frames) !== at)
+      throw new BlobDamaged(blob.key, `${at - table.offset(frames)} bytes were added among its frames`)
+    return { header, table }
+  } finally {
+    await reader.close()
+  }
+}
+
+/** The bytes of `range`, which lies within the blob and is not empty; reads the frames that hold it and no others. */
+export async function* openRange(
+  blobs: Blobs,
+  blob: Sealed,
+  { header, table }: Opened,
+  range: ByteRange,
+): AsyncGenerator<Buffer, void, undefined> {
+  const first = Math.floor(range.start / header.frame_bytes)
+  const behind = Math.ceil(range.end / header.frame_bytes)
+  const cipher = blob.cipher(header)
+  const reader = new ByteReader(
+    blobs.read(blob.key, { start: table.offset(first), end: table.offset(behind) }),
+  )
+  try {
+    let at = first * header.frame_bytes
+    const frames = mapAhead(someFrames(reader, blob, cipher, first, behind), FRAMES_AHEAD, (frame) =>
+      plain(blob, cipher, frame),
+    )
+    for await (const bytes of frames) {
+      yield bytes.subarray(Math.max(0, range.start - at), Math.min(bytes.length, range.end - at))
+      at += bytes.length
+    }
+    await assertEnd(reader, blob)
+  } finally {
+    await reader.close()
+  }
+}
+
+async function* wholeFrames(
+  reader: ByteReader,
+  blob: Sealed,
+  cipher: FrameCipher,
+): AsyncGenerator<Frame, void, undefined> {
+  const frames = frameCount(blob.bytes, cipher.header.frame_bytes)
+  yield* someFrames(reader, blob, cipher, 0, frames)
+  if (frames > 1) await takeTable(reader, blob, cipher, frames)
+  await assertEnd(reader, blob)
+}
+
+async function assertEnd(reader: ByteReader, blob: Sealed): Promise<void> {
+  const more = await reader.take(1)
+  if (more.length > 0) throw new BlobDamaged(blob.key, 'bytes were added behind its last frame')
+}
+
+async function* someFrames(
+  reader: ByteReader,
+  blob: Sealed,
+  cipher: FrameCipher,
+  first: number,
+  behind: number,
+): AsyncGenerator<Frame, void, undefined> {
+  const sole = frameCount(blob.bytes, cipher.header.frame_bytes) === 1
+  for (let number = first; number < behind; number++) {
+    const frame = await takeFrame(reader, blob, number, cipher.header.frame_bytes)
+    if (frame.head.last !== sole) {
+      const says = frame.head.last ? 'ends the blob too early' : 'does not end the blob'
+      throw new BlobDamaged(
+        blob.key,
+        `frame ${number} ${says}: frames are missing, or ${blob.bytes} is not its size`,
+      )
+    }
+    yield frame
+  }
+}
+
+async function takeTable(
+  reader: ByteReader,
+  blob: Sealed,
+  cipher: FrameCipher,
+  number: number,
+): Promise<FrameTable> {
+  const payload_bytes = tablePayloadBytes(number)
+  const { head, sealed } = await takeFrame(reader, blob, number, payload_bytes)
+  if (!head.last || head.zstd || head.payload_bytes !== payload_bytes)
+    throw new BlobDamaged(blob.key, `its frame table is not behind frame ${number - 1}`)
+  return FrameTable.parse(blob.key, cipher.open(number, head, sealed), blob.bytes)
+}
+
+async function takeFrame(
+  reader: ByteReader,
+  blob: Sealed,
+  number: number,
+  payload_bytes_max: number,
+): Promise<Frame> {
+  const raw = await reader.take(HEAD_BYTES)
+  if (raw.length < HEAD_BYTES) throw new BlobDamaged(blob.key, `cut short before frame ${number}`)
+  const head = parseHead(raw)
+  // Before anything is read by it: a length is not to be trusted until the frame has opened.
+  if (head.payload_bytes > payload_bytes_max)
+    throw new BlobDamaged(blob.key, `frame ${number} claims ${head.payload_bytes} bytes`)
+  const sealed = await reader.take(head.payload_bytes + TAG_BYTES)
+  if (sealed.length < head.payload_bytes + TAG_BYTES)
+    throw new BlobDamaged(blob.key, `cut short within frame ${number}`)
+  return { number, head, sealed }
+}
+
+async function plain(blob: Sealed, cipher: FrameCipher, { number, head, sealed }: Frame): Promise<Buffer> {
+  const { frame_bytes } = cipher.header
+  const payload = cipher.open(number, head, sealed)
+  const expected = Math.min(frame_bytes, blob.bytes - number * frame_bytes)
+  if (head.zstd) {
+    return await expand(payload, expected).catch((cause) => {
+      throw new BlobDamaged(blob.key, `frame ${number} does not expand: ${cause.message}`)
+    })
+  }
+  if (payload.length !== expected)
+    throw new BlobDamaged(blob.key, `frame ${number} holds ${payload.length} bytes, not ${expected}`)
+  return payload
+}
+
+async function takeAll(blobs: Blobs, key: string, range: ByteRange): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  for await (const piece of blobs.read(key, range)) pieces.push(piece)
+  return Buffer.concat(pieces)
+}
