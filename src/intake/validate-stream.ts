@@ -1,19 +1,18 @@
 // The one pass that decides what an uploaded file means: every line is well formed and every custom_id is its
-// own, or the file is refused with the lines named.
-import type { ErrorCode } from '../domain/errors.ts'
+// own, or the file is refused with the lines named. Memory does not grow with the file but for eight bytes
+// per custom_id (and the index: a row per chunk). Those eight bytes are a hash: where two agree, the file is
+// read once more to see whether the ids do.
+import { ERRORS } from '../domain/errors.ts'
 import type { FileIndex } from '../domain/file-index.ts'
+import { type IdHash, SeededHash } from './custom-id-hash.ts'
+import { type LineSink, LineSplitter } from './line-split.ts'
+import { type BadLines, describe, type LineError } from './validate-stream-errors.ts'
+import { FirstReading } from './validate-stream-first.ts'
+import { SecondReading } from './validate-stream-second.ts'
 
 export interface ValidationLimits {
   lines_max: number
   line_bytes_max: number
-}
-
-export interface LineError {
-  /** From 1, blank lines counted. */
-  line: number
-  code: ErrorCode
-  message: string
-  param?: string
 }
 
 export type Validation =
@@ -22,7 +21,7 @@ export type Validation =
       ok: false
       /** Requests in the file; absent where reading stopped early. */
       line_count?: number
-      /** The first ERRORS_LISTED_MAX bad lines, in order; `line` is 0 where the file as a whole is bad. */
+      /** The first ERRORS_LISTED_MAX bad lines, in order. */
       errors: LineError[]
       /** Bad lines found; where reading stopped early, there may be more. */
       error_count: number
@@ -30,19 +29,74 @@ export type Validation =
       details: string
     }
 
-export const ERRORS_LISTED_MAX = 100
-
 export interface ValidateOptions {
   signal?: AbortSignal
-  /** Called with the bytes read so far, after each block. */
+  /** Told the bytes read so far, after each block of the first reading. */
   onProgress?: (bytes: number) => void
+  /** For tests: a weak hash makes suspicions frequent. */
+  hash?: IdHash
 }
 
-/** Reads the file once, and a second time only if two custom_ids may be equal. Throws what `source` or `signal` throws. */
-export function validateStream(
-  _source: () => AsyncIterable<Buffer>,
-  _limits: ValidationLimits,
-  _options: ValidateOptions = {},
+/**
+ * `open` reads the file from its beginning; it is called a second time only if two custom_ids may be equal.
+ * Throws what the source throws, and the signal's reason once it is aborted.
+ */
+export async function validateStream(
+  open: () => AsyncIterable<Buffer>,
+  limits: ValidationLimits,
+  options: ValidateOptions = {},
 ): Promise<Validation> {
-  throw new Error('not written yet')
+  const { signal, onProgress, hash = new SeededHash() } = options
+  const first = new FirstReading(limits, hash)
+  const bytes = await read(open(), limits, first, signal, onProgress)
+  if (first.line_count === 0 && first.bad.count === 0) {
+    first.bad.add(1, 'empty_file', ERRORS.empty_file.message)
+  }
+  const bad =
+    first.suspicions === 0
+      ? first.bad
+      : first.bad.merge(await duplicates(open(), limits, first, hash, signal))
+  if (bad.count > 0) {
+    const { list: errors, count: error_count } = bad
+    const details = describe(bad, !first.stopped)
+    if (first.stopped) return { ok: false, errors, error_count, details }
+    return { ok: false, line_count: first.line_count, errors, error_count, details }
+  }
+  // So many different ids with equal 64-bit hashes do not happen; the file has not been read to its end.
+  if (first.stopped) throw new Error('the hash of custom_ids does not tell them apart')
+  return { ok: true, bytes, line_count: first.line_count, index: first.index() }
+}
+
+async function duplicates(
+  blocks: AsyncIterable<Buffer>,
+  limits: ValidationLimits,
+  first: FirstReading,
+  hash: IdHash,
+  signal: AbortSignal | undefined,
+): Promise<BadLines> {
+  const second = new SecondReading(first.suspects, first.last_suspicion_line, hash)
+  await read(blocks, limits, second, signal)
+  return second.bad
+}
+
+/** Feeds the file to `reading` until it has seen enough; returns the bytes read. */
+async function read(
+  blocks: AsyncIterable<Buffer>,
+  limits: ValidationLimits,
+  reading: LineSink & { readonly stopped: boolean },
+  signal: AbortSignal | undefined,
+  onProgress?: (bytes: number) => void,
+): Promise<number> {
+  const splitter = new LineSplitter(limits.line_bytes_max, reading)
+  let bytes = 0
+  signal?.throwIfAborted()
+  for await (const block of blocks) {
+    signal?.throwIfAborted()
+    splitter.push(block)
+    bytes += block.length
+    onProgress?.(bytes)
+    if (reading.stopped) return bytes
+  }
+  splitter.end()
+  return bytes
 }

@@ -1,0 +1,127 @@
+// Validation of an upload against the least anyone could do with it: JSON.parse of every line, on the same
+// lines in the same process. Goal: at least half as fast.
+//
+//   node bench/ingest.ts [megabytes per file]
+import { validateStream } from '../src/intake/validate-stream.ts'
+
+const ROUNDS = 3
+const BLOCK_BYTES = 64 * 1024
+const LIMITS = { lines_max: 10_000_000, line_bytes_max: 8 * 1024 * 1024 }
+const WORDS =
+  'the quick brown fox jumps over a lazy dog while seventeen engineers argue about tokens, prices and caches'.split(
+    ' ',
+  )
+
+interface Input {
+  name: string
+  line_bytes: number
+  /** Line breaks and quotes in the text, which JSON must escape. */
+  escapes: boolean
+  /** A share of text beyond ASCII. */
+  foreign: boolean
+}
+
+const INPUTS: Input[] = [
+  { name: '1 KiB lines, plain text', line_bytes: 1024, escapes: false, foreign: false },
+  { name: '1 KiB lines, escapes', line_bytes: 1024, escapes: true, foreign: false },
+  { name: '1 KiB lines, escapes, German and Japanese', line_bytes: 1024, escapes: true, foreign: true },
+  { name: '8 KiB lines, plain text', line_bytes: 8192, escapes: false, foreign: false },
+  { name: '8 KiB lines, escapes', line_bytes: 8192, escapes: true, foreign: false },
+]
+
+const megabytes = Number(process.argv[2] ?? 200)
+let worst = Number.POSITIVE_INFINITY
+console.log(`${megabytes} MB a file, best of ${ROUNDS}, node ${process.version}`)
+for (const input of INPUTS) worst = Math.min(worst, await compare(input, makeFile(input, megabytes * 1e6)))
+console.log(`worst ratio ${worst.toFixed(2)} (goal 0.5)`)
+
+async function compare(input: Input, file: Buffer[]): Promise<number> {
+  const bytes = file.reduce((sum, block) => sum + block.length, 0)
+  let parse_ms = Number.POSITIVE_INFINITY
+  let validate_ms = Number.POSITIVE_INFINITY
+  for (let round = 0; round < ROUNDS; round++) {
+    parse_ms = Math.min(parse_ms, await timed(() => parseAll(file)))
+    validate_ms = Math.min(validate_ms, await timed(() => validateAll(file)))
+  }
+  const ratio = parse_ms / validate_ms
+  console.log(
+    `${input.name}: validateStream ${speed(bytes, validate_ms)}, JSON.parse ${speed(bytes, parse_ms)}, ratio ${ratio.toFixed(2)}`,
+  )
+  return ratio
+}
+
+async function validateAll(file: Buffer[]): Promise<void> {
+  const validation = await validateStream(() => stream(file), LIMITS)
+  if (!validation.ok) throw new Error(validation.details)
+}
+
+async function* stream(file: Buffer[]): AsyncGenerator<Buffer> {
+  yield* file
+}
+
+/** Lines that cross blocks are left out: the baseline has no joining to do. */
+function parseAll(file: Buffer[]): void {
+  for (const block of file) {
+    let start = block.indexOf(10) + 1
+    for (let end = block.indexOf(10, start); end >= 0; end = block.indexOf(10, start)) {
+      JSON.parse(block.toString('utf8', start, end))
+      start = end + 1
+    }
+  }
+}
+
+async function timed(run: () => Promise<void> | void): Promise<number> {
+  const start = performance.now()
+  await run()
+  return performance.now() - start
+}
+
+function speed(bytes: number, ms: number): string {
+  return `${(bytes / 1e3 / ms).toFixed(0)} MB/s`
+}
+
+function makeFile(input: Input, bytes: number): Buffer[] {
+  const blocks: Buffer[] = []
+  let rest = Buffer.alloc(0)
+  for (let made = 0, i = 0; made < bytes; ) {
+    const lines: string[] = []
+    for (let size = 0; size < 16 * BLOCK_BYTES; i++) {
+      const line = makeLine(input, i)
+      lines.push(line)
+      size += line.length + 1
+    }
+    rest = Buffer.concat([rest, Buffer.from(`${lines.join('\n')}\n`)])
+    made += rest.length
+    while (rest.length >= BLOCK_BYTES) {
+      blocks.push(Buffer.from(rest.subarray(0, BLOCK_BYTES)))
+      rest = rest.subarray(BLOCK_BYTES)
+    }
+    made -= rest.length
+  }
+  return [...blocks, rest]
+}
+
+function makeLine({ line_bytes, escapes, foreign }: Input, i: number): string {
+  let text = ''
+  for (let k = 0; text.length < line_bytes - 300; k++) {
+    text += `${WORDS[(k * 7 + i) % WORDS.length]} `
+    if (escapes && k % 12 === 11) text += '\n'
+    if (escapes && k % 31 === 30) text += '"so to speak" '
+    if (foreign && k % 10 === 9) text += 'Übermäßig größere Straßen 東京の夜 '
+  }
+  return JSON.stringify({
+    custom_id: `request-${i}`,
+    method: 'POST',
+    url: '/v1/chat/completions',
+    body: {
+      model: 'sim-1',
+      messages: [
+        { role: 'system', content: 'You are a helpful assistant.' },
+        { role: 'user', content: text },
+      ],
+      max_tokens: 256,
+      temperature: 0.2,
+    },
+    metadata: { entity: `user:${i % 1000}` },
+  })
+}

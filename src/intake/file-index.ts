@@ -1,0 +1,78 @@
+// Builds a file's index line by line: where its chunks lie, and the token sums by model and entity.
+import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
+import { type FileIndex, GROUPS_MAX } from '../domain/file-index.ts'
+import type { InputLine } from '../domain/line-scan.ts'
+import { addLine, emptySums, type TokenSums } from '../domain/projection.ts'
+
+/** Longer names are no model's; they are not worth keeping. */
+const MODEL_CHARACTERS_MAX = 256
+/** Bounds `unattributed`; no configuration has as many models. */
+const MODELS_MAX = 1000
+
+export class FileIndexer {
+  #chunks: ChunkSpan[] = []
+  #chunk: ChunkSpan | null = null
+  #groups: TokenSums[] = []
+  #by_model = new Map<string | null, Map<string | null, TokenSums>>()
+  #unattributed = new Map<string | null, TokenSums>()
+  /** The group of the line before: most lines join it. */
+  #last = emptySums(null, null)
+  #groups_max: number
+
+  constructor(groups_max = GROUPS_MAX) {
+    this.#groups_max = groups_max
+  }
+
+  /** The line with number `number`, at `byte_start` to `byte_end` (after its line break) in the file. */
+  add(line: InputLine, number: number, byte_start: number, byte_end: number): void {
+    this.#chunk = this.#place(number, byte_start, byte_end)
+    addLine(this.#group(line), line.body)
+  }
+
+  finish(): FileIndex {
+    return { chunks: this.#chunks, groups: this.#groups, unattributed: [...this.#unattributed.values()] }
+  }
+
+  /** The chunk that the line belongs to, the line included. */
+  #place(number: number, byte_start: number, byte_end: number): ChunkSpan {
+    const open = this.#chunk
+    if (open !== null && open.line_count < CHUNK_LINES_MAX && byte_end - open.byte_start <= CHUNK_BYTES_MAX) {
+      open.line_count++
+      open.byte_end = byte_end
+      return open
+    }
+    const chunk = { index: this.#chunks.length, first_line: number, line_count: 1, byte_start, byte_end }
+    this.#chunks.push(chunk)
+    return chunk
+  }
+
+  #group(line: InputLine): TokenSums {
+    const named = line.body.model
+    const model = named !== null && named.length <= MODEL_CHARACTERS_MAX ? named : null
+    const { entity } = line
+    const last = this.#last
+    if (last.lines > 0 && last.model === model && last.entity === entity) return last
+    const found = this.#by_model.get(model)?.get(entity)
+    if (found === undefined && this.#groups.length >= this.#groups_max) return this.#leftOver(model)
+    this.#last = found ?? this.#newGroup(model, entity)
+    return this.#last
+  }
+
+  #newGroup(model: string | null, entity: string | null): TokenSums {
+    const sums = emptySums(model, entity)
+    this.#groups.push(sums)
+    const entities = this.#by_model.get(model)
+    if (entities === undefined) this.#by_model.set(model, new Map([[entity, sums]]))
+    else entities.set(entity, sums)
+    return sums
+  }
+
+  #leftOver(model: string | null): TokenSums {
+    const kept = this.#unattributed.has(model) || this.#unattributed.size < MODELS_MAX ? model : null
+    const found = this.#unattributed.get(kept)
+    if (found !== undefined) return found
+    const sums = emptySums(kept, null)
+    this.#unattributed.set(kept, sums)
+    return sums
+  }
+}

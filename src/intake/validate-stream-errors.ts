@@ -1,0 +1,48 @@
+// The bad lines of an uploaded file: the first of them in full, the rest as a number, all of it in one
+// sentence for `status_details`.
+import { ERRORS, type ErrorCode } from '../domain/errors.ts'
+
+export interface LineError {
+  /** From 1, blank lines counted. */
+  line: number
+  code: ErrorCode
+  message: string
+  param?: string
+}
+
+export const ERRORS_LISTED_MAX = 100
+/** A file with this many bad lines is broken as a whole: reading on would help nobody. */
+export const ERRORS_COUNTED_MAX = 10_000
+
+export class BadLines {
+  /** The first ERRORS_LISTED_MAX, in order. */
+  readonly list: LineError[] = []
+  count = 0
+
+  add(line: number, code: ErrorCode, message: string, param?: string): void {
+    this.count++
+    if (this.list.length >= ERRORS_LISTED_MAX) return
+    this.list.push(param === undefined ? { line, code, message } : { line, code, message, param })
+  }
+
+  /** Both sets of bad lines as one; no line is in both. */
+  merge(other: BadLines): BadLines {
+    const merged = new BadLines()
+    const errors = [...this.list, ...other.list].sort((a, b) => a.line - b.line)
+    merged.list.push(...errors.slice(0, ERRORS_LISTED_MAX))
+    merged.count = this.count + other.count
+    return merged
+  }
+}
+
+/** The first bad line, what is wrong with it, how to mend it, and how many more there are. */
+export function describe(bad: BadLines, read_to_end: boolean): string {
+  const [first] = bad.list
+  if (first === undefined) throw new Error('a refusal needs a reason')
+  const place = first.code === 'empty_file' ? '' : `Line ${first.line}: `
+  const sentence = `${place}${first.message} ${ERRORS[first.code].advice} (${first.code})`
+  const more = bad.count - 1
+  const least = read_to_end ? '' : 'at least '
+  if (more === 0) return sentence
+  return `${sentence} There ${more === 1 ? 'is' : 'are'} ${least}${more} more bad ${more === 1 ? 'line' : 'lines'}.`
+}

@@ -1,0 +1,87 @@
+// The first reading of an uploaded file: scans each line, gathers the index, and notes which custom_ids may
+// have been used before.
+import type { FileIndex } from '../domain/file-index.ts'
+import { LineScanner } from '../domain/line-scan.ts'
+import { hashCustomId, type IdHash } from './custom-id-hash.ts'
+import { HashSet64 } from './custom-id-set.ts'
+import { FileIndexer } from './file-index.ts'
+import type { LineSink } from './line-split.ts'
+import type { ValidationLimits } from './validate-stream.ts'
+import { BadLines, ERRORS_COUNTED_MAX } from './validate-stream-errors.ts'
+
+export class FirstReading implements LineSink {
+  readonly bad = new BadLines()
+  /** Requests so far, bad ones included. */
+  line_count = 0
+  /** Reading on is pointless. */
+  stopped = false
+  /** How many lines have a custom_id whose hash came before, and those hashes. */
+  suspicions = 0
+  readonly suspects = new HashSet64()
+  last_suspicion_line = 0
+
+  #scanner = new LineScanner()
+  #ids = new HashSet64()
+  #indexer = new FileIndexer()
+  #hash: IdHash
+  #limits: ValidationLimits
+
+  constructor(limits: ValidationLimits, hash: IdHash) {
+    this.#limits = limits
+    this.#hash = hash
+  }
+
+  index(): FileIndex {
+    return this.#indexer.finish()
+  }
+
+  line(
+    bytes: Buffer,
+    start: number,
+    end: number,
+    number: number,
+    byte_start: number,
+    byte_end: number,
+  ): void {
+    if (!this.#counts(number)) return
+    const line = this.#scanner.scan(bytes, start, end)
+    if (!line.ok) {
+      this.bad.add(number, line.code, line.message, line.param)
+      return
+    }
+    hashCustomId(line, this.#hash)
+    if (!this.#ids.add(this.#hash.lo, this.#hash.hi)) this.#suspect(number)
+    if (this.bad.count === 0) this.#indexer.add(line, number, byte_start, byte_end)
+  }
+
+  tooLong(number: number): void {
+    if (!this.#counts(number)) return
+    this.bad.add(number, 'line_too_long', `The line is longer than ${this.#limits.line_bytes_max} bytes.`)
+  }
+
+  notUtf8(number: number): void {
+    if (this.#counts(number)) this.bad.add(number, 'invalid_utf8', 'The line is not valid UTF-8.')
+  }
+
+  /** Counts a request; false when it is not to be looked at any more. */
+  #counts(number: number): boolean {
+    if (this.stopped) return false
+    if (this.bad.count + this.suspicions >= ERRORS_COUNTED_MAX) {
+      this.stopped = true
+      return false
+    }
+    if (this.line_count === this.#limits.lines_max) {
+      this.bad.add(number, 'too_many_lines', `The file holds more than ${this.#limits.lines_max} requests.`)
+      this.stopped = true
+      return false
+    }
+    this.line_count++
+    return true
+  }
+
+  #suspect(number: number): void {
+    this.suspicions++
+    this.suspects.add(this.#hash.lo, this.#hash.hi)
+    this.last_suspicion_line = number
+  }
+}
