@@ -17,18 +17,14 @@ const TOKENS: Kind<number | null> = integer(1)
 /** `created`: Unix seconds. Without `models`, the simulator's one model is all there is. */
 export function readModels(root: Section, created: number): ModelSettings[] {
   const first = new Map<string, number>()
-  let index = 0
-  const models = root.items('models', (section) => {
+  const models = root.items('models', (section, index) => {
     const read = readModel(section, created)
     const earlier = first.get(read.model.id)
     if (earlier === undefined) first.set(read.model.id, index)
     else if (section.has('id')) section.problem('id', `${read.model.id} is already models[${earlier}]`)
-    index++
     return read
   })
-  if (models === null) return [simulated(created)]
-  if (models.length === 0) root.problem('models', 'expected at least one model')
-  return models
+  return models ?? [simulated(created)]
 }
 
 function readModel(section: Section, created: number): ModelSettings {
@@ -57,9 +53,6 @@ function readModel(section: Section, created: number): ModelSettings {
   const upstreams = section.items('upstreams', (upstream) => readUpstream(upstream, id))
   if (upstreams === null && !section.has('upstreams')) {
     section.problem('upstreams', `is missing; ${id} needs at least one server to answer it`)
-  }
-  if (upstreams?.length === 0) {
-    section.problem('upstreams', `is empty; ${id} needs at least one server to answer it`)
   }
   return {
     model: { id, context_window, max_output_tokens, price, priced, supports, created },

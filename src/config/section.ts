@@ -113,7 +113,7 @@ export class Section {
   }
 
   /** A list of maps; a variable sets it whole, as YAML. Null when it is not given. */
-  items<T>(key: string, read: (section: Section) => T): T[] | null {
+  items<T>(key: string, read: (section: Section, index: number) => T): T[] | null {
     const { tree, found } = this.#whole(key)
     if (found === null) return null
     const path = [...this.#path, key]
@@ -121,11 +121,14 @@ export class Section {
       this.#report(tree, path, `expected a list, found ${shown(found)}`)
       return null
     }
+    if (found.length === 0) this.#report(tree, path, 'expected at least one item')
     const items: unknown[] = found
-    return items.map((item, i) => {
+    return items.flatMap((item, i) => {
       const at = [...path, i]
-      if (!(item instanceof Map)) this.#report(tree, at, `expected a map of keys, found ${shown(item)}`)
-      return readMap(this.#reading, tree, at, item, null, read)
+      if (item instanceof Map)
+        return [readMap(this.#reading, tree, at, item, null, (section) => read(section, i))]
+      this.#report(tree, at, `expected a map of keys, found ${shown(item)}`)
+      return []
     })
   }
 

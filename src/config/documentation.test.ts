@@ -1,0 +1,125 @@
+// The reference and the examples are held to the code that reads the keys.
+import assert from 'node:assert/strict'
+import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, describe, test } from 'node:test'
+import { loadConfig } from './load.ts'
+import { Reading } from './section.ts'
+import { readSettings } from './settings.ts'
+import { offpeakVariables, variableTree } from './sources.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const page = readFileSync(join(ROOT, 'docs/configuration.md'), 'utf8')
+const folder = mkdtempSync(join(tmpdir(), 'offpeak-documentation-'))
+after(() => rmSync(folder, { recursive: true }))
+
+/** Brings every key into play: one plan, and an upstream of each type. */
+const EVERYTHING = `
+plans: {any: {completion_windows: [1h]}}
+models:
+  - id: m
+    price: {input_per_mtok: 0, output_per_mtok: 0}
+    upstreams:
+      - {type: sim}
+      - {type: openai, base_url: "http://h/v1", headers: {Any: x}}
+`
+
+/** Every key as the reference writes it, with its variable. */
+function keys(): Map<string, string | null> {
+  const file = variableTree('test', EVERYTHING)
+  const reading = new Reading({ file, variables: new Map(), flags: new Map() })
+  reading.read((root) => readSettings(root, '/', 0))
+  assert.deepEqual(reading.problems, [])
+  return new Map(
+    [...reading.keys].map(([key, variable]) => [
+      key
+        .replaceAll(/\[\d+\]/g, '[]')
+        .replace(/^plans\.any\./, 'plans.<name>.')
+        .replace('.headers.Any', '.headers.<name>'),
+      variable,
+    ]),
+  )
+}
+
+describe('docs/configuration.md', () => {
+  /** The rows of its tables of keys: key and variable. */
+  const rows = new Map(
+    [...page.matchAll(/^\| `([^`]+)` \| (?:`(OFFPEAK_\w+)` )?\| [^|]+ \| [^|]+ \|$/gm)].map(
+      ([, key = '', variable]) => [key, variable ?? null],
+    ),
+  )
+
+  test('names every key with its variable, and no key that does not exist', () => {
+    const sorted = (map: Map<string, string | null>) =>
+      [...map].map(([key, variable]) => `${key} ${variable}`).sort()
+    assert.deepEqual(sorted(rows), sorted(keys()))
+  })
+
+  test('names the defaults that are in force', () => {
+    const set: NodeJS.ProcessEnv = {}
+    for (const [, variable = '', value = ''] of page.matchAll(
+      /^\| `[^`]+` \| `(OFFPEAK_\w+)` \| `([^`]+)` \| /gm,
+    )) {
+      if (variable !== 'OFFPEAK_PLANS' && variable !== 'OFFPEAK_MODELS') set[variable] = value
+    }
+    assert.ok(offpeakVariables(set).size > 15)
+    const given = loadConfig({ env: set, cwd: folder, now: 0 })
+    assert.deepEqual(given, loadConfig({ env: {}, cwd: folder, now: 0 }))
+  })
+})
+
+describe('the examples', () => {
+  const env = { VLLM_KEY: 'k' }
+
+  for (const path of globSync('examples/*.yaml', { cwd: ROOT })) {
+    test(`${path} is a configuration`, () => {
+      assert.ok(loadConfig({ file: join(ROOT, path), env }).models.length > 0)
+    })
+  }
+
+  test('examples/offpeak.yaml shows the defaults, and what else it adds is marked', () => {
+    const file = join(ROOT, 'examples/offpeak.yaml')
+    const { plans, models, ...shown } = loadConfig({ file, env, cwd: folder, now: 0 })
+    const {
+      plans: default_plans,
+      models: default_models,
+      ...defaults
+    } = loadConfig({ env: {}, cwd: folder, now: 0 })
+    assert.deepEqual(shown, defaults)
+    for (const [name, plan] of default_plans) assert.deepEqual(plans.get(name), plan)
+    assert.deepEqual(models[0], default_models[0])
+  })
+
+  test('examples/offpeak.yaml parses with its hashes removed', () => {
+    const text = readFileSync(join(ROOT, 'examples/offpeak.yaml'), 'utf8')
+    const start = text.indexOf('  # - id: qwen3-8b')
+    const end = text.indexOf('\nworker:')
+    assert.ok(start > 0 && end > start)
+    const file = join(folder, 'without-hashes.yaml')
+    writeFileSync(
+      file,
+      text.slice(0, start) + text.slice(start, end).replaceAll(/^ {2}# /gm, '  ') + text.slice(end),
+    )
+    const { models } = loadConfig({ file, env })
+    assert.deepEqual(
+      models.at(-1)?.upstreams.map(({ name }) => name),
+      ['gpu-1.internal:8000/v1', 'spare'],
+    )
+  })
+
+  const pages = globSync('docs/**/*.md', { cwd: ROOT })
+  for (const path of [...pages, 'README.md'].filter((name) => globSync(name, { cwd: ROOT }).length > 0)) {
+    const blocks = [...readFileSync(join(ROOT, path), 'utf8').matchAll(/^```yaml\n([\s\S]*?)^```$/gm)]
+    for (const [i, [, yaml = '']] of blocks.entries()) {
+      if (!/^(region|listen|models|plans|database|blobs|worker):/m.test(yaml)) continue
+      test(`${path}, configuration ${i + 1}, is one`, () => {
+        const file = join(folder, 'block.yaml')
+        writeFileSync(file, yaml)
+        const named = [...yaml.matchAll(/api_key_env: *(\w+)/g)].map(([, name = '']) => [name, 'k'])
+        const aws = { AWS_ACCESS_KEY_ID: 'i', AWS_SECRET_ACCESS_KEY: 's' }
+        loadConfig({ file, env: { ...Object.fromEntries(named), ...aws } })
+      })
+    }
+  }
+})

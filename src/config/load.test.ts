@@ -1,0 +1,497 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, describe, test } from 'node:test'
+import type { Config } from './config.ts'
+import { ConfigError } from './config-error.ts'
+import { type ConfigFlags, loadConfig } from './load.ts'
+
+const NOW = 1_800_000_000_000
+const folder = mkdtempSync(join(tmpdir(), 'offpeak-config-'))
+const empty = mkdtempSync(join(tmpdir(), 'offpeak-no-config-'))
+after(() => {
+  rmSync(folder, { recursive: true })
+  rmSync(empty, { recursive: true })
+})
+
+/** What `yaml` in ./offpeak.yaml makes of the configuration. */
+function load(yaml: string, env: NodeJS.ProcessEnv = {}, overrides: ConfigFlags = {}): Config {
+  writeFileSync(join(folder, 'offpeak.yaml'), yaml)
+  return loadConfig({ env, overrides, cwd: folder, now: NOW })
+}
+
+function problems(yaml: string, env: NodeJS.ProcessEnv = {}, overrides: ConfigFlags = {}): readonly string[] {
+  try {
+    load(yaml, env, overrides)
+  } catch (error) {
+    assert.ok(error instanceof ConfigError, String(error))
+    return error.problems
+  }
+  return []
+}
+
+const model = (keys: string): string => `models: [{id: m, upstreams: [{type: sim}], ${keys}}]`
+const upstream = (keys: string): string => `models: [{id: m, upstreams: [{${keys}}]}]`
+
+describe('without a file', () => {
+  test('the service runs on SQLite and a folder with the simulator alone', () => {
+    const config = loadConfig({ env: {}, cwd: empty, now: NOW })
+    assert.deepEqual(config, {
+      region: 'local',
+      listen: { host: '127.0.0.1', port: 8080 },
+      data_dir: join(empty, 'offpeak-data'),
+      database: { kind: 'sqlite', path: join(empty, 'offpeak-data', 'offpeak.db') },
+      blobs: { kind: 'disk', root: join(empty, 'offpeak-data', 'blobs') },
+      rate_limit: { requests_per_minute: 6000 },
+      plans: new Map([
+        [
+          'payg',
+          {
+            name: 'payg',
+            completion_windows: [{ text: '24h', ms: 86_400_000 }],
+            file_retention_ms: 90 * 86_400_000,
+          },
+        ],
+        [
+          'enterprise',
+          {
+            name: 'enterprise',
+            completion_windows: [
+              { text: '4h', ms: 14_400_000 },
+              { text: '24h', ms: 86_400_000 },
+            ],
+            file_retention_ms: 395 * 86_400_000,
+          },
+        ],
+      ]),
+      limits: { file_bytes_max: 10 * 2 ** 30, lines_max: 10_000_000, line_bytes_max: 8 * 2 ** 20 },
+      models: [
+        {
+          model: {
+            id: 'sim-1',
+            context_window: 131_072,
+            max_output_tokens: 4096,
+            price: { input_picos: 100_000, output_picos: 400_000 },
+            priced: true,
+            supports: { structured_output: true, tools: true },
+            created: NOW / 1000,
+          },
+          upstreams: [
+            {
+              type: 'sim',
+              name: 'sim',
+              concurrency_max: 1024,
+              latency_ms: { min: 20, max: 20 },
+              faults: {},
+              capacity: null,
+              context_window: null,
+            },
+          ],
+        },
+      ],
+      worker: {
+        concurrency_max: 2048,
+        lease_ms: 10_000,
+        drain_ms: 8000,
+        memory_bytes: 64 * 2 ** 20,
+        flush_interval_ms: 250,
+      },
+      retry: { attempts_max: 5, backoff_min_ms: 500, backoff_max_ms: 30_000 },
+      log: { level: 'info' },
+      retention: { audit_ms: 730 * 86_400_000 },
+      webhooks: { allow_private_networks: false },
+      master_key: undefined,
+    })
+  })
+
+  test('an empty file changes nothing', () => {
+    assert.deepEqual(
+      { ...load('# nothing\n'), data_dir: '', database: null, blobs: null },
+      { ...loadConfig({ env: {}, cwd: empty, now: NOW }), data_dir: '', database: null, blobs: null },
+    )
+  })
+
+  test('a file that was asked for has to be there', () => {
+    for (const request of [{ file: 'gone.yaml', env: {} }, { env: { OFFPEAK_CONFIG: 'gone.yaml' } }]) {
+      assert.throws(() => loadConfig({ ...request, cwd: empty }), /gone\.yaml: cannot be read/)
+    }
+  })
+})
+
+describe('where a value comes from', () => {
+  const port = (yaml: string, env: NodeJS.ProcessEnv, flags: ConfigFlags): number =>
+    load(yaml, env, flags).listen.port
+
+  test('a flag beats a variable, a variable beats the file, the file beats the default', () => {
+    const yaml = 'listen: {port: 1001}'
+    const env = { OFFPEAK_LISTEN_PORT: '1002' }
+    assert.equal(port('', {}, {}), 8080)
+    assert.equal(port(yaml, {}, {}), 1001)
+    assert.equal(port(yaml, env, {}), 1002)
+    assert.equal(port(yaml, env, { port: 1003 }), 1003)
+    assert.equal(port(yaml, env, { port: '1004' }), 1004)
+  })
+
+  test('a file named by the flag beats one named by the variable, and both beat ./offpeak.yaml', () => {
+    writeFileSync(join(folder, 'flag.yaml'), 'region: flag')
+    writeFileSync(join(folder, 'variable.yaml'), 'region: variable')
+    const env = { OFFPEAK_CONFIG: 'variable.yaml' }
+    assert.equal(load('region: here').region, 'here')
+    assert.equal(load('region: here', env).region, 'variable')
+    assert.equal(loadConfig({ file: 'flag.yaml', env, cwd: folder }).region, 'flag')
+  })
+
+  test('an empty variable counts as not set', () => {
+    assert.equal(load('region: here', { OFFPEAK_REGION: '', OFFPEAK_MASTER_KEY: '' }).region, 'here')
+  })
+
+  test('variables take text, numbers, sizes, durations, flags and choices', () => {
+    const config = load('', {
+      OFFPEAK_REGION: '7',
+      OFFPEAK_LIMITS_LINES_MAX: '12',
+      OFFPEAK_LIMITS_FILE_BYTES_MAX: '9MiB',
+      OFFPEAK_WORKER_LEASE: '3s',
+      OFFPEAK_WEBHOOKS_ALLOW_PRIVATE_NETWORKS: 'true',
+      OFFPEAK_LOG_LEVEL: 'debug',
+      OFFPEAK_RATE_LIMIT_REQUESTS_PER_MINUTE: 'off',
+      OFFPEAK_DATABASE: 'postgres://me:pw@db/offpeak',
+    })
+    assert.equal(config.region, '7')
+    assert.equal(config.limits.lines_max, 12)
+    assert.equal(config.limits.file_bytes_max, 9 * 2 ** 20)
+    assert.equal(config.worker.lease_ms, 3000)
+    assert.equal(config.webhooks.allow_private_networks, true)
+    assert.equal(config.log.level, 'debug')
+    assert.equal(config.rate_limit.requests_per_minute, null)
+    assert.deepEqual(config.database, { kind: 'postgres', url: 'postgres://me:pw@db/offpeak' })
+  })
+
+  test('a variable replaces a whole list or map, as YAML', () => {
+    const config = load('models: [{id: file, upstreams: [{type: sim}]}]', {
+      OFFPEAK_MODELS: '[{"id": "a", "upstreams": [{"type": "sim", "latency_ms": 3}]}]',
+      OFFPEAK_PLANS: '{payg: {completion_windows: 2s}}',
+    })
+    assert.deepEqual(
+      config.models.map(({ model }) => model.id),
+      ['a'],
+    )
+    assert.deepEqual(config.plans.get('payg')?.completion_windows, [{ text: '2s', ms: 2000 }])
+  })
+
+  test('the flags of the command line reach their keys', () => {
+    const config = load(
+      '',
+      {},
+      { region: 'eu', host: '::1', data: 'd', database: 'sqlite:x.db', log_level: 'warn' },
+    )
+    assert.equal(config.region, 'eu')
+    assert.equal(config.listen.host, '::1')
+    assert.equal(config.data_dir, join(folder, 'd'))
+    assert.deepEqual(config.database, { kind: 'sqlite', path: join(folder, 'x.db') })
+    assert.deepEqual(config.blobs, { kind: 'disk', root: join(folder, 'd', 'blobs') })
+    assert.equal(config.log.level, 'warn')
+  })
+})
+
+describe('what is understood', () => {
+  test('a rate limit of 0 or off is none', () => {
+    for (const off of ['0', 'off', '"off"', 'false']) {
+      assert.equal(
+        load(`rate_limit: {requests_per_minute: ${off}}`).rate_limit.requests_per_minute,
+        null,
+        off,
+      )
+    }
+  })
+
+  test('a plan may be changed or added, and the built-in ones stay', () => {
+    const { plans } = load('plans: {payg: {file_retention: 1h}, quick: {completion_windows: [2s, 1m]}}')
+    assert.deepEqual([...plans.keys()], ['payg', 'enterprise', 'quick'])
+    assert.equal(plans.get('payg')?.file_retention_ms, 3_600_000)
+    assert.deepEqual(plans.get('payg')?.completion_windows, [{ text: '24h', ms: 86_400_000 }])
+    assert.equal(plans.get('quick')?.completion_windows[0]?.ms, 2000)
+    assert.equal(plans.get('quick')?.file_retention_ms, 90 * 86_400_000)
+  })
+
+  test('a model without a price is free and says so', () => {
+    const [free] = load(model('context_window: 10')).models
+    assert.deepEqual(free?.model.price, { input_picos: 0, output_picos: 0 })
+    assert.equal(free?.model.priced, false)
+    const [priced] = load(model('price: {input_per_mtok: 0.15, output_per_mtok: 1e-6}')).models
+    assert.deepEqual(priced?.model.price, { input_picos: 150_000, output_picos: 1 })
+    assert.equal(priced?.model.priced, true)
+  })
+
+  test('an upstream of type openai has its key looked up and its address trimmed', () => {
+    const keys =
+      'type: openai, base_url: "http://h:8000/v1/", api_key_env: THE_KEY, timeout: 1m, headers: {X-Team: "7"}'
+    const [found] = load(upstream(keys), { THE_KEY: 'sk-1\n' }).models
+    assert.deepEqual(found?.upstreams, [
+      {
+        type: 'openai',
+        name: 'h:8000/v1',
+        concurrency_max: 1024,
+        base_url: 'http://h:8000/v1',
+        api_key: 'sk-1',
+        model: 'm',
+        timeout_ms: 60_000,
+        headers: { 'X-Team': '7' },
+      },
+    ])
+  })
+
+  test('an upstream of type sim takes latencies and faults', () => {
+    const [found] = load(
+      upstream(
+        'type: sim, latency_ms: [5, 9.5], faults: {429: 0.25, hang: 0.5}, capacity: 3, context_window: 64',
+      ),
+    ).models
+    assert.deepEqual(found?.upstreams, [
+      {
+        type: 'sim',
+        name: 'sim',
+        concurrency_max: 1024,
+        latency_ms: { min: 5, max: 9.5 },
+        faults: { 429: 0.25, hang: 0.5 },
+        capacity: 3,
+        context_window: 64,
+      },
+    ])
+  })
+
+  test('upstreams alike get names apart', () => {
+    const [found] = load(
+      'models: [{id: m, upstreams: [{type: sim}, {type: sim}, {type: sim, name: x}]}]',
+    ).models
+    assert.deepEqual(
+      found?.upstreams.map(({ name }) => name),
+      ['sim', 'sim#2', 'x'],
+    )
+  })
+
+  test('a bucket is read from its URL, its credentials from the variables of AWS', () => {
+    const env = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret', AWS_REGION: 'eu-west-1' }
+    const s3 = { kind: 's3', access_key_id: 'id', secret_access_key: 'secret', session_token: null }
+    assert.deepEqual(load('blobs: s3://b/some/prefix/?endpoint=http://127.0.0.1:9000/', env).blobs, {
+      ...s3,
+      bucket: 'b',
+      prefix: 'some/prefix',
+      endpoint: 'http://127.0.0.1:9000',
+      region: 'eu-west-1',
+      path_style: true,
+    })
+    assert.deepEqual(load('blobs: s3://b?region=us-west-2', env).blobs, {
+      ...s3,
+      bucket: 'b',
+      prefix: '',
+      endpoint: null,
+      region: 'us-west-2',
+      path_style: false,
+    })
+  })
+
+  test('the master key is taken as it is given', () => {
+    assert.equal(load('', { OFFPEAK_MASTER_KEY: 'abc' }).master_key, 'abc')
+  })
+})
+
+describe('what is refused', () => {
+  /** What is wrong, and the one problem that is reported for it, less the place in the file. */
+  const table: [string, string][] = [
+    ['regin: x', 'regin: unknown key; did you mean region?'],
+    ['colour: x', 'colour: unknown key; the keys are data_dir, region, listen'],
+    ['listen: {prot: 1}', 'listen.prot: unknown key; did you mean port?'],
+    ['listen: 8080', 'listen: expected a map of keys, found 8080'],
+    ['listen: {port: 65536}', 'listen.port: expected a whole number from 0 to 65535, found 65536'],
+    ['listen: {port: 80.5}', 'listen.port: expected a whole number from 0 to 65535, found 80.5'],
+    ['listen: {port: [1]}', 'listen.port: expected a whole number from 0 to 65535, found a list'],
+    [
+      'region: 12',
+      'region: expected up to 32 lower-case letters, digits and dashes, such as eu-central, found 12',
+    ],
+    ['region: EU_1', 'region: expected up to 32 lower-case letters'],
+    [
+      'rate_limit: {requests_per_minute: -1}',
+      'rate_limit.requests_per_minute: expected a whole number, or 0 or off',
+    ],
+    ['limits: {lines_max: 0}', 'limits.lines_max: expected a whole number from 1 to 34359738367, found 0'],
+    ['limits: {line_bytes_max: 8 Megs}', 'limits.line_bytes_max: expected a size such as 8MiB or 10GiB'],
+    ['limits: {line_bytes_max: 1GiB, file_bytes_max: 1MiB}', 'limits.line_bytes_max: 1GiB is more than'],
+    ['database: mysql://root:pw@h/db', 'found "mysql://…@h/db"'],
+    ['database: "sqlite:"', 'database: expected sqlite, sqlite:PATH or postgres://user@host/database'],
+    ['blobs: gs://b', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
+    ['blobs: s3://b?endpont=http://h', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
+    ['blobs: s3://b?endpoint=h', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
+    [
+      'plans: {payg: {completion_windows: [0s]}}',
+      'plans.payg.completion_windows[0]: expected a duration of whole',
+    ],
+    [
+      'plans: {payg: {completion_windows: [250ms]}}',
+      'plans.payg.completion_windows[0]: expected a duration of whole',
+    ],
+    ['plans: {payg: {completion_windows: []}}', 'plans.payg.completion_windows: expected at least one item'],
+    ['plans: {payg: {completion_windows: [24h, 1d]}}', 'plans.payg.completion_windows: lists 1d twice'],
+    ['plans: {new: {file_retention: 1d}}', 'plans.new.completion_windows: is missing'],
+    ['plans: {payg: {file_retention: 90}}', 'plans.payg.file_retention: expected a duration such as 250ms'],
+    [
+      'plans: {payg: {file_retension: 9d}}',
+      'plans.payg.file_retension: unknown key; did you mean file_retention?',
+    ],
+    ['plans: {"a b": {completion_windows: [1h]}}', 'plans.a b: the name of a plan is made of'],
+    [
+      'retention: {audit: 100d}',
+      'retention.audit: 100d is shorter than plans.enterprise.file_retention, 395d',
+    ],
+    ['retry: {backoff_min: 1m}', 'retry.backoff_min: 1m is longer than retry.backoff_max, 30s'],
+    ['retry: {attempts_max: 0}', 'retry.attempts_max: expected a whole number from 1 to 1000, found 0'],
+    ['worker: {lease: 400ms}', 'worker.lease: 400ms is less than twice worker.flush_interval, 250ms'],
+    [
+      'worker: {lease: 10}',
+      'worker.lease: expected a duration such as 250ms, 5s, 10m, 24h or 90d, at least 100ms',
+    ],
+    ['log: {level: verbose}', 'log.level: expected one of fatal, error, warn, info, debug, trace, silent'],
+    [
+      'webhooks: {allow_private_networks: 1}',
+      'webhooks.allow_private_networks: expected true or false, found 1',
+    ],
+    ['models: {}', 'models: expected a list, found a map of keys'],
+    ['models: []', 'models: expected at least one item'],
+    ['models: [sim-1]', 'models[0]: expected a map of keys, found "sim-1"'],
+    ['models: [{upstreams: [{type: sim}]}]', 'models[0].id: is missing; expected a name'],
+    ['models: [{id: a b, upstreams: [{type: sim}]}]', 'models[0].id: expected a name of up to 200 printable'],
+    ['models: [{id: a}]', 'models[0].upstreams: is missing; a needs at least one server'],
+    ['models: [{id: a, upstreams: []}]', 'models[0].upstreams: expected at least one item'],
+    [
+      'models: [{id: a, upstreams: [{type: sim}]}, {id: a, upstreams: [{type: sim}]}]',
+      'models[1].id: a is already models[0]',
+    ],
+    [
+      model('price: {input_per_mtok: -1, output_per_mtok: 1}'),
+      'models[0].price.input_per_mtok: expected USD per',
+    ],
+    [
+      model('price: {input_per_mtok: 0.0000001, output_per_mtok: 1}'),
+      'with at most six decimals, found 1e-7',
+    ],
+    [model('price: {input_per_mtok: 1}'), 'models[0].price.output_per_mtok: is missing'],
+    [model('context_window: 10, max_output_tokens: 11'), 'is more than the context_window of 10'],
+    [model('supports: {tools: maybe}'), 'models[0].supports.tools: expected true or false, found "maybe"'],
+    [
+      upstream('type: vllm, base_url: x'),
+      'models[0].upstreams[0].type: expected one of sim, openai, found "vllm"',
+    ],
+    [upstream('latency_ms: 5'), 'models[0].upstreams[0].type: is missing'],
+    [upstream('type: sim, base_url: x'), 'models[0].upstreams[0].base_url: unknown key'],
+    [upstream('type: sim, latency_ms: [9, 5]'), 'latency_ms: expected one number, or two as [least, most]'],
+    [
+      upstream('type: sim, latency_ms: [1, 2, 3]'),
+      'latency_ms: expected one number, or two as [least, most]',
+    ],
+    [
+      upstream('type: sim, faults: {"429": 0.6, hang: 0.6}'),
+      'faults: expected fractions that add up to 1 at most',
+    ],
+    [upstream('type: sim, faults: {429: 2}'), 'faults.429: expected a number from 0 to 1, found 2'],
+    [upstream('type: sim, faults: {404: 1}'), 'faults.404: unknown key'],
+    [upstream('type: openai'), 'models[0].upstreams[0].base_url: is missing'],
+    [
+      upstream('type: openai, base_url: localhost:8000'),
+      'base_url: expected an http:// or https:// address up to /v1',
+    ],
+    [upstream('type: openai, base_url: "http://u:pw@h/v1"'), 'found "http://…@h/v1"'],
+    [upstream('type: openai, base_url: "http://h/v1/chat/completions"'), 'base_url: expected an http://'],
+    [
+      upstream('type: openai, base_url: "http://h/v1", headers: {"a b": c}'),
+      'headers.a b: is no name of a header',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", headers: {a: 7}'),
+      'found 7 (text goes in quotes: "7")',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", api_key_env: NOT_SET'),
+      'the variable NOT_SET is not set',
+    ],
+  ]
+
+  for (const [yaml, expected] of table) {
+    test(yaml, () => {
+      const found = problems(yaml)
+      assert.equal(found.length, 1, found.join('\n'))
+      assert.ok(found[0]?.includes(expected), `${found[0]}\ndoes not say\n${expected}`)
+    })
+  }
+
+  test('a misspelt key is reported with its line, what was missing, and the name that was meant', () => {
+    const yaml = 'models:\n  - id: m\n    upstreams:\n      - type: openai\n        base_ulr: http://h/v1\n'
+    assert.deepEqual(problems(yaml), [
+      'offpeak.yaml:4:9: models[0].upstreams[0].base_url: is missing; expected an http:// or https:// address up to /v1, without credentials or query',
+      'offpeak.yaml:5:9: models[0].upstreams[0].base_ulr: unknown key; did you mean base_url?',
+    ])
+  })
+
+  test('everything that is wrong is reported at once', () => {
+    const found = problems(
+      'listen: {port: no}\nregin: x',
+      { OFFPEAK_LOG_LEVEL: 'loud', OFFPEAK_DATADIR: 'd' },
+      { host: ' ' },
+    )
+    assert.deepEqual(
+      found.map((problem) => problem.split(' ')[0]),
+      ['--host:', 'offpeak.yaml:1:10:', 'OFFPEAK_LOG_LEVEL:', 'offpeak.yaml:2:1:', 'OFFPEAK_DATADIR:'],
+    )
+  })
+
+  test('a key given twice is refused at its second place', () => {
+    assert.deepEqual(problems('region: a\nregion: b'), [
+      'offpeak.yaml:2:1: not valid YAML: Map keys must be unique',
+    ])
+  })
+
+  test('broken YAML is refused where it breaks', () => {
+    assert.match(problems('region: a\nlisten: {port: 1')[0] ?? '', /^offpeak\.yaml:2:\d+: not valid YAML: /)
+    assert.match(problems('a: &a [*b]')[0] ?? '', /not valid YAML/)
+    assert.match(problems('- a')[0] ?? '', /expected a map of keys, found a list/)
+    assert.match(problems('a: 1\n---\nb: 2')[0] ?? '', /not valid YAML/)
+  })
+
+  test('an unknown variable is refused, and one that the tests use is not', () => {
+    assert.deepEqual(problems('', { OFFPEAK_LISTEN_PROT: '1' }), [
+      'OFFPEAK_LISTEN_PROT: unknown variable; did you mean OFFPEAK_LISTEN_PORT?',
+    ])
+    assert.deepEqual(
+      problems('', { OFFPEAK_TEST_POSTGRES: 'x', OFFPEAK_API_KEY: 'x', OFFPEAK_BASE_URL: 'x' }),
+      [],
+    )
+  })
+
+  test('a bad variable is named, and so is the key in one that holds YAML', () => {
+    assert.deepEqual(problems('', { OFFPEAK_LISTEN_PORT: 'http' }), [
+      'OFFPEAK_LISTEN_PORT: expected a whole number from 0 to 65535, found "http"',
+    ])
+    assert.deepEqual(problems('', { OFFPEAK_MODELS: '[{id: a, upstreams: [{type: sim, capcity: 1}]}]' }), [
+      'OFFPEAK_MODELS: models[0].upstreams[0].capcity: unknown key; did you mean capacity?',
+    ])
+    assert.match(problems('', { OFFPEAK_MODELS: '[' })[0] ?? '', /^OFFPEAK_MODELS: not valid YAML/)
+  })
+
+  test('a bucket without credentials names the variables', () => {
+    assert.deepEqual(problems('blobs: s3://b'), [
+      'blobs: the bucket b needs the variable AWS_ACCESS_KEY_ID',
+      'blobs: the bucket b needs the variable AWS_SECRET_ACCESS_KEY',
+    ])
+  })
+
+  test('no message shows a secret', () => {
+    const secret = 'hunter2'
+    const found = problems(upstream(`type: openai, base_url: "http://me:${secret}@h/v1"`), {
+      OFFPEAK_DATABASE: `mysql://me:${secret}@h/db`,
+      OFFPEAK_MASTER_KEY: secret,
+      AWS_SECRET_ACCESS_KEY: secret,
+    })
+    assert.equal(found.length, 2)
+    assert.ok(!found.join('\n').includes(secret))
+  })
+})
