@@ -1,46 +1,71 @@
 // Chunks: made by the plan, claimed under leases, committed under their epoch, sealed for good.
 import { sql as raw } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
-import type { ChunkRow } from './schema.ts'
+import type { BatchRow, ChunkRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** Rows per INSERT: bound parameters are limited. */
 const INSERT_ROWS_MAX = 500
 
-export async function insertChunks(
+type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'>
+
+/** Chunks that are ready to be claimed. */
+export async function insertChunks(tx: Writer, batch: Owner, spans: readonly ChunkSpan[]): Promise<void> {
+  await insertRows(
+    tx,
+    spans.map((span) => newChunk(batch, span)),
+  )
+}
+
+/** Chunks whose results exist already: every line failed before it was sent. */
+export async function insertSealedChunks(
   tx: Writer,
-  batch: { id: string; project_id: string; expires_at: number },
-  spans: readonly ChunkSpan[],
+  batch: Owner,
+  chunks: readonly { span: ChunkSpan; seal: ChunkSeal }[],
 ): Promise<void> {
-  for (let at = 0; at < spans.length; at += INSERT_ROWS_MAX) {
+  await insertRows(
+    tx,
+    chunks.map(({ span, seal }) => ({
+      ...newChunk(batch, span),
+      ...seal,
+      state: 'sealed' as const,
+      failed: span.line_count,
+    })),
+  )
+}
+
+async function insertRows(tx: Writer, rows: readonly ChunkRow[]): Promise<void> {
+  for (let at = 0; at < rows.length; at += INSERT_ROWS_MAX) {
     await tx
       .insertInto('chunks')
-      .values(
-        spans.slice(at, at + INSERT_ROWS_MAX).map((span) => ({
-          batch_id: batch.id,
-          idx: span.index,
-          project_id: batch.project_id,
-          state: 'ready' as const,
-          epoch: 0,
-          worker_id: null,
-          run_at: 0,
-          parked_reason: null,
-          deadline: batch.expires_at,
-          first_line: span.first_line,
-          line_count: span.line_count,
-          byte_start: span.byte_start,
-          byte_end: span.byte_end,
-          completed: 0,
-          failed: 0,
-          cost_nanos: 0,
-          output_blob: null,
-          output_bytes: 0,
-          error_blob: null,
-          error_bytes: 0,
-          audit_blob: null,
-        })),
-      )
+      .values(rows.slice(at, at + INSERT_ROWS_MAX))
       .execute()
+  }
+}
+
+function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
+  return {
+    batch_id: batch.id,
+    idx: span.index,
+    project_id: batch.project_id,
+    state: 'ready',
+    epoch: 0,
+    worker_id: null,
+    run_at: 0,
+    parked_reason: null,
+    deadline: batch.expires_at,
+    first_line: span.first_line,
+    line_count: span.line_count,
+    byte_start: span.byte_start,
+    byte_end: span.byte_end,
+    completed: 0,
+    failed: 0,
+    cost_nanos: 0,
+    output_blob: null,
+    output_bytes: 0,
+    error_blob: null,
+    error_bytes: 0,
+    audit_blob: null,
   }
 }
 
@@ -70,6 +95,13 @@ export async function claimChunk(
     .where('idx', '=', next.idx)
     .returningAll()
     .executeTakeFirst()
+}
+
+/** Whether there is anything to claim, without taking the write lock. */
+export async function hasReadyChunk(db: Reader, except_projects: readonly string[] = []): Promise<boolean> {
+  let query = db.selectFrom('chunks').select('idx').where('state', '=', raw.lit('ready')).limit(1)
+  if (except_projects.length > 0) query = query.where('project_id', 'not in', except_projects)
+  return (await query.executeTakeFirst()) !== undefined
 }
 
 type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>

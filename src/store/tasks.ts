@@ -2,7 +2,7 @@
 // run_at under the same leases as chunks (leases.ts).
 import { newId } from '../domain/ids.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
-import type { ClaimSql, Writer } from './store.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
 
 export async function insertTask(
   tx: Writer,
@@ -23,6 +23,19 @@ export async function insertTask(
       created: now,
     })
     .execute()
+}
+
+/** Whether there is anything to claim, without taking the write lock. */
+export async function hasDueTask(db: Reader, sql: ClaimSql, kinds: readonly TaskKind[]): Promise<boolean> {
+  const due = await db
+    .selectFrom('tasks')
+    .select('id')
+    .where('state', '=', 'ready')
+    .where('run_at', '<=', sql.now)
+    .where('kind', 'in', kinds)
+    .limit(1)
+    .executeTakeFirst()
+  return due !== undefined
 }
 
 /** Leases the task that has been due longest, if any is due. */

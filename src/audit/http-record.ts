@@ -1,0 +1,49 @@
+// Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
+// has received a response can read its record. Calls that end at the same time share a transaction: while one
+// commit is on its way the next records gather, and go together.
+import type { HttpRequestRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { insertHttpRequests } from '../store/http-requests.ts'
+
+interface Waiting {
+  row: HttpRequestRow
+  settle: { resolve: () => void; reject: (error: unknown) => void }
+}
+
+export class HttpRecords {
+  readonly #store: Pick<Store, 'write'>
+  #waiting: Waiting[] = []
+  #writing = false
+
+  constructor(store: Pick<Store, 'write'>) {
+    this.#store = store
+  }
+
+  /** Resolves once the row is durable. */
+  add(row: HttpRequestRow): Promise<void> {
+    const { promise, ...settle } = Promise.withResolvers<void>()
+    this.#waiting.push({ row, settle })
+    if (!this.#writing) void this.#flush()
+    return promise
+  }
+
+  async #flush(): Promise<void> {
+    this.#writing = true
+    while (this.#waiting.length > 0) {
+      const group = this.#waiting
+      this.#waiting = []
+      try {
+        await this.#store.write((tx) =>
+          insertHttpRequests(
+            tx,
+            group.map(({ row }) => row),
+          ),
+        )
+        for (const { settle } of group) settle.resolve()
+      } catch (error) {
+        for (const { settle } of group) settle.reject(error)
+      }
+    }
+    this.#writing = false
+  }
+}

@@ -1,0 +1,62 @@
+// The audit record of one line: who, what, when, every attempt, and what it cost. It outlives the files, so
+// it holds nothing of their content; while the result file exists, reading a record shows its response too.
+import type { WireError } from '../domain/errors.ts'
+import { type TokenUsage, usdLiteral } from '../domain/money.ts'
+
+export interface Attempt {
+  /** Unix ms. */
+  at: number
+  upstream: string
+  /** HTTP status; null when there was no answer. */
+  status: number | null
+  duration_ms: number
+  /** Absent for the attempt that was answered. */
+  reason?: string
+}
+
+export interface LineRecord {
+  request_id: string
+  batch_id: string
+  custom_id_json: string
+  line: number
+  model: string | null
+  entity: string | null
+  conversation: string | null
+  tags: string | null
+  attempts: readonly Attempt[]
+  /** Attempts that were made and are no longer listed. */
+  attempts_omitted: number
+  usage: TokenUsage | null
+  /** Whether the server reported no usage, so that it was estimated. */
+  usage_estimated: boolean
+  cost_nanos: number
+  error: WireError | null
+  /** Unix ms. */
+  finished: number
+}
+
+/** The record as one line of JSON; written by hand because every line passes here. */
+export function lineRecordJson(record: LineRecord): string {
+  const { usage } = record
+  return (
+    `{"id":"${record.request_id}","object":"request","kind":"line","batch_id":"${record.batch_id}",` +
+    `"custom_id":${record.custom_id_json},"line":${record.line},"model":${text(record.model)},` +
+    `"entity":${text(record.entity)},"conversation":${text(record.conversation)},"tags":${text(record.tags)},` +
+    `"status_code":${record.error === null ? 200 : 'null'},` +
+    `"attempts":[${record.attempts.map(attemptJson).join(',')}],` +
+    (record.attempts_omitted > 0 ? `"attempts_omitted":${record.attempts_omitted},` : '') +
+    `"usage":${usage === null ? 'null' : `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}}`},` +
+    (record.usage_estimated ? '"usage_estimated":true,' : '') +
+    `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : JSON.stringify(record.error)},` +
+    `"created":${Math.floor(record.finished / 1000)}}`
+  )
+}
+
+function attemptJson(attempt: Attempt): string {
+  const reason = attempt.reason === undefined ? '' : `,"reason":${JSON.stringify(attempt.reason)}`
+  return `{"at":${attempt.at / 1000},"upstream":${JSON.stringify(attempt.upstream)},"status":${attempt.status},"duration_ms":${Math.round(attempt.duration_ms * 10) / 10}${reason}}`
+}
+
+function text(value: string | null): string {
+  return value === null ? 'null' : JSON.stringify(value)
+}

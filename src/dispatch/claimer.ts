@@ -1,0 +1,165 @@
+// Takes up chunks for as long as the upstreams have room: enough lines ahead that no slot stays empty, not
+// more than memory allows, and always one chunk of every project that waits, so that nobody starves.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Model } from '../domain/model.ts'
+import { readChunkLines } from '../intake/chunk-lines.ts'
+import { moveBatch, readBatchRow } from '../store/batches.ts'
+import { readBlobRow } from '../store/blob-rows.ts'
+import { claimChunk, hasReadyChunk, parkChunk } from '../store/chunks.ts'
+import { readFileRow } from '../store/files.ts'
+import type { ChunkRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import type { Log } from './log.ts'
+import { OpenChunk } from './open-chunk.ts'
+import { readChunkJournal } from './recorder.ts'
+
+/** A chunk whose deadline is nearer than this goes before everybody's turn. */
+const URGENT_MS = 10 * 60_000
+const OPEN_CHUNKS_MAX = 64
+/** Chunks taken in one transaction. */
+const CLAIMS_PER_COMMIT_MAX = 4
+const UNREADABLE_PARK_MS = 30_000
+
+export interface ClaimerOptions {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
+  models: ReadonlyMap<string, Model>
+  memory_bytes: number
+  worker_id: () => string
+  /** Whether the lines at hand will soon run out. */
+  hungry: () => boolean
+  held: () => Iterable<OpenChunk>
+  onOpened: (chunk: OpenChunk) => void
+}
+
+export class Claimer {
+  readonly #options: ClaimerOptions
+  #running: Promise<void> | null = null
+  #again = false
+  #closed = false
+  /** Nothing was ready at the last look. */
+  #dry = false
+
+  constructor(options: ClaimerOptions) {
+    this.#options = options
+  }
+
+  /** There is room for more lines: looks, unless nothing was ready the last time. */
+  refill(): void {
+    if (!this.#dry) this.look()
+  }
+
+  /** Looks for work now; if it is looking already, once more after that. */
+  look(): void {
+    if (this.#closed) return
+    this.#dry = false
+    if (this.#running) {
+      this.#again = true
+      return
+    }
+    this.#running = this.#lookUntilFull().finally(() => {
+      this.#running = null
+      if (this.#again) {
+        this.#again = false
+        this.look()
+      }
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.#running
+  }
+
+  async #lookUntilFull(): Promise<void> {
+    try {
+      while (!this.#closed && (await this.#claimSome())) {
+        // Each round may find room for more.
+      }
+    } catch (error) {
+      this.#options.log.error({ err: error }, 'claiming chunks failed')
+    }
+  }
+
+  async #claimSome(): Promise<boolean> {
+    const { store, clock, worker_id } = this.#options
+    const order = this.#wanted()
+    if (!order) return false
+    if (!(await hasReadyChunk(store.read, order.except_projects))) {
+      this.#dry = true
+      return false
+    }
+    const id = worker_id()
+    const claims = await store.write(async (tx) => {
+      const now = clock.now()
+      const claims: ChunkRow[] = []
+      const except = [...order.except_projects]
+      while (claims.length < order.count) {
+        const claim = await claimChunk(tx, store.claimSql, {
+          worker_id: id,
+          urgent_before: now + URGENT_MS,
+          except_projects: except,
+        })
+        if (!claim) break
+        claims.push(claim)
+        except.push(claim.project_id)
+        if (claim.deadline > now) await moveBatch(tx, claim.batch_id, 'in_progress', now)
+      }
+      return claims
+    })
+    await Promise.all(claims.map((claim) => this.#open(claim)))
+    return claims.length > 0
+  }
+
+  /** How many chunks to take, and whose not; null when there is no room. */
+  #wanted(): { count: number; except_projects: string[] } | null {
+    const { hungry, held, memory_bytes } = this.#options
+    const projects = new Set<string>()
+    let open = 0
+    let bytes = 0
+    for (const chunk of held()) {
+      open++
+      bytes += chunk.bytes.length
+      projects.add(chunk.claim.project_id)
+    }
+    if (open >= OPEN_CHUNKS_MAX || (open > 0 && bytes >= memory_bytes)) return null
+    if (hungry()) return { count: CLAIMS_PER_COMMIT_MAX, except_projects: [] }
+    return { count: 1, except_projects: [...projects] }
+  }
+
+  async #open(claim: ChunkRow): Promise<void> {
+    const { store, clock, log } = this.#options
+    try {
+      this.#options.onOpened(await this.#read(claim))
+    } catch (error) {
+      log.error(
+        { err: error, batch: claim.batch_id, chunk: claim.idx },
+        'a chunk could not be read; it is tried again later',
+      )
+      const run_at = clock.now() + UNREADABLE_PARK_MS
+      await store.write((tx) => parkChunk(tx, claim, run_at, 'input_unreadable'))
+    }
+  }
+
+  async #read(claim: ChunkRow): Promise<OpenChunk> {
+    const { store, sealed, models } = this.#options
+    const batch = await readBatchRow(store.read, claim.batch_id)
+    const file = batch && (await readFileRow(store.read, batch.input_file_id))
+    const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
+    if (!batch || !content) throw new Error(`the input of batch ${claim.batch_id} is gone`)
+    const journalled =
+      claim.completed + claim.failed > 0
+        ? await readChunkJournal(store.read, sealed, claim.batch_id, claim.idx)
+        : []
+    const range = { start: claim.byte_start, end: claim.byte_end }
+    const bytes = await sealed.readAll(content.project_id, content, range)
+    const lines = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
+      metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
+      header_entity: batch.header_entity,
+    })
+    return new OpenChunk(claim, batch, lines, bytes, journalled)
+  }
+}

@@ -1,0 +1,217 @@
+// A lane is the queue before one model. Projects take turns, so a few lines never wait behind a giant batch
+// of somebody else; within a project the chunk with the earliest deadline goes first, and its lines in the
+// order that the chunk was given (by prompt prefix). Lines that wait for a retry hold no slot, and go before
+// fresh ones once they are due.
+
+import type { Attempt } from '../audit/line-record.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { OpenChunk } from './open-chunk.ts'
+import type { TryCount } from './retry-policy.ts'
+import type { Upstream } from './upstream.ts'
+
+/** A line that is on its way: fresh, in flight, or waiting for its next attempt. */
+export interface Job {
+  chunk: OpenChunk
+  /** Index into `chunk.lines`. */
+  position: number
+  tries: TryCount
+  attempts: Attempt[]
+  attempts_omitted: number
+  /** Where the last attempt failed: the next one goes elsewhere if it can. */
+  avoid: Upstream | null
+}
+
+interface ChunkQueue {
+  chunk: OpenChunk
+  positions: readonly number[]
+  next: number
+}
+
+interface Waiting {
+  job: Job
+  due: number
+}
+
+export class Lane {
+  readonly model: string
+  readonly upstreams: readonly Upstream[]
+  readonly #clock: Clock
+  readonly #send: (job: Job, upstream: Upstream) => void
+  /** In the order in which projects take turns. */
+  readonly #projects: { id: string; queues: ChunkQueue[] }[] = []
+  #turn = 0
+  #fresh = 0
+  /** By due time. */
+  readonly #retries: Waiting[] = []
+  #cancelAlarm: (() => void) | null = null
+  #alarmAt = Number.POSITIVE_INFINITY
+
+  constructor(
+    model: string,
+    upstreams: readonly Upstream[],
+    clock: Clock,
+    send: (job: Job, upstream: Upstream) => void,
+  ) {
+    this.model = model
+    this.upstreams = upstreams
+    this.#clock = clock
+    this.#send = send
+  }
+
+  /** Lines that have not been sent yet, those waiting for a retry included. */
+  get waiting(): number {
+    return this.#fresh + this.#retries.length
+  }
+
+  /** Lines that could be sent at once if they were here. */
+  room(now: number): number {
+    let free = 0
+    for (const upstream of this.upstreams) if (upstream.accepts(now)) free += upstream.limit.free
+    return free
+  }
+
+  get concurrency(): number {
+    return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.limit, 0)
+  }
+
+  get inFlight(): number {
+    return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.inFlight, 0)
+  }
+
+  /** Whether nothing can be sent until time has passed: all upstreams are down or told us to wait. */
+  blocked(now: number): boolean {
+    return this.upstreams.every((upstream) => upstream.blocked(now))
+  }
+
+  /** Adds lines of a chunk, in the order in which they are to be sent. */
+  add(chunk: OpenChunk, positions: readonly number[]): void {
+    if (positions.length === 0) return
+    const id = chunk.batch.project_id
+    let project = this.#projects.find((one) => one.id === id)
+    if (!project) {
+      project = { id, queues: [] }
+      this.#projects.push(project)
+    }
+    const queue: ChunkQueue = { chunk, positions, next: 0 }
+    const before = project.queues.findIndex((other) => isBefore(chunk, other.chunk))
+    project.queues.splice(before === -1 ? project.queues.length : before, 0, queue)
+    this.#fresh += positions.length
+  }
+
+  /** Takes the chunk's lines out and returns those that were waiting for a retry; what is in flight is not here. */
+  remove(chunk: OpenChunk): Job[] {
+    const tried: Job[] = []
+    for (const project of this.#projects) {
+      const at = project.queues.findIndex((queue) => queue.chunk === chunk)
+      if (at === -1) continue
+      const [queue] = project.queues.splice(at, 1)
+      if (queue) this.#fresh -= queue.positions.length - queue.next
+    }
+    for (let at = this.#retries.length - 1; at >= 0; at--) {
+      const { job } = this.#retries[at]!
+      if (job.chunk !== chunk) continue
+      this.#retries.splice(at, 1)
+      tried.push(job)
+    }
+    this.#dropIdleProjects()
+    return tried
+  }
+
+  retry(job: Job, due: number): void {
+    let at = this.#retries.length
+    while (at > 0 && this.#retries[at - 1]!.due > due) at--
+    this.#retries.splice(at, 0, { job, due })
+  }
+
+  /** Sends as much as the upstreams take now, and comes back by itself when time alone makes more possible. */
+  pump(): void {
+    const now = this.#clock.now()
+    for (;;) {
+      if (this.waiting === 0) return
+      const upstream = this.#choose(now, this.#dueRetry(now)?.avoid ?? null)
+      if (!upstream) break
+      const job = this.#next(now)
+      if (!job) break
+      this.#send(job, upstream)
+    }
+    this.#setAlarm(now)
+  }
+
+  close(): void {
+    this.#cancelAlarm?.()
+    this.#cancelAlarm = null
+  }
+
+  #dueRetry(now: number): Job | null {
+    const first = this.#retries[0]
+    return first && first.due <= now ? first.job : null
+  }
+
+  #next(now: number): Job | null {
+    if (this.#dueRetry(now)) return this.#retries.shift()!.job
+    if (this.#fresh === 0) return null
+    this.#turn = (this.#turn + 1) % this.#projects.length
+    const project = this.#projects[this.#turn]!
+    const queue = project.queues[0]!
+    const position = queue.positions[queue.next++]!
+    this.#fresh--
+    if (queue.next === queue.positions.length) {
+      project.queues.shift()
+      if (project.queues.length === 0) this.#dropIdleProjects()
+    }
+    return {
+      chunk: queue.chunk,
+      position,
+      tries: { failures: 0, throttles: 0, first_failure_at: null },
+      attempts: [],
+      attempts_omitted: 0,
+      avoid: null,
+    }
+  }
+
+  #dropIdleProjects(): void {
+    for (let at = this.#projects.length - 1; at >= 0; at--) {
+      if (this.#projects[at]!.queues.length > 0) continue
+      this.#projects.splice(at, 1)
+      if (this.#turn >= at && this.#turn > 0) this.#turn--
+    }
+  }
+
+  /** The upstream with the largest free share; the one to avoid only if there is no other. */
+  #choose(now: number, avoid: Upstream | null): Upstream | null {
+    let best: Upstream | null = null
+    let bestShare = -1
+    for (const upstream of this.upstreams) {
+      if (!upstream.accepts(now)) continue
+      const share = upstream === avoid ? 0 : upstream.limit.free / upstream.limit.limit
+      if (share > bestShare) {
+        best = upstream
+        bestShare = share
+      }
+    }
+    return best
+  }
+
+  #setAlarm(now: number): void {
+    let at = Number.POSITIVE_INFINITY
+    const first = this.#retries[0]
+    if (first && first.due > now) at = first.due
+    if (this.waiting > 0)
+      for (const upstream of this.upstreams) at = Math.min(at, upstream.opensAt(now) ?? at)
+    if (at === this.#alarmAt && this.#cancelAlarm) return
+    this.#cancelAlarm?.()
+    this.#cancelAlarm = null
+    this.#alarmAt = at
+    if (at === Number.POSITIVE_INFINITY) return
+    this.#cancelAlarm = this.#clock.after(at - now, () => {
+      this.#cancelAlarm = null
+      this.pump()
+    })
+  }
+}
+
+function isBefore(a: OpenChunk, b: OpenChunk): boolean {
+  if (a.claim.deadline !== b.claim.deadline) return a.claim.deadline < b.claim.deadline
+  if (a.batch.id !== b.batch.id) return a.batch.id < b.batch.id
+  return a.claim.idx < b.claim.idx
+}

@@ -1,0 +1,141 @@
+// A chunk that this worker holds: its lines, which of them are finished, and whether it is still to be run.
+// Every line passes through exactly one of `finish` or stays unfinished until the chunk is given up.
+import { setMaxListeners } from 'node:events'
+import type { StopReason } from '../domain/batch.ts'
+import { lineRequestIdPrefix } from '../domain/ids.ts'
+import type { ChunkLine } from '../intake/chunk-lines.ts'
+import type { Written } from '../results/journal.ts'
+import { type Outcome, weight } from '../results/outcome.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+
+/** Why a chunk's lines are no longer sent. `lost`: another worker has it. `drained`: this one is stopping. */
+export type ChunkStop = StopReason | 'lost' | 'drained'
+
+export class OpenChunk {
+  readonly claim: ChunkRow
+  readonly batch: BatchRow
+  readonly lines: readonly ChunkLine[]
+  readonly bytes: Buffer
+  readonly request_id_prefix: string
+  readonly #abort = new AbortController()
+  readonly #position = new Map<number, number>()
+  /** By position: what became of the line; `null` where a journal has it and memory no longer does. */
+  readonly #outcomes: (Written | null | undefined)[]
+  #fresh: Outcome[] = []
+  #freshBytes = 0
+  #keptBytes = 0
+  #unfinished: number
+  #stop: ChunkStop | null = null
+  /** Lines with an attempt under way. */
+  inFlight = 0
+  /** The journal write of this chunk that is under way; sealing waits for it. */
+  journalling: Promise<void> | null = null
+
+  constructor(
+    claim: ChunkRow,
+    batch: BatchRow,
+    lines: readonly ChunkLine[],
+    bytes: Buffer,
+    journalled: readonly Written[],
+  ) {
+    this.claim = claim
+    this.batch = batch
+    this.lines = lines
+    this.bytes = bytes
+    this.request_id_prefix = lineRequestIdPrefix(batch.id)
+    this.#outcomes = new Array(lines.length).fill(undefined)
+    this.#unfinished = lines.length
+    for (const [position, { line }] of lines.entries()) this.#position.set(line, position)
+    for (const written of journalled) this.#place(written)
+    setMaxListeners(0, this.#abort.signal)
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal
+  }
+
+  get stopped(): ChunkStop | null {
+    return this.#stop
+  }
+
+  get unfinished(): number {
+    return this.#unfinished
+  }
+
+  /** Bytes of results in memory that no commit has counted yet. */
+  get freshBytes(): number {
+    return this.#freshBytes
+  }
+
+  /** Bytes of results in memory, committed ones included. */
+  get keptBytes(): number {
+    return this.#keptBytes
+  }
+
+  isFinished(position: number): boolean {
+    return this.#outcomes[position] !== undefined
+  }
+
+  finish(outcome: Outcome): void {
+    this.#place(outcome)
+    this.#fresh.push(outcome)
+    this.#freshBytes += weight(outcome)
+  }
+
+  /** No further line is sent. `abort` ends those in flight as well. The first reason stands, but `lost` overrides. */
+  stop(reason: ChunkStop, abort: boolean): void {
+    if (this.#stop === null || reason === 'lost') this.#stop = reason
+    if (abort) this.#abort.abort()
+  }
+
+  /** Takes the outcomes that the next commit will count. */
+  takeFresh(): Outcome[] {
+    const fresh = this.#fresh
+    this.#fresh = []
+    this.#freshBytes = 0
+    return fresh
+  }
+
+  get hasFresh(): boolean {
+    return this.#fresh.length > 0
+  }
+
+  /** Lets go of results that a committed journal holds. */
+  forget(committed: readonly Outcome[]): void {
+    for (const outcome of committed) {
+      const position = this.#position.get(outcome.line)
+      if (position === undefined || !this.#outcomes[position]) continue
+      this.#outcomes[position] = null
+      this.#keptBytes -= weight(outcome)
+    }
+  }
+
+  /** Every finished line, or null when some are in journals only. */
+  allWritten(): Written[] | null {
+    const all: Written[] = []
+    for (const written of this.#outcomes) {
+      if (written === null) return null
+      if (written !== undefined) all.push(written)
+    }
+    return all
+  }
+
+  /** Puts lines that were read back from journals into place. */
+  recall(journalled: readonly Written[]): void {
+    for (const written of journalled) {
+      const position = this.#position.get(written.line)
+      if (position !== undefined && this.#outcomes[position] === null) this.#outcomes[position] = written
+    }
+  }
+
+  #place(written: Written): void {
+    const position = this.#position.get(written.line)
+    if (position === undefined)
+      throw new Error(`chunk ${this.claim.idx} of ${this.batch.id} has no line ${written.line}`)
+    if (this.#outcomes[position] !== undefined)
+      throw new Error(`line ${written.line} of ${this.batch.id} finished twice`)
+    this.#outcomes[position] = written
+    this.#unfinished--
+    this.#keptBytes += written.result.length + written.audit.length + 200
+  }
+}

@@ -1,0 +1,256 @@
+// Makes finished lines durable. A chunk whose last line is done is sealed; a chunk that stays open is
+// journalled, together with all others, once its oldest finished line has waited long enough. Blobs are
+// written side by side; what they hold counts only with the fenced commit that follows, and commits are
+// grouped: whatever is ready goes into one transaction.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { type Clock, sleep } from '../domain/clock.ts'
+import { newId } from '../domain/ids.ts'
+import { type ChunkCommit, commitChunks, JOURNAL_OWNER } from '../results/commit.ts'
+import type { FinishRules } from '../results/finish.ts'
+import type { Written } from '../results/journal.ts'
+import { encodeEntries, readJournal } from '../results/journal.ts'
+import type { Outcome } from '../results/outcome.ts'
+import { sealChunk } from '../results/seal.ts'
+import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
+import { listJournalParts } from '../store/journal-parts.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { Reader, Store } from '../store/store.ts'
+import type { Log } from './log.ts'
+import type { OpenChunk } from './open-chunk.ts'
+
+/** Finished lines of open chunks that wait for a journal, in bytes: beyond it they do not wait for the clock. */
+const JOURNAL_BYTES_MAX = 16 * 1024 * 1024
+const RETRY_MS_MIN = 200
+const RETRY_MS_MAX = 5_000
+
+export interface RecorderOptions {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
+  rules: FinishRules
+  flush_interval_ms: number
+  /** Results kept in memory until their chunk is sealed; beyond it they are read back from journals. */
+  memory_bytes: number
+  /** The chunk's commit was accepted and it is sealed, or its lease turned out to be lost. */
+  onClosed: (chunk: OpenChunk, how: 'sealed' | 'lost') => void
+  onEnded: (batch: BatchRow) => void
+}
+
+interface Pending {
+  chunk: OpenChunk
+  commit: ChunkCommit
+  done: () => void
+}
+
+export class Recorder {
+  readonly #options: RecorderOptions
+  readonly #open = new Set<OpenChunk>()
+  #cancelTimer: (() => void) | null = null
+  #queue: Pending[] = []
+  #committing: Promise<void> | null = null
+  readonly #writing = new Set<Promise<void>>()
+  /** Set while the stores refuse: no new work should be claimed. */
+  failingSince: number | null = null
+
+  constructor(options: RecorderOptions) {
+    this.#options = options
+  }
+
+  track(chunk: OpenChunk): void {
+    this.#open.add(chunk)
+    if (chunk.unfinished === 0) this.#seal(chunk)
+  }
+
+  untrack(chunk: OpenChunk): void {
+    this.#open.delete(chunk)
+  }
+
+  /** A line of a tracked chunk has ended. */
+  record(chunk: OpenChunk, outcome: Outcome): void {
+    chunk.finish(outcome)
+    if (!this.#open.has(chunk)) return
+    if (chunk.unfinished === 0) this.#seal(chunk)
+    else if (this.#freshBytes() > JOURNAL_BYTES_MAX) this.#startJournal()
+    else
+      this.#cancelTimer ??= this.#options.clock.after(this.#options.flush_interval_ms, () =>
+        this.#startJournal(),
+      )
+  }
+
+  /** Resolves when everything recorded so far is committed, or found lost. */
+  async flush(): Promise<void> {
+    this.#startJournal()
+    while (this.#writing.size > 0 || this.#committing) {
+      await Promise.all([...this.#writing, this.#committing])
+    }
+  }
+
+  #freshBytes(): number {
+    let bytes = 0
+    for (const chunk of this.#open) bytes += chunk.freshBytes
+    return bytes
+  }
+
+  #startJournal(): void {
+    this.#cancelTimer?.()
+    this.#cancelTimer = null
+    const chunks = [...this.#open].filter(
+      (chunk) => chunk.hasFresh && chunk.unfinished > 0 && !chunk.journalling,
+    )
+    if (chunks.length > 0) this.#background(this.#journal(chunks))
+  }
+
+  async #journal(chunks: readonly OpenChunk[]): Promise<void> {
+    const parts = chunks.map((chunk) => {
+      const fresh = chunk.takeFresh()
+      return { chunk, fresh, bytes: encodeEntries(fresh) }
+    })
+    const written = this.#writeJournal(parts)
+    for (const chunk of chunks) {
+      chunk.journalling = written.finally(() => {
+        chunk.journalling = null
+        // What finished meanwhile starts the next journal, or the seal that had to wait for this one.
+        if (!this.#open.has(chunk)) return
+        if (chunk.unfinished === 0) this.#seal(chunk)
+        else if (chunk.hasFresh)
+          this.#cancelTimer ??= this.#options.clock.after(this.#options.flush_interval_ms, () =>
+            this.#startJournal(),
+          )
+      })
+    }
+    await written
+  }
+
+  async #writeJournal(
+    parts: readonly { chunk: OpenChunk; fresh: Outcome[]; bytes: Buffer }[],
+  ): Promise<void> {
+    const { sealed, clock } = this.#options
+    const journal = await this.#insist('writing a journal', () =>
+      sealed.put(
+        JOURNAL_OWNER,
+        `journals/${newId('request', clock.now()).slice('req_'.length)}`,
+        parts.map((part) => part.bytes),
+      ),
+    )
+    let at = 0
+    const commits = parts.map(({ chunk, fresh, bytes }) => {
+      const byte_start = at
+      at += bytes.length
+      return this.#commit(chunk, { claim: chunk.claim, fresh, record: { journal, byte_start, byte_end: at } })
+    })
+    await Promise.all(commits)
+    if (this.#keptBytes() > this.#options.memory_bytes)
+      for (const { chunk, fresh } of parts) chunk.forget(fresh)
+  }
+
+  #keptBytes(): number {
+    let bytes = 0
+    for (const chunk of this.#open) bytes += chunk.keptBytes
+    return bytes
+  }
+
+  #seal(chunk: OpenChunk): void {
+    if (chunk.journalling) return
+    this.#open.delete(chunk)
+    this.#background(this.#writeSeal(chunk))
+  }
+
+  async #writeSeal(chunk: OpenChunk): Promise<void> {
+    const { store, sealed, clock } = this.#options
+    const { project_id, batch_id, idx, epoch } = chunk.claim
+    const fresh = chunk.takeFresh()
+    const written = await this.#insist('reading a journal', async () => {
+      if (chunk.allWritten() === null) chunk.recall(await readChunkJournal(store.read, sealed, batch_id, idx))
+      const all = chunk.allWritten()
+      if (all === null) throw new Error(`the journals of chunk ${idx} of ${batch_id} lack some of its lines`)
+      return all
+    })
+    const result = await this.#insist('sealing a chunk', () =>
+      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written),
+    )
+    await this.#commit(chunk, { claim: chunk.claim, fresh, record: { sealed: result } })
+  }
+
+  /** Resolves when the commit was accepted or its lease was found lost. */
+  #commit(chunk: OpenChunk, commit: ChunkCommit): Promise<void> {
+    return new Promise((done) => {
+      this.#queue.push({ chunk, commit, done })
+      this.#committing ??= this.#commitAll().finally(() => {
+        this.#committing = null
+      })
+    })
+  }
+
+  async #commitAll(): Promise<void> {
+    while (this.#queue.length > 0) {
+      const group = this.#queue
+      this.#queue = []
+      await this.#commitGroup(group)
+    }
+  }
+
+  async #commitGroup(group: readonly Pending[]): Promise<void> {
+    const { store, clock, rules, onClosed, onEnded } = this.#options
+    const commits = group.map((pending) => pending.commit)
+    let mayBeDone = false
+    const { lost, ended } = await this.#insist('committing results', async () => {
+      // A commit whose answer was lost is not done again: its blobs would count twice.
+      if (mayBeDone && (await this.#isCommitted(commits))) return { lost: [], ended: [] }
+      mayBeDone = true
+      return await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
+    })
+    for (const { chunk, commit, done } of group) {
+      done()
+      if (lost.includes(commit)) {
+        this.#open.delete(chunk)
+        onClosed(chunk, 'lost')
+      } else if ('sealed' in commit.record) onClosed(chunk, 'sealed')
+    }
+    for (const batch of ended) onEnded(batch)
+  }
+
+  async #isCommitted(commits: readonly ChunkCommit[]): Promise<boolean> {
+    const keys = commits.flatMap(({ record }) =>
+      'sealed' in record ? record.sealed.blobs.map((blob) => blob.key) : [record.journal.key],
+    )
+    return (await knownBlobs(this.#options.store.read, keys)).size > 0
+  }
+
+  /** Tries until it works: finished lines are paid for, and a full disk may be given room again. */
+  async #insist<T>(doing: string, attempt: () => Promise<T>): Promise<T> {
+    const { clock, log } = this.#options
+    for (let wait_ms = RETRY_MS_MIN; ; wait_ms = Math.min(wait_ms * 2, RETRY_MS_MAX)) {
+      try {
+        const value = await attempt()
+        this.failingSince = null
+        return value
+      } catch (error) {
+        this.failingSince ??= clock.now()
+        log.error({ err: error }, `${doing} failed; trying again in ${wait_ms} ms`)
+        await sleep(clock, wait_ms)
+      }
+    }
+  }
+
+  #background(work: Promise<void>): void {
+    const tracked = work.finally(() => this.#writing.delete(tracked))
+    this.#writing.add(tracked)
+  }
+}
+
+/** The finished lines of a chunk that earlier commits wrote to journals. */
+export async function readChunkJournal(
+  db: Reader,
+  sealed: SealedBlobs,
+  batch_id: string,
+  idx: number,
+): Promise<Written[]> {
+  const parts = []
+  for (const part of await listJournalParts(db, batch_id, idx)) {
+    const blob = await readBlobRow(db, part.journal_blob)
+    if (!blob) throw new Error(`journal ${part.journal_blob} is gone`)
+    parts.push({ part, blob: { key: blob.key, wrapped_key: blob.wrapped_key, bytes: blob.bytes } })
+  }
+  return await readJournal(sealed, JOURNAL_OWNER, parts)
+}

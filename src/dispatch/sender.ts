@@ -1,0 +1,270 @@
+// Sends lines and decides after each attempt what comes next: an outcome, another attempt, or nothing more
+// because the chunk was stopped.
+import type { Attempt } from '../audit/line-record.ts'
+import type { BackendResult } from '../backends/backend.ts'
+import type { Clock } from '../domain/clock.ts'
+import { wireError } from '../domain/errors.ts'
+import type { Model } from '../domain/model.ts'
+import type { Outcome } from '../results/outcome.ts'
+import { type Job, Lane } from './lane.ts'
+import { answered, failed, priceOf } from './line-outcome.ts'
+import type { OpenChunk } from './open-chunk.ts'
+import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
+import type { Upstream } from './upstream.ts'
+
+/** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
+const ATTEMPTS_LISTED_MAX = 20
+/** A throttled upstream that names no time is left alone this long once nothing else is in flight there. */
+const THROTTLE_PAUSE_MS = 250
+
+/** Lines kept ready to be sent, at least; and in multiples of what the upstreams take at once. */
+const LINES_AHEAD_MIN = 1000
+const LINES_AHEAD_FACTOR = 2
+
+export interface SenderOptions {
+  clock: Clock
+  /** In [0, 1). */
+  random: () => number
+  models: ReadonlyMap<string, Model>
+  upstreams: ReadonlyMap<string, readonly Upstream[]>
+  retry: RetryPolicy
+  /** Called once per line that ended. */
+  onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
+  /** Called when a stopped or drained chunk has nothing in flight any more. */
+  onIdle: (chunk: OpenChunk) => void
+}
+
+export class Sender {
+  readonly #options: SenderOptions
+  readonly #lanes = new Map<string, Lane>()
+  /** Of stopped chunks, the lines that were waiting for another attempt: their records keep the earlier ones. */
+  readonly #tried = new WeakMap<OpenChunk, ReadonlyMap<number, Job>>()
+
+  constructor(options: SenderOptions) {
+    this.#options = options
+    for (const [model, upstreams] of options.upstreams) {
+      this.#lanes.set(
+        model,
+        new Lane(model, upstreams, options.clock, (job, upstream) => void this.#attempt(job, upstream)),
+      )
+    }
+  }
+
+  get lanes(): ReadonlyMap<string, Lane> {
+    return this.#lanes
+  }
+
+  /** Queues every unfinished line of the chunk; those that cannot run end at once. */
+  start(chunk: OpenChunk): void {
+    const byModel = new Map<string, number[]>()
+    for (const [position, line] of chunk.lines.entries()) {
+      if (chunk.isFinished(position)) continue
+      const lane = line.model === null ? undefined : this.#lanes.get(line.model)
+      const fault = line.fault ?? (lane ? null : wireError('model_not_found', undefined, { param: 'model' }))
+      if (fault || !lane) {
+        this.#options.onOutcome(
+          chunk,
+          failed(unsent(chunk, position), fault ?? wireError('model_not_found'), this.#options.clock.now()),
+        )
+        continue
+      }
+      const positions = byModel.get(lane.model)
+      if (positions) positions.push(position)
+      else byModel.set(lane.model, [position])
+    }
+    for (const [model, positions] of byModel) {
+      const lane = this.#lanes.get(model)!
+      lane.add(chunk, byPrefix(chunk, positions))
+      lane.pump()
+    }
+  }
+
+  /**
+   * Sends no further line of the chunk. Its unsent lines end with the reason, if it is one that ends lines;
+   * those in flight go on, unless `abort`.
+   */
+  stop(chunk: OpenChunk, reason: NonNullable<OpenChunk['stopped']>, abort: boolean): void {
+    const wasStopped = chunk.stopped !== null
+    chunk.stop(reason, abort)
+    if (!wasStopped) this.#tried.set(chunk, new Map(this.#withdraw(chunk).map((job) => [job.position, job])))
+    if (chunk.inFlight === 0) this.#endUnsent(chunk)
+  }
+
+  /** Lines that wait before lanes that move, and how many lines such lanes take at once. */
+  load(): { waiting: number; concurrency: number } {
+    const now = this.#options.clock.now()
+    let waiting = 0
+    let concurrency = 0
+    for (const lane of this.#lanes.values()) {
+      if (lane.blocked(now)) continue
+      waiting += lane.waiting
+      concurrency += lane.concurrency
+    }
+    return { waiting, concurrency }
+  }
+
+  /** Whether the lines at hand will soon run out. */
+  hungry(): boolean {
+    const { waiting, concurrency } = this.load()
+    return waiting < Math.max(LINES_AHEAD_MIN, concurrency * LINES_AHEAD_FACTOR)
+  }
+
+  pump(): void {
+    for (const lane of this.#lanes.values()) lane.pump()
+  }
+
+  close(): void {
+    for (const lane of this.#lanes.values()) lane.close()
+  }
+
+  async #attempt(job: Job, upstream: Upstream): Promise<void> {
+    const { clock } = this.#options
+    const { chunk } = job
+    const at = clock.now()
+    upstream.limit.acquire(at)
+    upstream.circuit.onSent()
+    chunk.inFlight++
+    const body = requestBody(job, upstream)
+    const result = await upstream.backend.send({ body, signal: chunk.signal })
+    const now = clock.now()
+    chunk.inFlight--
+    if (chunk.signal.aborted && result.kind === 'failed') {
+      upstream.limit.onAborted()
+      upstream.circuit.onAborted()
+    } else {
+      this.#tellUpstream(upstream, result, at, now)
+    }
+    note(job, attemptOf(upstream, result, at, now))
+    this.#conclude(job, upstream, result, now)
+    if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
+    this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
+  }
+
+  #tellUpstream(upstream: Upstream, result: BackendResult, sent_at: number, now: number): void {
+    if (result.kind === 'answered' || result.kind === 'refused') {
+      upstream.limit.onAnswered(now)
+      upstream.circuit.onAnswered()
+    } else if (result.kind === 'throttled') {
+      upstream.limit.onThrottled()
+      upstream.circuit.onAnswered()
+      if (upstream.limit.inFlight === 0)
+        upstream.pauseUntil(now + (result.retry_after_ms ?? THROTTLE_PAUSE_MS))
+    } else {
+      upstream.limit.onFailed(sent_at, now)
+      upstream.circuit.onFailed(now)
+    }
+  }
+
+  #conclude(job: Job, upstream: Upstream, result: BackendResult, now: number): void {
+    const { chunk } = job
+    if (chunk.stopped === 'lost') return
+    if (result.kind === 'answered') {
+      const price = priceOf(this.#options.models, chunk.lines[job.position]!.model)
+      this.#options.onOutcome(chunk, answered(job, result, price, now))
+      return
+    }
+    if (result.kind === 'refused') {
+      const details = result.param === undefined ? {} : { param: result.param }
+      this.#options.onOutcome(chunk, failed(job, wireError(result.code, result.message, details), now))
+      return
+    }
+    if (result.kind === 'throttled') job.tries.throttles++
+    else {
+      job.tries.failures++
+      job.tries.first_failure_at ??= now
+    }
+    if (chunk.stopped !== null) {
+      this.#endStopped(job, now)
+      return
+    }
+    if (result.kind === 'failed' && givesUp(this.#options.retry, job.tries, result, now)) {
+      this.#options.onOutcome(
+        chunk,
+        failed(job, wireError(result.code, `${result.reason} (${attemptsText(job)})`), now),
+      )
+      return
+    }
+    if (result.kind === 'failed') job.avoid = upstream
+    const lane = this.#lanes.get(chunk.lines[job.position]!.model!)
+    lane?.retry(job, now + backoffMs(this.#options.retry, job.tries, result, this.#options.random()))
+  }
+
+  /** A line of a stopped chunk that came back without an answer ends with the chunk's reason, if that ends lines. */
+  #endStopped(job: Job, now: number): void {
+    const reason = job.chunk.stopped
+    if (reason === null || reason === 'lost' || reason === 'drained') return
+    this.#options.onOutcome(job.chunk, failed(job, wireError(reason), now))
+  }
+
+  #withdraw(chunk: OpenChunk): Job[] {
+    return [...this.#lanes.values()].flatMap((lane) => lane.remove(chunk))
+  }
+
+  #endUnsent(chunk: OpenChunk): void {
+    const reason = chunk.stopped
+    const tried = this.#tried.get(chunk)
+    if (reason !== null && reason !== 'lost' && reason !== 'drained') {
+      const now = this.#options.clock.now()
+      for (let position = 0; position < chunk.lines.length; position++) {
+        if (chunk.isFinished(position)) continue
+        const job = tried?.get(position) ?? unsent(chunk, position)
+        this.#options.onOutcome(chunk, failed(job, wireError(reason), now))
+      }
+    }
+    this.#options.onIdle(chunk)
+  }
+}
+
+function unsent(chunk: OpenChunk, position: number): Job {
+  return {
+    chunk,
+    position,
+    tries: { failures: 0, throttles: 0, first_failure_at: null },
+    attempts: [],
+    attempts_omitted: 0,
+    avoid: null,
+  }
+}
+
+/** The line's own bytes; only where the server knows the model by another name is that name set in. */
+function requestBody(job: Job, upstream: Upstream): Uint8Array {
+  const { chunk } = job
+  const line = chunk.lines[job.position]!
+  if (upstream.model_json === null) return chunk.bytes.subarray(line.body.start, line.body.end)
+  const pieces: Uint8Array[] = []
+  let at = line.body.start
+  for (const span of line.model_spans) {
+    pieces.push(chunk.bytes.subarray(at, span.start), upstream.model_json)
+    at = span.end
+  }
+  pieces.push(chunk.bytes.subarray(at, line.body.end))
+  return Buffer.concat(pieces)
+}
+
+/** Lines that begin alike go one after the other: model servers keep the work of a common prefix. */
+function byPrefix(chunk: OpenChunk, positions: number[]): number[] {
+  const { bytes, lines } = chunk
+  return positions.sort((a, b) => {
+    const left = lines[a]!.messages
+    const right = lines[b]!.messages
+    return bytes.compare(bytes, right.start, right.end, left.start, left.end) || a - b
+  })
+}
+
+function attemptOf(upstream: Upstream, result: BackendResult, at: number, now: number): Attempt {
+  const attempt: Attempt = { at, upstream: upstream.name, status: result.status, duration_ms: now - at }
+  if (result.kind === 'answered') return attempt
+  return { ...attempt, reason: result.kind === 'refused' ? result.code : result.reason }
+}
+
+function note(job: Job, attempt: Attempt): void {
+  job.attempts.push(attempt)
+  if (job.attempts.length <= ATTEMPTS_LISTED_MAX) return
+  job.attempts.shift()
+  job.attempts_omitted++
+}
+
+function attemptsText(job: Job): string {
+  const count = job.attempts.length + job.attempts_omitted
+  return count === 1 ? 'after 1 attempt' : `after ${count} attempts`
+}

@@ -1,0 +1,72 @@
+// A worker's session: opened at start, renewed while the worker lives. A worker that could not renew in time
+// (it slept, or the database was away) has lost everything it held, and begins again with a new session.
+import type { Clock } from '../domain/clock.ts'
+import { closeSession, openSession, renewSession } from '../store/leases.ts'
+import type { Store } from '../store/store.ts'
+import type { Log } from './log.ts'
+
+/** A lease survives two renewals that fail. */
+const RENEWALS_PER_LEASE = 3
+
+export interface SessionOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  lease_ms: number
+  /** The session has ended by itself: what was held under it is lost. A new one is open already. */
+  onLost: () => void
+}
+
+export class Session {
+  readonly #options: SessionOptions
+  #id: string | null = null
+  #cancel: (() => void) | null = null
+  #closed = false
+
+  constructor(options: SessionOptions) {
+    this.#options = options
+  }
+
+  get id(): string {
+    if (this.#id === null) throw new Error('the session is not open')
+    return this.#id
+  }
+
+  async open(): Promise<void> {
+    const { store, clock, lease_ms } = this.#options
+    this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now()))
+    this.#schedule()
+  }
+
+  /** Gives back everything that is still held. */
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#cancel?.()
+    const id = this.#id
+    if (id !== null) await this.#options.store.write((tx) => closeSession(tx, id))
+  }
+
+  #schedule(): void {
+    const { clock, lease_ms } = this.#options
+    if (!this.#closed) this.#cancel = clock.after(lease_ms / RENEWALS_PER_LEASE, () => void this.#renew())
+  }
+
+  async #renew(): Promise<void> {
+    const { store, clock, log, lease_ms, onLost } = this.#options
+    const id = this.id
+    try {
+      const alive = await store.write((tx) => renewSession(tx, store.claimSql, id, lease_ms))
+      if (!alive && !this.#closed) {
+        log.warn(
+          { worker: id },
+          'the lease ran out before it was renewed; what this worker held is done again',
+        )
+        this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now()))
+        onLost()
+      }
+    } catch (error) {
+      log.error({ err: error, worker: id }, 'the lease could not be renewed')
+    }
+    this.#schedule()
+  }
+}

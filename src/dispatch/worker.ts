@@ -1,0 +1,241 @@
+// The worker: holds a session, takes up chunks, sends their lines, records what comes back, and does the
+// other background work (tasks, chores) beside it. It ends in order: no new claims, lines in flight finish
+// within a limit, what is finished is committed, what is not is given back.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Model } from '../domain/model.ts'
+import type { FinishRules } from '../results/finish.ts'
+import { readStanding } from '../store/batches.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { Claimer } from './claimer.ts'
+import type { Log } from './log.ts'
+import type { OpenChunk } from './open-chunk.ts'
+import { Recorder } from './recorder.ts'
+import type { RetryPolicy } from './retry-policy.ts'
+import { Sender } from './sender.ts'
+import { Session } from './session.ts'
+import { type TaskHandlers, TaskRunner } from './task-runner.ts'
+import type { Upstream } from './upstream.ts'
+
+/** How often an idle worker looks for work that nobody woke it for. */
+const POLL_MS = 500
+/** How often the standing of the batches at hand is read: cancelled, input deleted. */
+const STANDING_MS = 300
+const CHORES_MS = 1_000
+
+export interface WorkerOptions {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
+  random: () => number
+  models: ReadonlyMap<string, Model>
+  upstreams: ReadonlyMap<string, readonly Upstream[]>
+  retry: RetryPolicy
+  rules: FinishRules
+  lease_ms: number
+  drain_ms: number
+  flush_interval_ms: number
+  memory_bytes: number
+  tasks: TaskHandlers
+  /** Upkeep, run about once a second by every worker. */
+  chores: () => Promise<void>
+  onEnded?: (batch: BatchRow) => void
+}
+
+export class Worker {
+  readonly #options: WorkerOptions
+  readonly #session: Session
+  readonly #sender: Sender
+  readonly #recorder: Recorder
+  readonly #claimer: Claimer
+  readonly #tasks: TaskRunner
+  readonly #open = new Map<OpenChunk, () => void>()
+  readonly #loops: (() => void)[] = []
+  #stopping = false
+  #onQuiet: (() => void) | null = null
+
+  constructor(options: WorkerOptions) {
+    this.#options = options
+    const { store, sealed, clock, log } = options
+    this.#session = new Session({
+      store,
+      clock,
+      log,
+      lease_ms: options.lease_ms,
+      onLost: () => this.#loseAll(),
+    })
+    this.#sender = new Sender({
+      clock,
+      random: options.random,
+      models: options.models,
+      upstreams: options.upstreams,
+      retry: options.retry,
+      onOutcome: (chunk, outcome) => {
+        this.#recorder.record(chunk, outcome)
+        if (this.#sender.hungry()) this.#claimer.refill()
+      },
+      onIdle: () => this.#checkQuiet(),
+    })
+    this.#recorder = new Recorder({
+      store,
+      sealed,
+      clock,
+      log,
+      rules: options.rules,
+      flush_interval_ms: options.flush_interval_ms,
+      memory_bytes: options.memory_bytes,
+      onClosed: (chunk, how) => this.#close(chunk, how),
+      onEnded: (batch) => options.onEnded?.(batch),
+    })
+    this.#claimer = new Claimer({
+      store,
+      sealed,
+      clock,
+      log,
+      models: options.models,
+      memory_bytes: options.memory_bytes,
+      worker_id: () => this.#session.id,
+      hungry: () => this.#sender.hungry(),
+      held: () => this.#open.keys(),
+      onOpened: (chunk) => this.#take(chunk),
+    })
+    this.#tasks = new TaskRunner({
+      store,
+      clock,
+      log,
+      handlers: options.tasks,
+      worker_id: () => this.#session.id,
+      onDone: () => this.#claimer.look(),
+    })
+  }
+
+  /** What the lanes look like: for metrics and for saying why a batch waits. */
+  get lanes(): Sender['lanes'] {
+    return this.#sender.lanes
+  }
+
+  async start(): Promise<void> {
+    await this.#session.open()
+    this.#loop(CHORES_MS, () => this.#options.chores())
+    this.#loop(STANDING_MS, () => this.#readStanding())
+    this.#loop(POLL_MS, async () => this.wake())
+    this.wake()
+  }
+
+  /** There may be something new to do. */
+  wake(): void {
+    if (this.#stopping) return
+    this.#tasks.look()
+    if (this.#recorder.failingSince === null) this.#claimer.look()
+    if (this.#open.size > 0) void this.#readStanding()
+  }
+
+  async stop(): Promise<void> {
+    if (this.#stopping) return
+    this.#stopping = true
+    for (const cancel of this.#loops) cancel()
+    await Promise.all([this.#claimer.close(), this.#tasks.close()])
+    await this.#drain()
+    await this.#recorder.flush()
+    await this.#session.close()
+    this.#sender.close()
+  }
+
+  #loop(every_ms: number, work: () => Promise<void>): void {
+    const { clock, random, log } = this.#options
+    const slot = this.#loops.length
+    const arm = (): void => {
+      this.#loops[slot] = clock.after(every_ms * (0.75 + random() / 2), () => {
+        work()
+          .catch((error: unknown) => log.error({ err: error }, 'background work failed; it is tried again'))
+          .finally(() => {
+            if (!this.#stopping) arm()
+          })
+      })
+    }
+    arm()
+  }
+
+  #take(chunk: OpenChunk): void {
+    const { clock } = this.#options
+    const left_ms = chunk.claim.deadline - clock.now()
+    const cancelAlarm = clock.after(left_ms, () => this.#sender.stop(chunk, 'batch_expired', true))
+    this.#open.set(chunk, cancelAlarm)
+    this.#recorder.track(chunk)
+    const reason = left_ms <= 0 ? 'batch_expired' : stopReason(chunk.batch)
+    if (reason) this.#sender.stop(chunk, reason, false)
+    else if (this.#stopping) this.#sender.stop(chunk, 'drained', false)
+    else this.#sender.start(chunk)
+  }
+
+  #close(chunk: OpenChunk, how: 'sealed' | 'lost'): void {
+    if (how === 'lost') {
+      this.#options.log.warn(
+        { batch: chunk.batch.id, chunk: chunk.claim.idx },
+        'a chunk was taken over by another worker',
+      )
+      this.#sender.stop(chunk, 'lost', true)
+    }
+    this.#open.get(chunk)?.()
+    this.#open.delete(chunk)
+    this.#checkQuiet()
+    if (!this.#stopping) this.#claimer.refill()
+  }
+
+  #loseAll(): void {
+    for (const [chunk, cancelAlarm] of this.#open) {
+      cancelAlarm()
+      this.#recorder.untrack(chunk)
+      this.#sender.stop(chunk, 'lost', true)
+    }
+    this.#open.clear()
+    this.#tasks.abandon()
+    this.wake()
+  }
+
+  async #readStanding(): Promise<void> {
+    const ids = new Set<string>()
+    for (const chunk of this.#open.keys()) if (chunk.stopped === null) ids.add(chunk.batch.id)
+    if (ids.size === 0) return
+    const rows = await readStanding(this.#options.store.read, [...ids])
+    const standing = new Map(rows.map((row) => [row.id, row]))
+    for (const chunk of [...this.#open.keys()]) {
+      const now = standing.get(chunk.batch.id)
+      const reason = now && stopReason(now)
+      if (reason && chunk.stopped === null) this.#sender.stop(chunk, reason, false)
+    }
+  }
+
+  /** Lines in flight may finish, for `drain_ms`; then they are aborted. */
+  async #drain(): Promise<void> {
+    for (const chunk of this.#open.keys()) this.#sender.stop(chunk, 'drained', false)
+    if (this.#isQuiet()) return
+    await new Promise<void>((resolve) => {
+      this.#onQuiet = resolve
+      const cancel = this.#options.clock.after(this.#options.drain_ms, () => {
+        for (const chunk of this.#open.keys()) this.#sender.stop(chunk, 'drained', true)
+      })
+      this.#loops.push(cancel)
+    })
+    this.#loops.pop()?.()
+  }
+
+  #isQuiet(): boolean {
+    for (const chunk of this.#open.keys()) if (chunk.inFlight > 0) return false
+    return true
+  }
+
+  #checkQuiet(): void {
+    if (this.#onQuiet && this.#isQuiet()) this.#onQuiet()
+  }
+}
+
+/** Why lines of this batch are not to be sent any more; null while they are. */
+function stopReason(
+  batch: Pick<BatchRow, 'status' | 'input_deleted_at'>,
+): 'batch_cancelled' | 'input_file_deleted' | null {
+  if (batch.status === 'cancelling') return 'batch_cancelled'
+  return batch.input_deleted_at === null ? null : 'input_file_deleted'
+}

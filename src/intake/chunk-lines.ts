@@ -1,0 +1,114 @@
+// The lines of one chunk, as the plan checks them and the dispatcher sends them. The bodies stay where they
+// are, in the chunk's bytes; a line only says where.
+import { checkLine } from '../domain/check-line.ts'
+import type { ChunkSpan } from '../domain/chunk.ts'
+import { entityOf } from '../domain/entity.ts'
+import type { WireError } from '../domain/errors.ts'
+import { type InputLine, LineScanner, type Span } from '../domain/line-scan.ts'
+import type { Model } from '../domain/model.ts'
+import { projectTokens } from '../domain/projection.ts'
+
+export interface ChunkLine {
+  /** The physical line number in the input file, from 1. */
+  line: number
+  /** The JSON string as the input wrote it, quotes included. */
+  custom_id_json: string
+  /** Null where the body names none; such a line has a `fault`. */
+  model: string | null
+  entity: string | null
+  conversation: string | null
+  tags: string | null
+  body: Span
+  model_spans: readonly Span[]
+  messages: Span
+  /** Estimated; what is projected and, where the server reports no usage, billed. */
+  input_tokens: number
+  output_tokens_max: number
+  /** Why this line cannot run; null when it can. */
+  fault: WireError | null
+}
+
+/** What the batch says for lines that do not say it themselves. */
+export interface BatchDefaults {
+  metadata: Readonly<Record<string, string>>
+  header_entity: string | null
+}
+
+const NEWLINE = 0x0a
+const CARRIAGE_RETURN = 0x0d
+const BOM = Buffer.from([0xef, 0xbb, 0xbf])
+
+/**
+ * Reads the lines of a chunk from its bytes. The file was validated, so a line that does not scan means that
+ * the content is not what was validated: that throws.
+ */
+export function readChunkLines(
+  bytes: Buffer,
+  span: ChunkSpan,
+  models: ReadonlyMap<string, Model>,
+  defaults: BatchDefaults,
+): ChunkLine[] {
+  const scanner = new LineScanner()
+  const lines: ChunkLine[] = []
+  let number = span.first_line
+  for (let at = startOf(bytes, span); at < bytes.length; number++) {
+    const newline = bytes.indexOf(NEWLINE, at)
+    const next = newline === -1 ? bytes.length : newline + 1
+    const end = trimmedEnd(bytes, at, newline === -1 ? bytes.length : newline)
+    if (!isBlank(bytes, at, end)) {
+      const scanned = scanner.scan(bytes, at, end)
+      if (!scanned.ok) throw new Error(`line ${number} no longer reads as it did: ${scanned.message}`)
+      lines.push(chunkLine(scanned, number, models, defaults))
+    }
+    at = next
+  }
+  if (lines.length !== span.line_count) {
+    throw new Error(
+      `chunk ${span.index} holds ${lines.length} lines where validation counted ${span.line_count}`,
+    )
+  }
+  return lines
+}
+
+function chunkLine(
+  scanned: InputLine,
+  line: number,
+  models: ReadonlyMap<string, Model>,
+  defaults: BatchDefaults,
+): ChunkLine {
+  const { body, bytes } = scanned
+  const model = body.model === null ? undefined : models.get(body.model)
+  const tokens = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
+  const own = scanned.metadata
+  return {
+    line,
+    custom_id_json: bytes.toString('utf8', scanned.custom_id_span.start - 1, scanned.custom_id_span.end + 1),
+    model: body.model,
+    entity: entityOf(own, defaults.metadata, defaults.header_entity),
+    conversation: own?.conversation ?? defaults.metadata.conversation ?? null,
+    tags: own?.tags ?? defaults.metadata.tags ?? null,
+    body: { start: body.span.start, end: body.span.end },
+    model_spans: body.model_spans.map(({ start, end }) => ({ start, end })),
+    messages: { start: body.messages.start, end: body.messages.end },
+    input_tokens: tokens.input_tokens,
+    output_tokens_max: tokens.output_tokens_max,
+    fault: checkLine(scanned, models),
+  }
+}
+
+/** A byte order mark can only stand at the very beginning of the file. */
+function startOf(bytes: Buffer, span: ChunkSpan): number {
+  return span.index === 0 && bytes.subarray(0, BOM.length).equals(BOM) ? BOM.length : 0
+}
+
+function trimmedEnd(bytes: Buffer, start: number, end: number): number {
+  return end > start && bytes[end - 1] === CARRIAGE_RETURN ? end - 1 : end
+}
+
+function isBlank(bytes: Buffer, start: number, end: number): boolean {
+  for (let at = start; at < end; at++) {
+    const c = bytes[at]
+    if (c !== 0x20 && c !== 0x09 && c !== CARRIAGE_RETURN) return false
+  }
+  return true
+}

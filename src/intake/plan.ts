@@ -1,0 +1,158 @@
+// The task that turns a validated batch into chunks to run: validating → queued. It reads lines only until
+// one can run; a batch in which none can is failed here and now, its error file naming each line.
+
+import { lineRecordJson } from '../audit/line-record.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { ChunkSpan } from '../domain/chunk.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { FileIndex } from '../domain/file-index.ts'
+import { lineRequestId } from '../domain/ids.ts'
+import type { Model } from '../domain/model.ts'
+import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
+import type { Written } from '../results/journal.ts'
+import { errorLine } from '../results/result-line.ts'
+import { type SealedChunk, sealChunk } from '../results/seal.ts'
+import { addToBatch, moveBatch, readBatchRow, setChunkCount } from '../store/batches.ts'
+import { insertBlobs, readBlobRow } from '../store/blob-rows.ts'
+import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
+import { readFileRow } from '../store/files.ts'
+import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
+import type { Store, Writer } from '../store/store.ts'
+import { finishTask } from '../store/tasks.ts'
+import { type ChunkLine, readChunkLines } from './chunk-lines.ts'
+
+export interface PlanDeps {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  models: ReadonlyMap<string, Model>
+  rules: FinishRules
+}
+
+/** Sealed results of a chunk in which every line failed. */
+interface FailedChunk {
+  span: ChunkSpan
+  result: SealedChunk
+}
+
+export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
+  const { store, sealed, clock } = deps
+  const batch = await readBatchRow(store.read, task.subject)
+  if (!batch || batch.chunk_count > 0) {
+    await store.write((tx) => finishTask(tx, task))
+    return
+  }
+  const { content, index: indexBlob } = await inputOf(store, batch)
+  const index: FileIndex = JSON.parse(String(await sealed.readAll(indexBlob.project_id, indexBlob)))
+  // A batch that was cancelled meanwhile is closed line by line like any other.
+  const failed =
+    batch.status === 'validating' ? await failedThroughout(deps, task, batch, content, index, signal) : null
+  await store.write(async (tx) => {
+    if (!(await finishTask(tx, task))) return
+    await setChunkCount(tx, batch.id, index.chunks.length)
+    if (failed) return await recordFailure(tx, deps, batch, failed)
+    await insertChunks(tx, batch, index.chunks)
+    await moveBatch(tx, batch.id, 'queued', clock.now())
+  })
+}
+
+async function inputOf(store: Store, batch: BatchRow): Promise<{ content: BlobRow; index: BlobRow }> {
+  const file = await readFileRow(store.read, batch.input_file_id)
+  const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
+  const index = file?.index_blob ? await readBlobRow(store.read, file.index_blob) : undefined
+  if (!content || !index) throw new Error(`the input of batch ${batch.id} is gone`)
+  return { content, index }
+}
+
+/** The sealed errors of all lines; null as soon as one line can run. */
+async function failedThroughout(
+  deps: PlanDeps,
+  task: TaskRow,
+  batch: BatchRow,
+  content: BlobRow,
+  index: FileIndex,
+  signal: AbortSignal,
+): Promise<FailedChunk[] | null> {
+  const { sealed, clock, models } = deps
+  const defaults = {
+    metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
+    header_entity: batch.header_entity,
+  }
+  const failed: FailedChunk[] = []
+  for (const span of index.chunks) {
+    signal.throwIfAborted()
+    const range = { start: span.byte_start, end: span.byte_end }
+    const bytes = await sealed.readAll(content.project_id, content, range)
+    const lines = readChunkLines(bytes, span, models, defaults)
+    if (lines.some((line) => line.fault === null)) return null
+    const written = lines.map((line) => writtenFault(batch.id, line, clock.now()))
+    const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
+    const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
+    failed.push({ span, result: await sealChunk(sealed, chunk, attempt, written) })
+  }
+  return failed
+}
+
+function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
+  const error = line.fault
+  if (error === null) throw new Error(`line ${line.line} can run`)
+  const request_id = lineRequestId(batch_id, line.line)
+  const { custom_id_json, model, entity, conversation, tags } = line
+  return {
+    line: line.line,
+    part: 'error',
+    result: errorLine(request_id, custom_id_json, error),
+    audit: lineRecordJson({
+      request_id,
+      batch_id,
+      custom_id_json,
+      line: line.line,
+      model,
+      entity,
+      conversation,
+      tags,
+      attempts: [],
+      attempts_omitted: 0,
+      usage: null,
+      usage_estimated: false,
+      cost_nanos: 0,
+      error,
+      finished: now,
+    }),
+  }
+}
+
+async function recordFailure(
+  tx: Writer,
+  { rules, clock }: PlanDeps,
+  batch: BatchRow,
+  failed: readonly FailedChunk[],
+): Promise<void> {
+  const now = clock.now()
+  const delta = {
+    completed: 0,
+    failed: 0,
+    cost_nanos: 0,
+    expired_lines: 0,
+    chunks_sealed: 0,
+    output_bytes: 0,
+    output_lines: 0,
+    error_bytes: 0,
+    error_lines: 0,
+  }
+  for (const { result } of failed) {
+    await insertBlobs(tx, batch.project_id, result.blobs, now)
+    delta.failed += result.error_lines
+    delta.error_lines += result.error_lines
+    delta.error_bytes += result.seal.error_bytes
+    delta.chunks_sealed++
+  }
+  await insertSealedChunks(
+    tx,
+    batch,
+    failed.map(({ span, result }) => ({ span, seal: result.seal })),
+  )
+  const counted = await addToBatch(tx, batch.id, delta)
+  // Cancelled while the lines were read: then that is how it ends.
+  if (!(await failBatch(tx, counted, rules, now))) await finishIfDone(tx, counted, rules, now)
+}

@@ -1,0 +1,65 @@
+// The task that judges an uploaded file: pending → processed, or error with the lines named. It runs in a
+// worker, so the API stays quick however large the file is.
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import { doomBlobs, insertBlobs, readBlobRow } from '../store/blob-rows.ts'
+import { markProcessed, markRefused, readFileRow } from '../store/files.ts'
+import type { FileRow, TaskRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { finishTask } from '../store/tasks.ts'
+import { type Validation, type ValidationLimits, validateStream } from './validate-stream.ts'
+
+export interface ValidateDeps {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  limits: ValidationLimits
+}
+
+export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
+  const { store, sealed, limits } = deps
+  const file = await readFileRow(store.read, task.subject)
+  const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
+  if (!file || !content || file.status !== 'pending' || file.deleted_at !== null) {
+    await store.write((tx) => finishTask(tx, task))
+    return
+  }
+  const verdict = await validateStream(() => sealed.read(content.project_id, content), limits, { signal })
+  if (verdict.ok) await accept(deps, task, file, verdict)
+  else await refuse(deps, task, file, verdict)
+}
+
+async function accept(
+  { store, sealed, clock }: ValidateDeps,
+  task: TaskRow,
+  file: FileRow,
+  verdict: Extract<Validation, { ok: true }>,
+): Promise<void> {
+  const key = `files/${file.id}/index-${task.epoch}-${clock.now().toString(36)}`
+  const index: SealedBlob = await sealed.put(file.project_id, key, [
+    Buffer.from(JSON.stringify(verdict.index)),
+  ])
+  await store.write(async (tx) => {
+    if (!(await finishTask(tx, task))) return
+    const now = clock.now()
+    await insertBlobs(tx, file.project_id, [index], now)
+    const marked = await markProcessed(tx, file.id, { line_count: verdict.line_count, index_blob: key })
+    if (!marked) await doomBlobs(tx, [key], now)
+  })
+}
+
+async function refuse(
+  { store }: ValidateDeps,
+  task: TaskRow,
+  file: FileRow,
+  verdict: Extract<Validation, { ok: false }>,
+): Promise<void> {
+  await store.write(async (tx) => {
+    if (!(await finishTask(tx, task))) return
+    await markRefused(tx, file.id, {
+      line_count: verdict.line_count ?? 0,
+      status_details: verdict.details,
+      errors: JSON.stringify(verdict.errors),
+    })
+  })
+}

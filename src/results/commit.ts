@@ -1,0 +1,106 @@
+// The fenced commit: one transaction records what a worker has finished over all its chunks. A chunk whose
+// lease was lost, or whose part was committed before (the answer to that commit was lost), changes nothing.
+import type { SealedBlob } from '../blobs/sealed.ts'
+import { addToBatch, type BatchDelta } from '../store/batches.ts'
+import { insertBlobs } from '../store/blob-rows.ts'
+import { commitChunk } from '../store/chunks.ts'
+import { dropJournal, insertJournalPart } from '../store/journal-parts.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+import { type FinishRules, finishIfDone } from './finish.ts'
+import type { Outcome } from './outcome.ts'
+import type { SealedChunk } from './seal.ts'
+
+export interface ChunkCommit {
+  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
+  /** The lines that this commit counts: those finished since the last one. */
+  fresh: readonly Outcome[]
+  /** Where they lie in a journal, for a chunk that stays open; or the blobs that end it. */
+  record: { journal: SealedBlob; byte_start: number; byte_end: number } | { sealed: SealedChunk }
+}
+
+export interface Committed {
+  /** The commits that found their lease lost. */
+  lost: ChunkCommit[]
+  /** Batches that reached their end in this transaction. */
+  ended: BatchRow[]
+}
+
+export async function commitChunks(
+  tx: Writer,
+  commits: readonly ChunkCommit[],
+  rules: FinishRules,
+  now: number,
+): Promise<Committed> {
+  const lost: ChunkCommit[] = []
+  const deltas = new Map<string, BatchDelta>()
+  const journals = new Map<string, { project_id: string; blob: SealedBlob }>()
+  for (const commit of commits) {
+    const { claim, record } = commit
+    const sums = sum(commit.fresh)
+    const sealed = 'sealed' in record ? record.sealed : null
+    if (!(await commitChunk(tx, claim, sums, sealed?.seal ?? null))) {
+      lost.push(commit)
+      continue
+    }
+    if (sealed) {
+      await insertBlobs(tx, claim.project_id, sealed.blobs, now)
+      await dropJournal(tx, claim.batch_id, claim.idx, now)
+    } else if ('journal' in record) {
+      const { journal, byte_start, byte_end } = record
+      journals.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })
+      await insertJournalPart(tx, {
+        batch_id: claim.batch_id,
+        idx: claim.idx,
+        journal_blob: journal.key,
+        byte_start,
+        byte_end,
+      })
+    }
+    add(deltas, claim.batch_id, sums, sealed)
+  }
+  for (const { project_id, blob } of journals.values()) await insertBlobs(tx, project_id, [blob], now)
+
+  const ended: BatchRow[] = []
+  // In a fixed order, so that two workers that share batches never wait for each other in a circle.
+  for (const [batch_id, delta] of [...deltas].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    const batch = await addToBatch(tx, batch_id, delta)
+    const end = await finishIfDone(tx, batch, rules, now)
+    if (end) ended.push(end)
+  }
+  return { lost, ended }
+}
+
+/** A journal holds lines of several projects, so it belongs to none of them. */
+export const JOURNAL_OWNER = 'offpeak'
+
+function sum(outcomes: readonly Outcome[]) {
+  const sums = { completed: 0, failed: 0, cost_nanos: 0, expired_lines: 0 }
+  for (const outcome of outcomes) {
+    if (outcome.part === 'output') sums.completed++
+    else sums.failed++
+    if (outcome.expired) sums.expired_lines++
+    sums.cost_nanos += outcome.cost_nanos
+  }
+  return sums
+}
+
+function add(
+  deltas: Map<string, BatchDelta>,
+  batch_id: string,
+  sums: ReturnType<typeof sum>,
+  sealed: SealedChunk | null,
+): void {
+  const old = deltas.get(batch_id)
+  deltas.set(batch_id, {
+    completed: (old?.completed ?? 0) + sums.completed,
+    failed: (old?.failed ?? 0) + sums.failed,
+    cost_nanos: (old?.cost_nanos ?? 0) + sums.cost_nanos,
+    expired_lines: (old?.expired_lines ?? 0) + sums.expired_lines,
+    chunks_sealed: (old?.chunks_sealed ?? 0) + (sealed ? 1 : 0),
+    output_bytes: (old?.output_bytes ?? 0) + (sealed?.seal.output_bytes ?? 0),
+    output_lines: (old?.output_lines ?? 0) + (sealed?.output_lines ?? 0),
+    error_bytes: (old?.error_bytes ?? 0) + (sealed?.seal.error_bytes ?? 0),
+    error_lines: (old?.error_lines ?? 0) + (sealed?.error_lines ?? 0),
+  })
+}

@@ -1,0 +1,89 @@
+// The end of a batch: in the transaction that seals its last chunk it gets its terminal status and its
+// result files, which are manifests over its chunks. A file exists only if it has a line.
+import { finalStatus, isTerminal } from '../domain/batch.ts'
+import { newId } from '../domain/ids.ts'
+import { moveBatch, setResultFiles } from '../store/batches.ts'
+import { insertFile } from '../store/files.ts'
+import { readProject } from '../store/projects.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+import { releaseInput } from '../upkeep/remove-file.ts'
+
+export interface FinishRules {
+  /** How long the files of a project on this plan are kept, in ms. */
+  file_retention_ms: (plan: string) => number
+}
+
+/** Ends the batch if nothing of it is left to do; returns the terminal row then. */
+export async function finishIfDone(
+  tx: Writer,
+  batch: BatchRow,
+  rules: FinishRules,
+  now: number,
+): Promise<BatchRow | null> {
+  if (batch.chunk_count === 0 || batch.chunks_sealed < batch.chunk_count || isTerminal(batch.status))
+    return null
+  return await finish(tx, batch, finalStatus(batch.status, batch.expired_lines), rules, now)
+}
+
+/** Ends a batch in which no line can run; null when it is not `validating` any more. */
+export async function failBatch(
+  tx: Writer,
+  batch: BatchRow,
+  rules: FinishRules,
+  now: number,
+): Promise<BatchRow | null> {
+  return await finish(tx, batch, 'failed', rules, now)
+}
+
+async function finish(
+  tx: Writer,
+  batch: BatchRow,
+  status: 'completed' | 'cancelled' | 'expired' | 'failed',
+  rules: FinishRules,
+  now: number,
+): Promise<BatchRow | null> {
+  const ended = await moveBatch(tx, batch.id, status, now)
+  if (!ended) return null
+  const project = await readProject(tx, batch.project_id)
+  if (!project) throw new Error(`batch ${batch.id} belongs to no project`)
+  const expires_at = now + rules.file_retention_ms(project.plan)
+  const files = {
+    output_file_id: await addResultFile(tx, batch, 'output', expires_at, now),
+    error_file_id: await addResultFile(tx, batch, 'error', expires_at, now),
+  }
+  await setResultFiles(tx, batch.id, files)
+  await releaseInput(tx, batch.input_file_id, now)
+  return { ...ended, ...files }
+}
+
+async function addResultFile(
+  tx: Writer,
+  batch: BatchRow,
+  part: 'output' | 'error',
+  expires_at: number,
+  now: number,
+): Promise<string | null> {
+  const line_count = part === 'output' ? batch.output_lines : batch.error_lines
+  if (line_count === 0) return null
+  const id = newId('file', now)
+  await insertFile(tx, {
+    id,
+    project_id: batch.project_id,
+    purpose: 'batch_output',
+    filename: `${batch.id}_${part}.jsonl`,
+    bytes: part === 'output' ? batch.output_bytes : batch.error_bytes,
+    line_count,
+    status: 'processed',
+    status_details: null,
+    errors: null,
+    created: now,
+    expires_at,
+    deleted_at: null,
+    content_blob: null,
+    index_blob: null,
+    batch_id: batch.id,
+    part,
+  })
+  return id
+}

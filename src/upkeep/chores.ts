@@ -1,0 +1,55 @@
+// What every worker does about once a second, so that no process has to be special: leases of dead workers
+// go back, parked chunks whose time has come are ready again, batches whose window has closed are closed,
+// files past their retention go, and content that nobody can open any more leaves the store.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import { listOverdue } from '../store/batches.ts'
+import { forgetBlobs, listDoomed } from '../store/blob-rows.ts'
+import { wakeBatches, wakeParked } from '../store/chunks.ts'
+import { listExpiredFiles } from '../store/files.ts'
+import { rescueLeases } from '../store/leases.ts'
+import type { Store } from '../store/store.ts'
+import { removeFile } from './remove-file.ts'
+
+const FILES_AT_ONCE_MAX = 100
+const BLOBS_AT_ONCE_MAX = 500
+const DELETES_AT_ONCE = 16
+
+export interface ChoreDeps {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+}
+
+export interface ChoreReport {
+  /** Worker sessions that ended without giving back what they held. */
+  rescued: string[]
+}
+
+export async function doChores({ store, sealed, clock }: ChoreDeps): Promise<ChoreReport> {
+  const now = clock.now()
+  const overdue = await listOverdue(store.read, now)
+  const rescued = await store.write(async (tx) => {
+    const ended = await rescueLeases(tx, store.claimSql)
+    await wakeParked(tx, store.claimSql)
+    await wakeBatches(tx, overdue)
+    return ended
+  })
+  for (const file of await listExpiredFiles(store.read, now, FILES_AT_ONCE_MAX)) {
+    await store.write((tx) => removeFile(tx, file, now))
+  }
+  await purgeDoomed(store, sealed)
+  return { rescued }
+}
+
+/** Removes the bytes of blobs whose keys were destroyed. */
+export async function purgeDoomed(store: Store, sealed: SealedBlobs): Promise<void> {
+  for (;;) {
+    const keys = await listDoomed(store.read, BLOBS_AT_ONCE_MAX)
+    if (keys.length === 0) return
+    for (let at = 0; at < keys.length; at += DELETES_AT_ONCE) {
+      await Promise.all(keys.slice(at, at + DELETES_AT_ONCE).map((key) => sealed.delete(key)))
+    }
+    await store.write((tx) => forgetBlobs(tx, keys))
+  }
+}
