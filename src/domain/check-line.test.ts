@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { checkLine } from './check-line.ts'
+import { type InputLine, LineScanner } from './line-scan.ts'
+import type { Model } from './model.ts'
+import { FREE } from './money.ts'
+
+const sim: Model = {
+  id: 'sim-1',
+  context_window: 1000,
+  max_output_tokens: 100,
+  price: FREE,
+  priced: true,
+  supports: { structured_output: true, tools: true },
+  created: 0,
+}
+const models = new Map([
+  ['sim-1', sim],
+  ['open', { ...sim, id: 'open', context_window: null }],
+])
+
+function lineOf(body: unknown): InputLine {
+  const bytes = Buffer.from(
+    JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body }),
+  )
+  const line = new LineScanner().scan(bytes, 0, bytes.length)
+  assert.ok(line.ok)
+  return line
+}
+
+/** A body that can run, but for what `change` says. */
+function check(change: Record<string, unknown>): [string, string | undefined] | null {
+  const error = checkLine(
+    lineOf({ model: 'sim-1', messages: [{ role: 'user', content: 'Hi' }], ...change }),
+    models,
+  )
+  return error && [error.code, error.param]
+}
+
+test('a body that can run is let through', () => {
+  assert.equal(check({}), null)
+  const full = {
+    temperature: 0.7,
+    max_tokens: 10,
+    max_completion_tokens: 12,
+    n: 2,
+    tools: [{ type: 'function', function: { name: 'f', parameters: {} } }],
+    response_format: { type: 'json_schema', json_schema: { name: 's', strict: true, schema: {} } },
+    unknown_to_us: [1],
+  }
+  assert.equal(check(full), null)
+  assert.equal(
+    check({ max_tokens: null, n: null, temperature: null, tools: null, response_format: null }),
+    null,
+  )
+  assert.equal(check({ tools: [], response_format: { type: 'json_object' } }), null)
+})
+
+describe('a line fails alone', () => {
+  const cases: [string, Record<string, unknown>, string][] = [
+    ['without a model', { model: undefined }, 'model'],
+    ['with a model that is no string', { model: 7 }, 'model'],
+    ['without messages', { messages: undefined }, 'messages'],
+    ['with messages that are no array', { messages: {} }, 'messages'],
+    ['with no message', { messages: [] }, 'messages'],
+    ['with a message that is no object', { messages: ['Hi'] }, 'messages[0]'],
+    ['with a message without role', { messages: [{ content: 'Hi' }] }, 'messages[0].role'],
+    ['with a role that nobody has', { messages: [{ role: 'boss', content: 'Hi' }] }, 'messages[0].role'],
+    ['with a message without content', { messages: [{ role: 'user' }] }, 'messages[0].content'],
+    ['with content of a wrong type', { messages: [{ role: 'user', content: 1 }] }, 'messages[0].content'],
+    [
+      'with a tool message that answers no call',
+      {
+        messages: [
+          { role: 'user', content: 'Hi' },
+          { role: 'tool', content: '1' },
+        ],
+      },
+      'messages[1].tool_call_id',
+    ],
+    ['with max_tokens of zero', { max_tokens: 0 }, 'max_tokens'],
+    ['with half a token', { max_tokens: 1.5 }, 'max_tokens'],
+    ['with max_tokens in words', { max_tokens: '10' }, 'max_tokens'],
+    ['with a negative max_completion_tokens', { max_completion_tokens: -1 }, 'max_completion_tokens'],
+    ['with n of zero', { n: 0 }, 'n'],
+    ['with a temperature that is no number', { temperature: 'warm' }, 'temperature'],
+    ['with tools that are no array', { tools: {} }, 'tools'],
+    [
+      'with a tool that is no function',
+      { tools: [{ type: 'function', function: { name: 'f' } }, {}] },
+      'tools[1]',
+    ],
+    ['with a tool without a name', { tools: [{ type: 'function', function: {} }] }, 'tools[0]'],
+    ['with a tool of another type', { tools: [{ type: 'web', function: { name: 'f' } }] }, 'tools[0]'],
+    ['with a response_format in words', { response_format: 'json' }, 'response_format'],
+    ['with a response_format without type', { response_format: {} }, 'response_format'],
+    [
+      'with a json_schema without schema',
+      { response_format: { type: 'json_schema' } },
+      'response_format.json_schema',
+    ],
+    [
+      'with a schema without name',
+      { response_format: { type: 'json_schema', json_schema: { schema: {} } } },
+      'response_format.json_schema',
+    ],
+  ]
+  for (const [name, change, param] of cases) {
+    test(name, () => assert.deepEqual(check(change), ['invalid_request', param]))
+  }
+
+  test('with a model that does not exist', () => {
+    assert.deepEqual(check({ model: 'sim-2' }), ['model_not_found', 'model'])
+    assert.deepEqual(check({ model: '__proto__' }), ['model_not_found', 'model'])
+  })
+
+  test('when its last duplicate key is wrong', () => {
+    const bytes = Buffer.from(
+      '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1","messages":[{"role":"user","content":"Hi"}],"n":1,"n":0}}',
+    )
+    const line = new LineScanner().scan(bytes, 0, bytes.length)
+    assert.ok(line.ok)
+    assert.equal(checkLine(line, models)?.param, 'n')
+  })
+})
+
+describe('the context window', () => {
+  const exceeded = ['context_length_exceeded', 'messages']
+  const user = (content: unknown): unknown[] => [{ role: 'user', content }]
+
+  test('is exceeded by max_tokens alone', () => {
+    assert.equal(check({ max_tokens: 1000 }), null)
+    assert.deepEqual(check({ max_tokens: 1001 }), exceeded)
+    assert.deepEqual(check({ max_completion_tokens: 1001 }), exceeded)
+  })
+
+  test('is exceeded by input that no tokenizer could fit', () => {
+    assert.equal(check({ messages: user('x'.repeat(16 * 1000)) }), null)
+    assert.deepEqual(check({ messages: user('x'.repeat(16 * 1001)) }), exceeded)
+    assert.equal(check({ messages: user('x'.repeat(16 * 900)), max_tokens: 100 }), null)
+    assert.deepEqual(check({ messages: user('x'.repeat(16 * 901)), max_tokens: 100 }), exceeded)
+  })
+
+  test('is left to the server where the count is unsure', () => {
+    assert.equal(check({ messages: user('x'.repeat(8000)) }), null)
+    const image = { type: 'image_url', image_url: { url: 'A'.repeat(100_000) } }
+    assert.equal(check({ messages: user([image]) }), null)
+    assert.equal(check({ max_tokens: 10, max_completion_tokens: 5000 }), null)
+  })
+
+  test('that is unknown refuses nothing', () => {
+    assert.equal(check({ model: 'open', max_tokens: 1e9 }), null)
+  })
+})

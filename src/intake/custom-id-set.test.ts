@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { SeededHash } from './custom-id-hash.ts'
+import { HashSet64 } from './custom-id-set.ts'
+
+fc.configureGlobal({ seed: 7 })
+
+test('the set behaves as a Set, the zero hash and crowded slots included', () => {
+  const half = fc.oneof(fc.constantFrom(0, 1, 1024, 2048, 0xffffffff), fc.nat({ max: 5 }), fc.nat())
+  fc.assert(
+    fc.property(fc.array(fc.tuple(half, half), { maxLength: 100 }), (hashes) => {
+      const set = new HashSet64()
+      const model = new Set<string>()
+      for (const [lo, hi] of hashes) {
+        // (0, 0) and (1, 0) count as one hash.
+        const key = hi === 0 && lo < 2 ? '1,0' : `${lo},${hi}`
+        assert.equal(set.has(lo, hi), model.has(key))
+        assert.equal(set.add(lo, hi), !model.has(key))
+        model.add(key)
+        assert.ok(set.has(lo, hi))
+      }
+      assert.equal(set.size, model.size)
+    }),
+  )
+})
+
+test('the set keeps what it has while it grows', () => {
+  const set = new HashSet64()
+  const hash = (i: number): [number, number] => [Math.imul(i, 0x9e3779b1) >>> 0, i]
+  for (let i = 1; i <= 20_000; i++) assert.ok(set.add(...hash(i)))
+  for (let i = 1; i <= 20_000; i++) assert.ok(!set.add(...hash(i)))
+  assert.ok(!set.has(...hash(20_001)))
+  assert.equal(set.size, 20_000)
+})
+
+test('ids that differ little have hashes that differ', () => {
+  const hash = new SeededHash(new Uint32Array([1, 2]))
+  const whole = new HashSet64()
+  const halves = new Set<number>()
+  const bytes = Buffer.alloc(64)
+  const COUNT = 100_000
+  for (let i = 0; i < COUNT; i++) {
+    const length = bytes.write(`request-${i}`)
+    hash.read(bytes, 0, length)
+    assert.ok(whole.add(hash.lo, hash.hi))
+    halves.add(hash.lo)
+  }
+  // A good 32-bit half of so many ids collides about once.
+  assert.ok(halves.size > COUNT - 20)
+  hash.read(Buffer.from('abc\0'), 0, 4)
+  const padded = [hash.lo, hash.hi]
+  hash.read(Buffer.from('abc'), 0, 3)
+  assert.notDeepEqual([hash.lo, hash.hi], padded)
+})
+
+test('another seed gives other hashes', () => {
+  const id = Buffer.from('request-1')
+  const read = (seed: number[]): number[] => {
+    const hash = new SeededHash(new Uint32Array(seed))
+    hash.read(id, 0, id.length)
+    return [hash.lo, hash.hi]
+  }
+  assert.deepEqual(read([1, 2]), read([1, 2]))
+  assert.notDeepEqual(read([1, 2]), read([1, 3]))
+  assert.notDeepEqual(read([1, 2]), read([2, 2]))
+})
