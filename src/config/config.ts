@@ -63,6 +63,8 @@ export interface RetryConfig {
   attempts_max: number
   backoff_min_ms: number
   backoff_max_ms: number
+  /** How long an upstream may be unreachable before its lines are given up. */
+  outage_patience_ms: number
 }
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const

@@ -97,7 +97,7 @@ describe('without a file', () => {
         memory_bytes: 64 * 2 ** 20,
         flush_interval_ms: 250,
       },
-      retry: { attempts_max: 5, backoff_min_ms: 500, backoff_max_ms: 30_000 },
+      retry: { attempts_max: 5, backoff_min_ms: 500, backoff_max_ms: 30_000, outage_patience_ms: 600_000 },
       log: { level: 'info' },
       retention: { audit_ms: 730 * 86_400_000 },
       webhooks: { allow_private_networks: false },

@@ -64,6 +64,7 @@ export function readSettings(root: Section, cwd: string, now: number): Settings 
       attempts_max: retry.value('attempts_max', integer(1, 1000), 5),
       backoff_min_ms: retry.value('backoff_min', duration(1), 500),
       backoff_max_ms: retry.value('backoff_max', duration(1), 30_000),
+      outage_patience_ms: retry.value('outage_patience', duration(0), 10 * 60_000),
     })),
     log: root.section('log', (log) => ({ level: log.value('level', oneOf(LOG_LEVELS), 'info') })),
     retention: root.section('retention', (retention) => ({

@@ -1,0 +1,33 @@
+// The first start of a service leaves it usable: a project, and a key for it in the data folder.
+
+import { randomUUID } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Config } from '../config/config.ts'
+import { systemClock } from '../domain/clock.ts'
+import { createKey } from '../http/keys.ts'
+import type { Store } from '../store/store.ts'
+
+const PROJECT = 'default'
+
+/** Makes the project `default` and a key with every scope, unless `DIR/api-key` is there already. */
+export async function ensureFirstKey(config: Config, store: Store): Promise<void> {
+  const path = join(config.data_dir, 'api-key')
+  if (existsSync(path)) return
+  const plan = config.plans.keys().next().value
+  if (plan === undefined) throw new Error('the configuration names no plan')
+  const { key } = await createKey(store, systemClock, config.region, {
+    project: PROJECT,
+    plan,
+    name: 'made at the first start',
+  })
+  await mkdir(config.data_dir, { recursive: true })
+  // Of processes that start at once, the one that links first wins, and no reader sees half a key.
+  const temporary = `${path}.${randomUUID()}`
+  await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })
+  await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EEXIST') throw error
+  })
+  await unlink(temporary)
+}

@@ -1,0 +1,55 @@
+// The keys of a database, for whoever owns it.
+import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
+import type { Config } from '../config/config.ts'
+import { isScope, type Scope } from '../domain/api-key.ts'
+import { systemClock, unixSeconds } from '../domain/clock.ts'
+import { createKey } from '../http/keys.ts'
+import { type KeyWithProject, listKeys, readKey, revokeKey } from '../store/api-keys.ts'
+import { readProjectByName } from '../store/projects.ts'
+import { openDatabase } from './stores.ts'
+
+const PLAN = 'payg'
+
+export async function keys(config: Config): Promise<KeyRing> {
+  const store = await openDatabase(config)
+  return {
+    async create(order: KeyOrder) {
+      const plan = order.plan ?? PLAN
+      if (!config.plans.has(plan)) {
+        throw new Error(
+          `there is no plan "${plan}"; the configuration has ${[...config.plans.keys()].join(', ')}`,
+        )
+      }
+      const known = await readProjectByName(store.read, order.project)
+      if (known && order.plan !== undefined && known.plan !== order.plan) {
+        throw new Error(
+          `project "${known.name}" is on plan ${known.plan}; leave --plan out, or choose another project`,
+        )
+      }
+      const { key, id } = await createKey(store, systemClock, config.region, { ...order, plan })
+      const row = await readKey(store.read, id)
+      if (!row) throw new Error(`key ${id} was not stored`)
+      return { ...summary(row), key }
+    },
+    list: async () => (await listKeys(store.read)).map(summary),
+    revoke: (id) => store.write((tx) => revokeKey(tx, id, systemClock.now())),
+    close: () => store.close(),
+  }
+}
+
+function summary(row: KeyWithProject): KeySummary {
+  return {
+    id: row.id,
+    project: row.project_name,
+    plan: row.plan,
+    scopes: scopesOf(row),
+    name: row.name,
+    created: unixSeconds(row.created),
+    revoked_at: row.revoked_at === null ? null : unixSeconds(row.revoked_at),
+  }
+}
+
+function scopesOf(row: KeyWithProject): Scope[] {
+  const list: unknown = JSON.parse(row.scopes)
+  return Array.isArray(list) ? list.filter((one) => typeof one === 'string' && isScope(one)) : []
+}

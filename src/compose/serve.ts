@@ -1,0 +1,144 @@
+// Starts the service, or either half of it, and stops it in order.
+import { once } from 'node:events'
+import { Worker as Thread } from 'node:worker_threads'
+import { readLineRecord } from '../audit/read-line-record.ts'
+import { listUpstreamModels } from '../backends/openai/list-models.ts'
+import type { Running, ServeOptions } from '../cli/launch.ts'
+import type { Config } from '../config/config.ts'
+import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
+import { systemClock, unixSeconds } from '../domain/clock.ts'
+import { buildServer } from '../http/server.ts'
+import { ensureFirstKey } from './first-start.ts'
+import { makeLog } from './log.ts'
+import { openStores, type Stores } from './stores.ts'
+import { modelsById } from './upstreams.ts'
+import { makeWorker } from './worker.ts'
+import type { FromThread, ToThread } from './worker-thread.ts'
+
+/** A worker's young generation stays small, so that its memory is the lines at hand and little more. */
+const THREAD_YOUNG_MB = 32
+
+interface Part {
+  stop(): Promise<void>
+  /** Rejects when the part ends by a fault. */
+  failed: Promise<never>
+}
+
+interface WorkerPart extends Part {
+  wake(): void
+}
+
+export async function serve(given: Config, options: ServeOptions): Promise<Running> {
+  const config = options.upstream === undefined ? given : await withUpstream(given, options.upstream)
+  if (options.half === 'worker') return running(null, [await startWorker(config)])
+  const stores = await openStores(config)
+  await ensureFirstKey(config, stores.store)
+  const worker = options.half === 'both' ? await startWorkerThread(config) : null
+  const api = await startApi(config, stores, () => worker?.wake())
+  return running(api.url, worker ? [api, worker] : [api], () => stores.store.close())
+}
+
+async function withUpstream(config: Config, url: string): Promise<Config> {
+  const base_url = upstreamBaseUrl(url)
+  const ids = await listUpstreamModels(base_url)
+  return { ...config, models: upstreamModels(base_url, ids, null, unixSeconds(systemClock.now())) }
+}
+
+function running(
+  url: string | null,
+  parts: readonly Part[],
+  last: () => Promise<void> = async () => {},
+): Running {
+  let stopping: Promise<void> | null = null
+  let ended: () => void = () => {}
+  const stopped = Promise.race([
+    new Promise<void>((resolve) => {
+      ended = resolve
+    }),
+    ...parts.map((part) => part.failed),
+  ])
+  // Whoever does not wait for it must not be killed by it.
+  stopped.catch(() => {})
+  const stop = async (): Promise<void> => {
+    await Promise.all(parts.map((part) => part.stop()))
+    await last()
+    ended()
+  }
+  return {
+    url,
+    stopped,
+    stop: () => {
+      stopping ??= stop()
+      return stopping
+    },
+  }
+}
+
+const never = new Promise<never>(() => {})
+
+async function startApi(config: Config, stores: Stores, wake: () => void): Promise<Part & { url: string }> {
+  const { store, sealed } = stores
+  const server = buildServer({
+    store,
+    sealed,
+    clock: systemClock,
+    region: config.region,
+    plans: config.plans,
+    models: modelsById(config.models),
+    file_bytes_max: config.limits.file_bytes_max,
+    requests_per_minute: config.rate_limit.requests_per_minute,
+    wake,
+    readLineRecord: (project_id, batch_id, line) =>
+      readLineRecord({ store, sealed }, project_id, batch_id, line),
+    ready: async () => {
+      await store.read.selectFrom('projects').select('id').limit(1).execute()
+      return true
+    },
+    log: makeLog(config),
+  })
+  const url = await server.listen({ host: config.listen.host, port: config.listen.port })
+  return { url, stop: () => server.close(), failed: never }
+}
+
+/** A process that only works has no need for a second thread. */
+async function startWorker(config: Config): Promise<Part> {
+  const stores = await openStores(config)
+  const worker = makeWorker(config, stores, makeLog(config))
+  await worker.start()
+  return {
+    failed: never,
+    async stop() {
+      await worker.stop()
+      await stores.store.close()
+    },
+  }
+}
+
+async function startWorkerThread(config: Config): Promise<WorkerPart> {
+  const file = import.meta.url.endsWith('.ts') ? './worker-thread.ts' : './worker-thread.js'
+  const thread = new Thread(new URL(file, import.meta.url), {
+    workerData: config,
+    resourceLimits: { maxYoungGenerationSizeMb: THREAD_YOUNG_MB },
+  })
+  const tell = (message: ToThread): void => thread.postMessage(message)
+  let stopping = false
+  const exited = once(thread, 'exit')
+  const failed = new Promise<never>((_, reject) => {
+    thread.once('error', reject)
+    thread.once('exit', (code) => {
+      if (!stopping) reject(new Error(`the worker thread ended with ${code}`))
+    })
+  })
+  failed.catch(() => {})
+  const [first]: FromThread[] = await Promise.race([once(thread, 'message'), failed])
+  if (first !== 'ready') throw new Error(`the worker thread said ${first}`)
+  return {
+    failed,
+    wake: () => tell('wake'),
+    async stop() {
+      stopping = true
+      tell('stop')
+      await exited
+    },
+  }
+}

@@ -1,0 +1,19 @@
+// The simulator as a server of its own.
+import { simServer } from '../backends/sim/sim-server.ts'
+import type { Running, SimOrder } from '../cli/launch.ts'
+
+export async function sim({ log, ...order }: SimOrder): Promise<Running> {
+  const server = await simServer({ ...order, log_file: log })
+  let ended: () => void = () => {}
+  const stopped = new Promise<void>((resolve) => {
+    ended = resolve
+  })
+  return {
+    url: server.base_url.replace(/\/v1$/, ''),
+    stopped,
+    async stop() {
+      await server.close()
+      ended()
+    },
+  }
+}

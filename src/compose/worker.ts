@@ -1,0 +1,59 @@
+// Wires a worker from the configuration: its tasks, its chores and its upstreams.
+import type { Config } from '../config/config.ts'
+import type { Log } from '../dispatch/log.ts'
+import { Worker } from '../dispatch/worker.ts'
+import { systemClock } from '../domain/clock.ts'
+import { planBatch } from '../intake/plan.ts'
+import { validateFile } from '../intake/validate.ts'
+import type { FinishRules } from '../results/finish.ts'
+import { doChores } from '../upkeep/chores.ts'
+import { ORPHAN_AGE_MS, sweepOrphans } from '../upkeep/sweep.ts'
+import type { Stores } from './stores.ts'
+import { makeUpstreams, modelsById } from './upstreams.ts'
+
+/** A plan that the configuration no longer names keeps its files as long as the longest one does. */
+export function finishRules(config: Config): FinishRules {
+  const longest_ms = Math.max(...[...config.plans.values()].map((plan) => plan.file_retention_ms))
+  return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longest_ms }
+}
+
+export function makeWorker(config: Config, stores: Stores, log: Log): Worker {
+  const { store, sealed } = stores
+  const clock = systemClock
+  const rules = finishRules(config)
+  const models = modelsById(config.models)
+  let sweepAt = clock.now()
+  return new Worker({
+    store,
+    sealed,
+    clock,
+    log,
+    random: Math.random,
+    models,
+    upstreams: makeUpstreams(config),
+    retry: config.retry,
+    rules,
+    lease_ms: config.worker.lease_ms,
+    drain_ms: config.worker.drain_ms,
+    flush_interval_ms: config.worker.flush_interval_ms,
+    memory_bytes: config.worker.memory_bytes,
+    tasks: {
+      validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
+      plan: (task, signal) => planBatch({ store, sealed, clock, models, rules }, task, signal),
+    },
+    async chores() {
+      const { rescued } = await doChores({ store, sealed, clock })
+      for (const worker of rescued)
+        log.warn({ worker }, 'a worker went silent; what it held is taken up again')
+      if (clock.now() < sweepAt) return
+      sweepAt = clock.now() + ORPHAN_AGE_MS
+      const orphans = await sweepOrphans({ store, blobs: stores.blobs, clock })
+      const halves = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
+      if (orphans + halves > 0) log.info({ orphans, halves }, 'removed blobs that a crash had left')
+    },
+    onEnded(batch) {
+      const { id, status, completed, failed } = batch
+      log.info({ batch: id, status, completed, failed }, 'a batch ended')
+    },
+  })
+}
