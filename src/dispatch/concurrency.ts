@@ -1,21 +1,29 @@
 // How many lines an upstream gets at once, found by itself. The limit grows while the upstream keeps up:
 // the step doubles with each round that passes without complaint, so a doubled capacity is found in a few
 // round trips. A refusal for lack of room (429, 503) says exactly how much room there is: what is still in
-// flight after it. A failure (5xx, timeout) only says "less". Growth also pauses where more in flight no
-// longer brings more answers, as with servers that queue instead of refusing.
+// flight after it. A failure (5xx, timeout) only says "less". And where more in flight only makes answers
+// slower, as with servers that queue instead of refusing, the limit goes back and rests: throughput is what
+// was in flight divided by how long it took (Little's law), which bursts do not disturb.
 
 const START = 32
 const FAILURE_FACTOR = 0.7
-/** A round of growth must bring this much more throughput for the next to start. */
-const GAIN_MIN = 1.03
+/** Having grown by this factor, the limit must have brought this much more throughput; else it goes back. */
+const STRETCH = 1.25
+const GAIN_MIN = 1.05
 /** How long growth rests on a plateau before it probes again. */
 const PLATEAU_REST_MS = 5_000
-/** Below this, a measurement of throughput says little. */
-const MEASURE_MS_MIN = 100
+/** Answers that are faster are not told apart. */
+const LATENCY_MS_MIN = 1
 
 export interface ConcurrencyOptions {
   max: number
   start?: number
+}
+
+/** A call under way: when it was sent (ms), and how many were in flight then, itself included. */
+export interface Sent {
+  at: number
+  in_flight: number
 }
 
 export class ConcurrencyLimit {
@@ -27,12 +35,12 @@ export class ConcurrencyLimit {
   #roundLeft: number
   /** Whether the limit was ever the bottleneck in this round: an idle upstream proves nothing. */
   #pressed = false
-  #measureStart: number | null = null
-  #answered = 0
-  #bestThroughput = 0
+  #sums = { in_flight: 0, latency_ms: 0 }
+  /** Where growth is measured from: the limit, and the answers per ms it brought. */
+  #base: { limit: number; throughput: number } | null = null
   #restUntil = 0
   /** Failures of calls sent before this moment were punished already. */
-  #punishedUntil = 0
+  #punishedUntil = Number.NEGATIVE_INFINITY
 
   constructor(options: ConcurrencyOptions) {
     this.#max = Math.max(1, options.max)
@@ -52,38 +60,33 @@ export class ConcurrencyLimit {
     return Math.max(0, this.#limit - this.#inFlight)
   }
 
-  acquire(now: number): void {
+  /** Each call that is acquired ends in exactly one of the methods below. */
+  acquire(now: number): Sent {
     this.#inFlight++
-    this.#measureStart ??= now
     if (this.#inFlight >= this.#limit) this.#pressed = true
+    return { at: now, in_flight: this.#inFlight }
   }
 
   /** The call was answered, or refused for what it asked: either way the upstream kept up. */
-  onAnswered(now: number): void {
+  onAnswered(sent: Sent, now: number): void {
     this.#inFlight--
-    this.#answered++
-    if (--this.#roundLeft > 0) return
-    this.#endRound(now)
+    this.#sums.in_flight += sent.in_flight
+    this.#sums.latency_ms += Math.max(LATENCY_MS_MIN, now - sent.at)
+    if (--this.#roundLeft === 0) this.#endRound(now)
   }
 
   /** The upstream has no room for more than what is still in flight. */
   onThrottled(): void {
     this.#inFlight--
-    this.#limit = Math.max(1, Math.min(this.#limit, this.#inFlight))
-    this.#step = 1
-    this.#bestThroughput = 0
-    this.#startRound()
+    this.#fall(Math.min(this.#limit, this.#inFlight))
   }
 
-  /** The call broke. `sent_at` and `now` in ms on one clock. */
-  onFailed(sent_at: number, now: number): void {
+  /** The call broke. */
+  onFailed(sent: Sent, now: number): void {
     this.#inFlight--
-    if (sent_at < this.#punishedUntil) return
+    if (sent.at < this.#punishedUntil) return
     this.#punishedUntil = now
-    this.#limit = Math.max(1, Math.floor(this.#limit * FAILURE_FACTOR))
-    this.#step = 1
-    this.#bestThroughput = 0
-    this.#startRound()
+    this.#fall(Math.floor(this.#limit * FAILURE_FACTOR))
   }
 
   /** The call was aborted by us: it says nothing of the upstream. */
@@ -91,40 +94,38 @@ export class ConcurrencyLimit {
     this.#inFlight--
   }
 
-  #endRound(now: number): void {
-    const elapsed_ms = now - (this.#measureStart ?? now)
-    if (elapsed_ms < MEASURE_MS_MIN) {
-      // Too fast to measure: grow by trust, and go on measuring.
-      this.#roundLeft = this.#limit
-      if (this.#pressed) this.#grow()
-      return
-    }
-    const throughput = this.#answered / elapsed_ms
-    const pressed = this.#pressed
+  #fall(to: number): void {
+    this.#limit = Math.max(1, to)
+    this.#step = 1
+    this.#base = null
     this.#startRound()
-    this.#measureStart = now
-    if (!pressed || now < this.#restUntil) return
-    if (throughput < this.#bestThroughput * GAIN_MIN) {
-      this.#restUntil = now + PLATEAU_REST_MS
-      this.#bestThroughput = 0
-      this.#step = 1
-      return
-    }
-    this.#bestThroughput = throughput
-    this.#grow()
   }
 
-  #grow(): void {
-    this.#limit = Math.min(this.#max, this.#limit + this.#step)
-    this.#step = Math.min(this.#step * 2, this.#limit)
-    this.#pressed = false
-    this.#roundLeft = this.#limit
+  #endRound(now: number): void {
+    const throughput = this.#sums.in_flight / this.#sums.latency_ms
+    const mayGrow = this.#pressed && now >= this.#restUntil
+    if (mayGrow && this.#pays(throughput)) {
+      this.#limit = Math.min(this.#max, this.#limit + this.#step)
+      this.#step = Math.min(this.#step * 2, this.#limit)
+    } else if (mayGrow && this.#base) {
+      this.#restUntil = now + PLATEAU_REST_MS
+      this.#fall(this.#base.limit)
+    }
+    this.#startRound()
+  }
+
+  /** Whether the growth so far has brought anything; too little growth to tell is given credit. */
+  #pays(throughput: number): boolean {
+    this.#base ??= { limit: this.#limit, throughput }
+    if (this.#limit < this.#base.limit * STRETCH) return true
+    if (throughput < this.#base.throughput * GAIN_MIN) return false
+    this.#base = { limit: this.#limit, throughput }
+    return true
   }
 
   #startRound(): void {
     this.#roundLeft = this.#limit
-    this.#measureStart = null
-    this.#answered = 0
-    this.#pressed = false
+    this.#pressed = this.#inFlight >= this.#limit
+    this.#sums = { in_flight: 0, latency_ms: 0 }
   }
 }

@@ -6,6 +6,7 @@ import type { Clock } from '../domain/clock.ts'
 import { wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Outcome } from '../results/outcome.ts'
+import type { Sent } from './concurrency.ts'
 import { type Job, Lane } from './lane.ts'
 import { answered, failed, priceOf } from './line-outcome.ts'
 import type { OpenChunk } from './open-chunk.ts'
@@ -121,7 +122,7 @@ export class Sender {
     const { clock } = this.#options
     const { chunk } = job
     const at = clock.now()
-    upstream.limit.acquire(at)
+    const sent = upstream.limit.acquire(at)
     upstream.circuit.onSent()
     chunk.inFlight++
     const body = requestBody(job, upstream)
@@ -132,7 +133,7 @@ export class Sender {
       upstream.limit.onAborted()
       upstream.circuit.onAborted()
     } else {
-      this.#tellUpstream(upstream, result, at, now)
+      this.#tellUpstream(upstream, result, sent, now)
     }
     note(job, attemptOf(upstream, result, at, now))
     this.#conclude(job, upstream, result, now)
@@ -140,9 +141,9 @@ export class Sender {
     this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
   }
 
-  #tellUpstream(upstream: Upstream, result: BackendResult, sent_at: number, now: number): void {
+  #tellUpstream(upstream: Upstream, result: BackendResult, sent: Sent, now: number): void {
     if (result.kind === 'answered' || result.kind === 'refused') {
-      upstream.limit.onAnswered(now)
+      upstream.limit.onAnswered(sent, now)
       upstream.circuit.onAnswered()
     } else if (result.kind === 'throttled') {
       upstream.limit.onThrottled()
@@ -150,7 +151,7 @@ export class Sender {
       if (upstream.limit.inFlight === 0)
         upstream.pauseUntil(now + (result.retry_after_ms ?? THROTTLE_PAUSE_MS))
     } else {
-      upstream.limit.onFailed(sent_at, now)
+      upstream.limit.onFailed(sent, now)
       upstream.circuit.onFailed(now)
     }
   }
