@@ -1,9 +1,10 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
 // has received a response can read its record. Calls that end at the same time share a transaction: while one
 // commit is on its way the next records gather, and go together.
+
+import { insertHttpRequests } from '../store/http-requests.ts'
 import type { HttpRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { insertHttpRequests } from '../store/http-requests.ts'
 
 interface Waiting {
   row: HttpRequestRow

@@ -93,6 +93,14 @@ export const ERRORS = table({
     message: 'The request body is too large.',
     advice: 'Make the body smaller; split a large input file into several.',
   },
+  range_not_satisfiable: {
+    status: 416,
+    type: invalid,
+    where: http,
+    retryable: false,
+    message: 'The range lies outside the file.',
+    advice: 'Ask for bytes that `Content-Range` says are there.',
+  },
   unsupported_media_type: {
     status: 415,
     type: invalid,

@@ -1,31 +1,43 @@
-// What becomes of a file's content when the file goes. The file is gone for its users at once. Its content
-// is destroyed in the same commit, unless unfinished batches still read it: then their unsent lines are ended,
-// and the last of those batches to finish destroys it.
-import { markInputDeleted, openBatchesOfInput } from '../store/batches.ts'
+// Removes a file for its users, and its content for everyone. The content of an input outlives the file only
+// while an unfinished batch reads it: lines in flight may finish, the rest are written off, and the last of
+// those batches to finish lets go of it (releaseInput).
+import { isTerminal } from '../domain/batch.ts'
+import { Refusal } from '../domain/errors.ts'
+import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
 import { doomBlobs, doomResults } from '../store/blob-rows.ts'
 import { wakeBatches } from '../store/chunks.ts'
 import { markDeleted, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
-/** Removes a file, deleted by its owner or past its retention. False when it was removed before. */
-export async function removeFile(tx: Writer, file: FileRow, now: number): Promise<boolean> {
-  if (!(await markDeleted(tx, file.id, now))) return false
+/** Throws file_not_deletable for results that are still being written. Removing a file twice changes nothing. */
+export async function removeFile(tx: Writer, file: FileRow, now: number): Promise<void> {
   if (file.batch_id !== null && file.part !== null) {
-    await doomResults(tx, file.batch_id, file.part, now)
-    return true
+    const batch = await readBatchRow(tx, file.batch_id)
+    if (batch && !isTerminal(batch.status))
+      throw new Refusal(
+        'file_not_deletable',
+        'The batch that writes this file has not ended yet; cancel it first.',
+      )
+    if (await markDeleted(tx, file.id, now)) await doomResults(tx, file.batch_id, file.part, now)
+    return
   }
-  const readers = (await openBatchesOfInput(tx, file.id)).map((batch) => batch.id)
-  await markInputDeleted(tx, readers, now)
-  await wakeBatches(tx, readers)
-  await releaseInput(tx, file.id, now)
-  return true
+  if (!(await markDeleted(tx, file.id, now))) return
+  const open = (await openBatchesOfInput(tx, file.id)).map((batch) => batch.id)
+  if (open.length === 0) return await doomContent(tx, file, now)
+  await markInputDeleted(tx, open, now)
+  await wakeBatches(tx, open)
 }
 
-/** Destroys the content of a deleted input that no unfinished batch reads any more. */
+/** To be called in the transaction that ends a batch, for its input: dooms what a deletion had to leave behind. */
 export async function releaseInput(tx: Writer, file_id: string, now: number): Promise<void> {
   const file = await readFileRow(tx, file_id)
   if (!file || file.deleted_at === null) return
-  if ((await openBatchesOfInput(tx, file_id)).length > 0) return
-  await doomBlobs(tx, [file.content_blob, file.index_blob].filter((key) => key !== null), now)
+  const open = await openBatchesOfInput(tx, file_id)
+  if (open.length === 0) await doomContent(tx, file, now)
+}
+
+async function doomContent(tx: Writer, file: FileRow, now: number): Promise<void> {
+  const keys = [file.content_blob, file.index_blob].filter((key) => key !== null)
+  await doomBlobs(tx, keys, now)
 }

@@ -1,0 +1,60 @@
+// An API key is `opk_<region>_<id>_<secret>`: it says where it is valid and which row it belongs to, so a key
+// is looked up by its ID and the secret, 256 random bits, is compared by its hash alone. The hash needs no
+// salt and no slowness: there is nothing to guess in 256 bits.
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
+import { ID_PREFIXES } from './ids.ts'
+
+/** What a key may do. A key holds one or more; what each opens is told where the routes are declared. */
+export const SCOPES = [
+  'batches:write',
+  'batches:read',
+  'files:write',
+  'files:read',
+  'files:delete',
+  'limits:read',
+  'usage:read',
+  'requests:read',
+] as const
+
+export type Scope = (typeof SCOPES)[number]
+
+export function isScope(text: string): text is Scope {
+  return SCOPES.some((scope) => scope === text)
+}
+
+const SECRET_BYTES = 32
+const FORM = /^opk_([a-z0-9-]+)_([0-9a-hjkmnp-tv-z]{26})_([A-Za-z0-9_-]{43})$/
+
+export interface ParsedApiKey {
+  region: string
+  /** The ID of its row: `key_…`. */
+  key_id: string
+  secret: string
+}
+
+/** The parts of a key, or null when `text` is none. */
+export function parseApiKey(text: string): ParsedApiKey | null {
+  const [, region, id, secret] = FORM.exec(text) ?? []
+  if (region === undefined || id === undefined || secret === undefined) return null
+  return { region, key_id: ID_PREFIXES.key + id, secret }
+}
+
+/** A fresh key for the row `key_id`, and the hash that is to be stored; the key itself is shown once. */
+export function makeApiKey(region: string, key_id: string): { key: string; secret_sha256: string } {
+  const secret = randomBytes(SECRET_BYTES).toString('base64url')
+  const key = `opk_${region}_${key_id.slice(ID_PREFIXES.key.length)}_${secret}`
+  if (parseApiKey(key) === null) throw new RangeError(`"${region}" cannot be part of a key`)
+  return { key, secret_sha256: hashSecret(secret) }
+}
+
+/** SHA-256 of the secret's text, hex. */
+export function hashSecret(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex')
+}
+
+/** Whether `secret` has this hash, in a time that does not tell how much of it is right. */
+export function secretMatches(secret: string, secret_sha256: string): boolean {
+  const given = Buffer.from(hashSecret(secret), 'hex')
+  const stored = Buffer.from(secret_sha256, 'hex')
+  return given.length === stored.length && timingSafeEqual(given, stored)
+}

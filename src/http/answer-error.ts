@@ -1,0 +1,30 @@
+// The one place where an error becomes an answer.
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { Refusal } from '../domain/errors.ts'
+import { refusalHeaders, refusalOf } from './refusals.ts'
+import { requestIdHeaders } from './request-id.ts'
+
+/** The one refusal that needs a header of its own. */
+export class MethodNotAllowed extends Refusal {
+  readonly allow: string
+  constructor(allowed: readonly string[]) {
+    const allow = allowed.join(', ')
+    super('method_not_allowed', `This path supports ${allow}.`)
+    this.allow = allow
+  }
+}
+
+export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  let refusal = request.stalled ? new Refusal('request_timeout') : refusalOf(error)
+  if (!refusal) {
+    request.log.error({ err: error }, 'a request failed')
+    refusal = new Refusal('internal_error')
+  }
+  if (refusal instanceof MethodNotAllowed) reply.header('allow', refusal.allow)
+  void reply
+    .code(refusal.status)
+    .headers(requestIdHeaders(request.id))
+    .headers(refusalHeaders(refusal))
+    .type('application/json; charset=utf-8')
+    .send({ error: refusal.toWire() })
+}

@@ -1,0 +1,6 @@
+// The IDs in paths. Any text is looked up: what is no ID is simply not found.
+import { Type } from 'typebox'
+
+export const FileParams = Type.Object({ file_id: Type.String() })
+export const BatchParams = Type.Object({ batch_id: Type.String() })
+export const RequestParams = Type.Object({ request_id: Type.String() })

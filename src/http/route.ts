@@ -1,0 +1,109 @@
+// The only way to add an endpoint. What a key must be allowed to do is part of the declaration, so an
+// endpoint that nobody thought about access for does not compile, and one that slips past does not start.
+import type {
+  ContextConfigDefault,
+  FastifySchema,
+  RawReplyDefaultExpression,
+  RawRequestDefaultExpression,
+  RawServerDefault,
+  RouteGenericInterface,
+  RouteOptions,
+} from 'fastify'
+import type { TSchema } from 'typebox'
+import type { Scope } from '../domain/api-key.ts'
+import type { ErrorCode } from '../domain/errors.ts'
+import type { App, TypeboxProvider } from './type-provider.ts'
+
+/** Any one of these scopes opens the endpoint; or any valid key does; or nobody is asked. */
+export type Access = readonly [Scope, ...Scope[]] | 'any key' | 'public'
+
+export type Method = 'GET' | 'HEAD' | 'POST' | 'DELETE'
+
+export interface RouteDoc {
+  /** A verb and a noun, for generated clients: `createBatch`. */
+  operation: string
+  summary: string
+  description?: string
+  /** The JSON of success, or another content type with its own shape. */
+  answer: TSchema
+  content_type?: string
+  /** Refusals of this endpoint's own, beside those that any may give. */
+  errors?: readonly ErrorCode[]
+}
+
+export interface Declared {
+  method: Method | readonly Method[]
+  url: string
+  access: Access
+  doc: RouteDoc | null
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    declared?: Declared
+  }
+}
+
+type Options<S extends FastifySchema> = RouteOptions<
+  RawServerDefault,
+  RawRequestDefaultExpression,
+  RawReplyDefaultExpression,
+  RouteGenericInterface,
+  ContextConfigDefault,
+  S,
+  TypeboxProvider
+>
+
+/** What a request is made of: `params`, `querystring`, `headers` and `body`, each a typebox shape. */
+export interface RouteSpec<S extends FastifySchema> extends Declared {
+  method: Method | Method[]
+  accepts: S
+  handler: Options<S>['handler']
+}
+
+export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): void {
+  const { method, url, access, doc, accepts, handler } = spec
+  app.route<RouteGenericInterface, ContextConfigDefault, S>({
+    method,
+    url,
+    handler,
+    schema: accepts,
+    config: { declared: { method, url, access, doc } },
+  })
+}
+
+/** Every endpoint there is: for 405 answers, the API document and the tests that walk them all. */
+export class RouteTable {
+  readonly #routes: { declared: Declared; methods: readonly string[]; url: string }[] = []
+
+  /** To be called before the first endpoint is declared. */
+  watch(app: App): void {
+    app.addHook('onRoute', ({ method, url, config }) => {
+      const declared = config?.declared
+      if (!declared) throw new Error(`${String(method)} ${url} does not declare who may use it`)
+      const methods = typeof method === 'string' ? [method] : method
+      this.#routes.push({ declared, methods, url })
+    })
+  }
+
+  get all(): readonly Declared[] {
+    return [...new Set(this.#routes.map((route) => route.declared))]
+  }
+
+  /** What `path` can be asked to do, for the Allow header; empty when nothing lives there. */
+  methodsOf(path: string): string[] {
+    const there = this.#routes.filter((route) => matches(route.url, path))
+    return [...new Set(there.flatMap((route) => route.methods))].sort()
+  }
+}
+
+/** `*` stands for the rest of the path, `:name` for one segment. */
+function matches(pattern: string, path: string): boolean {
+  const wanted = pattern.split('/')
+  const given = path.split('/')
+  const rest = wanted.at(-1) === '*'
+  if (rest ? given.length < wanted.length : given.length !== wanted.length) return false
+  return wanted.every(
+    (segment, i) => segment === '*' || segment === given[i] || (segment[0] === ':' && given[i]),
+  )
+}

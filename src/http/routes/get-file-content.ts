@@ -1,0 +1,65 @@
+// GET and HEAD /v1/files/{file_id}/content
+import { Readable } from 'node:stream'
+import type { FastifyReply } from 'fastify'
+import { Type } from 'typebox'
+import { Refusal } from '../../domain/errors.ts'
+import { readContent } from '../../results/download.ts'
+import { readFile } from '../../store/files.ts'
+import { callerOf } from '../caller-of.ts'
+import { attachment } from '../content-disposition.ts'
+import { FileParams } from '../params.ts'
+import { parseRange } from '../range.ts'
+import { route } from '../route.ts'
+import type { ServerDeps } from '../server.ts'
+import type { App } from '../type-provider.ts'
+
+const JSONL = 'application/jsonl'
+
+export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps, 'store' | 'sealed'>): void {
+  route(app, {
+    method: ['GET', 'HEAD'],
+    url: '/v1/files/:file_id/content',
+    access: ['files:read'],
+    doc: {
+      operation: 'getFileContent',
+      summary: 'Download a file',
+      description: 'The JSONL itself. `Range` picks one range of bytes, so a broken download can go on.',
+      answer: Type.String(),
+      content_type: JSONL,
+      errors: ['file_not_found'],
+    },
+    accepts: { params: FileParams },
+    async handler(request, reply) {
+      const file = await readFile(store.read, callerOf(request).project_id, request.params.file_id)
+      if (!file) throw new Refusal('file_not_found')
+      const etag = `"${file.id}"`
+      reply.headers({
+        'accept-ranges': 'bytes',
+        'content-disposition': attachment(file.filename),
+        etag,
+        'x-content-type-options': 'nosniff',
+      })
+      const { 'if-range': condition, range: wanted } = request.headers
+      const asked = condition === undefined || condition === etag ? parseRange(wanted, file.bytes) : null
+      if (asked === 'unsatisfiable') return notSatisfiable(reply, file.bytes)
+      const range = asked ?? { start: 0, end: file.bytes }
+      if (asked)
+        reply.code(206).header('content-range', `bytes ${range.start}-${range.end - 1}/${file.bytes}`)
+      reply.type(JSONL).header('content-length', range.end - range.start)
+      if (request.method === 'HEAD') return reply.send()
+      return reply.send(
+        Readable.from(readContent({ db: store.read, sealed }, file, range), { objectMode: false }),
+      )
+    },
+  })
+}
+
+function notSatisfiable(reply: FastifyReply, bytes: number): FastifyReply {
+  const refusal = new Refusal('range_not_satisfiable', `The file has ${bytes} bytes.`, { param: 'Range' })
+  reply.removeHeader('content-disposition')
+  return reply
+    .code(refusal.status)
+    .header('content-range', `bytes */${bytes}`)
+    .type('application/json; charset=utf-8')
+    .send({ error: refusal.toWire() })
+}

@@ -1,0 +1,30 @@
+// GET /v1/files/{file_id}
+import { Refusal } from '../../domain/errors.ts'
+import { readFile } from '../../store/files.ts'
+import { FileObject } from '../../wire/file.ts'
+import { callerOf } from '../caller-of.ts'
+import { FileParams } from '../params.ts'
+import { route } from '../route.ts'
+import type { ServerDeps } from '../server.ts'
+import { showFile } from '../show-file.ts'
+import type { App } from '../type-provider.ts'
+
+export function getFileRoute(app: App, { store, region }: Pick<ServerDeps, 'store' | 'region'>): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/files/:file_id',
+    access: ['files:read'],
+    doc: {
+      operation: 'getFile',
+      summary: 'Read what is known of a file',
+      answer: FileObject,
+      errors: ['file_not_found'],
+    },
+    accepts: { params: FileParams },
+    async handler(request) {
+      const file = await readFile(store.read, callerOf(request).project_id, request.params.file_id)
+      if (!file) throw new Refusal('file_not_found')
+      return showFile(file, region)
+    },
+  })
+}

@@ -1,0 +1,39 @@
+// GET /healthz: the process answers. GET /readyz: it can do its work.
+import { Type } from 'typebox'
+import { Refusal } from '../../domain/errors.ts'
+import { route } from '../route.ts'
+import type { ServerDeps } from '../server.ts'
+import type { App } from '../type-provider.ts'
+
+const RETRY_S = 5
+
+export function healthRoutes(app: App, { ready }: Pick<ServerDeps, 'ready'>): void {
+  route(app, {
+    method: 'GET',
+    url: '/healthz',
+    access: 'public',
+    doc: {
+      operation: 'getHealth',
+      summary: 'Whether the process is alive',
+      answer: Type.Object({ status: Type.Literal('ok') }),
+    },
+    accepts: {},
+    handler: async () => ({ status: 'ok' }),
+  })
+  route(app, {
+    method: 'GET',
+    url: '/readyz',
+    access: 'public',
+    doc: {
+      operation: 'getReadiness',
+      summary: 'Whether the service can do its work',
+      answer: Type.Object({ status: Type.Literal('ready') }),
+      errors: ['service_unavailable'],
+    },
+    accepts: {},
+    async handler() {
+      if (!(await ready())) throw new Refusal('service_unavailable', undefined, {}, RETRY_S)
+      return { status: 'ready' }
+    },
+  })
+}

@@ -1,0 +1,37 @@
+// GET /v1/batches
+import { Type } from 'typebox'
+import { BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
+import { listBatches, readBatch } from '../../store/batches.ts'
+import { BatchObject } from '../../wire/batch.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import { callerOf } from '../caller-of.ts'
+import { readPage } from '../page.ts'
+import { route } from '../route.ts'
+import type { ServerDeps } from '../server.ts'
+import { showBatch } from '../show-batch.ts'
+import type { App } from '../type-provider.ts'
+
+export function listBatchesRoute(app: App, { store, region }: Pick<ServerDeps, 'store' | 'region'>): void {
+  const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
+  route(app, {
+    method: 'GET',
+    url: '/v1/batches',
+    access: ['batches:read'],
+    doc: {
+      operation: 'listBatches',
+      summary: 'List batches',
+      answer: listOf(BatchObject, 'BatchList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object({ ...PageQuery, status: Type.Optional(status) }) },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const { status, ...page } = request.query
+      return await readPage(page, {
+        exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
+        list: (bounds) => listBatches(store.read, project_id, { ...bounds, status }),
+        show: (batch) => showBatch(batch, region),
+      })
+    },
+  })
+}

@@ -1,0 +1,174 @@
+// What every call goes through, whatever it asks for.
+import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { isId } from '../domain/ids.ts'
+import { readHttpRequest } from '../store/http-requests.ts'
+import { Answer, testServer } from './test-server.ts'
+
+/** Sends these bytes on a bare connection and reads until it ends. */
+async function sendRaw(port: number, bytes: string): Promise<Answer> {
+  const socket = connect(port, '127.0.0.1')
+  socket.write(bytes)
+  return parse(await text(socket))
+}
+
+function parse(raw: string): Answer {
+  const [head = '', body = ''] = raw.split('\r\n\r\n')
+  const [status = '', ...lines] = head.split('\r\n')
+  const pairs = lines.map((line): [string, string] => [line.split(': ')[0] ?? '', line.split(': ')[1] ?? ''])
+  return new Answer(Number(status.split(' ')[1]), new Headers(pairs), body)
+}
+
+test('every answer carries its request ID under both names, refusals too', async () => {
+  await using server = await testServer()
+  for (const [method, path] of [
+    ['GET', '/v1/models'],
+    ['GET', '/nowhere'],
+    ['GET', '/v1/files/file_x'],
+    ['GET', '/healthz'],
+  ] as const) {
+    const answer = await server.call(method, path)
+    assert.ok(isId('request', answer.request_id), path)
+    assert.equal(answer.headers.get('x-request-id'), answer.request_id)
+  }
+  assert.ok(isId('request', (await server.call('GET', '/v1/models', { key: null })).request_id))
+})
+
+test('an unknown path is a 404, with a key and without', async () => {
+  await using server = await testServer()
+  assert.equal((await server.call('GET', '/v1/nothing')).outcome, '404 unknown_endpoint')
+  assert.equal((await server.call('POST', '/', { key: null, raw: 'x' })).outcome, '404 unknown_endpoint')
+})
+
+test('a known path with another method is a 405 that names the methods', async () => {
+  await using server = await testServer()
+  const answer = await server.call('PUT', '/v1/files/file_1', { body: {} })
+  assert.equal(answer.outcome, '405 method_not_allowed')
+  assert.equal(answer.headers.get('allow'), 'DELETE, GET, HEAD')
+  assert.equal((await server.call('DELETE', '/v1/batches')).headers.get('allow'), 'GET, HEAD, POST')
+  assert.equal((await server.call('OPTIONS', '/v1/models/org/large')).headers.get('allow'), 'GET, HEAD')
+})
+
+test('a body that is no JSON is refused with the reason', async () => {
+  await using server = await testServer()
+  const headers = { 'content-type': 'application/json' }
+  const broken = await server.call('POST', '/v1/batches', { raw: '{"a":', headers })
+  assert.equal(broken.outcome, '400 invalid_json')
+  assert.match(String(broken.error.message), /JSON/)
+  const empty = await server.call('POST', '/v1/batches', { raw: '', headers })
+  assert.equal(empty.outcome, '400 invalid_request')
+  assert.equal(empty.error.message, 'The request body must be a JSON object; it is empty.')
+  const list = await server.call('POST', '/v1/batches', { body: [] })
+  assert.equal(list.error.message, 'The request body must be a JSON object; it is an array.')
+})
+
+test('another content type is a 415, a body beyond the limit a 413', async () => {
+  await using server = await testServer()
+  const type = await server.call('POST', '/v1/batches', {
+    raw: 'a=1',
+    headers: { 'content-type': 'text/plain' },
+  })
+  assert.equal(type.outcome, '415 unsupported_media_type')
+  const big = await server.call('POST', '/v1/batches', { body: { metadata: 'x'.repeat(1_100_000) } })
+  assert.equal(big.outcome, '413 payload_too_large')
+})
+
+test('a broken percent-encoding in the URL is a 400', async () => {
+  await using server = await testServer()
+  const answer = await server.call('GET', '/v1/files/%zz')
+  assert.equal(answer.outcome, '400 invalid_request')
+  assert.ok(isId('request', answer.request_id))
+})
+
+test('what is no HTTP gets the same envelope', async () => {
+  await using server = await testServer()
+  const answer = await sendRaw(server.port, 'HELLO\r\n\r\n')
+  assert.equal(answer.outcome, '400 invalid_request')
+  assert.ok(isId('request', answer.request_id))
+  const headers = await sendRaw(server.port, `GET / HTTP/1.1\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`)
+  assert.equal(headers.outcome, '400 invalid_request')
+})
+
+test('headers that never end are a 408', async () => {
+  await using server = await testServer({ timeouts: { headers_ms: 50 } })
+  const answer = await sendRaw(server.port, 'GET / HTTP/1.1\r\nhost:')
+  assert.equal(answer.outcome, '408 request_timeout')
+})
+
+test('a body that does not keep coming is a 408', async () => {
+  await using server = await testServer()
+  for (const [path, type] of [
+    ['/v1/batches', 'application/json'],
+    ['/v1/files', 'multipart/form-data; boundary=b'],
+  ]) {
+    const socket = connect(server.port, '127.0.0.1')
+    const answered = text(socket)
+    socket.write(
+      `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.key.key}\r\ncontent-type: ${type}\r\ncontent-length: 1000\r\n\r\n--b`,
+    )
+    // The watch has begun once its alarm is set.
+    while (server.clock.waiting === 0) await setImmediate()
+    await server.clock.advance(30_000)
+    await server.clock.advance(30_000)
+    const answer = parse(await answered)
+    assert.equal(answer.outcome, '408 request_timeout', path)
+    assert.ok(isId('request', answer.request_id))
+    assert.equal(server.clock.waiting, 0)
+  }
+})
+
+test('a fault of ours is a 500 that does not show its text', async () => {
+  await using server = await testServer({
+    ready: async () => {
+      throw new Error('secret detail')
+    },
+  })
+  const answer = await server.call('GET', '/readyz')
+  assert.equal(answer.outcome, '500 internal_error')
+  assert.doesNotMatch(answer.text, /secret/)
+})
+
+test('readiness is a 503 with Retry-After until the service is ready', async () => {
+  let ready = false
+  await using server = await testServer({ ready: async () => ready })
+  const answer = await server.call('GET', '/readyz', { key: null })
+  assert.equal(answer.outcome, '503 service_unavailable')
+  assert.equal(answer.headers.get('retry-after'), '5')
+  ready = true
+  assert.equal((await server.call('GET', '/readyz', { key: null })).status, 200)
+  assert.equal((await server.call('GET', '/healthz', { key: null })).status, 200)
+})
+
+test('a path of any length is looked up and not found', async () => {
+  await using server = await testServer()
+  assert.equal((await server.call('GET', `/v1/files/${'x'.repeat(9000)}`)).outcome, '404 file_not_found')
+})
+
+test('a call with a key is on record before it is answered, whatever became of it', async () => {
+  await using server = await testServer()
+  const { read } = server.deps.store
+  for (const [method, path, status] of [
+    ['GET', '/v1/models?limit=1', 200],
+    ['GET', '/v1/nowhere', 404],
+    ['POST', '/v1/batches', 400],
+    ['DELETE', '/v1/files/file_1', 404],
+  ] as const) {
+    const answer = await server.call(method, path, method === 'POST' ? { body: {} } : {})
+    const row = await readHttpRequest(read, server.key.project_id, answer.request_id)
+    assert.equal(row?.status, status)
+    assert.equal(row.path, path.split('?')[0])
+    assert.equal(row.response, method === 'GET' ? null : answer.text)
+  }
+  const unknown = await server.call('GET', '/v1/models', { key: null })
+  assert.equal(await readHttpRequest(read, server.key.project_id, unknown.request_id), undefined)
+})
+
+test('many calls at once are all on record', async () => {
+  await using server = await testServer()
+  const answers = await Promise.all(Array.from({ length: 40 }, () => server.call('GET', '/v1/models')))
+  for (const { request_id } of answers)
+    assert.ok(await readHttpRequest(server.deps.store.read, server.key.project_id, request_id))
+})

@@ -1,0 +1,217 @@
+// The HTTP face. What every call goes through is told here, in order: it gets an ID, its sender is watched,
+// its key is read, counted and compared with what the endpoint asks for, its shape is checked, it is answered,
+// and before the answer leaves, the call is on record.
+import multipart from '@fastify/multipart'
+import fastify, {
+  type FastifyBaseLogger,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify'
+import type { Registry } from 'prom-client'
+import { HttpRecords } from '../audit/http-record.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import { Refusal } from '../domain/errors.ts'
+import { newId } from '../domain/ids.ts'
+import type { Model } from '../domain/model.ts'
+import type { Plan } from '../domain/plan.ts'
+import type { Store } from '../store/store.ts'
+import { answerError, MethodNotAllowed } from './answer-error.ts'
+import { authenticate, authorize, type Caller } from './auth.ts'
+import { refusalOfBrokenHttp, refuseOnSocket } from './broken-connection.ts'
+import { checkShape } from './check-shape.ts'
+import { drain } from './drain.ts'
+import { parseJson } from './parse-json.ts'
+import { RateLimit } from './rate-limit.ts'
+import { requestIdHeaders } from './request-id.ts'
+import { type Access, RouteTable } from './route.ts'
+import { addRoutes } from './routes.ts'
+import { watchSender } from './slow-sender.ts'
+import type { App } from './type-provider.ts'
+
+export interface ServerDeps {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  region: string
+  plans: ReadonlyMap<string, Plan>
+  models: ReadonlyMap<string, Model>
+  file_bytes_max: number
+  /** Per key; null: as many as they like. */
+  requests_per_minute: number | null
+  /** Called after background work was added, so that workers in this process look at once. */
+  wake: () => void
+  /** The audit record of one line, if this batch of this project has one. */
+  readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<object | undefined>
+  /** Whether the service can do its work; asked by /readyz. */
+  ready: () => Promise<boolean>
+  log?: FastifyBaseLogger
+  /** Shown at /metrics; without it there is no such page. */
+  metrics?: Registry
+  timeouts?: Partial<Timeouts>
+}
+
+export interface Timeouts {
+  /** From the first byte of a request to the end of its headers. */
+  headers_ms: number
+  /** A body has to bring `body_window_bytes` in each stretch of this length. */
+  body_window_ms: number
+  body_window_bytes: number
+  /** A connection on which nothing moves, in either direction, is closed. */
+  idle_ms: number
+  /** Between two requests on one connection. */
+  keep_alive_ms: number
+}
+
+const TIMEOUTS: Timeouts = {
+  headers_ms: 20_000,
+  body_window_ms: 30_000,
+  body_window_bytes: 16 * 1024,
+  idle_ms: 300_000,
+  keep_alive_ms: 75_000,
+}
+
+/** JSON requests are small; uploads have a limit of their own. */
+const JSON_BYTES_MAX = 1024 * 1024
+/** Node's limit on all headers is 16 KiB, so this bounds nothing: an ID of any length is looked up and not found. */
+const PARAM_LENGTH_MAX = 16 * 1024
+const RECORDED_PATH_LENGTH_MAX = 2048
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Null on public endpoints and while the key has not been read. */
+    caller: Caller | null
+    /** For the record: whom the call is for. */
+    entity: string | null
+    stalled: boolean
+  }
+}
+
+export function buildServer(deps: ServerDeps): App {
+  const { store, clock, region } = deps
+  const timeouts = { ...TIMEOUTS, ...deps.timeouts }
+  const routes = new RouteTable()
+  const records = new HttpRecords(store)
+  const rateLimit = deps.requests_per_minute === null ? null : new RateLimit(deps.requests_per_minute)
+  const nextRequestId = (): string => newId('request', clock.now())
+
+  const app: App = fastify({
+    ...(deps.log ? { loggerInstance: deps.log } : {}),
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
+    genReqId: nextRequestId,
+    trustProxy: false,
+    bodyLimit: JSON_BYTES_MAX,
+    routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
+    connectionTimeout: timeouts.idle_ms,
+    keepAliveTimeout: timeouts.keep_alive_ms,
+    // The whole of an upload may take hours; watchSender sees to those that only pretend to send.
+    requestTimeout: 0,
+    http: {
+      headersTimeout: timeouts.headers_ms,
+      connectionsCheckingInterval: Math.min(5_000, timeouts.headers_ms),
+      requireHostHeader: false,
+    },
+    return503OnClosing: false,
+    frameworkErrors: (error, request, reply) => answerError(error, request, reply),
+    clientErrorHandler: (error, socket) => {
+      const refusal = refusalOfBrokenHttp(error)
+      if (refusal) refuseOnSocket(socket, refusal, nextRequestId())
+      else socket.destroy()
+    },
+  })
+
+  app.decorateRequest('caller', null)
+  app.decorateRequest('entity', null)
+  app.decorateRequest('stalled', false)
+  app.setValidatorCompiler(checkShape)
+  // Shapes describe answers and tests hold answers to them; nothing is cut out of them on the way.
+  app.setSerializerCompiler(() => (answer) => JSON.stringify(answer))
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'string' }, parseJson)
+  app.register(multipart)
+
+  app.addHook('onRequest', async (request, reply) => {
+    reply.headers(requestIdHeaders(request.id))
+    if (hasBody(request)) {
+      const pace = { window_ms: timeouts.body_window_ms, bytes_min: timeouts.body_window_bytes }
+      watchSender(request.raw, clock, pace, () => {
+        request.stalled = true
+        refuseOnSocket(request.raw.socket, new Refusal('request_timeout'), request.id)
+      })
+    }
+    const access = request.routeOptions.config.declared?.access ?? null
+    if (access !== 'public') await admit(request, reply, access)
+  })
+
+  /** `access` is null where no endpoint is: then a key is read for the record only. */
+  async function admit(request: FastifyRequest, reply: FastifyReply, access: Access | null): Promise<void> {
+    try {
+      request.caller = await authenticate(store.read, region, request.headers.authorization)
+    } catch (error) {
+      if (access === null && error instanceof Refusal) return
+      throw error
+    }
+    const standing = await rateLimit?.count(request.caller.key_id)
+    if (standing) {
+      reply.headers(standing.headers)
+      if (standing.refusal) throw standing.refusal
+    }
+    if (access !== null) authorize(request.caller, access)
+  }
+
+  app.addHook('onSend', async (request, reply, payload) => {
+    const { caller } = request
+    if (!caller) return payload
+    const changes = request.method === 'POST' || request.method === 'DELETE'
+    const record = {
+      id: request.id,
+      project_id: caller.project_id,
+      key_id: caller.key_id,
+      method: request.method,
+      path: (request.url.split('?', 1)[0] ?? '').slice(0, RECORDED_PATH_LENGTH_MAX),
+      status: reply.statusCode,
+      created: clock.now(),
+      duration_ms: Math.round(reply.elapsedTime),
+      entity: request.entity,
+      response: changes && typeof payload === 'string' ? payload : null,
+    }
+    try {
+      await records.add(record)
+    } catch (error) {
+      // The work is done and the caller must learn of it: an answer without a record beats none.
+      request.log.error({ err: error }, 'the call could not be recorded')
+    }
+    return payload
+  })
+
+  app.addHook('onResponse', async (request, reply) => {
+    drain(request.raw, clock)
+    const { declared } = request.routeOptions.config
+    const line = {
+      method: request.method,
+      route: declared?.url ?? null,
+      status: reply.statusCode,
+      duration_ms: Math.round(reply.elapsedTime),
+      key_id: request.caller?.key_id ?? null,
+    }
+    request.log[declared?.access === 'public' ? 'debug' : 'info'](line, 'answered')
+  })
+
+  app.setErrorHandler(answerError)
+
+  app.setNotFoundHandler((request) => {
+    const path = request.url.split('?', 1)[0] ?? ''
+    const allowed = routes.methodsOf(path)
+    if (allowed.length === 0) throw new Refusal('unknown_endpoint', `There is no ${request.method} ${path}.`)
+    throw new MethodNotAllowed(allowed)
+  })
+
+  routes.watch(app)
+  addRoutes(app, deps, routes)
+  return app
+}
+
+function hasBody({ headers }: FastifyRequest): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+}

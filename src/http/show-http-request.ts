@@ -1,0 +1,20 @@
+// The record of an HTTP call as the API shows it.
+import { unixSeconds } from '../domain/clock.ts'
+import type { HttpRequestRow } from '../store/schema.ts'
+import type { HttpRequestRecord } from '../wire/request-record.ts'
+
+export function showHttpRequest(row: HttpRequestRow): HttpRequestRecord {
+  return {
+    id: row.id,
+    object: 'request',
+    kind: 'http',
+    method: row.method,
+    path: row.path,
+    status_code: row.status,
+    api_key_id: row.key_id,
+    entity: row.entity,
+    created: unixSeconds(row.created),
+    duration_ms: row.duration_ms,
+    response: row.response === null ? null : JSON.parse(row.response),
+  }
+}

@@ -1,0 +1,87 @@
+// Turns a request into a batch that waits to be planned. What can be judged without the database is judged
+// first (orderBatch); the rest happens in one transaction (createBatch), so a file cannot vanish in between.
+import { Refusal } from '../domain/errors.ts'
+import { newId } from '../domain/ids.ts'
+import type { Language } from '../domain/language.ts'
+import { type Plan, windowMs } from '../domain/plan.ts'
+import { insertBatch } from '../store/batches.ts'
+import { readFile } from '../store/files.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+import { insertTask } from '../store/tasks.ts'
+import { BATCH_ENDPOINT, type CreateBatch } from '../wire/batch.ts'
+
+/** Who wants the batch, beside what the request says. */
+export interface BatchOwner {
+  project_id: string
+  key_id: string
+  /** From X-Service-Entity. */
+  header_entity: string | null
+  language: Language
+}
+
+export interface BatchOrder extends BatchOwner {
+  endpoint: string
+  input_file_id: string
+  completion_window: string
+  window_ms: number
+  metadata: string | null
+}
+
+/** Throws invalid_request and plan_lacks_feature. */
+export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan): BatchOrder {
+  const { endpoint, input_file_id, completion_window, metadata } = request
+  if (endpoint !== BATCH_ENDPOINT)
+    throw new Refusal('invalid_request', `\`endpoint\` must be "${BATCH_ENDPOINT}".`, { param: 'endpoint' })
+  const window = windowOf(plan, completion_window)
+  return {
+    ...owner,
+    endpoint,
+    input_file_id,
+    completion_window: window.text,
+    window_ms: window.ms,
+    metadata: metadata ? JSON.stringify(metadata) : null,
+  }
+}
+
+/** Throws file_not_found, file_not_processed, and invalid_request for a file that is no input. */
+export async function createBatch(tx: Writer, order: BatchOrder, now: number): Promise<BatchRow> {
+  const { window_ms, ...fields } = order
+  const file = await readFile(tx, order.project_id, order.input_file_id)
+  const param = 'input_file_id'
+  if (!file) throw new Refusal('file_not_found', undefined, { param })
+  if (file.purpose !== 'batch') {
+    const message = 'The file holds results; a batch reads a file that was uploaded with the purpose "batch".'
+    throw new Refusal('invalid_request', message, { param })
+  }
+  if (file.status !== 'processed') {
+    const message =
+      file.status === 'pending'
+        ? 'The input file is still being validated. Wait until its status is `processed`.'
+        : `The input file did not validate: ${file.status_details ?? 'see its errors.'}`
+    throw new Refusal('file_not_processed', message, { param })
+  }
+  const batch = await insertBatch(tx, {
+    ...fields,
+    id: newId('batch', now),
+    total: file.line_count,
+    created: now,
+    expires_at: now + window_ms,
+  })
+  await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id }, now)
+  return batch
+}
+
+function windowOf(plan: Plan, text: string): { text: string; ms: number } {
+  const offered = plan.completion_windows.map((window) => `"${window.text}"`).join(' or ')
+  const ms = windowMs(plan, text)
+  const param = 'completion_window'
+  if (ms === 'nonsense')
+    throw new Refusal('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
+  const window = plan.completion_windows.find((candidate) => candidate.ms === ms)
+  if (!window) {
+    const message = `The plan "${plan.name}" has no completion window of that length; it has ${offered}.`
+    throw new Refusal('plan_lacks_feature', message, { param })
+  }
+  return window
+}

@@ -1,0 +1,12 @@
+// The name an upload brings along is shown to others and put into headers later, so only what is a name
+// stays: no folders, no line breaks, no control or direction characters.
+
+const LENGTH_MAX = 255
+/** C0 and C1 controls, line and paragraph separators, and marks that turn the direction of writing. */
+const UNSEEN = /[\p{Cc}\p{Zl}\p{Zp}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
+
+export function safeFilename(given: string | undefined): string {
+  const name = (given ?? '').toWellFormed().split(/[/\\]/).at(-1) ?? ''
+  const clean = [...name.replace(UNSEEN, '').trim()].slice(0, LENGTH_MAX).join('')
+  return clean === '' || clean === '.' || clean === '..' ? 'upload.jsonl' : clean
+}

@@ -1,0 +1,122 @@
+// Receives an input file. The file part streams into a sealed blob as it arrives, in constant memory and
+// whatever the order of the form's fields. A file exists from the moment its row is committed; an upload that
+// breaks off, or turns out to be unacceptable, leaves neither row nor blob.
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import { Refusal } from '../domain/errors.ts'
+import { newId } from '../domain/ids.ts'
+import { insertBlobs } from '../store/blob-rows.ts'
+import { insertFile } from '../store/files.ts'
+import type { FileRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { insertTask } from '../store/tasks.ts'
+import { safeFilename } from './filename.ts'
+
+/** One part of a multipart form, as the parser hands it over; a file must be read before the next part comes. */
+export type FormPart =
+  | { type: 'field'; fieldname: string; value: unknown }
+  | { type: 'file'; fieldname: string; filename?: string; file: AsyncIterable<Buffer> }
+
+export interface Upload {
+  project_id: string
+  /** Unix ms. */
+  now: number
+  retention_ms: number
+  file_bytes_max: number
+}
+
+interface Received {
+  id: string
+  filename: string
+  blob: SealedBlob
+}
+
+/**
+ * The row of the new file, `pending`, with its validation waiting to be taken up. Throws refusals for what is
+ * wrong with the form, and whatever `form` throws. Fields that it does not know are ignored.
+ */
+export async function receiveUpload(
+  { store, sealed }: { store: Store; sealed: SealedBlobs },
+  form: AsyncIterable<FormPart>,
+  upload: Upload,
+): Promise<FileRow> {
+  const key_of = (id: string): string => `files/${id}/upload`
+  let received: Received | undefined
+  let purpose: unknown
+  try {
+    for await (const part of form) {
+      if (part.type === 'field') {
+        if (part.fieldname === 'purpose') purpose = checkPurpose(part.value)
+        if (part.fieldname === 'file') throw notAFile()
+        continue
+      }
+      if (part.fieldname !== 'file')
+        throw refuse(part.fieldname, `The only file of this form is \`file\`, not \`${part.fieldname}\`.`)
+      if (received) throw refuse('file', 'The form holds more than one `file`; upload one at a time.')
+      const id = newId('file', upload.now)
+      const content = bounded(part.file, upload.file_bytes_max)
+      const blob = await sealed.put(upload.project_id, key_of(id), content)
+      received = { id, filename: safeFilename(part.filename), blob }
+    }
+    if (!received) throw refuse('file', '`file` is required: the JSONL file, sent as a file.')
+    if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
+    return await record(store, received, upload)
+  } catch (error) {
+    if (received) await sealed.delete(received.blob.key)
+    throw error
+  }
+}
+
+async function record(store: Store, { id, filename, blob }: Received, upload: Upload): Promise<FileRow> {
+  const { project_id, now } = upload
+  const file: FileRow = {
+    id,
+    project_id,
+    purpose: 'batch',
+    filename,
+    bytes: blob.bytes,
+    line_count: 0,
+    status: 'pending',
+    status_details: null,
+    errors: null,
+    created: now,
+    expires_at: now + upload.retention_ms,
+    deleted_at: null,
+    content_blob: blob.key,
+    index_blob: null,
+    batch_id: null,
+    part: null,
+  }
+  await store.write(async (tx) => {
+    await insertBlobs(tx, project_id, [blob], now)
+    await insertFile(tx, file)
+    await insertTask(tx, { kind: 'validate', subject: id, project_id }, now)
+  })
+  return file
+}
+
+async function* bounded(source: AsyncIterable<Buffer>, bytes_max: number): AsyncGenerator<Buffer> {
+  let bytes = 0
+  for await (const piece of source) {
+    bytes += piece.length
+    if (bytes > bytes_max)
+      throw new Refusal('payload_too_large', `The file is larger than ${bytes_max} bytes.`, { param: 'file' })
+    yield piece
+  }
+}
+
+function checkPurpose(value: unknown): 'batch' {
+  if (value === 'batch') return value
+  throw refuse('purpose', `\`purpose\` must be "batch", not ${clip(JSON.stringify(value) ?? 'nothing')}.`)
+}
+
+function notAFile(): Refusal {
+  return refuse('file', '`file` must be sent as a file, with a filename, not as a plain field.')
+}
+
+function refuse(param: string, message: string): Refusal {
+  return new Refusal('invalid_request', message, { param })
+}
+
+function clip(text: string): string {
+  return text.length > 60 ? `${text.slice(0, 60)}…` : text
+}

@@ -1,0 +1,99 @@
+// The content of a file. An upload is one blob; results are the sealed chunks of their batch in order, and
+// while one chunk is sent the next is being opened.
+import type { ByteRange } from '../blobs/blobs.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { readBlobRow } from '../store/blob-rows.ts'
+import { listSealed } from '../store/chunks.ts'
+import type { FileRow } from '../store/schema.ts'
+import type { Reader } from '../store/store.ts'
+
+/** Chunk rows read at a time. */
+const PAGE_ROWS = 200
+
+interface Ports {
+  db: Reader
+  sealed: SealedBlobs
+}
+
+/** Which part of which blob comes next. */
+interface Piece {
+  key: string
+  range: ByteRange
+}
+
+/** The bytes of `range`, which lies within the file. Throws ContentDestroyed. */
+export async function* readContent(ports: Ports, file: FileRow, range: ByteRange): AsyncGenerator<Buffer> {
+  const pieces =
+    file.content_blob === null ? resultPieces(ports.db, file, range) : [{ key: file.content_blob, range }]
+  const opened: Opened[] = []
+  try {
+    for await (const piece of pieces) {
+      opened.push(open(ports, file.project_id, piece))
+      const [current] = opened.length > 1 ? opened.splice(0, 1) : []
+      if (current) yield* rest(current)
+    }
+    for (const last of opened.splice(0)) yield* rest(last)
+  } finally {
+    // The reader may leave early: what was opened for it is closed again.
+    for (const { bytes } of opened) await bytes.return(undefined)
+  }
+}
+
+interface Opened {
+  bytes: AsyncGenerator<Buffer>
+  first: Promise<IteratorResult<Buffer>>
+}
+
+function open(ports: Ports, project_id: string, piece: Piece): Opened {
+  const bytes = readPiece(ports, project_id, piece)
+  const first = bytes.next()
+  // It is awaited later, or never when the reader leaves: until then a failure is not news.
+  first.catch(() => {})
+  return { bytes, first }
+}
+
+async function* rest({ bytes, first }: Opened): AsyncGenerator<Buffer> {
+  try {
+    const { value, done } = await first
+    if (done) return
+    yield value
+    yield* bytes
+  } finally {
+    await bytes.return(undefined)
+  }
+}
+
+async function* readPiece({ db, sealed }: Ports, project_id: string, piece: Piece): AsyncGenerator<Buffer> {
+  const blob = await readBlobRow(db, piece.key)
+  if (!blob) throw new ContentDestroyed(piece.key)
+  yield* sealed.read(project_id, blob, piece.range)
+}
+
+async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): AsyncGenerator<Piece> {
+  if (file.batch_id === null || file.part === null) return
+  let offset = 0
+  let from_idx = 0
+  while (offset < range.end) {
+    const chunks = await listSealed(db, file.batch_id, from_idx, PAGE_ROWS)
+    if (chunks.length === 0) return
+    for (const chunk of chunks) {
+      const [key, bytes] =
+        file.part === 'output'
+          ? [chunk.output_blob, chunk.output_bytes]
+          : [chunk.error_blob, chunk.error_bytes]
+      const start = Math.max(range.start - offset, 0)
+      const end = Math.min(range.end - offset, bytes)
+      if (key !== null && start < end) yield { key, range: { start, end } }
+      offset += bytes
+      from_idx = chunk.idx + 1
+    }
+  }
+}
+
+/** The file was deleted while it was being read. */
+export class ContentDestroyed extends Error {
+  constructor(key: string) {
+    super(`the content in ${key} has been destroyed`)
+    this.name = 'ContentDestroyed'
+  }
+}

@@ -1,0 +1,83 @@
+// A batch as the API shows it, and the request that creates one.
+import { type Static, Type } from 'typebox'
+import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
+import { Metadata } from './metadata.ts'
+import { timestamp } from './timestamp.ts'
+
+export const BATCH_ENDPOINT = '/v1/chat/completions'
+
+const FileIdOrNull = Type.Union([Type.String(), Type.Null()])
+const Count = Type.Integer({ minimum: 0 })
+
+export const BatchObject = Type.Object(
+  {
+    id: Type.String({ description: 'Begins with `batch_`.' }),
+    object: Type.Literal('batch'),
+    endpoint: Type.String(),
+    status: Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] }),
+    input_file_id: Type.String(),
+    output_file_id: FileIdOrNull,
+    error_file_id: FileIdOrNull,
+    completion_window: Type.String(),
+    request_counts: Type.Object({ total: Count, completed: Count, failed: Count }),
+    cost_usd: Type.Number({ minimum: 0, description: 'What the batch costs; lines with a result only.' }),
+    region: Type.String(),
+    created: timestamp('when it was accepted.'),
+    created_at: timestamp('the same as `created`, for OpenAI clients.'),
+    in_progress_at: Type.Optional(timestamp('when its first line was sent.')),
+    completed_at: Type.Optional(timestamp('when it completed.')),
+    failed_at: Type.Optional(timestamp('when it failed.')),
+    expired_at: Type.Optional(timestamp('when it expired.')),
+    cancelling_at: Type.Optional(timestamp('when its cancel was accepted.')),
+    cancelled_at: Type.Optional(timestamp('when it was cancelled.')),
+    expires_at: timestamp('nothing runs past it.'),
+    metadata: Metadata,
+  },
+  {
+    title: 'Batch',
+    examples: [
+      {
+        id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
+        object: 'batch',
+        endpoint: BATCH_ENDPOINT,
+        status: 'in_progress',
+        input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+        output_file_id: null,
+        error_file_id: null,
+        completion_window: '24h',
+        request_counts: { total: 12, completed: 4, failed: 0 },
+        cost_usd: 0.00042,
+        region: 'local',
+        created: 1767225660,
+        created_at: 1767225660,
+        in_progress_at: 1767225661,
+        expires_at: 1767312060,
+        metadata: { entity: 'user:42' },
+      },
+    ],
+  },
+)
+
+export type BatchObject = Static<typeof BatchObject>
+
+export const CreateBatch = Type.Object(
+  {
+    input_file_id: Type.String({ description: 'A file of yours that is `processed`.' }),
+    endpoint: Type.String({ description: `\`${BATCH_ENDPOINT}\`.` }),
+    completion_window: Type.String({ description: 'A window of your plan: `24h`, or `4h` on enterprise.' }),
+    metadata: Type.Optional(Type.Union([Metadata, Type.Null()])),
+  },
+  {
+    title: 'CreateBatch',
+    examples: [
+      {
+        input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+        endpoint: BATCH_ENDPOINT,
+        completion_window: '24h',
+        metadata: { entity: 'user:42' },
+      },
+    ],
+  },
+)
+
+export type CreateBatch = Static<typeof CreateBatch>

@@ -1,0 +1,47 @@
+// A model as the API shows it.
+import { type Static, Type } from 'typebox'
+import { timestamp } from './timestamp.ts'
+
+const TokensOrNull = Type.Union([Type.Integer({ minimum: 1 }), Type.Null()])
+
+export const ModelObject = Type.Object(
+  {
+    id: Type.String({ description: 'May hold slashes.' }),
+    object: Type.Literal('model'),
+    created: timestamp('since when it has been offered.'),
+    owned_by: Type.String(),
+    region: Type.String(),
+    context_window: TokensOrNull,
+    max_output_tokens: TokensOrNull,
+    supports: Type.Object({
+      structured_output: Type.Boolean({ description: 'Whether a strict JSON schema is enforced.' }),
+      tools: Type.Boolean(),
+    }),
+    pricing: Type.Object({
+      input_per_mtok: Type.Number({ minimum: 0 }),
+      output_per_mtok: Type.Number({ minimum: 0 }),
+      currency: Type.Literal('USD'),
+      configured: Type.Boolean({
+        description: 'False: no price is set, so lines of this model cost nothing.',
+      }),
+    }),
+  },
+  {
+    title: 'Model',
+    examples: [
+      {
+        id: 'sim-1',
+        object: 'model',
+        created: 1767225600,
+        owned_by: 'offpeak',
+        region: 'local',
+        context_window: 131072,
+        max_output_tokens: 4096,
+        supports: { structured_output: true, tools: true },
+        pricing: { input_per_mtok: 0.1, output_per_mtok: 0.4, currency: 'USD', configured: true },
+      },
+    ],
+  },
+)
+
+export type ModelObject = Static<typeof ModelObject>

@@ -1,0 +1,53 @@
+// An audit record as the API shows it: of an HTTP call, or of one line of a batch.
+import { type Static, Type } from 'typebox'
+import { timestamp } from './timestamp.ts'
+
+const TextOrNull = Type.Union([Type.String(), Type.Null()])
+
+export const HttpRequestRecord = Type.Object(
+  {
+    id: Type.String({ description: 'Begins with `req_`.' }),
+    object: Type.Literal('request'),
+    kind: Type.Literal('http'),
+    method: Type.String(),
+    path: Type.String(),
+    status_code: Type.Integer(),
+    api_key_id: Type.String(),
+    entity: TextOrNull,
+    created: timestamp('when it was answered.'),
+    duration_ms: Type.Integer({ minimum: 0 }),
+    response: Type.Unknown({ description: 'What was answered, for POST and DELETE; null for others.' }),
+  },
+  { title: 'HttpRequestRecord' },
+)
+
+export type HttpRequestRecord = Static<typeof HttpRequestRecord>
+
+export const LineRecord = Type.Object(
+  {
+    id: Type.String(),
+    object: Type.Literal('request'),
+    kind: Type.Literal('line'),
+    batch_id: Type.String(),
+    custom_id: Type.String(),
+    line: Type.Integer({ minimum: 1 }),
+    model: TextOrNull,
+    entity: TextOrNull,
+    conversation: TextOrNull,
+    tags: TextOrNull,
+    status_code: Type.Union([Type.Integer(), Type.Null()]),
+    attempts: Type.Array(Type.Unknown(), {
+      description: 'Each time the line was sent: when, where, what came back.',
+    }),
+    usage: Type.Unknown({ description: 'Tokens; null where there was no result.' }),
+    cost_usd: Type.Number({ minimum: 0 }),
+    error: Type.Unknown({ description: 'The error of its result line; null where it succeeded.' }),
+    response: Type.Optional(
+      Type.Unknown({ description: 'The response, as long as the result file exists.' }),
+    ),
+    created: timestamp('when the line was finished.'),
+  },
+  { title: 'LineRecord' },
+)
+
+export const RequestRecord = Type.Union([HttpRequestRecord, LineRecord], { title: 'RequestRecord' })
