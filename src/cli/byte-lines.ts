@@ -1,0 +1,20 @@
+// Cuts a stream into lines without touching their bytes.
+
+const NEWLINE = 0x0a
+
+/** Each line without its `\n`; blank lines too. The bytes are the caller's to keep. */
+export async function* byteLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  /** The beginning of a line whose end has not arrived. */
+  let open: Buffer[] = []
+  for await (const block of blocks) {
+    let start = 0
+    for (let end = block.indexOf(NEWLINE); end !== -1; end = block.indexOf(NEWLINE, start)) {
+      const last = block.subarray(start, end)
+      yield open.length === 0 ? last : Buffer.concat([...open, last])
+      open = []
+      start = end + 1
+    }
+    if (start < block.length) open.push(block.subarray(start))
+  }
+  if (open.length > 0) yield Buffer.concat(open)
+}

@@ -1,0 +1,90 @@
+// What the command line asks of the rest of the program. main.ts supplies it, so that nothing in cli/ names a
+// database, a bucket or a model server.
+import type { Config, SimFault } from '../config/config.ts'
+import type { Scope } from '../domain/api-key.ts'
+
+export interface Launch {
+  /** Throws a ConfigError that names everything that is wrong. */
+  loadConfig(flags: ConfigFlags): Config
+  /** Resolves once requests are taken (or, for a worker, once it looks for work). */
+  serve(config: Config, options: ServeOptions): Promise<Running>
+  keys(config: Config): Promise<KeyRing>
+  sim(options: SimOrder): Promise<Running>
+}
+
+/** Flags that beat variables and file. */
+export interface ConfigFlags {
+  config?: string | undefined
+  data?: string | undefined
+  host?: string | undefined
+  port?: string | undefined
+}
+
+export type Half = 'both' | 'api' | 'worker'
+
+export interface ServeOptions {
+  half: Half
+  /** An OpenAI-compatible address whose models take the place of the configured ones. */
+  upstream?: string | undefined
+}
+
+export interface Running {
+  /** `http://HOST:PORT`, without a slash at its end; null for a worker, which listens to nobody. */
+  readonly url: string | null
+  /** Drains and closes; safe to call twice. */
+  stop(): Promise<void>
+  /** Settles when everything has ended, and rejects when it ended by a fault. */
+  readonly stopped: Promise<void>
+}
+
+/** The keys of a database, held open until `close`. */
+export interface KeyRing {
+  create(order: KeyOrder): Promise<NewKey>
+  /** Newest first. */
+  list(): Promise<KeySummary[]>
+  /** False when there is no such key, or it was revoked before. */
+  revoke(id: string): Promise<boolean>
+  close(): Promise<void>
+}
+
+export interface KeyOrder {
+  /** The project's name; it is made if it does not exist. */
+  project: string
+  /** Left out: the project keeps its plan, and a new one is on payg. */
+  plan?: string | undefined
+  /** Left out: every scope. */
+  scopes?: readonly Scope[] | undefined
+  name?: string | undefined
+}
+
+export interface KeySummary {
+  id: string
+  project: string
+  plan: string
+  scopes: readonly Scope[]
+  name: string | null
+  /** Unix seconds. */
+  created: number
+  revoked_at: number | null
+}
+
+export interface NewKey extends KeySummary {
+  /** The key itself, shown this once. */
+  key: string
+}
+
+/** The simulator as a server of its own. */
+export interface SimOrder {
+  host: string
+  port: number
+  latency_ms: { min: number; max: number }
+  capacity: number | null
+  /** Tokens; null: unbounded. */
+  context_window: number | null
+  faults: Readonly<Partial<Record<SimFault, number>>>
+  seed: number
+  /** Null: any model that is asked for. */
+  models: readonly string[] | null
+  /** One line for each request is appended here. */
+  log: string | null
+}

@@ -1,0 +1,91 @@
+// The command line as a whole: what it offers, and how whatever goes wrong in it ends.
+import { Command, CommanderError } from 'commander'
+import { addBatches } from './batches.ts'
+import { EXIT_FAILED, exitCode, failureText } from './failure.ts'
+import { addFiles } from './files.ts'
+import { addKeys } from './keys.ts'
+import { addModels } from './models.ts'
+import { examples } from './option-values.ts'
+import { addRequests } from './requests.ts'
+import { addRetry } from './retry.ts'
+import { addRun } from './run.ts'
+import { addServe } from './serve.ts'
+import type { Shell } from './shell.ts'
+import { addSim } from './sim.ts'
+import { writeLine } from './terminal.ts'
+
+export interface ProgramOptions extends Omit<Shell, 'exit'> {
+  version: string
+  /** Whether a failure shows where in the code it came from. */
+  with_stack: boolean
+}
+
+/** Runs the command that `args` name (without node and script) and returns the exit code of the process. */
+export async function runProgram(args: readonly string[], options: ProgramOptions): Promise<number> {
+  const { stderr } = options.terminal
+  let code = 0
+  const shell: Shell = {
+    launch: options.launch,
+    access: options.access,
+    terminal: options.terminal,
+    clock: options.clock,
+    interruption: options.interruption,
+    exit(chosen) {
+      code = chosen
+    },
+  }
+  try {
+    await buildProgram(shell, options.version).parseAsync([...args], { from: 'user' })
+    return code
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      if (error.exitCode === 0 || error.code === 'commander.help') return error.exitCode
+      writeLine(stderr, usageText(error))
+      return EXIT_FAILED
+    }
+    writeLine(stderr, failureText(error, options.with_stack))
+    return exitCode(error)
+  }
+}
+
+function buildProgram(shell: Shell, version: string): Command {
+  const { stdout, stderr } = shell.terminal
+  const program = new Command('offpeak')
+    .description('Batch inference on your own machines: a JSONL file in, every line answered or explained.')
+    .version(version, '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'show help')
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => stdout.write(text),
+      writeErr: (text) => stderr.write(text),
+      getOutHelpWidth: () => stdout.columns ?? 80,
+      getErrHelpWidth: () => stderr.columns ?? 80,
+      // runProgram tells it, in one line.
+      outputError: () => {},
+    })
+  // Commands take over these settings when they are added, so they come last.
+  addServe(program, shell)
+  addRun(program, shell)
+  addRetry(program, shell)
+  addFiles(program, shell)
+  addBatches(program, shell)
+  addRequests(program, shell)
+  addModels(program, shell)
+  addKeys(program, shell)
+  addSim(program, shell)
+  return examples(
+    program,
+    'offpeak run examples/gsm8k.jsonl     # one file, start to finish',
+    'offpeak serve                        # a service to stay',
+    'offpeak batches list',
+  )
+}
+
+/** Commander's own sentence, with the place where help is. */
+function usageText({ message }: CommanderError): string {
+  const sentence = message
+    .replace(/^error: /, '')
+    .replaceAll('\n', ' ')
+    .trim()
+  return `offpeak: ${sentence.replace(/\.$/, '')}; see "offpeak --help" or "offpeak COMMAND --help"`
+}

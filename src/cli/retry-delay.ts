@@ -1,0 +1,27 @@
+// How long to wait before a call is made again, and which answers are worth it.
+
+const FIRST_MS = 250
+const LONGEST_MS = 10_000
+
+/**
+ * Milliseconds before attempt `attempt` + 1 (attempts count from 1): doubling, with jitter from half to whole,
+ * and never less than the server asked for. `random` is in [0, 1).
+ */
+export function retryDelayMs(attempt: number, retry_after_ms: number | null, random: number): number {
+  const ceiling = Math.min(LONGEST_MS, FIRST_MS * 2 ** (attempt - 1))
+  return Math.max(ceiling * (0.5 + random / 2), retry_after_ms ?? 0)
+}
+
+/** `Retry-After` in milliseconds: seconds or an HTTP date (RFC 9110, 10.2.3); null when there is none. */
+export function retryAfterMs(header: string | string[] | undefined, now: number): number | null {
+  if (typeof header !== 'string') return null
+  if (/^\d+$/.test(header)) return Number(header) * 1000
+  const at = Date.parse(header)
+  return Number.isNaN(at) ? null : Math.max(0, at - now)
+}
+
+/** A spent budget answers 429 too, but waiting a little does not help there. */
+export function worthRetrying(status: number, code: string | null): boolean {
+  if (status === 429) return code !== 'usage_limit_exceeded'
+  return status === 500 || status === 502 || status === 503 || status === 504
+}

@@ -1,0 +1,41 @@
+// The composition root of the command line: the only place where the environment is read and where the
+// commands meet what they start.
+import { readFileSync } from 'node:fs'
+import { runProgram } from './cli/program.ts'
+import { interruption } from './cli/signals.ts'
+import { keys } from './compose/keys.ts'
+import { serve } from './compose/serve.ts'
+import { sim } from './compose/sim.ts'
+import { loadConfig } from './config/load.ts'
+import { systemClock } from './domain/clock.ts'
+
+const { env, stdout, stderr } = process
+
+// A reader that has seen enough, like `head`, is no fault.
+stdout.on('error', (error) => process.exit('code' in error && error.code === 'EPIPE' ? 0 : 1))
+
+process.exitCode = await runProgram(process.argv.slice(2), {
+  launch: {
+    loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, overrides }),
+    serve,
+    keys,
+    sim,
+  },
+  access: { base_url: set(env.OFFPEAK_BASE_URL), api_key: set(env.OFFPEAK_API_KEY) },
+  terminal: { stdout, stderr },
+  clock: systemClock,
+  interruption: interruption(process),
+  version: version(),
+  with_stack: env.OFFPEAK_LOG_LEVEL === 'debug' || env.OFFPEAK_LOG_LEVEL === 'trace',
+})
+
+/** A variable set to nothing counts as not set. */
+function set(value: string | undefined): string | undefined {
+  return value?.trim() || undefined
+}
+
+function version(): string {
+  const parsed: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
+  const found = typeof parsed === 'object' && parsed !== null && 'version' in parsed ? parsed.version : null
+  return String(found)
+}

@@ -1,0 +1,24 @@
+// A clock that never lets anyone wait: what is due later runs at once, and time has passed by then.
+import type { Clock } from '../../src/domain/clock.ts'
+
+export interface HastyClock extends Clock {
+  /** Every wait that was asked for, in ms. */
+  readonly waits: readonly number[]
+}
+
+export function hastyClock(start = 1_700_000_000_000): HastyClock {
+  let now = start
+  const waits: number[] = []
+  return {
+    now: () => now,
+    after(ms, fn) {
+      waits.push(ms)
+      const soon = setImmediate(() => {
+        now += ms
+        fn()
+      })
+      return () => clearImmediate(soon)
+    },
+    waits,
+  }
+}
