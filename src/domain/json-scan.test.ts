@@ -155,10 +155,27 @@ describe('the scanner agrees with JSON.parse', () => {
   }
 })
 
-test('nesting is accepted to the limit and not beyond', () => {
-  const nested = (levels: number): string => '{"a":['.repeat(levels / 2) + ']}'.repeat(levels / 2)
-  assert.equal(faultOf(nested(DEPTH_MAX)), null)
-  assert.equal(faultOf(nested(DEPTH_MAX + 2))?.code, 'nesting_too_deep')
+test('nesting is accepted to the limit and not beyond, in objects and arrays, skipped or stepped through', () => {
+  const objects = (levels: number): string => `${'{"a":'.repeat(levels)}1${'}'.repeat(levels)}`
+  const arrays = (levels: number): string => `${'['.repeat(levels)}1${']'.repeat(levels)}`
+  const stepped = (text: string, levels: number): string | undefined => {
+    const bytes = Buffer.from(text)
+    scanner.open(bytes, 0, bytes.length)
+    for (let i = 0; i < levels; i++) {
+      const inside = scanner.kind() === 'object' ? scanner.beginObject() : scanner.beginArray()
+      if (!inside) break
+    }
+    scanner.skipValue()
+    return scanner.fault?.code
+  }
+  for (const nested of [objects, arrays]) {
+    assert.equal(faultOf(nested(DEPTH_MAX)), null)
+    assert.equal(faultOf(nested(DEPTH_MAX + 1))?.code, 'nesting_too_deep')
+    for (const levels of [1, DEPTH_MAX, DEPTH_MAX + 1]) {
+      assert.equal(stepped(nested(DEPTH_MAX), Math.min(levels, DEPTH_MAX)), undefined)
+      assert.equal(stepped(nested(DEPTH_MAX + 1), levels), 'nesting_too_deep')
+    }
+  }
   assert.equal(faultOf('['.repeat(100_000))?.code, 'nesting_too_deep')
 })
 

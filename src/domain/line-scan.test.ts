@@ -232,6 +232,11 @@ describe('messages', () => {
     assert.equal(problem({ role: 'tool', content: 'x', tool_call_id: 1 }), 'tool_call_id_missing')
   })
 
+  test('may be many: they lie beside each other, not inside', () => {
+    const many = Array.from({ length: 300 }, () => ({ role: 'user', content: [{ type: 'text', text: 'x' }] }))
+    assert.equal(accepted(make({}, { messages: many })).body.messages.count, 300)
+  })
+
   test('keep text and media apart', () => {
     const image = { type: 'image_url', image_url: { url: `data:image/png;base64,${'A'.repeat(1000)}` } }
     const { messages } = accepted(
@@ -240,6 +245,10 @@ describe('messages', () => {
     assert.equal(messages.text_bytes, 13)
     assert.equal(messages.media_parts, 1)
     assert.equal(messages.media_bytes, JSON.stringify(image).length)
+    const text = '[{"type":"text","text":"four"},{"type":"image_url"}]'
+    const twice = accepted(make().replace('"content":"Hi"', `"content":${text},"content":${text}`)).body
+      .messages
+    assert.deepEqual([twice.text_bytes, twice.media_parts], [4, 1])
   })
 })
 

@@ -1,31 +1,47 @@
 // Which custom_ids a file has used so far, in eight bytes each: a set of 64-bit hashes, open addressing in
-// one typed array. Two ids may share a hash, so a hit is a suspicion to be verified, never a verdict.
+// typed arrays. Two ids may share a hash, so a hit is a suspicion to be verified, never a verdict.
+//
+// The set is cut into shards by the upper bits of the hash. Each grows by itself, so that growing needs the
+// memory of one shard twice and not that of the whole set.
 
-const SLOTS_MIN = 1024
-/** Full beyond this share, probes become long. */
+const SHARD_BITS = 6
+const SLOTS_MIN = 128
+/** Fuller than this, and probes become long. */
 const LOAD_MAX = 0.7
 
+/** Hashes are two unsigned 32-bit halves. (0, 0) and (1, 0) count as the same hash. */
 export class HashSet64 {
-  /** Per slot the low and the high half; both zero where it is free. */
-  #slots = new Uint32Array(2 * SLOTS_MIN)
-  #size = 0
-
-  get size(): number {
-    return this.#size
-  }
+  #shards = Array.from({ length: 2 ** SHARD_BITS }, () => new Shard())
 
   has(lo: number, hi: number): boolean {
-    const at = this.#find(lo === 0 && hi === 0 ? 1 : lo, hi)
-    return this.#slots[at] !== 0 || this.#slots[at + 1] !== 0
+    return this.#shards[hi >>> (32 - SHARD_BITS)]!.has(taken(lo, hi), hi)
   }
 
   /** False when the hash was there already. */
   add(lo: number, hi: number): boolean {
-    // Zero means free, so the zero hash borrows its neighbour.
-    const low = lo === 0 && hi === 0 ? 1 : lo
-    const at = this.#find(low, hi)
+    return this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi)
+  }
+}
+
+/** Zero means a free slot, so the zero hash borrows its neighbour. */
+function taken(lo: number, hi: number): number {
+  return lo === 0 && hi === 0 ? 1 : lo
+}
+
+class Shard {
+  /** Per slot the low and the high half; both zero where it is free. */
+  #slots = new Uint32Array(2 * SLOTS_MIN)
+  #size = 0
+
+  has(lo: number, hi: number): boolean {
+    const at = this.#find(lo, hi)
+    return this.#slots[at] !== 0 || this.#slots[at + 1] !== 0
+  }
+
+  add(lo: number, hi: number): boolean {
+    const at = this.#find(lo, hi)
     if (this.#slots[at] !== 0 || this.#slots[at + 1] !== 0) return false
-    this.#slots[at] = low
+    this.#slots[at] = lo
     this.#slots[at + 1] = hi
     this.#size++
     if (2 * this.#size > LOAD_MAX * this.#slots.length) this.#grow()
