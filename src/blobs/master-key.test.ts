@@ -77,7 +77,11 @@ describe('the master key in a file', () => {
   it('is one and the same for all who start at once', async () => {
     await using t = await temporaryFolder()
     const path = join(t.folder, 'master-key')
-    const keys = await Promise.all(Array.from({ length: 16 }, () => readOrCreateMasterKey(path)))
+    const starts = Array.from({ length: 16 }, async (_, i) => {
+      for (let ticks = 0; ticks < i; ticks++) await new Promise(setImmediate)
+      return await readOrCreateMasterKey(path)
+    })
+    const keys = await Promise.all(starts)
     assert.equal(new Set(keys.map(({ id }) => id)).size, 1)
     assert.deepEqual(await readdir(t.folder), ['master-key'])
   })

@@ -137,6 +137,26 @@ describe('a sealed blob', () => {
     await it.refused(Buffer.concat(parts.slice(0, -1)), /cut short before frame 4/)
   })
 
+  it('is refused to a reader of a range when bytes were slipped in or its size is recorded wrongly', async () => {
+    await using disk = await temporaryDisk()
+    const it = await Case.seal(disk, 'a/b', MANY)
+    const sealed = () => sealBlobs(disk.blobs, master, { frame_bytes: FRAME_BYTES })
+    const range = { start: 1, end: 2 }
+    for (const bytes of [MANY.length - 1, MANY.length + 1])
+      await assert.rejects(sealed().readAll('proj_a', { ...it.blob, bytes }, range), /are recorded/)
+    const slipped_in = Buffer.concat(it.parts().toSpliced(-1, 0, Buffer.alloc(3)))
+    await writeFile(join(disk.root, 'objects/a/b'), slipped_in)
+    await assert.rejects(sealed().readAll('proj_a', it.blob, range), /3 bytes were added/)
+  })
+
+  it('that claims a frame of a gigabyte is refused before anything is read for it', async () => {
+    await using disk = await temporaryDisk()
+    const it = await Case.seal(disk, 'a/b', MANY)
+    const greedy = Buffer.from(it.stored)
+    greedy.writeUInt32BE(2 ** 30 - 1, HEADER_BYTES)
+    await it.refused(greedy, /frame 0 claims 1073741823 bytes/)
+  })
+
   it('is not taken for another one of equal length, nor are single frames', async () => {
     await using disk = await temporaryDisk()
     for (const plain of [MANY, ONE, Buffer.alloc(0)]) {

@@ -117,6 +117,19 @@ describe('sealed blobs', () => {
     assert.equal(read_bytes, FRAME_BYTES + 20, 'the second range knows header and table')
   })
 
+  it('ranges of many blobs can be read in turn', async () => {
+    await using disk = await temporaryDisk()
+    const sealed = sealBlobs(disk.blobs, master, { frame_bytes: 100 })
+    const plains = Array.from({ length: 12 }, (_, i) => randomBytes(1000 + i))
+    const blobs = await Promise.all(plains.map((plain, i) => sealed.put('p', `${i}`, [plain])))
+    for (const start of [0, 450, 990]) {
+      for (const [i, blob] of blobs.entries()) {
+        const got = await sealed.readAll('p', blob, { start, end: start + 120 })
+        assert.ok(got.equals(plains[i]!.subarray(start, start + 120)))
+      }
+    }
+  })
+
   it('what compresses is stored smaller, what does not barely larger', async () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)
