@@ -3,9 +3,6 @@
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
 import { interruption } from './cli/signals.ts'
-import { keys } from './compose/keys.ts'
-import { serve } from './compose/serve.ts'
-import { sim } from './compose/sim.ts'
 import { loadConfig } from './config/load.ts'
 import { systemClock } from './domain/clock.ts'
 
@@ -17,9 +14,10 @@ stdout.on('error', (error) => process.exit('code' in error && error.code === 'EP
 process.exitCode = await runProgram(process.argv.slice(2), {
   launch: {
     loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, overrides }),
-    serve,
-    keys,
-    sim,
+    // Loaded when they are needed: a command that only calls the API starts without a server or a database.
+    serve: async (config, options) => (await import('./compose/serve.ts')).serve(config, options),
+    keys: async (config) => (await import('./compose/keys.ts')).keys(config),
+    sim: async (order) => (await import('./compose/sim.ts')).sim(order),
   },
   access: { base_url: set(env.OFFPEAK_BASE_URL), api_key: set(env.OFFPEAK_API_KEY) },
   terminal: { stdout, stderr },

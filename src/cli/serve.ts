@@ -55,11 +55,13 @@ async function runService(shell: Shell, half: Half, flags: ServeFlags): Promise<
   writeLine(stdout, running.url === null ? 'offpeak worker ready' : `offpeak listening on ${running.url}`)
   await Promise.race([aborted(signal), running.stopped])
   if (!signal.aborted) throw new Failure('the service stopped by itself; its log says why')
-  const allowed_ms = config.worker.drain_ms + STOP_EXTRA_MS
+  const over = new AbortController()
   const in_time = await Promise.race([
     running.stop().then(() => true),
-    sleep(shell.clock, allowed_ms).then(() => false),
+    sleep(shell.clock, config.worker.drain_ms + STOP_EXTRA_MS, over.signal).then(() => false),
   ])
+  // A pending wait would keep the process alive.
+  over.abort()
   if (!in_time) {
     throw new Failure('stopping took too long and was broken off; what was in flight is taken up again later')
   }

@@ -1,0 +1,424 @@
+// The command line as its users run it, against the real service with the simulator behind it. What a process
+// is about (its start, its end, its environment) is tested with real processes; the rest calls the program.
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { runProgram } from '../src/cli/program.ts'
+import { keys } from '../src/compose/keys.ts'
+import { serve } from '../src/compose/serve.ts'
+import { sim } from '../src/compose/sim.ts'
+import { loadConfig } from '../src/config/load.ts'
+import { systemClock } from '../src/domain/clock.ts'
+import { capturedTerminal } from './fakes/terminal.ts'
+
+const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+
+/** Ours without whatever the developer has set for Offpeak. */
+const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_')))
+
+interface Ended {
+  code: number | null
+  out: string
+  err: string
+}
+
+interface Started {
+  child: ChildProcess
+  /** The first line on stdout. */
+  ready: string
+  /** Sends the signal and waits for the end. */
+  end(signal: NodeJS.Signals): Promise<Ended>
+}
+
+describe('the command line', { timeout: 120_000 }, () => {
+  let folder: string
+  let service: Started
+  /** OFFPEAK_BASE_URL and OFFPEAK_API_KEY of `service`. */
+  let access: Record<string, string>
+  const running = new Set<ChildProcess>()
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offpeak-cli-'))
+    await writeFile(
+      at('quick.yaml'),
+      'models: [{id: sim-1, price: {input_per_mtok: 0.1, output_per_mtok: 0.4}, upstreams: [{type: sim}]}]\n' +
+        'log: {level: warn}\n',
+    )
+    await writeFile(
+      at('slow.yaml'),
+      'models: [{id: sim-1, upstreams: [{type: sim, latency_ms: 600000}]}]\nworker: {drain: 10ms}\n' +
+        'log: {level: warn}\n',
+    )
+    service = await start('serve', '--config', 'quick.yaml', '--data', 'service', '--port', '0')
+    access = {
+      OFFPEAK_BASE_URL: service.ready.replace('offpeak listening on ', ''),
+      OFFPEAK_API_KEY: (await readFile(at('service/api-key'), 'utf8')).trim(),
+    }
+  })
+
+  after(async () => {
+    for (const child of running) child.kill('SIGKILL')
+    await rm(folder, { recursive: true, force: true })
+  })
+
+  function at(name: string): string {
+    return join(folder, name)
+  }
+
+  function launch(args: readonly string[], env: Record<string, string>): ChildProcess {
+    const child = spawn(process.execPath, [MAIN, ...args], { cwd: folder, env: { ...ENV, ...env } })
+    running.add(child)
+    child.once('exit', () => running.delete(child))
+    return child
+  }
+
+  async function ended(child: ChildProcess): Promise<Ended> {
+    assert.ok(child.stdout !== null && child.stderr !== null)
+    const [out, err, [code]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, 'close'),
+    ])
+    return { code: typeof code === 'number' ? code : null, out, err }
+  }
+
+  /** In a process of its own. */
+  async function spawned(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
+    return await ended(launch(args, env))
+  }
+
+  /** In this process, with everything that a process of its own would start. */
+  async function offpeak(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
+    const terminal = capturedTerminal()
+    const code = await runProgram(args, {
+      launch: {
+        loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, cwd: folder, overrides }),
+        serve,
+        keys,
+        sim,
+      },
+      access: { base_url: env.OFFPEAK_BASE_URL, api_key: env.OFFPEAK_API_KEY },
+      terminal,
+      clock: systemClock,
+      interruption: () => new AbortController().signal,
+      version: '1.2.3',
+      with_stack: false,
+    })
+    return { code, out: terminal.out(), err: terminal.err() }
+  }
+
+  /** Against the running service; must end well. */
+  async function ask(...args: string[]): Promise<string> {
+    const { code, out, err } = await offpeak(args, access)
+    assert.equal(code, 0, err)
+    return out.trim()
+  }
+
+  async function start(...args: string[]): Promise<Started> {
+    const child = launch(args, {})
+    const end = ended(child)
+    const ready = await new Promise<string>((resolve, reject) => {
+      let said = ''
+      child.stdout?.on('data', (block: Buffer) => {
+        said += block.toString()
+        const line = said.indexOf('\n')
+        if (line !== -1) resolve(said.slice(0, line))
+      })
+      end.then(({ err }) => reject(new Error(`it ended before it was ready: ${err}`)), reject)
+    })
+    return {
+      child,
+      ready,
+      async end(signal) {
+        child.kill(signal)
+        return await end
+      },
+    }
+  }
+
+  async function input(name: string, ...lines: object[]): Promise<string> {
+    const path = at(name)
+    await writeFile(path, lines.map((line) => `${JSON.stringify(line)}\n`).join(''))
+    return path
+  }
+
+  function line(custom_id: string, model = 'sim-1'): object {
+    const body = { model, messages: [{ role: 'user', content: custom_id }] }
+    return { custom_id, method: 'POST', url: '/v1/chat/completions', body }
+  }
+
+  test('the ready line names the address, and the first key is for its owner alone', async () => {
+    assert.match(service.ready, /^offpeak listening on http:\/\/127\.0\.0\.1:\d+$/)
+    assert.equal((await stat(at('service/api-key'))).mode & 0o777, 0o600)
+  })
+
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    test(`the service ends on ${signal} with exit code 0`, async () => {
+      const args = ['serve', '--config', 'quick.yaml', '--data', 'ending', '--port', '0']
+      const { code, err } = await (await start(...args)).end(signal)
+      assert.equal(code, 0, err)
+      if (signal === 'SIGTERM') assert.match(err, /its API key is in .*ending\/api-key/)
+      else assert.doesNotMatch(err, /API key/)
+    })
+  }
+
+  test('API and worker may run apart', async () => {
+    const shared = ['--config', 'quick.yaml', '--data', 'apart']
+    const api = await start('api', ...shared, '--port', '0')
+    const worker = await start('worker', ...shared)
+    assert.equal(worker.ready, 'offpeak worker ready')
+    const env = {
+      OFFPEAK_BASE_URL: api.ready.replace('offpeak listening on ', ''),
+      OFFPEAK_API_KEY: (await readFile(at('apart/api-key'), 'utf8')).trim(),
+    }
+    const { code, err } = await spawned(['run', await input('apart.jsonl', line('a'))], env)
+    assert.equal(code, 0, err)
+    assert.equal((await worker.end('SIGTERM')).code, 0)
+    assert.equal((await api.end('SIGTERM')).code, 0)
+  })
+
+  test('a file is run from start to finish by a service that lives no longer', async () => {
+    const lines = Array.from({ length: 25 }, (_, i) => line(`line-${i}`))
+    const { code, out, err } = await spawned([
+      'run',
+      await input('whole.jsonl', ...lines),
+      '--config',
+      'quick.yaml',
+      '--json',
+    ])
+    assert.equal(code, 0, err)
+    const told: { request_counts: object; cost_usd: number } = JSON.parse(out)
+    assert.deepEqual(told.request_counts, { total: 25, completed: 25, failed: 0 })
+    const answers = (await readFile(at('whole.out.jsonl'), 'utf8')).trim().split('\n')
+    assert.equal(answers.length, 25)
+    assert.equal(await readFile(at('whole.errors.jsonl'), 'utf8'), '')
+    let nanos = 0
+    for (const answer of answers) {
+      const { response }: { response: { body: { usage: { cost_usd: number } } } } = JSON.parse(answer)
+      nanos += Math.round(response.body.usage.cost_usd * 1e9)
+    }
+    assert.equal(nanos, Math.round(told.cost_usd * 1e9))
+  })
+
+  test('lines that cannot run end up in the errors file, with exit code 3', async () => {
+    const name = await input('partly.jsonl', line('good'), line('bad', 'no-such-model'))
+    const { code, err } = await offpeak(['run', name, '-o', at('p.out'), '--errors', at('p.err')], access)
+    assert.equal(code, 3, err)
+    assert.match(await readFile(at('p.out'), 'utf8'), /^\{.*"custom_id":"good"/)
+    assert.match(await readFile(at('p.err'), 'utf8'), /^\{.*"custom_id":"bad".*"model_not_found"/)
+    assert.match(err, /1 line model_not_found: /)
+  })
+
+  test('a batch in which no line can run ends with exit code 1', async () => {
+    const name = await input('none.jsonl', line('bad', 'no-such-model'))
+    const { code, err } = await offpeak(['run', name], access)
+    assert.equal(code, 1)
+    assert.match(err, /failed: 0 lines answered, 1 failed/)
+    assert.match(await readFile(at('none.errors.jsonl'), 'utf8'), /model_not_found/)
+  })
+
+  test('a malformed file is refused, and every bad line is named', async () => {
+    const name = await input('twice.jsonl', line('a'), line('a'), line('b'), line('b'))
+    const { code, err } = await offpeak(['run', name], access)
+    assert.equal(code, 1)
+    assert.match(err, /offpeak: twice\.jsonl was refused: .*2.*\n {2}line 4: /)
+  })
+
+  test('interrupted by Ctrl-C and run again, an embedded run goes on with the same batch', async () => {
+    const name = await input('long.jsonl', line('a'), line('b'))
+    const first = launch(['run', name, '--config', 'slow.yaml', '--data', 'long'], {})
+    const end = ended(first)
+    await new Promise<void>((resolve) => {
+      let said = ''
+      first.stderr?.on('data', (block: Buffer) => {
+        said += block.toString()
+        if (said.includes('in_progress')) resolve()
+      })
+    })
+    first.kill('SIGINT')
+    const { code, err } = await end
+    assert.equal(code, 130, err)
+    assert.match(err, /run the same command again to go on/)
+    const state: { batch_id: string } = JSON.parse(
+      await readFile(at('long.out.jsonl.offpeak-run.json'), 'utf8'),
+    )
+    const again = await offpeak(['run', name, '--config', 'quick.yaml', '--data', 'long'])
+    assert.equal(again.code, 0, again.err)
+    assert.match(
+      again.err,
+      new RegExp(`interrupted run \\(${state.batch_id}\\)[^]*${state.batch_id} completed: 2 `),
+    )
+  })
+
+  test('files, batches and requests are there from a shell', async () => {
+    const file_id = await ask(
+      'files',
+      'upload',
+      await input('shell.jsonl', line('a'), line('b', 'no-such-model')),
+    )
+    assert.match(file_id, /^file_\w{26}$/)
+    assert.match(await ask('files', 'get', file_id), /^status +processed$/m)
+    assert.equal(
+      await ask('files', 'content', file_id),
+      await readFile(at('shell.jsonl'), 'utf8').then((all) => all.trim()),
+    )
+
+    const batch_id = await ask(
+      'batches',
+      'create',
+      file_id,
+      '--entity',
+      'user:42',
+      '--idempotency-key',
+      'job-1',
+    )
+    assert.equal(
+      await ask('batches', 'create', file_id, '--entity', 'user:42', '--idempotency-key', 'job-1'),
+      batch_id,
+    )
+    const done: { status: string; metadata: object } = JSON.parse(
+      await ask('batches', 'wait', batch_id, '--json'),
+    )
+    assert.equal(done.status, 'completed')
+    assert.deepEqual(done.metadata, { entity: 'user:42' })
+    assert.match(
+      await ask('batches', 'list', '--status', 'completed'),
+      new RegExp(`^${batch_id} +completed +100% +2 +1 `, 'm'),
+    )
+
+    await ask('batches', 'results', batch_id, '-o', at('shell.out'), '--errors', at('shell.err'))
+    const answer: { response: { request_id: string } } = JSON.parse(await readFile(at('shell.out'), 'utf8'))
+    const record = await ask('requests', 'get', answer.response.request_id, '--json')
+    assert.match(record, /"custom_id":"a"/)
+
+    const { code, err } = await offpeak(['batches', 'cancel', batch_id], access)
+    assert.equal(code, 1)
+    assert.match(err, /^offpeak: .* \(422 [^\n]*\n$/)
+
+    await ask('files', 'delete', file_id)
+    assert.doesNotMatch(await ask('files', 'list', '--purpose', 'batch'), new RegExp(file_id))
+    assert.match(await ask('models', 'list'), /^sim-1 +- +\$0\.1 +\$0\.4 /m)
+    assert.match(await ask('models', 'get', 'sim-1'), /^id +sim-1$/m)
+  })
+
+  test('retry sends the failed lines again, byte for byte, and merges the answers', async () => {
+    // The simulator refuses what is over its window; a number beyond 2^53 shows whether a line was rewritten.
+    const failing =
+      '{"custom_id":"bad",  "method":"POST","url":"/v1/chat/completions","body":{"model":"later","seed":9007199254740993,"messages":[{"role":"user","content":"x"}]}}'
+    await writeFile(at('again.jsonl'), `${JSON.stringify(line('good'))}\n${failing}\n`)
+    const first = await offpeak(['run', at('again.jsonl'), '--json'], access)
+    assert.equal(first.code, 3, first.err)
+    const { batch_id }: { batch_id: string } = JSON.parse(first.out)
+
+    const retried = await offpeak(['retry', batch_id, '--merge', at('merged.jsonl'), '--json'], access)
+    assert.equal(retried.code, 3, retried.err)
+    assert.match(retried.err, /1 failed line of batch_/)
+    const made: { input_file_id: string; metadata: Record<string, string> } = JSON.parse(retried.out)
+    assert.equal(made.metadata.retry_of, batch_id)
+    assert.equal(await ask('files', 'content', made.input_file_id), failing)
+    assert.match(await readFile(at('merged.jsonl'), 'utf8'), /"custom_id":"good"/)
+
+    const nothing = await offpeak(['retry', batch_id, '--code', 'batch_expired'], access)
+    assert.equal(nothing.code, 1)
+    assert.match(nothing.err, /has no failed line with batch_expired; there is nothing to retry\n$/)
+  })
+
+  test('a key does what its scopes say until it is revoked', async () => {
+    const shared = ['--config', 'quick.yaml', '--data', 'service']
+    const made = await offpeak([
+      'keys',
+      'create',
+      '--project',
+      'ci',
+      '--scopes',
+      'files:read',
+      '--json',
+      ...shared,
+    ])
+    assert.equal(made.code, 0, made.err)
+    const key: { id: string; key: string; project: string; scopes: string[] } = JSON.parse(made.out)
+    assert.deepEqual([key.project, key.scopes], ['ci', ['files:read']])
+    const env = { ...access, OFFPEAK_API_KEY: key.key }
+    assert.deepEqual(await offpeak(['files', 'list', '--json'], env), { code: 0, out: '[]\n', err: '' })
+    assert.match((await offpeak(['batches', 'list'], env)).err, /403 missing_scope/)
+
+    assert.match((await offpeak(['keys', 'list', ...shared])).out, new RegExp(`^${key.id} +ci +payg `, 'm'))
+    assert.equal((await offpeak(['keys', 'revoke', key.id, ...shared])).code, 0)
+    assert.match((await offpeak(['files', 'list'], env)).err, /401 invalid_api_key/)
+    const twice = await offpeak(['keys', 'revoke', key.id, ...shared])
+    assert.equal(twice.code, 1)
+    assert.match(twice.err, /^offpeak: there is no key .* that could be revoked/)
+  })
+
+  test('the simulator is a server of its own', async () => {
+    const sim = await start('sim', '--port', '0', '--latency-ms', '0..1', '--models', 'm1')
+    assert.match(sim.ready, /^offpeak sim listening on http:\/\/127\.0\.0\.1:\d+$/)
+    const url = sim.ready.replace('offpeak sim listening on ', '')
+    const models: unknown = await (await fetch(`${url}/v1/models`)).json()
+    assert.partialDeepStrictEqual(models, { data: [{ id: 'm1' }] })
+    const lines = await input('sim.jsonl', line('a', 'm1'))
+    const { code, err } = await offpeak(['run', lines, '--upstream', `${url}/v1`, '--data', 'sim'])
+    assert.equal(code, 0, err)
+    assert.equal((await sim.end('SIGTERM')).code, 0)
+  })
+
+  test('a mistake is told in one line, with a way out', async () => {
+    const mistakes: [string[], Record<string, string>, RegExp][] = [
+      [['serv'], {}, /^offpeak: unknown command 'serv' \(Did you mean serve\?\); see "offpeak --help"/],
+      [['run'], {}, /^offpeak: missing required argument 'input'; see /],
+      [['run', 'x.jsonl', '--jsn'], {}, /^offpeak: unknown option '--jsn' \(Did you mean --json\?\); see /],
+      [['run', '/no.jsonl'], access, /^offpeak: there is no such file or folder: \/no\.jsonl$/],
+      [
+        ['files', 'list'],
+        { OFFPEAK_API_KEY: 'k' },
+        /^offpeak: OFFPEAK_API_KEY is set but OFFPEAK_BASE_URL is not; /,
+      ],
+      [
+        ['files', 'list'],
+        { ...access, OFFPEAK_BASE_URL: 'http://127.0.0.1:9' },
+        /^offpeak: http:\/\/127\.0\.0\.1:9 cannot be reached /,
+      ],
+      [
+        ['batches', 'get', 'batch_x'],
+        access,
+        /^offpeak: There is no such batch\. \(404 batch_not_found, GET \/v1\/batches\/batch_x, request req_/,
+      ],
+      [
+        ['serve', '--port', 'x', '--data', 'm'],
+        {},
+        /^offpeak: .*--port: expected a whole number from 0 to 65535, found "x"$/,
+      ],
+      [
+        ['keys', 'create', '--project', 'p', '--scopes', 'all'],
+        {},
+        /^offpeak: option '--scopes <list>' argument 'all' is invalid\. The scopes are /,
+      ],
+      [
+        ['sim', '--port', '0', '--rate-429', '0.6', '--rate-500', '0.6'],
+        {},
+        /^offpeak: the --rate options add up to 1\.2/,
+      ],
+    ]
+    const ends = await Promise.all(mistakes.map(([args, env]) => offpeak(args, env)))
+    for (const [i, { code, out, err }] of ends.entries()) {
+      assert.equal(code, 1, err)
+      assert.equal(out, '')
+      assert.match(err.replace(/\n$/, ''), mistakes[i]![2])
+      assert.equal(err.split('\n').length, 2, err)
+    }
+  })
+
+  test('help is on stdout and ends well, for every command', async () => {
+    const { code, out } = await spawned(['--help'])
+    assert.equal(code, 0)
+    assert.match(out, /Usage: offpeak/)
+    assert.match((await offpeak(['retry', '--help'])).out, /Examples:\n {2}\$ offpeak retry/)
+    assert.match((await offpeak(['--version'])).out, /^1\.2\.3\n$/)
+  })
+})
