@@ -12,7 +12,8 @@ export function explain(
   value: unknown,
   whole: string,
 ): Refusal {
-  const error = errors.find(({ keyword }) => !WRAPPERS.includes(keyword)) ?? errors[0]
+  const telling = errors.filter(({ keyword }) => !WRAPPERS.includes(keyword))
+  const error = telling.find((candidate) => !isNullBranch(candidate)) ?? telling[0] ?? errors[0]
   if (!error) return new Refusal('invalid_request')
   if (error.keyword === 'required') {
     const missing = error.params.requiredProperties[0] ?? ''
@@ -20,7 +21,7 @@ export function explain(
     return new Refusal('invalid_request', `\`${param}\` is required.`, { param })
   }
   const steps = path(error.instancePath)
-  const siblings = errors.filter((other) => other.instancePath === error.instancePath)
+  const siblings = telling.filter((other) => other.instancePath === error.instancePath)
   const found = at(value, steps)
   if (steps.length === 0) {
     const what = found === null || found === undefined ? 'it is empty' : `it is ${shown(found)}`
@@ -29,7 +30,7 @@ export function explain(
   const param = steps.join('.')
   const isKey = error.schemaPath.endsWith('/propertyNames')
   const subject = isKey ? `The key \`${param}\`` : `\`${param}\``
-  const got = isKey ? '' : `, not ${shown(found)}`
+  const got = isKey || (typeof found === 'object' && error.keyword !== 'type') ? '' : `, not ${shown(found)}`
   return new Refusal('invalid_request', `${subject} must ${expectation(siblings, error)}${got}.`, { param })
 }
 
@@ -41,8 +42,8 @@ function expectation(
     other.keyword === 'const' ? [JSON.stringify(other.params.allowedValue)] : [],
   )
   if (constants.length > 0) return `be ${constants.join(' or ')}`
-  const types = siblings.flatMap((other) => (other.keyword === 'type' ? [named(other.params.type)] : []))
-  if (types.length > 0) return `be ${[...new Set(types.flat())].join(' or ')}`
+  const types = siblings.flatMap((other) => (other.keyword === 'type' ? named(other.params.type) : []))
+  if (error.keyword === 'type') return `be ${[...new Set(types)].join(' or ')}`
   switch (error.keyword) {
     case 'enum':
       return `be one of ${error.params.allowedValues.map((allowed) => JSON.stringify(allowed)).join(', ')}`
@@ -53,6 +54,11 @@ function expectation(
     default:
       return error.message.replace(/^must /, '')
   }
+}
+
+/** What may be null is null or something else; what is wrong with the something else is the news. */
+function isNullBranch(error: TLocalizedValidationError): boolean {
+  return error.keyword === 'type' && error.params.type === 'null'
 }
 
 function named(type: string | string[]): string[] {

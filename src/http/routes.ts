@@ -1,5 +1,5 @@
 // Every endpoint, one file each.
-import type { RouteTable } from './route.ts'
+import { Idempotency } from './idempotency.ts'
 import { cancelBatchRoute } from './routes/cancel-batch.ts'
 import { createBatchRoute } from './routes/create-batch.ts'
 import { deleteFileRoute } from './routes/delete-file.ts'
@@ -16,13 +16,13 @@ import { uploadFileRoute } from './routes/upload-file.ts'
 import type { ServerDeps } from './server.ts'
 import type { App } from './type-provider.ts'
 
-export function addRoutes(app: App, deps: ServerDeps, _table: RouteTable): void {
+export function addRoutes(app: App, deps: ServerDeps): void {
   uploadFileRoute(app, deps)
   listFilesRoute(app, deps)
   getFileRoute(app, deps)
   getFileContentRoute(app, deps)
   deleteFileRoute(app, deps)
-  createBatchRoute(app, deps)
+  createBatchRoute(app, { ...deps, idempotency: new Idempotency(deps.store, deps.clock) })
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
   cancelBatchRoute(app, deps)

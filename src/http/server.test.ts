@@ -103,7 +103,7 @@ test('a body that does not keep coming is a 408', async () => {
   for (const [path, type] of [
     ['/v1/batches', 'application/json'],
     ['/v1/files', 'multipart/form-data; boundary=b'],
-  ]) {
+  ] as const) {
     const socket = connect(server.port, '127.0.0.1')
     const answered = text(socket)
     socket.write(

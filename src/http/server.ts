@@ -79,6 +79,9 @@ const PARAM_LENGTH_MAX = 16 * 1024
 const RECORDED_PATH_LENGTH_MAX = 2048
 
 declare module 'fastify' {
+  interface FastifyInstance {
+    routeTable: RouteTable
+  }
   interface FastifyRequest {
     /** Null on public endpoints and while the key has not been read. */
     caller: Caller | null
@@ -208,7 +211,8 @@ export function buildServer(deps: ServerDeps): App {
   })
 
   routes.watch(app)
-  addRoutes(app, deps, routes)
+  app.decorate('routeTable', routes)
+  addRoutes(app, deps)
   return app
 }
 

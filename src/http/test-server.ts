@@ -69,7 +69,8 @@ export class Answer {
     this.status = status
     this.headers = headers
     this.text = text
-    this.json = headers.get('content-type')?.startsWith('application/json') ? object(JSON.parse(text)) : {}
+    const isJson = text !== '' && headers.get('content-type')?.startsWith('application/json')
+    this.json = isJson ? object(JSON.parse(text)) : {}
   }
 
   get error(): JsonObject {
@@ -77,7 +78,7 @@ export class Answer {
   }
   /** `404 file_not_found`, or just `200`. */
   get outcome(): string {
-    return this.status < 400 ? String(this.status) : `${this.status} ${this.error.code}`
+    return this.status < 400 || this.text === '' ? String(this.status) : `${this.status} ${this.error.code}`
   }
   get id(): string {
     return String(this.json.id)

@@ -4,6 +4,7 @@ import { createBatch, orderBatch } from '../../intake/create-batch.ts'
 import { BatchObject, CreateBatch } from '../../wire/batch.ts'
 import { callerOf } from '../caller-of.ts'
 import { headerText } from '../header-text.ts'
+import type { Idempotency } from '../idempotency.ts'
 import { planOf } from '../plan-of.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
@@ -12,9 +13,9 @@ import type { App } from '../type-provider.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
 
-type Deps = Pick<ServerDeps, 'store' | 'clock' | 'region' | 'plans' | 'wake'>
+type Deps = Pick<ServerDeps, 'region' | 'plans' | 'wake'> & { idempotency: Idempotency }
 
-export function createBatchRoute(app: App, { store, clock, region, plans, wake }: Deps): void {
+export function createBatchRoute(app: App, { idempotency, region, plans, wake }: Deps): void {
   route(app, {
     method: 'POST',
     url: '/v1/batches',
@@ -22,24 +23,48 @@ export function createBatchRoute(app: App, { store, clock, region, plans, wake }
     doc: {
       operation: 'createBatch',
       summary: 'Create a batch',
+      description:
+        'With an `Idempotency-Key`, a call that is repeated creates nothing: it is answered with the first answer (`Idempotency-Replayed: true`), or with a 409 under `Idempotency-Mode: implicit`.',
       answer: BatchObject,
-      errors: ['plan_lacks_feature', 'file_not_found', 'file_not_processed'],
+      errors: [
+        'invalid_json',
+        'unsupported_media_type',
+        'plan_lacks_feature',
+        'file_not_found',
+        'file_not_processed',
+        'idempotency_key_reused',
+        'idempotency_in_progress',
+        'idempotency_cache_not_requested',
+        'usage_limit_exceeded',
+      ],
     },
     accepts: { body: CreateBatch },
-    async handler(request) {
+    async handler(request, reply) {
       const caller = callerOf(request)
-      const header_entity = headerText(request.headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
+      const { headers, body } = request
+      const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
+      request.entity = body.metadata?.entity || header_entity
       const owner = {
         project_id: caller.project_id,
         key_id: caller.key_id,
         header_entity,
-        language: negotiateLanguage(request.headers['accept-language']),
+        language: negotiateLanguage(headers['accept-language']),
       }
-      request.entity = request.body.metadata?.entity || header_entity
-      const order = orderBatch(request.body, owner, planOf(plans, caller))
-      const batch = await store.write((tx) => createBatch(tx, order, clock.now()))
-      wake()
-      return showBatch(batch, region)
+      const order = orderBatch(body, owner, planOf(plans, caller))
+      const { input_file_id, endpoint, completion_window, metadata } = body
+      const call = {
+        project_id: caller.project_id,
+        request_id: request.id,
+        route: 'POST /v1/batches' as const,
+        headers,
+        request: { input_file_id, endpoint, completion_window, metadata },
+      }
+      const answer = await idempotency.once(call, async (tx, now) =>
+        JSON.stringify(showBatch(await createBatch(tx, order, now), region)),
+      )
+      if (answer.replayed) reply.header('idempotency-replayed', 'true')
+      else wake()
+      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
     },
   })
 }

@@ -290,7 +290,7 @@ test('results are the sealed chunks in order, whole and in any range', async () 
   const { id } = await withResults(server)
   const whole = await server.call('GET', `/v1/files/${id}/content`)
   assert.equal(whole.text, 'one\ntwo\nthree\n')
-  assert.equal(whole.headers.get('content-type'), 'application/jsonl')
+  assert.equal(whole.headers.get('content-type'), 'application/x-ndjson')
   for (let start = 0; start < 14; start++)
     for (let end = start; end < 14; end++) {
       const answer = await server.call('GET', `/v1/files/${id}/content`, {

@@ -13,7 +13,8 @@ import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
 import type { App } from '../type-provider.ts'
 
-const JSONL = 'application/jsonl'
+/** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
+const JSONL = 'application/x-ndjson'
 
 export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps, 'store' | 'sealed'>): void {
   route(app, {
