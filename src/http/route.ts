@@ -27,6 +27,12 @@ export interface RouteDoc {
   /** The JSON of success, or another content type with its own shape. */
   answer: TSchema
   content_type?: string
+  /** Whether a part of it can be asked for. */
+  partial?: boolean
+  /** Headers that mean something here; they are read by hand. */
+  headers?: TSchema
+  /** The fields of a multipart form, where one is sent instead of JSON. */
+  form?: TSchema
   /** Refusals of this endpoint's own, beside those that any may give. */
   errors?: readonly ErrorCode[]
 }
@@ -36,6 +42,8 @@ export interface Declared {
   url: string
   access: Access
   doc: RouteDoc | null
+  /** What a request is made of: `params`, `querystring` and `body`, each a typebox shape. */
+  accepts: FastifySchema
 }
 
 declare module 'fastify' {
@@ -54,7 +62,6 @@ type Options<S extends FastifySchema> = RouteOptions<
   TypeboxProvider
 >
 
-/** What a request is made of: `params`, `querystring`, `headers` and `body`, each a typebox shape. */
 export interface RouteSpec<S extends FastifySchema> extends Declared {
   method: Method | Method[]
   accepts: S
@@ -68,7 +75,7 @@ export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): vo
     url,
     handler,
     schema: accepts,
-    config: { declared: { method, url, access, doc } },
+    config: { declared: { method, url, access, doc, accepts } },
   })
 }
 
@@ -88,6 +95,13 @@ export class RouteTable {
 
   get all(): readonly Declared[] {
     return [...new Set(this.#routes.map((route) => route.declared))]
+  }
+
+  /** The endpoint that answers this call, as it was declared. */
+  patternOf(method: string, path: string): string | undefined {
+    const routes = this.#routes.filter((route) => route.methods.includes(method))
+    return (routes.find((route) => route.url === path) ?? routes.find((route) => matches(route.url, path)))
+      ?.url
   }
 
   /** What `path` can be asked to do, for the Allow header; empty when nothing lives there. */

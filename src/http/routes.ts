@@ -12,6 +12,8 @@ import { healthRoutes } from './routes/health.ts'
 import { listBatchesRoute } from './routes/list-batches.ts'
 import { listFilesRoute } from './routes/list-files.ts'
 import { listModelsRoute } from './routes/list-models.ts'
+import { metricsRoute } from './routes/metrics.ts'
+import { openapiRoute } from './routes/openapi.ts'
 import { uploadFileRoute } from './routes/upload-file.ts'
 import type { ServerDeps } from './server.ts'
 import type { App } from './type-provider.ts'
@@ -30,4 +32,6 @@ export function addRoutes(app: App, deps: ServerDeps): void {
   getModelRoute(app, deps)
   getRequestRoute(app, deps)
   healthRoutes(app, deps)
+  if (deps.metrics) metricsRoute(app, deps.metrics)
+  openapiRoute(app)
 }

@@ -22,6 +22,7 @@ import { authenticate, authorize, type Caller } from './auth.ts'
 import { refusalOfBrokenHttp, refuseOnSocket } from './broken-connection.ts'
 import { checkShape } from './check-shape.ts'
 import { drain } from './drain.ts'
+import { httpMetrics } from './http-metrics.ts'
 import { parseJson } from './parse-json.ts'
 import { RateLimit } from './rate-limit.ts'
 import { requestIdHeaders } from './request-id.ts'
@@ -97,6 +98,7 @@ export function buildServer(deps: ServerDeps): App {
   const routes = new RouteTable()
   const records = new HttpRecords(store)
   const rateLimit = deps.requests_per_minute === null ? null : new RateLimit(deps.requests_per_minute)
+  const observe = deps.metrics ? httpMetrics(deps.metrics) : null
   const nextRequestId = (): string => newId('request', clock.now())
 
   const app: App = fastify({
@@ -193,11 +195,12 @@ export function buildServer(deps: ServerDeps): App {
     const { declared } = request.routeOptions.config
     const line = {
       method: request.method,
-      route: declared?.url ?? null,
+      route: declared?.url ?? 'none',
       status: reply.statusCode,
       duration_ms: Math.round(reply.elapsedTime),
       key_id: request.caller?.key_id ?? null,
     }
+    observe?.(line)
     request.log[declared?.access === 'public' ? 'debug' : 'info'](line, 'answered')
   })
 

@@ -16,6 +16,7 @@ import { markProcessed, readFileRow } from '../store/files.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import { createKey, type IssuedKey } from './keys.ts'
 import { buildServer, type ServerDeps } from './server.ts'
+import { Contract } from './test-contract.ts'
 import type { App } from './type-provider.ts'
 
 const HOUR_MS = 3_600_000
@@ -153,6 +154,7 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     ...overrides,
   }
   const app = buildServer(deps)
+  const contract = new Contract(app.routeTable)
   const url = await app.listen({ host: '127.0.0.1', port: 0 })
   const issue: TestServer['issue'] = (order = {}) =>
     createKey(store, clock, 'local', { project: 'default', plan: 'payg', ...order })
@@ -165,7 +167,9 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     if (options.body !== undefined) headers.set('content-type', 'application/json')
     const body = options.body === undefined ? options.raw : JSON.stringify(options.body)
     const response = await fetch(url + path, { method, headers, body })
-    return new Answer(response.status, response.headers, await response.text())
+    const answer = new Answer(response.status, response.headers, await response.text())
+    contract.verify(method, path, answer)
+    return answer
   }
 
   const upload: TestServer['upload'] = (content = ONE_LINE, { key, filename = 'in.jsonl' } = {}) => {

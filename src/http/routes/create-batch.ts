@@ -1,4 +1,5 @@
 // POST /v1/batches
+import { Type } from 'typebox'
 import { negotiateLanguage } from '../../domain/language.ts'
 import { createBatch, orderBatch } from '../../intake/create-batch.ts'
 import { BatchObject, CreateBatch } from '../../wire/batch.ts'
@@ -13,6 +14,28 @@ import type { App } from '../type-provider.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
 
+const CreateHeaders = Type.Object({
+  'Idempotency-Key': Type.Optional(
+    Type.String({ minLength: 1, maxLength: 255, description: 'Names the job, so that it is created once.' }),
+  ),
+  'Idempotency-Mode': Type.Optional(
+    Type.Enum(['replay', 'implicit'], {
+      description:
+        'What a repeated call gets: the first answer, as without this header, or a 409 that names the first call.',
+    }),
+  ),
+  'X-Service-Entity': Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: ENTITY_CHARACTERS_MAX,
+      description: 'Whom the work is for, where neither a line nor the batch says so in its metadata.',
+    }),
+  ),
+  'Accept-Language': Type.Optional(
+    Type.String({ description: 'The language of limit errors, also in results.' }),
+  ),
+})
+
 type Deps = Pick<ServerDeps, 'region' | 'plans' | 'wake'> & { idempotency: Idempotency }
 
 export function createBatchRoute(app: App, { idempotency, region, plans, wake }: Deps): void {
@@ -26,9 +49,8 @@ export function createBatchRoute(app: App, { idempotency, region, plans, wake }:
       description:
         'With an `Idempotency-Key`, a call that is repeated creates nothing: it is answered with the first answer (`Idempotency-Replayed: true`), or with a 409 under `Idempotency-Mode: implicit`.',
       answer: BatchObject,
+      headers: CreateHeaders,
       errors: [
-        'invalid_json',
-        'unsupported_media_type',
         'plan_lacks_feature',
         'file_not_found',
         'file_not_processed',

@@ -27,7 +27,9 @@ export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps
       description: 'The JSONL itself. `Range` picks one range of bytes, so a broken download can go on.',
       answer: Type.String(),
       content_type: JSONL,
-      errors: ['file_not_found'],
+      partial: true,
+      headers: Type.Object({ Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })) }),
+      errors: ['file_not_found', 'range_not_satisfiable'],
     },
     accepts: { params: FileParams },
     async handler(request, reply) {

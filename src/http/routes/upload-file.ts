@@ -1,5 +1,6 @@
 // POST /v1/files
 import type { FastifyRequest } from 'fastify'
+import { Type } from 'typebox'
 import { Refusal } from '../../domain/errors.ts'
 import { type FormPart, receiveUpload } from '../../intake/upload.ts'
 import { FileObject } from '../../wire/file.ts'
@@ -12,6 +13,17 @@ import type { App } from '../type-provider.ts'
 
 /** The form around the file: fields, boundaries, headers. */
 const FORM_BYTES_MAX = 1024 * 1024
+
+const UploadForm = Type.Object(
+  {
+    purpose: Type.Literal('batch'),
+    file: Type.String({
+      contentMediaType: 'application/x-ndjson',
+      description: 'The JSONL, sent as a file.',
+    }),
+  },
+  { title: 'UploadFile' },
+)
 
 type Deps = Pick<ServerDeps, 'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'wake'>
 
@@ -27,7 +39,8 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       description:
         'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. The file is `pending` until it has been validated.',
       answer: FileObject,
-      errors: ['invalid_multipart', 'payload_too_large', 'unsupported_media_type', 'request_timeout'],
+      form: UploadForm,
+      errors: ['invalid_multipart'],
     },
     accepts: {},
     async handler(request) {
