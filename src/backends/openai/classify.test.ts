@@ -1,0 +1,667 @@
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import type { BackendResult } from '../backend.ts'
+import { classify } from './classify.ts'
+import { MESSAGE_LENGTH_MAX } from './upstream-error.ts'
+
+/** Status, body (an object is sent as JSON), and what it comes to: kind, then code where there is one. */
+type Row = [title: string, status: number, body: unknown, expected: string, param?: string]
+
+const completion = {
+  id: 'chatcmpl-1',
+  object: 'chat.completion',
+  choices: [{ index: 0, message: { role: 'assistant', content: 'hi' }, finish_reason: 'stop' }],
+  usage: { prompt_tokens: 5, completion_tokens: 1, total_tokens: 6 },
+}
+const choice = completion.choices[0]
+
+function verdict(status: number, body: unknown): BackendResult {
+  return classify({ status, text: typeof body === 'string' ? body : JSON.stringify(body) })
+}
+
+function summary(result: BackendResult): string {
+  return 'code' in result ? `${result.kind} ${result.code}` : result.kind
+}
+
+function rows(group: string, table: Row[]): void {
+  for (const [title, status, body, expected, param] of table) {
+    test(`${group}: ${title}`, () => {
+      const result = verdict(status, body)
+      assert.equal(summary(result), expected, JSON.stringify(result))
+      if (param !== undefined) assert.equal(result.kind === 'refused' ? result.param : undefined, param)
+    })
+  }
+}
+
+const openAi = (
+  message: string,
+  code: string | null,
+  type = 'invalid_request_error',
+  param: string | null = null,
+) => ({
+  error: { message, type, param, code },
+})
+
+rows('a 200', [
+  ['with a chat completion is answered', 200, completion, 'answered'],
+  [
+    'cut short by a content filter is answered',
+    200,
+    { ...completion, choices: [{ ...choice, finish_reason: 'content_filter' }] },
+    'answered',
+  ],
+  [
+    'with tool calls and no content is answered',
+    200,
+    { choices: [{ message: { content: null, tool_calls: [] }, finish_reason: 'tool_calls' }] },
+    'answered',
+  ],
+  ['without usage is answered', 200, { choices: completion.choices }, 'answered'],
+  [
+    'with empty choices is no answer',
+    200,
+    { ...completion, choices: [] },
+    'failed upstream_invalid_response',
+  ],
+  [
+    'without choices is no answer',
+    200,
+    { id: 'x', object: 'chat.completion' },
+    'failed upstream_invalid_response',
+  ],
+  [
+    'with a choice without a message is no answer',
+    200,
+    { choices: [{ index: 0, text: 'a completion of old' }] },
+    'failed upstream_invalid_response',
+  ],
+  [
+    'with choices that are no list is no answer',
+    200,
+    { choices: { 0: choice } },
+    'failed upstream_invalid_response',
+  ],
+  ['with an empty body is no answer', 200, '', 'failed upstream_invalid_response'],
+  ['with a page is no answer', 200, '<html><body>Sign in</body></html>', 'failed upstream_invalid_response'],
+  [
+    'with half a body is no answer',
+    200,
+    JSON.stringify(completion).slice(0, 50),
+    'failed upstream_invalid_response',
+  ],
+  ['with null is no answer', 200, 'null', 'failed upstream_invalid_response'],
+  ['with a list is no answer', 200, [completion], 'failed upstream_invalid_response'],
+  [
+    'whose generation was aborted is no answer',
+    200,
+    { choices: [{ ...choice, finish_reason: 'abort' }] },
+    'failed upstream_invalid_response',
+  ],
+  [
+    'with an error of no kind is no answer',
+    200,
+    { error: { message: 'oops' } },
+    'failed upstream_invalid_response',
+  ],
+  ['with an error in words is no answer', 200, { error: 'oops' }, 'failed upstream_invalid_response'],
+  [
+    'with an error that carries a 502 is a 502',
+    200,
+    { error: { message: 'provider down', code: 502 } },
+    'failed upstream_unavailable',
+  ],
+  [
+    'with an error that carries a 429 is a 429',
+    200,
+    { error: { message: 'slow down', code: '429' } },
+    'throttled',
+  ],
+  [
+    'with an error that is a rate limit throttles',
+    200,
+    openAi('slow down', 'rate_limit_exceeded'),
+    'throttled',
+  ],
+  [
+    'with an error that is an overflow is refused',
+    200,
+    openAi('long', 'context_length_exceeded'),
+    'refused context_length_exceeded',
+    'messages',
+  ],
+])
+
+rows('too long for', [
+  [
+    'OpenAI',
+    400,
+    openAi(
+      "This model's maximum context length is 128000 tokens. However, your messages resulted in 150000 tokens. Please reduce the length of the messages.",
+      'context_length_exceeded',
+      'invalid_request_error',
+      'messages',
+    ),
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'OpenAI, in other words',
+    400,
+    openAi('Your input exceeds the context window of this model.', null),
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'vLLM before 0.10, bare',
+    400,
+    {
+      object: 'error',
+      message:
+        "This model's maximum context length is 131072 tokens. However, you requested 156632 tokens (152536 in the messages, 4096 in the completion). Please reduce the length of the messages or completion.",
+      type: 'BadRequestError',
+      param: null,
+      code: 400,
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'vLLM, max_tokens too large',
+    400,
+    {
+      error: {
+        message:
+          "'max_tokens' or 'max_completion_tokens' is too large: 1000. This model's maximum context length is 1024 tokens and your request has 510 input tokens (1000 > 1024 - 510).",
+        type: 'BadRequestError',
+        param: null,
+        code: 400,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'vLLM 0.20',
+    400,
+    {
+      error: {
+        message:
+          "This model's maximum context length is 128000 tokens. However, you requested 65535 output tokens and your prompt contains at least 62466 input tokens, for a total of at least 128001 tokens. (parameter=input_tokens, value=62466)",
+        type: 'BadRequestError',
+        param: 'input_tokens',
+        code: 400,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'the engine of vLLM',
+    400,
+    {
+      error: {
+        message:
+          'The decoder prompt (length 21535) is longer than the maximum model length of 16384. Make sure that `max_model_len` is no smaller than the number of text tokens.',
+        type: 'BadRequestError',
+        param: null,
+        code: 400,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'the engine of vLLM, as a 500',
+    500,
+    {
+      object: 'error',
+      message: 'The decoder prompt (length 21535) is longer than the maximum model length of 16384.',
+      type: 'InternalServerError',
+      code: 500,
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'SGLang, the input',
+    400,
+    {
+      object: 'error',
+      message: "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+      type: 'BadRequestError',
+      param: null,
+      code: 400,
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'SGLang, the total',
+    400,
+    {
+      object: 'error',
+      message:
+        "Requested token count exceeds the model's maximum context length of 64000 tokens. You requested a total of 71897 tokens: 7897 tokens from the input messages and 64000 tokens for the completion.",
+      type: 'BadRequest',
+      param: null,
+      code: 400,
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'SGLang behind FastAPI',
+    400,
+    { detail: "The input (9000 tokens) is longer than the model's context length (4096 tokens)." },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'llama.cpp',
+    400,
+    {
+      error: {
+        code: 400,
+        message: 'request (14429 tokens) exceeds the available context size (8192 tokens), try increasing it',
+        type: 'exceed_context_size_error',
+        n_prompt_tokens: 14429,
+        n_ctx: 8192,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'llama.cpp, as a 500',
+    500,
+    {
+      error: {
+        code: 500,
+        message:
+          'the request exceeds the available context size. try increasing the context size or enable context shift',
+        type: 'exceed_context_size_error',
+        n_prompt_tokens: 1407,
+        n_ctx: 256,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'llama.cpp of 2025',
+    400,
+    {
+      error: {
+        code: 400,
+        message: 'input is larger than the max context size. skipping',
+        type: 'server_error',
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'Ollama',
+    400,
+    {
+      error: {
+        message: 'the input length exceeds the context length',
+        type: 'invalid_request_error',
+        param: null,
+        code: null,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'Ollama, bare',
+    400,
+    { error: 'the input length exceeds the context length' },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'TGI',
+    422,
+    {
+      error:
+        '`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`',
+      error_type: 'validation',
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'Anthropic',
+    400,
+    {
+      type: 'error',
+      error: { type: 'invalid_request_error', message: 'prompt is too long: 213462 tokens > 200000 maximum' },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+])
+
+rows('an unknown model of', [
+  [
+    'OpenAI',
+    404,
+    openAi('The model `gpt-9` does not exist or you do not have access to it.', 'model_not_found'),
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'vLLM',
+    404,
+    {
+      error: {
+        message: 'The model `Qwen1.5-14B` does not exist.',
+        type: 'NotFoundError',
+        param: 'model',
+        code: 404,
+      },
+    },
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'vLLM, bare',
+    404,
+    {
+      object: 'error',
+      message: 'The model `/data/Qwen1.5-72B` does not exist.',
+      type: 'NotFoundError',
+      param: null,
+      code: 404,
+    },
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'Ollama',
+    404,
+    {
+      error: {
+        message: 'model "llama9" not found, try pulling it first',
+        type: 'api_error',
+        param: null,
+        code: null,
+      },
+    },
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'Ollama, newer',
+    404,
+    { error: { message: "model 'llama9' not found", type: 'not_found_error', param: null, code: null } },
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'the router of llama.cpp',
+    400,
+    { error: { code: 400, message: 'model not found', type: 'invalid_request_error' } },
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'the router of llama.cpp, with its name',
+    404,
+    { error: { code: 404, message: "model 'x' not found", type: 'not_found_error' } },
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'LiteLLM',
+    400,
+    {
+      error: {
+        message: 'Invalid model name passed in model=x. Call `/v1/models` to view available models.',
+        type: 'None',
+        param: 'None',
+        code: '400',
+      },
+    },
+    'refused model_not_found',
+    'model',
+  ],
+  ['DeepSeek', 400, openAi('Model Not Exist', 'invalid_request_error'), 'refused model_not_found', 'model'],
+])
+
+rows('filtered content', [
+  [
+    'by Azure',
+    400,
+    {
+      error: {
+        message:
+          "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+        type: null,
+        param: 'prompt',
+        code: 'content_filter',
+        status: 400,
+        innererror: { code: 'ResponsibleAIPolicyViolation' },
+      },
+    },
+    'refused content_filter',
+  ],
+  [
+    'by Azure through LiteLLM',
+    400,
+    {
+      error: {
+        message: 'litellm.ContentPolicyViolationError: AzureException - filtered',
+        type: null,
+        param: null,
+        code: '400',
+      },
+    },
+    'refused content_filter',
+  ],
+  [
+    'by OpenAI',
+    400,
+    openAi('Your request was rejected as a result of our safety system.', 'content_policy_violation'),
+    'refused content_filter',
+  ],
+  [
+    'by a moderating proxy',
+    403,
+    { error: { message: 'x requires moderation. Your input was flagged for "violence".', code: 403 } },
+    'refused content_filter',
+  ],
+])
+
+rows('a refusal', [
+  [
+    'of a parameter',
+    400,
+    openAi("Unrecognized request argument supplied: 'foo'", null),
+    'refused upstream_rejected',
+  ],
+  [
+    'that names the parameter',
+    400,
+    openAi('must be at most 2', 'invalid_value', 'invalid_request_error', 'temperature'),
+    'refused upstream_rejected',
+    'temperature',
+  ],
+  [
+    'of more output than a model can give, which is not an overflow',
+    400,
+    openAi(
+      'max_tokens is too large: 100000. This model supports at most 16384 completion tokens.',
+      'invalid_value',
+      'invalid_request_error',
+      'max_tokens',
+    ),
+    'refused upstream_rejected',
+    'max_tokens',
+  ],
+  [
+    'by FastAPI',
+    422,
+    { detail: [{ loc: ['body', 'messages'], msg: 'Field required', type: 'missing' }] },
+    'refused upstream_rejected',
+  ],
+  [
+    'of a tool that was not found, which is no model',
+    400,
+    openAi('The tool `model_x` was not found', null),
+    'refused upstream_rejected',
+  ],
+  [
+    'by a proxy that finds the body too large',
+    413,
+    '<html><head><title>413 Request Entity Too Large</title></head></html>',
+    'refused upstream_rejected',
+  ],
+  [
+    'of what no minute has room for',
+    429,
+    openAi(
+      'Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000.',
+      'rate_limit_exceeded',
+      'tokens',
+    ),
+    'refused upstream_rejected',
+  ],
+  ['without a word', 400, '', 'refused upstream_rejected'],
+])
+
+rows('throttled', [
+  ['by a 429', 429, openAi('Rate limit reached', 'rate_limit_exceeded', 'requests'), 'throttled'],
+  ['by a 429 that is only a page', 429, '<h1>429 Too Many Requests</h1>', 'throttled'],
+  [
+    'by a quota per minute that is worded like an empty account',
+    429,
+    {
+      error: {
+        message: 'You exceeded your current quota, please check your plan and billing details.',
+        code: 429,
+        status: 'RESOURCE_EXHAUSTED',
+      },
+    },
+    'throttled',
+  ],
+  [
+    'by a 503',
+    503,
+    { error: { code: 503, message: 'Loading model', type: 'unavailable_error' } },
+    'throttled',
+  ],
+  [
+    'by a 529',
+    529,
+    { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } },
+    'throttled',
+  ],
+])
+
+rows('our own trouble', [
+  [
+    'an empty account',
+    429,
+    openAi('You exceeded your current quota.', 'insufficient_quota', 'insufficient_quota'),
+    'failed upstream_unavailable',
+  ],
+  [
+    'a wrong key',
+    401,
+    openAi('Incorrect API key provided: sk-abc', 'invalid_api_key'),
+    'failed upstream_unavailable',
+  ],
+  [
+    'a forbidden country',
+    403,
+    openAi('Country not supported', 'unsupported_country'),
+    'failed upstream_unavailable',
+  ],
+  ['an unpaid bill', 402, { error: { message: 'Insufficient Balance' } }, 'failed upstream_unavailable'],
+  ['a wrong path, by FastAPI', 404, { detail: 'Not Found' }, 'failed upstream_unavailable'],
+  [
+    'a wrong path, by vLLM',
+    404,
+    { error: { message: 'Not Found', type: 'Not Found', param: null, code: 404 } },
+    'failed upstream_unavailable',
+  ],
+  ['a wrong path, by Go', 404, '404 page not found', 'failed upstream_unavailable'],
+  [
+    'a wrong deployment at Azure',
+    404,
+    {
+      error: { code: 'DeploymentNotFound', message: 'The API deployment for this resource does not exist.' },
+    },
+    'failed upstream_unavailable',
+  ],
+  ['a wrong method', 405, { detail: 'Method Not Allowed' }, 'failed upstream_unavailable'],
+  ['a redirect', 307, '', 'failed upstream_unavailable'],
+])
+
+rows('trouble of the server', [
+  [
+    'a 500',
+    500,
+    { error: { message: 'EngineCore encountered an issue.', type: 'InternalServerError', code: 500 } },
+    'failed upstream_unavailable',
+  ],
+  ['a 502 page', 502, '<html><h1>502 Bad Gateway</h1></html>', 'failed upstream_unavailable'],
+  ['a 504', 504, '', 'failed upstream_timeout'],
+  ['a 408', 408, '', 'failed upstream_timeout'],
+  ['a 409', 409, '', 'failed upstream_unavailable'],
+  ['a 520 of a proxy', 520, '', 'failed upstream_unavailable'],
+])
+
+test('an answer keeps its text to the byte, and its numbers in it', () => {
+  const text = '{ "seed": 12345678901234567890, "choices": [{"message": {}}],\t"usage": null }'
+  const result = classify({ status: 200, text })
+  assert.ok(result.kind === 'answered')
+  assert.equal(result.text, text)
+  assert.equal(result.body.usage, null)
+})
+
+test('a usage that does not add up to numbers is no usage; a missing total is the sum', () => {
+  const usageOf = (usage: unknown) => {
+    const result = verdict(200, { choices: completion.choices, usage })
+    return result.kind === 'answered' ? result.body.usage : 'not answered'
+  }
+  assert.equal(usageOf({ prompt_tokens: '5', completion_tokens: 1, total_tokens: 6 }), null)
+  assert.equal(usageOf({ prompt_tokens: -5, completion_tokens: 1, total_tokens: 6 }), null)
+  assert.equal(usageOf({ prompt_tokens: 5 }), null)
+  assert.equal(usageOf([5, 1, 6]), null)
+  assert.deepEqual(usageOf({ prompt_tokens: 5, completion_tokens: 1 }), {
+    prompt_tokens: 5,
+    completion_tokens: 1,
+    total_tokens: 6,
+  })
+})
+
+test('what the server asks us to wait is passed on, whether throttled or failed', () => {
+  for (const status of [429, 503, 500]) {
+    const result = classify({ status, text: '', retry_after_ms: 1500 })
+    assert.equal('retry_after_ms' in result ? result.retry_after_ms : undefined, 1500)
+  }
+})
+
+test('a message that quotes the whole request back is cut to one line', () => {
+  const result = verdict(400, openAi(`bad:\n${'x'.repeat(100_000)}`, null))
+  assert.ok(result.kind === 'refused')
+  assert.equal(result.message.length, MESSAGE_LENGTH_MAX)
+  assert.ok(result.message.startsWith('bad: xxx') && result.message.endsWith('…'))
+})
+
+test('a page is told without its tags', () => {
+  const result = verdict(
+    502,
+    '<html><head><style>b{}</style></head><body><b>502</b> Bad\nGateway</body></html>',
+  )
+  assert.equal(result.kind === 'failed' ? result.reason : '', '502: 502 Bad Gateway')
+})
+
+test('a refused key is not quoted, whatever the server says of it', () => {
+  const result = verdict(401, openAi('Incorrect API key provided: sk-secret', 'invalid_api_key'))
+  assert.ok(!JSON.stringify(result).includes('sk-secret'))
+})

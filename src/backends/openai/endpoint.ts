@@ -1,0 +1,22 @@
+// A base URL as people configure it (`http://127.0.0.1:8000/v1`, with or without a slash at its end, with a
+// query where a host wants one, as Azure does) taken apart into what an HTTP client needs.
+
+export interface Endpoint {
+  /** `http://host:port` */
+  origin: string
+  /** The path and query of `resource` below the base: `/v1/chat/completions?api-version=…`. */
+  path(resource: string): string
+}
+
+/** Throws a TypeError, which never quotes the URL, when it cannot be used. */
+export function endpointOf(base_url: string): Endpoint {
+  const url = URL.parse(base_url)
+  if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
+    throw new TypeError('base_url must be an http or https URL')
+  }
+  if (url.username !== '' || url.password !== '') {
+    throw new TypeError('base_url must not carry credentials: use api_key or headers')
+  }
+  const base = url.pathname.replace(/\/+$/, '')
+  return { origin: url.origin, path: (resource) => `${base}${resource}${url.search}` }
+}

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage } from 'node:http'
+import test, { type TestContext } from 'node:test'
+import { listUpstreamModels } from './list-models.ts'
+
+/** A server that answers every request the same; `seen` is the last of them. */
+async function serve(t: TestContext, status: number, body: string) {
+  const seen: { request?: IncomingMessage } = {}
+  const server = createServer((request, response) => {
+    seen.request = request
+    response.writeHead(status).end(body)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const address = server.address()
+  assert.ok(address !== null && typeof address === 'object')
+  return { base_url: `http://127.0.0.1:${address.port}/v1`, seen }
+}
+
+test('the IDs come in the order of the server, each once', async (t) => {
+  const list = { object: 'list', data: [{ id: 'b' }, { id: 'a' }, { id: 'b' }, { name: 'no id' }] }
+  const { base_url, seen } = await serve(t, 200, JSON.stringify(list))
+  assert.deepEqual(await listUpstreamModels(base_url, 'sk-key'), ['b', 'a'])
+  assert.equal(seen.request?.url, '/v1/models')
+  assert.equal(seen.request?.headers.authorization, 'Bearer sk-key')
+})
+
+test('every way to fail says what to mend', async (t) => {
+  const cases: [status: number, body: string, message: RegExp][] = [
+    [401, '{"error":{"message":"bad key sk-secret-key"}}', /check the API key/],
+    [404, '404 page not found', /does the base URL end in \/v1\?/],
+    [500, '{"error":{"message":"broken"}}', /answered 500: broken/],
+    [200, '<html></html>', /did not answer with a list of models/],
+    [200, '{"models":[]}', /did not answer with a list of models/],
+    [200, '{"object":"list","data":[]}', /lists no model/],
+    [200, '{"object":"list","data":null}', /lists no model/],
+  ]
+  for (const [status, body, message] of cases) {
+    const { base_url } = await serve(t, status, body)
+    await assert.rejects(
+      listUpstreamModels(base_url, 'sk-secret-key'),
+      (error) =>
+        error instanceof Error && message.test(error.message) && !error.message.includes('sk-secret'),
+      `${status} ${body}`,
+    )
+  }
+})
+
+test('a server that is not there is named', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  assert.ok(address !== null && typeof address === 'object')
+  server.close()
+  await once(server, 'close')
+  const base_url = `http://127.0.0.1:${address.port}/v1`
+  await assert.rejects(
+    listUpstreamModels(base_url),
+    /GET http:\/\/127.*\/v1\/models got no answer .*ECONNREFUSED/,
+  )
+})

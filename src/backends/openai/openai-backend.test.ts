@@ -1,0 +1,307 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createTcpServer, type Socket, type Server as TcpServer } from 'node:net'
+import test, { type TestContext } from 'node:test'
+import type { BackendResult } from '../backend.ts'
+import { type OpenAiBackendOptions, openaiBackend } from './openai-backend.ts'
+
+const body = Buffer.from('{"model":"m","messages":[{"role":"user","content":"grüße"}]}')
+const completion = '{"choices":[{"message":{"content":"hi"}}]}'
+
+type Handler = (request: IncomingMessage, response: ServerResponse) => void
+
+function portOf(server: Server | TcpServer): number {
+  const address = server.address()
+  assert.ok(address !== null && typeof address === 'object')
+  return address.port
+}
+
+/** An upstream that answers with `handler`, closed when the test ends. */
+async function serve(t: TestContext, handler: Handler): Promise<string> {
+  const server = createServer(handler).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return `http://127.0.0.1:${portOf(server)}/v1`
+}
+
+/** An upstream that speaks raw TCP. */
+async function serveRaw(t: TestContext, handler: (socket: Socket) => void): Promise<string> {
+  const sockets = new Set<Socket>()
+  const server = createTcpServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+    handler(socket)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return `http://127.0.0.1:${portOf(server)}/v1`
+}
+
+function connect(t: TestContext, base_url: string, options: Partial<OpenAiBackendOptions> = {}) {
+  const backend = openaiBackend({
+    name: 'upstream',
+    base_url,
+    timeout_ms: 10_000,
+    connections_max: 4,
+    ...options,
+  })
+  t.after(() => backend.close())
+  return backend
+}
+
+function expectFailed(result: BackendResult, code: string, reason: RegExp): void {
+  assert.ok(result.kind === 'failed', JSON.stringify(result))
+  assert.equal(result.code, code)
+  assert.match(result.reason, reason)
+}
+
+test('the very bytes go out, with their length and our headers', async (t) => {
+  const seen: { url?: string; headers?: IncomingMessage['headers']; bytes?: Buffer } = {}
+  const base_url = await serve(t, async (request, response) => {
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk)
+    Object.assign(seen, { url: request.url, headers: request.headers, bytes: Buffer.concat(chunks) })
+    response.end(completion)
+  })
+  // A view into a larger buffer, as lines of a chunk are.
+  const chunk = Buffer.concat([Buffer.from('before '), body, Buffer.from(' after')])
+  const view = new Uint8Array(chunk.buffer, chunk.byteOffset + 7, body.length)
+  const backend = connect(t, `${base_url}/`, { api_key: 'sk-key', headers: { 'X-Team': 'batch' } })
+  const result = await backend.send({ body: view })
+  assert.equal(result.kind, 'answered')
+  assert.equal(seen.url, '/v1/chat/completions')
+  assert.deepEqual(seen.bytes, body)
+  assert.equal(seen.headers?.['content-length'], String(body.length))
+  assert.equal(seen.headers?.['transfer-encoding'], undefined)
+  assert.equal(seen.headers?.authorization, 'Bearer sk-key')
+  assert.equal(seen.headers?.['x-team'], 'batch')
+  assert.equal(seen.headers?.['content-type'], 'application/json')
+})
+
+test('a query of the base URL stays behind the path, and a header of the configuration has its way', async (t) => {
+  let seen: IncomingMessage | undefined
+  const base_url = await serve(t, (request, response) => {
+    seen = request
+    response.end(completion)
+  })
+  const headers = { Authorization: 'Token abc' }
+  const backend = connect(t, `${base_url}?api-version=2026-01-01`, { api_key: 'sk-key', headers })
+  await backend.send({ body })
+  assert.equal(seen?.url, '/v1/chat/completions?api-version=2026-01-01')
+  assert.equal(seen?.headers.authorization, 'Token abc')
+})
+
+test('connections are kept and used again', async (t) => {
+  const ports = new Set<number | undefined>()
+  const base_url = await serve(t, (request, response) => {
+    ports.add(request.socket.remotePort)
+    response.end(completion)
+  })
+  const backend = connect(t, base_url)
+  for (let i = 0; i < 20; i++) assert.equal((await backend.send({ body })).kind, 'answered')
+  // Two, for the next request may come before the pool has taken the connection of the last one back.
+  assert.ok(ports.size <= 2, `${ports.size} connections`)
+})
+
+test('an answer in many pieces is put together, characters split between them included', async (t) => {
+  const text = JSON.stringify({ choices: [{ message: { content: 'żółć'.repeat(50_000) } }] })
+  const bytes = Buffer.from(text)
+  const base_url = await serve(t, (_request, response) => {
+    for (let at = 0; at < bytes.length; at += 9_973) response.write(bytes.subarray(at, at + 9_973))
+    response.end()
+  })
+  const result = await connect(t, base_url).send({ body })
+  assert.ok(result.kind === 'answered')
+  assert.equal(result.text, text)
+})
+
+test('interim answers are passed over', async (t) => {
+  const base_url = await serve(t, (_request, response) => {
+    response.writeProcessing()
+    response.end(completion)
+  })
+  assert.equal((await connect(t, base_url).send({ body })).kind, 'answered')
+})
+
+test('a 429 names the time to wait, in milliseconds', async (t) => {
+  const base_url = await serve(t, (_request, response) => {
+    response.writeHead(429, { 'retry-after': '3' }).end('{"error":{"message":"slow down"}}')
+  })
+  assert.deepEqual(await connect(t, base_url).send({ body }), {
+    kind: 'throttled',
+    status: 429,
+    reason: '429: slow down',
+    retry_after_ms: 3000,
+  })
+})
+
+test('a port where nobody listens is an upstream that is not available', async (t) => {
+  const server = createTcpServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const port = portOf(server)
+  server.close()
+  await once(server, 'close')
+  const result = await connect(t, `http://127.0.0.1:${port}/v1`).send({ body })
+  expectFailed(result, 'upstream_unavailable', /ECONNREFUSED/)
+  assert.equal(result.status, null)
+})
+
+test('a name that does not resolve is an upstream that is not available', async (t) => {
+  const result = await connect(t, 'http://no-such-host.invalid/v1').send({ body })
+  expectFailed(result, 'upstream_unavailable', /no-such-host\.invalid/)
+})
+
+test('TLS to a server that speaks none is an upstream that is not available', async (t) => {
+  const base_url = await serve(t, (_request, response) => response.end(completion))
+  const result = await connect(t, base_url.replace('http:', 'https:')).send({ body })
+  expectFailed(result, 'upstream_unavailable', /./)
+})
+
+test('a connection that breaks before or within the answer is an upstream that is not available', async (t) => {
+  const breaks: Record<string, (socket: Socket) => void> = {
+    reset: (socket) => socket.once('data', () => socket.resetAndDestroy()),
+    closed: (socket) => socket.once('data', () => socket.end()),
+    'closed within': (socket) => {
+      socket.once('data', () => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"choices"'))
+    },
+  }
+  for (const [how, handler] of Object.entries(breaks)) {
+    const result = await connect(t, await serveRaw(t, handler)).send({ body })
+    assert.ok(
+      result.kind === 'failed' && result.code === 'upstream_unavailable',
+      `${how}: ${JSON.stringify(result)}`,
+    )
+    assert.equal(result.status, null)
+  }
+})
+
+test('what is not HTTP is no answer', async (t) => {
+  const base_url = await serveRaw(t, (socket) =>
+    socket.once('data', () => socket.end('SSH-2.0-OpenSSH_9\r\n')),
+  )
+  expectFailed(
+    await connect(t, base_url).send({ body }),
+    'upstream_invalid_response',
+    /does not match the HTTP/,
+  )
+})
+
+test('an answer that never begins times out', async (t) => {
+  const base_url = await serve(t, () => {})
+  const result = await connect(t, base_url, { timeout_ms: 40 }).send({ body })
+  expectFailed(result, 'upstream_timeout', /40 ms/)
+  assert.equal(result.status, null)
+})
+
+test('an answer that trickles on for too long times out, though something always comes', async (t) => {
+  const base_url = await serve(t, (_request, response) => {
+    response.writeHead(200)
+    const timer = setInterval(() => response.write(' '), 5)
+    response.on('close', () => clearInterval(timer))
+  })
+  expectFailed(await connect(t, base_url, { timeout_ms: 60 }).send({ body }), 'upstream_timeout', /60 ms/)
+})
+
+test('an answer that never stops growing is broken off', async (t) => {
+  const megabyte = Buffer.alloc(1024 * 1024, 32)
+  let closed: Promise<unknown> | undefined
+  const base_url = await serve(t, (_request, response) => {
+    closed = once(response, 'close')
+    const more = (): void => {
+      while (!response.destroyed && response.write(megabyte)) {}
+    }
+    response.on('drain', more)
+    more()
+  })
+  const result = await connect(t, base_url).send({ body })
+  expectFailed(result, 'upstream_invalid_response', /larger than 67108864 bytes/)
+  await closed
+})
+
+test('an abort settles the attempt at once and closes its connection', async (t) => {
+  const arrived = Promise.withResolvers<{ closed: Promise<unknown> }>()
+  const base_url = await serve(t, (_request, response) => {
+    arrived.resolve({ closed: once(response, 'close') })
+  })
+  const abort = new AbortController()
+  const sending = connect(t, base_url).send({ body, signal: abort.signal })
+  const { closed } = await arrived.promise
+  abort.abort()
+  expectFailed(await sending, 'upstream_unavailable', /^aborted$/)
+  // Only a client that hangs up makes the server see this.
+  await closed
+})
+
+test('an abort while the answer is coming in leaves no half answer', async (t) => {
+  const base_url = await serve(t, (_request, response) => {
+    response.writeHead(200, { 'content-length': '1000' })
+    response.write('{"choices":')
+    setImmediate(() => abort.abort())
+  })
+  const abort = new AbortController()
+  const result = await connect(t, base_url).send({ body, signal: abort.signal })
+  assert.deepEqual(result, { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'aborted' })
+})
+
+test('an attempt aborted while it waits for a connection is never sent', async (t) => {
+  let requests = 0
+  const arrived = Promise.withResolvers<ServerResponse>()
+  const base_url = await serve(t, (_request, response) => {
+    requests += 1
+    if (requests === 1) arrived.resolve(response)
+    else response.end(completion)
+  })
+  const backend = connect(t, base_url, { connections_max: 1 })
+  const first = backend.send({ body })
+  const response = await arrived.promise
+  const abort = new AbortController()
+  const second = backend.send({ body, signal: abort.signal })
+  abort.abort()
+  expectFailed(await second, 'upstream_unavailable', /aborted/)
+  response.end(completion)
+  assert.equal((await first).kind, 'answered')
+  assert.equal((await backend.send({ body })).kind, 'answered')
+  assert.equal(requests, 2)
+})
+
+test('one signal shared by many attempts aborts each of them', async (t) => {
+  let arrived = 0
+  const all = Promise.withResolvers<void>()
+  const base_url = await serve(t, () => {
+    arrived += 1
+    if (arrived === 20) all.resolve()
+  })
+  const backend = connect(t, base_url, { connections_max: 20 })
+  const abort = new AbortController()
+  const attempts = Array.from({ length: 20 }, () => backend.send({ body, signal: abort.signal }))
+  await all.promise
+  abort.abort()
+  for (const result of await Promise.all(attempts)) expectFailed(result, 'upstream_unavailable', /aborted/)
+})
+
+test('a key that the server quotes is struck out of what is reported', async (t) => {
+  const said = JSON.stringify({ error: { message: 'no: sk-very-secret, team-secret-1' } })
+  const options = { api_key: 'sk-very-secret', headers: { 'api-key': 'Key team-secret-1' } }
+  for (const status of [400, 403, 429, 500]) {
+    const base_url = await serve(t, (_request, response) => response.writeHead(status).end(said))
+    const result = await connect(t, base_url, options).send({ body })
+    assert.doesNotMatch(JSON.stringify(result), /secret/, `status ${status}`)
+    assert.match(JSON.stringify(result), /\[redacted\]/, `status ${status}`)
+  }
+})
+
+test('a base URL that cannot be used is refused without being quoted', () => {
+  for (const base_url of ['ftp://host/v1', 'not a url', 'http://user:hunter22@host/v1']) {
+    assert.throws(
+      () => openaiBackend({ name: 'x', base_url, timeout_ms: 1, connections_max: 1 }),
+      (error) => error instanceof TypeError && !error.message.includes('hunter22'),
+    )
+  }
+})

@@ -1,0 +1,96 @@
+// Any server that speaks OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, a hosted provider.
+// The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
+// a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
+import { Pool } from 'undici'
+import { AbortWatch } from '../abort-watch.ts'
+import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
+import { Attempt, type Exchange } from './attempt.ts'
+import { classify } from './classify.ts'
+import { endpointOf } from './endpoint.ts'
+import { redactor } from './redact.ts'
+
+export interface OpenAiBackendOptions {
+  /** Shown in audit records, logs and metrics. */
+  name: string
+  /** `http://127.0.0.1:8000/v1`; `/chat/completions` is added to it. */
+  base_url: string
+  /** Sent as `Authorization: Bearer`, unless `headers` has one. */
+  api_key?: string | null
+  /** The longest an answer may take, from the sending of the request to its last byte. */
+  timeout_ms: number
+  /** Connections open at once; calls beyond it wait for one. */
+  connections_max: number
+  /** Added to every request. */
+  headers?: Readonly<Record<string, string>>
+}
+
+const ANSWER_BYTES_MAX = 64 * 1024 * 1024
+const CONNECT_TIMEOUT_MS_MAX = 10_000
+/** Below the 5 s after which uvicorn, Node and cpp-httplib drop an idle connection without a word. */
+const IDLE_TIMEOUT_MS = 4_000
+
+/** Throws a TypeError for a base_url that cannot be used. */
+export function openaiBackend(options: OpenAiBackendOptions): Backend {
+  const { name, timeout_ms, connections_max } = options
+  const endpoint = endpointOf(options.base_url)
+  const path = endpoint.path('/chat/completions')
+  const headers = headersOf(options)
+  const redact = redactor([options.api_key, ...Object.values(options.headers ?? {})])
+  const limits = { timeout_ms, answer_bytes_max: ANSWER_BYTES_MAX }
+  const watch = new AbortWatch()
+  const pool = new Pool(endpoint.origin, {
+    connections: connections_max,
+    pipelining: 1,
+    allowH2: false,
+    keepAliveTimeout: IDLE_TIMEOUT_MS,
+    connectTimeout: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
+    // An attempt keeps its own time, to the millisecond and over the whole answer.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+  })
+
+  function exchange({ body, signal }: BackendCall): Promise<Exchange> {
+    return new Promise((resolve) => {
+      const attempt = new Attempt(limits, (outcome) => {
+        if (signal !== undefined) watch.leave(signal, abortable)
+        resolve(outcome)
+      })
+      const abortable = { abort: () => attempt.breakOff('upstream_unavailable', 'aborted') }
+      if (signal !== undefined) watch.enter(signal, abortable)
+      pool.dispatch({ path, method: 'POST', headers, body }, attempt)
+    })
+  }
+
+  return {
+    name,
+
+    async send(call) {
+      if (call.signal?.aborted) return broken('upstream_unavailable', 'aborted')
+      const outcome = await exchange(call)
+      if (outcome.kind === 'broken') return broken(outcome.code, redact(outcome.reason))
+      const result = classify(outcome)
+      if (result.kind === 'answered') return result
+      if (result.kind === 'refused') return { ...result, message: redact(result.message) }
+      return { ...result, reason: redact(result.reason) }
+    },
+
+    async close() {
+      await pool.destroy()
+    },
+  }
+}
+
+function broken(code: FailureCode, reason: string): BackendResult {
+  return { kind: 'failed', status: null, code, reason }
+}
+
+/** Flat name and value pairs, as undici reads them fastest. */
+function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): string[] {
+  const all = new Map([
+    ['content-type', 'application/json'],
+    ['accept', 'application/json'],
+  ])
+  if (api_key) all.set('authorization', `Bearer ${api_key}`)
+  for (const [name, value] of Object.entries(headers)) all.set(name.toLowerCase(), value)
+  return [...all].flat()
+}

@@ -1,0 +1,38 @@
+// Chance that always falls the same way: everything the simulator leaves to it follows from the bytes of the
+// request, so the same request gets the same answer, here and on another machine.
+import { hash } from 'node:crypto'
+
+export interface Dice {
+  /** SHA-256 of the request, in hex. */
+  readonly sha256: string
+  /** The next number, even over 0..2^32-1. */
+  next(): number
+  /** The next fraction, in [0, 1). */
+  fraction(): number
+  /** The next whole number in [min, max]. */
+  between(min: number, max: number): number
+}
+
+/** The dice of a request. */
+export function diceOf(body: Uint8Array): Dice {
+  return diceOfHash(hash('sha256', body, 'hex'))
+}
+
+/** SHA-256 is the quickest hash at hand where the processor has instructions for it. */
+export function diceOfHash(sha256: string, salt = 0): Dice {
+  // mulberry32, started from the first 32 bits of the hash.
+  let state = (Number.parseInt(sha256.slice(0, 8), 16) ^ Math.imul(salt, 0x9e3779b1)) | 0
+  const next = (): number => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return (mixed ^ (mixed >>> 14)) >>> 0
+  }
+  const fraction = (): number => next() / 2 ** 32
+  return {
+    sha256,
+    next,
+    fraction,
+    between: (min, max) => min + Math.floor(fraction() * (max - min + 1)),
+  }
+}

@@ -1,0 +1,251 @@
+// Makes a value that a JSON Schema accepts. Every keyword that structured outputs and tools use in practice is
+// honoured; `not`, `if` and the exclusive side of `oneOf` are not looked at.
+//
+// A recursive schema could go on forever: beyond DEPTH_GENEROUS only what is required is made, and where a
+// value cannot be made within DEPTH_MAX and NODES_MAX its parent tries another way (the next option, an empty
+// array, without the property).
+import { isRecord } from '../json-record.ts'
+import type { Dice } from './dice.ts'
+import { mergeSchemas, type Schema } from './merge-schemas.ts'
+import { sampleString } from './sample-string.ts'
+
+const DEPTH_GENEROUS = 3
+const DEPTH_MAX = 12
+const NODES_MAX = 5_000
+const ITEMS_MAX = 1_000
+const UNIQUE_TRIES = 100
+
+/** What cannot be made. */
+const NOTHING = Symbol('nothing')
+
+interface Making {
+  root: unknown
+  dice: Dice
+  nodes: number
+}
+
+/** A JSON value that `schema` accepts, or undefined when none was found. */
+export function schemaInstance(schema: unknown, dice: Dice): unknown {
+  const made = make(schema, { root: schema, dice, nodes: 0 }, 0)
+  return made === NOTHING ? undefined : made
+}
+
+function make(given: unknown, making: Making, depth: number): unknown {
+  making.nodes += 1
+  if (depth > DEPTH_MAX || making.nodes > NODES_MAX || given === false) return NOTHING
+  if (given === true) return 'simulated'
+  const schema = flatten(given, making)
+  if (schema === null) return NOTHING
+  if ('const' in schema) return schema.const
+  if (Array.isArray(schema.enum)) return pick(schema.enum, making.dice)
+
+  const options = schema.anyOf ?? schema.oneOf
+  if (Array.isArray(options)) return makeOption(schema, options, making, depth)
+  const types = typesOf(schema)
+  for (const type of startingAnywhere(types, making.dice, depth)) {
+    const made = makeType(type, schema, making, depth)
+    if (made !== NOTHING) return made
+  }
+  return NOTHING
+}
+
+/** Follows `$ref` and folds `allOf` in; null when a reference leads nowhere, or round in circles. */
+function flatten(given: unknown, making: Making, hops = 0): Schema | null {
+  making.nodes += 1
+  if (given === true) return {}
+  if (!isRecord(given) || hops > DEPTH_MAX || making.nodes > NODES_MAX) return null
+  const { $ref, allOf, ...beside } = given
+  let schema: Schema = beside
+  if (typeof $ref === 'string') {
+    const target = flatten(resolve($ref, making.root), making, hops + 1)
+    if (target === null) return null
+    schema = mergeSchemas(target, schema)
+  }
+  for (const part of Array.isArray(allOf) ? allOf : []) {
+    const flat = flatten(part, making, hops + 1)
+    if (flat === null) return null
+    schema = mergeSchemas(schema, flat)
+  }
+  return schema
+}
+
+/** A JSON pointer within the document: `#`, `#/$defs/node`. */
+function resolve(ref: string, root: unknown): unknown {
+  if (!ref.startsWith('#')) return undefined
+  let at: unknown = root
+  for (const step of ref.slice(1).split('/').slice(1)) {
+    const key = decodeStep(step)
+    if (Array.isArray(at)) at = at[Number(key)]
+    else if (isRecord(at) && Object.hasOwn(at, key)) at = at[key]
+    else return undefined
+  }
+  return at
+}
+
+function decodeStep(step: string): string {
+  const plain = step.replaceAll('~1', '/').replaceAll('~0', '~')
+  try {
+    return decodeURIComponent(plain)
+  } catch {
+    return plain
+  }
+}
+
+function makeOption(schema: Schema, options: unknown[], making: Making, depth: number): unknown {
+  const { anyOf: _, oneOf: __, ...beside } = schema
+  // Deep down, what needs no further level comes first.
+  const order =
+    depth > DEPTH_GENEROUS
+      ? options.toSorted((a, b) => Number(isNested(a)) - Number(isNested(b)))
+      : startingAnywhere(options, making.dice, depth)
+  for (const option of order) {
+    const flat = flatten(option, making)
+    const made = flat === null ? NOTHING : make(mergeSchemas(beside, flat), making, depth + 1)
+    if (made !== NOTHING) return made
+  }
+  return NOTHING
+}
+
+function isNested(option: unknown): boolean {
+  if (!isRecord(option)) return false
+  return '$ref' in option || typesOf(option).some((type) => type === 'object' || type === 'array')
+}
+
+function typesOf(schema: Schema): string[] {
+  if (typeof schema.type === 'string') return schema.nullable === true ? [schema.type, 'null'] : [schema.type]
+  if (Array.isArray(schema.type)) return schema.type.filter((type) => typeof type === 'string')
+  if ('properties' in schema || 'required' in schema || 'additionalProperties' in schema) return ['object']
+  if ('items' in schema || 'prefixItems' in schema || 'minItems' in schema) return ['array']
+  if ('minimum' in schema || 'maximum' in schema || 'multipleOf' in schema) return ['number']
+  return ['string']
+}
+
+function makeType(type: string, schema: Schema, making: Making, depth: number): unknown {
+  switch (type) {
+    case 'object':
+      return makeObject(schema, making, depth)
+    case 'array':
+      return makeArray(schema, making, depth)
+    case 'string':
+      return sampleString(schema, making.dice)
+    case 'integer':
+    case 'number':
+      return makeNumber(type, schema, making.dice)
+    case 'boolean':
+      return making.dice.next() % 2 === 0
+    case 'null':
+      return null
+  }
+  return NOTHING
+}
+
+function makeObject(schema: Schema, making: Making, depth: number): unknown {
+  const properties = isRecord(schema.properties) ? schema.properties : {}
+  const required = Array.isArray(schema.required) ? schema.required.filter(isString) : []
+  const made: [string, unknown][] = []
+  for (const [key, property] of Object.entries(properties)) {
+    const needed = required.includes(key)
+    if (!needed && depth >= DEPTH_GENEROUS) continue
+    const value = make(property, making, depth + 1)
+    if (value !== NOTHING) made.push([key, value])
+    else if (needed) return NOTHING
+  }
+  const others = schema.additionalProperties ?? true
+  const wanted = required.filter((key) => !Object.hasOwn(properties, key))
+  const least = typeof schema.minProperties === 'number' ? Math.min(schema.minProperties, ITEMS_MAX) : 0
+  for (let i = 1; made.length + wanted.length < least; i++) wanted.push(`simulated_${i}`)
+  for (const key of wanted) {
+    const value = make(others, making, depth + 1)
+    if (value === NOTHING) return NOTHING
+    made.push([key, value])
+  }
+  // Unlike assignment, this makes a plain property even of `__proto__`.
+  return Object.fromEntries(made)
+}
+
+function makeArray(schema: Schema, making: Making, depth: number): unknown {
+  // Before prefixItems, a tuple was a list of items.
+  const tuple = schema.prefixItems ?? schema.items
+  const prefix: unknown[] = Array.isArray(tuple) ? tuple : []
+  const rest = Array.isArray(schema.items) ? (schema.additionalItems ?? true) : (schema.items ?? true)
+  const least = typeof schema.minItems === 'number' ? schema.minItems : 0
+  const most = typeof schema.maxItems === 'number' ? schema.maxItems : Number.POSITIVE_INFINITY
+  if (least > ITEMS_MAX) return NOTHING
+  const liked = depth >= DEPTH_GENEROUS ? least : Math.max(least, prefix.length, 1 + (making.dice.next() % 2))
+  const items: unknown[] = []
+  const seen = new Set<string>()
+  while (items.length < Math.min(liked, most)) {
+    const wanted = items.length < prefix.length ? prefix[items.length] : rest
+    const item = makeItem(wanted, making, depth, schema.uniqueItems === true ? seen : null)
+    if (item === NOTHING) return items.length >= least ? items : NOTHING
+    items.push(item)
+  }
+  return items
+}
+
+/** An item; one that is not among `seen`, where that is asked for. */
+function makeItem(schema: unknown, making: Making, depth: number, seen: Set<string> | null): unknown {
+  for (let tries = 0; tries < UNIQUE_TRIES; tries++) {
+    const item = make(schema, making, depth + 1)
+    if (item === NOTHING || seen === null) return item
+    const text = JSON.stringify(item)
+    if (!seen.has(text)) {
+      seen.add(text)
+      return item
+    }
+  }
+  return NOTHING
+}
+
+function makeNumber(type: 'integer' | 'number', schema: Schema, dice: Dice): unknown {
+  const step = typeof schema.multipleOf === 'number' && schema.multipleOf > 0 ? schema.multipleOf : null
+  const grain = step ?? (type === 'integer' ? 1 : null)
+  const low = bound(schema.minimum, schema.exclusiveMinimum, Math.max)
+  const high = bound(schema.maximum, schema.exclusiveMaximum, Math.min)
+  if (grain !== null) {
+    let first = low === null ? null : Math.ceil(low.at / grain)
+    if (first !== null && low?.open && first * grain === low.at) first += 1
+    let last = high === null ? null : Math.floor(high.at / grain)
+    if (last !== null && high?.open && last * grain === high.at) last -= 1
+    const from = first ?? (last === null ? 1 : Math.min(1, last))
+    const to = Math.min(last ?? Number.POSITIVE_INFINITY, from + 99)
+    return to < from ? NOTHING : Number((dice.between(from, to) * grain).toPrecision(15))
+  }
+  if (low !== null && high !== null) {
+    if (low.at > high.at) return NOTHING
+    if (low.at === high.at) return low.open || high.open ? NOTHING : low.at
+    return low.at + (high.at - low.at) * (0.25 + dice.fraction() / 2)
+  }
+  const away = dice.between(1, 200) / 2
+  if (low !== null) return low.at + away
+  if (high !== null) return high.at - away
+  return away
+}
+
+/** JSON Schema 4 wrote `exclusiveMinimum: true` beside `minimum`; later ones give the number itself. */
+function bound(
+  inclusive: unknown,
+  exclusive: unknown,
+  tighter: (a: number, b: number) => number,
+): { at: number; open: boolean } | null {
+  const closed = typeof inclusive === 'number' ? inclusive : null
+  if (exclusive === true && closed !== null) return { at: closed, open: true }
+  if (typeof exclusive !== 'number') return closed === null ? null : { at: closed, open: false }
+  if (closed === null) return { at: exclusive, open: true }
+  const at = tighter(closed, exclusive)
+  return { at, open: at === exclusive }
+}
+
+function startingAnywhere<T>(options: readonly T[], dice: Dice, depth: number): T[] {
+  if (options.length < 2 || depth > DEPTH_GENEROUS) return [...options]
+  const start = dice.next() % options.length
+  return [...options.slice(start), ...options.slice(0, start)]
+}
+
+function pick(values: readonly unknown[], dice: Dice): unknown {
+  return values.length === 0 ? NOTHING : values[dice.next() % values.length]
+}
+
+function isString(value: unknown): value is string {
+  return typeof value === 'string'
+}

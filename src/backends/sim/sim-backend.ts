@@ -1,0 +1,84 @@
+// The simulator as a backend of its own process: no socket in between, but the same answers, the same errors
+// and the same way of judging them as if there were one.
+import { type Clock, systemClock } from '../../domain/clock.ts'
+import { AbortWatch } from '../abort-watch.ts'
+import type { Backend, BackendCall, BackendResult } from '../backend.ts'
+import { classify } from '../openai/classify.ts'
+import type { SimOptions } from './sim-options.ts'
+import { type Fate, Simulator } from './simulator.ts'
+
+export interface SimBackendOptions extends SimOptions {
+  name: string
+  /** When a hanging request is given up. Default 60 s. */
+  timeout_ms?: number
+  clock?: Clock
+  /** One that others look at too, in place of one of its own with the options beside it. */
+  simulator?: Simulator
+}
+
+const TIMEOUT_MS = 60_000
+const CLOSED: BackendResult = failed('the backend was closed')
+const ABORTED: BackendResult = failed('aborted')
+
+/** Throws a RangeError for options that make no sense. */
+export function simBackend(options: SimBackendOptions): Backend {
+  const { name, timeout_ms = TIMEOUT_MS, clock = systemClock } = options
+  const simulator = options.simulator ?? new Simulator(options)
+  const watch = new AbortWatch()
+  const waiting = new Set<(result: BackendResult) => void>()
+  let closed = false
+
+  function wait(fate: Fate, signal: AbortSignal | undefined): Promise<BackendResult> {
+    return new Promise((resolve) => {
+      const settle = (result: BackendResult): void => {
+        cancel()
+        waiting.delete(settle)
+        if (signal !== undefined) watch.leave(signal, abortable)
+        resolve(result)
+      }
+      const abortable = { abort: () => settle(ABORTED) }
+      const cancel =
+        fate.kind === 'hang'
+          ? clock.after(timeout_ms, () => settle(timedOut(timeout_ms)))
+          : clock.after(fate.after_ms, () => settle(resultOf(fate)))
+      waiting.add(settle)
+      if (signal !== undefined) watch.enter(signal, abortable)
+    })
+  }
+
+  return {
+    name,
+
+    async send({ body, signal }: BackendCall) {
+      if (closed) return CLOSED
+      if (signal?.aborted) return ABORTED
+      const { fate } = simulator.arrive(body)
+      try {
+        if (fate.kind !== 'hang' && fate.after_ms === 0) return resultOf(fate)
+        return await wait(fate, signal)
+      } finally {
+        simulator.release()
+      }
+    },
+
+    async close() {
+      closed = true
+      for (const settle of [...waiting]) settle(CLOSED)
+    },
+  }
+}
+
+function resultOf(fate: Exclude<Fate, { kind: 'hang' }>): BackendResult {
+  if (fate.kind === 'reset') return failed('simulated: the connection was reset')
+  const { status, text, retry_after_ms } = fate
+  return classify({ status, text, retry_after_ms: retry_after_ms ?? undefined })
+}
+
+function timedOut(timeout_ms: number): BackendResult {
+  const reason = `no complete answer within ${timeout_ms} ms`
+  return { kind: 'failed', status: null, code: 'upstream_timeout', reason }
+}
+
+function failed(reason: string): BackendResult {
+  return { kind: 'failed', status: null, code: 'upstream_unavailable', reason }
+}

@@ -1,0 +1,77 @@
+// How the simulator is to behave. Everything it does follows from these options and the request's bytes.
+
+/** `429`, `500`, `503`: that status. `hang`: never answers. `reset`: breaks the connection. `garbage`: no completion. */
+export const SIM_FAULTS = ['429', '500', '503', 'hang', 'reset', 'garbage', 'missing_usage'] as const
+export type SimFault = (typeof SIM_FAULTS)[number]
+
+export interface SimOptions {
+  /** Time to an answer: fixed, or between two bounds, each request always the same. Default 0. */
+  latency_ms?: number | { min: number; max: number }
+  /** Requests worked on at once; beyond it 429. Default null: any number. */
+  capacity?: number | null
+  /** What a 429 or 503 asks the caller to wait. Default null: it does not say. */
+  retry_after_ms?: number | null
+  /** The fraction of attempts, 0 to 1, that meets each fault; their sum is at most 1. */
+  faults?: Readonly<Partial<Record<SimFault, number>>>
+  /** Deals the faults to other requests. Default 0. */
+  seed?: number
+  /** Tokens of input and output together beyond which a request is refused. Default null: none. */
+  context_window?: number | null
+  /** The models it answers for. Default null: whatever is asked for. */
+  models?: readonly string[] | null
+  /** Tokens of an answer that nothing cuts short. Default 16 to 96. */
+  output_tokens?: number | { min: number; max: number }
+}
+
+export interface Range {
+  min: number
+  max: number
+}
+
+/** The options with every default filled in. */
+export interface SimSettings {
+  latency_ms: Range
+  capacity: number
+  retry_after_ms: number | null
+  faults: readonly { fault: SimFault; rate: number }[]
+  seed: number
+  context_window: number
+  models: readonly string[] | null
+  output_tokens: Range
+}
+
+/** Throws a RangeError that names the option when one makes no sense. */
+export function simSettings(options: SimOptions): SimSettings {
+  const faults = SIM_FAULTS.flatMap((fault) => {
+    const rate = options.faults?.[fault] ?? 0
+    if (!(rate >= 0 && rate <= 1)) throw new RangeError(`faults.${fault} must be between 0 and 1`)
+    return rate > 0 ? [{ fault, rate }] : []
+  })
+  const sum = faults.reduce((total, { rate }) => total + rate, 0)
+  // A hair above 1 is what adding up tenths leaves.
+  if (sum > 1 + 1e-9) throw new RangeError('the rates of all faults must add up to at most 1')
+  return {
+    latency_ms: range('latency_ms', options.latency_ms ?? 0, 0),
+    capacity: limit('capacity', options.capacity),
+    retry_after_ms: options.retry_after_ms ?? null,
+    faults,
+    seed: options.seed ?? 0,
+    context_window: limit('context_window', options.context_window),
+    models: options.models ?? null,
+    output_tokens: range('output_tokens', options.output_tokens ?? { min: 16, max: 96 }, 1),
+  }
+}
+
+function range(name: string, value: number | Range, least: number): Range {
+  const { min, max } = typeof value === 'number' ? { min: value, max: value } : value
+  if (!(min >= least && max >= min)) {
+    throw new RangeError(`${name} must be at least ${least}, and its min no more than its max`)
+  }
+  return { min, max }
+}
+
+function limit(name: string, value: number | null | undefined): number {
+  if (value === null || value === undefined) return Number.POSITIVE_INFINITY
+  if (!(value >= 1)) throw new RangeError(`${name} must be at least 1`)
+  return value
+}

@@ -1,0 +1,180 @@
+// Reads a chat-completion request as a model server would: what it asks for, or why it is refused.
+import { estimateTokens } from '../../domain/tokens.ts'
+import { isRecord } from '../json-record.ts'
+import type { SimSettings } from './sim-options.ts'
+
+export interface SimRequest {
+  model: string
+  prompt_tokens: number
+  /** max_completion_tokens or max_tokens; null when neither is set. */
+  output_tokens_max: number | null
+  /** How many choices. */
+  n: number
+  /** The tool to call; null: answer with text. */
+  tool: Tool | null
+  /** What the text is to be: the schema of a JSON value, any JSON object, or plain text. */
+  format: { kind: 'text' } | { kind: 'json' } | { kind: 'schema'; schema: unknown }
+}
+
+export interface Tool {
+  name: string
+  /** The JSON Schema of its arguments. */
+  parameters: unknown
+}
+
+/** A refusal in the form that model servers use. */
+export class SimRefusal extends Error {
+  readonly status: number
+  readonly type: string
+  readonly param: string | null
+  readonly mark: string | number
+
+  constructor(status: number, type: string, message: string, param: string | null, mark: string | number) {
+    super(message)
+    this.name = 'SimRefusal'
+    this.status = status
+    this.type = type
+    this.param = param
+    this.mark = mark
+  }
+}
+
+const CHOICES_MAX = 128
+/** What the chat template adds to each message, and once at the end. */
+const TOKENS_PER_MESSAGE = 4
+const TOKENS_PER_PROMPT = 3
+const TOKENS_PER_IMAGE = 256
+
+/** Throws a SimRefusal. `dice` chooses among several tools. */
+export function readSimRequest(
+  body: Uint8Array,
+  settings: SimSettings,
+  dice: { next(): number },
+): SimRequest {
+  const request = parse(body)
+  const { model, messages } = request
+  if (typeof model !== 'string' || model === '') throw invalid('you must provide a model parameter', 'model')
+  if (settings.models !== null && !settings.models.includes(model)) {
+    throw new SimRefusal(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
+  }
+  if (!Array.isArray(messages) || messages.length === 0) {
+    throw invalid('messages must be a non-empty array', 'messages')
+  }
+  if (request.stream === true) throw invalid('the simulator does not stream', 'stream')
+
+  const prompt_tokens = promptTokens(messages, request.tools)
+  const output_tokens_max =
+    count(request.max_completion_tokens, 'max_completion_tokens') ?? count(request.max_tokens, 'max_tokens')
+  refuseOverlong(prompt_tokens, output_tokens_max, settings.context_window)
+
+  const n = count(request.n, 'n') ?? 1
+  if (n > CHOICES_MAX) throw invalid(`n must be at most ${CHOICES_MAX}`, 'n')
+  const last: unknown = messages.at(-1)
+  const answersTool = isRecord(last) && last.role === 'tool'
+  return {
+    model,
+    prompt_tokens,
+    output_tokens_max,
+    n,
+    tool: answersTool ? null : chosenTool(request.tools, request.tool_choice, dice),
+    format: formatOf(request.response_format),
+  }
+}
+
+function parse(body: Uint8Array): Record<string, unknown> {
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8'))
+  } catch {
+    throw invalid('the body is not valid JSON', null)
+  }
+  if (!isRecord(parsed)) throw invalid('the body must be a JSON object', null)
+  return parsed
+}
+
+/** In the words of vLLM. */
+function refuseOverlong(prompt: number, output: number | null, window: number): void {
+  if (prompt + (output ?? 1) <= window) return
+  const asked = output ?? 0
+  throw new SimRefusal(
+    400,
+    'BadRequestError',
+    `This model's maximum context length is ${window} tokens. However, you requested ${asked} output tokens and ` +
+      `your prompt contains ${prompt} input tokens, for a total of ${prompt + asked} tokens. Please reduce the ` +
+      'length of the input prompt or the number of requested output tokens.',
+    'input_tokens',
+    400,
+  )
+}
+
+function promptTokens(messages: unknown[], tools: unknown): number {
+  let tokens = TOKENS_PER_PROMPT
+  for (const [index, message] of messages.entries()) {
+    if (!isRecord(message) || typeof message.role !== 'string') {
+      throw invalid(`messages[${index}] must be an object with a role`, `messages[${index}]`)
+    }
+    tokens += TOKENS_PER_MESSAGE + contentTokens(message.content)
+    if (message.tool_calls !== undefined) tokens += jsonTokens(message.tool_calls)
+  }
+  return tools === undefined ? tokens : tokens + jsonTokens(tools)
+}
+
+function contentTokens(content: unknown): number {
+  if (typeof content === 'string') return estimateTokens(Buffer.byteLength(content))
+  if (!Array.isArray(content)) return 0
+  return content.reduce((tokens: number, part: unknown) => {
+    if (isRecord(part) && typeof part.text === 'string') {
+      return tokens + estimateTokens(Buffer.byteLength(part.text))
+    }
+    return tokens + TOKENS_PER_IMAGE
+  }, 0)
+}
+
+function jsonTokens(value: unknown): number {
+  return estimateTokens(Buffer.byteLength(JSON.stringify(value) ?? ''))
+}
+
+function count(value: unknown, param: string): number | null {
+  if (value === undefined || value === null) return null
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1) {
+    throw invalid(`${param} must be a whole number of at least 1`, param)
+  }
+  return value
+}
+
+function chosenTool(tools: unknown, choice: unknown, dice: { next(): number }): Tool | null {
+  if (tools === undefined || tools === null) return null
+  if (!Array.isArray(tools)) throw invalid('tools must be an array', 'tools')
+  const offered = tools.map(toolOf)
+  if (choice === 'none' || offered.length === 0) return null
+  if (!isRecord(choice)) return offered[dice.next() % offered.length] ?? null
+  const name = isRecord(choice.function) ? choice.function.name : null
+  const named = offered.find((tool) => tool.name === name)
+  if (named === undefined) throw invalid('tool_choice names a tool that is not offered', 'tool_choice')
+  return named
+}
+
+function toolOf(tool: unknown, index: number): Tool {
+  const given = isRecord(tool) ? tool.function : null
+  if (!isRecord(given) || typeof given.name !== 'string') {
+    throw invalid(`tools[${index}] must have a function with a name`, `tools[${index}]`)
+  }
+  return { name: given.name, parameters: given.parameters ?? { type: 'object', properties: {} } }
+}
+
+function formatOf(format: unknown): SimRequest['format'] {
+  if (!isRecord(format) || format.type === 'text') return { kind: 'text' }
+  if (format.type === 'json_object') return { kind: 'json' }
+  if (format.type === 'json_schema') {
+    const schema = isRecord(format.json_schema) ? format.json_schema.schema : undefined
+    if (schema === undefined) {
+      throw invalid('response_format.json_schema.schema is required', 'response_format')
+    }
+    return { kind: 'schema', schema }
+  }
+  throw invalid('response_format.type must be text, json_object or json_schema', 'response_format')
+}
+
+function invalid(message: string, param: string | null): SimRefusal {
+  return new SimRefusal(400, 'invalid_request_error', message, param, 'invalid_value')
+}

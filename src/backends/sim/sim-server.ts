@@ -1,0 +1,159 @@
+// The simulator as a server of its own, OpenAI-compatible, for load tests and crash tests. On plain node:http
+// and with nothing per request that is not needed: it must outrun what it is to measure.
+
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { type Clock, systemClock } from '../../domain/clock.ts'
+import { CallLog } from './call-log.ts'
+import type { SimOptions } from './sim-options.ts'
+import { SIM_CREATED } from './simulated-answer.ts'
+import { errorText, type Fate, type SimStats, Simulator } from './simulator.ts'
+
+export interface SimServerOptions extends SimOptions {
+  /** 0 picks a free one. */
+  port: number
+  host?: string
+  /** A file to which every call is appended as it arrives: see CallLog. */
+  log_file?: string | null
+  clock?: Clock
+}
+
+export interface SimServer {
+  /** `http://host:port/v1`, what a client takes as its base URL. */
+  base_url: string
+  port: number
+  stats(): SimStats
+  /** Breaks every open connection. */
+  close(): Promise<void>
+}
+
+const BODY_BYTES_MAX = 64 * 1024 * 1024
+const MODEL_WHEN_ANY = 'sim-1'
+
+/** Resolves when it listens; rejects when it cannot (the port is taken) or an option makes no sense. */
+export async function simServer(options: SimServerOptions): Promise<SimServer> {
+  const { host = '127.0.0.1', clock = systemClock } = options
+  const simulator = new Simulator(options)
+  const log = options.log_file ? new CallLog(options.log_file) : null
+
+  const server = createServer({ keepAliveTimeout: 65_000, requestTimeout: 0 }, (request, response) => {
+    response.sendDate = false
+    if (request.method === 'POST' && request.url === '/v1/chat/completions') {
+      readBody(request, response, (body) => {
+        const { fate, sha256, label } = simulator.arrive(body)
+        log?.add(clock.now(), sha256, label, body)
+        meet(fate, response, clock, () => simulator.release())
+      })
+      return
+    }
+    request.resume()
+    answerOther(request, response, simulator)
+  })
+
+  server.listen(options.port, host)
+  await once(server, 'listening')
+  const port = portOf(server)
+  return {
+    base_url: `http://${host.includes(':') ? `[${host}]` : host}:${port}/v1`,
+    port,
+    stats: () => simulator.stats,
+    async close() {
+      if (server.listening) {
+        const closed = once(server, 'close')
+        server.close()
+        server.closeAllConnections()
+        await closed
+      }
+      await log?.close()
+    },
+  }
+}
+
+function readBody(
+  request: IncomingMessage,
+  response: ServerResponse,
+  then: (body: Uint8Array) => void,
+): void {
+  let first: Buffer | undefined
+  let chunks: Buffer[] | undefined
+  let bytes = 0
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes > BODY_BYTES_MAX) return
+    if (first === undefined) first = chunk
+    else if (chunks === undefined) chunks = [first, chunk]
+    else chunks.push(chunk)
+  })
+  request.on('end', () => {
+    if (bytes > BODY_BYTES_MAX) {
+      const message = `the body is larger than ${BODY_BYTES_MAX} bytes`
+      reply(response, 413, errorText(message, 'invalid_request_error', null, 413))
+      return
+    }
+    then(chunks === undefined ? (first ?? Buffer.alloc(0)) : Buffer.concat(chunks, bytes))
+  })
+}
+
+/** Lets the fate take its course; `done` is called once, when its slot is free again. */
+function meet(fate: Fate, response: ServerResponse, clock: Clock, done: () => void): void {
+  if (fate.kind !== 'hang' && fate.after_ms === 0) {
+    done()
+    finish(fate, response)
+    return
+  }
+  // A caller that leaves frees the slot, as it does on a server that notices.
+  response.on('close', () => {
+    cancel()
+    done()
+  })
+  const cancel = fate.kind === 'hang' ? () => {} : clock.after(fate.after_ms, () => finish(fate, response))
+}
+
+function finish(fate: Exclude<Fate, { kind: 'hang' }>, response: ServerResponse): void {
+  if (fate.kind === 'reset') {
+    response.socket?.resetAndDestroy()
+    return
+  }
+  reply(response, fate.status, fate.text, fate.retry_after_ms)
+}
+
+function reply(
+  response: ServerResponse,
+  status: number,
+  text: string,
+  retry_after_ms: number | null = null,
+): void {
+  const bytes = Buffer.byteLength(text)
+  const headers = ['content-type', 'application/json', 'content-length', String(bytes)]
+  if (retry_after_ms !== null) {
+    headers.push(
+      'retry-after',
+      String(Math.ceil(retry_after_ms / 1000)),
+      'retry-after-ms',
+      String(retry_after_ms),
+    )
+  }
+  response.writeHead(status, headers)
+  // Plain ASCII, which nearly every answer is, goes out without being encoded.
+  response.end(text, bytes === text.length ? 'latin1' : 'utf8')
+}
+
+function answerOther(request: IncomingMessage, response: ServerResponse, simulator: Simulator): void {
+  const path = request.method === 'GET' ? request.url?.split('?', 1)[0] : undefined
+  if (path === '/health' || path === '/healthz') reply(response, 200, '{"status":"ok","simulated":true}')
+  else if (path === '/stats') reply(response, 200, JSON.stringify(simulator.stats))
+  else if (path === '/v1/models') {
+    reply(response, 200, modelList(simulator.settings.models ?? [MODEL_WHEN_ANY]))
+  } else reply(response, 404, errorText('there is no such endpoint', 'not_found_error', null, 404))
+}
+
+function modelList(models: readonly string[]): string {
+  const data = models.map((id) => ({ id, object: 'model', created: SIM_CREATED, owned_by: 'offpeak-sim' }))
+  return JSON.stringify({ object: 'list', data })
+}
+
+function portOf(server: Server): number {
+  const address = server.address()
+  if (address === null || typeof address === 'string') throw new Error('the simulator listens on no port')
+  return address.port
+}

@@ -1,0 +1,173 @@
+// The simulated model server without a wire: takes a request in, says what is to be answered and when. The
+// in-process backend and the HTTP server both stand on it, so they behave alike to the byte.
+import { type Dice, diceOf } from './dice.ts'
+import { FaultPlan } from './fault-plan.ts'
+import { type SimFault, type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
+import { readSimRequest, SimRefusal } from './sim-request.ts'
+import { simulatedAnswer } from './simulated-answer.ts'
+
+/** What becomes of a request, `after_ms` from its arrival. It holds a slot until `release` is called. */
+export type Fate =
+  | { kind: 'answer'; after_ms: number; status: number; text: string; retry_after_ms: number | null }
+  /** The connection breaks. */
+  | { kind: 'reset'; after_ms: number }
+  /** Nothing happens until the caller gives up. */
+  | { kind: 'hang' }
+
+export interface SimStats {
+  requests: number
+  /** Chat completions, with or without usage. */
+  answered: number
+  /** Requests that could not be done: 4xx other than 429. */
+  refused: number
+  /** 429s because every slot was taken. */
+  over_capacity: number
+  faults: Record<SimFault, number>
+  in_flight: number
+  in_flight_max: number
+  /** Of the answers given. */
+  prompt_tokens: number
+  completion_tokens: number
+}
+
+export interface Arrival {
+  fate: Fate
+  sha256: string
+  /** For logs: `answer`, `refused`, `over_capacity`, or the fault. */
+  label: string
+}
+
+export class Simulator {
+  readonly settings: SimSettings
+  readonly #plan: FaultPlan
+  readonly #stats: SimStats = {
+    requests: 0,
+    answered: 0,
+    refused: 0,
+    over_capacity: 0,
+    faults: { 429: 0, 500: 0, 503: 0, hang: 0, reset: 0, garbage: 0, missing_usage: 0 },
+    in_flight: 0,
+    in_flight_max: 0,
+    prompt_tokens: 0,
+    completion_tokens: 0,
+  }
+
+  /** Throws a RangeError for options that make no sense. */
+  constructor(options: SimOptions) {
+    this.settings = simSettings(options)
+    this.#plan = new FaultPlan(this.settings)
+  }
+
+  get stats(): SimStats {
+    return structuredClone(this.#stats)
+  }
+
+  /** Takes a slot; every arrival is to be followed by one `release`. */
+  arrive(body: Uint8Array): Arrival {
+    const stats = this.#stats
+    const dice = diceOf(body)
+    stats.requests += 1
+    stats.in_flight += 1
+    if (stats.in_flight > this.settings.capacity) {
+      stats.over_capacity += 1
+      return {
+        fate: this.#throttle(429, 'every slot is taken', 0),
+        sha256: dice.sha256,
+        label: 'over_capacity',
+      }
+    }
+    if (stats.in_flight > stats.in_flight_max) stats.in_flight_max = stats.in_flight
+    const fault = this.#plan.next(dice.sha256)
+    if (fault !== null) stats.faults[fault] += 1
+    return { ...this.#fate(body, dice, fault), sha256: dice.sha256 }
+  }
+
+  release(): void {
+    this.#stats.in_flight -= 1
+  }
+
+  #fate(body: Uint8Array, dice: Dice, fault: SimFault | null): { fate: Fate; label: string } {
+    const { min, max } = this.settings.latency_ms
+    const after_ms = min === max ? min : dice.between(min, max)
+    switch (fault) {
+      case '429':
+        return { fate: this.#throttle(429, 'rate limit reached', 0), label: fault }
+      case '503':
+        return { fate: this.#throttle(503, 'overloaded', 0), label: fault }
+      case '500':
+        return {
+          fate: answer(after_ms, 500, errorText('simulated crash', 'InternalServerError', null, 500)),
+          label: fault,
+        }
+      case 'hang':
+        return { fate: { kind: 'hang' }, label: fault }
+      case 'reset':
+        return { fate: { kind: 'reset', after_ms }, label: fault }
+      case 'garbage':
+        return { fate: answer(after_ms, 200, garbage(dice)), label: fault }
+    }
+    try {
+      return {
+        fate: answer(after_ms, 200, this.#answerText(body, dice, fault === null)),
+        label: fault ?? 'answer',
+      }
+    } catch (error) {
+      if (!(error instanceof SimRefusal)) {
+        // A server that dies of one request would take the load test with it.
+        const text = errorText(`the simulator broke: ${error}`, 'InternalServerError', null, 500)
+        return { fate: answer(0, 500, text), label: 'broken' }
+      }
+      this.#stats.refused += 1
+      const { status, message, type, param, mark } = error
+      return { fate: answer(0, status, errorText(message, type, param, mark)), label: 'refused' }
+    }
+  }
+
+  #answerText(body: Uint8Array, dice: Dice, with_usage: boolean): string {
+    const request = readSimRequest(body, this.settings, dice)
+    const { text, prompt_tokens, completion_tokens } = simulatedAnswer(
+      request,
+      this.settings,
+      dice,
+      with_usage,
+    )
+    this.#stats.answered += 1
+    this.#stats.prompt_tokens += prompt_tokens
+    this.#stats.completion_tokens += completion_tokens
+    return text
+  }
+
+  #throttle(status: number, what: string, after_ms: number): Fate {
+    const text = errorText(
+      `The simulator refuses for now: ${what}.`,
+      'rate_limit_error',
+      null,
+      'rate_limit_exceeded',
+    )
+    return { ...answer(after_ms, status, text), retry_after_ms: this.settings.retry_after_ms }
+  }
+}
+
+function answer(after_ms: number, status: number, text: string): Fate & { kind: 'answer' } {
+  return { kind: 'answer', after_ms, status, text, retry_after_ms: null }
+}
+
+export function errorText(
+  message: string,
+  type: string,
+  param: string | null,
+  code: string | number,
+): string {
+  return JSON.stringify({ error: { message, type, param, code } })
+}
+
+/** What a broken proxy or a dying server sends under a 200. */
+function garbage(dice: Dice): string {
+  const forms = [
+    '<html><body><h1>Bad Gateway</h1></body></html>',
+    `{"id":"chatcmpl-sim-${dice.sha256.slice(0, 24)}","object":"chat.completion","choices":[{"ind`,
+    '{"object":"chat.completion","choices":[]}',
+    '',
+  ]
+  return forms[dice.next() % forms.length] ?? ''
+}
