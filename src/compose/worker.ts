@@ -1,11 +1,12 @@
 // Wires a worker from the configuration: its tasks, its chores and its upstreams.
 import type { Config } from '../config/config.ts'
 import type { Log } from '../dispatch/log.ts'
-import { Worker } from '../dispatch/worker.ts'
+import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
 import { systemClock } from '../domain/clock.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate.ts'
 import type { FinishRules } from '../results/finish.ts'
+import type { BatchRow } from '../store/schema.ts'
 import { doChores } from '../upkeep/chores.ts'
 import { ORPHAN_AGE_MS, sweepOrphans } from '../upkeep/sweep.ts'
 import type { Stores } from './stores.ts'
@@ -17,12 +18,20 @@ export function finishRules(config: Config): FinishRules {
   return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longest_ms }
 }
 
-export function makeWorker(config: Config, stores: Stores, log: Log): Worker {
+/** Told of what the worker has done. */
+export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'>
+
+export function makeWorker(config: Config, stores: Stores, log: Log, hooks: WorkerHooks = {}): Worker {
   const { store, sealed } = stores
   const clock = systemClock
   const rules = finishRules(config)
   const models = modelsById(config.models)
   let sweepAt = clock.now()
+  const onEnded = (batch: BatchRow): void => {
+    const { id, status, completed, failed } = batch
+    log.info({ batch: id, status, completed, failed }, 'a batch ended')
+    hooks.onEnded?.(batch)
+  }
   return new Worker({
     store,
     sealed,
@@ -39,7 +48,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log): Worker {
     memory_bytes: config.worker.memory_bytes,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
-      plan: (task, signal) => planBatch({ store, sealed, clock, models, rules }, task, signal),
+      plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
     },
     async chores() {
       const { rescued } = await doChores({ store, sealed, clock })
@@ -51,9 +60,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log): Worker {
       const halves = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
       if (orphans + halves > 0) log.info({ orphans, halves }, 'removed blobs that a crash had left')
     },
-    onEnded(batch) {
-      const { id, status, completed, failed } = batch
-      log.info({ batch: id, status, completed, failed }, 'a batch ended')
-    },
+    onEnded,
+    onTask: (task) => hooks.onTask?.(task),
   })
 }

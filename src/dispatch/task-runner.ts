@@ -21,7 +21,7 @@ export interface TaskRunnerOptions {
   handlers: TaskHandlers
   worker_id: () => string
   /** A task has ended: it may have made work. */
-  onDone: () => void
+  onDone: (task: TaskRow) => void
 }
 
 export class TaskRunner {
@@ -82,7 +82,7 @@ export class TaskRunner {
   #start(task: TaskRow): void {
     const run = this.#run(task).finally(() => {
       this.#running.delete(run)
-      this.#options.onDone()
+      this.#options.onDone(task)
       this.look()
     })
     this.#running.add(run)

@@ -6,7 +6,7 @@ import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { FinishRules } from '../results/finish.ts'
 import { readStanding } from '../store/batches.ts'
-import type { BatchRow } from '../store/schema.ts'
+import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { Claimer } from './claimer.ts'
 import type { Log } from './log.ts'
@@ -42,6 +42,8 @@ export interface WorkerOptions {
   /** Upkeep, run about once a second by every worker. */
   chores: () => Promise<void>
   onEnded?: (batch: BatchRow) => void
+  /** A task has left this worker, done or put off. */
+  onTask?: (task: TaskRow) => void
 }
 
 export class Worker {
@@ -107,7 +109,10 @@ export class Worker {
       log,
       handlers: options.tasks,
       worker_id: () => this.#session.id,
-      onDone: () => this.#claimer.look(),
+      onDone: (task) => {
+        options.onTask?.(task)
+        this.#claimer.look()
+      },
     })
   }
 

@@ -27,6 +27,8 @@ export interface PlanDeps {
   clock: Clock
   models: ReadonlyMap<string, Model>
   rules: FinishRules
+  /** No line of the batch could run: it has ended here. */
+  onEnded?: (batch: BatchRow) => void
 }
 
 /** Sealed results of a chunk in which every line failed. */
@@ -47,13 +49,15 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
   // A batch that was cancelled meanwhile is closed line by line like any other.
   const failed =
     batch.status === 'validating' ? await failedThroughout(deps, task, batch, content, index, signal) : null
-  await store.write(async (tx) => {
-    if (!(await finishTask(tx, task))) return
+  const ended = await store.write(async (tx) => {
+    if (!(await finishTask(tx, task))) return null
     await setChunkCount(tx, batch.id, index.chunks.length)
     if (failed) return await recordFailure(tx, deps, batch, failed)
     await insertChunks(tx, batch, index.chunks)
     await moveBatch(tx, batch.id, 'queued', clock.now())
+    return null
   })
+  if (ended) deps.onEnded?.(ended)
 }
 
 async function inputOf(store: Store, batch: BatchRow): Promise<{ content: BlobRow; index: BlobRow }> {
@@ -127,7 +131,7 @@ async function recordFailure(
   { rules, clock }: PlanDeps,
   batch: BatchRow,
   failed: readonly FailedChunk[],
-): Promise<void> {
+): Promise<BatchRow | null> {
   const now = clock.now()
   const delta = {
     completed: 0,
@@ -154,5 +158,5 @@ async function recordFailure(
   )
   const counted = await addToBatch(tx, batch.id, delta)
   // Cancelled while the lines were read: then that is how it ends.
-  if (!(await failBatch(tx, counted, rules, now))) await finishIfDone(tx, counted, rules, now)
+  return (await failBatch(tx, counted, rules, now)) ?? (await finishIfDone(tx, counted, rules, now))
 }

@@ -1,0 +1,93 @@
+// A model server for tests: real HTTP, answers as the test says, remembers the bytes of every request.
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+
+export interface Call {
+  /** The body as it arrived. */
+  bytes: Buffer
+  /** The body, parsed. */
+  body: { model: string; messages: { role: string; content: string }[]; [key: string]: unknown }
+  /** How many calls came before this one. */
+  index: number
+  response: ServerResponse
+}
+
+export type Reply = (call: Call) => void | Promise<void>
+
+export interface TestUpstream extends AsyncDisposable {
+  base_url: string
+  /** In the order of arrival. */
+  calls: Call[]
+  /** Changes how calls are answered from now on. */
+  reply: Reply
+  /** Resolves when `count` calls have arrived, over its whole life. */
+  arrived(count: number): Promise<void>
+  close(): Promise<void>
+}
+
+/** Answers with the last message's text and ten tokens in, five out. */
+export function echo({ body, response }: Call): void {
+  send(response, 200, completion(body.messages.at(-1)?.content ?? ''))
+}
+
+export function completion(
+  content: string,
+  usage: object | null = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 },
+): string {
+  return JSON.stringify({
+    id: 'chatcmpl-1',
+    object: 'chat.completion',
+    created: 1,
+    model: 'm',
+    choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }],
+    ...(usage ? { usage } : {}),
+  })
+}
+
+export function send(
+  response: ServerResponse,
+  status: number,
+  text: string,
+  headers: Record<string, string> = {},
+): void {
+  response.writeHead(status, { 'content-type': 'application/json', ...headers })
+  response.end(text)
+}
+
+export async function testUpstream(reply: Reply = echo, port = 0): Promise<TestUpstream> {
+  const waiting: { count: number; resolve: () => void }[] = []
+  const server = createServer((request, response) => {
+    const pieces: Buffer[] = []
+    request.on('data', (piece: Buffer) => pieces.push(piece))
+    request.on('end', () => {
+      const bytes = Buffer.concat(pieces)
+      const call: Call = { bytes, body: JSON.parse(bytes.toString()), index: upstream.calls.length, response }
+      upstream.calls.push(call)
+      for (const one of waiting) if (upstream.calls.length >= one.count) one.resolve()
+      void upstream.reply(call)
+    })
+  })
+  server.listen(port, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address() as AddressInfo
+  const close = async (): Promise<void> => {
+    server.closeAllConnections()
+    if (!server.listening) return
+    server.close()
+    await once(server, 'close')
+  }
+  const upstream: TestUpstream = {
+    base_url: `http://127.0.0.1:${address.port}/v1`,
+    calls: [],
+    reply,
+    arrived: (count) =>
+      new Promise((resolve) => {
+        if (upstream.calls.length >= count) resolve()
+        else waiting.push({ count, resolve })
+      }),
+    close,
+    [Symbol.asyncDispose]: close,
+  }
+  return upstream
+}

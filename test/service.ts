@@ -1,0 +1,265 @@
+// A whole service for tests, in this process: the real API over HTTP, a real worker, SQLite and a folder,
+// before a model server that the test controls. Waiting is for events, never for time.
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { readLineRecord } from '../src/audit/read-line-record.ts'
+import { openStores, type Stores } from '../src/compose/stores.ts'
+import { modelsById } from '../src/compose/upstreams.ts'
+import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
+import type { Config } from '../src/config/config.ts'
+import { loadConfig } from '../src/config/load.ts'
+import type { Worker } from '../src/dispatch/worker.ts'
+import { systemClock } from '../src/domain/clock.ts'
+import { createKey } from '../src/http/keys.ts'
+import { buildServer } from '../src/http/server.ts'
+import type { BatchRow } from '../src/store/schema.ts'
+
+export interface WireLine {
+  id: string
+  custom_id: string
+  response: {
+    status_code: number
+    request_id: string
+    body: { usage: { cost_usd: number; [key: string]: unknown }; choices: { message: { content: string } }[] }
+  } | null
+  error: { type: string; code: string; message: string; param?: string } | null
+}
+
+export interface WireBatch {
+  id: string
+  status: string
+  input_file_id: string
+  output_file_id: string | null
+  error_file_id: string | null
+  request_counts: { total: number; completed: number; failed: number }
+  cost_usd: number
+  created: number
+  expires_at: number
+  [key: string]: unknown
+}
+
+export interface WireFile {
+  id: string
+  status: string
+  status_details?: string
+  line_count: number
+  bytes: number
+  [key: string]: unknown
+}
+
+export class TestService implements AsyncDisposable {
+  readonly folder: string
+  readonly config: Config
+  readonly url: string
+  readonly key: string
+  readonly stores: Stores
+  worker: Worker
+  readonly #close: () => Promise<void>
+  readonly #ended = new Map<string, BatchRow>()
+  #listeners: (() => void)[] = []
+  #tasksDone = new Set<string>()
+
+  private constructor(parts: {
+    folder: string
+    config: Config
+    url: string
+    key: string
+    stores: Stores
+    close: () => Promise<void>
+  }) {
+    this.folder = parts.folder
+    this.config = parts.config
+    this.url = parts.url
+    this.key = parts.key
+    this.stores = parts.stores
+    this.#close = parts.close
+    this.worker = this.#makeWorker()
+  }
+
+  /** `yaml` is the configuration; `data_dir` is set to a folder that is gone afterwards. */
+  static async start(
+    yaml: string,
+    options: { worker?: boolean; folder?: string } = {},
+  ): Promise<TestService> {
+    const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'offpeak-test-')))
+    const file = join(folder, 'offpeak.yaml')
+    await writeFile(file, `${yaml}\n`)
+    const config = loadConfig({
+      file,
+      env: {},
+      overrides: { data: join(folder, 'data'), log_level: 'silent' },
+    })
+    const stores = await openStores(config)
+    const { key } = await createKey(stores.store, systemClock, config.region, {
+      project: `p${Math.random()}`,
+      plan: config.plans.keys().next().value!,
+    })
+    let service: TestService | null = null
+    const server = buildServer({
+      store: stores.store,
+      sealed: stores.sealed,
+      clock: systemClock,
+      region: config.region,
+      plans: config.plans,
+      models: modelsById(config.models),
+      file_bytes_max: config.limits.file_bytes_max,
+      requests_per_minute: null,
+      wake: () => service?.worker.wake(),
+      readLineRecord: (project_id, batch_id, line) => readLineRecord(stores, project_id, batch_id, line),
+      ready: async () => true,
+    })
+    const url = await server.listen({ host: '127.0.0.1', port: 0 })
+    const close = async (): Promise<void> => {
+      await server.close()
+      await stores.store.close()
+      if (!options.folder) await rm(folder, { recursive: true, force: true })
+    }
+    service = new TestService({ folder, config, url, key, stores, close })
+    if (options.worker !== false) await service.worker.start()
+    return service
+  }
+
+  #makeWorker(): Worker {
+    const hooks: WorkerHooks = {
+      onEnded: (batch) => {
+        this.#ended.set(batch.id, batch)
+        this.#tell()
+      },
+      onTask: (task) => {
+        this.#tasksDone.add(task.subject)
+        this.#tell()
+      },
+    }
+    const silent = { info() {}, warn() {}, error() {} }
+    return makeWorker(this.config, this.stores, silent, hooks)
+  }
+
+  /** A fresh worker, as after a restart. */
+  async restartWorker(): Promise<void> {
+    this.worker = this.#makeWorker()
+    await this.worker.start()
+  }
+
+  #tell(): void {
+    const listeners = this.#listeners
+    this.#listeners = []
+    for (const listener of listeners) listener()
+  }
+
+  async #until<T>(ready: () => T | undefined): Promise<T> {
+    for (;;) {
+      const value = ready()
+      if (value !== undefined) return value
+      await new Promise<void>((resolve) => this.#listeners.push(resolve))
+    }
+  }
+
+  async request(
+    method: string,
+    path: string,
+    body?: string | FormData | object,
+    headers: Record<string, string> = {},
+  ): Promise<Response> {
+    const json = body !== undefined && typeof body === 'object' && !(body instanceof FormData)
+    return await fetch(`${this.url}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.key}`,
+        ...(json ? { 'content-type': 'application/json' } : {}),
+        ...headers,
+      },
+      ...(body === undefined ? {} : { body: json ? JSON.stringify(body) : (body as string | FormData) }),
+    })
+  }
+
+  async json<T>(method: string, path: string, body?: string | FormData | object): Promise<T> {
+    const response = await this.request(method, path, body)
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
+    return JSON.parse(text) as T
+  }
+
+  /** Uploads and waits until the file is judged. */
+  async upload(content: string | Buffer, filename = 'input.jsonl'): Promise<WireFile> {
+    const form = new FormData()
+    form.set('purpose', 'batch')
+    form.set('file', new Blob([new Uint8Array(Buffer.from(content))]), filename)
+    const file = await this.json<WireFile>('POST', '/v1/files', form)
+    await this.#until(() => (this.#tasksDone.has(file.id) ? true : undefined))
+    return await this.json<WireFile>('GET', `/v1/files/${file.id}`)
+  }
+
+  async create(input_file_id: string, more: object = {}): Promise<WireBatch> {
+    const window = [...this.config.plans.values()][0]!.completion_windows[0]!.text
+    return await this.json<WireBatch>('POST', '/v1/batches', {
+      input_file_id,
+      endpoint: '/v1/chat/completions',
+      completion_window: window,
+      ...more,
+    })
+  }
+
+  /** Resolves with the batch as the API shows it once it has ended. */
+  async ended(batch_id: string): Promise<WireBatch> {
+    await this.#until(() => this.#ended.get(batch_id))
+    return await this.get(batch_id)
+  }
+
+  async get(batch_id: string): Promise<WireBatch> {
+    return await this.json<WireBatch>('GET', `/v1/batches/${batch_id}`)
+  }
+
+  /** Uploads, runs and waits. */
+  async run(lines: readonly object[] | string | Buffer, more: object = {}): Promise<WireBatch> {
+    const content =
+      typeof lines === 'string' || Buffer.isBuffer(lines)
+        ? lines
+        : lines.map((line) => JSON.stringify(line)).join('\n')
+    const file = await this.upload(content)
+    if (file.status !== 'processed') throw new Error(`the file is ${file.status}: ${file.status_details}`)
+    const batch = await this.create(file.id, more)
+    return await this.ended(batch.id)
+  }
+
+  async content(file_id: string | null): Promise<string> {
+    if (file_id === null) return ''
+    const response = await this.request('GET', `/v1/files/${file_id}/content`)
+    if (!response.ok) throw new Error(await response.text())
+    return await response.text()
+  }
+
+  async lines(file_id: string | null): Promise<WireLine[]> {
+    const text = await this.content(file_id)
+    return text
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as WireLine)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.worker.stop()
+    await this.#close()
+  }
+}
+
+export function line(custom_id: string, content = custom_id, body: object = {}): object {
+  return {
+    custom_id,
+    method: 'POST',
+    url: '/v1/chat/completions',
+    body: { model: 'm', messages: [{ role: 'user', content }], ...body },
+  }
+}
+
+/** One model `m` on one server, with fast retries. */
+export function configFor(base_url: string, more = ''): string {
+  return `
+models:
+  - id: m
+    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
+    upstreams: [{type: openai, base_url: "${base_url}", timeout: 5s}]
+retry: {attempts_max: 3, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 0ms}
+worker: {flush_interval: 20ms, lease: 2s}
+${more}`
+}
