@@ -11,7 +11,7 @@ const { env, stdout, stderr } = process
 // A reader that has seen enough, like `head`, is no fault.
 stdout.on('error', (error) => process.exit('code' in error && error.code === 'EPIPE' ? 0 : 1))
 
-process.exitCode = await runProgram(process.argv.slice(2), {
+const code = await runProgram(process.argv.slice(2), {
   launch: {
     loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, overrides }),
     // Loaded when they are needed: a command that only calls the API starts without a server or a database.
@@ -26,6 +26,9 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   version: version(),
   with_stack: env.OFFPEAK_LOG_LEVEL === 'debug' || env.OFFPEAK_LOG_LEVEL === 'trace',
 })
+
+// A command that failed halfway may have left something running; it must not keep the process alive.
+stdout.write('', () => process.exit(code))
 
 /** A variable set to nothing counts as not set. */
 function set(value: string | undefined): string | undefined {

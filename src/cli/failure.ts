@@ -42,7 +42,7 @@ function sentence(error: unknown): string {
     return error.message
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
   if (hasCode(error, 'EADDRINUSE')) {
-    return `${message(error)}; another program listens there: choose another --port, or 0 for any`
+    return `another program listens there already (${message(error)}); choose another --port, or 0 for any`
   }
   return `unexpected error: ${message(error)}; run it with OFFPEAK_LOG_LEVEL=debug to see where it comes from`
 }

@@ -1,4 +1,5 @@
 // The keys of a database, for whoever owns it.
+import { Failure } from '../cli/failure.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import { isScope, type Scope } from '../domain/api-key.ts'
@@ -16,13 +17,13 @@ export async function keys(config: Config): Promise<KeyRing> {
     async create(order: KeyOrder) {
       const plan = order.plan ?? PLAN
       if (!config.plans.has(plan)) {
-        throw new Error(
+        throw new Failure(
           `there is no plan "${plan}"; the configuration has ${[...config.plans.keys()].join(', ')}`,
         )
       }
       const known = await readProjectByName(store.read, order.project)
       if (known && order.plan !== undefined && known.plan !== order.plan) {
-        throw new Error(
+        throw new Failure(
           `project "${known.name}" is on plan ${known.plan}; leave --plan out, or choose another project`,
         )
       }

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { Worker as Thread } from 'node:worker_threads'
 import { readLineRecord } from '../audit/read-line-record.ts'
 import { listUpstreamModels } from '../backends/openai/list-models.ts'
+import { Failure } from '../cli/failure.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
@@ -40,7 +41,9 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
 
 async function withUpstream(config: Config, url: string): Promise<Config> {
   const base_url = upstreamBaseUrl(url)
-  const ids = await listUpstreamModels(base_url)
+  const ids = await listUpstreamModels(base_url).catch((error: unknown) => {
+    throw new Failure(`--upstream: ${error instanceof Error ? error.message : error}`)
+  })
   return { ...config, models: upstreamModels(base_url, ids, null, unixSeconds(systemClock.now())) }
 }
 

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { retryAfterMs, retryDelayMs, worthRetrying } from './retry-delay.ts'
+
+test('delays double, stay between half and whole, and end at ten seconds', () => {
+  assert.deepEqual(
+    [1, 2, 3].map((attempt) => retryDelayMs(attempt, null, 0)),
+    [125, 250, 500],
+  )
+  assert.equal(retryDelayMs(1, null, 0.999_999_9) <= 250, true)
+  assert.equal(retryDelayMs(50, null, 0.5), 7500)
+})
+
+test('the server is never asked sooner than it said', () => {
+  assert.equal(retryDelayMs(1, 7000, 0.5), 7000)
+  assert.equal(retryDelayMs(9, 1, 0), 5000)
+})
+
+test('Retry-After is read as seconds or as a date', () => {
+  const now = Date.parse('2026-01-31T08:00:00Z')
+  assert.equal(retryAfterMs('7', now), 7000)
+  assert.equal(retryAfterMs('Sat, 31 Jan 2026 08:00:30 GMT', now), 30_000)
+  assert.equal(retryAfterMs('Sat, 31 Jan 2026 07:00:00 GMT', now), 0)
+  for (const header of [undefined, '', 'soon', ['1', '2']]) assert.equal(retryAfterMs(header, now), null)
+})
+
+test('a spent budget is no rate limit', () => {
+  assert.equal(worthRetrying(429, 'rate_limit_exceeded'), true)
+  assert.equal(worthRetrying(429, null), true)
+  assert.equal(worthRetrying(429, 'usage_limit_exceeded'), false)
+  for (const status of [500, 502, 503, 504]) assert.equal(worthRetrying(status, null), true)
+  for (const status of [400, 401, 403, 404, 409, 422, 501]) assert.equal(worthRetrying(status, null), false)
+})
