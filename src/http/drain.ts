@@ -11,5 +11,7 @@ export function drain(raw: IncomingMessage, clock: Clock): void {
   const cancel = clock.after(DRAIN_MS_MAX, () => raw.destroy())
   raw.once('close', cancel)
   raw.on('error', () => {})
+  // Whoever was reading has stopped, and would hold the rest back.
+  raw.unpipe()
   raw.resume()
 }

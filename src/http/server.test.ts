@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
+import { Registry } from 'prom-client'
 import { isId } from '../domain/ids.ts'
 import { readHttpRequest } from '../store/http-requests.ts'
 import { Answer, testServer } from './test-server.ts'
@@ -171,4 +172,17 @@ test('many calls at once are all on record', async () => {
   const answers = await Promise.all(Array.from({ length: 40 }, () => server.call('GET', '/v1/models')))
   for (const { request_id } of answers)
     assert.ok(await readHttpRequest(server.deps.store.read, server.key.project_id, request_id))
+})
+
+test('metrics count every call by endpoint and status, and there is no such page without a registry', async () => {
+  const metrics = new Registry()
+  await using server = await testServer({ metrics })
+  await server.call('GET', '/v1/files/file_1')
+  await server.call('GET', '/v1/files/file_2')
+  await server.call('GET', '/nowhere')
+  const { text } = await server.call('GET', '/metrics', { key: null })
+  assert.match(text, /_count\{method="GET",route="\/v1\/files\/:file_id",status="404"\} 2/)
+  assert.match(text, /_count\{method="GET",route="none",status="404"\} 1/)
+  await using bare = await testServer()
+  assert.equal((await bare.call('GET', '/metrics')).status, 404)
 })

@@ -72,7 +72,6 @@ export function createBatchRoute(app: App, { idempotency, region, plans, wake }:
         header_entity,
         language: negotiateLanguage(headers['accept-language']),
       }
-      const order = orderBatch(body, owner, planOf(plans, caller))
       const { input_file_id, endpoint, completion_window, metadata } = body
       const call = {
         project_id: caller.project_id,
@@ -81,9 +80,10 @@ export function createBatchRoute(app: App, { idempotency, region, plans, wake }:
         headers,
         request: { input_file_id, endpoint, completion_window, metadata },
       }
-      const answer = await idempotency.once(call, async (tx, now) =>
-        JSON.stringify(showBatch(await createBatch(tx, order, now), region)),
-      )
+      const answer = await idempotency.once(call, async (tx, now) => {
+        const order = orderBatch(body, owner, planOf(plans, caller))
+        return JSON.stringify(showBatch(await createBatch(tx, order, now), region))
+      })
       if (answer.replayed) reply.header('idempotency-replayed', 'true')
       else wake()
       return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)

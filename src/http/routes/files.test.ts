@@ -142,6 +142,18 @@ test('a file at the limit is taken, one byte more is a 413 and leaves nothing', 
   assert.equal((await blobsLeft(server)).length, 1)
 })
 
+test('a refusal is read by a client that still has much to send', async () => {
+  await using server = await testServer({ file_bytes_max: 100_000_000 })
+  const much = 'x'.repeat(20_000_000)
+  const second = FILE.replace(ONE_LINE, much)
+  const twice = await server.call('POST', '/v1/files', multipart([PURPOSE, FILE, second]))
+  assert.equal(twice.outcome, '400 invalid_request')
+  const stranger = await server.call('POST', '/v1/files', { ...multipart([PURPOSE, second]), key: null })
+  assert.equal(stranger.outcome, '401 invalid_api_key')
+  const scopeless = await server.issue({ scopes: ['files:read'] })
+  assert.equal((await server.upload(much, { key: scopeless.key })).outcome, '403 missing_scope')
+})
+
 test('a filename loses its folders and whatever cannot be seen', async () => {
   await using server = await testServer()
   for (const [given, kept] of [

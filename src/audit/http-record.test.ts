@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { temporaryDisk } from '../blobs/disk/temporary-disk.ts'
+import { newId } from '../domain/ids.ts'
+import { forgetHttpRequests, readHttpRequest } from '../store/http-requests.ts'
+import type { HttpRequestRow } from '../store/schema.ts'
+import { sqliteStore } from '../store/sqlite/store.ts'
+import type { Store } from '../store/store.ts'
+import { HttpRecords } from './http-record.ts'
+
+const PROJECT = 'proj_1'
+
+function call(now = 1_700_000_000_000): HttpRequestRow {
+  return {
+    id: newId('request', now),
+    project_id: PROJECT,
+    key_id: 'key_1',
+    method: 'POST',
+    path: '/v1/batches',
+    status: 200,
+    created: now,
+    duration_ms: 1,
+    entity: null,
+    response: '{}',
+  }
+}
+
+async function withStore(run: (store: Store) => Promise<void>): Promise<void> {
+  await using disk = await temporaryDisk()
+  const store = sqliteStore({ path: join(disk.root, 'db') })
+  await store.migrate()
+  await run(store)
+  await store.close()
+}
+
+test('a record is durable when adding it is done, and not promised before', async () => {
+  await withStore(async (store) => {
+    const gate = Promise.withResolvers<void>()
+    let committed = false
+    const records = new HttpRecords({
+      async write(change) {
+        await gate.promise
+        const result = await store.write(change)
+        committed = true
+        return result
+      },
+    })
+    const row = call()
+    const added = records.add(row).then(() => assert.ok(committed))
+    gate.resolve()
+    await added
+    assert.deepEqual({ ...(await readHttpRequest(store.read, PROJECT, row.id)) }, row)
+    assert.equal(await readHttpRequest(store.read, 'proj_2', row.id), undefined)
+  })
+})
+
+test('calls that end while a commit is on its way share the next one', async () => {
+  await withStore(async (store) => {
+    let commits = 0
+    const records = new HttpRecords({
+      write(change) {
+        commits++
+        return store.write(change)
+      },
+    })
+    const rows = Array.from({ length: 1200 }, () => call())
+    await Promise.all(rows.map((row) => records.add(row)))
+    assert.equal(commits, 2)
+    for (const row of rows) assert.ok(await readHttpRequest(store.read, PROJECT, row.id))
+  })
+})
+
+test('a commit that fails is told to those who waited for it, and to nobody else', async () => {
+  await withStore(async (store) => {
+    let broken = true
+    const records = new HttpRecords({
+      async write(change) {
+        if (broken) throw new Error('disk full')
+        return await store.write(change)
+      },
+    })
+    await assert.rejects(records.add(call()), /disk full/)
+    broken = false
+    await records.add(call())
+  })
+})
+
+test('old records are forgotten, so many at a time', async () => {
+  await withStore(async (store) => {
+    const records = new HttpRecords(store)
+    const now = 1_700_000_000_000
+    for (let i = 0; i < 5; i++) await records.add(call(now + i))
+    assert.equal(await store.write((tx) => forgetHttpRequests(tx, now + 3, 2)), 2)
+    assert.equal(await store.write((tx) => forgetHttpRequests(tx, now + 3, 9)), 1)
+    assert.equal(await store.write((tx) => forgetHttpRequests(tx, now + 3, 9)), 0)
+  })
+})
