@@ -14,12 +14,16 @@ export class MethodNotAllowed extends Refusal {
   }
 }
 
+/** What may have been said of a content that now does not follow. */
+const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-range', 'etag']
+
 export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   let refusal = request.stalled ? new Refusal('request_timeout') : refusalOf(error)
   if (!refusal) {
     request.log.error({ err: error }, 'a request failed')
     refusal = new Refusal('internal_error')
   }
+  for (const name of OF_CONTENT) reply.removeHeader(name)
   if (refusal instanceof MethodNotAllowed) reply.header('allow', refusal.allow)
   void reply
     .code(refusal.status)

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { connect } from 'node:net'
+import { buffer } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { insertBatch } from '../../store/batches.ts'
@@ -392,4 +393,22 @@ test('a large upload comes back as it was sent', async () => {
     headers: { accept: 'application/binary' },
   })
   assert.ok(back.text === content)
+})
+
+test('a download whose content is missing or damaged breaks off; it never looks complete', async () => {
+  await using server = await testServer({ file_bytes_max: 20_000_000 })
+  const { id } = await server.upload('x'.repeat(5_000_000))
+  const key = `files/${id}/upload`
+  const path = `/v1/files/${id}/content`
+  const stored = await buffer(server.blobs.read(key))
+
+  await server.blobs.delete(key)
+  const missing = await server.call('GET', path)
+  assert.equal(missing.outcome, '500 internal_error')
+  assert.equal(missing.headers.get('content-disposition'), null)
+
+  // Its last byte belongs to the last frame: everything before that is already on its way.
+  stored.writeUInt8(stored.readUInt8(stored.length - 1) ^ 1, stored.length - 1)
+  await server.blobs.put(key, [stored])
+  await assert.rejects(server.call('GET', path))
 })

@@ -50,9 +50,13 @@ export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps
         reply.code(206).header('content-range', `bytes ${range.start}-${range.end - 1}/${file.bytes}`)
       reply.type(JSONL).header('content-length', range.end - range.start)
       if (request.method === 'HEAD') return reply.send()
-      return reply.send(
-        Readable.from(readContent({ db: store.read, sealed }, file, range), { objectMode: false }),
+      const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
+        objectMode: false,
+      })
+      content.on('error', (error) =>
+        request.log.error({ err: error, file_id: file.id }, 'a download broke off'),
       )
+      return reply.send(content)
     },
   })
 }
