@@ -16,6 +16,7 @@ export const ID_PREFIXES = {
   task: 'task_',
   event: 'evt_',
   webhook: 'wh_',
+  delivery: 'dlv_',
 } as const
 
 export type IdKind = keyof typeof ID_PREFIXES

@@ -1,7 +1,10 @@
 // The end of a batch: in the transaction that seals its last chunk it gets its terminal status and its
-// result files, which are manifests over its chunks. A file exists only if it has a line.
+// result files, which are manifests over its chunks, and the event that tells of it. A file exists only if it
+// has a line.
 import { finalStatus, isTerminal } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
+import { batchEnded } from '../notify/batch-ended.ts'
+import { recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setResultFiles } from '../store/batches.ts'
 import { insertFile } from '../store/files.ts'
 import { readProject } from '../store/projects.ts'
@@ -54,7 +57,9 @@ async function finish(
   }
   await setResultFiles(tx, batch.id, files)
   await releaseInput(tx, batch.input_file_id, now)
-  return { ...ended, ...files }
+  const row = { ...ended, ...files }
+  await recordEvent(tx, batchEnded(row, status), now)
+  return row
 }
 
 async function addResultFile(

@@ -2,11 +2,13 @@
 import type { Kysely } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
 import { start } from './migrations/0001-start.ts'
+import { notices } from './migrations/0003-notices.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
 const MIGRATIONS: Record<string, Migration> = {
   '0001-start': start,
+  '0003-notices': notices,
 }
 
 /** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */

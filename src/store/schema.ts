@@ -2,6 +2,7 @@
 // the same columns on every database. No table has a row per line.
 import type { Insertable, Selectable } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
+import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus } from '../domain/file.ts'
 
 export interface Schema {
@@ -16,6 +17,9 @@ export interface Schema {
   blobs: BlobTable
   http_requests: HttpRequestTable
   idempotency_keys: IdempotencyTable
+  events: EventTable
+  webhooks: WebhookTable
+  deliveries: DeliveryTable
 }
 
 interface ProjectTable {
@@ -200,6 +204,52 @@ interface IdempotencyTable {
   expires: number
 }
 
+interface EventTable {
+  id: string
+  project_id: string
+  type: EventType
+  /** JSON object. */
+  data: string
+  created: number
+}
+
+interface WebhookTable {
+  id: string
+  project_id: string
+  url: string
+  description: string | null
+  /** JSON array; null: every type. */
+  event_types: string | null
+  /** The signing secret, wrapped by the master key. */
+  wrapped_secret: string
+  /** The secret before the last rotation; signs as well until `previous_until`. */
+  previous_secret: string | null
+  previous_until: number | null
+  /** Set when its receiver said that it is gone, or by its owner. */
+  disabled_at: number | null
+  disabled_reason: string | null
+  created: number
+}
+
+export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
+
+/** One event on its way to one webhook; while it is pending, a task is about it. */
+interface DeliveryTable {
+  id: string
+  webhook_id: string
+  event_id: string
+  status: DeliveryStatus
+  /** When it was queued, or replayed: how long it is tried counts from here. */
+  started: number
+  attempts: number
+  next_attempt_at: number | null
+  last_attempt_at: number | null
+  last_status: number | null
+  /** Why the last attempt failed, with the beginning of what the receiver said. */
+  last_error: string | null
+  created: number
+}
+
 export type ProjectRow = Selectable<ProjectTable>
 export type ApiKeyRow = Selectable<ApiKeyTable>
 export type FileRow = Selectable<FileTable>
@@ -211,3 +261,6 @@ export type TaskRow = Selectable<TaskTable>
 export type BlobRow = Selectable<BlobTable>
 export type HttpRequestRow = Selectable<HttpRequestTable>
 export type IdempotencyRow = Selectable<IdempotencyTable>
+export type EventRow = Selectable<EventTable>
+export type WebhookRow = Selectable<WebhookTable>
+export type DeliveryRow = Selectable<DeliveryTable>

@@ -1,0 +1,51 @@
+// Events of a project, newest first.
+import type { EventType } from '../domain/event.ts'
+import type { EventRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export async function insertEvent(tx: Writer, event: EventRow): Promise<void> {
+  await tx.insertInto('events').values(event).execute()
+}
+
+/** The project's event; undefined when it does not exist or is another project's. */
+export async function readEvent(db: Reader, project_id: string, id: string): Promise<EventRow | undefined> {
+  return await db
+    .selectFrom('events')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', project_id)
+    .executeTakeFirst()
+}
+
+/** Newest first; those older than the event `before`, if given. */
+export async function listEvents(
+  db: Reader,
+  project_id: string,
+  page: { limit: number; before?: string; type?: EventType },
+): Promise<EventRow[]> {
+  let query = db
+    .selectFrom('events')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .orderBy('id', 'desc')
+    .limit(page.limit)
+  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  if (page.type !== undefined) query = query.where('type', '=', page.type)
+  return await query.execute()
+}
+
+/** Removes up to `limit` events from before `cutoff` (Unix ms) and what became of them; returns how many. */
+export async function forgetEvents(tx: Writer, cutoff: number, limit: number): Promise<number> {
+  const old = await tx
+    .selectFrom('events')
+    .select('id')
+    .where('created', '<', cutoff)
+    .orderBy('created')
+    .limit(limit)
+    .execute()
+  const ids = old.map((row) => row.id)
+  if (ids.length === 0) return 0
+  await tx.deleteFrom('deliveries').where('event_id', 'in', ids).execute()
+  await tx.deleteFrom('events').where('id', 'in', ids).execute()
+  return ids.length
+}

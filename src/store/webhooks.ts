@@ -1,0 +1,152 @@
+// Webhooks of a project, and how the delivery of each event to each of them stands.
+import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export async function insertWebhook(tx: Writer, webhook: WebhookRow): Promise<void> {
+  await tx.insertInto('webhooks').values(webhook).execute()
+}
+
+/** The project's webhook; undefined when it does not exist or is another project's. */
+export async function readWebhook(
+  db: Reader,
+  project_id: string,
+  id: string,
+): Promise<WebhookRow | undefined> {
+  return await db
+    .selectFrom('webhooks')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', project_id)
+    .executeTakeFirst()
+}
+
+/** Newest first; those older than the webhook `before`, if given. */
+export async function listWebhooks(
+  db: Reader,
+  project_id: string,
+  page: { limit: number; before?: string },
+): Promise<WebhookRow[]> {
+  let query = db
+    .selectFrom('webhooks')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .orderBy('id', 'desc')
+    .limit(page.limit)
+  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  return await query.execute()
+}
+
+/** Those that events are to be sent to. */
+export async function enabledWebhooks(db: Reader, project_id: string): Promise<WebhookRow[]> {
+  return await db
+    .selectFrom('webhooks')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .where('disabled_at', 'is', null)
+    .orderBy('id')
+    .execute()
+}
+
+export async function updateWebhook(
+  tx: Writer,
+  id: string,
+  change: Partial<Omit<WebhookRow, 'id' | 'project_id' | 'created'>>,
+): Promise<WebhookRow> {
+  return await tx
+    .updateTable('webhooks')
+    .set(change)
+    .where('id', '=', id)
+    .returningAll()
+    .executeTakeFirstOrThrow()
+}
+
+/** With its deliveries; tasks about them find nothing and end. */
+export async function deleteWebhook(tx: Writer, id: string): Promise<void> {
+  await tx.deleteFrom('deliveries').where('webhook_id', '=', id).execute()
+  await tx.deleteFrom('webhooks').where('id', '=', id).execute()
+}
+
+export async function insertDelivery(
+  tx: Writer,
+  delivery: Pick<DeliveryRow, 'id' | 'webhook_id' | 'event_id' | 'created'>,
+): Promise<void> {
+  await tx
+    .insertInto('deliveries')
+    .values({
+      ...delivery,
+      status: 'pending',
+      started: delivery.created,
+      attempts: 0,
+      next_attempt_at: delivery.created,
+      last_attempt_at: null,
+      last_status: null,
+      last_error: null,
+    })
+    .execute()
+}
+
+/** A delivery with what is sent and where to. */
+export interface Parcel {
+  delivery: DeliveryRow
+  webhook: WebhookRow
+  event: EventRow
+}
+
+export async function readParcel(db: Reader, delivery_id: string): Promise<Parcel | undefined> {
+  const delivery = await db
+    .selectFrom('deliveries')
+    .selectAll()
+    .where('id', '=', delivery_id)
+    .executeTakeFirst()
+  if (!delivery) return undefined
+  const webhook = await db
+    .selectFrom('webhooks')
+    .selectAll()
+    .where('id', '=', delivery.webhook_id)
+    .executeTakeFirstOrThrow()
+  const event = await db
+    .selectFrom('events')
+    .selectAll()
+    .where('id', '=', delivery.event_id)
+    .executeTakeFirstOrThrow()
+  return { delivery, webhook, event }
+}
+
+export async function updateDelivery(
+  tx: Writer,
+  id: string,
+  change: Partial<Omit<DeliveryRow, 'id' | 'webhook_id' | 'event_id' | 'created'>>,
+): Promise<void> {
+  await tx.updateTable('deliveries').set(change).where('id', '=', id).execute()
+}
+
+export async function readDelivery(
+  db: Reader,
+  webhook_id: string,
+  key: { id: string } | { event_id: string },
+): Promise<DeliveryRow | undefined> {
+  const query = db.selectFrom('deliveries').selectAll().where('webhook_id', '=', webhook_id)
+  const one = 'id' in key ? query.where('id', '=', key.id) : query.where('event_id', '=', key.event_id)
+  return await one.executeTakeFirst()
+}
+
+export type ListedDelivery = DeliveryRow & Pick<EventRow, 'type'>
+
+/** Newest first; those older than the delivery `before`, if given. */
+export async function listDeliveries(
+  db: Reader,
+  webhook_id: string,
+  page: { limit: number; before?: string; status?: DeliveryStatus },
+): Promise<ListedDelivery[]> {
+  let query = db
+    .selectFrom('deliveries')
+    .innerJoin('events', 'events.id', 'deliveries.event_id')
+    .selectAll('deliveries')
+    .select('events.type')
+    .where('deliveries.webhook_id', '=', webhook_id)
+    .orderBy('deliveries.id', 'desc')
+    .limit(page.limit)
+  if (page.before !== undefined) query = query.where('deliveries.id', '<', page.before)
+  if (page.status !== undefined) query = query.where('deliveries.status', '=', page.status)
+  return await query.execute()
+}
