@@ -6,8 +6,9 @@ import type { Model } from '../domain/model.ts'
 import { readChunkLines } from '../intake/chunk-lines.ts'
 import { moveBatch, readBatchRow } from '../store/batches.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
-import { claimChunk, hasReadyChunk, parkChunk } from '../store/chunks.ts'
+import { claimChunks, hasReadyChunk, parkChunk } from '../store/chunks.ts'
 import { readFileRow } from '../store/files.ts'
+import { holdSession, releaseStrayChunks } from '../store/leases.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { Log } from './log.ts'
@@ -42,6 +43,8 @@ export class Claimer {
   #closed = false
   /** Nothing was ready at the last look. */
   #dry = false
+  /** A claim failed, and it may have gone through nevertheless. */
+  #unsure = false
 
   constructor(options: ClaimerOptions) {
     this.#options = options
@@ -80,42 +83,42 @@ export class Claimer {
         // Each round may find room for more.
       }
     } catch (error) {
+      // What the database may have leased to this worker all the same is given back at the next look.
+      this.#unsure = true
       this.#options.log.error({ err: error }, 'claiming chunks failed')
     }
   }
 
   async #claimSome(): Promise<boolean> {
-    const { store, clock, worker_id } = this.#options
+    const { store, clock, worker_id, held } = this.#options
     const order = this.#wanted()
     if (!order) return false
-    if (!(await hasReadyChunk(store.read, order.except_projects))) {
-      this.#dry = true
+    if (!this.#unsure && !(await hasReadyChunk(store.read, order.except_projects))) {
+      this.#dry = order.except_projects.length === 0
       return false
     }
     const id = worker_id()
     const claims = await store.write(async (tx) => {
+      if (!(await holdSession(tx, store.claimSql, id))) return []
+      if (this.#unsure)
+        await releaseStrayChunks(
+          tx,
+          id,
+          [...held()].map((chunk) => chunk.claim),
+        )
       const now = clock.now()
-      const claims: ChunkRow[] = []
-      const except = [...order.except_projects]
-      while (claims.length < order.count) {
-        const claim = await claimChunk(tx, store.claimSql, {
-          worker_id: id,
-          urgent_before: now + URGENT_MS,
-          except_projects: except,
-        })
-        if (!claim) break
-        claims.push(claim)
-        except.push(claim.project_id)
-        if (claim.deadline > now) await moveBatch(tx, claim.batch_id, 'in_progress', now)
-      }
+      const claims = await claimChunks(tx, { worker_id: id, urgent_before: now + URGENT_MS, ...order })
+      const begun = new Set(claims.filter((claim) => claim.deadline > now).map((claim) => claim.batch_id))
+      for (const batch_id of begun) await moveBatch(tx, batch_id, 'in_progress', now)
       return claims
     })
+    this.#unsure = false
     await Promise.all(claims.map((claim) => this.#open(claim)))
     return claims.length > 0
   }
 
   /** How many chunks to take, and whose not; null when there is no room. */
-  #wanted(): { count: number; except_projects: string[] } | null {
+  #wanted(): { count: number; except_projects: string[]; one_each: boolean } | null {
     const { hungry, held, memory_bytes } = this.#options
     const projects = new Set<string>()
     let open = 0
@@ -126,8 +129,8 @@ export class Claimer {
       projects.add(chunk.claim.project_id)
     }
     if (open >= OPEN_CHUNKS_MAX || (open > 0 && bytes >= memory_bytes)) return null
-    if (hungry()) return { count: CLAIMS_PER_COMMIT_MAX, except_projects: [] }
-    return { count: 1, except_projects: [...projects] }
+    if (hungry()) return { count: CLAIMS_PER_COMMIT_MAX, except_projects: [], one_each: false }
+    return { count: CLAIMS_PER_COMMIT_MAX, except_projects: [...projects], one_each: true }
   }
 
   async #open(claim: ChunkRow): Promise<void> {

@@ -1,12 +1,17 @@
 // Runs background tasks under leases: each kind has a handler, which ends the task in the same transaction
 // that records its effect. A handler that throws is tried again later, ever more rarely.
 import type { Clock } from '../domain/clock.ts'
+import { holdSession, releaseStrayTasks } from '../store/leases.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask, hasDueTask, postponeTask } from '../store/tasks.ts'
 import type { Log } from './log.ts'
 
-const TASKS_AT_ONCE_MAX = 4
+/** How many tasks run at once. Deliveries wait for servers of others, so they have room of their own. */
+const ROOMS: readonly { kinds: readonly TaskKind[]; at_once_max: number }[] = [
+  { kinds: ['validate', 'plan', 'purge'], at_once_max: 4 },
+  { kinds: ['deliver'], at_once_max: 16 },
+]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
 
@@ -26,7 +31,11 @@ export interface TaskRunnerOptions {
 
 export class TaskRunner {
   readonly #options: TaskRunnerOptions
-  readonly #running = new Set<Promise<void>>()
+  readonly #running = new Map<Promise<void>, TaskKind>()
+  /** The IDs of what runs. */
+  readonly #held = new Set<string>()
+  /** A claim failed, or a task could not be given back: it may still be leased to this worker. */
+  #unsure = false
   #abort = new AbortController()
   #looking: Promise<void> | null = null
   #again = false
@@ -61,31 +70,51 @@ export class TaskRunner {
     this.#closed = true
     this.#abort.abort()
     await this.#looking
-    await Promise.all(this.#running)
+    await Promise.all(this.#running.keys())
   }
 
   async #claimAll(): Promise<void> {
-    const { store, handlers, worker_id, log } = this.#options
-    const kinds = Object.keys(handlers).filter((kind): kind is TaskKind => kind in handlers)
+    const { store, worker_id, log } = this.#options
     try {
-      while (!this.#closed && this.#running.size < TASKS_AT_ONCE_MAX) {
-        if (!(await hasDueTask(store.read, store.claimSql, kinds))) return
-        const task = await store.write((tx) => claimTask(tx, store.claimSql, worker_id(), kinds))
+      while (!this.#closed) {
+        const kinds = this.#kindsWithRoom()
+        if (kinds.length === 0) return
+        if (!this.#unsure && !(await hasDueTask(store.read, store.claimSql, kinds))) return
+        const id = worker_id()
+        const task = await store.write(async (tx) => {
+          if (!(await holdSession(tx, store.claimSql, id))) return undefined
+          if (this.#unsure) await releaseStrayTasks(tx, id, [...this.#held])
+          return await claimTask(tx, store.claimSql, id, kinds)
+        })
+        this.#unsure = false
         if (!task) return
         this.#start(task)
       }
     } catch (error) {
+      // What the database may have leased to this worker all the same is given back at the next look.
+      this.#unsure = true
       log.error({ err: error }, 'claiming tasks failed')
     }
   }
 
+  #kindsWithRoom(): TaskKind[] {
+    const running = [...this.#running.values()]
+    return ROOMS.filter(
+      ({ kinds, at_once_max }) => running.filter((kind) => kinds.includes(kind)).length < at_once_max,
+    )
+      .flatMap(({ kinds }) => kinds)
+      .filter((kind) => kind in this.#options.handlers)
+  }
+
   #start(task: TaskRow): void {
+    this.#held.add(task.id)
     const run = this.#run(task).finally(() => {
       this.#running.delete(run)
+      this.#held.delete(task.id)
       this.#options.onDone(task)
       this.look()
     })
-    this.#running.add(run)
+    this.#running.set(run, task.kind)
   }
 
   async #run(task: TaskRow): Promise<void> {
@@ -100,7 +129,10 @@ export class TaskRunner {
       const text = error instanceof Error ? error.message : String(error)
       await store
         .write((tx) => postponeTask(tx, task, clock.now() + wait_ms, text))
-        .catch((failure: unknown) => log.error({ err: failure }, 'a failed task could not be given back'))
+        .catch((failure: unknown) => {
+          this.#unsure = true
+          log.error({ err: failure }, 'a failed task could not be given back yet')
+        })
     }
   }
 }

@@ -5,7 +5,7 @@ import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
 import { type Plan, windowMs } from '../domain/plan.ts'
 import { insertBatch } from '../store/batches.ts'
-import { readFile } from '../store/files.ts'
+import { holdFile } from '../store/files.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
@@ -47,7 +47,7 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
 /** Throws file_not_found, file_not_processed, and invalid_request for a file that is no input. */
 export async function createBatch(tx: Writer, order: BatchOrder, now: number): Promise<BatchRow> {
   const { window_ms, ...fields } = order
-  const file = await readFile(tx, order.project_id, order.input_file_id)
+  const file = await holdFile(tx, order.project_id, order.input_file_id)
   const param = 'input_file_id'
   if (!file) throw new Refusal('file_not_found', undefined, { param })
   if (file.purpose !== 'batch') {

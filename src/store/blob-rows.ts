@@ -36,6 +36,13 @@ export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | un
     .executeTakeFirst()
 }
 
+/** Until the transaction ends, no other can lock, doom or forget these blobs. */
+export async function lockBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
+  if (keys.length === 0) return
+  // In one order for all, so that nobody waits in a circle.
+  await tx.selectFrom('blobs').select('key').where('key', 'in', keys).orderBy('key').forUpdate().execute()
+}
+
 /** Which of `keys` have a row, doomed or not. */
 export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
   if (keys.length === 0) return new Set()

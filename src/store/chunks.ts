@@ -73,28 +73,39 @@ export interface ClaimOrder {
   worker_id: string
   /** Chunks whose deadline lies before this (Unix ms) go first, whoever owns them. */
   urgent_before: number
+  /** At most so many. */
+  count: number
+  /** At most one chunk of each project. */
+  one_each?: boolean
   /** Only projects that are not in this list; what a worker holds already has its share. */
   except_projects?: readonly string[]
 }
 
 /**
- * Leases the chunk that should run next: what is about to miss its deadline, else the earliest deadline of
- * the project that has the fewest chunks leased. So a small batch never waits behind another project's giant.
+ * Leases the chunks that should run next: what is about to miss its deadline, then by turns the earliest
+ * deadline of the project that has the fewest chunks leased. So a small batch never waits behind another
+ * project's giant. Chunks that another claim has under its hands are passed over.
  */
-export async function claimChunk(
-  tx: Writer,
-  sql: ClaimSql,
-  order: ClaimOrder,
-): Promise<ChunkRow | undefined> {
-  const next = (await urgentChunk(tx, sql, order)) ?? (await fairChunk(tx, sql, order))
-  if (!next) return undefined
-  return await tx
-    .updateTable('chunks')
-    .set((eb) => ({ state: 'leased', worker_id: order.worker_id, epoch: eb('epoch', '+', 1) }))
-    .where('batch_id', '=', next.batch_id)
-    .where('idx', '=', next.idx)
-    .returningAll()
-    .executeTakeFirst()
+export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
+  const { worker_id, count, one_each = false } = order
+  const spent = new Set(order.except_projects)
+  const urgent = one_each ? 1 : count
+  const claims = await leaseFirst(tx, worker_id, urgent, {
+    before: order.urgent_before,
+    except_projects: [...spent],
+  })
+  if (one_each) for (const claim of claims) spent.add(claim.project_id)
+  while (claims.length < count) {
+    const waiting = (await readyProjects(tx)).filter(({ project_id }) => !spent.has(project_id))
+    const turns = takeTurns(waiting, count - claims.length, one_each)
+    if (turns.size === 0) break
+    for (const [project_id, share] of turns) {
+      const found = await leaseFirst(tx, worker_id, share, { project_id })
+      claims.push(...found)
+      if (one_each || found.length < share) spent.add(project_id)
+    }
+  }
+  return claims
 }
 
 /** Whether there is anything to claim, without taking the write lock. */
@@ -104,48 +115,77 @@ export async function hasReadyChunk(db: Reader, except_projects: readonly string
   return (await query.executeTakeFirst()) !== undefined
 }
 
-type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
+type Choice = { before: number; except_projects: readonly string[] } | { project_id: string }
 
-async function urgentChunk(tx: Writer, sql: ClaimSql, order: ClaimOrder): Promise<ChunkKey | undefined> {
-  let query = tx
-    .selectFrom('chunks')
-    .select(['batch_id', 'idx'])
-    .where('state', '=', raw.lit('ready'))
-    .where('deadline', '<', order.urgent_before)
-    .orderBy('deadline')
-    .orderBy('batch_id')
-    .orderBy('idx')
-    .limit(1)
-  if (order.except_projects?.length) query = query.where('project_id', 'not in', order.except_projects)
-  if (sql.skipLocked) query = query.forUpdate().skipLocked()
-  return await query.executeTakeFirst()
+/** Leases up to `count` of the ready chunks of a choice, earliest deadline first. */
+async function leaseFirst(tx: Writer, worker_id: string, count: number, choice: Choice): Promise<ChunkRow[]> {
+  const rows = await tx
+    .with(
+      (cte) => cte('chosen').materialized(),
+      (db) => {
+        let query = db
+          .selectFrom('chunks')
+          .select(['batch_id', 'idx'])
+          .where('state', '=', raw.lit('ready'))
+          .orderBy('deadline')
+          .orderBy('batch_id')
+          .orderBy('idx')
+          .limit(count)
+          .forUpdate()
+          .skipLocked()
+        if ('project_id' in choice) return query.where('project_id', '=', choice.project_id)
+        if (choice.except_projects.length > 0)
+          query = query.where('project_id', 'not in', choice.except_projects)
+        return query.where('deadline', '<', choice.before)
+      },
+    )
+    .updateTable('chunks')
+    .set((eb) => ({ state: 'leased', worker_id, epoch: eb('epoch', '+', 1) }))
+    .where(({ eb, refTuple, selectFrom }) =>
+      eb(
+        refTuple('batch_id', 'idx'),
+        'in',
+        selectFrom('chosen').select(['batch_id', 'idx']).$asTuple('batch_id', 'idx'),
+      ),
+    )
+    .returningAll()
+    .execute()
+  return rows.sort((a, b) => a.deadline - b.deadline || compare(a.batch_id, b.batch_id) || a.idx - b.idx)
 }
 
-async function fairChunk(tx: Writer, sql: ClaimSql, order: ClaimOrder): Promise<ChunkKey | undefined> {
-  const projects = await readyProjects(tx, order.except_projects ?? [])
-  for (const project_id of projects) {
-    let query = tx
-      .selectFrom('chunks')
-      .select(['batch_id', 'idx'])
-      .where('state', '=', raw.lit('ready'))
-      .where('project_id', '=', project_id)
-      .orderBy('deadline')
-      .orderBy('batch_id')
-      .orderBy('idx')
-      .limit(1)
-    if (sql.skipLocked) query = query.forUpdate().skipLocked()
-    const chunk = await query.executeTakeFirst()
-    if (chunk) return chunk
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b)
+}
+
+interface WaitingProject {
+  project_id: string
+  leased: number
+}
+
+/** How many chunks each project gets of `count`, when each goes to the one that has the fewest by then. */
+function takeTurns(
+  waiting: readonly WaitingProject[],
+  count: number,
+  one_each: boolean,
+): Map<string, number> {
+  const turns = new Map<string, number>()
+  if (waiting.length === 0) return turns
+  for (let left = count; left > 0; left--) {
+    const open = one_each ? waiting.filter(({ project_id }) => !turns.has(project_id)) : waiting
+    if (open.length === 0) break
+    const held = ({ project_id, leased }: WaitingProject): number => leased + (turns.get(project_id) ?? 0)
+    const next = open.reduce((fewest, project) => (held(project) < held(fewest) ? project : fewest))
+    turns.set(next.project_id, (turns.get(next.project_id) ?? 0) + 1)
   }
-  return undefined
+  return turns
 }
 
 /**
  * Projects that have a ready chunk, fewest leased chunks first. Steps from project to project through the
  * index instead of reading every ready chunk: the cost is that of the projects, not of their work.
  */
-async function readyProjects(tx: Writer, except: readonly string[]): Promise<string[]> {
-  const { rows } = await raw<{ project_id: string; leased: number }>`
+async function readyProjects(tx: Writer): Promise<WaitingProject[]> {
+  const { rows } = await raw<WaitingProject>`
     WITH RECURSIVE waiting(project_id) AS (
       SELECT min(project_id) FROM chunks WHERE state = 'ready'
       UNION ALL
@@ -158,7 +198,7 @@ async function readyProjects(tx: Writer, except: readonly string[]): Promise<str
     FROM waiting LEFT JOIN held ON held.project_id = waiting.project_id
     WHERE waiting.project_id IS NOT NULL
     ORDER BY leased, waiting.project_id`.execute(tx)
-  return rows.map((row) => row.project_id).filter((id) => !except.includes(id))
+  return rows
 }
 
 /** What one commit does to a chunk. */

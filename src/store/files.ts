@@ -23,6 +23,23 @@ export async function readFileRow(db: Reader, id: string): Promise<FileRow | und
   return await db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst()
 }
 
+/** The same as readFile; until the transaction ends, nobody can delete the file. */
+export async function holdFile(tx: Writer, project_id: string, id: string): Promise<FileRow | undefined> {
+  return await tx
+    .selectFrom('files')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', project_id)
+    .where('deleted_at', 'is', null)
+    .forShare()
+    .executeTakeFirst()
+}
+
+/** The same as readFileRow; until the transaction ends, no other can hold or change the file. */
+export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | undefined> {
+  return await tx.selectFrom('files').selectAll().where('id', '=', id).forNoKeyUpdate().executeTakeFirst()
+}
+
 /** Newest first; those older than the file `before`, if given. */
 export async function listFiles(
   db: Reader,

@@ -1,6 +1,6 @@
 // Where the finished lines of open chunks lie: spans of journal blobs. A journal that no open chunk needs
 // any more is doomed in the transaction that seals the last one.
-import { doomBlobs } from './blob-rows.ts'
+import { doomBlobs, lockBlobs } from './blob-rows.ts'
 import type { JournalPartRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -27,18 +27,24 @@ export async function dropJournal(tx: Writer, batch_id: string, idx: number, now
     .where('idx', '=', idx)
     .returning('journal_blob')
     .execute()
-  const keys = dropped.map((row) => row.journal_blob)
-  if (keys.length === 0) return
+  let unneeded = dropped.map((row) => row.journal_blob)
+  const shared = await stillNeeded(tx, unneeded)
+  if (shared.size > 0) {
+    // Another chunk of the same journal may be sealed at this moment: who comes second to the lock sees that
+    // the first has gone, and takes the journal with it.
+    await lockBlobs(tx, [...shared])
+    for (const key of await stillNeeded(tx, [...shared])) unneeded = unneeded.filter((one) => one !== key)
+  }
+  await doomBlobs(tx, unneeded, now)
+}
+
+async function stillNeeded(tx: Writer, keys: readonly string[]): Promise<Set<string>> {
+  if (keys.length === 0) return new Set()
   const needed = await tx
     .selectFrom('journal_parts')
     .select('journal_blob')
     .distinct()
     .where('journal_blob', 'in', keys)
     .execute()
-  const still = new Set(needed.map((row) => row.journal_blob))
-  await doomBlobs(
-    tx,
-    keys.filter((key) => !still.has(key)),
-    now,
-  )
+  return new Set(needed.map((row) => row.journal_blob))
 }

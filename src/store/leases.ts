@@ -3,6 +3,8 @@
 // clock judges a session. When it ends, its claims go back, and the next claim raises their epoch: commits
 // that name the old one change nothing.
 import { newId } from '../domain/ids.ts'
+import { releaseChunk } from './chunks.ts'
+import type { ChunkRow } from './schema.ts'
 import type { ClaimSql, Writer } from './store.ts'
 
 export async function openSession(tx: Writer, sql: ClaimSql, lease_ms: number, now: number): Promise<string> {
@@ -28,6 +30,57 @@ export async function renewSession(
     .where('lease_until', '>', sql.now)
     .executeTakeFirst()
   return result.numUpdatedRows > 0n
+}
+
+/**
+ * Whether claims may be made under the session; until the transaction ends, nobody can end it. Claims of a
+ * session that has ended would be nobody's: no rescue would ever find them.
+ */
+export async function holdSession(tx: Writer, sql: ClaimSql, worker_id: string): Promise<boolean> {
+  const row = await tx
+    .selectFrom('workers')
+    .select('id')
+    .where('id', '=', worker_id)
+    .where('lease_until', '>', sql.now)
+    .forKeyShare()
+    .executeTakeFirst()
+  return row !== undefined
+}
+
+/**
+ * Gives back the chunks that are leased to a worker which knows nothing of them: the answer to its claim was
+ * lost. Returns how many.
+ */
+export async function releaseStrayChunks(
+  tx: Writer,
+  worker_id: string,
+  held: readonly Pick<ChunkRow, 'batch_id' | 'idx'>[],
+): Promise<number> {
+  const known = new Set(held.map((chunk) => `${chunk.batch_id} ${chunk.idx}`))
+  const leased = await tx
+    .selectFrom('chunks')
+    .select(['batch_id', 'idx', 'epoch'])
+    .where('worker_id', '=', worker_id)
+    .where('state', '=', 'leased')
+    .execute()
+  const strays = leased.filter((chunk) => !known.has(`${chunk.batch_id} ${chunk.idx}`))
+  for (const stray of strays) await releaseChunk(tx, stray)
+  return strays.length
+}
+
+/** The same for tasks. */
+export async function releaseStrayTasks(
+  tx: Writer,
+  worker_id: string,
+  held: readonly string[],
+): Promise<number> {
+  let query = tx
+    .updateTable('tasks')
+    .set({ state: 'ready', worker_id: null })
+    .where('worker_id', '=', worker_id)
+    .where('state', '=', 'leased')
+  if (held.length > 0) query = query.where('id', 'not in', held)
+  return Number((await query.executeTakeFirst()).numUpdatedRows)
 }
 
 /** Ends a session and gives back whatever it held. */

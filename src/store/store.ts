@@ -13,8 +13,6 @@ export type Writer = Transaction<Schema>
 export interface ClaimSql {
   /** The database's own clock, Unix ms: the only judge of a lease. */
   now: RawBuilder<number>
-  /** Whether rows that another claim has locked are to be passed over (`FOR UPDATE SKIP LOCKED`). */
-  skipLocked: boolean
 }
 
 export interface Store {
@@ -24,6 +22,9 @@ export interface Store {
   /**
    * Runs `change` in one transaction: all of it is durable when the promise resolves, none of it if it
    * rejects. `change` may run again after a conflict, so it does nothing but SQL.
+   *
+   * Transactions may run side by side, each statement seeing what was committed before it began. What a
+   * transaction has read and builds on is locked as it is read (`forUpdate()`, `forShare()`, …).
    */
   write<T>(change: (tx: Writer) => Promise<T>): Promise<T>
   /** Creates or upgrades the tables; refuses a schema newer than this program. */

@@ -45,7 +45,7 @@ export async function claimTask(
   worker_id: string,
   kinds: readonly TaskKind[],
 ): Promise<TaskRow | undefined> {
-  let due = tx
+  const due = tx
     .selectFrom('tasks')
     .select('id')
     .where('state', '=', 'ready')
@@ -54,7 +54,8 @@ export async function claimTask(
     .orderBy('run_at')
     .orderBy('id')
     .limit(1)
-  if (sql.skipLocked) due = due.forUpdate().skipLocked()
+    .forUpdate()
+    .skipLocked()
   const next = await due.executeTakeFirst()
   if (!next) return undefined
   return await tx
@@ -94,5 +95,15 @@ export async function postponeTask(
     .where('id', '=', task.id)
     .where('epoch', '=', task.epoch)
     .where('state', '=', 'leased')
+    .execute()
+}
+
+/** Lets the task about `subject` that waits for its time run at once. */
+export async function hastenTask(tx: Writer, subject: string, now: number): Promise<void> {
+  await tx
+    .updateTable('tasks')
+    .set({ run_at: now })
+    .where('subject', '=', subject)
+    .where('state', '=', 'ready')
     .execute()
 }

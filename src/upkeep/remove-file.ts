@@ -6,7 +6,7 @@ import { Refusal } from '../domain/errors.ts'
 import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
 import { doomBlobs, doomResults } from '../store/blob-rows.ts'
 import { wakeBatches } from '../store/chunks.ts'
-import { markDeleted, readFileRow } from '../store/files.ts'
+import { lockFileRow, markDeleted } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
@@ -31,7 +31,8 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
 
 /** To be called in the transaction that ends a batch, for its input: dooms what a deletion had to leave behind. */
 export async function releaseInput(tx: Writer, file_id: string, now: number): Promise<void> {
-  const file = await readFileRow(tx, file_id)
+  // Of two batches that end at once, the second to hold the file sees that the first has ended.
+  const file = await lockFileRow(tx, file_id)
   if (!file || file.deleted_at === null) return
   const open = await openBatchesOfInput(tx, file_id)
   if (open.length === 0) await doomContent(tx, file, now)

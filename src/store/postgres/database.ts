@@ -1,0 +1,47 @@
+// Connections to PostgreSQL that outlive its restarts. A connection that breaks leaves the pool; whoever asks
+// for one while the server is away waits, for as long as patience lasts.
+import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
+import { Pool, type PoolConfig } from 'pg'
+import { numberTypes } from './number-types.ts'
+import { type Patience, patiently, type Remedy } from './patience.ts'
+import { isUnavailable } from './trouble.ts'
+
+export function openPool(config: PoolConfig): Pool {
+  const pool = new Pool({ ...config, types: numberTypes })
+  // A connection that breaks while nobody waits on it must not end the process: its next user finds out.
+  pool.on('error', () => {})
+  pool.on('connect', (client) => client.on('error', () => {}))
+  return pool
+}
+
+/** Patient until a connection stands, and not after that. */
+export function connectingPool(pool: Pool, patience: Patience): PostgresPool {
+  return {
+    options: pool.options,
+    connect: () => patiently(patience, () => pool.connect(), untilAvailable),
+    end: () => pool.end(),
+  }
+}
+
+/** For single statements that change nothing, each of which may be asked again on another connection. */
+export function readingPool(pool: Pool, patience: Patience): PostgresPool {
+  const client: PostgresPoolClient = {
+    // The types of Kysely's port overload this with cursors, which nobody here opens.
+    query: reading(pool, patience),
+    release() {},
+  }
+  return { options: pool.options, connect: async () => client, end: async () => {} }
+}
+
+function reading(pool: Pool, patience: Patience): PostgresPoolClient['query'] {
+  function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
+  function query(cursor: never): never
+  function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
+    return patiently(patience, () => pool.query(text, [...(parameters ?? [])]), untilAvailable)
+  }
+  return query
+}
+
+function untilAvailable(error: unknown): Remedy {
+  return isUnavailable(error) ? 'outage' : null
+}

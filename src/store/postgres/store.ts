@@ -1,0 +1,110 @@
+// PostgreSQL: a pool of connections, transactions at READ COMMITTED in which queries lock the rows that they
+// build on, one clock for all processes. docs/decisions/ says why no stricter isolation is needed.
+import { Kysely, PostgresDialect, sql } from 'kysely'
+import { type Clock, systemClock } from '../../domain/clock.ts'
+import { migrateToLatest } from '../migrate.ts'
+import type { Schema } from '../schema.ts'
+import type { Store, Writer } from '../store.ts'
+import { readAddress } from './address.ts'
+import { BytewiseDialect } from './bytewise-text.ts'
+import { connectingPool, openPool, readingPool } from './database.ts'
+import { patiently, type Remedy } from './patience.ts'
+import { applyTableSettings } from './table-settings.ts'
+import { isConflict, isUnavailable } from './trouble.ts'
+
+/** A restart takes seconds; whoever waits longer had better be told. */
+const PATIENCE_MS = 10_000
+/** At the start the database may be starting too. */
+const START_PATIENCE_MS = 60_000
+/** Guards the settings of tables among processes that start at once. */
+const SETTINGS_LOCK = 7_310_577
+
+export interface PostgresOptions {
+  /** `postgres://user:password@host:port/database?…` */
+  url: string
+  /** Waits between attempts; tests may shorten how long they go on. */
+  clock?: Clock
+  patience_ms?: number
+}
+
+export function postgresStore({
+  url,
+  clock = systemClock,
+  patience_ms = PATIENCE_MS,
+}: PostgresOptions): Store {
+  const address = readAddress(url)
+  const pool = openPool(address)
+  const patience = { clock, for_ms: patience_ms }
+  const writer = new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) })
+  const reader = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: readingPool(pool, patience) }) })
+  return {
+    read: reader,
+    // As a subquery it is asked once for each statement, so that an index can be searched by it.
+    claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
+    write: (change) => patiently(patience, () => transact(writer, change), remedyOf),
+    async migrate() {
+      // Others may be migrating for as long as it takes: no timeouts here.
+      const unhurried = openPool({
+        ...address,
+        max: 1,
+        statement_timeout: 0,
+        query_timeout: 0,
+        lock_timeout: 0,
+      })
+      const start = { clock, for_ms: Math.max(patience_ms, START_PATIENCE_MS) }
+      const db = new Kysely<Schema>({
+        dialect: new BytewiseDialect({ pool: connectingPool(unhurried, start) }),
+      })
+      try {
+        await migrateToLatest(db)
+        await db.transaction().execute(async (tx) => {
+          await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
+          await applyTableSettings(tx)
+        })
+      } finally {
+        await db.destroy()
+      }
+    },
+    async close() {
+      await reader.destroy()
+      await writer.destroy()
+      if (!pool.ending) await pool.end()
+    },
+  }
+}
+
+/** One attempt. Throws OutcomeUnknown when the connection broke after the commit had been asked for. */
+async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T>): Promise<T> {
+  const tx = await db.startTransaction().setIsolationLevel('read committed').execute()
+  let value: T
+  try {
+    value = await change(tx)
+  } catch (error) {
+    // On a broken connection there is nothing left to roll back.
+    await tx
+      .rollback()
+      .execute()
+      .catch(() => {})
+    throw error
+  }
+  try {
+    await tx.commit().execute()
+  } catch (error) {
+    throw isUnavailable(error) ? new OutcomeUnknown(error) : error
+  }
+  return value
+}
+
+/** Whether the transaction was committed cannot be known; only its author can find out, by looking. */
+class OutcomeUnknown extends Error {
+  constructor(cause: unknown) {
+    super('the connection to the database broke during a commit', { cause })
+    this.name = 'OutcomeUnknown'
+  }
+}
+
+function remedyOf(error: unknown): Remedy {
+  if (error instanceof OutcomeUnknown) return null
+  if (isConflict(error)) return 'conflict'
+  return isUnavailable(error) ? 'outage' : null
+}

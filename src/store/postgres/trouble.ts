@@ -1,0 +1,47 @@
+// What went wrong in PostgreSQL, as far as it decides whether to try again.
+// Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+
+/** Another transaction was in the way; the same work may succeed now. */
+const CONFLICTS = new Set([
+  '40001', // serialization_failure
+  '40P01', // deadlock_detected
+  '55P03', // lock_not_available: lock_timeout
+])
+
+/** The server is going, gone or coming back, or cannot take one more connection. */
+const UNAVAILABLE = new Set([
+  '57P01', // admin_shutdown
+  '57P02', // crash_shutdown
+  '57P03', // cannot_connect_now
+  '53300', // too_many_connections
+  '25P03', // idle_in_transaction_session_timeout: this process was held up, and the server ended the session
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+])
+
+/** What the driver says without a code. */
+const BROKEN =
+  /^(Connection terminated|Client has encountered a connection error|timeout exceeded when trying)/
+
+export function isConflict(error: unknown): boolean {
+  return CONFLICTS.has(codeOf(error))
+}
+
+/** The connection is broken or could not be made: whatever was under way on it has ended. */
+export function isUnavailable(error: unknown): boolean {
+  const code = codeOf(error)
+  // Class 08: connection exceptions.
+  if (UNAVAILABLE.has(code) || code.startsWith('08')) return true
+  return error instanceof Error && BROKEN.test(error.message)
+}
+
+function codeOf(error: unknown): string {
+  const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : ''
+  return typeof code === 'string' ? code : ''
+}
