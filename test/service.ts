@@ -56,6 +56,7 @@ export class TestService implements AsyncDisposable {
   readonly stores: Stores
   worker: Worker
   readonly #close: () => Promise<void>
+  readonly #delivery: WorkerHooks['delivery']
   readonly #ended = new Map<string, BatchRow>()
   #listeners: (() => void)[] = []
   #tasksDone = new Set<string>()
@@ -67,6 +68,7 @@ export class TestService implements AsyncDisposable {
     key: string
     stores: Stores
     close: () => Promise<void>
+    delivery: WorkerHooks['delivery']
   }) {
     this.folder = parts.folder
     this.config = parts.config
@@ -74,13 +76,14 @@ export class TestService implements AsyncDisposable {
     this.key = parts.key
     this.stores = parts.stores
     this.#close = parts.close
+    this.#delivery = parts.delivery
     this.worker = this.#makeWorker()
   }
 
   /** `yaml` is the configuration; `data_dir` is set to a folder that is gone afterwards. */
   static async start(
     yaml: string,
-    options: { worker?: boolean; folder?: string } = {},
+    options: { worker?: boolean; folder?: string; delivery?: WorkerHooks['delivery'] } = {},
   ): Promise<TestService> {
     const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'offpeak-test-')))
     const file = join(folder, 'offpeak.yaml')
@@ -105,6 +108,7 @@ export class TestService implements AsyncDisposable {
       models: modelsById(config.models),
       file_bytes_max: config.limits.file_bytes_max,
       requests_per_minute: null,
+      webhooks: { ...config.webhooks, keys: stores.keys },
       wake: () => service?.worker.wake(),
       readLineRecord: (project_id, batch_id, line) => readLineRecord(stores, project_id, batch_id, line),
       ready: async () => true,
@@ -115,13 +119,14 @@ export class TestService implements AsyncDisposable {
       await stores.store.close()
       if (!options.folder) await rm(folder, { recursive: true, force: true })
     }
-    service = new TestService({ folder, config, url, key, stores, close })
+    service = new TestService({ folder, config, url, key, stores, close, delivery: options.delivery })
     if (options.worker !== false) await service.worker.start()
     return service
   }
 
   #makeWorker(): Worker {
     const hooks: WorkerHooks = {
+      delivery: this.#delivery,
       onEnded: (batch) => {
         this.#ended.set(batch.id, batch)
         this.#tell()
@@ -145,6 +150,16 @@ export class TestService implements AsyncDisposable {
     const listeners = this.#listeners
     this.#listeners = []
     for (const listener of listeners) listener()
+  }
+
+  /** Asks again after everything that the worker has done, until there is an answer. */
+  async eventually<T>(ask: () => Promise<T | undefined>): Promise<T> {
+    for (;;) {
+      const told = new Promise<void>((resolve) => this.#listeners.push(resolve))
+      const answer = await ask()
+      if (answer !== undefined) return answer
+      await told
+    }
   }
 
   async #until<T>(ready: () => T | undefined): Promise<T> {

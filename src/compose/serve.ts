@@ -80,7 +80,7 @@ function running(
 const never = new Promise<never>(() => {})
 
 async function startApi(config: Config, stores: Stores, wake: () => void): Promise<Part & { url: string }> {
-  const { store, sealed } = stores
+  const { store, sealed, keys } = stores
   const server = buildServer({
     store,
     sealed,
@@ -90,6 +90,7 @@ async function startApi(config: Config, stores: Stores, wake: () => void): Promi
     models: modelsById(config.models),
     file_bytes_max: config.limits.file_bytes_max,
     requests_per_minute: config.rate_limit.requests_per_minute,
+    webhooks: { ...config.webhooks, keys },
     wake,
     readLineRecord: (project_id, batch_id, line) =>
       readLineRecord({ store, sealed }, project_id, batch_id, line),

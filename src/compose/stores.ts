@@ -3,6 +3,7 @@
 import { join } from 'node:path'
 import type { Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
+import { type KeyBox, keyBox } from '../blobs/key-box.ts'
 import { type MasterKey, masterKeyFromText, readOrCreateMasterKey } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import type { Config } from '../config/config.ts'
@@ -13,6 +14,7 @@ export interface Stores {
   store: Store
   blobs: Blobs
   sealed: SealedBlobs
+  keys: KeyBox
   /** Removes what writers that died left half written before `before` (Unix ms). */
   sweepTemporary: (before: number) => Promise<number>
 }
@@ -22,11 +24,13 @@ export async function openStores(config: Config): Promise<Stores> {
   const store = await openDatabase(config)
   if (config.blobs.kind !== 'disk')
     throw new Error('blobs: only a folder ("disk") can be used in this version')
+  const master = await masterKey(config)
   const disk = diskBlobs({ root: config.blobs.root })
   return {
     store,
     blobs: disk,
-    sealed: sealBlobs(disk, await masterKey(config)),
+    sealed: sealBlobs(disk, master),
+    keys: keyBox(master),
     sweepTemporary: (before) => disk.sweepTemporary(before),
   }
 }

@@ -5,6 +5,9 @@ import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
 import { systemClock } from '../domain/clock.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate.ts'
+import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
+import { forgetEvents } from '../notify/forget-events.ts'
+import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { doChores } from '../upkeep/chores.ts'
@@ -19,13 +22,17 @@ export function finishRules(config: Config): FinishRules {
 }
 
 /** Told of what the worker has done. */
-export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'>
+export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
+  /** Tests have no time to wait as long as receivers may take. */
+  delivery?: Partial<DeliverDeps>
+}
 
 export function makeWorker(config: Config, stores: Stores, log: Log, hooks: WorkerHooks = {}): Worker {
-  const { store, sealed } = stores
+  const { store, sealed, keys } = stores
   const clock = systemClock
   const rules = finishRules(config)
   const models = modelsById(config.models)
+  const agent = webhookAgent(config.webhooks)
   let sweepAt = clock.now()
   const onEnded = (batch: BatchRow): void => {
     const { id, status, completed, failed } = batch
@@ -49,6 +56,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
       plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
+      deliver: deliverer({ store, clock, random: Math.random, keys, agent, ...hooks.delivery }),
     },
     async chores() {
       const { rescued } = await doChores({ store, sealed, clock })
@@ -58,6 +66,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
       sweepAt = clock.now() + ORPHAN_AGE_MS
       const orphans = await sweepOrphans({ store, blobs: stores.blobs, clock })
       const halves = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
+      await forgetEvents(store, clock.now() - config.retention.audit_ms)
       if (orphans + halves > 0) log.info({ orphans, halves }, 'removed blobs that a crash had left')
     },
     onEnded,

@@ -14,6 +14,9 @@ export const SCOPES = [
   'limits:read',
   'usage:read',
   'requests:read',
+  'events:read',
+  'webhooks:read',
+  'webhooks:write',
 ] as const
 
 export type Scope = (typeof SCOPES)[number]

@@ -162,6 +162,22 @@ export const ERRORS = table({
     message: 'There is no such limit.',
     advice: 'List the limits of this project.',
   },
+  event_not_found: {
+    status: 404,
+    type: invalid,
+    where: http,
+    retryable: false,
+    message: 'There is no such event.',
+    advice: 'List the events of this project; old ones are forgotten.',
+  },
+  webhook_not_found: {
+    status: 404,
+    type: invalid,
+    where: http,
+    retryable: false,
+    message: 'There is no such webhook.',
+    advice: 'List the webhooks of this project.',
+  },
   request_not_found: {
     status: 404,
     type: invalid,
@@ -235,6 +251,14 @@ export const ERRORS = table({
     retryable: false,
     message: 'The file cannot be deleted now.',
     advice: 'Try again once the batch that writes it has ended.',
+  },
+  webhook_disabled: {
+    status: 422,
+    type: invalid,
+    where: http,
+    retryable: false,
+    message: 'The webhook is disabled, so nothing is sent to it.',
+    advice: 'Enable it again: `POST /v1/webhooks/{webhook_id}` with `{"enabled": true}`.',
   },
 
   // Too much

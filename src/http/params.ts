@@ -4,3 +4,5 @@ import { Type } from 'typebox'
 export const FileParams = Type.Object({ file_id: Type.String() })
 export const BatchParams = Type.Object({ batch_id: Type.String() })
 export const RequestParams = Type.Object({ request_id: Type.String() })
+export const EventParams = Type.Object({ event_id: Type.String() })
+export const WebhookParams = Type.Object({ webhook_id: Type.String() })

@@ -2,18 +2,28 @@
 import { Idempotency } from './idempotency.ts'
 import { cancelBatchRoute } from './routes/cancel-batch.ts'
 import { createBatchRoute } from './routes/create-batch.ts'
+import { createWebhookRoute } from './routes/create-webhook.ts'
 import { deleteFileRoute } from './routes/delete-file.ts'
+import { deleteWebhookRoute } from './routes/delete-webhook.ts'
 import { getBatchRoute } from './routes/get-batch.ts'
+import { getEventRoute } from './routes/get-event.ts'
 import { getFileRoute } from './routes/get-file.ts'
 import { getFileContentRoute } from './routes/get-file-content.ts'
 import { getModelRoute } from './routes/get-model.ts'
 import { getRequestRoute } from './routes/get-request.ts'
+import { getWebhookRoute } from './routes/get-webhook.ts'
 import { healthRoutes } from './routes/health.ts'
 import { listBatchesRoute } from './routes/list-batches.ts'
+import { listDeliveriesRoute } from './routes/list-deliveries.ts'
+import { listEventsRoute } from './routes/list-events.ts'
 import { listFilesRoute } from './routes/list-files.ts'
 import { listModelsRoute } from './routes/list-models.ts'
+import { listWebhooksRoute } from './routes/list-webhooks.ts'
 import { metricsRoute } from './routes/metrics.ts'
 import { openapiRoute } from './routes/openapi.ts'
+import { replayDeliveriesRoute } from './routes/replay-deliveries.ts'
+import { rotateWebhookSecretRoute } from './routes/rotate-webhook-secret.ts'
+import { updateWebhookRoute } from './routes/update-webhook.ts'
 import { uploadFileRoute } from './routes/upload-file.ts'
 import type { ServerDeps } from './server.ts'
 import type { App } from './type-provider.ts'
@@ -31,6 +41,16 @@ export function addRoutes(app: App, deps: ServerDeps): void {
   listModelsRoute(app, deps)
   getModelRoute(app, deps)
   getRequestRoute(app, deps)
+  listEventsRoute(app, deps)
+  getEventRoute(app, deps)
+  createWebhookRoute(app, deps)
+  listWebhooksRoute(app, deps)
+  getWebhookRoute(app, deps)
+  updateWebhookRoute(app, deps)
+  deleteWebhookRoute(app, deps)
+  rotateWebhookSecretRoute(app, deps)
+  listDeliveriesRoute(app, deps)
+  replayDeliveriesRoute(app, deps)
   healthRoutes(app, deps)
   if (deps.metrics) metricsRoute(app, deps.metrics)
   openapiRoute(app)

@@ -10,6 +10,7 @@ import fastify, {
 } from 'fastify'
 import type { Registry } from 'prom-client'
 import { HttpRecords } from '../audit/http-record.ts'
+import type { KeyBox } from '../blobs/key-box.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { Refusal } from '../domain/errors.ts'
@@ -41,6 +42,12 @@ export interface ServerDeps {
   file_bytes_max: number
   /** Per key; null: as many as they like. */
   requests_per_minute: number | null
+  webhooks: {
+    /** Whether receivers may be in private networks, and be reached without TLS. */
+    allow_private_networks: boolean
+    /** Wraps the secrets that sign. */
+    keys: KeyBox
+  }
   /** Called after background work was added, so that workers in this process look at once. */
   wake: () => void
   /** The audit record of one line, if this batch of this project has one. */

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { type TestClock, testClock } from '../../test/fakes/clock.ts'
 import type { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { temporaryDisk } from '../blobs/disk/temporary-disk.ts'
+import { keyBox } from '../blobs/key-box.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import type { Scope } from '../domain/api-key.ts'
@@ -136,7 +137,8 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
   const disk = await temporaryDisk()
   const store = sqliteStore({ path: join(disk.root, 'db', 'offpeak.db') })
   await store.migrate()
-  const sealed = sealBlobs(disk.blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'the test'))
+  const master = masterKeyFromText(randomBytes(32).toString('base64'), 'the test')
+  const sealed = sealBlobs(disk.blobs, master)
   const clock = testClock()
   let woken = 0
   const deps: ServerDeps = {
@@ -148,6 +150,7 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     models: TEST_MODELS,
     file_bytes_max: 1024 * 1024,
     requests_per_minute: null,
+    webhooks: { allow_private_networks: false, keys: keyBox(master) },
     wake: () => void woken++,
     readLineRecord: async () => undefined,
     ready: async () => true,

@@ -60,6 +60,25 @@ export async function updateWebhook(
     .executeTakeFirstOrThrow()
 }
 
+/** Nothing is sent to it any more; one that is disabled already stays as it is. */
+export async function disableWebhook(tx: Writer, id: string, reason: string, now: number): Promise<void> {
+  await tx
+    .updateTable('webhooks')
+    .set({ disabled_at: now, disabled_reason: reason })
+    .where('id', '=', id)
+    .where('disabled_at', 'is', null)
+    .execute()
+}
+
+export async function countWebhooks(db: Reader, project_id: string): Promise<number> {
+  const { count } = await db
+    .selectFrom('webhooks')
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('project_id', '=', project_id)
+    .executeTakeFirstOrThrow()
+  return Number(count)
+}
+
 /** With its deliveries; tasks about them find nothing and end. */
 export async function deleteWebhook(tx: Writer, id: string): Promise<void> {
   await tx.deleteFrom('deliveries').where('webhook_id', '=', id).execute()
@@ -112,12 +131,14 @@ export async function readParcel(db: Reader, delivery_id: string): Promise<Parce
   return { delivery, webhook, event }
 }
 
+/** False when the webhook was deleted meanwhile. */
 export async function updateDelivery(
   tx: Writer,
   id: string,
   change: Partial<Omit<DeliveryRow, 'id' | 'webhook_id' | 'event_id' | 'created'>>,
-): Promise<void> {
-  await tx.updateTable('deliveries').set(change).where('id', '=', id).execute()
+): Promise<boolean> {
+  const result = await tx.updateTable('deliveries').set(change).where('id', '=', id).executeTakeFirst()
+  return result.numUpdatedRows > 0n
 }
 
 export async function readDelivery(
@@ -149,4 +170,20 @@ export async function listDeliveries(
   if (page.before !== undefined) query = query.where('deliveries.id', '<', page.before)
   if (page.status !== undefined) query = query.where('deliveries.status', '=', page.status)
   return await query.execute()
+}
+
+/** Oldest first. */
+export async function listFailedDeliveries(
+  db: Reader,
+  webhook_id: string,
+  limit: number,
+): Promise<DeliveryRow[]> {
+  return await db
+    .selectFrom('deliveries')
+    .selectAll()
+    .where('webhook_id', '=', webhook_id)
+    .where('status', '=', 'failed')
+    .orderBy('id')
+    .limit(limit)
+    .execute()
 }

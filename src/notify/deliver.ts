@@ -1,0 +1,114 @@
+// Delivers events: a task for each pair of event and webhook, under the same leases as all other work. An
+// attempt and what it came to are recorded in one fenced transaction, so a worker that dies in between leaves
+// the delivery to another: a receiver may hear of an event twice, under the same ID, and never not at all.
+import type { Dispatcher } from 'undici'
+import type { KeyBox } from '../blobs/key-box.ts'
+import type { TaskHandler } from '../dispatch/task-runner.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { TaskRow } from '../store/schema.ts'
+import type { Store, Writer } from '../store/store.ts'
+import { finishTask, insertTask, postponeTask } from '../store/tasks.ts'
+import { disableWebhook, type Parcel, readParcel, updateDelivery } from '../store/webhooks.ts'
+import { nextAttemptAt } from './delivery-schedule.ts'
+import { eventObject } from './event-object.ts'
+import { type Attempt, postEvent } from './post-event.ts'
+import { signedHeaders } from './signed-headers.ts'
+import { signingSecrets } from './signing-secret.ts'
+
+export const ATTEMPT_TIMEOUT_MS = 15_000
+const GONE = 410
+/** One receiver that hangs must not hold up all others. */
+const AT_ONCE_PER_WEBHOOK_MAX = 4
+const CROWDED_WAIT_MS = 1_000
+
+export interface DeliverDeps {
+  store: Store
+  clock: Clock
+  random: () => number
+  keys: KeyBox
+  agent: Dispatcher
+  timeout_ms?: number
+  schedule?: typeof nextAttemptAt
+}
+
+export function deliverer(deps: DeliverDeps): TaskHandler {
+  const { store, clock } = deps
+  const busy = new Map<string, number>()
+  return async (task, signal) => {
+    const parcel = await readParcel(store.read, task.subject)
+    if (parcel?.delivery.status !== 'pending') {
+      await store.write((tx) => finishTask(tx, task))
+      return
+    }
+    const { webhook } = parcel
+    if (webhook.disabled_at !== null) return await giveUp(store, task, parcel, 'the webhook is disabled')
+    const running = busy.get(webhook.id) ?? 0
+    if (running >= AT_ONCE_PER_WEBHOOK_MAX) {
+      const run_at = clock.now() + CROWDED_WAIT_MS * (1 + deps.random())
+      return await store.write((tx) => postponeTask(tx, task, Math.round(run_at), null))
+    }
+    busy.set(webhook.id, running + 1)
+    try {
+      const outcome = await attempt(deps, parcel, signal)
+      await store.write((tx) => recordAttempt(deps, tx, task, parcel, outcome))
+    } finally {
+      const left = (busy.get(webhook.id) ?? 1) - 1
+      if (left > 0) busy.set(webhook.id, left)
+      else busy.delete(webhook.id)
+    }
+  }
+}
+
+async function attempt(deps: DeliverDeps, parcel: Parcel, signal: AbortSignal): Promise<Attempt> {
+  const { webhook, event } = parcel
+  const now = deps.clock.now()
+  const body = JSON.stringify(eventObject(event))
+  let headers: Record<string, string>
+  try {
+    headers = signedHeaders(event.id, body, signingSecrets(deps.keys, webhook, now), now)
+  } catch (error) {
+    // Sent unsigned it would be refused; the operator may yet bring the key back.
+    const text = error instanceof Error ? error.message : String(error)
+    return { delivered: false, status: null, error: `it could not be signed: ${text}`, wait_ms: 0 }
+  }
+  const { agent, clock, timeout_ms = ATTEMPT_TIMEOUT_MS } = deps
+  return await postEvent({ agent, clock, timeout_ms }, { url: webhook.url, headers, body }, signal)
+}
+
+async function giveUp(store: Store, task: TaskRow, { delivery }: Parcel, why: string): Promise<void> {
+  await store.write(async (tx) => {
+    if (!(await finishTask(tx, task))) return
+    await updateDelivery(tx, delivery.id, { status: 'failed', next_attempt_at: null, last_error: why })
+  })
+}
+
+async function recordAttempt(
+  { clock, random, schedule = nextAttemptAt }: DeliverDeps,
+  tx: Writer,
+  task: TaskRow,
+  { delivery, webhook, event }: Parcel,
+  outcome: Attempt,
+): Promise<void> {
+  if (!(await finishTask(tx, task))) return
+  const now = clock.now()
+  const attempts = delivery.attempts + 1
+  const gone = outcome.status === GONE
+  const next =
+    outcome.delivered || gone
+      ? null
+      : schedule({ started: delivery.started, attempts }, now, random(), outcome.wait_ms)
+  const known = await updateDelivery(tx, delivery.id, {
+    status: outcome.delivered ? 'delivered' : next === null ? 'failed' : 'pending',
+    attempts,
+    next_attempt_at: next,
+    last_attempt_at: now,
+    last_status: outcome.status,
+    last_error: outcome.error,
+  })
+  if (!known) return
+  if (gone) await disableWebhook(tx, webhook.id, 'the receiver answered 410 Gone', now)
+  if (next !== null) {
+    const { project_id } = event
+    await insertTask(tx, { kind: 'deliver', subject: delivery.id, project_id, run_at: next }, now)
+  }
+}

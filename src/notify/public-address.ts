@@ -1,0 +1,45 @@
+// Which addresses belong to the public internet. A webhook's URL is chosen by whoever holds a key, and must not
+// become a way to reach what only this machine can reach. Sources: the special-purpose address registries of
+// IANA (RFC 6890). Of IPv6 only global unicast passes, without the ranges that carry IPv4 addresses inside.
+import { BlockList, isIP } from 'node:net'
+
+const NOT_PUBLIC_V4 = [
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.88.99.0/24',
+  '192.168.0.0/16',
+  '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
+  '224.0.0.0/4',
+  '240.0.0.0/4',
+]
+const GLOBAL_V6 = '2000::/3'
+const NOT_PUBLIC_V6 = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']
+
+const notPublic4 = listOf(NOT_PUBLIC_V4, 'ipv4')
+const notPublic6 = listOf(NOT_PUBLIC_V6, 'ipv6')
+const global6 = listOf([GLOBAL_V6], 'ipv6')
+
+/** Whether `address`, an IPv4 or IPv6 address as text, is one of the public internet. */
+export function isPublicAddress(address: string): boolean {
+  const version = isIP(address)
+  if (version === 4) return !notPublic4.check(address, 'ipv4')
+  if (version === 6) return global6.check(address, 'ipv6') && !notPublic6.check(address, 'ipv6')
+  return false
+}
+
+function listOf(ranges: readonly string[], family: 'ipv4' | 'ipv6'): BlockList {
+  const list = new BlockList()
+  for (const range of ranges) {
+    const [net = '', bits] = range.split('/')
+    list.addSubnet(net, Number(bits), family)
+  }
+  return list
+}

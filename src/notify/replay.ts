@@ -1,0 +1,51 @@
+// Sends events again on request: one that was missed or mislaid, or all that could not be delivered.
+import { Refusal } from '../domain/errors.ts'
+import { readEvent } from '../store/events.ts'
+import type { DeliveryRow, WebhookRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+import { hastenTask, insertTask } from '../store/tasks.ts'
+import { listFailedDeliveries, readDelivery, updateDelivery } from '../store/webhooks.ts'
+import { queueDelivery } from './record-event.ts'
+
+/** One transaction stays short; who has more failures asks again. */
+export const REPLAYED_AT_ONCE_MAX = 1_000
+
+/** Any event of the project, whether or not the webhook was to hear of it. Throws event_not_found, webhook_disabled. */
+export async function replayEvent(
+  tx: Writer,
+  webhook: WebhookRow,
+  event_id: string,
+  now: number,
+): Promise<void> {
+  mustBeEnabled(webhook)
+  const event = await readEvent(tx, webhook.project_id, event_id)
+  if (!event) throw new Refusal('event_not_found', undefined, { param: 'event_id' })
+  const delivery = await readDelivery(tx, webhook.id, { event_id })
+  if (delivery) return await replay(tx, webhook, delivery, now)
+  await queueDelivery(tx, { project_id: webhook.project_id, webhook_id: webhook.id, event_id }, now)
+}
+
+/** Oldest first; returns how many. Throws webhook_disabled. */
+export async function replayFailed(tx: Writer, webhook: WebhookRow, now: number): Promise<number> {
+  mustBeEnabled(webhook)
+  const failed = await listFailedDeliveries(tx, webhook.id, REPLAYED_AT_ONCE_MAX)
+  for (const delivery of failed) await replay(tx, webhook, delivery, now)
+  return failed.length
+}
+
+async function replay(tx: Writer, webhook: WebhookRow, delivery: DeliveryRow, now: number): Promise<void> {
+  const { project_id } = webhook
+  await updateDelivery(tx, delivery.id, {
+    status: 'pending',
+    started: now,
+    attempts: 0,
+    next_attempt_at: now,
+  })
+  // One that is on its way has its task, which is only to come sooner.
+  if (delivery.status === 'pending') return await hastenTask(tx, delivery.id, now)
+  await insertTask(tx, { kind: 'deliver', subject: delivery.id, project_id, run_at: now }, now)
+}
+
+function mustBeEnabled(webhook: WebhookRow): void {
+  if (webhook.disabled_at !== null) throw new Refusal('webhook_disabled')
+}

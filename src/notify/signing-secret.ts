@@ -1,0 +1,34 @@
+// The secret that a webhook's owner and this service share. It has to be used in the clear to sign, so the
+// database keeps it wrapped by the master key, bound to its project and webhook.
+import { randomBytes } from 'node:crypto'
+import type { KeyBox } from '../blobs/key-box.ts'
+import type { WebhookRow } from '../store/schema.ts'
+
+const SECRET_BYTES = 32
+
+export interface SigningSecret {
+  /** `whsec_…`, as Standard Webhooks spell it; shown once. */
+  text: string
+  wrapped: string
+}
+
+export function newSigningSecret(keys: KeyBox, project_id: string, webhook_id: string): SigningSecret {
+  const secret = randomBytes(SECRET_BYTES)
+  return { text: spelled(secret), wrapped: keys.wrap(secret, project_id, nameOf(webhook_id)) }
+}
+
+/** The secrets that sign at `now` (Unix ms): the present one, and the one before it during a rotation. */
+export function signingSecrets(keys: KeyBox, webhook: WebhookRow, now: number): string[] {
+  const { id, project_id, wrapped_secret, previous_secret, previous_until } = webhook
+  const overlapping = previous_secret !== null && previous_until !== null && now < previous_until
+  const wrapped = overlapping ? [wrapped_secret, previous_secret] : [wrapped_secret]
+  return wrapped.map((text) => spelled(keys.unwrap(text, project_id, nameOf(id))))
+}
+
+function spelled(secret: Buffer): string {
+  return `whsec_${secret.toString('base64')}`
+}
+
+function nameOf(webhook_id: string): string {
+  return `webhooks/${webhook_id}`
+}

@@ -1,0 +1,50 @@
+// Connections to receivers. Where private networks are not allowed, the address is judged when the connection
+// is made, after the name was resolved: a name that pointed elsewhere when the webhook was created, or that
+// answers differently each time, gets no further than one that always told the truth.
+import { lookup as systemLookup } from 'node:dns'
+import { isIP, type LookupFunction } from 'node:net'
+import { Agent, buildConnector } from 'undici'
+import { isPublicAddress } from './public-address.ts'
+
+const CONNECT_TIMEOUT_MS = 10_000
+
+export class AddressRefused extends Error {
+  constructor(address: string) {
+    super(`${address} is no address of the public internet (see webhooks.allow_private_networks)`)
+    this.name = 'AddressRefused'
+  }
+}
+
+export interface AgentOptions {
+  allow_private_networks: boolean
+  /** How names are resolved; as `dns.lookup`. */
+  lookup?: LookupFunction
+}
+
+export function webhookAgent({ allow_private_networks, lookup = systemLookup }: AgentOptions): Agent {
+  if (allow_private_networks) return new Agent({ connect: { timeout: CONNECT_TIMEOUT_MS, lookup } })
+  const connect = buildConnector({ timeout: CONNECT_TIMEOUT_MS, lookup: guarded(lookup) })
+  return new Agent({
+    connect(options, done) {
+      // An address in the URL is connected to without being looked up.
+      const literal = options.hostname.replace(/^\[|\]$/g, '')
+      if (isIP(literal) !== 0 && !isPublicAddress(literal)) done(new AddressRefused(literal), null)
+      else connect(options, done)
+    },
+  })
+}
+
+/** Refuses a name of which any address is not public. */
+function guarded(lookup: LookupFunction): LookupFunction {
+  return (hostname, options, done) => {
+    lookup(hostname, { ...options, all: true }, (error, found) => {
+      if (error) return done(error, [])
+      const addresses = typeof found === 'string' ? [{ address: found, family: isIP(found) }] : found
+      const refused = addresses.find(({ address }) => !isPublicAddress(address))
+      const [first] = addresses
+      if (refused) done(new AddressRefused(`${hostname} (${refused.address})`), [])
+      else if (options.all) done(null, addresses)
+      else done(null, first?.address ?? '', first?.family)
+    })
+  }
+}
