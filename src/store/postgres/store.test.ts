@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict'
+import { after, before, describe, it } from 'node:test'
+import { sql } from 'kysely'
+import { type PostgresServer, postgresServer, withoutPostgres } from '../../../test/fakes/postgres-server.ts'
+import { ensureProject, readProjectByName } from '../projects.ts'
+import { storeConformance } from '../store.conformance.ts'
+import type { Writer } from '../store.ts'
+import { postgresStore } from './store.ts'
+import { emptyPostgres } from './test-database.ts'
+
+let server: PostgresServer
+
+before(async () => {
+  if (!withoutPostgres) server = await postgresServer()
+})
+after(async () => {
+  if (!withoutPostgres) await server[Symbol.asyncDispose]()
+})
+
+storeConformance('PostgreSQL', () => emptyPostgres(server), withoutPostgres)
+
+describe('PostgreSQL', { skip: withoutPostgres }, () => {
+  it('a restart of the database is waited for, by reads and by transactions', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    await store.write((tx) => ensureProject(tx, project('before')))
+    await server.kill()
+    const reading = readProjectByName(store.read, 'before')
+    const writing = store.write((tx) => ensureProject(tx, project('after')))
+    await server.start()
+    assert.equal((await reading)?.name, 'before')
+    assert.equal((await writing).name, 'after')
+    assert.equal((await readProjectByName(store.read, 'after'))?.name, 'after')
+  })
+
+  it('a transaction that the crash of the database cut off is done again, once', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    let runs = 0
+    await store.write(async (tx) => {
+      runs++
+      await ensureProject(tx, project(`run-${runs}`))
+      if (runs === 1) {
+        await server.kill()
+        await server.start()
+      }
+      await ensureProject(tx, project('last'))
+    })
+    assert.equal(runs, 2)
+    const names = await store.read.selectFrom('projects').select('name').orderBy('name').execute()
+    assert.deepEqual(
+      names.map((row) => row.name),
+      ['last', 'run-2'],
+    )
+  })
+
+  it('patience has an end: then the failure comes out', async () => {
+    const store = postgresStore({ url: 'postgres://nobody@127.0.0.1:1/none', patience_ms: 30 })
+    await assert.rejects(readProjectByName(store.read, 'a'), { code: 'ECONNREFUSED' })
+    await assert.rejects(
+      store.write((tx) => ensureProject(tx, project('a'))),
+      { code: 'ECONNREFUSED' },
+    )
+    await store.close()
+  })
+
+  it('of two transactions that wait for each other one is done again, and both are kept', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    await store.write(async (tx) => {
+      await ensureProject(tx, project('a'))
+      await ensureProject(tx, project('b'))
+    })
+    let met = 0
+    let meet: () => void = () => {}
+    const both = new Promise<void>((resolve) => {
+      meet = resolve
+    })
+    const touch = (tx: Writer, name: string) =>
+      tx
+        .updateTable('projects')
+        .set((eb) => ({ created: eb('created', '+', 1) }))
+        .where('name', '=', name)
+        .execute()
+    const cross = (first: string, second: string) =>
+      store.write(async (tx) => {
+        await touch(tx, first)
+        if (++met === 2) meet()
+        await both
+        await touch(tx, second)
+      })
+    await Promise.all([cross('a', 'b'), cross('b', 'a')])
+    assert.equal(met, 3)
+    const rows = await store.read.selectFrom('projects').select('created').execute()
+    assert.deepEqual(
+      rows.map((row) => row.created),
+      [3, 3],
+    )
+  })
+
+  it('every text column compares bytes, whatever the database was created with', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    const others = await store.write(
+      async (tx) =>
+        await sql`
+          SELECT table_name, column_name FROM information_schema.columns
+          WHERE table_schema = 'public' AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C'`.execute(
+          tx,
+        ),
+    )
+    assert.deepEqual(others.rows, [])
+  })
+
+  it('tables of much change are set up for it, once', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    await store.migrate()
+    const { rows } = await store.write((tx) =>
+      sql<{ reloptions: string[] }>`SELECT reloptions FROM pg_class WHERE relname = 'workers'`.execute(tx),
+    )
+    assert.ok(rows[0]?.reloptions.includes('fillfactor=50'))
+    assert.equal(rows[0]?.reloptions.length, 4)
+  })
+
+  it('a session idles in a transaction, or runs a statement, only so long', async () => {
+    await using database = await emptyPostgres(server)
+    const store = postgresStore({ url: `${database.url}?statement_timeout_ms=50&pool_max=1` })
+    await assert.rejects(
+      store.write((tx) => sql`SELECT pg_sleep(5)`.execute(tx)),
+      { code: '57014' },
+    )
+    const { rows } = await store.write((tx) =>
+      sql<{ name: string; setting: string }>`
+        SELECT name, setting FROM pg_settings
+        WHERE name IN ('idle_in_transaction_session_timeout', 'lock_timeout', 'application_name') ORDER BY name`.execute(
+        tx,
+      ),
+    )
+    assert.deepEqual(
+      rows.map((row) => row.setting),
+      ['offpeak', '15000', '10000'],
+    )
+    await store.close()
+  })
+})
+
+function project(name: string): { id: string; name: string; plan: string; created: number } {
+  return { id: `proj_${name}`, name, plan: 'payg', created: 1 }
+}

@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, it } from 'node:test'
+import { openSession, renewSession, rescueLeases } from '../leases.ts'
+import { type EmptyDatabase, storeConformance } from '../store.conformance.ts'
+import type { Store } from '../store.ts'
+import { sqliteStore } from './store.ts'
+
+storeConformance('SQLite', emptySqlite)
+
+describe('SQLite', () => {
+  it('processes that start at once bring the schema up together, and all of them can write', async () => {
+    await using database = await emptySqlite()
+    const program = `
+      import { sqliteStore } from ${JSON.stringify(new URL('./store.ts', import.meta.url).href)}
+      import { openSession } from ${JSON.stringify(new URL('../leases.ts', import.meta.url).href)}
+      const store = sqliteStore({ path: ${JSON.stringify(database.path)} })
+      await store.migrate()
+      for (let i = 0; i < 10; i++) await store.write((tx) => openSession(tx, store.claimSql, 1000, 1))
+      await store.close()`
+    const exits = Array.from({ length: 3 }, async () => {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: 'inherit' })
+      const [code] = await once(child, 'exit')
+      return code
+    })
+    assert.deepEqual(await Promise.all(exits), [0, 0, 0])
+    const rows = await database.open().read.selectFrom('workers').select('id').execute()
+    assert.equal(rows.length, 30)
+  })
+
+  it('leases are judged by the clock it was given', async () => {
+    await using database = await emptySqlite()
+    let now = 5_000
+    const store = sqliteStore({ path: database.path, leaseNow: () => now })
+    await store.migrate()
+    const id = await store.write((tx) => openSession(tx, store.claimSql, 100, 1))
+    now += 99
+    assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, id, 100)), true)
+    now += 100
+    assert.deepEqual(await store.write((tx) => rescueLeases(tx, store.claimSql)), [id])
+    await store.close()
+  })
+})
+
+async function emptySqlite(): Promise<EmptyDatabase & { path: string }> {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-sqlite-'))
+  const path = join(folder, 'offpeak.db')
+  const opened: Store[] = []
+  return {
+    path,
+    open() {
+      const store = sqliteStore({ path })
+      opened.push(store)
+      return store
+    },
+    contention: null,
+    async [Symbol.asyncDispose]() {
+      for (const store of opened) await store.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}

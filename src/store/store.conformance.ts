@@ -1,0 +1,699 @@
+// What every database must do behind the store port, run against each adapter by its own test file. Each test
+// has an empty database; `open` connects to it once more, as another process does.
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { sql } from 'kysely'
+import { newId } from '../domain/ids.ts'
+import { addToBatch, insertBatch, listBatches, moveBatch, readBatch, setChunkCount } from './batches.ts'
+import { insertBlobs, knownBlobs, listDoomed, readBlobRow } from './blob-rows.ts'
+import {
+  claimChunks,
+  commitChunk,
+  hasReadyChunk,
+  insertChunks,
+  listSealed,
+  parkChunk,
+  readChunkOfLine,
+  releaseChunk,
+  wakeBatches,
+  wakeParked,
+} from './chunks.ts'
+import {
+  holdFile,
+  insertFile,
+  listExpiredFiles,
+  listFiles,
+  lockFileRow,
+  markDeleted,
+  readFile,
+} from './files.ts'
+import {
+  completeIdempotencyKey,
+  forgetIdempotencyKeys,
+  readIdempotency,
+  reserveIdempotencyKey,
+} from './idempotency.ts'
+import { dropJournal, insertJournalPart, listJournalParts } from './journal-parts.ts'
+import {
+  closeSession,
+  holdSession,
+  openSession,
+  releaseStrayChunks,
+  releaseStrayTasks,
+  renewSession,
+  rescueLeases,
+} from './leases.ts'
+import { ensureProject, readProjectByName } from './projects.ts'
+import type { BatchRow, FileRow } from './schema.ts'
+import { SchemaMismatch, type Store } from './store.ts'
+import { claimTask, finishTask, hasDueTask, insertTask, postponeTask } from './tasks.ts'
+
+/** An empty database, gone when it is disposed of together with whatever is connected to it. */
+export interface EmptyDatabase extends AsyncDisposable {
+  open(): Store
+  /** Resolves once a transaction waits for another one. Null where a process has one writer, which takes turns. */
+  contention: (() => Promise<void>) | null
+}
+
+const NOW = 1_800_000_000_000
+const HOUR_MS = 3_600_000
+const LEASE_MS = 60_000
+const NO_DELTA = { completed: 0, failed: 0, cost_nanos: 0 }
+const SEAL = { output_blob: null, output_bytes: 0, error_blob: null, error_bytes: 0, audit_blob: 'audit' }
+
+export function storeConformance(
+  name: string,
+  makeDatabase: () => Promise<EmptyDatabase>,
+  skip: string | false = false,
+): void {
+  /** `other` is what another process has; where one process has one writer, it is the store itself. */
+  const test = (sentence: string, body: (store: Store, other: Store) => Promise<void>): void => {
+    it(sentence, { skip }, async () => {
+      await using database = await makeDatabase()
+      const store = database.open()
+      await store.migrate()
+      await body(store, database.contention ? database.open() : store)
+    })
+  }
+  /** For what happens while two transactions run side by side. */
+  const testSideBySide = (
+    sentence: string,
+    body: (store: Store, other: Store, contention: () => Promise<void>) => Promise<void>,
+  ): void => {
+    it(sentence, { skip }, async (context) => {
+      await using database = await makeDatabase()
+      const { contention } = database
+      if (!contention) return context.skip('here one transaction runs at a time')
+      const store = database.open()
+      await store.migrate()
+      await body(store, database.open(), contention)
+    })
+  }
+
+  describe(`${name} as a store: transactions`, () => {
+    test('what a transaction wrote is there for everybody once it has resolved', async (store, other) => {
+      await store.write((tx) => ensureProject(tx, project('a')))
+      assert.equal((await readProjectByName(store.read, 'a'))?.plan, 'payg')
+      assert.equal((await readProjectByName(other.read, 'a'))?.plan, 'payg')
+    })
+
+    test('a transaction that fails leaves nothing, and its own error comes out', async (store) => {
+      const failure = new Error('changed my mind')
+      const change = store.write(async (tx) => {
+        await ensureProject(tx, project('a'))
+        throw failure
+      })
+      await assert.rejects(change, failure)
+      assert.equal(await readProjectByName(store.read, 'a'), undefined)
+      await store.write((tx) => ensureProject(tx, project('b')))
+      assert.equal((await readProjectByName(store.read, 'b'))?.name, 'b')
+    })
+
+    test('a statement that the database refuses undoes the whole transaction', async (store) => {
+      const change = store.write(async (tx) => {
+        await ensureProject(tx, project('a'))
+        await tx
+          .insertInto('projects')
+          .values({ ...project('b'), id: 'proj_a' })
+          .execute()
+      })
+      await assert.rejects(change)
+      assert.equal(await readProjectByName(store.read, 'a'), undefined)
+    })
+
+    test('others do not see a transaction before it has ended', async (store, other) => {
+      await store.write(async (tx) => {
+        await ensureProject(tx, project('a'))
+        assert.equal(await readProjectByName(other.read, 'a'), undefined)
+        assert.equal(await readProjectByName(store.read, 'a'), undefined)
+      })
+    })
+
+    test('sums made by many at once lose nothing', async (store, other) => {
+      const { batch } = await seed(store)
+      const stores = [store, other]
+      const delta = { ...emptyDelta(), completed: 1, cost_nanos: 7 }
+      const adds = Array.from({ length: 30 }, (_, i) =>
+        stores[i % stores.length]!.write((tx) => addToBatch(tx, batch.id, delta)),
+      )
+      await Promise.all(adds)
+      const row = await readBatch(store.read, 'proj_a', batch.id)
+      assert.deepEqual([row?.completed, row?.cost_nanos], [30, 210])
+    })
+
+    test('whole numbers are numbers, up to the largest that one can hold', async (store) => {
+      const { batch } = await seed(store)
+      const delta = { ...emptyDelta(), cost_nanos: Number.MAX_SAFE_INTEGER }
+      const row = await store.write((tx) => addToBatch(tx, batch.id, delta))
+      assert.equal(row.cost_nanos, Number.MAX_SAFE_INTEGER)
+      assert.equal(typeof row.created, 'number')
+      const counted = await store.read
+        .selectFrom('batches')
+        .select((eb) => [eb.fn.countAll<number>().as('n'), eb.fn.sum<number>('total').as('s')])
+        .executeTakeFirst()
+      assert.deepEqual({ ...counted }, { n: 1, s: 3000 })
+    })
+
+    test('text comes back as it went in, whatever its characters', async (store) => {
+      const text = 'ü 😀 \u202e \\ \' " % _ \n\t {"a":"\\u0000"}'
+      await seed(store)
+      await store.write((tx) => insertFile(tx, file('file_x', { filename: text })))
+      assert.equal((await readFile(store.read, 'proj_a', 'file_x'))?.filename, text)
+    })
+  })
+
+  describe(`${name} as a store: migrations`, () => {
+    it('processes that start at once bring the schema up together', { skip }, async (context) => {
+      await using database = await makeDatabase()
+      if (!database.contention) return context.skip('here it takes real processes')
+      const stores = Array.from({ length: 5 }, () => database.open())
+      await Promise.all(stores.map((store) => store.migrate()))
+      await stores[0]!.write((tx) => ensureProject(tx, project('a')))
+      assert.equal((await readProjectByName(stores[4]!.read, 'a'))?.name, 'a')
+    })
+
+    test('migrating again changes nothing', async (store) => {
+      await store.write((tx) => ensureProject(tx, project('a')))
+      await store.migrate()
+      assert.equal((await readProjectByName(store.read, 'a'))?.name, 'a')
+    })
+
+    test('a schema newer than this program is refused, and the error says what to do', async (store, other) => {
+      await store.write(async (tx) => {
+        await sql`INSERT INTO kysely_migration (name, timestamp) VALUES ('9999-future', 'later')`.execute(tx)
+      })
+      await assert.rejects(other.migrate(), (error) => {
+        assert.ok(error instanceof SchemaMismatch)
+        assert.match(error.message, /9999-future.*Run the version of offpeak that wrote this database/s)
+        return true
+      })
+    })
+  })
+
+  describe(`${name} as a store: lists`, () => {
+    test('IDs are ordered by their bytes, so a page ends where the next begins', async (store) => {
+      await seed(store)
+      // What the rules of languages order differently: digits, case, and signs that they pass over.
+      const ids = ['file_00', 'file_0z', 'file_1', 'file_A', 'file_Z', 'file__', 'file_a', 'file_z', 'filea']
+      for (const id of ids.toReversed()) await store.write((tx) => insertFile(tx, file(id)))
+      const seen: string[] = []
+      for (let before: string | undefined; ; before = seen.at(-1)) {
+        const page = await listFiles(store.read, 'proj_a', { limit: 2, ...(before ? { before } : {}) })
+        if (page.length === 0) break
+        seen.push(...page.map((row) => row.id))
+      }
+      assert.deepEqual(
+        seen.filter((id) => ids.includes(id)),
+        ids.toReversed(),
+      )
+    })
+
+    test('a list has the rows of its project alone, newest first, filtered as asked', async (store) => {
+      const { batch: first } = await seed(store)
+      await seed(store, 'b')
+      const second = await addBatch(store, 'a')
+      await store.write((tx) => moveBatch(tx, second.id, 'queued', NOW))
+      const ids = async (page: Parameters<typeof listBatches>[2]): Promise<string[]> =>
+        (await listBatches(store.read, 'proj_a', page)).map((row) => row.id)
+      assert.deepEqual(await ids({ limit: 10 }), [second.id, first.id])
+      assert.deepEqual(await ids({ limit: 1 }), [second.id])
+      assert.deepEqual(await ids({ limit: 10, before: second.id }), [first.id])
+      assert.deepEqual(await ids({ limit: 10, status: 'queued' }), [second.id])
+    })
+
+    test('a deleted file is gone for its users, and expired files come oldest first', async (store) => {
+      await seed(store)
+      for (const [id, expires_at] of [
+        ['file_late', NOW + 2],
+        ['file_early', NOW],
+        ['file_kept', NOW + 100],
+      ] as const)
+        await store.write((tx) => insertFile(tx, file(id, { expires_at })))
+      const expired = async (): Promise<string[]> =>
+        (await listExpiredFiles(store.read, NOW + 2, 10)).map((row) => row.id)
+      assert.deepEqual(await expired(), ['file_early', 'file_late'])
+      assert.equal(await store.write((tx) => markDeleted(tx, 'file_early', NOW)), true)
+      assert.equal(await store.write((tx) => markDeleted(tx, 'file_early', NOW)), false)
+      assert.equal(await readFile(store.read, 'proj_a', 'file_early'), undefined)
+      assert.equal(await readFile(store.read, 'proj_b', 'file_late'), undefined)
+      assert.deepEqual(await expired(), ['file_late'])
+    })
+  })
+
+  describe(`${name} as a store: claims`, () => {
+    test('two processes that claim at once never get the same chunk, and get all of them', async (store, other) => {
+      const { batch } = await seed(store, 'a', 60)
+      const stores = [store, other, other]
+      const claimAll = async (mine: Store): Promise<number[]> => {
+        const worker_id = await open(mine)
+        const got: number[] = []
+        for (;;) {
+          const claims = await mine.write((tx) => claimChunks(tx, { ...order(worker_id), count: 4 }))
+          if (claims.length === 0 && !(await hasReadyChunk(mine.read))) return got
+          got.push(...claims.map((claim) => claim.idx))
+          assert.ok(claims.every((claim) => claim.epoch === 1 && claim.worker_id === worker_id))
+        }
+      }
+      const got = (await Promise.all(stores.map(claimAll))).flat()
+      assert.equal(batch.chunk_count, 60)
+      assert.deepEqual(
+        got.sort((a, b) => a - b),
+        Array.from({ length: 60 }, (_, i) => i),
+      )
+    })
+
+    test('turns go to the project that has least, however much another brings', async (store) => {
+      await seed(store, 'giant', 50)
+      await seed(store, 'small', 2)
+      const worker_id = await open(store)
+      const claim = async (count: number, more: object = {}): Promise<string[]> =>
+        (await store.write((tx) => claimChunks(tx, { ...order(worker_id), count, ...more }))).map(
+          (chunk) => chunk.project_id,
+        )
+      assert.deepEqual((await claim(4)).sort(), ['proj_giant', 'proj_giant', 'proj_small', 'proj_small'])
+      assert.deepEqual(await claim(3), ['proj_giant', 'proj_giant', 'proj_giant'])
+      await seed(store, 'third', 5)
+      assert.deepEqual(await claim(1), ['proj_third'])
+      assert.deepEqual((await claim(4, { one_each: true })).sort(), ['proj_giant', 'proj_third'])
+      assert.deepEqual(await claim(1, { except_projects: ['proj_giant', 'proj_third'] }), [])
+      assert.equal(await hasReadyChunk(store.read, ['proj_giant', 'proj_third']), false)
+      assert.equal(await hasReadyChunk(store.read, ['proj_giant']), true)
+    })
+
+    test('within a project the earliest deadline goes first; what is urgent, before everybody', async (store) => {
+      await seed(store, 'a', 2)
+      const sooner = await addBatch(store, 'a', 2, { expires_at: NOW + HOUR_MS })
+      await seed(store, 'b', 2)
+      const worker_id = await open(store)
+      const claim = async (urgent_before: number): Promise<string> => {
+        const order = { worker_id, urgent_before, count: 1 }
+        const [chunk] = await store.write((tx) => claimChunks(tx, order))
+        return `${chunk?.project_id}/${chunk?.batch_id === sooner.id ? 'sooner' : 'later'}/${chunk?.idx}`
+      }
+      assert.equal(await claim(0), 'proj_a/sooner/0')
+      assert.equal(await claim(0), 'proj_b/later/0')
+      assert.equal(await claim(NOW + 2 * HOUR_MS), 'proj_a/sooner/1')
+    })
+
+    testSideBySide('a claim passes over what another holds, instead of waiting', async (store, other) => {
+      await seed(store, 'a', 2)
+      const [mine, theirs] = [await open(store), await open(other)]
+      await store.write(async (tx) => {
+        const [first] = await claimChunks(tx, { ...order(mine), count: 1 })
+        const [second] = await other.write((inner) => claimChunks(inner, { ...order(theirs), count: 1 }))
+        assert.deepEqual([first?.idx, second?.idx], [0, 1])
+      })
+    })
+
+    test('a commit counts only under the epoch it was claimed with', async (store) => {
+      const { batch } = await seed(store, 'a', 1)
+      const [mine, theirs] = [await open(store), await open(store)]
+      const [first] = await store.write((tx) => claimChunks(tx, order(mine)))
+      await store.write((tx) => closeSession(tx, mine))
+      const [second] = await store.write((tx) => claimChunks(tx, order(theirs)))
+      assert.deepEqual([first?.epoch, second?.epoch], [1, 2])
+      const delta = { completed: 3, failed: 1, cost_nanos: 10 }
+      assert.equal(await store.write((tx) => commitChunk(tx, first!, delta, SEAL)), false)
+      assert.equal(await store.write((tx) => parkChunk(tx, first!, NOW, 'late')), false)
+      await store.write((tx) => releaseChunk(tx, first!))
+      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null)), true)
+      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), true)
+      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), false)
+      const [sealed] = await listSealed(store.read, batch.id, 0, 10)
+      assert.deepEqual([sealed?.completed, sealed?.failed, sealed?.cost_nanos], [6, 2, 20])
+      assert.deepEqual(await store.write((tx) => claimChunks(tx, order(theirs))), [])
+    })
+
+    test('a parked chunk is ready again at its time, or when its batch is woken', async (store) => {
+      const { batch } = await seed(store, 'a', 2)
+      const worker_id = await open(store)
+      const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
+      const clock = await databaseNow(store)
+      await store.write((tx) => parkChunk(tx, claims[0]!, clock - 1, 'blocked'))
+      await store.write((tx) => parkChunk(tx, claims[1]!, clock + HOUR_MS, 'blocked'))
+      assert.equal(await hasReadyChunk(store.read), false)
+      assert.equal(await store.write((tx) => wakeParked(tx, store.claimSql)), 1)
+      const again = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
+      assert.deepEqual(
+        again.map((chunk) => [chunk.idx, chunk.parked_reason, chunk.epoch]),
+        [[0, null, 2]],
+      )
+      await store.write((tx) => wakeBatches(tx, [batch.id]))
+      assert.equal((await store.write((tx) => claimChunks(tx, order(worker_id))))[0]?.idx, 1)
+    })
+
+    test('the chunk of a line is found by its number', async (store) => {
+      const { batch } = await seed(store, 'a', 3)
+      for (const [line, idx] of [
+        [1, 0],
+        [1000, 0],
+        [1001, 1],
+        [2999, 2],
+      ] as const)
+        assert.equal((await readChunkOfLine(store.read, batch.id, line))?.idx, idx)
+      assert.equal(await readChunkOfLine(store.read, 'batch_none', 1), undefined)
+    })
+  })
+
+  describe(`${name} as a store: leases`, () => {
+    test('the clock of the database judges a lease, whatever the workers take the time to be', async (store) => {
+      const id = await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, NOW - 500 * HOUR_MS))
+      const { lease_until } = await sessionRow(store, id)
+      const clock = await databaseNow(store)
+      assert.ok(lease_until > clock && lease_until <= clock + LEASE_MS)
+      assert.deepEqual(await store.write((tx) => rescueLeases(tx, store.claimSql)), [])
+      assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, id, 2 * LEASE_MS)), true)
+      assert.ok((await sessionRow(store, id)).lease_until > lease_until)
+    })
+
+    test('a session that has run out gives back what it held and cannot be renewed', async (store) => {
+      const { batch } = await seed(store, 'a', 2)
+      const [dead, alive] = [await open(store), await open(store)]
+      const [chunk] = await store.write((tx) => claimChunks(tx, order(dead)))
+      await store.write((tx) => insertTask(tx, planOf(batch), NOW))
+      const task = await store.write((tx) => claimTask(tx, store.claimSql, dead, ['plan']))
+      await runOut(store, dead)
+      assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, dead, LEASE_MS)), false)
+      assert.deepEqual(await store.write((tx) => rescueLeases(tx, store.claimSql)), [dead])
+      const [again] = await store.write((tx) => claimChunks(tx, order(alive)))
+      assert.deepEqual([again?.idx, again?.epoch], [chunk!.idx, 2])
+      assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
+      const taken = await store.write((tx) => claimTask(tx, store.claimSql, alive, ['plan']))
+      assert.deepEqual([taken?.id, taken?.epoch, taken?.attempts], [task!.id, 2, 2])
+    })
+
+    test('a session that has run out or ended must not claim', async (store) => {
+      const [late, ended] = [await open(store), await open(store)]
+      const holds = (id: string): Promise<boolean> => store.write((tx) => holdSession(tx, store.claimSql, id))
+      assert.equal(await holds(late), true)
+      await runOut(store, late)
+      assert.equal(await holds(late), false)
+      await store.write((tx) => closeSession(tx, ended))
+      assert.equal(await holds(ended), false)
+    })
+
+    testSideBySide(
+      'a session is not ended under the hands of a claim: its chunks are found by the rescue',
+      async (store, other, contention) => {
+        await seed(store, 'a', 1)
+        const worker_id = await open(store)
+        const rescue = await store.write(async (tx) => {
+          await holdSession(tx, store.claimSql, worker_id)
+          await runOut(other, worker_id)
+          // It has to wait for the claim to end, and must then see what was claimed.
+          const begun = begin(other.write((inner) => rescueLeases(inner, other.claimSql)))
+          await contention()
+          await claimChunks(tx, order(worker_id))
+          return begun
+        })
+        assert.deepEqual(await rescue.done, [worker_id])
+        assert.equal(await hasReadyChunk(store.read), true)
+      },
+    )
+
+    test('what a worker knows nothing of is given back, what it holds is not', async (store) => {
+      const { batch } = await seed(store, 'a', 3)
+      const worker_id = await open(store)
+      const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
+      const strays = await store.write((tx) => releaseStrayChunks(tx, worker_id, [claims[1]!]))
+      assert.equal(strays, 1)
+      const again = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 5 }))
+      assert.deepEqual(
+        again.map((chunk) => [chunk.idx, chunk.epoch]),
+        [
+          [0, 2],
+          [2, 1],
+        ],
+      )
+      await store.write((tx) => insertTask(tx, planOf(batch), NOW))
+      const task = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, ['plan']))
+      assert.equal(await store.write((tx) => releaseStrayTasks(tx, worker_id, [task!.id])), 0)
+      assert.equal(await store.write((tx) => releaseStrayTasks(tx, worker_id, [])), 1)
+    })
+  })
+
+  describe(`${name} as a store: tasks`, () => {
+    test('tasks of the kinds asked for come when they are due, the longest due first', async (store) => {
+      const { batch } = await seed(store)
+      const worker_id = await open(store)
+      const clock = await databaseNow(store)
+      const add = (kind: 'plan' | 'validate' | 'purge', run_at: number): Promise<void> =>
+        store.write((tx) => insertTask(tx, { ...planOf(batch), kind, run_at }, NOW))
+      await add('validate', clock - 1)
+      await add('plan', clock - 5)
+      await add('plan', clock + HOUR_MS)
+      await add('purge', 0)
+      const claim = async (): Promise<string | undefined> =>
+        (await store.write((tx) => claimTask(tx, store.claimSql, worker_id, ['plan', 'validate'])))?.kind
+      assert.equal(await hasDueTask(store.read, store.claimSql, ['plan', 'validate']), true)
+      assert.deepEqual([await claim(), await claim(), await claim()], ['plan', 'validate', undefined])
+      assert.equal(await hasDueTask(store.read, store.claimSql, ['plan', 'validate']), false)
+    })
+
+    test('a task is claimed once, put off with its error, and ended once', async (store, other) => {
+      const { batch } = await seed(store)
+      await store.write((tx) => insertTask(tx, planOf(batch), NOW))
+      const stores = [store, other]
+      const claimed = await Promise.all(
+        stores.map(async (mine) => {
+          const worker_id = await open(mine)
+          return await mine.write((tx) => claimTask(tx, mine.claimSql, worker_id, ['plan']))
+        }),
+      )
+      const [task, ...more] = claimed.filter((one) => one !== undefined)
+      assert.equal(more.length, 0)
+      await store.write((tx) => postponeTask(tx, task!, 0, 'no luck'))
+      const worker_id = await open(store)
+      const again = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, ['plan']))
+      assert.deepEqual([again?.last_error, again?.attempts, again?.epoch], ['no luck', 2, 2])
+      assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
+      assert.equal(await store.write((tx) => finishTask(tx, again!)), true)
+      assert.equal(await store.write((tx) => finishTask(tx, again!)), false)
+    })
+  })
+
+  describe(`${name} as a store: journals, keys and files`, () => {
+    test('a journal goes with the last chunk that needs it, also when two are sealed at once', async (store, other) => {
+      const { batch } = await seed(store, 'a', 2)
+      await addJournal(store, batch, 'journals/1', [0, 1])
+      await addJournal(store, batch, 'journals/2', [0])
+      assert.deepEqual(
+        (await listJournalParts(store.read, batch.id, 0)).map((part) => part.journal_blob),
+        ['journals/1', 'journals/2'],
+      )
+      await Promise.all([
+        store.write((tx) => dropJournal(tx, batch.id, 0, NOW)),
+        other.write((tx) => dropJournal(tx, batch.id, 1, NOW)),
+      ])
+      assert.deepEqual((await listDoomed(store.read, 10)).sort(), ['journals/1', 'journals/2'])
+      assert.equal(await readBlobRow(store.read, 'journals/1'), undefined)
+      assert.deepEqual(await knownBlobs(store.read, ['journals/1', 'journals/3']), new Set(['journals/1']))
+    })
+
+    testSideBySide(
+      'of two seals that share a journal, the second to end takes the journal along',
+      async (store, other, contention) => {
+        const { batch } = await seed(store, 'a', 2)
+        await addJournal(store, batch, 'journals/1', [0, 1])
+        const second = await store.write(async (tx) => {
+          await dropJournal(tx, batch.id, 0, NOW)
+          const begun = begin(other.write((inner) => dropJournal(inner, batch.id, 1, NOW)))
+          await contention()
+          return begun
+        })
+        await second.done
+        assert.deepEqual(await listDoomed(store.read, 10), ['journals/1'])
+      },
+    )
+
+    test('a key is reserved once; the second to come waits for the first and sees its answer', async (store, other) => {
+      const row = {
+        project_id: 'proj_a',
+        route: 'POST /v1/batches',
+        key: 'k',
+        fingerprint: 'f',
+        request_id: 'req_1',
+        created: NOW,
+        expires: NOW + HOUR_MS,
+      }
+      const once = (mine: Store): Promise<string> =>
+        mine.write(async (tx) => {
+          if (await reserveIdempotencyKey(tx, row)) {
+            await completeIdempotencyKey(tx, row, { status: 200, response: 'done' })
+            return 'first'
+          }
+          return (await readIdempotency(tx, row, [row.route], NOW))?.response ?? 'nothing'
+        })
+      const answers = await Promise.all([store, other, other].map(once))
+      assert.deepEqual(answers.sort(), ['done', 'done', 'first'])
+      assert.equal(await readIdempotency(store.read, row, [row.route], NOW + HOUR_MS), undefined)
+      assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, NOW + HOUR_MS)), 1)
+    })
+
+    testSideBySide(
+      'a file that a transaction builds on is not deleted before it has ended',
+      async (store, other, contention) => {
+        await seed(store)
+        await store.write((tx) => insertFile(tx, file('file_x')))
+        const deleting = await store.write(async (tx) => {
+          assert.ok(await holdFile(tx, 'proj_a', 'file_x'))
+          const begun = begin(other.write((inner) => markDeleted(inner, 'file_x', NOW)))
+          await contention()
+          return begun
+        })
+        assert.equal(await deleting.done, true)
+        assert.equal(await store.write((tx) => holdFile(tx, 'proj_a', 'file_x')), undefined)
+        assert.equal((await store.write((tx) => lockFileRow(tx, 'file_x')))?.deleted_at, NOW)
+      },
+    )
+
+    test('the last two chunks, sealed at once by two workers, end the batch once', async (store, other) => {
+      const { batch } = await seed(store, 'a', 2)
+      await store.write((tx) => moveBatch(tx, batch.id, 'queued', NOW))
+      await store.write((tx) => moveBatch(tx, batch.id, 'in_progress', NOW))
+      const seal = async (mine: Store): Promise<boolean> => {
+        const worker_id = await open(mine)
+        const [claim] = await mine.write((tx) => claimChunks(tx, order(worker_id)))
+        return await mine.write(async (tx) => {
+          await commitChunk(tx, claim!, NO_DELTA, SEAL)
+          const row = await addToBatch(tx, batch.id, { ...emptyDelta(), chunks_sealed: 1 })
+          if (row.chunks_sealed < row.chunk_count) return false
+          return (await moveBatch(tx, batch.id, 'completed', NOW)) !== undefined
+        })
+      }
+      const ended = await Promise.all([seal(store), seal(other)])
+      assert.deepEqual(ended.sort(), [false, true])
+    })
+  })
+}
+
+/** In a transaction, a promise that is returned would be waited for; wrapped, it goes on by itself. */
+function begin<T>(done: Promise<T>): { done: Promise<T> } {
+  done.catch(() => {})
+  return { done }
+}
+
+function order(worker_id: string): { worker_id: string; urgent_before: number; count: number } {
+  return { worker_id, urgent_before: 0, count: 1 }
+}
+
+function project(name: string): { id: string; name: string; plan: string; created: number } {
+  return { id: `proj_${name}`, name, plan: 'payg', created: NOW }
+}
+
+function file(id: string, more: Partial<FileRow> = {}): FileRow {
+  return {
+    id,
+    project_id: 'proj_a',
+    purpose: 'batch',
+    filename: 'in.jsonl',
+    bytes: 1,
+    line_count: 3000,
+    status: 'processed',
+    status_details: null,
+    errors: null,
+    created: NOW,
+    expires_at: NOW + HOUR_MS,
+    deleted_at: null,
+    content_blob: null,
+    index_blob: null,
+    batch_id: null,
+    part: null,
+    ...more,
+  }
+}
+
+/** A project with a file and a batch of `chunks` chunks that are ready. */
+async function seed(store: Store, name = 'a', chunks = 3): Promise<{ batch: BatchRow }> {
+  await store.write((tx) => ensureProject(tx, project(name)))
+  const input = file(`file_in_${name}`, { project_id: `proj_${name}` })
+  await store.write((tx) => insertFile(tx, input))
+  return { batch: await addBatch(store, name, chunks) }
+}
+
+async function addBatch(
+  store: Store,
+  name: string,
+  chunks = 3,
+  more: { expires_at?: number } = {},
+): Promise<BatchRow> {
+  return await store.write(async (tx) => {
+    const batch = await insertBatch(tx, {
+      id: newId('batch', NOW),
+      project_id: `proj_${name}`,
+      key_id: 'key_1',
+      endpoint: '/v1/chat/completions',
+      input_file_id: `file_in_${name}`,
+      completion_window: '24h',
+      metadata: null,
+      header_entity: null,
+      language: null,
+      total: 3000,
+      created: NOW,
+      expires_at: NOW + 24 * HOUR_MS,
+      ...more,
+    })
+    await setChunkCount(tx, batch.id, chunks)
+    const spans = Array.from({ length: chunks }, (_, index) => ({
+      index,
+      first_line: index * 1000 + 1,
+      line_count: 1000,
+      byte_start: index * 100,
+      byte_end: index * 100 + 100,
+    }))
+    await insertChunks(tx, batch, spans)
+    return { ...batch, chunk_count: chunks }
+  })
+}
+
+async function addJournal(
+  store: Store,
+  batch: BatchRow,
+  key: string,
+  chunks: readonly number[],
+): Promise<void> {
+  await store.write(async (tx) => {
+    await insertBlobs(tx, 'offpeak', [{ key, wrapped_key: 'w', bytes: 10 }], NOW)
+    for (const idx of chunks)
+      await insertJournalPart(tx, { batch_id: batch.id, idx, journal_blob: key, byte_start: 0, byte_end: 5 })
+  })
+}
+
+function planOf(batch: BatchRow): { kind: 'plan'; subject: string; project_id: string } {
+  return { kind: 'plan', subject: batch.id, project_id: batch.project_id }
+}
+
+async function open(store: Store): Promise<string> {
+  return await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, NOW))
+}
+
+/** As if the worker had shown no sign of life for longer than its lease. */
+async function runOut(store: Store, worker_id: string): Promise<void> {
+  await store.write((tx) =>
+    tx.updateTable('workers').set({ lease_until: 1 }).where('id', '=', worker_id).execute(),
+  )
+}
+
+async function sessionRow(store: Store, id: string): Promise<{ lease_until: number }> {
+  return await store.read.selectFrom('workers').selectAll().where('id', '=', id).executeTakeFirstOrThrow()
+}
+
+async function databaseNow(store: Store): Promise<number> {
+  const row = await store.write((tx) =>
+    tx.selectNoFrom(store.claimSql.now.as('now')).executeTakeFirstOrThrow(),
+  )
+  assert.equal(typeof row.now, 'number')
+  return row.now
+}
+
+function emptyDelta() {
+  return {
+    ...NO_DELTA,
+    expired_lines: 0,
+    chunks_sealed: 0,
+    output_bytes: 0,
+    output_lines: 0,
+    error_bytes: 0,
+    error_lines: 0,
+  }
+}
