@@ -89,7 +89,11 @@ export class Worker {
       flush_interval_ms: options.flush_interval_ms,
       memory_bytes: options.memory_bytes,
       onClosed: (chunk, how) => this.#close(chunk, how),
-      onEnded: (batch) => options.onEnded?.(batch),
+      onEnded: (batch) => {
+        options.onEnded?.(batch)
+        // Its end is an event, which may have to be delivered.
+        this.#tasks.look()
+      },
     })
     this.#claimer = new Claimer({
       store,

@@ -48,5 +48,28 @@ export const notices = {
       .execute()
     await sql`CREATE INDEX deliveries_listed ON deliveries (webhook_id, status, id)`.execute(db)
     await sql`CREATE INDEX deliveries_by_event ON deliveries (event_id)`.execute(db)
+    await extendFullKeys(db)
   },
+}
+
+const SCOPES_BEFORE = [
+  'batches:write',
+  'batches:read',
+  'files:write',
+  'files:read',
+  'files:delete',
+  'limits:read',
+  'usage:read',
+  'requests:read',
+]
+
+/** A key that might do everything before may do so still. */
+async function extendFullKeys(db: Kysely<unknown>): Promise<void> {
+  const { rows } = await sql<{ id: string; scopes: string }>`SELECT id, scopes FROM api_keys`.execute(db)
+  for (const { id, scopes } of rows) {
+    const held: unknown = JSON.parse(scopes)
+    if (!Array.isArray(held) || !SCOPES_BEFORE.every((scope) => held.includes(scope))) continue
+    const all = JSON.stringify([...held, 'events:read', 'webhooks:read', 'webhooks:write'])
+    await sql`UPDATE api_keys SET scopes = ${all} WHERE id = ${id}`.execute(db)
+  }
 }
