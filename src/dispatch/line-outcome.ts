@@ -29,9 +29,12 @@ export function answered(job: Job, result: Answered, price: Price, now: number):
     ),
     cost_nanos,
     expired: false,
-    model: line.model,
+    finished_at: now,
+    model: line.known_model,
     entity: line.entity,
     usage,
+    projected: line.projected,
+    held: job.chunk.held.has(job.position),
   }
 }
 
@@ -48,9 +51,12 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
     ),
     cost_nanos: 0,
     expired: error.code === 'batch_expired',
-    model: line.model,
+    finished_at: now,
+    model: line.known_model,
     entity: line.entity,
     usage: null,
+    projected: line.projected,
+    held: job.chunk.held.has(job.position),
   }
 }
 

@@ -26,6 +26,10 @@ export class OpenChunk {
   #keptBytes = 0
   #unfinished: number
   #stop: ChunkStop | null = null
+  /** Positions whose worst case is set aside under the limits that match them. */
+  readonly held = new Set<number>()
+  /** Positions that the limits have no room for just now. */
+  readonly waiting = new Set<number>()
   /** Lines with an attempt under way. */
   inFlight = 0
   /** The journal write of this chunk that is under way; sealing waits for it. */

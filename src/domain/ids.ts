@@ -16,6 +16,7 @@ export const ID_PREFIXES = {
   task: 'task_',
   event: 'evt_',
   webhook: 'wh_',
+  ledger: 'led_',
   delivery: 'dlv_',
 } as const
 

@@ -7,6 +7,8 @@ import type { WireError } from '../domain/errors.ts'
 import { type InputLine, LineScanner, type Span } from '../domain/line-scan.ts'
 import type { Model } from '../domain/model.ts'
 import { projectTokens } from '../domain/projection.ts'
+import type { Spend } from '../domain/spend.ts'
+import { projectedSpend } from '../ledger/line-projection.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */
@@ -15,6 +17,8 @@ export interface ChunkLine {
   custom_id_json: string
   /** Null where the body names none; such a line has a `fault`. */
   model: string | null
+  /** The same, but null for a name that is no model's: it would only fill the books. */
+  known_model: string | null
   entity: string | null
   conversation: string | null
   tags: string | null
@@ -24,6 +28,8 @@ export interface ChunkLine {
   /** Estimated; what is projected and, where the server reports no usage, billed. */
   input_tokens: number
   output_tokens_max: number
+  /** What it may cost at most. */
+  projected: Spend
   /** Why this line cannot run; null when it can. */
   fault: WireError | null
 }
@@ -84,6 +90,7 @@ function chunkLine(
     line,
     custom_id_json: bytes.toString('utf8', scanned.custom_id_span.start - 1, scanned.custom_id_span.end + 1),
     model: body.model,
+    known_model: model?.id ?? null,
     entity: entityOf(own, defaults.metadata, defaults.header_entity),
     conversation: own?.conversation ?? defaults.metadata.conversation ?? null,
     tags: own?.tags ?? defaults.metadata.tags ?? null,
@@ -92,6 +99,7 @@ function chunkLine(
     messages: { start: body.messages.start, end: body.messages.end },
     input_tokens: tokens.input_tokens,
     output_tokens_max: tokens.output_tokens_max,
+    projected: projectedSpend(tokens, model),
     fault: checkLine(scanned, models),
   }
 }

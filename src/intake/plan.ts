@@ -8,6 +8,9 @@ import type { Clock } from '../domain/clock.ts'
 import type { FileIndex } from '../domain/file-index.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
+import { NO_SPEND } from '../domain/spend.ts'
+import { settle } from '../ledger/settle.ts'
+import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
 import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
 import type { Written } from '../results/journal.ts'
 import { errorLine } from '../results/result-line.ts'
@@ -35,6 +38,7 @@ export interface PlanDeps {
 interface FailedChunk {
   span: ChunkSpan
   result: SealedChunk
+  tallies: Tally[]
 }
 
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
@@ -89,10 +93,12 @@ async function failedThroughout(
     const bytes = await sealed.readAll(content.project_id, content, range)
     const lines = readChunkLines(bytes, span, models, defaults)
     if (lines.some((line) => line.fault === null)) return null
-    const written = lines.map((line) => writtenFault(batch.id, line, clock.now()))
+    const now = clock.now()
+    const written = lines.map((line) => writtenFault(batch.id, line, now))
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
-    failed.push({ span, result: await sealChunk(sealed, chunk, attempt, written) })
+    const tallies = tally(lines.map((line) => endedLine(line, now)))
+    failed.push({ span, result: await sealChunk(sealed, chunk, attempt, written), tallies })
   }
   return failed
 }
@@ -126,6 +132,20 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
   }
 }
 
+/** It counts as a failed line, and costs nothing. */
+function endedLine({ known_model, entity, projected }: ChunkLine, now: number): EndedLine {
+  return {
+    part: 'error',
+    finished_at: now,
+    model: known_model,
+    entity,
+    usage: null,
+    cost_nanos: 0,
+    projected,
+    held: false,
+  }
+}
+
 async function recordFailure(
   tx: Writer,
   { rules, clock }: PlanDeps,
@@ -143,6 +163,7 @@ async function recordFailure(
     output_lines: 0,
     error_bytes: 0,
     error_lines: 0,
+    projected: NO_SPEND,
   }
   for (const { result } of failed) {
     await insertBlobs(tx, batch.project_id, result.blobs, now)
@@ -155,6 +176,19 @@ async function recordFailure(
     tx,
     batch,
     failed.map(({ span, result }) => ({ span, seal: result.seal })),
+  )
+  const { project_id } = batch
+  // Nothing is spent, so no threshold can be met.
+  await settle(
+    tx,
+    failed.map(({ span, tallies }) => ({
+      project_id,
+      batch_id: batch.id,
+      idx: span.index,
+      tallies,
+      last: true,
+    })),
+    now,
   )
   const counted = await addToBatch(tx, batch.id, delta)
   // Cancelled while the lines were read: then that is how it ends.

@@ -1,6 +1,11 @@
 // The fenced commit: one transaction records what a worker has finished over all its chunks. A chunk whose
 // lease was lost, or whose part was committed before (the answer to that commit was lost), changes nothing.
 import type { SealedBlob } from '../blobs/sealed.ts'
+import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { type Settlement, settle } from '../ledger/settle.ts'
+import { type Tally, tally } from '../ledger/tally.ts'
+import { limitCrossed } from '../notify/limit-crossed.ts'
+import { recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta } from '../store/batches.ts'
 import { insertBlobs } from '../store/blob-rows.ts'
 import { commitChunk } from '../store/chunks.ts'
@@ -34,10 +39,12 @@ export async function commitChunks(
 ): Promise<Committed> {
   const lost: ChunkCommit[] = []
   const deltas = new Map<string, BatchDelta>()
+  const settlements: Settlement[] = []
   const journals = new Map<string, { project_id: string; blob: SealedBlob }>()
   for (const commit of commits) {
     const { claim, record } = commit
-    const sums = sum(commit.fresh)
+    const tallies = tally(commit.fresh)
+    const sums = sum(commit.fresh, tallies)
     const sealed = 'sealed' in record ? record.sealed : null
     if (!(await commitChunk(tx, claim, sums, sealed?.seal ?? null))) {
       lost.push(commit)
@@ -58,8 +65,12 @@ export async function commitChunks(
       })
     }
     add(deltas, claim.batch_id, sums, sealed)
+    const { project_id, batch_id, idx } = claim
+    settlements.push({ project_id, batch_id, idx, tallies, last: sealed !== null })
   }
   for (const { project_id, blob } of journals.values()) await insertBlobs(tx, project_id, [blob], now)
+  for (const crossing of await settle(tx, settlements, now))
+    await recordEvent(tx, limitCrossed(crossing), now)
 
   const ended: BatchRow[] = []
   // In a fixed order, so that two workers that share batches never wait for each other in a circle.
@@ -74,21 +85,30 @@ export async function commitChunks(
 /** A journal holds lines of several projects, so it belongs to none of them. */
 export const JOURNAL_OWNER = 'offpeak'
 
-function sum(outcomes: readonly Outcome[]) {
-  const sums = { completed: 0, failed: 0, cost_nanos: 0, expired_lines: 0 }
-  for (const outcome of outcomes) {
-    if (outcome.part === 'output') sums.completed++
-    else sums.failed++
-    if (outcome.expired) sums.expired_lines++
-    sums.cost_nanos += outcome.cost_nanos
+interface Sums {
+  completed: number
+  failed: number
+  cost_nanos: number
+  expired_lines: number
+  projected: Spend
+}
+
+function sum(outcomes: readonly Outcome[], tallies: readonly Tally[]): Sums {
+  const sums = { completed: 0, failed: 0, cost_nanos: 0, expired_lines: 0, projected: NO_SPEND }
+  for (const { succeeded, failed, cost_nanos, projected } of tallies) {
+    sums.completed += succeeded
+    sums.failed += failed
+    sums.cost_nanos += cost_nanos
+    sums.projected = plus(sums.projected, projected)
   }
+  for (const outcome of outcomes) if (outcome.expired) sums.expired_lines++
   return sums
 }
 
 function add(
   deltas: Map<string, BatchDelta>,
   batch_id: string,
-  sums: ReturnType<typeof sum>,
+  sums: Sums,
   sealed: SealedChunk | null,
 ): void {
   const old = deltas.get(batch_id)
@@ -102,5 +122,6 @@ function add(
     output_lines: (old?.output_lines ?? 0) + (sealed?.output_lines ?? 0),
     error_bytes: (old?.error_bytes ?? 0) + (sealed?.seal.error_bytes ?? 0),
     error_lines: (old?.error_lines ?? 0) + (sealed?.error_lines ?? 0),
+    projected: plus(old?.projected ?? NO_SPEND, sums.projected),
   })
 }

@@ -7,6 +7,7 @@ import { batchEnded } from '../notify/batch-ended.ts'
 import { recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setResultFiles } from '../store/batches.ts'
 import { insertFile } from '../store/files.ts'
+import { dropOutlook } from '../store/outlook.ts'
 import { readProject } from '../store/projects.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
@@ -56,6 +57,7 @@ async function finish(
     error_file_id: await addResultFile(tx, batch, 'error', expires_at, now),
   }
   await setResultFiles(tx, batch.id, files)
+  await dropOutlook(tx, batch.id)
   await releaseInput(tx, batch.input_file_id, now)
   const row = { ...ended, ...files }
   await recordEvent(tx, batchEnded(row, status), now)

@@ -1,5 +1,7 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
+import { type RawBuilder, sql } from 'kysely'
 import { type BatchStatus, statusesBefore } from '../domain/batch.ts'
+import type { Spend } from '../domain/spend.ts'
 import type { BatchRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -44,6 +46,8 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       expired_at: null,
       cancelling_at: null,
       cancelled_at: null,
+      outlook_nanos: 0,
+      outlook_tokens: 0,
     })
     .returningAll()
     .executeTakeFirstOrThrow()
@@ -126,6 +130,8 @@ export interface BatchDelta {
   output_lines: number
   error_bytes: number
   error_lines: number
+  /** What its lines might have cost at most: the batch's outlook is smaller by it. */
+  projected?: Spend
 }
 
 export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Promise<BatchRow> {
@@ -141,10 +147,17 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       output_lines: eb('output_lines', '+', delta.output_lines),
       error_bytes: eb('error_bytes', '+', delta.error_bytes),
       error_lines: eb('error_lines', '+', delta.error_lines),
+      outlook_nanos: atLeastNothing('outlook_nanos', delta.projected?.cost_nanos ?? 0),
+      outlook_tokens: atLeastNothing('outlook_tokens', delta.projected?.tokens ?? 0),
     }))
     .where('id', '=', id)
     .returningAll()
     .executeTakeFirstOrThrow()
+}
+
+/** The projection of a batch is rounded otherwise than that of its lines, so the difference may fall below. */
+function atLeastNothing(column: 'outlook_nanos' | 'outlook_tokens', by: number): RawBuilder<number> {
+  return sql<number>`CASE WHEN ${sql.ref(column)} > ${by} THEN ${sql.ref(column)} - ${by} ELSE 0 END`
 }
 
 export async function setChunkCount(tx: Writer, id: string, chunk_count: number): Promise<void> {

@@ -1,6 +1,7 @@
 // Chunks: made by the plan, claimed under leases, committed under their epoch, sealed for good.
 import { sql as raw } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
+import { dropHolds } from './holds.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -244,6 +245,20 @@ export async function commitChunk(
   return result.numUpdatedRows > 0n
 }
 
+/** Whether the chunk is still leased under this epoch; if it is, it stays so until the transaction ends. */
+export async function holdsLease(tx: Writer, lease: Lease): Promise<boolean> {
+  const row = await tx
+    .selectFrom('chunks')
+    .select('epoch')
+    .where('batch_id', '=', lease.batch_id)
+    .where('idx', '=', lease.idx)
+    .where('epoch', '=', lease.epoch)
+    .where('state', '=', 'leased')
+    .forUpdate()
+    .executeTakeFirst()
+  return row !== undefined
+}
+
 /** Gives the chunk back until `run_at` (Unix ms); at once if it has passed. */
 export async function parkChunk(tx: Writer, lease: Lease, run_at: number, reason: string): Promise<boolean> {
   const result = await tx
@@ -254,19 +269,22 @@ export async function parkChunk(tx: Writer, lease: Lease, run_at: number, reason
     .where('epoch', '=', lease.epoch)
     .where('state', '=', 'leased')
     .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  if (result.numUpdatedRows === 0n) return false
+  await dropHolds(tx, lease)
+  return true
 }
 
 /** Gives the chunk back to be claimed by anyone at once. */
 export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
-  await tx
+  const result = await tx
     .updateTable('chunks')
     .set({ state: 'ready', worker_id: null })
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)
     .where('epoch', '=', lease.epoch)
     .where('state', '=', 'leased')
-    .execute()
+    .executeTakeFirst()
+  if (result.numUpdatedRows > 0n) await dropHolds(tx, lease)
 }
 
 /** Parked chunks whose time has come are ready again; returns how many. */

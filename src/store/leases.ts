@@ -4,6 +4,7 @@
 // that name the old one change nothing.
 import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
+import { dropHoldsOfWorker } from './holds.ts'
 import type { ChunkRow } from './schema.ts'
 import type { ClaimSql, Writer } from './store.ts'
 
@@ -97,6 +98,7 @@ export async function rescueLeases(tx: Writer, sql: ClaimSql): Promise<string[]>
 }
 
 async function giveBack(tx: Writer, worker_id: string): Promise<void> {
+  await dropHoldsOfWorker(tx, worker_id)
   const free = { state: 'ready' as const, worker_id: null }
   await tx
     .updateTable('chunks')

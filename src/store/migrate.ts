@@ -2,12 +2,14 @@
 import type { Kysely } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
 import { start } from './migrations/0001-start.ts'
+import { ledger } from './migrations/0002-ledger.ts'
 import { notices } from './migrations/0003-notices.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
 const MIGRATIONS: Record<string, Migration> = {
   '0001-start': start,
+  '0002-ledger': ledger,
   '0003-notices': notices,
 }
 

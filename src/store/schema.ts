@@ -4,6 +4,7 @@ import type { Insertable, Selectable } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus } from '../domain/file.ts'
+import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
 
 export interface Schema {
   projects: ProjectTable
@@ -17,6 +18,14 @@ export interface Schema {
   blobs: BlobTable
   http_requests: HttpRequestTable
   idempotency_keys: IdempotencyTable
+  limits: LimitTable
+  limit_versions: LimitVersionTable
+  usage_days: UsageDayTable
+  project_days: ProjectDayTable
+  ledger_entries: LedgerEntryTable
+  holds: HoldTable
+  batch_outlook: BatchOutlookTable
+  crossings: CrossingTable
   events: EventTable
   webhooks: WebhookTable
   deliveries: DeliveryTable
@@ -101,6 +110,9 @@ interface BatchTable {
   cancelling_at: number | null
   cancelled_at: number | null
   expires_at: number
+  /** What its unfinished lines may still cost, in nano-dollars and tokens; nothing once it has ended. */
+  outlook_nanos: number
+  outlook_tokens: number
 }
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
@@ -250,6 +262,97 @@ interface DeliveryTable {
   created: number
 }
 
+interface LimitTable {
+  id: string
+  project_id: string
+  scope: LimitScope
+  /** The entity or the entity type, as the scope says; empty for the whole project. */
+  subject: string
+  metric: LimitMetric
+  /** Nano-dollars or tokens. */
+  amount: number
+  window: LimitWindow
+  action: LimitAction
+  description: string | null
+  /** JSON array of fractions. */
+  notify_at: string
+  created: number
+}
+
+/** Raised by every change to a project's limits: what was checked under another version is checked again. */
+interface LimitVersionTable {
+  project_id: string
+  version: number
+}
+
+/** What was settled, by the UTC day in which the line finished. `entity` and `model` are empty for none. */
+interface UsageDayTable {
+  project_id: string
+  entity: string
+  day: number
+  model: string
+  /** Of the entity; empty when it has none. */
+  entity_type: string
+  succeeded: number
+  failed: number
+  prompt_tokens: number
+  completion_tokens: number
+  total_tokens: number
+  cost_nanos: number
+}
+
+/** The same, summed over all entities: what a limit on the project reads. */
+interface ProjectDayTable {
+  project_id: string
+  day: number
+  cost_nanos: number
+  tokens: number
+}
+
+/** One row per commit, chunk, entity and day; never changed. */
+interface LedgerEntryTable {
+  id: string
+  project_id: string
+  batch_id: string
+  idx: number
+  entity: string
+  day: number
+  kind: 'settle'
+  lines: number
+  tokens: number
+  cost_nanos: number
+  created: number
+}
+
+/** What the lines that a leased chunk may send can cost at most. */
+interface HoldTable {
+  batch_id: string
+  idx: number
+  entity: string
+  project_id: string
+  cost_nanos: number
+  tokens: number
+}
+
+/** What the unfinished lines of an open batch may still cost, by named entity. */
+interface BatchOutlookTable {
+  batch_id: string
+  entity: string
+  project_id: string
+  cost_nanos: number
+  tokens: number
+}
+
+/** Thresholds that have been met: each once per window and spender. */
+interface CrossingTable {
+  limit_id: string
+  /** Empty for the whole project. */
+  entity: string
+  window_start: number
+  threshold: number
+  created: number
+}
+
 export type ProjectRow = Selectable<ProjectTable>
 export type ApiKeyRow = Selectable<ApiKeyTable>
 export type FileRow = Selectable<FileTable>
@@ -264,3 +367,10 @@ export type IdempotencyRow = Selectable<IdempotencyTable>
 export type EventRow = Selectable<EventTable>
 export type WebhookRow = Selectable<WebhookTable>
 export type DeliveryRow = Selectable<DeliveryTable>
+export type LimitRow = Selectable<LimitTable>
+export type UsageDayRow = Selectable<UsageDayTable>
+export type ProjectDayRow = Selectable<ProjectDayTable>
+export type LedgerEntryRow = Selectable<LedgerEntryTable>
+export type HoldRow = Selectable<HoldTable>
+export type BatchOutlookRow = Selectable<BatchOutlookTable>
+export type CrossingRow = Selectable<CrossingTable>

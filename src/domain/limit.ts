@@ -1,0 +1,73 @@
+// A limit caps what may be spent within a window of the UTC calendar: by one entity, by each entity of a
+// type on its own, or by the whole project. Pure rules; what is spent is the ledger's to know.
+import { entityType } from './entity.ts'
+
+export const LIMIT_SCOPES = ['entity', 'entity_type', 'project'] as const
+export type LimitScope = (typeof LIMIT_SCOPES)[number]
+
+export const LIMIT_METRICS = ['cost_usd', 'tokens'] as const
+export type LimitMetric = (typeof LIMIT_METRICS)[number]
+
+export const LIMIT_WINDOWS = ['day', 'month'] as const
+export type LimitWindow = (typeof LIMIT_WINDOWS)[number]
+
+export const LIMIT_ACTIONS = ['block', 'notify'] as const
+export type LimitAction = (typeof LIMIT_ACTIONS)[number]
+
+export interface Limit {
+  id: string
+  project_id: string
+  scope: LimitScope
+  /** With scope `entity`, else null. */
+  entity: string | null
+  /** With scope `entity_type`, else null. */
+  entity_type: string | null
+  metric: LimitMetric
+  /** The cap: nano-dollars, or tokens. */
+  amount: number
+  window: LimitWindow
+  action: LimitAction
+  description: string | null
+  /** Fractions of the cap, ascending, above 0 and at most 1. */
+  notify_at: readonly number[]
+}
+
+/** From `start` to just before `end`, Unix ms. */
+export interface Period {
+  start: number
+  end: number
+}
+
+/** The day or month of the UTC calendar in which `now` lies. */
+export function windowAt(window: LimitWindow, now: number): Period {
+  const date = new Date(now)
+  const year = date.getUTCFullYear()
+  const month = date.getUTCMonth()
+  if (window === 'month') return { start: Date.UTC(year, month, 1), end: Date.UTC(year, month + 1, 1) }
+  const day = date.getUTCDate()
+  return { start: Date.UTC(year, month, day), end: Date.UTC(year, month, day + 1) }
+}
+
+/** Stands for everything a project spends; no entity is an empty text. */
+export const WHOLE_PROJECT = ''
+
+/** Whose spending the limit counts when work is for `entity`; null when this work is none of its business. */
+export function spenderOf(
+  limit: Pick<Limit, 'scope' | 'entity' | 'entity_type'>,
+  entity: string | null,
+): string | null {
+  if (limit.scope === 'project') return WHOLE_PROJECT
+  if (entity === null) return null
+  const matches =
+    limit.scope === 'entity' ? limit.entity === entity : limit.entity_type === entityType(entity)
+  return matches ? entity : null
+}
+
+/** The cap itself is a threshold like those before it. */
+export const REACHED = 1
+
+/** The fractions of the cap that `spent` has come to, ascending; with 1 when all of it is spent. */
+export function thresholdsMet(limit: Pick<Limit, 'amount' | 'notify_at'>, spent: number): number[] {
+  const fractions = [...limit.notify_at.filter((fraction) => fraction < REACHED), REACHED]
+  return fractions.filter((fraction) => spent >= Math.round(fraction * limit.amount))
+}

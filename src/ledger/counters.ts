@@ -1,0 +1,69 @@
+// Counters: for each limit that matches, and each spender it counts, what has been spent in its window.
+import { type Limit, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
+import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
+import type { Reader } from '../store/store.ts'
+import { spentByEntities, spentByProject } from '../store/usage-days.ts'
+
+export interface Counter {
+  limit: Limit
+  /** An entity, or the whole project. */
+  spender: string
+  window: Period
+  /** In the limit's unit: nano-dollars or tokens. */
+  spent: number
+}
+
+/** By spender. */
+export type Spending = ReadonlyMap<string, Spend>
+
+export function spendingOf(
+  spending: Spending,
+  { limit, spender }: Pick<Counter, 'limit' | 'spender'>,
+): number {
+  return counted(spending.get(spender) ?? NO_SPEND, limit.metric)
+}
+
+/** One counter for each limit and spender; `at` (Unix ms) says in which windows. */
+export async function readCounters(
+  db: Reader,
+  project_id: string,
+  limits: readonly Limit[],
+  entities: Iterable<string>,
+  at: number,
+): Promise<Counter[]> {
+  const counters: Counter[] = []
+  const named = [...entities]
+  for (const window of ['day', 'month'] as const) {
+    const period = windowAt(window, at)
+    const found = limits
+      .filter((limit) => limit.window === window)
+      .flatMap((limit) => spendersOf(limit, named).map((spender) => ({ limit, spender })))
+    if (found.length === 0) continue
+    const spending = await readSpending(
+      found.map(({ spender }) => spender),
+      (names) => spentByEntities(db, project_id, names, period),
+      () => spentByProject(db, project_id, period),
+    )
+    for (const one of found) counters.push({ ...one, window: period, spent: spendingOf(spending, one) })
+  }
+  return counters
+}
+
+/** Asks for entities and for the whole project only what there is a spender for. */
+export async function readSpending(
+  spenders: Iterable<string>,
+  ofEntities: (names: string[]) => Promise<Map<string, Spend>>,
+  ofProject: () => Promise<Spend>,
+): Promise<Spending> {
+  const distinct = new Set(spenders)
+  const wantsProject = distinct.delete(WHOLE_PROJECT)
+  const spending = distinct.size > 0 ? await ofEntities([...distinct]) : new Map<string, Spend>()
+  if (wantsProject) spending.set(WHOLE_PROJECT, await ofProject())
+  return spending
+}
+
+/** Whom of these the limit counts. */
+export function spendersOf(limit: Limit, entities: readonly string[]): string[] {
+  if (limit.scope === 'project') return [WHOLE_PROJECT]
+  return entities.filter((entity) => spenderOf(limit, entity) !== null)
+}

@@ -1,0 +1,50 @@
+// Notices when spending meets a threshold of a limit: once per threshold, window and spender, in the very
+// transaction that moved the counter.
+import type { Limit, Period } from '../domain/limit.ts'
+import { thresholdsMet } from '../domain/limit.ts'
+import { crossedBefore, insertCrossing } from '../store/crossings.ts'
+import type { Writer } from '../store/store.ts'
+import type { Counter } from './counters.ts'
+
+/** A threshold that has just been met for the first time. */
+export interface Crossing {
+  limit: Limit
+  /** Empty for the whole project. */
+  spender: string
+  window: Period
+  /** A fraction of the cap; 1 when the cap is reached. */
+  threshold: number
+  spent: number
+}
+
+/** Those of `counters` that stand past a threshold nobody was told of. */
+export async function crossThresholds(
+  tx: Writer,
+  counters: readonly Counter[],
+  now: number,
+): Promise<Crossing[]> {
+  const crossed: Crossing[] = []
+  for (const counter of counters) {
+    const met = thresholdsMet(counter.limit, counter.spent)
+    if (met.length > 0) crossed.push(...(await cross(tx, counter, met, now)))
+  }
+  return crossed
+}
+
+/** Records that these thresholds are met, whatever the counter says; returns those that are news. */
+export async function cross(
+  tx: Writer,
+  { limit, spender, window, spent }: Counter,
+  thresholds: readonly number[],
+  now: number,
+): Promise<Crossing[]> {
+  const key = { limit_id: limit.id, entity: spender, window_start: window.start }
+  const known = await crossedBefore(tx, key)
+  const news: Crossing[] = []
+  for (const threshold of thresholds) {
+    if (known.includes(threshold)) continue
+    if (await insertCrossing(tx, { ...key, threshold, created: now }))
+      news.push({ limit, spender, window, threshold, spent })
+  }
+  return news
+}

@@ -1,0 +1,76 @@
+// Decides which lines of a chunk may be sent under the limits that match them. A line may be sent when its
+// worst case still fits beside what is spent and what is held. One that would not fit even if everything held
+// came back unspent has met the cap. One that only holds keep out waits: what is held is seldom all spent.
+import { WHOLE_PROJECT } from '../domain/limit.ts'
+import { addSpend, counted, isNothing, type Spend } from '../domain/spend.ts'
+import type { Counter } from './counters.ts'
+
+export interface Candidate {
+  /** Its place in the chunk. */
+  position: number
+  entity: string | null
+  /** What it may cost at most. */
+  need: Spend
+  /** It cannot be called back: it is held whether it fits or not. */
+  sent: boolean
+}
+
+/** A counter with what is held beside it, in the limit's unit. */
+export interface Meter extends Counter {
+  held: number
+}
+
+export interface Fit {
+  /** Positions that may be sent, with those that were sent before. */
+  allowed: number[]
+  /** Positions that have met a cap, and which. */
+  refused: Map<number, Meter>
+  /** Positions for which there may be room later. */
+  waiting: number[]
+  /** What the allowed lines may cost at most, by entity. */
+  holds: Map<string | null, Spend>
+}
+
+/** Takes lines in the order given, each that fits; raises `held` of the meters by what it takes. */
+export function fitLines(candidates: readonly Candidate[], meters: readonly Meter[]): Fit {
+  const fit: Fit = { allowed: [], refused: new Map(), waiting: [], holds: new Map() }
+  const metersOf = byEntity(meters)
+  const take = ({ position, entity, need }: Candidate): void => {
+    for (const meter of metersOf(entity)) meter.held += counted(need, meter.limit.metric)
+    fit.allowed.push(position)
+    addSpend(fit.holds, entity, need)
+  }
+  for (const candidate of candidates) if (candidate.sent) take(candidate)
+  for (const candidate of candidates) {
+    if (candidate.sent) continue
+    const { position, entity, need } = candidate
+    if (isNothing(need)) {
+      take(candidate)
+      continue
+    }
+    const met = metersOf(entity).find((meter) => !fits(meter, need, 0))
+    if (met) fit.refused.set(position, met)
+    else if (metersOf(entity).every((meter) => fits(meter, need, meter.held))) take(candidate)
+    else fit.waiting.push(position)
+  }
+  return fit
+}
+
+function fits({ limit, spent }: Meter, need: Spend, held: number): boolean {
+  const units = counted(need, limit.metric)
+  return units === 0 || spent + held + units <= limit.amount
+}
+
+/** A meter counts the whole project or one entity. */
+function byEntity(meters: readonly Meter[]): (entity: string | null) => readonly Meter[] {
+  const bySpender = Map.groupBy(meters, (meter) => meter.spender)
+  const ofProject = bySpender.get(WHOLE_PROJECT) ?? []
+  const known = new Map<string, readonly Meter[]>()
+  return (entity) => {
+    const own = entity === null ? undefined : bySpender.get(entity)
+    if (entity === null || !own) return ofProject
+    const found = known.get(entity) ?? [...ofProject, ...own]
+    known.set(entity, found)
+    return found
+  }
+}

@@ -1,0 +1,178 @@
+// Settling: lines that have ended are entered in the ledger, charged to the day in which they finished, and
+// what was set aside for them is let go. It runs inside the fenced commit that records the lines, so a line
+// is charged exactly when its result counts, and never twice.
+import { entityType } from '../domain/entity.ts'
+import { newId } from '../domain/ids.ts'
+import { addSpend, isNothing, type Spend } from '../domain/spend.ts'
+import { startOfDay } from '../domain/utc-day.ts'
+import { dropHolds, shrinkHold } from '../store/holds.ts'
+import { insertEntries } from '../store/ledger-entries.ts'
+import { matchingLimits, readLimitVersion } from '../store/limits.ts'
+import { shrinkOutlook } from '../store/outlook.ts'
+import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+import { addProjectDays, addUsage } from '../store/usage-days.ts'
+import { readCounters } from './counters.ts'
+import { type Crossing, crossThresholds } from './cross.ts'
+import type { Tally } from './tally.ts'
+
+/** What one commit brings of one chunk. */
+export interface Settlement {
+  project_id: string
+  batch_id: string
+  idx: number
+  tallies: readonly Tally[]
+  /** Whether these were the chunk's last lines: then it holds nothing any more. */
+  last: boolean
+}
+
+/** Enters it all; returns the thresholds of limits that were met by it. The batch's own outlook is the caller's. */
+export async function settle(
+  tx: Writer,
+  settlements: readonly Settlement[],
+  now: number,
+): Promise<Crossing[]> {
+  await addUsage(tx, usageRows(settlements))
+  await addProjectDays(tx, projectRows(settlements))
+  await insertEntries(
+    tx,
+    settlements.flatMap((settlement) => entries(settlement, now)),
+  )
+  await shrinkOutlooks(tx, settlements)
+  for (const settlement of settlements) await letGo(tx, settlement)
+  return await crossings(tx, settlements, now)
+}
+
+function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
+  const rows = new Map<string, UsageDayRow>()
+  for (const { project_id, tallies } of settlements) {
+    for (const tally of tallies) {
+      const entity = tally.entity ?? ''
+      const model = tally.model ?? ''
+      const key = JSON.stringify([project_id, entity, tally.day, model])
+      const old = rows.get(key)
+      rows.set(key, {
+        project_id,
+        entity,
+        day: tally.day,
+        model,
+        entity_type: entityType(entity) ?? '',
+        succeeded: (old?.succeeded ?? 0) + tally.succeeded,
+        failed: (old?.failed ?? 0) + tally.failed,
+        prompt_tokens: (old?.prompt_tokens ?? 0) + tally.prompt_tokens,
+        completion_tokens: (old?.completion_tokens ?? 0) + tally.completion_tokens,
+        total_tokens: (old?.total_tokens ?? 0) + tally.total_tokens,
+        cost_nanos: (old?.cost_nanos ?? 0) + tally.cost_nanos,
+      })
+    }
+  }
+  return inOrder(rows)
+}
+
+function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
+  const rows = new Map<string, ProjectDayRow>()
+  for (const { project_id, tallies } of settlements) {
+    for (const { day, cost_nanos, total_tokens } of tallies) {
+      if (cost_nanos === 0 && total_tokens === 0) continue
+      const key = JSON.stringify([project_id, day])
+      const old = rows.get(key)
+      rows.set(key, {
+        project_id,
+        day,
+        cost_nanos: (old?.cost_nanos ?? 0) + cost_nanos,
+        tokens: (old?.tokens ?? 0) + total_tokens,
+      })
+    }
+  }
+  return inOrder(rows)
+}
+
+/** By key, so that two workers that touch the same rows never wait for each other in a circle. */
+function inOrder<Row>(rows: ReadonlyMap<string, Row>): Row[] {
+  return [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
+}
+
+function entries({ project_id, batch_id, idx, tallies }: Settlement, now: number) {
+  const sums = new Map<
+    string,
+    { entity: string; day: number; lines: number; tokens: number; cost_nanos: number }
+  >()
+  for (const tally of tallies) {
+    const entity = tally.entity ?? ''
+    const key = `${tally.day} ${entity}`
+    const old = sums.get(key)
+    sums.set(key, {
+      entity,
+      day: tally.day,
+      lines: (old?.lines ?? 0) + tally.succeeded + tally.failed,
+      tokens: (old?.tokens ?? 0) + tally.total_tokens,
+      cost_nanos: (old?.cost_nanos ?? 0) + tally.cost_nanos,
+    })
+  }
+  return [...sums.values()].map((sum) => ({
+    id: newId('ledger', now),
+    project_id,
+    batch_id,
+    idx,
+    kind: 'settle' as const,
+    created: now,
+    ...sum,
+  }))
+}
+
+async function shrinkOutlooks(tx: Writer, settlements: readonly Settlement[]): Promise<void> {
+  const done = new Map<string, { batch_id: string; byEntity: Map<string, Spend> }>()
+  for (const { batch_id, tallies } of settlements) {
+    const batch = done.get(batch_id) ?? { batch_id, byEntity: new Map() }
+    done.set(batch_id, batch)
+    for (const { entity, projected } of tallies)
+      if (entity !== null) addSpend(batch.byEntity, entity, projected)
+  }
+  for (const { batch_id, byEntity } of inOrder(done))
+    for (const [entity, spend] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1)))
+      if (!isNothing(spend)) await shrinkOutlook(tx, batch_id, entity, spend)
+}
+
+async function letGo(tx: Writer, settlement: Settlement): Promise<void> {
+  if (settlement.last) return await dropHolds(tx, settlement)
+  const held = new Map<string, Spend>()
+  for (const tally of settlement.tallies) addSpend(held, tally.entity ?? '', tally.held)
+  for (const [entity, spend] of held) if (!isNothing(spend)) await shrinkHold(tx, settlement, entity, spend)
+}
+
+async function crossings(tx: Writer, settlements: readonly Settlement[], now: number): Promise<Crossing[]> {
+  const crossed: Crossing[] = []
+  for (const [project_id, days] of spendersByDay(settlements)) {
+    if ((await readLimitVersion(tx, project_id)) === 0) continue
+    for (const [day, entities] of days) {
+      const limits = await matchingLimits(tx, { project_id, ...named(entities) })
+      if (limits.length === 0) continue
+      const counters = await readCounters(tx, project_id, limits, entities, startOfDay(day))
+      crossed.push(...(await crossThresholds(tx, counters, now)))
+    }
+  }
+  return crossed
+}
+
+/** Of each project, who spent anything on which day. */
+function spendersByDay(settlements: readonly Settlement[]): Map<string, Map<number, Set<string>>> {
+  const projects = new Map<string, Map<number, Set<string>>>()
+  for (const { project_id, tallies } of settlements) {
+    for (const { day, entity, total_tokens, cost_nanos } of tallies) {
+      if (total_tokens === 0 && cost_nanos === 0) continue
+      const days = projects.get(project_id) ?? new Map<number, Set<string>>()
+      projects.set(project_id, days)
+      const entities = days.get(day) ?? new Set<string>()
+      days.set(day, entities)
+      if (entity !== null) entities.add(entity)
+    }
+  }
+  return projects
+}
+
+/** Entities and their types, as limits are looked up by. */
+export function named(entities: Iterable<string>): { entities: string[]; entity_types: string[] } {
+  const list = [...entities]
+  const types = list.map((entity) => entityType(entity)).filter((type) => type !== null)
+  return { entities: list, entity_types: [...new Set(types)] }
+}

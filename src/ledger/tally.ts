@@ -1,0 +1,83 @@
+// Sums what lines have come to, by day, entity and model: the form in which the ledger takes it in. Most
+// chunks have one entity and one model, so a thousand lines become one group.
+
+import type { TokenUsage } from '../domain/money.ts'
+import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { dayOf } from '../domain/utc-day.ts'
+
+/** A line that has ended, as far as money is concerned. */
+export interface EndedLine {
+  part: 'output' | 'error'
+  /** Unix ms; says to which day it is charged. */
+  finished_at: number
+  model: string | null
+  entity: string | null
+  /** Null for a line without a result. */
+  usage: TokenUsage | null
+  cost_nanos: number
+  /** What it might have cost at most. */
+  projected: Spend
+  /** Whether that is part of its chunk's hold. */
+  held: boolean
+}
+
+/** Lines that share day, entity and model. */
+export interface Tally {
+  day: number
+  entity: string | null
+  model: string | null
+  succeeded: number
+  failed: number
+  prompt_tokens: number
+  completion_tokens: number
+  total_tokens: number
+  cost_nanos: number
+  projected: Spend
+  held: Spend
+}
+
+export function tally(lines: Iterable<EndedLine>): Tally[] {
+  const sums = new Map<string, Tally>()
+  let last: Tally | undefined
+  for (const line of lines) {
+    const day = dayOf(line.finished_at)
+    if (!last || !belongs(line, day, last)) {
+      const key = JSON.stringify([day, line.entity, line.model])
+      last = sums.get(key) ?? emptyTally(day, line)
+      sums.set(key, last)
+    }
+    add(last, line)
+  }
+  return [...sums.values()]
+}
+
+function belongs(line: EndedLine, day: number, sums: Tally): boolean {
+  return sums.day === day && sums.entity === line.entity && sums.model === line.model
+}
+
+function emptyTally(day: number, { entity, model }: EndedLine): Tally {
+  return {
+    day,
+    entity,
+    model,
+    succeeded: 0,
+    failed: 0,
+    prompt_tokens: 0,
+    completion_tokens: 0,
+    total_tokens: 0,
+    cost_nanos: 0,
+    projected: NO_SPEND,
+    held: NO_SPEND,
+  }
+}
+
+function add(sums: Tally, line: EndedLine): void {
+  if (line.part === 'output') sums.succeeded++
+  else sums.failed++
+  sums.prompt_tokens += line.usage?.prompt_tokens ?? 0
+  sums.completion_tokens += line.usage?.completion_tokens ?? 0
+  sums.total_tokens += line.usage?.total_tokens ?? 0
+  sums.cost_nanos += line.cost_nanos
+  sums.projected = plus(sums.projected, line.projected)
+  if (line.held) sums.held = plus(sums.held, line.projected)
+}

@@ -1,0 +1,28 @@
+// Thresholds of limits that have been met, so that each is told of once per window and spender.
+import type { CrossingRow } from './schema.ts'
+import type { Writer } from './store.ts'
+
+/** The thresholds of this limit, spender and window that have been met before. */
+export async function crossedBefore(
+  tx: Writer,
+  key: Pick<CrossingRow, 'limit_id' | 'entity' | 'window_start'>,
+): Promise<number[]> {
+  const rows = await tx
+    .selectFrom('crossings')
+    .select('threshold')
+    .where('limit_id', '=', key.limit_id)
+    .where('entity', '=', key.entity)
+    .where('window_start', '=', key.window_start)
+    .execute()
+  return rows.map((row) => row.threshold)
+}
+
+/** False when it was met before. */
+export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
+  const result = await tx
+    .insertInto('crossings')
+    .values(row)
+    .onConflict((oc) => oc.columns(['limit_id', 'entity', 'window_start', 'threshold']).doNothing())
+    .executeTakeFirst()
+  return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
+}

@@ -1,0 +1,90 @@
+// The outlook: what the unfinished lines of open batches may still cost. A batch's row has the whole of it;
+// where lines name an entity, a row per entity has that part.
+import { sql } from 'kysely'
+import type { Spend } from '../domain/spend.ts'
+import { exactSum } from './exact-sum.ts'
+import type { BatchOutlookRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+/** Rows per INSERT, names per SELECT: bound parameters are limited. */
+const ROWS_MAX = 500
+
+/** `rows` are those of named entities; `total` is the batch's, other lines included. */
+export async function insertOutlook(
+  tx: Writer,
+  batch_id: string,
+  total: Spend,
+  rows: readonly BatchOutlookRow[],
+): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set({ outlook_nanos: total.cost_nanos, outlook_tokens: total.tokens })
+    .where('id', '=', batch_id)
+    .execute()
+  for (let at = 0; at < rows.length; at += ROWS_MAX)
+    await tx
+      .insertInto('batch_outlook')
+      .values(rows.slice(at, at + ROWS_MAX))
+      .execute()
+}
+
+/** Lines for `entity` have ended. The projection of a batch is rounded otherwise than that of its lines. */
+export async function shrinkOutlook(tx: Writer, batch_id: string, entity: string, by: Spend): Promise<void> {
+  await tx
+    .updateTable('batch_outlook')
+    .set({
+      cost_nanos: sql<number>`CASE WHEN cost_nanos > ${by.cost_nanos} THEN cost_nanos - ${by.cost_nanos} ELSE 0 END`,
+      tokens: sql<number>`CASE WHEN tokens > ${by.tokens} THEN tokens - ${by.tokens} ELSE 0 END`,
+    })
+    .where('batch_id', '=', batch_id)
+    .where('entity', '=', entity)
+    .execute()
+}
+
+/** The batch has ended: it will cost nothing more. */
+export async function dropOutlook(tx: Writer, batch_id: string): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set({ outlook_nanos: 0, outlook_tokens: 0 })
+    .where('id', '=', batch_id)
+    .execute()
+  await tx.deleteFrom('batch_outlook').where('batch_id', '=', batch_id).execute()
+}
+
+/** What open batches may still cost each of these entities; those that await nothing are left out. */
+export async function outlookByEntities(
+  db: Reader,
+  project_id: string,
+  entities: readonly string[],
+): Promise<Map<string, Spend>> {
+  const outlook = new Map<string, Spend>()
+  for (let at = 0; at < entities.length; at += ROWS_MAX) {
+    const rows = await db
+      .selectFrom('batch_outlook')
+      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+      .where('project_id', '=', project_id)
+      .where('entity', 'in', entities.slice(at, at + ROWS_MAX))
+      .groupBy('entity')
+      .execute()
+    for (const { entity, cost_nanos, tokens } of rows) outlook.set(entity, { cost_nanos, tokens })
+  }
+  return outlook
+}
+
+/** What open batches may still cost the whole project. */
+export async function outlookByProject(db: Reader, project_id: string): Promise<Spend> {
+  return await db
+    .selectFrom('batches')
+    .select([exactSum('outlook_nanos').as('cost_nanos'), exactSum('outlook_tokens').as('tokens')])
+    .where('project_id', '=', project_id)
+    .where('status', 'in', OPEN)
+    .executeTakeFirstOrThrow()
+}
+
+/** Written into the statement, so that the partial index over open batches serves it. */
+const OPEN = [
+  sql.lit('validating' as const),
+  sql.lit('queued' as const),
+  sql.lit('in_progress' as const),
+  sql.lit('cancelling' as const),
+]

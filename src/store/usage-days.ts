@@ -1,0 +1,79 @@
+// What was settled, day by day: the counters that limits read and usage reports sum up.
+
+import type { Period } from '../domain/limit.ts'
+import type { Spend } from '../domain/spend.ts'
+import { dayOf } from '../domain/utc-day.ts'
+import { exactSum } from './exact-sum.ts'
+import type { ProjectDayRow, UsageDayRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+/** Rows per INSERT, names per SELECT: bound parameters are limited. */
+const ROWS_MAX = 500
+
+/** Adds to the counters; `rows` hold each key once. */
+export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promise<void> {
+  for (let at = 0; at < rows.length; at += ROWS_MAX)
+    await tx
+      .insertInto('usage_days')
+      .values(rows.slice(at, at + ROWS_MAX))
+      .onConflict((oc) =>
+        oc.columns(['project_id', 'entity', 'day', 'model']).doUpdateSet((eb) => ({
+          succeeded: eb('usage_days.succeeded', '+', eb.ref('excluded.succeeded')),
+          failed: eb('usage_days.failed', '+', eb.ref('excluded.failed')),
+          prompt_tokens: eb('usage_days.prompt_tokens', '+', eb.ref('excluded.prompt_tokens')),
+          completion_tokens: eb('usage_days.completion_tokens', '+', eb.ref('excluded.completion_tokens')),
+          total_tokens: eb('usage_days.total_tokens', '+', eb.ref('excluded.total_tokens')),
+          cost_nanos: eb('usage_days.cost_nanos', '+', eb.ref('excluded.cost_nanos')),
+        })),
+      )
+      .execute()
+}
+
+/** Adds to the counters of whole projects; `rows` hold each key once. */
+export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<void> {
+  if (rows.length === 0) return
+  await tx
+    .insertInto('project_days')
+    .values(rows)
+    .onConflict((oc) =>
+      oc.columns(['project_id', 'day']).doUpdateSet((eb) => ({
+        cost_nanos: eb('project_days.cost_nanos', '+', eb.ref('excluded.cost_nanos')),
+        tokens: eb('project_days.tokens', '+', eb.ref('excluded.tokens')),
+      })),
+    )
+    .execute()
+}
+
+/** What each of these entities has spent in the window; those that spent nothing are left out. */
+export async function spentByEntities(
+  db: Reader,
+  project_id: string,
+  entities: readonly string[],
+  window: Period,
+): Promise<Map<string, Spend>> {
+  const spent = new Map<string, Spend>()
+  for (let at = 0; at < entities.length; at += ROWS_MAX) {
+    const rows = await db
+      .selectFrom('usage_days')
+      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('total_tokens').as('tokens')])
+      .where('project_id', '=', project_id)
+      .where('entity', 'in', entities.slice(at, at + ROWS_MAX))
+      .where('day', '>=', dayOf(window.start))
+      .where('day', '<', dayOf(window.end))
+      .groupBy('entity')
+      .execute()
+    for (const { entity, cost_nanos, tokens } of rows) spent.set(entity, { cost_nanos, tokens })
+  }
+  return spent
+}
+
+/** What the whole project has spent in the window. */
+export async function spentByProject(db: Reader, project_id: string, window: Period): Promise<Spend> {
+  return await db
+    .selectFrom('project_days')
+    .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+    .where('project_id', '=', project_id)
+    .where('day', '>=', dayOf(window.start))
+    .where('day', '<', dayOf(window.end))
+    .executeTakeFirstOrThrow()
+}
