@@ -8,7 +8,7 @@ import type { Clock } from '../domain/clock.ts'
 import type { TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask, insertTask, postponeTask } from '../store/tasks.ts'
-import { disableWebhook, type Parcel, readParcel, updateDelivery } from '../store/webhooks.ts'
+import { disableWebhook, lockDelivery, type Parcel, readParcel, updateDelivery } from '../store/webhooks.ts'
 import { nextAttemptAt } from './delivery-schedule.ts'
 import { eventObject } from './event-object.ts'
 import { type Attempt, postEvent } from './post-event.ts'
@@ -86,10 +86,13 @@ async function recordAttempt(
   { clock, random, schedule = nextAttemptAt }: DeliverDeps,
   tx: Writer,
   task: TaskRow,
-  { delivery, webhook, event }: Parcel,
+  { delivery: { id }, webhook, event }: Parcel,
   outcome: Attempt,
 ): Promise<void> {
   if (!(await finishTask(tx, task))) return
+  // Read again: it may have been replayed while it was under way, or be gone with its webhook.
+  const delivery = await lockDelivery(tx, { id })
+  if (!delivery) return
   const now = clock.now()
   const attempts = delivery.attempts + 1
   const gone = outcome.status === GONE
@@ -97,7 +100,7 @@ async function recordAttempt(
     outcome.delivered || gone
       ? null
       : schedule({ started: delivery.started, attempts }, now, random(), outcome.wait_ms)
-  const known = await updateDelivery(tx, delivery.id, {
+  await updateDelivery(tx, id, {
     status: outcome.delivered ? 'delivered' : next === null ? 'failed' : 'pending',
     attempts,
     next_attempt_at: next,
@@ -105,10 +108,9 @@ async function recordAttempt(
     last_status: outcome.status,
     last_error: outcome.error,
   })
-  if (!known) return
   if (gone) await disableWebhook(tx, webhook.id, 'the receiver answered 410 Gone', now)
   if (next !== null) {
     const { project_id } = event
-    await insertTask(tx, { kind: 'deliver', subject: delivery.id, project_id, run_at: next }, now)
+    await insertTask(tx, { kind: 'deliver', subject: id, project_id, run_at: next }, now)
   }
 }

@@ -4,7 +4,7 @@ import { readEvent } from '../store/events.ts'
 import type { DeliveryRow, WebhookRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { hastenTask, insertTask } from '../store/tasks.ts'
-import { listFailedDeliveries, readDelivery, updateDelivery } from '../store/webhooks.ts'
+import { lockDelivery, lockFailedDeliveries, updateDelivery } from '../store/webhooks.ts'
 import { queueDelivery } from './record-event.ts'
 
 /** One transaction stays short; who has more failures asks again. */
@@ -20,7 +20,7 @@ export async function replayEvent(
   mustBeEnabled(webhook)
   const event = await readEvent(tx, webhook.project_id, event_id)
   if (!event) throw new Refusal('event_not_found', undefined, { param: 'event_id' })
-  const delivery = await readDelivery(tx, webhook.id, { event_id })
+  const delivery = await lockDelivery(tx, { webhook_id: webhook.id, event_id })
   if (delivery) return await replay(tx, webhook, delivery, now)
   await queueDelivery(tx, { project_id: webhook.project_id, webhook_id: webhook.id, event_id }, now)
 }
@@ -28,7 +28,7 @@ export async function replayEvent(
 /** Oldest first; returns how many. Throws webhook_disabled. */
 export async function replayFailed(tx: Writer, webhook: WebhookRow, now: number): Promise<number> {
   mustBeEnabled(webhook)
-  const failed = await listFailedDeliveries(tx, webhook.id, REPLAYED_AT_ONCE_MAX)
+  const failed = await lockFailedDeliveries(tx, webhook.id, REPLAYED_AT_ONCE_MAX)
   for (const delivery of failed) await replay(tx, webhook, delivery, now)
   return failed.length
 }

@@ -20,6 +20,21 @@ export async function readWebhook(
     .executeTakeFirst()
 }
 
+/** The same, locked until the transaction ends. */
+export async function lockWebhook(
+  tx: Writer,
+  project_id: string,
+  id: string,
+): Promise<WebhookRow | undefined> {
+  return await tx
+    .selectFrom('webhooks')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', project_id)
+    .forUpdate()
+    .executeTakeFirst()
+}
+
 /** Newest first; those older than the webhook `before`, if given. */
 export async function listWebhooks(
   db: Reader,
@@ -36,14 +51,15 @@ export async function listWebhooks(
   return await query.execute()
 }
 
-/** Those that events are to be sent to. */
-export async function enabledWebhooks(db: Reader, project_id: string): Promise<WebhookRow[]> {
-  return await db
+/** Those that events are to be sent to; none of them can be deleted until the transaction ends. */
+export async function enabledWebhooks(tx: Writer, project_id: string): Promise<WebhookRow[]> {
+  return await tx
     .selectFrom('webhooks')
     .selectAll()
     .where('project_id', '=', project_id)
     .where('disabled_at', 'is', null)
     .orderBy('id')
+    .forKeyShare()
     .execute()
 }
 
@@ -79,7 +95,7 @@ export async function countWebhooks(db: Reader, project_id: string): Promise<num
   return Number(count)
 }
 
-/** With its deliveries; tasks about them find nothing and end. */
+/** With its deliveries; tasks about them find nothing and end. The webhook is locked. */
 export async function deleteWebhook(tx: Writer, id: string): Promise<void> {
   await tx.deleteFrom('deliveries').where('webhook_id', '=', id).execute()
   await tx.deleteFrom('webhooks').where('id', '=', id).execute()
@@ -131,24 +147,38 @@ export async function readParcel(db: Reader, delivery_id: string): Promise<Parce
   return { delivery, webhook, event }
 }
 
-/** False when the webhook was deleted meanwhile. */
+/** Undefined when the webhook was deleted meanwhile; otherwise locked until the transaction ends. */
+export async function lockDelivery(
+  tx: Writer,
+  key: { id: string } | { webhook_id: string; event_id: string },
+): Promise<DeliveryRow | undefined> {
+  const query = tx.selectFrom('deliveries').selectAll().forUpdate()
+  const one =
+    'id' in key
+      ? query.where('id', '=', key.id)
+      : query.where('webhook_id', '=', key.webhook_id).where('event_id', '=', key.event_id)
+  return await one.executeTakeFirst()
+}
+
 export async function updateDelivery(
   tx: Writer,
   id: string,
   change: Partial<Omit<DeliveryRow, 'id' | 'webhook_id' | 'event_id' | 'created'>>,
-): Promise<boolean> {
-  const result = await tx.updateTable('deliveries').set(change).where('id', '=', id).executeTakeFirst()
-  return result.numUpdatedRows > 0n
+): Promise<void> {
+  await tx.updateTable('deliveries').set(change).where('id', '=', id).execute()
 }
 
 export async function readDelivery(
   db: Reader,
   webhook_id: string,
-  key: { id: string } | { event_id: string },
+  id: string,
 ): Promise<DeliveryRow | undefined> {
-  const query = db.selectFrom('deliveries').selectAll().where('webhook_id', '=', webhook_id)
-  const one = 'id' in key ? query.where('id', '=', key.id) : query.where('event_id', '=', key.event_id)
-  return await one.executeTakeFirst()
+  return await db
+    .selectFrom('deliveries')
+    .selectAll()
+    .where('webhook_id', '=', webhook_id)
+    .where('id', '=', id)
+    .executeTakeFirst()
 }
 
 export type ListedDelivery = DeliveryRow & Pick<EventRow, 'type'>
@@ -172,18 +202,19 @@ export async function listDeliveries(
   return await query.execute()
 }
 
-/** Oldest first. */
-export async function listFailedDeliveries(
-  db: Reader,
+/** Oldest first, locked until the transaction ends. */
+export async function lockFailedDeliveries(
+  tx: Writer,
   webhook_id: string,
   limit: number,
 ): Promise<DeliveryRow[]> {
-  return await db
+  return await tx
     .selectFrom('deliveries')
     .selectAll()
     .where('webhook_id', '=', webhook_id)
     .where('status', '=', 'failed')
     .orderBy('id')
     .limit(limit)
+    .forUpdate()
     .execute()
 }

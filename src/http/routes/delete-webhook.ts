@@ -1,6 +1,6 @@
 // DELETE /v1/webhooks/{webhook_id}
 import { Refusal } from '../../domain/errors.ts'
-import { deleteWebhook, readWebhook } from '../../store/webhooks.ts'
+import { deleteWebhook, lockWebhook } from '../../store/webhooks.ts'
 import { DeletedWebhook } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
 import { WebhookParams } from '../params.ts'
@@ -24,7 +24,7 @@ export function deleteWebhookRoute(app: App, { store }: Pick<ServerDeps, 'store'
       const { project_id } = callerOf(request)
       const id = request.params.webhook_id
       await store.write(async (tx) => {
-        if (!(await readWebhook(tx, project_id, id))) throw new Refusal('webhook_not_found')
+        if (!(await lockWebhook(tx, project_id, id))) throw new Refusal('webhook_not_found')
         await deleteWebhook(tx, id)
       })
       return { id, object: 'webhook', deleted: true }

@@ -33,7 +33,7 @@ export function listDeliveriesRoute(app: App, { store }: Pick<ServerDeps, 'store
       if (!(await readWebhook(store.read, callerOf(request).project_id, id)))
         throw new Refusal('webhook_not_found')
       return await readPage(page, {
-        exists: async (cursor) => (await readDelivery(store.read, id, { id: cursor })) !== undefined,
+        exists: async (cursor) => (await readDelivery(store.read, id, cursor)) !== undefined,
         list: (bounds) => listDeliveries(store.read, id, { ...bounds, status }),
         show: showDelivery,
       })

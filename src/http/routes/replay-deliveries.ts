@@ -1,7 +1,7 @@
 // POST /v1/webhooks/{webhook_id}/replay
 import { Refusal } from '../../domain/errors.ts'
 import { replayEvent, replayFailed } from '../../notify/replay.ts'
-import { listFailedDeliveries, readWebhook } from '../../store/webhooks.ts'
+import { lockFailedDeliveries, lockWebhook } from '../../store/webhooks.ts'
 import { ReplayDeliveries, ReplayedDeliveries } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
 import { WebhookParams } from '../params.ts'
@@ -30,12 +30,12 @@ export function replayDeliveriesRoute(
       const { event_id } = request.body ?? {}
       const now = clock.now()
       const answer = await store.write(async (tx) => {
-        const webhook = await readWebhook(tx, project_id, request.params.webhook_id)
+        const webhook = await lockWebhook(tx, project_id, request.params.webhook_id)
         if (!webhook) throw new Refusal('webhook_not_found')
         let queued = 1
         if (event_id === undefined) queued = await replayFailed(tx, webhook, now)
         else await replayEvent(tx, webhook, event_id, now)
-        const more = await listFailedDeliveries(tx, webhook.id, 1)
+        const more = await lockFailedDeliveries(tx, webhook.id, 1)
         return { webhook_id: webhook.id, queued, has_more: event_id === undefined && more.length > 0 }
       })
       wake()

@@ -1,7 +1,7 @@
 // POST /v1/webhooks/{webhook_id}/rotate_secret
 import { Refusal } from '../../domain/errors.ts'
 import { newSigningSecret } from '../../notify/signing-secret.ts'
-import { readWebhook, updateWebhook } from '../../store/webhooks.ts'
+import { lockWebhook, updateWebhook } from '../../store/webhooks.ts'
 import { ROTATION_OVERLAP_S_DEFAULT, RotateSecret, WebhookWithSecret } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
 import { WebhookParams } from '../params.ts'
@@ -33,7 +33,7 @@ export function rotateWebhookSecretRoute(
       const { overlap_seconds = ROTATION_OVERLAP_S_DEFAULT } = request.body ?? {}
       const secret = newSigningSecret(webhooks.keys, project_id, id)
       const row = await store.write(async (tx) => {
-        const webhook = await readWebhook(tx, project_id, id)
+        const webhook = await lockWebhook(tx, project_id, id)
         if (!webhook) throw new Refusal('webhook_not_found')
         return await updateWebhook(tx, id, {
           wrapped_secret: secret.wrapped,

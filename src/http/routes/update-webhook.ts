@@ -2,7 +2,7 @@
 import { Refusal } from '../../domain/errors.ts'
 import { webhookUrl } from '../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../store/schema.ts'
-import { readWebhook, updateWebhook } from '../../store/webhooks.ts'
+import { lockWebhook, updateWebhook } from '../../store/webhooks.ts'
 import { UpdateWebhook, WebhookObject } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
 import { WebhookParams } from '../params.ts'
@@ -32,7 +32,7 @@ export function updateWebhookRoute(
       const { project_id } = callerOf(request)
       const { url, event_types, description, enabled } = request.body ?? {}
       const row = await store.write(async (tx) => {
-        const webhook = await readWebhook(tx, project_id, request.params.webhook_id)
+        const webhook = await lockWebhook(tx, project_id, request.params.webhook_id)
         if (!webhook) throw new Refusal('webhook_not_found')
         const change: Partial<WebhookRow> = {}
         if (url !== undefined) change.url = webhookUrl(url, webhooks.allow_private_networks)
