@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Starts the command line: from source in a clone, from the build in an installed package.
 import { existsSync } from 'node:fs'
+import { enableCompileCache } from 'node:module'
 
 const [major, minor] = process.versions.node.split('.').map(Number)
 if (major < 24 || (major === 24 && minor < 15)) {
@@ -10,5 +11,7 @@ if (major < 24 || (major === 24 && minor < 15)) {
   )
   process.exit(1)
 }
+// Starting from source is as quick as from a build, the second time.
+enableCompileCache()
 const source = new URL('../src/main.ts', import.meta.url)
 await import(existsSync(source) ? source.href : new URL('../dist/main.js', import.meta.url).href)

@@ -1,6 +1,7 @@
 // Starts the service, or either half of it, and stops it in order.
+import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { Worker as Thread } from 'node:worker_threads'
+import { getCompileCacheDir } from 'node:module'
 import { readLineRecord } from '../audit/read-line-record.ts'
 import { listUpstreamModels } from '../backends/openai/list-models.ts'
 import { Failure } from '../cli/failure.ts'
@@ -14,10 +15,7 @@ import { makeLog } from './log.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
-import type { FromThread, ToThread } from './worker-thread.ts'
-
-/** A worker's young generation stays small, so that its memory is the lines at hand and little more. */
-const THREAD_YOUNG_MB = 32
+import type { FromWorker, ToWorker } from './worker-process.ts'
 
 interface Part {
   stop(): Promise<void>
@@ -26,17 +24,25 @@ interface Part {
 }
 
 interface WorkerPart extends Part {
+  /** Resolves once it looks for work. */
+  begin(config: Config): Promise<void>
   wake(): void
 }
 
 export async function serve(given: Config, options: ServeOptions): Promise<Running> {
   const config = options.upstream === undefined ? given : await withUpstream(given, options.upstream)
   if (options.half === 'worker') return running(null, [await startWorker(config)])
-  const stores = await openStores(config)
-  await ensureFirstKey(config, stores.store)
-  const worker = options.half === 'both' ? await startWorkerThread(config) : null
-  const api = await startApi(config, stores, () => worker?.wake())
-  return running(api.url, worker ? [api, worker] : [api], () => stores.store.close())
+  // The worker's process loads while this one opens the stores.
+  const worker = options.half === 'both' ? forkWorker() : null
+  try {
+    const stores = await openStores(config)
+    await ensureFirstKey(config, stores.store)
+    const [api] = await Promise.all([startApi(config, stores, () => worker?.wake()), worker?.begin(config)])
+    return running(api.url, worker ? [api, worker] : [api], () => stores.store.close())
+  } catch (error) {
+    await worker?.stop()
+    throw error
+  }
 }
 
 async function withUpstream(config: Config, url: string): Promise<Config> {
@@ -118,26 +124,41 @@ async function startWorker(config: Config): Promise<Part> {
   }
 }
 
-async function startWorkerThread(config: Config): Promise<WorkerPart> {
-  const file = import.meta.url.endsWith('.ts') ? './worker-thread.ts' : './worker-thread.js'
-  const thread = new Thread(new URL(file, import.meta.url), {
-    workerData: config,
-    resourceLimits: { maxYoungGenerationSizeMb: THREAD_YOUNG_MB },
+/** A worker's memory is the lines at hand and little more, if its heap is kept from spreading. */
+const WORKER_FLAGS = ['--max-semi-space-size=16']
+/** glibc gives every thread a pool of its own to waste; two are enough. */
+const WORKER_ENV = { MALLOC_ARENA_MAX: '2' }
+
+function forkWorker(): WorkerPart {
+  const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js'
+  const cache = getCompileCacheDir()
+  const child = fork(new URL(file, import.meta.url), {
+    execArgv: [...process.execArgv, ...WORKER_FLAGS],
+    env: { ...WORKER_ENV, ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
+    serialization: 'advanced',
+    // Standard output belongs to the command.
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
-  const tell = (message: ToThread): void => thread.postMessage(message)
+  const tell = (message: ToWorker): void => {
+    if (child.connected) child.send(message)
+  }
   let stopping = false
-  const exited = once(thread, 'exit')
+  const exited = once(child, 'exit')
   const failed = new Promise<never>((_, reject) => {
-    thread.once('error', reject)
-    thread.once('exit', (code) => {
-      if (!stopping) reject(new Error(`the worker thread ended with ${code}`))
+    child.once('error', reject)
+    child.once('exit', (code, signal) => {
+      if (!stopping) reject(new Failure(`the worker process ended with ${signal ?? code}; its log says why`))
     })
   })
   failed.catch(() => {})
-  const [first]: FromThread[] = await Promise.race([once(thread, 'message'), failed])
-  if (first !== 'ready') throw new Error(`the worker thread said ${first}`)
   return {
     failed,
+    async begin(config) {
+      const ready = once(child, 'message')
+      tell({ start: config })
+      const [first]: FromWorker[] = await Promise.race([ready, failed])
+      if (first !== 'ready') throw new Error(`the worker process said ${first}`)
+    },
     wake: () => tell('wake'),
     async stop() {
       stopping = true

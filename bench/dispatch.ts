@@ -1,0 +1,151 @@
+// Lines per second end to end, beside a bare undici loop that sends the same bodies at the same concurrency to
+// the same upstream, one after the other in one run. The upstream is another process and answers at once.
+//
+//   node bench/dispatch.ts [--lines 100000] [--bytes 1024] [--concurrency 64] [--rounds 3]
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { createWriteStream, mkdtempSync, openAsBlob, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { start } from './processes.ts'
+
+const { values } = parseArgs({
+  options: {
+    lines: { type: 'string', default: '100000' },
+    bytes: { type: 'string', default: '1024' },
+    concurrency: { type: 'string', default: '64' },
+    rounds: { type: 'string', default: '3' },
+  },
+})
+const lines = Number(values.lines)
+const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
+const input = join(folder, 'input.jsonl')
+await writeInput()
+
+const here = (file: string): string => new URL(file, import.meta.url).pathname
+const upstream = await start(here('./fast-upstream.ts'), [])
+writeFileSync(
+  join(folder, 'offpeak.yaml'),
+  `
+rate_limit: {requests_per_minute: 0}
+log: {level: warn}
+models:
+  - id: bench
+    price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
+    upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: ${values.concurrency}}]
+`,
+)
+
+interface Row {
+  lines_per_s: number
+  cpu_us_per_line: number
+}
+
+const pairs: { bare: Row; offpeak: Row; ratio: number }[] = []
+const data = join(folder, 'data')
+const service = await start(here('../src/main.ts'), [
+  'serve',
+  '--port',
+  '0',
+  '--data',
+  data,
+  '--config',
+  join(folder, 'offpeak.yaml'),
+])
+const url = service.first.replace('offpeak listening on ', '')
+const headers = { authorization: `Bearer ${readFileSync(join(data, 'api-key'), 'utf8').trim()}` }
+
+for (let round = 0; round < Number(values.rounds); round++) {
+  const bare: Row = JSON.parse(
+    execFileSync(process.execPath, [here('./bare-loop.ts'), upstream.first, input, values.concurrency], {
+      encoding: 'utf8',
+    }),
+  )
+  const offpeak = await runBatch()
+  pairs.push({ bare, offpeak, ratio: Math.round((offpeak.lines_per_s / bare.lines_per_s) * 1000) / 1000 })
+}
+
+console.table(
+  pairs.map(({ bare, offpeak, ratio }) => ({
+    'bare lines/s': bare.lines_per_s,
+    'offpeak lines/s': offpeak.lines_per_s,
+    ratio,
+    'bare CPU µs/line': bare.cpu_us_per_line,
+    'offpeak CPU µs/line (API and worker)': offpeak.cpu_us_per_line,
+  })),
+)
+console.log(`peak memory of the service: ${service.peak_mib()} MiB`)
+console.log(
+  JSON.stringify({
+    bench: 'dispatch',
+    lines,
+    bytes: Number(values.bytes),
+    concurrency: Number(values.concurrency),
+    pairs,
+    peak_mib: service.peak_mib(),
+  }),
+)
+await service.stop()
+await upstream.stop()
+rmSync(folder, { recursive: true })
+
+/** From the creation of the batch to `completed`; the upload is not part of it. */
+async function runBatch(): Promise<Row> {
+  const form = new FormData()
+  form.set('purpose', 'batch')
+  form.set('file', await openAsBlob(input), 'input.jsonl')
+  let file = await call('POST', '/v1/files', form)
+  while (file.status === 'pending') {
+    await setTimeout(20)
+    file = await call('GET', `/v1/files/${file.id}`)
+  }
+  const cpu = service.cpu_us()
+  const begun = performance.now()
+  const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+  let batch = await call('POST', '/v1/batches', JSON.stringify(order))
+  while (batch.status !== 'completed') {
+    await setTimeout(20)
+    batch = await call('GET', `/v1/batches/${batch.id}`)
+  }
+  const seconds = (performance.now() - begun) / 1000
+  if (batch.request_counts.completed !== lines)
+    throw new Error(`only ${batch.request_counts.completed} lines were answered`)
+  return {
+    lines_per_s: Math.round(lines / seconds),
+    cpu_us_per_line: Math.round(((service.cpu_us() - cpu) / lines) * 10) / 10,
+  }
+}
+
+async function call(method: string, path: string, body?: string | FormData) {
+  const json = typeof body === 'string' ? { 'content-type': 'application/json' } : {}
+  const response = await fetch(url + path, {
+    method,
+    headers: { ...headers, ...json },
+    ...(body === undefined ? {} : { body }),
+  })
+  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
+  return (await response.json()) as { id: string; status: string; request_counts: { completed: number } }
+}
+
+async function writeInput(): Promise<void> {
+  const out = createWriteStream(input)
+  const frame = JSON.stringify(lineOf(0, ''))
+  const filler = 'lorem ipsum dolor sit amet '.repeat(Math.ceil(Number(values.bytes) / 27))
+  for (let i = 0; i < lines; i++) {
+    const content = `${i} ${filler}`.slice(0, Math.max(1, Number(values.bytes) - frame.length))
+    if (!out.write(`${JSON.stringify(lineOf(i, content))}\n`)) await once(out, 'drain')
+  }
+  out.end()
+  await once(out, 'finish')
+}
+
+function lineOf(i: number, content: string): object {
+  return {
+    custom_id: `line-${i}`,
+    method: 'POST',
+    url: '/v1/chat/completions',
+    body: { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 64 },
+  }
+}

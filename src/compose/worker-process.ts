@@ -1,0 +1,45 @@
+// A worker in a process of its own, beside the API: dispatching at full speed delays no answer, memory is
+// bounded for each, and one may fall without the other. It is told its configuration, then `wake` and `stop`;
+// it says `ready`. When the process that started it is gone, it gives back what it holds and ends.
+import type { Config } from '../config/config.ts'
+import { makeLog } from './log.ts'
+import { openStores } from './stores.ts'
+import { makeWorker } from './worker.ts'
+
+export type ToWorker = { start: Config } | 'wake' | 'stop'
+export type FromWorker = 'ready'
+
+let running: { wake(): void; stop(): Promise<void> } | null = null
+let ending = false
+
+process.on('message', (message: ToWorker) => {
+  if (message === 'wake') running?.wake()
+  else if (message === 'stop') void end()
+  else void begin(message.start)
+})
+process.on('disconnect', () => void end())
+// A terminal's Ctrl-C reaches this process too; the one that started it says when to stop.
+process.on('SIGINT', () => {})
+process.on('SIGTERM', () => {})
+
+async function begin(config: Config): Promise<void> {
+  const stores = await openStores(config)
+  const worker = makeWorker(config, stores, makeLog(config))
+  await worker.start()
+  running = {
+    wake: () => worker.wake(),
+    async stop() {
+      await worker.stop()
+      await stores.store.close()
+    },
+  }
+  const ready: FromWorker = 'ready'
+  process.send?.(ready)
+}
+
+async function end(): Promise<void> {
+  if (ending) return
+  ending = true
+  await running?.stop()
+  process.exit(0)
+}
