@@ -4,8 +4,8 @@
 import { Pool } from 'undici'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
+import { classify } from '../verdict/classify.ts'
 import { Attempt, type Exchange } from './attempt.ts'
-import { classify } from './classify.ts'
 import { endpointOf } from './endpoint.ts'
 import { redactor } from './redact.ts'
 

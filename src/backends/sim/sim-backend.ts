@@ -3,7 +3,7 @@
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult } from '../backend.ts'
-import { classify } from '../openai/classify.ts'
+import { classify } from '../verdict/classify.ts'
 import type { SimOptions } from './sim-options.ts'
 import { type Fate, Simulator } from './simulator.ts'
 
