@@ -1,9 +1,9 @@
 // Databases of a test's own on one server that the test file starts.
 import { Client } from 'pg'
-import type { PostgresServer } from '../../../test/fakes/postgres-server.ts'
-import type { EmptyDatabase } from '../store.conformance.ts'
-import type { Store } from '../store.ts'
-import { postgresStore } from './store.ts'
+import { postgresStore } from '../../src/store/postgres/store.ts'
+import type { EmptyDatabase } from '../../src/store/store.conformance.ts'
+import type { Store } from '../../src/store/store.ts'
+import type { PostgresServer } from './postgres-server.ts'
 
 /** An empty database; the stores opened on it are closed with it. */
 export async function emptyPostgres(server: PostgresServer): Promise<EmptyDatabase & { url: string }> {

@@ -1,0 +1,91 @@
+// An upload in parts: whatever its size, only a few parts are in memory. Nothing is visible before the last
+// step; an upload that fails is aborted, so that its parts are not paid for, and one whose writer died is swept.
+import {
+  AbortMultipartUploadCommand,
+  type CompletedPart,
+  CompleteMultipartUploadCommand,
+  CreateMultipartUploadCommand,
+  HeadObjectCommand,
+  type S3Client,
+  UploadPartCommand,
+} from '@aws-sdk/client-s3'
+import { attempt, hasCode } from './s3-error.ts'
+
+/** Parts on their way while the source makes the next one. */
+const PARTS_AT_ONCE = 3
+/** S3 counts parts to here. */
+const PARTS_MAX = 10_000
+
+export interface Place {
+  Bucket: string
+  Key: string
+}
+
+/** Uploads all of `parts` (the first among them) and resolves to their bytes. `doing` words its failures. */
+export async function uploadInParts(
+  client: S3Client,
+  place: Place,
+  parts: AsyncIterable<Buffer>,
+  doing: string,
+): Promise<number> {
+  const created = await attempt(doing, client.send(new CreateMultipartUploadCommand(place)))
+  const upload = { ...place, UploadId: created.UploadId }
+  const sending = new Set<Promise<void>>()
+  const done: CompletedPart[] = []
+  let bytes = 0
+  let number = 0
+  try {
+    for await (const part of parts) {
+      number++
+      if (number > PARTS_MAX) throw new RangeError(`a blob of more than ${PARTS_MAX} parts is too large`)
+      bytes += part.length
+      const sent = sendPart(client, upload, number, part, doing).then((completed) => {
+        done.push(completed)
+        sending.delete(sent)
+      })
+      // A failure is seen by whoever waits for the set next, below.
+      sent.catch(() => {})
+      sending.add(sent)
+      if (sending.size >= PARTS_AT_ONCE) await Promise.race(sending)
+    }
+    await Promise.all(sending)
+    await attempt(doing, complete(client, upload, done, bytes))
+    return bytes
+  } catch (error) {
+    await Promise.allSettled(sending)
+    // What cannot be aborted now is swept later.
+    await client.send(new AbortMultipartUploadCommand(upload)).catch(() => {})
+    throw error
+  }
+}
+
+type Upload = Place & { UploadId: string | undefined }
+
+async function sendPart(
+  client: S3Client,
+  upload: Upload,
+  PartNumber: number,
+  Body: Buffer,
+  doing: string,
+): Promise<CompletedPart> {
+  const { ETag } = await attempt(doing, client.send(new UploadPartCommand({ ...upload, PartNumber, Body })))
+  return { PartNumber, ETag }
+}
+
+async function complete(
+  client: S3Client,
+  upload: Upload,
+  done: readonly CompletedPart[],
+  bytes: number,
+): Promise<void> {
+  const Parts = done.toSorted((a, b) => (a.PartNumber ?? 0) - (b.PartNumber ?? 0))
+  try {
+    await client.send(new CompleteMultipartUploadCommand({ ...upload, MultipartUpload: { Parts } }))
+  } catch (error) {
+    // An attempt whose answer was lost had completed it: then the retry finds no upload, but the blob.
+    if (!hasCode(error, 'NoSuchUpload')) throw error
+    const { Bucket, Key } = upload
+    const found = await client.send(new HeadObjectCommand({ Bucket, Key }))
+    if (found.ContentLength !== bytes) throw error
+  }
+}

@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict'
+import { Readable } from 'node:stream'
+import { after, before, describe, it } from 'node:test'
+import { type S3Server, s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
+import { blobsConformance } from '../blobs.conformance.ts'
+import { BlobMissing, BlobStoreFailed } from '../blobs.ts'
+import { type S3Blobs, type S3Options, s3Blobs } from './s3-blobs.ts'
+
+const MIB = 1024 * 1024
+const OURS = 'some/where'
+
+/** A server that somebody runs: S3_TEST_ENDPOINT, with S3_TEST_BUCKET and AWS_… as for the service. */
+const REAL = process.env.S3_TEST_ENDPOINT
+
+let server: S3Server
+
+before(async () => {
+  server = await s3Server()
+})
+after(() => server[Symbol.asyncDispose]())
+
+blobsConformance('a bucket', async () => {
+  const made = await fresh()
+  made.server.page_keys = 7
+  return made
+})
+
+if (REAL !== undefined) {
+  let n = 0
+  blobsConformance(`the bucket at ${REAL}`, async () => {
+    const blobs = s3Blobs({
+      bucket: process.env.S3_TEST_BUCKET ?? TEST_BUCKET,
+      prefix: `offpeak-test-${process.pid}-${++n}`,
+      endpoint: REAL,
+      region: process.env.AWS_REGION ?? 'us-east-1',
+      path_style: process.env.S3_TEST_PATH_STYLE !== 'false',
+      access_key_id: process.env.AWS_ACCESS_KEY_ID ?? 'test',
+      secret_access_key: process.env.AWS_SECRET_ACCESS_KEY ?? 'test',
+      session_token: process.env.AWS_SESSION_TOKEN ?? null,
+    })
+    await blobs.check()
+    return {
+      blobs,
+      async [Symbol.asyncDispose]() {
+        for await (const { key } of blobs.list('')) await blobs.delete(key)
+        blobs.close()
+      },
+    }
+  })
+}
+
+describe('blobs in a bucket', () => {
+  it('a blob is one object under the prefix, and nothing outside the prefix is listed', async () => {
+    await using made = await fresh()
+    server.objects.set('some/where-else/a', { bytes: Buffer.from('not ours'), modified: 1 })
+    await made.blobs.put('a/b', [Buffer.from('x')])
+    assert.deepEqual([...server.objects.keys()], ['some/where-else/a', `${OURS}/a/b`])
+    assert.deepEqual(await keys(made.blobs), ['a/b'])
+  })
+
+  it('a small blob is one request; a large one goes up in parts of 8 MiB', async () => {
+    await using made = await fresh()
+    await made.blobs.put('small', [Buffer.alloc(8 * MIB - 1)])
+    assert.deepEqual(methods(), ['PUT'])
+    const large = Buffer.alloc(20 * MIB, 7)
+    large.writeUInt32LE(0xdeadbeef, 17 * MIB)
+    server.requests.length = 0
+    assert.equal(await made.blobs.put('large', [large]), large.length)
+    assert.deepEqual(methods().sort(), ['POST', 'POST', 'PUT', 'PUT', 'PUT'])
+    assert.ok(server.objects.get(`${OURS}/large`)?.bytes.equals(large))
+    const tail = await read(made.blobs, 'large', { start: 17 * MIB, end: 17 * MIB + 4 })
+    assert.equal(tail.readUInt32LE(), 0xdeadbeef)
+    assert.equal(server.uploads.size, 0)
+  })
+
+  it('an upload whose source fails after some parts is aborted', async () => {
+    await using made = await fresh()
+    const source = function* () {
+      yield Buffer.alloc(17 * MIB)
+      throw new Error('the line went dead')
+    }
+    await assert.rejects(made.blobs.put('a', source()), /the line went dead/)
+    assert.equal(server.uploads.size, 0)
+    assert.deepEqual(await keys(made.blobs), [])
+  })
+
+  it('a stream is closed when the bucket refuses, and what was begun is aborted', async () => {
+    await using made = await fresh()
+    for (const refused of ['POST', 'PUT']) {
+      server.fault = ({ method }) => (method === refused ? { status: 403, code: 'AccessDenied' } : null)
+      const upload = new Readable({
+        read() {
+          this.push(Buffer.alloc(MIB))
+        },
+      })
+      await assert.rejects(made.blobs.put('a', upload), (error) => {
+        assert.ok(error instanceof BlobStoreFailed)
+        assert.match(error.message, /writing blob a/)
+        return true
+      })
+      assert.equal(upload.destroyed, true)
+      assert.equal(server.uploads.size, 0)
+    }
+  })
+
+  it('a request that failed for a moment is sent again', async () => {
+    await using made = await fresh()
+    const faults = [
+      { status: 503, code: 'SlowDown' },
+      'reset' as const,
+      { status: 500, code: 'InternalError' },
+    ]
+    server.fault = () => faults.shift() ?? null
+    await made.blobs.put('a', [Buffer.from('x')])
+    assert.equal((await read(made.blobs, 'a')).toString(), 'x')
+    assert.equal(faults.length, 0)
+  })
+
+  it('a read that breaks off goes on where it was', async () => {
+    await using made = await fresh()
+    const content = Buffer.alloc(4 * MIB)
+    for (let i = 0; i < content.length; i += 4) content.writeUInt32LE(i, i)
+    await made.blobs.put('a', [content])
+    server.requests.length = 0
+    let cuts = 3
+    server.fault = () => (cuts-- > 0 ? 'cut' : null)
+    const got = await read(made.blobs, 'a', { start: 5, end: content.length - 3 })
+    assert.ok(got.equals(content.subarray(5, content.length - 3)))
+    assert.equal(server.requests.length, 4)
+  })
+
+  it('the answer to the completion of an upload may be lost', async () => {
+    await using made = await fresh()
+    const large = Buffer.alloc(9 * MIB, 1)
+    let lost = false
+    server.fault = ({ method, query, key }) => {
+      if (lost || method !== 'POST' || !query.has('uploadId')) return null
+      lost = true
+      const id = query.get('uploadId') ?? ''
+      server.uploads.delete(id)
+      server.objects.set(key, { bytes: large, modified: Date.now() })
+      return 'reset'
+    }
+    assert.equal(await made.blobs.put('a', [large]), large.length)
+    assert.equal(lost, true)
+  })
+
+  it('a sweep aborts uploads that were begun long ago, and no others', async () => {
+    await using made = await fresh()
+    const begun = (key: string, initiated: number) =>
+      server.uploads.set(key, { key, initiated, parts: new Map() })
+    begun(`${OURS}/old`, 1_000)
+    begun(`${OURS}/young`, 5_000)
+    begun('elsewhere/old', 1_000)
+    assert.equal(await made.blobs.sweepUploads(3_000), 1)
+    assert.deepEqual([...server.uploads.keys()], [`${OURS}/young`, 'elsewhere/old'])
+    server.fault = () => ({ status: 501, code: 'NotImplemented' })
+    assert.equal(await made.blobs.sweepUploads(9_000), 0)
+  })
+
+  it('a bucket that is not there or closed to us is told at the start, and is never a missing blob', async () => {
+    await using made = await fresh()
+    await made.blobs.check()
+    const none = s3Blobs({ ...options(), bucket: 'no-such-bucket' })
+    await assert.rejects(none.check(), /opening the bucket no-such-bucket.*NoSuchBucket/)
+    await assert.rejects(read(none, 'a'), BlobStoreFailed)
+    none.close()
+    server.fault = () => ({ status: 403, code: 'AccessDenied' })
+    await assert.rejects(made.blobs.check(), BlobStoreFailed)
+    await assert.rejects(read(made.blobs, 'a'), BlobStoreFailed)
+    await assert.rejects(made.blobs.size('a'), BlobStoreFailed)
+    await assert.rejects(made.blobs.delete('a'), BlobStoreFailed)
+    await assert.rejects(keys(made.blobs), BlobStoreFailed)
+  })
+
+  it('an empty range of a missing blob is still a missing blob', async () => {
+    await using made = await fresh()
+    await assert.rejects(read(made.blobs, 'a', { start: 0, end: 0 }), BlobMissing)
+    await made.blobs.put('a', [Buffer.from('x')])
+    assert.equal((await read(made.blobs, 'a', { start: 0, end: 0 })).length, 0)
+  })
+})
+
+function options(): S3Options {
+  return {
+    bucket: TEST_BUCKET,
+    prefix: OURS,
+    endpoint: server.endpoint,
+    region: 'us-east-1',
+    path_style: true,
+    access_key_id: 'test',
+    secret_access_key: 'test',
+    session_token: null,
+  }
+}
+
+/** The bucket, emptied. */
+async function fresh(): Promise<AsyncDisposable & { blobs: S3Blobs; server: S3Server }> {
+  server.objects.clear()
+  server.uploads.clear()
+  server.requests.length = 0
+  server.fault = () => null
+  const blobs = s3Blobs(options())
+  return {
+    blobs,
+    server,
+    async [Symbol.asyncDispose]() {
+      server.fault = () => null
+      blobs.close()
+    },
+  }
+}
+
+function methods(): string[] {
+  return server.requests.map((request) => request.method)
+}
+
+async function keys(blobs: S3Blobs): Promise<string[]> {
+  const found: string[] = []
+  for await (const { key } of blobs.list('')) found.push(key)
+  return found.sort()
+}
+
+async function read(blobs: S3Blobs, key: string, range?: { start: number; end: number }): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  for await (const piece of blobs.read(key, range)) pieces.push(piece)
+  return Buffer.concat(pieces)
+}
