@@ -76,7 +76,8 @@ console.table(
     'offpeak CPU µs/line (API and worker)': offpeak.cpu_us_per_line,
   })),
 )
-console.log(`peak memory of the service: ${service.peak_mib()} MiB`)
+const [api, worker] = service.peak_mib()
+console.log(`peak memory: API ${api} MiB, worker ${worker} MiB`)
 console.log(
   JSON.stringify({
     bench: 'dispatch',
@@ -84,7 +85,7 @@ console.log(
     bytes: Number(values.bytes),
     concurrency: Number(values.concurrency),
     pairs,
-    peak_mib: service.peak_mib(),
+    peak_mib: { api, worker },
   }),
 )
 await service.stop()

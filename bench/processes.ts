@@ -8,10 +8,10 @@ export interface Started {
   process: ChildProcess
   /** The first line it printed. */
   first: string
-  /** CPU so far, in microseconds. */
+  /** CPU so far of the process and its children, in microseconds. */
   cpu_us(): number
-  /** Peak resident memory so far, in MiB. */
-  peak_mib(): number
+  /** Peak resident memory so far of the process and of each of its children, in MiB. */
+  peak_mib(): number[]
   stop(): Promise<void>
 }
 
@@ -36,19 +36,29 @@ export async function start(
   return {
     process: child,
     first,
-    cpu_us() {
-      const stat = readFileSync(`/proc/${child.pid}/stat`, 'utf8')
-      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-      return (Number(fields[11]) + Number(fields[12])) * TICK_US
-    },
-    peak_mib() {
-      const status = readFileSync(`/proc/${child.pid}/status`, 'utf8')
-      return Math.round(Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) / 1024)
-    },
+    cpu_us: () => family(child.pid).reduce((sum, pid) => sum + cpuOf(pid), 0),
+    peak_mib: () => family(child.pid).map(peakOf),
     async stop() {
       if (child.exitCode !== null) return
       child.kill('SIGTERM')
       await once(child, 'exit')
     },
   }
+}
+
+function family(pid: number | undefined): number[] {
+  if (pid === undefined) return []
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim()
+  return [pid, ...(children === '' ? [] : children.split(' ').map(Number))]
+}
+
+function cpuOf(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return (Number(fields[11]) + Number(fields[12])) * TICK_US
+}
+
+function peakOf(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8')
+  return Math.round(Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) / 1024)
 }

@@ -48,7 +48,10 @@ export function usdLiteral(nanos: number): string {
   const whole = Math.floor(nanos / NANOS_PER_USD)
   const rest = nanos % NANOS_PER_USD
   if (rest === 0) return String(whole)
-  return `${whole}.${String(rest).padStart(9, '0').replace(/0+$/, '')}`
+  const digits = String(NANOS_PER_USD + rest)
+  let end = digits.length
+  while (digits[end - 1] === '0') end--
+  return `${whole}.${digits.slice(1, end)}`
 }
 
 /** An amount in USD, as written in a request, to nano-dollars; throws a RangeError on what is no amount. */

@@ -16,7 +16,7 @@ const COLON = 0x3a
  * one line, for JSON holds raw line breaks only between its tokens.
  */
 export function spliceCost(text: string, costLiteral: string, usageLiteral: string): string {
-  const usage = memberValue(text, 0, 'usage')
+  const usage = onlyUsage(text) ?? memberValue(text, 0, 'usage')
   const spliced =
     usage === null || text.charCodeAt(usage.start) !== OPEN_BRACE
       ? withUsage(text, usage, `${usageLiteral.slice(0, -1)},"cost_usd":${costLiteral}}`)
@@ -27,6 +27,18 @@ export function spliceCost(text: string, costLiteral: string, usageLiteral: stri
 interface TextSpan {
   start: number
   end: number
+}
+
+/**
+ * Most answers end with their only `"usage":{…}`, and closing one brace after it closes the answer: then it is
+ * the answer's own, and the rest of the text need not be walked through.
+ */
+function onlyUsage(text: string): TextSpan | null {
+  const at = text.lastIndexOf('"usage":{')
+  if (at === -1 || text.includes('\\u0')) return null
+  const start = at + '"usage":'.length
+  const end = endOfValue(text, start)
+  return text.slice(end).trim() === '}' ? { start, end } : null
 }
 
 function withCost(text: string, usage: TextSpan, costLiteral: string): string {
