@@ -33,6 +33,10 @@ export interface ClaimerOptions {
   /** Whether the lines at hand will soon run out. */
   hungry: () => boolean
   held: () => Iterable<OpenChunk>
+  /** Asks the limits; a chunk of which nothing may be done now rests until then (Unix ms). */
+  admit: (chunk: OpenChunk) => Promise<{ rest_until: number } | null>
+  /** Projects of which nothing is to be claimed just now. */
+  paused: () => string[]
   onOpened: (chunk: OpenChunk) => void
 }
 
@@ -119,7 +123,7 @@ export class Claimer {
 
   /** How many chunks to take, and whose not; null when there is no room. */
   #wanted(): { count: number; except_projects: string[]; one_each: boolean } | null {
-    const { hungry, held, memory_bytes } = this.#options
+    const { hungry, held, memory_bytes, paused } = this.#options
     const projects = new Set<string>()
     let open = 0
     let bytes = 0
@@ -129,18 +133,22 @@ export class Claimer {
       projects.add(chunk.claim.project_id)
     }
     if (open >= OPEN_CHUNKS_MAX || (open > 0 && bytes >= memory_bytes)) return null
-    if (hungry()) return { count: CLAIMS_PER_COMMIT_MAX, except_projects: [], one_each: false }
-    return { count: CLAIMS_PER_COMMIT_MAX, except_projects: [...projects], one_each: true }
+    if (hungry()) return { count: CLAIMS_PER_COMMIT_MAX, except_projects: paused(), one_each: false }
+    const except_projects = [...new Set([...projects, ...paused()])]
+    return { count: CLAIMS_PER_COMMIT_MAX, except_projects, one_each: true }
   }
 
   async #open(claim: ChunkRow): Promise<void> {
     const { store, clock, log } = this.#options
     try {
-      this.#options.onOpened(await this.#read(claim))
+      const chunk = await this.#read(claim)
+      const rest = await this.#options.admit(chunk)
+      if (rest) await store.write((tx) => parkChunk(tx, claim, rest.rest_until, 'usage_limit'))
+      else this.#options.onOpened(chunk)
     } catch (error) {
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },
-        'a chunk could not be read; it is tried again later',
+        'a chunk could not be opened; it is tried again later',
       )
       const run_at = clock.now() + UNREADABLE_PARK_MS
       await store.write((tx) => parkChunk(tx, claim, run_at, 'input_unreadable'))

@@ -27,7 +27,7 @@ interface ChunkQueue {
   next: number
 }
 
-interface Waiting {
+export interface Waiting {
   job: Job
   due: number
 }
@@ -98,23 +98,27 @@ export class Lane {
     this.#fresh += positions.length
   }
 
-  /** Takes the chunk's lines out and returns those that were waiting for a retry; what is in flight is not here. */
-  remove(chunk: OpenChunk): Job[] {
-    const tried: Job[] = []
+  /** Takes the chunk's lines out: those not tried yet, and those that wait for a retry. What is in flight is not here. */
+  remove(chunk: OpenChunk): { fresh: number[]; tried: Waiting[] } {
+    const fresh: number[] = []
+    const tried: Waiting[] = []
     for (const project of this.#projects) {
-      const at = project.queues.findIndex((queue) => queue.chunk === chunk)
-      if (at === -1) continue
-      const [queue] = project.queues.splice(at, 1)
-      if (queue) this.#fresh -= queue.positions.length - queue.next
+      for (let at = project.queues.length - 1; at >= 0; at--) {
+        const queue = project.queues[at]!
+        if (queue.chunk !== chunk) continue
+        project.queues.splice(at, 1)
+        fresh.push(...queue.positions.slice(queue.next))
+      }
     }
+    this.#fresh -= fresh.length
     for (let at = this.#retries.length - 1; at >= 0; at--) {
-      const { job } = this.#retries[at]!
-      if (job.chunk !== chunk) continue
+      const waiting = this.#retries[at]!
+      if (waiting.job.chunk !== chunk) continue
       this.#retries.splice(at, 1)
-      tried.push(job)
+      tried.push(waiting)
     }
     this.#dropIdleProjects()
-    return tried
+    return { fresh, tried }
   }
 
   retry(job: Job, due: number): void {

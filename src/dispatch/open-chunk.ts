@@ -2,6 +2,7 @@
 // Every line passes through exactly one of `finish` or stays unfinished until the chunk is given up.
 import { setMaxListeners } from 'node:events'
 import type { StopReason } from '../domain/batch.ts'
+import type { WireError } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { ChunkLine } from '../intake/chunk-lines.ts'
 import type { Written } from '../results/journal.ts'
@@ -26,10 +27,15 @@ export class OpenChunk {
   #keptBytes = 0
   #unfinished: number
   #stop: ChunkStop | null = null
+  #entities: ReadonlySet<string> | null = null
   /** Positions whose worst case is set aside under the limits that match them. */
   readonly held = new Set<number>()
   /** Positions that the limits have no room for just now. */
   readonly waiting = new Set<number>()
+  /** Positions that met a cap before the chunk was taken up, and the error they end with. */
+  readonly refused = new Map<number, WireError>()
+  /** The version of its project's limits under which its lines were last judged. */
+  limit_version = 0
   /** Lines with an attempt under way. */
   inFlight = 0
   /** The journal write of this chunk that is under way; sealing waits for it. */
@@ -74,6 +80,20 @@ export class OpenChunk {
   /** Bytes of results in memory, committed ones included. */
   get keptBytes(): number {
     return this.#keptBytes
+  }
+
+  /** Whom its lines are for. */
+  get entities(): ReadonlySet<string> {
+    this.#entities ??= new Set(this.lines.map((line) => line.entity).filter((entity) => entity !== null))
+    return this.#entities
+  }
+
+  /** Positions of unfinished lines that nothing keeps from being sent but limits. */
+  runnable(): number[] {
+    const positions: number[] = []
+    for (const [position, line] of this.lines.entries())
+      if (line.fault === null && !this.isFinished(position)) positions.push(position)
+    return positions
   }
 
   isFinished(position: number): boolean {

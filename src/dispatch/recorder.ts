@@ -12,6 +12,7 @@ import { encodeEntries, readJournal } from '../results/journal.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { sealChunk } from '../results/seal.ts'
 import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
+import { parkChunk } from '../store/chunks.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
@@ -32,8 +33,10 @@ export interface RecorderOptions {
   flush_interval_ms: number
   /** Results kept in memory until their chunk is sealed; beyond it they are read back from journals. */
   memory_bytes: number
-  /** The chunk's commit was accepted and it is sealed, or its lease turned out to be lost. */
-  onClosed: (chunk: OpenChunk, how: 'sealed' | 'lost') => void
+  /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
+  onClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
+  /** Lines have settled: there may be room under a limit. */
+  onCommitted: () => void
   onEnded: (batch: BatchRow) => void
 }
 
@@ -76,6 +79,21 @@ export class Recorder {
       this.#cancelTimer ??= this.#options.clock.after(this.#options.flush_interval_ms, () =>
         this.#startJournal(),
       )
+  }
+
+  /**
+   * Gives an open chunk back until `run_at` (Unix ms), once what is finished of it is in a journal. Nothing of
+   * it may be in flight. A chunk that is stopped meanwhile is left to end.
+   */
+  async park(chunk: OpenChunk, run_at: number, reason: string): Promise<void> {
+    while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
+    if (!this.#open.has(chunk) || chunk.stopped !== null) return
+    this.#open.delete(chunk)
+    const { store, onClosed } = this.#options
+    const parked = await this.#insist('giving back a chunk', () =>
+      store.write((tx) => parkChunk(tx, chunk.claim, run_at, reason)),
+    )
+    onClosed(chunk, parked ? 'parked' : 'lost')
   }
 
   /** Resolves when everything recorded so far is committed, or found lost. */
@@ -208,6 +226,7 @@ export class Recorder {
       } else if ('sealed' in commit.record) onClosed(chunk, 'sealed')
     }
     for (const batch of ended) onEnded(batch)
+    this.#options.onCommitted()
   }
 
   async #isCommitted(commits: readonly ChunkCommit[]): Promise<boolean> {

@@ -3,11 +3,11 @@
 import type { Attempt } from '../audit/line-record.ts'
 import type { BackendResult } from '../backends/backend.ts'
 import type { Clock } from '../domain/clock.ts'
-import { wireError } from '../domain/errors.ts'
+import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Outcome } from '../results/outcome.ts'
 import type { Sent } from './concurrency.ts'
-import { type Job, Lane } from './lane.ts'
+import { type Job, Lane, type Waiting } from './lane.ts'
 import { answered, failed, priceOf } from './line-outcome.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
@@ -21,6 +21,12 @@ const THROTTLE_PAUSE_MS = 250
 /** Lines kept ready to be sent, at least; and in multiples of what the upstreams take at once. */
 const LINES_AHEAD_MIN = 1000
 const LINES_AHEAD_FACTOR = 2
+
+/** Lines of a chunk that nothing was sent of, or that wait for another attempt. */
+export interface Unsent {
+  fresh: number[]
+  tried: Waiting[]
+}
 
 export interface SenderOptions {
   clock: Clock
@@ -38,8 +44,8 @@ export interface SenderOptions {
 export class Sender {
   readonly #options: SenderOptions
   readonly #lanes = new Map<string, Lane>()
-  /** Of stopped chunks, the lines that were waiting for another attempt: their records keep the earlier ones. */
-  readonly #tried = new WeakMap<OpenChunk, ReadonlyMap<number, Job>>()
+  /** Of chunks whose lines were taken back, the lines that were waiting for another attempt: their records keep the earlier ones. */
+  readonly #tried = new WeakMap<OpenChunk, Map<number, Job>>()
 
   constructor(options: SenderOptions) {
     this.#options = options
@@ -59,9 +65,10 @@ export class Sender {
   start(chunk: OpenChunk): void {
     const byModel = new Map<string, number[]>()
     for (const [position, line] of chunk.lines.entries()) {
-      if (chunk.isFinished(position)) continue
+      if (chunk.isFinished(position) || chunk.waiting.has(position)) continue
       const lane = line.model === null ? undefined : this.#lanes.get(line.model)
-      const fault = line.fault ?? (lane ? null : wireError('model_not_found', undefined, { param: 'model' }))
+      const refusal = line.fault ?? chunk.refused.get(position) ?? null
+      const fault = refusal ?? (lane ? null : wireError('model_not_found', undefined, { param: 'model' }))
       if (fault || !lane) {
         this.#options.onOutcome(
           chunk,
@@ -69,15 +76,61 @@ export class Sender {
         )
         continue
       }
-      const positions = byModel.get(lane.model)
-      if (positions) positions.push(position)
-      else byModel.set(lane.model, [position])
+      pushTo(byModel, lane.model, position)
     }
+    this.#enqueue(chunk, byModel)
+  }
+
+  #enqueue(chunk: OpenChunk, byModel: ReadonlyMap<string, number[]>): void {
     for (const [model, positions] of byModel) {
       const lane = this.#lanes.get(model)!
       lane.add(chunk, byPrefix(chunk, positions))
       lane.pump()
     }
+  }
+
+  /** Takes the chunk's unsent lines back, until `resume` says which of them may be sent. */
+  withdraw(chunk: OpenChunk): Unsent {
+    const unsent: Unsent = { fresh: [], tried: [] }
+    for (const lane of this.#lanes.values()) {
+      const { fresh, tried } = lane.remove(chunk)
+      unsent.fresh.push(...fresh)
+      unsent.tried.push(...tried)
+    }
+    this.#remember(
+      chunk,
+      unsent.tried.map(({ job }) => job),
+    )
+    return unsent
+  }
+
+  /** Queues these lines; those that were tried before keep what they have been through. */
+  resume(chunk: OpenChunk, positions: readonly number[], tried: Unsent['tried']): void {
+    const earlier = new Map(tried.map((waiting) => [waiting.job.position, waiting]))
+    const byModel = new Map<string, number[]>()
+    for (const position of positions) {
+      const { model } = chunk.lines[position]!
+      const lane = model === null ? undefined : this.#lanes.get(model)
+      if (model === null || !lane || chunk.isFinished(position)) continue
+      const waiting = earlier.get(position)
+      if (waiting) lane.retry(waiting.job, waiting.due)
+      else pushTo(byModel, model, position)
+    }
+    this.#enqueue(chunk, byModel)
+    if (earlier.size > 0) this.pump()
+  }
+
+  /** Ends an unsent line that `withdraw` took back, or that was never queued. */
+  refuse(chunk: OpenChunk, position: number, error: WireError): void {
+    const job = this.#tried.get(chunk)?.get(position) ?? unsent(chunk, position)
+    this.#options.onOutcome(chunk, failed(job, error, this.#options.clock.now()))
+  }
+
+  /** Until these lines end, their earlier attempts are kept for their records. */
+  #remember(chunk: OpenChunk, jobs: readonly Job[]): void {
+    const tried = this.#tried.get(chunk) ?? new Map<number, Job>()
+    for (const job of jobs) tried.set(job.position, job)
+    this.#tried.set(chunk, tried)
   }
 
   /**
@@ -87,7 +140,7 @@ export class Sender {
   stop(chunk: OpenChunk, reason: NonNullable<OpenChunk['stopped']>, abort: boolean): void {
     const wasStopped = chunk.stopped !== null
     chunk.stop(reason, abort)
-    if (!wasStopped) this.#tried.set(chunk, new Map(this.#withdraw(chunk).map((job) => [job.position, job])))
+    if (!wasStopped) this.withdraw(chunk)
     if (chunk.inFlight === 0) this.#endUnsent(chunk)
   }
 
@@ -197,10 +250,6 @@ export class Sender {
     this.#options.onOutcome(job.chunk, failed(job, wireError(reason), now))
   }
 
-  #withdraw(chunk: OpenChunk): Job[] {
-    return [...this.#lanes.values()].flatMap((lane) => lane.remove(chunk))
-  }
-
   #endUnsent(chunk: OpenChunk): void {
     const reason = chunk.stopped
     const tried = this.#tried.get(chunk)
@@ -214,6 +263,12 @@ export class Sender {
     }
     this.#options.onIdle(chunk)
   }
+}
+
+function pushTo(byModel: Map<string, number[]>, model: string, position: number): void {
+  const positions = byModel.get(model)
+  if (positions) positions.push(position)
+  else byModel.set(model, [position])
 }
 
 function unsent(chunk: OpenChunk, position: number): Job {

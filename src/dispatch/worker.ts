@@ -2,6 +2,7 @@
 // other background work (tasks, chores) beside it. It ends in order: no new claims, lines in flight finish
 // within a limit, what is finished is committed, what is not is given back.
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { StopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { FinishRules } from '../results/finish.ts'
@@ -9,6 +10,7 @@ import { readStanding } from '../store/batches.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { Claimer } from './claimer.ts'
+import { LimitGate } from './limit-gate.ts'
 import type { Log } from './log.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { Recorder } from './recorder.ts'
@@ -51,6 +53,7 @@ export class Worker {
   readonly #session: Session
   readonly #sender: Sender
   readonly #recorder: Recorder
+  readonly #gate: LimitGate
   readonly #claimer: Claimer
   readonly #tasks: TaskRunner
   readonly #open = new Map<OpenChunk, () => void>()
@@ -89,10 +92,25 @@ export class Worker {
       flush_interval_ms: options.flush_interval_ms,
       memory_bytes: options.memory_bytes,
       onClosed: (chunk, how) => this.#close(chunk, how),
+      onCommitted: () => {
+        for (const chunk of this.#open.keys()) if (chunk.waiting.size > 0) return this.#recheckLimits()
+      },
       onEnded: (batch) => {
         options.onEnded?.(batch)
         // Its end is an event, which may have to be delivered.
         this.#tasks.look()
+      },
+    })
+    this.#gate = new LimitGate({
+      store,
+      clock,
+      random: options.random,
+      sender: this.#sender,
+      held: () => this.#open.keys(),
+      park: (chunk, run_at) => void this.#recorder.park(chunk, run_at, 'usage_limit'),
+      onLost: (chunk) => {
+        this.#recorder.untrack(chunk)
+        this.#close(chunk, 'lost')
       },
     })
     this.#claimer = new Claimer({
@@ -105,6 +123,8 @@ export class Worker {
       worker_id: () => this.#session.id,
       hungry: () => this.#sender.hungry(),
       held: () => this.#open.keys(),
+      admit: async (chunk) => (this.#stopReason(chunk) === null ? await this.#gate.admit(chunk) : null),
+      paused: () => this.#gate.pausedProjects(),
       onOpened: (chunk) => this.#take(chunk),
     })
     this.#tasks = new TaskRunner({
@@ -173,13 +193,23 @@ export class Worker {
     const cancelAlarm = clock.after(left_ms, () => this.#sender.stop(chunk, 'batch_expired', true))
     this.#open.set(chunk, cancelAlarm)
     this.#recorder.track(chunk)
-    const reason = left_ms <= 0 ? 'batch_expired' : stopReason(chunk.batch)
+    const reason = this.#stopReason(chunk)
     if (reason) this.#sender.stop(chunk, reason, false)
     else if (this.#stopping) this.#sender.stop(chunk, 'drained', false)
     else this.#sender.start(chunk)
   }
 
-  #close(chunk: OpenChunk, how: 'sealed' | 'lost'): void {
+  #stopReason(chunk: OpenChunk): StopReason | null {
+    return chunk.claim.deadline <= this.#options.clock.now() ? 'batch_expired' : stopReason(chunk.batch)
+  }
+
+  #recheckLimits(): void {
+    this.#gate
+      .recheck()
+      .catch((error: unknown) => this.#options.log.error({ err: error }, 'limits could not be checked again'))
+  }
+
+  #close(chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost'): void {
     if (how === 'lost') {
       this.#options.log.warn(
         { batch: chunk.batch.id, chunk: chunk.claim.idx },
@@ -215,6 +245,7 @@ export class Worker {
       const reason = now && stopReason(now)
       if (reason && chunk.stopped === null) this.#sender.stop(chunk, reason, false)
     }
+    this.#recheckLimits()
   }
 
   /** Lines in flight may finish, for `drain_ms`; then they are aborted. */

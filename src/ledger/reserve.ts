@@ -5,13 +5,13 @@ import { type Limit, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { addSpend, isNothing, minus, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { holdsLease } from '../store/chunks.ts'
 import { addHolds, heldByEntities, heldByProject } from '../store/holds.ts'
-import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
+import { lockMatchingLimits } from '../store/limits.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { Reader, Writer } from '../store/store.ts'
+import type { Writer } from '../store/store.ts'
 import { readCounters, readSpending, type Spending, spendingOf } from './counters.ts'
 import { type Crossing, cross } from './cross.ts'
 import { type Candidate, type Fit, fitLines, type Meter } from './fit.ts'
-import { named } from './settle.ts'
+import { named } from './named.ts'
 
 export interface ReserveLine extends Candidate {
   /** Its need is part of the chunk's hold already. */
@@ -29,16 +29,6 @@ export interface Reservation extends Pick<Fit, 'allowed' | 'refused' | 'waiting'
   held: boolean
   /** Caps that this reservation found reached, and that nobody was told of. */
   crossings: Crossing[]
-}
-
-/** The limits that could refuse work for these entities, without locking anything: usually there are none. */
-export async function blockingLimits(
-  db: Reader,
-  project_id: string,
-  entities: Iterable<string>,
-): Promise<Limit[]> {
-  if ((await readLimitVersion(db, project_id)) === 0) return []
-  return await matchingLimits(db, { project_id, action: 'block', ...named(entities) })
 }
 
 /** Null when the lease was lost: then nothing is held. */

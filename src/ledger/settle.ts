@@ -14,6 +14,7 @@ import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage-days.ts'
 import { readCounters } from './counters.ts'
 import { type Crossing, crossThresholds } from './cross.ts'
+import { named } from './named.ts'
 import type { Tally } from './tally.ts'
 
 /** What one commit brings of one chunk. */
@@ -168,11 +169,4 @@ function spendersByDay(settlements: readonly Settlement[]): Map<string, Map<numb
     }
   }
   return projects
-}
-
-/** Entities and their types, as limits are looked up by. */
-export function named(entities: Iterable<string>): { entities: string[]; entity_types: string[] } {
-  const list = [...entities]
-  const types = list.map((entity) => entityType(entity)).filter((type) => type !== null)
-  return { entities: list, entity_types: [...new Set(types)] }
 }

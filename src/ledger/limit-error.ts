@@ -1,0 +1,117 @@
+// The error of a limit that is met: in the caller's language, with amounts and dates as it writes them, and
+// with what a program needs beside the text.
+import { IntlMessageFormat } from 'intl-messageformat'
+import { unixSeconds } from '../domain/clock.ts'
+import { Refusal, type WireError, wireError } from '../domain/errors.ts'
+import { LANGUAGES, type Language } from '../domain/language.ts'
+import { WHOLE_PROJECT } from '../domain/limit.ts'
+import { usd } from '../domain/money.ts'
+import type { Counter } from './counters.ts'
+import { LIMIT_MESSAGES, type LimitMessages } from './limit-messages.ts'
+
+/** A nano-dollar has nine decimals. */
+const USD_DIGITS_MAX = 9
+
+/** A line that was not sent. `needed` is its worst case, in the limit's unit. */
+export function lineRefused(counter: Counter, needed: number, language: Language): WireError {
+  return wireError(
+    'usage_limit_exceeded',
+    message('reached', counter, { needed }, language),
+    details(counter),
+  )
+}
+
+/** A batch that is not created. `needed` is its worst case, `open` that of the project's open batches. */
+export function batchRefused(
+  counter: Counter,
+  { needed, open }: { needed: number; open: number },
+  language: Language,
+  now: number,
+): Refusal {
+  return new Refusal(
+    'usage_limit_exceeded',
+    message('would_exceed', counter, { needed, open }, language),
+    details(counter),
+    Math.max(1, Math.ceil((counter.window.end - now) / 1000)),
+  )
+}
+
+/** English for a batch that was made before we knew. */
+export function languageOf(text: string | null): Language {
+  return LANGUAGES.find((language) => language === text) ?? 'en'
+}
+
+function details({ limit, window }: Counter) {
+  return { limit_id: limit.id, resets_at: unixSeconds(window.end) }
+}
+
+function message(
+  kind: 'would_exceed' | 'reached',
+  { limit, spender, window, spent }: Counter,
+  units: Readonly<Record<string, number>>,
+  language: Language,
+): string {
+  const shown = (value: number): string =>
+    limit.metric === 'cost_usd' ? dollars(value, language) : tokens(value, language)
+  const amounts = Object.entries({ ...units, spent, amount: limit.amount })
+  const text = format(language, kind, {
+    ...Object.fromEntries(amounts.map(([name, value]) => [name, shown(value)])),
+    scope: spender === WHOLE_PROJECT ? 'project' : 'entity',
+    who: spender,
+    window: limit.window,
+    metric: limit.metric,
+    resets: date(window.end, language),
+  })
+  const { description } = limit
+  return description === null ? text : format(language, 'described', { message: text, description })
+}
+
+const formats = new Map<string, IntlMessageFormat>()
+
+function format(
+  language: Language,
+  kind: keyof LimitMessages,
+  values: Readonly<Record<string, string | number>>,
+): string {
+  const key = `${language} ${kind}`
+  const compiled = formats.get(key) ?? new IntlMessageFormat(LIMIT_MESSAGES[language][kind], language)
+  formats.set(key, compiled)
+  return String(compiled.format(values))
+}
+
+function dollars(nanos: number, language: Language): string {
+  return formatters(language).dollars.format(usd(nanos))
+}
+
+function tokens(count: number, language: Language): string {
+  return format(language, 'tokens', { count })
+}
+
+function date(at: number, language: Language): string {
+  return formatters(language).date.format(at)
+}
+
+/** Making them takes far longer than using them, and a cap may end a million lines. */
+const known = new Map<Language, { dollars: Intl.NumberFormat; date: Intl.DateTimeFormat }>()
+
+function formatters(language: Language) {
+  const made = known.get(language) ?? {
+    dollars: new Intl.NumberFormat(language, {
+      style: 'currency',
+      currency: 'USD',
+      minimumFractionDigits: 2,
+      maximumFractionDigits: USD_DIGITS_MAX,
+    }),
+    date: new Intl.DateTimeFormat(language, {
+      year: 'numeric',
+      month: 'long',
+      day: 'numeric',
+      hour: '2-digit',
+      minute: '2-digit',
+      timeZone: 'UTC',
+      timeZoneName: 'short',
+    }),
+  }
+  known.set(language, made)
+  return made
+}

@@ -1,0 +1,216 @@
+// Reconciles the books: what the lines of a batch's two files say, what its chunks and the batch itself say,
+// what the ledger has settled, and what usage shows must be the same, to the line and the nano-dollar. Each
+// was written with the others in one transaction, so any difference is a fault, and none is small.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { isTerminal } from '../domain/batch.ts'
+import { nanosFromUsd, usdLiteral } from '../domain/money.ts'
+import { dayText } from '../domain/utc-day.ts'
+import { readBlobRow } from '../store/blob-rows.ts'
+import {
+  type BookSum,
+  type BookSums,
+  listBatchesToReconcile,
+  listChunksOfBatch,
+  settledByEntityAndDay,
+  settledForBatch,
+  spentByDay,
+  strayHolds,
+  usageByEntityAndDay,
+} from '../store/book-sums.ts'
+import { listProjects } from '../store/projects.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import type { Reader, Store } from '../store/store.ts'
+
+const BATCHES_AT_ONCE = 200
+
+export interface Mismatch {
+  project_id: string
+  /** Null where it concerns the project as a whole. */
+  batch_id: string | null
+  /** What differs, as a sentence with both sides. */
+  problem: string
+}
+
+export interface Reconciled {
+  projects: number
+  batches: number
+  /** Lines of result files that were read; files that were deleted can no longer be. */
+  lines: number
+  cost_nanos: number
+  mismatches: Mismatch[]
+}
+
+export interface ReconcileDeps {
+  store: Store
+  sealed: SealedBlobs
+}
+
+/** Of one project, or of all. A service at work moves its books meanwhile: only what differs twice is told. */
+export async function reconcile(deps: ReconcileDeps, project_id?: string): Promise<Reconciled> {
+  const first = await compare(deps, project_id)
+  if (first.mismatches.length === 0) return first
+  const second = await compare(deps, project_id)
+  const before = new Set(first.mismatches.map(textOf))
+  return { ...second, mismatches: second.mismatches.filter((one) => before.has(textOf(one))) }
+}
+
+function textOf({ project_id, batch_id, problem }: Mismatch): string {
+  return JSON.stringify([project_id, batch_id, problem])
+}
+
+async function compare(deps: ReconcileDeps, project_id: string | undefined): Promise<Reconciled> {
+  const db = deps.store.read
+  const found: Reconciled = { projects: 0, batches: 0, lines: 0, cost_nanos: 0, mismatches: [] }
+  let after: string | undefined
+  for (;;) {
+    const batches = await listBatchesToReconcile(db, { project_id, after, limit: BATCHES_AT_ONCE })
+    for (const batch of batches) await compareBatch(deps, batch, found)
+    after = batches.at(-1)?.id
+    if (batches.length < BATCHES_AT_ONCE) break
+  }
+  for (const { id } of await listProjects(db)) {
+    if (project_id !== undefined && id !== project_id) continue
+    found.projects++
+    await compareProject(db, id, found)
+  }
+  return found
+}
+
+async function compareBatch(
+  { store, sealed }: ReconcileDeps,
+  batch: BatchRow,
+  found: Reconciled,
+): Promise<void> {
+  const { id, project_id, status } = batch
+  const tell = (problem: string): void => {
+    found.mismatches.push({ project_id, batch_id: id, problem })
+  }
+  const chunks = await listChunksOfBatch(store.read, id)
+  const settled = await settledForBatch(store.read, batch)
+  const ended = batch.completed + batch.failed
+  found.batches++
+  found.cost_nanos += batch.cost_nanos
+  differ(tell, 'lines completed', ['the batch', batch.completed], ['its chunks', total(chunks, 'completed')])
+  differ(tell, 'lines failed', ['the batch', batch.failed], ['its chunks', total(chunks, 'failed')])
+  differ(tell, 'lines', ['the batch', ended], ['the ledger', settled.lines])
+  if (isTerminal(status)) differ(tell, 'lines', ['its input', batch.total], ['its results', ended])
+  costs(tell, ['the batch', batch.cost_nanos], ['its chunks', total(chunks, 'cost_nanos')])
+  costs(tell, ['the batch', batch.cost_nanos], ['the ledger', settled.cost_nanos])
+  for (const chunk of chunks)
+    if (chunk.state === 'sealed') await compareChunk(store.read, sealed, chunk, found)
+}
+
+/** What the result lines themselves say, where they can still be read. */
+async function compareChunk(
+  db: Reader,
+  sealed: SealedBlobs,
+  chunk: ChunkRow,
+  found: Reconciled,
+): Promise<void> {
+  const { project_id, batch_id, idx } = chunk
+  const tell = (problem: string): void => {
+    found.mismatches.push({ project_id, batch_id, problem: `chunk ${idx}: ${problem}` })
+  }
+  try {
+    const output = await readLines(db, sealed, chunk, 'output')
+    if (output) {
+      found.lines += output.length
+      differ(tell, 'lines', ['the output file', output.length], ['completed', chunk.completed])
+      const sum = output.reduce((nanos, line) => nanos + costOf(line), 0)
+      costs(tell, ['the lines of the output file', sum], ['the chunk', chunk.cost_nanos])
+    }
+    const errors = await readLines(db, sealed, chunk, 'error')
+    if (errors) {
+      found.lines += errors.length
+      differ(tell, 'lines', ['the error file', errors.length], ['failed', chunk.failed])
+    }
+  } catch (error) {
+    tell(
+      `its results cannot be read (${error instanceof Error ? error.message : error}); see "offpeak doctor"`,
+    )
+  }
+}
+
+/** Null where they were deleted. */
+async function readLines(
+  db: Reader,
+  sealed: SealedBlobs,
+  chunk: ChunkRow,
+  part: 'output' | 'error',
+): Promise<string[] | null> {
+  const key = part === 'output' ? chunk.output_blob : chunk.error_blob
+  if (key === null) return []
+  const blob = await readBlobRow(db, key)
+  if (!blob) return null
+  const bytes = await sealed.readAll(chunk.project_id, blob)
+  return bytes.toString('utf8').split('\n').filter(Boolean)
+}
+
+/** What the line says that it cost, in nano-dollars. */
+function costOf(line: string): number {
+  let here: unknown = JSON.parse(line)
+  for (const step of ['response', 'body', 'usage', 'cost_usd'])
+    here = typeof here === 'object' && here !== null ? Reflect.get(here, step) : undefined
+  if (typeof here !== 'number') throw new Error('a line of the output file has no usage.cost_usd')
+  return nanosFromUsd(here)
+}
+
+async function compareProject(db: Reader, project_id: string, found: Reconciled): Promise<void> {
+  const tell = (problem: string): void => {
+    found.mismatches.push({ project_id, batch_id: null, problem })
+  }
+  const settled = await settledByEntityAndDay(db, project_id)
+  const usage = await usageByEntityAndDay(db, project_id)
+  compareSums(tell, ['the ledger', settled], ['usage', usage], true)
+  compareSums(tell, ['the ledger', byDay(settled)], ['the project', await spentByDay(db, project_id)], false)
+  for (const { batch_id, idx } of await strayHolds(db, project_id))
+    tell(`money is held for chunk ${idx} of ${batch_id}, on which nobody works`)
+}
+
+function compareSums(
+  tell: (problem: string) => void,
+  [left, ones]: [string, BookSums],
+  [right, others]: [string, BookSums],
+  with_lines: boolean,
+): void {
+  for (const key of new Set([...ones.keys(), ...others.keys()])) {
+    const [day = '', ...entity] = key.split(' ')
+    const where = `${dayText(Number(day))}${entity.join(' ') === '' ? '' : `, ${entity.join(' ')}`}: `
+    const say = (problem: string): void => tell(where + problem)
+    const one = ones.get(key) ?? NOTHING
+    const other = others.get(key) ?? NOTHING
+    if (with_lines) differ(say, 'lines', [left, one.lines], [right, other.lines])
+    differ(say, 'tokens', [left, one.tokens], [right, other.tokens])
+    costs(say, [left, one.cost_nanos], [right, other.cost_nanos])
+  }
+}
+
+const NOTHING: BookSum = { lines: 0, tokens: 0, cost_nanos: 0 }
+
+function byDay(sums: BookSums): BookSums {
+  const days: BookSums = new Map()
+  for (const [key, { lines, tokens, cost_nanos }] of sums) {
+    const day = `${key.split(' ', 1)[0]} `
+    const old = days.get(day) ?? NOTHING
+    days.set(day, {
+      lines: old.lines + lines,
+      tokens: old.tokens + tokens,
+      cost_nanos: old.cost_nanos + cost_nanos,
+    })
+  }
+  return days
+}
+
+function total(chunks: readonly ChunkRow[], column: 'completed' | 'failed' | 'cost_nanos'): number {
+  return chunks.reduce((sum, chunk) => sum + chunk[column], 0)
+}
+
+type Side = readonly [name: string, amount: number]
+
+function differ(tell: (problem: string) => void, what: string, [a, one]: Side, [b, other]: Side): void {
+  if (one !== other) tell(`${what}: ${a} says ${one}, ${b} ${other}`)
+}
+
+function costs(tell: (problem: string) => void, [a, one]: Side, [b, other]: Side): void {
+  if (one !== other) tell(`cost: ${a} says ${usdLiteral(one)} USD, ${b} ${usdLiteral(other)} USD`)
+}
