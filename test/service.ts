@@ -48,7 +48,15 @@ export interface WireFile {
   [key: string]: unknown
 }
 
+/** Where services keep their things: lines of configuration, and the variables that belong to them. */
+export interface Storage {
+  yaml: string
+  env: Record<string, string>
+}
+
 export class TestService implements AsyncDisposable {
+  /** Asked for each service that starts in a folder of its own; SQLite and a folder unless a test file says else. */
+  static storage: () => Promise<Storage> = async () => ({ yaml: '', env: {} })
   readonly folder: string
   readonly config: Config
   readonly url: string
@@ -83,14 +91,20 @@ export class TestService implements AsyncDisposable {
   /** `yaml` is the configuration; `data_dir` is set to a folder that is gone afterwards. */
   static async start(
     yaml: string,
-    options: { worker?: boolean; folder?: string; delivery?: WorkerHooks['delivery'] } = {},
+    options: {
+      worker?: boolean
+      folder?: string
+      delivery?: WorkerHooks['delivery']
+      requests_per_minute?: number
+    } = {},
   ): Promise<TestService> {
     const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'offpeak-test-')))
     const file = join(folder, 'offpeak.yaml')
-    await writeFile(file, `${yaml}\n`)
+    const storage = await TestService.storage()
+    await writeFile(file, `${storage.yaml}\n${yaml}\n`)
     const config = loadConfig({
       file,
-      env: {},
+      env: storage.env,
       overrides: { data: join(folder, 'data'), log_level: 'silent' },
     })
     const stores = await openStores(config)
@@ -107,7 +121,7 @@ export class TestService implements AsyncDisposable {
       plans: config.plans,
       models: modelsById(config.models),
       file_bytes_max: config.limits.file_bytes_max,
-      requests_per_minute: null,
+      requests_per_minute: options.requests_per_minute ?? null,
       webhooks: { ...config.webhooks, keys: stores.keys },
       wake: () => service?.worker.wake(),
       readLineRecord: (project_id, batch_id, line) => readLineRecord(stores, project_id, batch_id, line),
