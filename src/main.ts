@@ -17,6 +17,7 @@ const code = await runProgram(process.argv.slice(2), {
     // Loaded when they are needed: a command that only calls the API starts without a server or a database.
     serve: async (config, options) => (await import('./compose/serve.ts')).serve(config, options),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),
+    doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),
     sim: async (order) => (await import('./compose/sim.ts')).sim(order),
   },
   access: { base_url: set(env.OFFPEAK_BASE_URL), api_key: set(env.OFFPEAK_API_KEY) },

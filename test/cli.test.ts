@@ -10,6 +10,7 @@ import { text } from 'node:stream/consumers'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { runProgram } from '../src/cli/program.ts'
+import { doctor } from '../src/compose/doctor.ts'
 import { keys } from '../src/compose/keys.ts'
 import { serve } from '../src/compose/serve.ts'
 import { sim } from '../src/compose/sim.ts'
@@ -102,6 +103,7 @@ describe('the command line', { timeout: 120_000 }, () => {
         serve,
         keys,
         sim,
+        doctor,
       },
       access: { base_url: env.OFFPEAK_BASE_URL, api_key: env.OFFPEAK_API_KEY },
       terminal,

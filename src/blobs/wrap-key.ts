@@ -45,6 +45,13 @@ export function unwrapKey(wrapped: string, project_id: string, key: string, mast
   }
 }
 
+/** The ID of the master key that opens it; null when this is no wrapped key of ours. */
+export function masterKeyIdOf(wrapped: string): string | null {
+  const bytes = Buffer.from(wrapped, 'base64url')
+  if (bytes.length !== WRAPPED_BYTES || bytes[0] !== VERSION) return null
+  return bytes.subarray(1, HEAD_BYTES).toString('hex')
+}
+
 /** The same data key, wrapped by `to` in place of `from`. Throws BlobDamaged when `from` does not open it. */
 export function rewrap(
   wrapped: string,

@@ -1,6 +1,8 @@
 // How a command ends other than well: one sentence for the person at the keyboard, and an exit code.
+import { MasterKeyRefused } from '../blobs/master-key.ts'
 import { ConfigError } from '../config/config-error.ts'
 import { Refusal } from '../domain/errors.ts'
+import { SchemaMismatch } from '../store/store.ts'
 
 export const EXIT_FAILED = 1
 /** The work is done, but some of its lines failed. */
@@ -38,14 +40,16 @@ export function exitCode(error: unknown): number {
 }
 
 function sentence(error: unknown): string {
-  if (error instanceof Failure || error instanceof ConfigError || error instanceof Refusal)
-    return error.message
+  if (SPOKEN.some((kind) => error instanceof kind)) return message(error)
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
   if (hasCode(error, 'EADDRINUSE')) {
     return `another program listens there already (${message(error)}); choose another --port, or 0 for any`
   }
   return `unexpected error: ${message(error)}; run it with OFFPEAK_LOG_LEVEL=debug to see where it comes from`
 }
+
+/** Their messages are written for whoever is at the keyboard. */
+const SPOKEN = [Failure, ConfigError, Refusal, MasterKeyRefused, SchemaMismatch]
 
 const FILE_ERRORS = new Map([
   ['ENOENT', 'there is no such file or folder'],

@@ -2,6 +2,8 @@
 // database, a bucket or a model server.
 import type { Config, SimFault } from '../config/config.ts'
 import type { Scope } from '../domain/api-key.ts'
+import type { Reconciled } from '../ledger/reconcile.ts'
+import type { Examined, Finding } from '../upkeep/examine.ts'
 
 export interface Launch {
   /** Throws a ConfigError that names everything that is wrong. */
@@ -10,6 +12,17 @@ export interface Launch {
   serve(config: Config, options: ServeOptions): Promise<Running>
   keys(config: Config): Promise<KeyRing>
   sim(options: SimOrder): Promise<Running>
+  /** Opens the stores as they are found, without mending anything. */
+  doctor(config: Config): Promise<Doctor>
+}
+
+/** Looks at the stores themselves; held open until `close`. */
+export interface Doctor {
+  /** Tells of each finding as it is made. `quick`: most blobs are only looked for, not read. */
+  examine(options: { quick: boolean; tell: (finding: Finding) => void }): Promise<Examined>
+  /** Of the project of that name, or of all. Throws a Failure where the stores cannot be opened. */
+  books(project?: string): Promise<Reconciled>
+  close(): Promise<void>
 }
 
 /** Flags that beat variables and file. */

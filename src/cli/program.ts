@@ -1,6 +1,7 @@
 // The command line as a whole: what it offers, and how whatever goes wrong in it ends.
 import { Command, CommanderError } from 'commander'
 import { addBatches } from './batches.ts'
+import { addDoctor } from './doctor.ts'
 import { EXIT_FAILED, exitCode, failureText } from './failure.ts'
 import { addFiles } from './files.ts'
 import { addKeys } from './keys.ts'
@@ -72,6 +73,7 @@ function buildProgram(shell: Shell, version: string): Command {
   addRequests(program, shell)
   addModels(program, shell)
   addKeys(program, shell)
+  addDoctor(program, shell)
   addSim(program, shell)
   return examples(
     program,

@@ -18,6 +18,7 @@ const nothing: Launch = {
   serve: () => assert.fail('a service was started'),
   keys: () => assert.fail('keys were opened'),
   sim: () => assert.fail('a simulator was started'),
+  doctor: () => assert.fail('stores were opened'),
 }
 
 const INPUT = ['a', 'b', 'c'].map((id) => `{"custom_id":"${id}","body":{"n": 9007199254740993}}\n`).join('')

@@ -1,12 +1,20 @@
 // Opens what the configuration names: the database and the sealed blob store. The only place, with
 // upstreams.ts, where adapters are chosen.
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { type KeyBox, keyBox } from '../blobs/key-box.ts'
-import { type MasterKey, masterKeyFromText, readOrCreateMasterKey } from '../blobs/master-key.ts'
+import {
+  type MasterKey,
+  masterKeyFromText,
+  readMasterKey,
+  readOrCreateMasterKey,
+} from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
-import type { Config } from '../config/config.ts'
+import { Failure } from '../cli/failure.ts'
+import type { BlobsConfig, Config, DatabaseConfig } from '../config/config.ts'
+import { holdsBlobs } from '../store/blob-references.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 
@@ -19,27 +27,25 @@ export interface Stores {
   sweepTemporary: (before: number) => Promise<number>
 }
 
-/** Connects, and brings the schema up to date. */
+/** An upload in parts is dated by its beginning, and a large file may take long. */
+const UPLOAD_MS_MAX = 24 * 60 * 60_000
+
+/** Connects, and brings the schema up to date. Adapters that the configuration does not name are not loaded. */
 export async function openStores(config: Config): Promise<Stores> {
   const store = await openDatabase(config)
-  if (config.blobs.kind !== 'disk')
-    throw new Error('blobs: only a folder ("disk") can be used in this version')
-  const master = await masterKey(config)
-  const disk = diskBlobs({ root: config.blobs.root })
-  return {
-    store,
-    blobs: disk,
-    sealed: sealBlobs(disk, master),
-    keys: keyBox(master),
-    sweepTemporary: (before) => disk.sweepTemporary(before),
+  try {
+    const master = await masterKey(config, store)
+    const { blobs, sweepTemporary } = await openBlobs(config.blobs)
+    return { store, blobs, sealed: sealBlobs(blobs, master), keys: keyBox(master), sweepTemporary }
+  } catch (error) {
+    await store.close()
+    throw error
   }
 }
 
 /** The database alone, for what needs no blobs. */
 export async function openDatabase(config: Config): Promise<Store> {
-  if (config.database.kind !== 'sqlite')
-    throw new Error('database: only "sqlite" can be used in this version')
-  const store = sqliteStore({ path: config.database.path })
+  const store = await connect(config.database)
   try {
     await store.migrate()
   } catch (error) {
@@ -49,7 +55,35 @@ export async function openDatabase(config: Config): Promise<Store> {
   return store
 }
 
-async function masterKey(config: Config): Promise<MasterKey> {
+async function connect(database: DatabaseConfig): Promise<Store> {
+  if (database.kind === 'sqlite') return sqliteStore({ path: database.path })
+  const { postgresStore } = await import('../store/postgres/store.ts')
+  return postgresStore({ url: database.url })
+}
+
+export async function openBlobs(config: BlobsConfig): Promise<Pick<Stores, 'blobs' | 'sweepTemporary'>> {
+  if (config.kind === 'disk') {
+    const disk = diskBlobs({ root: config.root })
+    return { blobs: disk, sweepTemporary: (before) => disk.sweepTemporary(before) }
+  }
+  const { s3Blobs } = await import('../blobs/s3/s3-blobs.ts')
+  const bucket = s3Blobs(config)
+  await bucket.check()
+  return { blobs: bucket, sweepTemporary: (before) => bucket.sweepUploads(before - UPLOAD_MS_MAX) }
+}
+
+/**
+ * On the first start a key is made. A database that has seen blobs had one already, and where machines share a
+ * database or a bucket, a key that one of them made for itself would lock out the others: neither gets a new one.
+ */
+export async function masterKey(config: Config, store: Store): Promise<MasterKey> {
   if (config.master_key !== undefined) return masterKeyFromText(config.master_key, 'OFFPEAK_MASTER_KEY')
-  return await readOrCreateMasterKey(join(config.data_dir, 'master-key'))
+  const path = join(config.data_dir, 'master-key')
+  const shared = config.database.kind === 'postgres' || config.blobs.kind === 's3'
+  if (shared && !existsSync(path))
+    throw new Failure(
+      `with PostgreSQL or a bucket, every process needs the same master key: set OFFPEAK_MASTER_KEY (openssl rand -base64 32 makes one), or put the key into ${path}`,
+    )
+  if (await holdsBlobs(store.read)) return await readMasterKey(path)
+  return await readOrCreateMasterKey(path)
 }

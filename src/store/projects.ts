@@ -10,6 +10,11 @@ export async function readProjectByName(db: Reader, name: string): Promise<Proje
   return await db.selectFrom('projects').selectAll().where('name', '=', name).executeTakeFirst()
 }
 
+/** Ordered by ID. */
+export async function listProjects(db: Reader): Promise<ProjectRow[]> {
+  return await db.selectFrom('projects').selectAll().orderBy('id').execute()
+}
+
 /** Adds the project, or gives the one that has its name already. */
 export async function ensureProject(tx: Writer, project: ProjectRow): Promise<ProjectRow> {
   await tx

@@ -27,6 +27,8 @@ export interface Store {
    * transaction has read and builds on is locked as it is read (`forUpdate()`, `forShare()`, …).
    */
   write<T>(change: (tx: Writer) => Promise<T>): Promise<T>
+  /** What is wrong with the database as a whole, in sentences; looks at every page where that is possible. */
+  check(): Promise<string[]>
   /** Creates or upgrades the tables; refuses a schema newer than this program. */
   migrate(): Promise<void>
   close(): Promise<void>

@@ -42,6 +42,8 @@ export function postgresStore({
     // As a subquery it is asked once for each statement, so that an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
     write: (change) => patiently(patience, () => transact(writer, change), remedyOf),
+    // The server checks its pages itself as they are read (data_checksums).
+    check: async () => [],
     async migrate() {
       // Others may be migrating for as long as it takes: no timeouts here.
       const unhurried = openPool({

@@ -35,12 +35,22 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
     read: reader,
     claimSql: { now: sql<number>`offpeak_now()` },
     write: (change) => writer.transaction().execute(change),
+    check: () => checkDatabase(reader),
     migrate: () => migrateToLatest(writer),
     async close() {
       await reader.destroy()
       await writer.destroy()
     },
   }
+}
+
+async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
+  const pages = await sql<{ integrity_check: string }>`PRAGMA integrity_check`.execute(db)
+  const problems = pages.rows.map((row) => row.integrity_check).filter((text) => text !== 'ok')
+  const keys = await sql<{ table: string; parent: string }>`PRAGMA foreign_key_check`.execute(db)
+  for (const { table, parent } of keys.rows)
+    problems.push(`a row of ${table} refers to a row of ${parent} that is not there`)
+  return problems
 }
 
 function connect(path: string, leaseNow: () => number): Kysely<Schema> {

@@ -1,0 +1,83 @@
+// Opens the stores for the doctor: as they are, making and mending nothing. What cannot be opened is itself
+// a finding.
+import { existsSync } from 'node:fs'
+import { MasterKeyRefused } from '../blobs/master-key.ts'
+import { sealBlobs } from '../blobs/sealed.ts'
+import { Failure } from '../cli/failure.ts'
+import type { Doctor } from '../cli/launch.ts'
+import type { Config } from '../config/config.ts'
+import { systemClock } from '../domain/clock.ts'
+import { reconcile } from '../ledger/reconcile.ts'
+import { readProjectByName } from '../store/projects.ts'
+import { SchemaMismatch, type Store } from '../store/store.ts'
+import { type Examined, examine, type Finding } from '../upkeep/examine.ts'
+import { masterKey, openBlobs, openDatabase } from './stores.ts'
+
+const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
+
+export async function doctor(config: Config): Promise<Doctor> {
+  const { database } = config
+  if (database.kind === 'sqlite' && !existsSync(database.path))
+    throw new Failure(`there is no database at ${database.path}; choose one with --data or --config`)
+  const opened = await openOrFinding(config)
+  if ('finding' in opened) return unopened(opened.finding)
+  const { store } = opened
+  return {
+    async examine({ quick, tell }) {
+      const { blobs } = await openBlobs(config.blobs)
+      const opener = await openerOf(config, store, tell)
+      const sealed = opener && { sealed: sealBlobs(blobs, opener), master_key_id: opener.id }
+      return await examine({ store, blobs, opener: sealed, clock: systemClock }, { quick, tell })
+    },
+    async books(name) {
+      const project = name === undefined ? undefined : await readProjectByName(store.read, name)
+      if (name !== undefined && !project) throw new Failure(`there is no project "${name}"`)
+      const { blobs } = await openBlobs(config.blobs)
+      const sealed = sealBlobs(blobs, await masterKey(config, store))
+      return await reconcile({ store, sealed }, project?.id)
+    },
+    close: () => store.close(),
+  }
+}
+
+async function openOrFinding(config: Config): Promise<{ store: Store } | { finding: Finding }> {
+  try {
+    return { store: await openDatabase(config) }
+  } catch (error) {
+    if (error instanceof SchemaMismatch) throw error
+    const reason = error instanceof Error ? error.message : String(error)
+    const advice = 'Stop the service and restore the database from a backup.'
+    const problem = `it cannot be opened (${reason})`
+    return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }
+  }
+}
+
+function unopened(finding: Finding): Doctor {
+  return {
+    async examine({ tell }) {
+      tell(finding)
+      return NOTHING
+    },
+    async books() {
+      throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
+    },
+    close: async () => {},
+  }
+}
+
+/** The key, or null and a finding that says why there is none. */
+async function openerOf(config: Config, store: Store, tell: (finding: Finding) => void) {
+  try {
+    return await masterKey(config, store)
+  } catch (error) {
+    if (!(error instanceof MasterKeyRefused || error instanceof Failure)) throw error
+    tell({
+      level: 'damage',
+      about: 'master_key',
+      problem: error.message,
+      advice: 'Without the key that sealed them, blobs cannot be opened by anybody: find it in a backup.',
+      affects: [],
+    })
+    return null
+  }
+}

@@ -1,0 +1,120 @@
+// Which blobs the database says there must be, and what each of them is for: what a doctor asks.
+import type { BlobRow } from './schema.ts'
+import type { Reader } from './store.ts'
+
+/** Whether there is anything that only the master key opens: blobs, or secrets of webhooks. */
+export async function holdsBlobs(db: Reader): Promise<boolean> {
+  const blob = await db
+    .selectFrom('blobs')
+    .select('key')
+    .where('doomed_at', 'is', null)
+    .limit(1)
+    .executeTakeFirst()
+  if (blob) return true
+  const webhook = await db.selectFrom('webhooks').select('id').limit(1).executeTakeFirst()
+  return webhook !== undefined
+}
+
+/** Those that can be opened, ordered by key, behind `after` if given. */
+export async function listBlobRows(
+  db: Reader,
+  page: { limit: number; after?: string | undefined },
+): Promise<BlobRow[]> {
+  let query = db
+    .selectFrom('blobs')
+    .selectAll()
+    .where('doomed_at', 'is', null)
+    .orderBy('key')
+    .limit(page.limit)
+  if (page.after !== undefined) query = query.where('key', '>', page.after)
+  return await query.execute()
+}
+
+/** Something that cannot be read without its blob. */
+export interface BlobUse {
+  blob: string
+  /** The file's or batch's ID. */
+  owner: string
+  project_id: string
+  part: 'content' | 'index' | 'output' | 'error' | 'audit' | 'journal'
+}
+
+/** What this blob is for. */
+export async function usesOfBlob(db: Reader, key: string): Promise<BlobUse[]> {
+  const uses: BlobUse[] = []
+  const files = await db
+    .selectFrom('files')
+    .select(['id', 'project_id', 'content_blob'])
+    .where((eb) => eb.or([eb('content_blob', '=', key), eb('index_blob', '=', key)]))
+    .execute()
+  for (const { id, project_id, content_blob } of files)
+    uses.push({ blob: key, owner: id, project_id, part: content_blob === key ? 'content' : 'index' })
+  for (const part of ['output', 'error', 'audit'] as const) {
+    const chunks = await db
+      .selectFrom('chunks')
+      .select(['batch_id', 'project_id'])
+      .where(`${part}_blob`, '=', key)
+      .execute()
+    for (const { batch_id, project_id } of chunks) uses.push({ blob: key, owner: batch_id, project_id, part })
+  }
+  const journals = await db
+    .selectFrom('journal_parts')
+    .innerJoin('batches', 'batches.id', 'journal_parts.batch_id')
+    .select(['journal_parts.batch_id', 'batches.project_id'])
+    .where('journal_blob', '=', key)
+    .execute()
+  for (const { batch_id, project_id } of journals)
+    uses.push({ blob: key, owner: batch_id, project_id, part: 'journal' })
+  return uses
+}
+
+/** Blobs that files and batches refer to although the database knows nothing of them: there should be none. */
+export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]> {
+  const uses: BlobUse[] = []
+  for (const part of ['content', 'index'] as const) {
+    const column = `files.${part}_blob` as const
+    const rows = await db
+      .selectFrom('files')
+      .leftJoin('blobs', (join) => join.onRef('blobs.key', '=', column).on('blobs.doomed_at', 'is', null))
+      .select(['files.id', 'files.project_id', `${column} as blob`])
+      .where('files.deleted_at', 'is', null)
+      .where(column, 'is not', null)
+      .where('blobs.key', 'is', null)
+      .limit(limit)
+      .execute()
+    for (const { id, project_id, blob } of rows) uses.push({ blob: blob ?? '', owner: id, project_id, part })
+  }
+  for (const part of ['output', 'error', 'audit'] as const) {
+    const column = `chunks.${part}_blob` as const
+    const rows = await db
+      .selectFrom('chunks')
+      .leftJoin('blobs', (join) => join.onRef('blobs.key', '=', column).on('blobs.doomed_at', 'is', null))
+      .leftJoin('files', (join) =>
+        join
+          .onRef('files.batch_id', '=', 'chunks.batch_id')
+          .on('files.part', '=', part === 'audit' ? null : part),
+      )
+      .select(['chunks.batch_id', 'chunks.project_id', `${column} as blob`])
+      .where(column, 'is not', null)
+      .where('blobs.key', 'is', null)
+      // Results whose file was deleted are gone on purpose.
+      .where('files.deleted_at', 'is', null)
+      .limit(limit)
+      .execute()
+    for (const { batch_id, project_id, blob } of rows)
+      uses.push({ blob: blob ?? '', owner: batch_id, project_id, part })
+  }
+  const journals = await db
+    .selectFrom('journal_parts')
+    .innerJoin('batches', 'batches.id', 'journal_parts.batch_id')
+    .leftJoin('blobs', (join) =>
+      join.onRef('blobs.key', '=', 'journal_parts.journal_blob').on('blobs.doomed_at', 'is', null),
+    )
+    .select(['journal_parts.batch_id', 'batches.project_id', 'journal_blob'])
+    .where('blobs.key', 'is', null)
+    .limit(limit)
+    .execute()
+  for (const { batch_id, project_id, journal_blob } of journals)
+    uses.push({ blob: journal_blob, owner: batch_id, project_id, part: 'journal' })
+  return uses.slice(0, limit)
+}
