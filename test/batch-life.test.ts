@@ -40,6 +40,33 @@ test('results come back in input order, however the lines were sent', async () =
   )
 })
 
+test('lines of several chunks that reach the journal together are all counted, and billed once', async () => {
+  const held: (() => void)[] = []
+  await using upstream = await testUpstream((call) => {
+    if (call.body.messages[0]?.content.startsWith('held')) held.push(() => echo(call))
+    else echo(call)
+  })
+  const config = configFor(upstream.base_url).replace('flush_interval: 20ms', 'flush_interval: 400ms')
+  await using service = await TestService.start(config)
+  // Each chunk has a line that keeps it open, while the others finish.
+  const name = (i: number): string => (i % 1000 === 500 ? `held-${i}` : `line-${i}`)
+  const ids = Array.from({ length: 3_000 }, (_, i) => name(i))
+  const file = await service.upload(ids.map((id) => JSON.stringify(line(id))).join('\n'))
+  const { id } = await service.create(file.id)
+  await upstream.arrived(3_000)
+  let counted = 0
+  while (counted < 2_997) counted = (await service.get(id)).request_counts.completed
+  for (const answer of held) answer()
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 3_000, completed: 3_000, failed: 0 })
+  assert.equal(batch.cost_usd, 0.009)
+  const lines = await service.lines(batch.output_file_id)
+  assert.deepEqual(
+    lines.map((one) => one.custom_id),
+    ids,
+  )
+})
+
 test('a batch whose lines partly fail is completed, and each line is in exactly one file', async () => {
   await using upstream = await testUpstream((call) => {
     if (call.body.messages[0]?.content.includes('bad'))

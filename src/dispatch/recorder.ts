@@ -194,9 +194,12 @@ export class Recorder {
   #commit(chunk: OpenChunk, commit: ChunkCommit): Promise<void> {
     return new Promise((done) => {
       this.#queue.push({ chunk, commit, done })
-      this.#committing ??= this.#commitAll().finally(() => {
-        this.#committing = null
-      })
+      // Begun once the caller has handed in all that belongs together: a journal's parts are one commit.
+      this.#committing ??= Promise.resolve()
+        .then(() => this.#commitAll())
+        .finally(() => {
+          this.#committing = null
+        })
     })
   }
 
