@@ -2,6 +2,7 @@
 import { Command, CommanderError } from 'commander'
 import { addBatches } from './batches.ts'
 import { addDoctor } from './doctor.ts'
+import { addEvents } from './events.ts'
 import { EXIT_FAILED, exitCode, failureText } from './failure.ts'
 import { addFiles } from './files.ts'
 import { addKeys } from './keys.ts'
@@ -14,6 +15,7 @@ import { addServe } from './serve.ts'
 import type { Shell } from './shell.ts'
 import { addSim } from './sim.ts'
 import { writeLine } from './terminal.ts'
+import { addWebhooks } from './webhooks.ts'
 
 export interface ProgramOptions extends Omit<Shell, 'exit'> {
   version: string
@@ -72,6 +74,8 @@ function buildProgram(shell: Shell, version: string): Command {
   addBatches(program, shell)
   addRequests(program, shell)
   addModels(program, shell)
+  addWebhooks(program, shell)
+  addEvents(program, shell)
   addKeys(program, shell)
   addDoctor(program, shell)
   addSim(program, shell)

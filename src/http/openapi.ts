@@ -86,7 +86,14 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
 function requestBody(body: unknown, { form }: RouteDoc, schemas: Json): Json {
   const [type, schema] = form ? ['multipart/form-data', form] : [JSON_TYPE, body]
   if (schema === undefined) return {}
-  return { requestBody: { required: true, content: { [type]: { schema: hoisted(schema, schemas) } } } }
+  const required = !allowsNull(schema)
+  return { requestBody: { required, content: { [type]: { schema: hoisted(schema, schemas) } } } }
+}
+
+/** A body that may be left out is declared as one that may be null. */
+function allowsNull(schema: unknown): boolean {
+  if (!isObject(schema) || !Array.isArray(schema.anyOf)) return false
+  return schema.anyOf.some((part) => isObject(part) && part.type === 'null')
 }
 
 function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schemas: Json): Json[] {
