@@ -1,7 +1,4 @@
 // Starts the service, or either half of it, and stops it in order.
-import { fork } from 'node:child_process'
-import { once } from 'node:events'
-import { getCompileCacheDir } from 'node:module'
 import { readLineRecord } from '../audit/read-line-record.ts'
 import { listUpstreamModels } from '../backends/openai/list-models.ts'
 import { Failure } from '../cli/failure.ts'
@@ -11,22 +8,16 @@ import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { systemClock, unixSeconds } from '../domain/clock.ts'
 import { buildServer } from '../http/server.ts'
 import { ensureFirstKey } from './first-start.ts'
+import { forkWorker } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
-import type { FromWorker, ToWorker } from './worker-process.ts'
 
 interface Part {
   stop(): Promise<void>
   /** Rejects when the part ends by a fault. */
   failed: Promise<never>
-}
-
-interface WorkerPart extends Part {
-  /** Resolves once it looks for work. */
-  begin(config: Config): Promise<void>
-  wake(): void
 }
 
 export async function serve(given: Config, options: ServeOptions): Promise<Running> {
@@ -37,7 +28,10 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
   try {
     const stores = await openStores(config)
     await ensureFirstKey(config, stores.store)
-    const [api] = await Promise.all([startApi(config, stores, () => worker?.wake()), worker?.begin(config)])
+    const [api] = await Promise.all([
+      startApi(config, stores, () => worker?.wake()),
+      worker?.begin(config, makeLog(config)),
+    ])
     return running(api.url, worker ? [api, worker] : [api], () => stores.store.close())
   } catch (error) {
     await worker?.stop()
@@ -120,50 +114,6 @@ async function startWorker(config: Config): Promise<Part> {
     async stop() {
       await worker.stop()
       await stores.store.close()
-    },
-  }
-}
-
-/** A worker's memory is the lines at hand and little more, if its heap is kept from spreading. */
-const WORKER_FLAGS = ['--max-semi-space-size=16']
-/** glibc gives every thread a pool of its own to waste; two are enough. */
-const WORKER_ENV = { MALLOC_ARENA_MAX: '2' }
-
-function forkWorker(): WorkerPart {
-  const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js'
-  const cache = getCompileCacheDir()
-  const child = fork(new URL(file, import.meta.url), {
-    execArgv: [...process.execArgv, ...WORKER_FLAGS],
-    env: { ...WORKER_ENV, ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
-    serialization: 'advanced',
-    // Standard output belongs to the command.
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-  })
-  const tell = (message: ToWorker): void => {
-    if (child.connected) child.send(message)
-  }
-  let stopping = false
-  const exited = once(child, 'exit')
-  const failed = new Promise<never>((_, reject) => {
-    child.once('error', reject)
-    child.once('exit', (code, signal) => {
-      if (!stopping) reject(new Failure(`the worker process ended with ${signal ?? code}; its log says why`))
-    })
-  })
-  failed.catch(() => {})
-  return {
-    failed,
-    async begin(config) {
-      const ready = once(child, 'message')
-      tell({ start: config })
-      const [first]: FromWorker[] = await Promise.race([ready, failed])
-      if (first !== 'ready') throw new Error(`the worker process said ${first}`)
-    },
-    wake: () => tell('wake'),
-    async stop() {
-      stopping = true
-      tell('stop')
-      await exited
     },
   }
 }

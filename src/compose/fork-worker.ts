@@ -1,0 +1,104 @@
+// The worker that `serve` starts beside its API, in a process of its own. One that is killed is started anew:
+// what it held is taken up again when its lease has run out. One that falls again and again has a reason that
+// starting it cannot mend, and ends the service.
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { getCompileCacheDir } from 'node:module'
+import { Failure } from '../cli/failure.ts'
+import type { Config } from '../config/config.ts'
+import type { Log } from '../dispatch/log.ts'
+import { systemClock } from '../domain/clock.ts'
+import type { FromWorker, ToWorker } from './worker-process.ts'
+
+/** A worker's memory is the lines at hand and little more, if its heap is kept from spreading. */
+const WORKER_FLAGS = ['--max-semi-space-size=16']
+/** glibc gives every thread a pool of its own to waste; two are enough. */
+const WORKER_ENV = { MALLOC_ARENA_MAX: '2' }
+/** More ends within a minute than these are no accidents. */
+const FALLS_MAX = 3
+const FALLS_WITHIN_MS = 60_000
+
+export interface WorkerProcess {
+  /** Resolves once it looks for work. */
+  begin(config: Config, log: Log): Promise<void>
+  wake(): void
+  /** Resolves when it has given back what it held, and ended. */
+  stop(): Promise<void>
+  /** Rejects when it cannot be kept running. */
+  failed: Promise<never>
+}
+
+/** Starts the process at once, so that it loads while the caller does other things; it works from `begin` on. */
+export function forkWorker(): WorkerProcess {
+  let child = spawnWorker()
+  let exited = once(child, 'exit')
+  let stopping = false
+  const falls: number[] = []
+  let fail: (error: unknown) => void = () => {}
+  const failed = new Promise<never>((_, reject) => {
+    fail = reject
+  })
+  failed.catch(() => {})
+
+  const run = async (config: Config, log: Log): Promise<void> => {
+    const running = child
+    const ended = exited
+    await ready(running, config)
+    void ended.then(([code, signal]) => {
+      if (stopping) return
+      const how = `the worker process ended with ${signal ?? code}`
+      const now = systemClock.now()
+      falls.push(now)
+      if (falls.filter((at) => at > now - FALLS_WITHIN_MS).length > FALLS_MAX) {
+        fail(new Failure(`${how} for the ${FALLS_MAX + 1}th time within a minute; its log says why`))
+        return
+      }
+      log.error({ pid: running.pid }, `${how}; another one takes its place`)
+      child = spawnWorker()
+      exited = once(child, 'exit')
+      run(config, log).catch((error: unknown) => {
+        if (!stopping) fail(error)
+      })
+    }, fail)
+  }
+
+  return {
+    failed,
+    begin: run,
+    wake: () => tell(child, 'wake'),
+    async stop() {
+      stopping = true
+      tell(child, 'stop')
+      await exited
+    },
+  }
+}
+
+function spawnWorker(): ChildProcess {
+  const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js'
+  const cache = getCompileCacheDir()
+  return fork(new URL(file, import.meta.url), {
+    execArgv: [...process.execArgv, ...WORKER_FLAGS],
+    env: { ...WORKER_ENV, ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
+    serialization: 'advanced',
+    // Standard output belongs to the command.
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  })
+}
+
+function tell(child: ChildProcess, message: ToWorker): void {
+  if (child.connected) child.send(message)
+}
+
+/** Resolves when the process works; rejects when it ends before. */
+async function ready(child: ChildProcess, config: Config): Promise<void> {
+  const gone = once(child, 'exit').then(([code, signal]) => {
+    throw new Failure(`the worker process ended with ${signal ?? code} as it started; its log says why`)
+  })
+  gone.catch(() => {})
+  const said = once(child, 'message')
+  said.catch(() => {})
+  tell(child, { start: config })
+  const [first]: FromWorker[] = await Promise.race([said, gone])
+  if (first !== 'ready') throw new Error(`the worker process said ${first}`)
+}

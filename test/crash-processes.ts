@@ -1,0 +1,243 @@
+// The service as real processes on a folder of their own, to be stopped and killed, before a model server in
+// the test's process: that one survives every crash and counts what it was asked.
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdirSync, readFileSync } from 'node:fs'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
+import { configFor, line, type WireBatch, type WireFile, type WireLine } from './service.ts'
+
+const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+/** Ours without whatever the developer has set for Offpeak. */
+const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_')))
+/** Between two questions to another process, which has no way to tell by itself. */
+const ASK_AGAIN_MS = 20
+
+export interface Started {
+  child: ChildProcess
+  /** The first line on standard output. */
+  ready: string
+  /** What it has written to standard error. */
+  log(): string
+  /** To the process alone; resolves with its exit code, null after a kill. */
+  end(signal: NodeJS.Signals): Promise<number | null>
+  /** To the process and all that it started. */
+  endGroup(signal: NodeJS.Signals): Promise<number | null>
+}
+
+export class CrashTest implements AsyncDisposable {
+  readonly folder: string
+  readonly upstream: TestUpstream
+  /** Calls that wait for `answerHeld`. */
+  readonly held: Call[] = []
+  #url = ''
+  readonly #running = new Set<ChildProcess>()
+
+  private constructor(folder: string, upstream: TestUpstream) {
+    this.folder = folder
+    this.upstream = upstream
+  }
+
+  /** `more` is configuration; leases are short. */
+  static async begin(more = ''): Promise<CrashTest> {
+    const folder = await mkdtemp(join(tmpdir(), 'offpeak-crash-'))
+    const upstream = await testUpstream()
+    const test = new CrashTest(folder, upstream)
+    const config = configFor(upstream.base_url, more)
+      .replace('lease: 2s', 'lease: 1s, drain: 1s')
+      .replace('timeout: 5s', 'timeout: 60s')
+    await writeFile(join(folder, 'offpeak.yaml'), config)
+    return test
+  }
+
+  /** Answers lines whose text `answers` accepts, and holds the others. */
+  holdUnless(answers: (content: string) => boolean): void {
+    this.upstream.reply = (call) => {
+      if (answers(contentOf(call))) echo(call)
+      else this.held.push(call)
+    }
+  }
+
+  /** Answers everything from now on, and what is held. */
+  answerAll(): void {
+    this.upstream.reply = echo
+    for (const call of this.held.splice(0)) echo(call)
+  }
+
+  /** How often each line arrived. */
+  counts(): Map<string, number> {
+    const counts = new Map<string, number>()
+    for (const call of this.upstream.calls) {
+      const content = contentOf(call)
+      counts.set(content, (counts.get(content) ?? 0) + 1)
+    }
+    return counts
+  }
+
+  /** Lines that arrived so often. */
+  sent(times: number): string[] {
+    return [...this.counts()].filter(([, count]) => count === times).map(([content]) => content)
+  }
+
+  launch(args: readonly string[]): ChildProcess {
+    const child = spawn(process.execPath, [MAIN, ...args], {
+      cwd: this.folder,
+      env: ENV,
+      // A group of its own, so that it can be killed with its children.
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    this.#running.add(child)
+    return child
+  }
+
+  /** `serve`, `api` or `worker`; resolves once it is ready. */
+  async start(command: 'serve' | 'api' | 'worker'): Promise<Started> {
+    const listening = command === 'worker' ? [] : ['--port', '0']
+    const child = this.launch([command, '--data', 'data', '--config', 'offpeak.yaml', ...listening])
+    const exit = once(child, 'exit')
+    let log = ''
+    child.stderr?.on('data', (piece: Buffer) => {
+      log += piece.toString()
+    })
+    const ready = await new Promise<string>((resolve, reject) => {
+      let said = ''
+      child.stdout?.on('data', (piece: Buffer) => {
+        said += piece.toString()
+        if (said.includes('\n')) resolve(said.slice(0, said.indexOf('\n')))
+      })
+      exit.then(() => reject(new Error(`it ended before it was ready: ${log}`)), reject)
+    })
+    if (command !== 'worker') this.#url = ready.replace('offpeak listening on ', '')
+    const end = async (kill: () => void): Promise<number | null> => {
+      kill()
+      const [code] = await exit
+      return typeof code === 'number' ? code : null
+    }
+    return {
+      child,
+      ready,
+      log: () => log,
+      end: (signal) => end(() => child.kill(signal)),
+      endGroup: (signal) => end(() => killGroup(child, signal)),
+    }
+  }
+
+  async json<T>(method: string, path: string, body?: FormData | object): Promise<T> {
+    return JSON.parse(await this.#ask(method, path, body)) as T
+  }
+
+  /** Uploads lines `l0`, `l1`, … and creates their batch. */
+  async batchOf(count: number): Promise<WireBatch> {
+    const text = Array.from({ length: count }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n')
+    const form = new FormData()
+    form.set('purpose', 'batch')
+    form.set('file', new Blob([text]), 'input.jsonl')
+    const { id } = await this.json<WireFile>('POST', '/v1/files', form)
+    await until(async () => (await this.json<WireFile>('GET', `/v1/files/${id}`)).status === 'processed')
+    return await this.json<WireBatch>('POST', '/v1/batches', {
+      input_file_id: id,
+      endpoint: '/v1/chat/completions',
+      completion_window: '24h',
+    })
+  }
+
+  async batch(id: string): Promise<WireBatch> {
+    return await this.json<WireBatch>('GET', `/v1/batches/${id}`)
+  }
+
+  /** Resolves when so many lines are finished for good. */
+  async committed(id: string, count: number): Promise<void> {
+    await until(async () => (await this.batch(id)).request_counts.completed >= count)
+  }
+
+  async completed(id: string): Promise<WireBatch> {
+    await until(async () => (await this.batch(id)).status === 'completed')
+    return await this.batch(id)
+  }
+
+  /** Every line in exactly one file, and the batch costs what its lines cost. */
+  async checkResults(batch: WireBatch, count: number): Promise<void> {
+    const lines = [...(await this.#lines(batch.output_file_id)), ...(await this.#lines(batch.error_file_id))]
+    assert.deepEqual(
+      lines.map((one) => one.custom_id),
+      Array.from({ length: count }, (_, i) => `l${i}`),
+    )
+    assert.deepEqual(batch.request_counts, { total: count, completed: count, failed: 0 })
+    const nanos = lines.reduce(
+      (sum, one) => sum + Math.round((one.response?.body.usage.cost_usd ?? 0) * 1e9),
+      0,
+    )
+    assert.equal(Math.round(batch.cost_usd * 1e9), nanos)
+    assert.equal(nanos, count * 3000)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const child of this.#running) {
+      if (child.exitCode !== null || child.signalCode !== null) continue
+      const exit = once(child, 'exit')
+      killGroup(child, 'SIGKILL')
+      await exit
+    }
+    await this.upstream.close()
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 5 })
+  }
+
+  async #lines(file_id: string | null): Promise<WireLine[]> {
+    if (file_id === null) return []
+    const content = await this.#ask('GET', `/v1/files/${file_id}/content`)
+    return content
+      .split('\n')
+      .filter(Boolean)
+      .map((text) => JSON.parse(text) as WireLine)
+  }
+
+  async #ask(method: string, path: string, body?: FormData | object): Promise<string> {
+    const key = (await readFile(join(this.folder, 'data/api-key'), 'utf8')).trim()
+    const json = body !== undefined && !(body instanceof FormData)
+    const response = await fetch(this.#url + path, {
+      method,
+      headers: { authorization: `Bearer ${key}`, ...(json ? { 'content-type': 'application/json' } : {}) },
+      ...(body === undefined ? {} : { body: body instanceof FormData ? body : JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
+    return text
+  }
+}
+
+/** Asks another process until it says so. */
+export async function until(ask: () => Promise<boolean> | boolean): Promise<void> {
+  while (!(await ask())) await setTimeout(ASK_AGAIN_MS)
+}
+
+/** The processes that `child` has started. */
+export function childrenOf(child: ChildProcess): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => parentOf(pid) === child.pid)
+    .map(Number)
+}
+
+function parentOf(pid: string): number | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1])
+  } catch {
+    // It has ended meanwhile.
+    return null
+  }
+}
+
+function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
+  if (child.pid !== undefined) process.kill(-child.pid, signal)
+}
+
+function contentOf(call: Call): string {
+  return call.body.messages.at(-1)?.content ?? ''
+}

@@ -1,0 +1,177 @@
+// Real processes, stopped and killed in the middle of their work. The model server is the witness: it counts
+// what it was asked, so a line that is sent once too often cannot hide.
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { describe, test } from 'node:test'
+import { CrashTest, childrenOf, until } from './crash-processes.ts'
+import { line } from './service.ts'
+
+const COUNT = 40
+/** As much as the dispatcher sends at once before it knows the server. */
+const FIRST = 12
+
+const isEarly = (content: string): boolean => Number(content.slice(1)) < FIRST
+
+/** Fewer lines are held than are answered, whatever order they are sent in: the first are finished for good. */
+async function halfway(crash: CrashTest): Promise<string> {
+  crash.holdUnless(isEarly)
+  const { id } = await crash.batchOf(COUNT)
+  await crash.committed(id, FIRST)
+  await until(() => crash.held.length === Math.min(COUNT - FIRST, 32))
+  return id
+}
+
+/** Lines that were answered before the crash were sent once; those in flight once more, and no other twice. */
+function checkSentAgain(crash: CrashTest, inFlight: readonly string[]): void {
+  assert.deepEqual(crash.sent(2).sort(), [...inFlight].sort())
+  assert.equal(crash.sent(1).length, COUNT - inFlight.length)
+}
+
+describe('real crashes', { concurrency: 3, timeout: 90_000, skip: !existsSync('/proc/self/stat') }, () => {
+  test('SIGTERM: what is in flight finishes or is given back, and the next start goes on', async () => {
+    await using crash = await CrashTest.begin()
+    const first = await crash.start('serve')
+    const id = await halfway(crash)
+    // Half of what is in flight is answered while the service stops, half never is.
+    const held = crash.held.splice(0)
+    const finishing = held.slice(0, 10)
+    const givenBack = held.slice(10).map((call) => call.body.messages[0]!.content)
+    const begun = performance.now()
+    const exit = first.end('SIGTERM')
+    crash.held.push(...finishing)
+    crash.answerAll()
+    assert.equal(await exit, 0, first.log())
+    assert.ok(performance.now() - begun < 10_000)
+    await crash.start('serve')
+    const batch = await crash.completed(id)
+    await crash.checkResults(batch, COUNT)
+    checkSentAgain(crash, givenBack)
+  })
+
+  test('SIGKILL of everything: the next start completes the batch, and only lines in flight are sent again', async () => {
+    await using crash = await CrashTest.begin()
+    const first = await crash.start('serve')
+    const id = await halfway(crash)
+    const inFlight = crash.held.map((call) => call.body.messages[0]!.content)
+    await first.endGroup('SIGKILL')
+    crash.answerAll()
+    const begun = performance.now()
+    await crash.start('serve')
+    const batch = await crash.completed(id)
+    assert.ok(performance.now() - begun < 15_000)
+    await crash.checkResults(batch, COUNT)
+    checkSentAgain(crash, inFlight)
+  })
+
+  test('SIGKILL of the API with its worker left alone: the worker finishes what it has, and nothing is sent twice', async () => {
+    await using crash = await CrashTest.begin()
+    const first = await crash.start('serve')
+    const id = await halfway(crash)
+    await first.end('SIGKILL')
+    crash.answerAll()
+    await crash.start('serve')
+    const batch = await crash.completed(id)
+    await crash.checkResults(batch, COUNT)
+    checkSentAgain(crash, [])
+  })
+
+  test('SIGKILL of the worker: another takes its place while the API goes on', async () => {
+    await using crash = await CrashTest.begin()
+    const service = await crash.start('serve')
+    const id = await halfway(crash)
+    const inFlight = crash.held.map((call) => call.body.messages[0]!.content)
+    const [worker] = childrenOf(service.child)
+    assert.ok(worker)
+    process.kill(worker, 'SIGKILL')
+    crash.answerAll()
+    const batch = await crash.completed(id)
+    await crash.checkResults(batch, COUNT)
+    checkSentAgain(crash, inFlight)
+    assert.equal(await service.end('SIGTERM'), 0)
+  })
+
+  test('a worker that falls again and again ends the service', async () => {
+    await using crash = await CrashTest.begin()
+    const service = await crash.start('serve')
+    const exit = once(service.child, 'exit')
+    let last = 0
+    await until(() => {
+      const [worker] = childrenOf(service.child)
+      if (worker !== undefined && worker !== last) process.kill(worker, 'SIGKILL')
+      last = worker ?? last
+      return service.child.exitCode !== null
+    })
+    const [code] = await exit
+    assert.equal(code, 1)
+    assert.match(
+      service.log(),
+      /the worker process ended with SIGKILL (as it started|for the 4th time within a minute)/,
+    )
+  })
+
+  test('SIGKILL of an API alone: its workers go on without it', async () => {
+    await using crash = await CrashTest.begin()
+    const api = await crash.start('api')
+    const worker = await crash.start('worker')
+    const id = await halfway(crash)
+    await api.end('SIGKILL')
+    crash.answerAll()
+    await crash.upstream.arrived(COUNT)
+    await crash.start('api')
+    const batch = await crash.completed(id)
+    await crash.checkResults(batch, COUNT)
+    checkSentAgain(crash, [])
+    assert.equal(await worker.end('SIGTERM'), 0)
+  })
+
+  test('SIGKILL of one of two workers: the other takes over what it held', async () => {
+    await using crash = await CrashTest.begin()
+    await crash.start('api')
+    const first = await crash.start('worker')
+    const id = await halfway(crash)
+    const inFlight = crash.held.map((call) => call.body.messages[0]!.content)
+    await crash.start('worker')
+    await first.end('SIGKILL')
+    crash.answerAll()
+    const batch = await crash.completed(id)
+    await crash.checkResults(batch, COUNT)
+    checkSentAgain(crash, inFlight)
+  })
+
+  for (const signal of ['SIGINT', 'SIGKILL'] as const) {
+    test(`run, ended by ${signal} and run again, goes on with the same batch`, async () => {
+      await using crash = await CrashTest.begin()
+      crash.holdUnless(isEarly)
+      const input = Array.from({ length: COUNT }, (_, i) => `${JSON.stringify(line(`l${i}`))}\n`)
+      await writeFile(join(crash.folder, 'in.jsonl'), input.join(''))
+      const args = ['run', 'in.jsonl', '--data', 'data', '--config', 'offpeak.yaml', '--json']
+      const first = crash.launch(args)
+      await until(() => crash.held.length === Math.min(COUNT - FIRST, 32))
+      const state = join(crash.folder, 'in.out.jsonl.offpeak-run.json')
+      await until(() => existsSync(state))
+      const exit = once(first, 'exit')
+      process.kill(-(first.pid ?? 0), signal)
+      const [code] = await exit
+      assert.equal(code, signal === 'SIGINT' ? 130 : null)
+      const { batch_id } = JSON.parse(await readFile(state, 'utf8'))
+      crash.answerAll()
+      const second = crash.launch(args)
+      let said = ''
+      second.stdout?.on('data', (piece: Buffer) => {
+        said += piece.toString()
+      })
+      assert.deepEqual(await once(second, 'close'), [0, null])
+      assert.equal(JSON.parse(said).batch_id, batch_id)
+      const output = (await readFile(join(crash.folder, 'in.out.jsonl'), 'utf8')).trimEnd().split('\n')
+      assert.deepEqual(
+        output.map((text) => JSON.parse(text).custom_id),
+        Array.from({ length: COUNT }, (_, i) => `l${i}`),
+      )
+      assert.ok(crash.sent(1).length >= FIRST - 2 && crash.counts().size === COUNT)
+      assert.ok([...crash.counts().values()].every((count) => count <= 2))
+    })
+  }
+})
