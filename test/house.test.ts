@@ -30,6 +30,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   audit: [...STEPS, ...BELOW_STEPS],
   notify: [...STEPS, ...BELOW_STEPS],
   upkeep: [...STEPS, ...BELOW_STEPS],
+  metrics: [...STEPS, ...BELOW_STEPS],
   http: [...STEPS, ...BELOW_STEPS],
   cli: [...STEPS, ...BELOW_STEPS, 'config'],
 }

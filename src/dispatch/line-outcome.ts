@@ -1,5 +1,5 @@
 // Turns the end of a line into what is written down of it: result line, audit record, cost.
-import { type LineRecord, lineRecordJson } from '../audit/line-record.ts'
+import { type LineRecord, lineRecordLine } from '../audit/line-record.ts'
 import type { BackendResult } from '../backends/backend.ts'
 import type { WireError } from '../domain/errors.ts'
 import { base32 } from '../domain/ids.ts'
@@ -24,10 +24,11 @@ export function answered(job: Job, result: Answered, price: Price, now: number):
     line: line.line,
     part: 'output',
     result: outputLine(request_id, line.custom_id_json, body),
-    audit: lineRecordJson(
+    audit: lineRecordLine(
       recordOf(job, request_id, { usage, usage_estimated: reported === null, cost_nanos, error: null, now }),
     ),
     cost_nanos,
+    code: 'ok',
     expired: false,
     finished_at: now,
     model: line.known_model,
@@ -46,10 +47,11 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
     line: line.line,
     part: 'error',
     result: errorLine(request_id, line.custom_id_json, error),
-    audit: lineRecordJson(
+    audit: lineRecordLine(
       recordOf(job, request_id, { usage: null, usage_estimated: false, cost_nanos: 0, error, now }),
     ),
     cost_nanos: 0,
+    code: error.code,
     expired: error.code === 'batch_expired',
     finished_at: now,
     model: line.known_model,

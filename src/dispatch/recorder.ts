@@ -17,6 +17,7 @@ import { listJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
 import type { Log } from './log.ts'
+import type { Observer, RecordWork } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 
 /** Finished lines of open chunks that wait for a journal, in bytes: beyond it they do not wait for the clock. */
@@ -38,6 +39,16 @@ export interface RecorderOptions {
   /** Lines have settled: there may be room under a limit. */
   onCommitted: () => void
   onEnded: (batch: BatchRow) => void
+  observe?: Observer | undefined
+}
+
+/** As the log puts it. */
+const WORK: Readonly<Record<RecordWork, string>> = {
+  journal: 'writing a journal',
+  seal: 'sealing a chunk',
+  recall: 'reading a journal',
+  commit: 'committing results',
+  park: 'giving back a chunk',
 }
 
 interface Pending {
@@ -90,7 +101,7 @@ export class Recorder {
     if (!this.#open.has(chunk) || chunk.stopped !== null) return
     this.#open.delete(chunk)
     const { store, onClosed } = this.#options
-    const parked = await this.#insist('giving back a chunk', () =>
+    const parked = await this.#insist('park', () =>
       store.write((tx) => parkChunk(tx, chunk.claim, run_at, reason)),
     )
     onClosed(chunk, parked ? 'parked' : 'lost')
@@ -144,7 +155,7 @@ export class Recorder {
     parts: readonly { chunk: OpenChunk; fresh: Outcome[]; bytes: Buffer }[],
   ): Promise<void> {
     const { sealed, clock } = this.#options
-    const journal = await this.#insist('writing a journal', () =>
+    const journal = await this.#insist('journal', () =>
       sealed.put(
         JOURNAL_OWNER,
         `journals/${newId('request', clock.now()).slice('req_'.length)}`,
@@ -178,13 +189,13 @@ export class Recorder {
     const { store, sealed, clock } = this.#options
     const { project_id, batch_id, idx, epoch } = chunk.claim
     const fresh = chunk.takeFresh()
-    const written = await this.#insist('reading a journal', async () => {
+    const written = await this.#insist('recall', async () => {
       if (chunk.allWritten() === null) chunk.recall(await readChunkJournal(store.read, sealed, batch_id, idx))
       const all = chunk.allWritten()
       if (all === null) throw new Error(`the journals of chunk ${idx} of ${batch_id} lack some of its lines`)
       return all
     })
-    const result = await this.#insist('sealing a chunk', () =>
+    const result = await this.#insist('seal', () =>
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written),
     )
     await this.#commit(chunk, { claim: chunk.claim, fresh, record: { sealed: result } })
@@ -212,10 +223,10 @@ export class Recorder {
   }
 
   async #commitGroup(group: readonly Pending[]): Promise<void> {
-    const { store, clock, rules, onClosed, onEnded } = this.#options
+    const { store, clock, rules, onClosed, onEnded, observe } = this.#options
     const commits = group.map((pending) => pending.commit)
     let mayBeDone = false
-    const { lost, ended } = await this.#insist('committing results', async () => {
+    const { lost, ended } = await this.#insist('commit', async () => {
       // A commit whose answer was lost is not done again: its blobs would count twice.
       if (mayBeDone && (await this.#isCommitted(commits))) return { lost: [], ended: [] }
       mayBeDone = true
@@ -226,7 +237,10 @@ export class Recorder {
       if (lost.includes(commit)) {
         this.#open.delete(chunk)
         onClosed(chunk, 'lost')
-      } else if ('sealed' in commit.record) onClosed(chunk, 'sealed')
+        continue
+      }
+      observe?.committed(commit.fresh)
+      if ('sealed' in commit.record) onClosed(chunk, 'sealed')
     }
     for (const batch of ended) onEnded(batch)
     this.#options.onCommitted()
@@ -240,16 +254,18 @@ export class Recorder {
   }
 
   /** Tries until it works: finished lines are paid for, and a full disk may be given room again. */
-  async #insist<T>(doing: string, attempt: () => Promise<T>): Promise<T> {
-    const { clock, log } = this.#options
+  async #insist<T>(work: RecordWork, attempt: () => Promise<T>): Promise<T> {
+    const { clock, log, observe } = this.#options
     for (let wait_ms = RETRY_MS_MIN; ; wait_ms = Math.min(wait_ms * 2, RETRY_MS_MAX)) {
       try {
+        const begun = clock.now()
         const value = await attempt()
+        observe?.recorded(work, clock.now() - begun)
         this.failingSince = null
         return value
       } catch (error) {
         this.failingSince ??= clock.now()
-        log.error({ err: error }, `${doing} failed; trying again in ${wait_ms} ms`)
+        log.error({ err: error }, `${WORK[work]} failed; trying again in ${wait_ms} ms`)
         await sleep(clock, wait_ms)
       }
     }

@@ -1,0 +1,151 @@
+// What a worker measures: lines, what they cost, and how the model servers and the stores behave.
+import type { Registry } from 'prom-client'
+import type { BackendResult } from '../backends/backend.ts'
+import type { Observer, RecordWork } from '../dispatch/observer.ts'
+import type { Upstream } from '../dispatch/upstream.ts'
+import type { Outcome } from '../results/outcome.ts'
+import { CellCounter, CellHistogram, type CountCell, type HistogramCell } from './cells.ts'
+
+const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
+const STORE_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10]
+const NANOS_PER_USD = 1e9
+
+/** `unknown` stands for a model that the configuration does not name. */
+const UNKNOWN_MODEL = 'unknown'
+
+type Result = BackendResult['kind'] | 'aborted'
+
+interface UpstreamCells {
+  results: Record<Result, CountCell>
+  latency: HistogramCell
+  retries: CountCell
+}
+
+interface ModelCells {
+  /** By outcome: `ok`, or the error's code. */
+  lines: Map<string, CountCell>
+  input: CountCell
+  output: CountCell
+  cost: CountCell
+}
+
+export function dispatchMetrics(
+  registry: Registry,
+  upstreams: ReadonlyMap<string, readonly Upstream[]>,
+): Observer {
+  const registers = [registry]
+  const perUpstream = ['model', 'upstream'] as const
+  const lines = new CellCounter({
+    name: 'offpeak_lines_total',
+    help: 'Lines that have ended, by model and outcome: ok, or the code of their error.',
+    labelNames: ['model', 'outcome'],
+    registers,
+  })
+  const tokens = new CellCounter({
+    name: 'offpeak_tokens_total',
+    help: 'Tokens of lines that produced a result.',
+    labelNames: ['model', 'direction'],
+    registers,
+  })
+  const cost = new CellCounter({
+    name: 'offpeak_cost_usd_total',
+    help: 'What lines have cost.',
+    labelNames: ['model'],
+    registers,
+  })
+  const attempts = new CellCounter({
+    name: 'offpeak_upstream_attempts_total',
+    help: 'Lines sent to a model server, by what came of it.',
+    labelNames: [...perUpstream, 'result'],
+    registers,
+  })
+  const latency = new CellHistogram({
+    name: 'offpeak_upstream_duration_seconds',
+    help: 'How long answers of a model server took.',
+    labelNames: perUpstream,
+    buckets: LATENCY_BUCKETS_S,
+    registers,
+  })
+  const retries = new CellCounter({
+    name: 'offpeak_retries_total',
+    help: 'Lines put off for another attempt, by the upstream that made it necessary.',
+    labelNames: perUpstream,
+    registers,
+  })
+  const records = new CellHistogram({
+    name: 'offpeak_record_duration_seconds',
+    help: 'How long it took to make lines durable: journal, seal and recall are blobs, commit and park are SQL.',
+    labelNames: ['work'],
+    buckets: STORE_BUCKETS_S,
+    registers,
+  })
+
+  const ofUpstream = new Map<Upstream, UpstreamCells>()
+  const ofModel = new Map<string, ModelCells>()
+  const addModel = (model: string): ModelCells => {
+    const cells = {
+      lines: new Map([['ok', lines.cell({ model, outcome: 'ok' })]]),
+      input: tokens.cell({ model, direction: 'input' }),
+      output: tokens.cell({ model, direction: 'output' }),
+      cost: cost.cell({ model }),
+    }
+    ofModel.set(model, cells)
+    return cells
+  }
+  for (const [model, servers] of upstreams) {
+    addModel(model)
+    for (const upstream of servers) {
+      const labels = { model, upstream: upstream.name }
+      ofUpstream.set(upstream, {
+        results: {
+          answered: attempts.cell({ ...labels, result: 'answered' }),
+          refused: attempts.cell({ ...labels, result: 'refused' }),
+          throttled: attempts.cell({ ...labels, result: 'throttled' }),
+          failed: attempts.cell({ ...labels, result: 'failed' }),
+          aborted: attempts.cell({ ...labels, result: 'aborted' }),
+        },
+        latency: latency.cell(labels),
+        retries: retries.cell(labels),
+      })
+    }
+  }
+  const ofWork: Record<RecordWork, HistogramCell> = {
+    journal: records.cell({ work: 'journal' }),
+    seal: records.cell({ work: 'seal' }),
+    recall: records.cell({ work: 'recall' }),
+    commit: records.cell({ work: 'commit' }),
+    park: records.cell({ work: 'park' }),
+  }
+
+  function count(outcome: Outcome): void {
+    const model = outcome.model ?? UNKNOWN_MODEL
+    const cells = ofModel.get(model) ?? addModel(model)
+    let cell = cells.lines.get(outcome.code)
+    if (!cell) {
+      cell = lines.cell({ model, outcome: outcome.code })
+      cells.lines.set(outcome.code, cell)
+    }
+    cell.value++
+    cells.cost.value += outcome.cost_nanos / NANOS_PER_USD
+    if (!outcome.usage) return
+    cells.input.value += outcome.usage.prompt_tokens
+    cells.output.value += outcome.usage.completion_tokens
+  }
+
+  return {
+    attempted(upstream, result, duration_ms) {
+      const cells = ofUpstream.get(upstream)
+      if (!cells) return
+      cells.results[result].value++
+      if (result === 'answered') cells.latency.observe(duration_ms / 1000)
+    },
+    retried(upstream) {
+      const cells = ofUpstream.get(upstream)
+      if (cells) cells.retries.value++
+    },
+    committed(ended) {
+      for (const outcome of ended) count(outcome)
+    },
+    recorded: (work, duration_ms) => ofWork[work].observe(duration_ms / 1000),
+  }
+}

@@ -1,0 +1,60 @@
+// How a worker stands at the moment somebody looks.
+import { Gauge, type Registry } from 'prom-client'
+import type { Upstream } from '../dispatch/upstream.ts'
+import type { Worker } from '../dispatch/worker.ts'
+
+export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 'standing'>): void {
+  const registers = [registry]
+  const perUpstream = (name: string, help: string, value: (upstream: Upstream) => number): void => {
+    new Gauge({
+      name,
+      help,
+      labelNames: ['model', 'upstream'],
+      registers,
+      collect() {
+        for (const [model, lane] of worker.lanes)
+          for (const upstream of lane.upstreams) this.set({ model, upstream: upstream.name }, value(upstream))
+      },
+    })
+  }
+  perUpstream(
+    'offpeak_upstream_concurrency_limit',
+    'How many lines a model server gets at once, as found by itself.',
+    ({ limit }) => limit.limit,
+  )
+  perUpstream(
+    'offpeak_upstream_in_flight',
+    'Lines that a model server has right now.',
+    ({ limit }) => limit.inFlight,
+  )
+  perUpstream(
+    'offpeak_upstream_circuit_open',
+    '1 while nothing but a probe is sent to a model server, because it failed.',
+    ({ circuit }) => (circuit.open ? 1 : 0),
+  )
+  new Gauge({
+    name: 'offpeak_worker_lines_waiting',
+    help: 'Lines at hand that have not been sent, those that wait for another attempt included.',
+    labelNames: ['model'],
+    registers,
+    collect() {
+      for (const [model, lane] of worker.lanes) this.set({ model }, lane.waiting)
+    },
+  })
+  new Gauge({
+    name: 'offpeak_worker_open_chunks',
+    help: 'Chunks that the worker holds.',
+    registers,
+    collect() {
+      this.set(worker.standing.open_chunks)
+    },
+  })
+  new Gauge({
+    name: 'offpeak_worker_stores_failing',
+    help: '1 while the worker cannot write down what it has finished, and takes up nothing new.',
+    registers,
+    collect() {
+      this.set(worker.standing.stores_failing ? 1 : 0)
+    },
+  })
+}
