@@ -37,6 +37,7 @@ export class Lane {
   readonly upstreams: readonly Upstream[]
   readonly #clock: Clock
   readonly #send: (job: Job, upstream: Upstream) => void
+  readonly #maySend: () => boolean
   /** In the order in which projects take turns. */
   readonly #projects: { id: string; queues: ChunkQueue[] }[] = []
   #turn = 0
@@ -51,11 +52,13 @@ export class Lane {
     upstreams: readonly Upstream[],
     clock: Clock,
     send: (job: Job, upstream: Upstream) => void,
+    maySend: () => boolean = () => true,
   ) {
     this.model = model
     this.upstreams = upstreams
     this.#clock = clock
     this.#send = send
+    this.#maySend = maySend
   }
 
   /** Lines that have not been sent yet, those waiting for a retry included. */
@@ -129,6 +132,7 @@ export class Lane {
 
   /** Sends as much as the upstreams take now, and comes back by itself when time alone makes more possible. */
   pump(): void {
+    if (!this.#maySend()) return
     const now = this.#clock.now()
     for (;;) {
       if (this.waiting === 0) return

@@ -35,6 +35,8 @@ export interface SenderOptions {
   models: ReadonlyMap<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
   retry: RetryPolicy
+  /** Whether anything may be sent now; when that changes to yes, somebody calls `pump`. */
+  maySend: () => boolean
   /** Called once per line that ended. */
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when a stopped or drained chunk has nothing in flight any more. */
@@ -52,7 +54,13 @@ export class Sender {
     for (const [model, upstreams] of options.upstreams) {
       this.#lanes.set(
         model,
-        new Lane(model, upstreams, options.clock, (job, upstream) => void this.#attempt(job, upstream)),
+        new Lane(
+          model,
+          upstreams,
+          options.clock,
+          (job, upstream) => void this.#attempt(job, upstream),
+          options.maySend,
+        ),
       )
     }
   }

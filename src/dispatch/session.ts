@@ -13,6 +13,8 @@ export interface SessionOptions {
   clock: Clock
   log: Log
   lease_ms: number
+  /** The lease holds for certain again: what was held back meanwhile may go on. */
+  onRenewed: () => void
   /** The session has ended by itself: what was held under it is lost. A new one is open already. */
   onLost: () => void
 }
@@ -22,6 +24,8 @@ export class Session {
   #id: string | null = null
   #cancel: (() => void) | null = null
   #closed = false
+  /** When the last renewal that succeeded was asked for. */
+  #renewed_at = 0
 
   constructor(options: SessionOptions) {
     this.#options = options
@@ -32,8 +36,18 @@ export class Session {
     return this.#id
   }
 
+  /**
+   * Whether the lease cannot have run out yet. The database alone knows when it does; a worker that froze, or
+   * cannot reach the database, sends nothing new meanwhile, for others may have taken over what it held.
+   */
+  get isCertain(): boolean {
+    const { clock, lease_ms } = this.#options
+    return clock.now() - this.#renewed_at < lease_ms
+  }
+
   async open(): Promise<void> {
     const { store, clock, lease_ms } = this.#options
+    this.#renewed_at = clock.now()
     this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now()))
     this.#schedule()
   }
@@ -52,8 +66,9 @@ export class Session {
   }
 
   async #renew(): Promise<void> {
-    const { store, clock, log, lease_ms, onLost } = this.#options
+    const { store, clock, log, lease_ms, onLost, onRenewed } = this.#options
     const id = this.id
+    const asked_at = clock.now()
     try {
       const alive = await store.write((tx) => renewSession(tx, store.claimSql, id, lease_ms))
       if (!alive && !this.#closed) {
@@ -64,6 +79,9 @@ export class Session {
         this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now()))
         onLost()
       }
+      const was_certain = this.isCertain
+      this.#renewed_at = asked_at
+      if (!was_certain) onRenewed()
     } catch (error) {
       log.error({ err: error, worker: id }, 'the lease could not be renewed')
     }

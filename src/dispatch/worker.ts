@@ -70,6 +70,7 @@ export class Worker {
       log,
       lease_ms: options.lease_ms,
       onLost: () => this.#loseAll(),
+      onRenewed: () => this.#sender.pump(),
     })
     this.#sender = new Sender({
       clock,
@@ -77,6 +78,7 @@ export class Worker {
       models: options.models,
       upstreams: options.upstreams,
       retry: options.retry,
+      maySend: () => this.#session.isCertain,
       onOutcome: (chunk, outcome) => {
         this.#recorder.record(chunk, outcome)
         if (this.#sender.hungry()) this.#claimer.refill()
