@@ -30,6 +30,8 @@ export interface Limit {
   description: string | null
   /** Fractions of the cap, ascending, above 0 and at most 1. */
   notify_at: readonly number[]
+  /** Unix ms. */
+  created: number
 }
 
 /** From `start` to just before `end`, Unix ms. */

@@ -17,6 +17,7 @@ const NO_ID: Record<string, string> = {
   file_id: ID_PREFIXES.file + NEVER,
   batch_id: ID_PREFIXES.batch + NEVER,
   request_id: ID_PREFIXES.request + NEVER,
+  limit_id: ID_PREFIXES.limit + NEVER,
   '*': 'no-such-model',
 }
 
@@ -118,6 +119,10 @@ test("another project's object is byte for byte one that never existed", async (
   })
   const file_id = await server.processedFile()
   const { id: batch_id, request_id } = await server.createBatch(file_id)
+  const limit = await server.call('POST', '/v1/limits', {
+    body: { scope: 'project', metric: 'tokens', amount: 10, window: 'day' },
+  })
+  const limit_id = limit.id
   const { key } = await server.issue({ project: 'other' })
   const line = lineRequestId(batch_id, 1)
   const noLine = lineRequestId(NO_ID.batch_id ?? '', 1)
@@ -127,7 +132,7 @@ test("another project's object is byte for byte one that never existed", async (
       [request_id, NO_ID.request_id],
       [line, noLine],
     ] as const) {
-      const theirs = callsOf(declared, { file_id, batch_id, request_id: request })
+      const theirs = callsOf(declared, { file_id, batch_id, limit_id, request_id: request })
       const nowhere = callsOf(declared, { ...NO_ID, request_id: never ?? '' })
       for (const [i, [method, path]] of theirs.entries()) {
         const [, emptyPath] = nowhere[i] ?? ['', '']
@@ -141,6 +146,7 @@ test("another project's object is byte for byte one that never existed", async (
   for (const [list, id] of [
     ['files', file_id],
     ['batches', batch_id],
+    ['limits', limit_id],
   ]) {
     assert.deepEqual((await server.call('GET', `/v1/${list}`, { key })).ids, [])
     const cursor = await server.call('GET', `/v1/${list}?starting_after=${id}`, { key })

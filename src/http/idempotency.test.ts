@@ -112,7 +112,7 @@ test('a call that failed leaves its key free', async () => {
   const { id: pending } = await server.upload()
   const headers = { 'idempotency-key': 'job-1' }
   assert.equal((await create(server, pending, headers)).outcome, '422 file_not_processed')
-  await server.deps.store.write((tx) => tx.updateTable('files').set({ status: 'processed' }).execute())
+  await server.process(pending)
   assert.equal((await create(server, pending, headers)).status, 200)
 })
 

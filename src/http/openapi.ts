@@ -65,7 +65,7 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
   const success = {
     description: doc.summary,
     headers: requestIdHeader(),
-    content: { [doc.content_type ?? JSON_TYPE]: { schema: hoisted(doc.answer, schemas) } },
+    content: contents({ [doc.content_type ?? JSON_TYPE]: doc.answer, ...doc.also }, schemas),
   }
   return {
     operationId: doc.operation,
@@ -81,6 +81,11 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
       ...refusals(codesOf(declared, doc), schemas),
     },
   }
+}
+
+function contents(shapes: Readonly<Record<string, TSchema>>, schemas: Json): Json {
+  const entries = Object.entries(shapes).map(([type, shape]) => [type, { schema: hoisted(shape, schemas) }])
+  return Object.fromEntries(entries)
 }
 
 function requestBody(body: unknown, { form }: RouteDoc, schemas: Json): Json {

@@ -27,6 +27,8 @@ export interface RouteDoc {
   /** The JSON of success, or another content type with its own shape. */
   answer: TSchema
   content_type?: string
+  /** Other content types that can be asked for, each with its own shape. */
+  also?: Readonly<Record<string, TSchema>>
   /** Whether a part of it can be asked for. */
   partial?: boolean
   /** Headers that mean something here; they are read by hand. */

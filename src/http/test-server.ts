@@ -128,6 +128,8 @@ export interface TestServer extends AsyncDisposable {
   upload(content?: string, options?: { key?: string; filename?: string }): Promise<Answer>
   /** Uploads, and does what validation would have done; gives the ID. */
   processedFile(options?: { key?: string; line_count?: number }): Promise<string>
+  /** Does what validation would have done to an uploaded file. */
+  process(id: string, line_count?: number): Promise<void>
   createBatch(input_file_id: string, options?: CallOptions): Promise<Answer>
 }
 
@@ -182,6 +184,18 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     return call('POST', '/v1/files', { key, raw: form })
   }
 
+  const process: TestServer['process'] = async (id, line_count = 1) => {
+    const file = await readFileRow(store.read, id)
+    assert(file)
+    const index = await sealed.put(file.project_id, `files/${id}/index`, [
+      Buffer.from(JSON.stringify({ chunks: [], groups: [], unattributed: [] })),
+    ])
+    await store.write(async (tx) => {
+      await insertBlobs(tx, file.project_id, [index], clock.now())
+      await markProcessed(tx, id, { line_count, index_blob: index.key })
+    })
+  }
+
   return {
     url,
     port: Number(new URL(url).port),
@@ -194,15 +208,10 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     issue,
     call,
     upload,
-    async processedFile({ key, line_count = 1 } = {}) {
+    process,
+    async processedFile({ key, line_count } = {}) {
       const { id } = await upload(undefined, { key })
-      const file = await readFileRow(store.read, id)
-      assert(file)
-      const index = await sealed.put(file.project_id, `files/${id}/index`, [Buffer.from('{}')])
-      await store.write(async (tx) => {
-        await insertBlobs(tx, file.project_id, [index], clock.now())
-        await markProcessed(tx, id, { line_count, index_blob: index.key })
-      })
+      await process(id, line_count)
       return id
     },
     createBatch: (input_file_id, options = {}) =>

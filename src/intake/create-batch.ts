@@ -4,9 +4,11 @@ import { Refusal } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
 import { type Plan, windowMs } from '../domain/plan.ts'
+import { admit, expect } from '../ledger/admit.ts'
+import type { BatchProjection } from '../ledger/project-batch.ts'
 import { insertBatch } from '../store/batches.ts'
 import { holdFile } from '../store/files.ts'
-import type { BatchRow } from '../store/schema.ts'
+import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
 import { BATCH_ENDPOINT, type CreateBatch } from '../wire/batch.ts'
@@ -44,10 +46,37 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
   }
 }
 
-/** Throws file_not_found, file_not_processed, and invalid_request for a file that is no input. */
-export async function createBatch(tx: Writer, order: BatchOrder, now: number): Promise<BatchRow> {
+/**
+ * Throws file_not_found, file_not_processed, invalid_request for a file that is no input, and
+ * usage_limit_exceeded. `projection` is what the file's index says; null when the file had none.
+ */
+export async function createBatch(
+  tx: Writer,
+  order: BatchOrder,
+  projection: BatchProjection | null,
+  now: number,
+): Promise<BatchRow> {
   const { window_ms, ...fields } = order
-  const file = await holdFile(tx, order.project_id, order.input_file_id)
+  const file = usableInput(await holdFile(tx, order.project_id, order.input_file_id))
+  // It was processed between the reading of its index and now.
+  if (!projection) throw new Refusal('file_not_processed', PENDING, { param: 'input_file_id' })
+  await admit(tx, order.project_id, projection, order.language, now)
+  const batch = await insertBatch(tx, {
+    ...fields,
+    id: newId('batch', now),
+    total: file.line_count,
+    created: now,
+    expires_at: now + window_ms,
+  })
+  await expect(tx, batch, projection)
+  await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id }, now)
+  return batch
+}
+
+const PENDING = 'The input file is still being validated. Wait until its status is `processed`.'
+
+/** Throws file_not_found, file_not_processed, and invalid_request for a file that is no input. */
+export function usableInput(file: FileRow | undefined): FileRow {
   const param = 'input_file_id'
   if (!file) throw new Refusal('file_not_found', undefined, { param })
   if (file.purpose !== 'batch') {
@@ -57,19 +86,11 @@ export async function createBatch(tx: Writer, order: BatchOrder, now: number): P
   if (file.status !== 'processed') {
     const message =
       file.status === 'pending'
-        ? 'The input file is still being validated. Wait until its status is `processed`.'
+        ? PENDING
         : `The input file did not validate: ${file.status_details ?? 'see its errors.'}`
     throw new Refusal('file_not_processed', message, { param })
   }
-  const batch = await insertBatch(tx, {
-    ...fields,
-    id: newId('batch', now),
-    total: file.line_count,
-    created: now,
-    expires_at: now + window_ms,
-  })
-  await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id }, now)
-  return batch
+  return file
 }
 
 function windowOf(plan: Plan, text: string): { text: string; ms: number } {

@@ -155,7 +155,7 @@ async function raiseVersion(tx: Writer, project_id: string): Promise<void> {
 }
 
 export function toLimit(row: LimitRow): Limit {
-  const { id, project_id, scope, subject, metric, amount, window, action, description } = row
+  const { id, project_id, scope, subject, metric, amount, window, action, description, created } = row
   const notify_at: number[] = JSON.parse(row.notify_at)
   return {
     id,
@@ -169,5 +169,6 @@ export function toLimit(row: LimitRow): Limit {
     action,
     description,
     notify_at,
+    created,
   }
 }

@@ -1,29 +1,28 @@
 // POST /v1/batches
 import { Type } from 'typebox'
+import { Refusal } from '../../domain/errors.ts'
 import { negotiateLanguage } from '../../domain/language.ts'
-import { createBatch, orderBatch } from '../../intake/create-batch.ts'
+import { createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
+import { readProjection } from '../../intake/read-projection.ts'
+import { foresee } from '../../ledger/admit.ts'
+import { readFile } from '../../store/files.ts'
 import { BatchObject, CreateBatch } from '../../wire/batch.ts'
+import { BatchEstimate } from '../../wire/batch-estimate.ts'
 import { callerOf } from '../caller-of.ts'
 import { headerText } from '../header-text.ts'
 import type { Idempotency } from '../idempotency.ts'
+import { IdempotencyHeaders } from '../idempotency-headers.ts'
 import { planOf } from '../plan-of.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
 import { showBatch } from '../show-batch.ts'
+import { showEstimate } from '../show-estimate.ts'
 import type { App } from '../type-provider.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
 
 const CreateHeaders = Type.Object({
-  'Idempotency-Key': Type.Optional(
-    Type.String({ minLength: 1, maxLength: 255, description: 'Names the job, so that it is created once.' }),
-  ),
-  'Idempotency-Mode': Type.Optional(
-    Type.Enum(['replay', 'implicit'], {
-      description:
-        'What a repeated call gets: the first answer, as without this header, or a 409 that names the first call.',
-    }),
-  ),
+  ...IdempotencyHeaders.properties,
   'X-Service-Entity': Type.Optional(
     Type.String({
       minLength: 1,
@@ -36,9 +35,20 @@ const CreateHeaders = Type.Object({
   ),
 })
 
-type Deps = Pick<ServerDeps, 'region' | 'plans' | 'wake'> & { idempotency: Idempotency }
+type Deps = Pick<ServerDeps, 'store' | 'sealed' | 'clock' | 'models' | 'region' | 'plans' | 'wake'> & {
+  idempotency: Idempotency
+}
 
-export function createBatchRoute(app: App, { idempotency, region, plans, wake }: Deps): void {
+const Query = Type.Object({
+  dry_run: Type.Optional(
+    Type.Enum(['true', 'false'], {
+      description: '`true`: creates nothing, and says what the batch might cost and which limits it meets.',
+    }),
+  ),
+})
+
+export function createBatchRoute(app: App, deps: Deps): void {
+  const { store, clock, idempotency, region, plans, wake } = deps
   route(app, {
     method: 'POST',
     url: '/v1/batches',
@@ -48,7 +58,7 @@ export function createBatchRoute(app: App, { idempotency, region, plans, wake }:
       summary: 'Create a batch',
       description:
         'With an `Idempotency-Key`, a call that is repeated creates nothing: it is answered with the first answer (`Idempotency-Replayed: true`), or with a 409 under `Idempotency-Mode: implicit`.',
-      answer: BatchObject,
+      answer: Type.Union([BatchObject, BatchEstimate]),
       headers: CreateHeaders,
       errors: [
         'plan_lacks_feature',
@@ -60,7 +70,7 @@ export function createBatchRoute(app: App, { idempotency, region, plans, wake }:
         'usage_limit_exceeded',
       ],
     },
-    accepts: { body: CreateBatch },
+    accepts: { body: CreateBatch, querystring: Query },
     async handler(request, reply) {
       const caller = callerOf(request)
       const { headers, body } = request
@@ -73,6 +83,17 @@ export function createBatchRoute(app: App, { idempotency, region, plans, wake }:
         language: negotiateLanguage(headers['accept-language']),
       }
       const { input_file_id, endpoint, completion_window, metadata } = body
+      const projection = await readProjection(
+        { ...deps, db: store.read },
+        { ...owner, input_file_id, metadata: metadata ?? null },
+      )
+      if (request.query.dry_run === 'true') {
+        orderBatch(body, owner, planOf(plans, caller))
+        usableInput(await readFile(store.read, caller.project_id, input_file_id))
+        if (!projection) throw new Refusal('file_not_processed')
+        const prospects = await foresee(store.read, caller.project_id, projection, clock.now())
+        return showEstimate(input_file_id, projection, prospects)
+      }
       const call = {
         project_id: caller.project_id,
         request_id: request.id,
@@ -82,7 +103,7 @@ export function createBatchRoute(app: App, { idempotency, region, plans, wake }:
       }
       const answer = await idempotency.once(call, async (tx, now) => {
         const order = orderBatch(body, owner, planOf(plans, caller))
-        return JSON.stringify(showBatch(await createBatch(tx, order, now), region))
+        return JSON.stringify(showBatch(await createBatch(tx, order, projection, now), region))
       })
       if (answer.replayed) reply.header('idempotency-replayed', 'true')
       else wake()

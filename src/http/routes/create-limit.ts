@@ -1,0 +1,47 @@
+// POST /v1/limits
+import { newId } from '../../domain/ids.ts'
+import { newLimitRow } from '../../ledger/make-limit.ts'
+import { insertLimit, toLimit } from '../../store/limits.ts'
+import { CreateLimit, LimitObject } from '../../wire/limit.ts'
+import { callerOf } from '../caller-of.ts'
+import type { Idempotency } from '../idempotency.ts'
+import { IdempotencyHeaders } from '../idempotency-headers.ts'
+import { route } from '../route.ts'
+import { showLimit } from '../show-limit.ts'
+import type { App } from '../type-provider.ts'
+
+export function createLimitRoute(app: App, { idempotency }: { idempotency: Idempotency }): void {
+  route(app, {
+    method: 'POST',
+    url: '/v1/limits',
+    access: ['limits:read'],
+    doc: {
+      operation: 'createLimit',
+      summary: 'Cap what may be spent',
+      description:
+        'It holds from the next line on, also in batches that are running. With scope `entity_type` every entity of the type has a cap of its own.',
+      answer: LimitObject,
+      headers: IdempotencyHeaders,
+      errors: ['idempotency_key_reused', 'idempotency_in_progress', 'idempotency_cache_not_requested'],
+    },
+    accepts: { body: CreateLimit },
+    async handler(request, reply) {
+      const { project_id } = callerOf(request)
+      const { headers, body } = request
+      const call = {
+        project_id,
+        request_id: request.id,
+        route: 'POST /v1/limits' as const,
+        headers,
+        request: body,
+      }
+      const answer = await idempotency.once(call, async (tx, now) => {
+        const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
+        await insertLimit(tx, row)
+        return JSON.stringify(showLimit(toLimit(row)))
+      })
+      if (answer.replayed) reply.header('idempotency-replayed', 'true')
+      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+    },
+  })
+}

@@ -1,0 +1,98 @@
+// Admission: a batch is let in when, under every limit that matches any of its lines, what is spent, what
+// open batches may still cost and what this one may cost at most stay within the cap together. It runs in the
+// transaction that creates the batch, with those limits locked, so of two batches that fit alone but not
+// together the second is refused.
+import type { Language } from '../domain/language.ts'
+import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
+import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
+import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
+import { insertOutlook, outlookByEntities, outlookByProject } from '../store/outlook.ts'
+import type { Reader, Writer } from '../store/store.ts'
+import { type Counter, readCounters, readSpending, spendingOf } from './counters.ts'
+import { batchRefused } from './limit-error.ts'
+import { named } from './named.ts'
+import type { BatchProjection } from './project-batch.ts'
+
+/** How a batch stands before a limit; amounts in the limit's unit. */
+export interface Prospect extends Counter {
+  /** What the project's open batches may still cost. */
+  open: number
+  /** What this batch may cost. */
+  needed: number
+  /** Whether all of it together passes the cap. */
+  exceeds: boolean
+}
+
+/** Throws usage_limit_exceeded for a batch that may pass the cap of a limit that blocks. */
+export async function admit(
+  tx: Writer,
+  project_id: string,
+  projection: BatchProjection,
+  language: Language,
+  now: number,
+): Promise<void> {
+  if ((await readLimitVersion(tx, project_id)) === 0) return
+  const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...namesOf(projection) })
+  const met = (await prospects(tx, project_id, limits, projection, now)).filter(({ exceeds }) => exceeds)
+  // Of several, the one that stands in the way longest.
+  const worst = met.sort((a, b) => b.window.end - a.window.end)[0]
+  if (worst) throw batchRefused(worst, worst, language, now)
+}
+
+/** How the batch would stand before each limit that matches, those that only notify included. */
+export async function foresee(
+  db: Reader,
+  project_id: string,
+  projection: BatchProjection,
+  now: number,
+): Promise<Prospect[]> {
+  const limits = await matchingLimits(db, { project_id, ...namesOf(projection) })
+  return await prospects(db, project_id, limits, projection, now)
+}
+
+/** To be called once the batch exists: from now on it counts as open. */
+export async function expect(
+  tx: Writer,
+  { id, project_id }: { id: string; project_id: string },
+  { total, byEntity }: BatchProjection,
+): Promise<void> {
+  const rows = [...byEntity].map(([entity, spend]) => ({ batch_id: id, project_id, entity, ...spend }))
+  await insertOutlook(tx, id, total, rows)
+}
+
+/** What is open is read before what is spent, so that what turns from one into the other is never missed. */
+async function prospects(
+  db: Reader,
+  project_id: string,
+  limits: readonly Limit[],
+  projection: BatchProjection,
+  now: number,
+): Promise<Prospect[]> {
+  if (limits.length === 0) return []
+  const entities = [...projection.byEntity.keys()]
+  const open = await readSpending(
+    limits.some((limit) => limit.scope === 'project') ? [...entities, WHOLE_PROJECT] : entities,
+    (names) => outlookByEntities(db, project_id, names),
+    () => outlookByProject(db, project_id),
+  )
+  const counters = await readCounters(db, project_id, limits, entities, now)
+  return counters.map((counter) => {
+    const { limit, spender, spent } = counter
+    const needed = counted(needOf(projection, spender), limit.metric)
+    const awaited = spendingOf(open, counter)
+    return {
+      ...counter,
+      open: awaited,
+      needed,
+      exceeds: needed > 0 && spent + awaited + needed > limit.amount,
+    }
+  })
+}
+
+function needOf({ total, byEntity }: BatchProjection, spender: string): Spend {
+  return spender === WHOLE_PROJECT ? total : (byEntity.get(spender) ?? NO_SPEND)
+}
+
+function namesOf({ byEntity }: BatchProjection): { entities: string[]; entity_types: string[] } {
+  return named(byEntity.keys())
+}

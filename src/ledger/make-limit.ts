@@ -1,0 +1,83 @@
+// From what a caller asks for to a limit, and what is refused on the way.
+import { Refusal } from '../domain/errors.ts'
+import type { LimitMetric } from '../domain/limit.ts'
+import { nanosFromUsd } from '../domain/money.ts'
+import type { LimitChange } from '../store/limits.ts'
+import type { LimitRow } from '../store/schema.ts'
+import type { CreateLimit, UpdateLimit } from '../wire/limit.ts'
+
+/** Throws invalid_request, naming the parameter at fault. */
+export function newLimitRow(
+  request: CreateLimit,
+  owner: Pick<LimitRow, 'id' | 'project_id' | 'created'>,
+): LimitRow {
+  const { scope, metric, amount, window, action, description, notify_at } = request
+  return {
+    ...owner,
+    scope,
+    subject: subjectOf(request),
+    metric,
+    amount: unitsOf(metric, amount),
+    window,
+    action: action ?? 'block',
+    description: description ?? null,
+    notify_at: JSON.stringify(fractions(notify_at ?? [])),
+  }
+}
+
+const FIXED = ['scope', 'entity', 'entity_type', 'metric', 'window'] as const
+
+/** What the request changes of a limit on `metric`. Throws invalid_request, naming the parameter at fault. */
+export function limitChange(request: UpdateLimit, metric: LimitMetric): LimitChange {
+  const fixed = FIXED.find((name) => Object.hasOwn(request, name))
+  if (fixed)
+    refuse(fixed, `\`${fixed}\` of a limit cannot be changed. Make another limit, and delete this one.`)
+  const { amount, action, description, notify_at } = request
+  return {
+    ...(amount === undefined ? {} : { amount: unitsOf(metric, amount) }),
+    ...(action === undefined ? {} : { action }),
+    ...(description === undefined ? {} : { description }),
+    ...(notify_at === undefined ? {} : { notify_at: JSON.stringify(fractions(notify_at ?? [])) }),
+  }
+}
+
+function subjectOf({ scope, entity, entity_type }: CreateLimit): string {
+  const given = { entity: entity ?? null, entity_type: entity_type ?? null }
+  for (const name of ['entity', 'entity_type'] as const) {
+    if (given[name] !== null && name !== scope)
+      refuse(name, `\`${name}\` does not go with the scope "${scope}".`)
+  }
+  if (scope === 'project') return ''
+  const subject = given[scope]
+  if (subject === null) refuse(scope, `\`${scope}\` is required with the scope "${scope}".`)
+  if (scope === 'entity_type' && /[:/_]/.test(subject))
+    refuse(scope, '`entity_type` is what stands before the first ":", "/" or "_" of an entity.')
+  return subject
+}
+
+/** Nano-dollars or tokens. */
+function unitsOf(metric: LimitMetric, amount: number): number {
+  if (metric === 'tokens') {
+    if (!Number.isSafeInteger(amount)) refuse('amount', '`amount` must be a whole number of tokens.')
+    return amount
+  }
+  try {
+    return nanosFromUsd(amount)
+  } catch {
+    return refuse('amount', '`amount` must be an amount in USD below 9 million.')
+  }
+}
+
+function fractions(notify_at: readonly number[]): readonly number[] {
+  for (const [i, fraction] of notify_at.entries()) {
+    if (!(fraction > 0 && fraction <= 1))
+      refuse('notify_at', '`notify_at` must hold fractions of the cap: above 0 and at most 1.')
+    if (i > 0 && fraction <= notify_at[i - 1]!)
+      refuse('notify_at', '`notify_at` must hold ascending fractions.')
+  }
+  return notify_at
+}
+
+function refuse(param: string, message: string): never {
+  throw new Refusal('invalid_request', message, { param })
+}

@@ -1,0 +1,114 @@
+// A limit as the API shows it, and the requests that make and change one.
+import { type Static, Type } from 'typebox'
+import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
+import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../domain/limit.ts'
+import { timestamp } from './timestamp.ts'
+
+const NAME_CHARACTERS_MAX = 512
+const DESCRIPTION_CHARACTERS_MAX = 500
+const FRACTIONS_MAX = 20
+
+export const Scope = Type.Unsafe<LimitScope>({
+  type: 'string',
+  enum: [...LIMIT_SCOPES],
+  description: 'Whose spending counts: one entity’s, that of each entity of a type on its own, or all.',
+})
+const Metric = Type.Unsafe<LimitMetric>({ type: 'string', enum: [...LIMIT_METRICS] })
+const Window = Type.Unsafe<LimitWindow>({
+  type: 'string',
+  enum: [...LIMIT_WINDOWS],
+  description: 'A day or month of the UTC calendar.',
+})
+const Action = Type.Unsafe<LimitAction>({
+  type: 'string',
+  enum: [...LIMIT_ACTIONS],
+  description: '`block` rejects work that may pass the cap; `notify` only tells of it.',
+})
+const Amount = Type.Number({ minimum: 0, description: 'The cap: USD or tokens, as the metric says.' })
+const NotifyAt = Type.Array(Type.Number(), {
+  maxItems: FRACTIONS_MAX,
+  description: 'Fractions of the cap, ascending, above 0 and at most 1: an event tells when each is met.',
+})
+const Name = Type.String({ minLength: 1, maxLength: NAME_CHARACTERS_MAX })
+const Description = Type.String({
+  maxLength: DESCRIPTION_CHARACTERS_MAX,
+  description: 'Shown in the error message of the limit.',
+})
+
+const EXAMPLE = {
+  scope: 'entity',
+  entity: 'user:42',
+  metric: 'cost_usd',
+  amount: 25,
+  window: 'month',
+  description: 'Ask finance@example.com for more.',
+  notify_at: [0.5, 0.8],
+} as const
+
+export const LimitObject = Type.Object(
+  {
+    id: Type.String({ description: 'Begins with `lim_`.' }),
+    object: Type.Literal('limit'),
+    scope: Scope,
+    entity: Type.Optional(Type.String({ description: 'With scope `entity`.' })),
+    entity_type: Type.Optional(Type.String({ description: 'With scope `entity_type`.' })),
+    metric: Metric,
+    amount: Amount,
+    window: Window,
+    action: Action,
+    description: Type.Optional(Type.String()),
+    notify_at: NotifyAt,
+    created: timestamp('when it was made.'),
+  },
+  {
+    title: 'Limit',
+    examples: [
+      {
+        id: 'lim_01k0a6w3f2n8s5v7y1c4e6g9hj',
+        object: 'limit',
+        ...EXAMPLE,
+        action: 'block',
+        created: 1767225660,
+      },
+    ],
+  },
+)
+export type LimitObject = Static<typeof LimitObject>
+
+export const CreateLimit = Type.Object(
+  {
+    scope: Scope,
+    entity: Type.Optional(Type.Union([Name, Type.Null()], { description: 'With scope `entity`, only.' })),
+    entity_type: Type.Optional(
+      Type.Union([Name, Type.Null()], { description: 'With scope `entity_type`, only; such as `user`.' }),
+    ),
+    metric: Metric,
+    amount: Amount,
+    window: Window,
+    action: Type.Optional(Type.Union([Action, Type.Null()], { description: '`block` if not given.' })),
+    description: Type.Optional(Type.Union([Description, Type.Null()])),
+    notify_at: Type.Optional(Type.Union([NotifyAt, Type.Null()])),
+  },
+  { title: 'CreateLimit', examples: [EXAMPLE] },
+)
+export type CreateLimit = Static<typeof CreateLimit>
+
+/** What a limit counts stays as it is; make another limit to count something else. No body changes nothing. */
+export const UpdateLimit = Type.Union([
+  Type.Object(
+    {
+      amount: Type.Optional(Amount),
+      action: Type.Optional(Action),
+      description: Type.Optional(Type.Union([Description, Type.Null()])),
+      notify_at: Type.Optional(Type.Union([NotifyAt, Type.Null()])),
+    },
+    { title: 'UpdateLimit', examples: [{ amount: 50 }] },
+  ),
+  Type.Null(),
+])
+export type UpdateLimit = NonNullable<Static<typeof UpdateLimit>>
+
+export const DeletedLimit = Type.Object(
+  { id: Type.String(), object: Type.Literal('limit'), deleted: Type.Literal(true) },
+  { title: 'DeletedLimit' },
+)
