@@ -1,5 +1,6 @@
 // A whole service for tests, in this process: the real API over HTTP, a real worker, SQLite and a folder,
 // before a model server that the test controls. Waiting is for events, never for time.
+import assert from 'node:assert/strict'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -13,6 +14,7 @@ import type { Worker } from '../src/dispatch/worker.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { createKey } from '../src/http/keys.ts'
 import { buildServer } from '../src/http/server.ts'
+import { reconcile } from '../src/ledger/reconcile.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 
 export interface WireLine {
@@ -60,9 +62,12 @@ export class TestService implements AsyncDisposable {
   readonly folder: string
   readonly config: Config
   readonly url: string
-  readonly key: string
+  /** Whoever calls: another key may be put in its place. */
+  key: string
   readonly stores: Stores
   worker: Worker
+  /** Set by a test that spoils the stores on purpose. */
+  tampered = false
   readonly #close: () => Promise<void>
   readonly #delivery: WorkerHooks['delivery']
   readonly #ended = new Map<string, BatchRow>()
@@ -266,9 +271,17 @@ export class TestService implements AsyncDisposable {
       .map((line) => JSON.parse(line) as WireLine)
   }
 
+  /** However a test treated its batches, the books balance in the end. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.worker.stop()
-    await this.#close()
+    try {
+      await this.worker.stop()
+      if (!this.tampered) {
+        const { mismatches } = await reconcile(this.stores)
+        assert.deepEqual(mismatches, [], 'the books balance')
+      }
+    } finally {
+      await this.#close()
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // it holds nothing of their content; while the result file exists, reading a record shows its response too.
 import type { WireError } from '../domain/errors.ts'
 import { type TokenUsage, usdLiteral } from '../domain/money.ts'
+import { asLine } from '../results/result-line.ts'
 
 export interface Attempt {
   /** Unix ms. */
@@ -35,20 +36,20 @@ export interface LineRecord {
   finished: number
 }
 
-/** The record as one line of JSON; written by hand because every line passes here. */
-export function lineRecordJson(record: LineRecord): string {
+/** The record as one line of JSON, its line break included; written by hand because every line passes here. */
+export function lineRecordLine(record: LineRecord): Buffer {
   const { usage } = record
-  return (
+  return asLine(
     `{"id":"${record.request_id}","object":"request","kind":"line","batch_id":"${record.batch_id}",` +
-    `"custom_id":${record.custom_id_json},"line":${record.line},"model":${text(record.model)},` +
-    `"entity":${text(record.entity)},"conversation":${text(record.conversation)},"tags":${text(record.tags)},` +
-    `"status_code":${record.error === null ? 200 : 'null'},` +
-    `"attempts":[${record.attempts.map(attemptJson).join(',')}],` +
-    (record.attempts_omitted > 0 ? `"attempts_omitted":${record.attempts_omitted},` : '') +
-    `"usage":${usage === null ? 'null' : `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}}`},` +
-    (record.usage_estimated ? '"usage_estimated":true,' : '') +
-    `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : JSON.stringify(record.error)},` +
-    `"created":${Math.floor(record.finished / 1000)}}`
+      `"custom_id":${record.custom_id_json},"line":${record.line},"model":${text(record.model)},` +
+      `"entity":${text(record.entity)},"conversation":${text(record.conversation)},"tags":${text(record.tags)},` +
+      `"status_code":${record.error === null ? 200 : 'null'},` +
+      `"attempts":[${record.attempts.map(attemptJson).join(',')}],` +
+      (record.attempts_omitted > 0 ? `"attempts_omitted":${record.attempts_omitted},` : '') +
+      `"usage":${usage === null ? 'null' : `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}}`},` +
+      (record.usage_estimated ? '"usage_estimated":true,' : '') +
+      `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : JSON.stringify(record.error)},` +
+      `"created":${Math.floor(record.finished / 1000)}}`,
   )
 }
 

@@ -51,7 +51,7 @@ async function fromJournal(
     if (!blob) continue
     const entries = await readJournal(sealed, JOURNAL_OWNER, [{ part, blob }])
     const entry = entries.find((one) => one.line === line)
-    if (entry) return { audit: entry.audit, result: entry.result }
+    if (entry) return { audit: String(entry.audit), result: String(entry.result) }
   }
   return undefined
 }

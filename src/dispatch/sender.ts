@@ -9,6 +9,7 @@ import type { Outcome } from '../results/outcome.ts'
 import type { Sent } from './concurrency.ts'
 import { type Job, Lane, type Waiting } from './lane.ts'
 import { answered, failed, priceOf } from './line-outcome.ts'
+import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
 import type { Upstream } from './upstream.ts'
@@ -41,6 +42,7 @@ export interface SenderOptions {
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when a stopped or drained chunk has nothing in flight any more. */
   onIdle: (chunk: OpenChunk) => void
+  observe?: Observer | undefined
 }
 
 export class Sender {
@@ -190,7 +192,9 @@ export class Sender {
     const result = await upstream.backend.send({ body, signal: chunk.signal })
     const now = clock.now()
     chunk.inFlight--
-    if (chunk.signal.aborted && result.kind === 'failed') {
+    const aborted = chunk.signal.aborted && result.kind === 'failed'
+    this.#options.observe?.attempted(upstream, aborted ? 'aborted' : result.kind, now - at)
+    if (aborted) {
       upstream.limit.onAborted()
       upstream.circuit.onAborted()
     } else {
@@ -248,6 +252,7 @@ export class Sender {
     }
     if (result.kind === 'failed') job.avoid = upstream
     const lane = this.#lanes.get(chunk.lines[job.position]!.model!)
+    this.#options.observe?.retried(upstream)
     lane?.retry(job, now + backoffMs(this.#options.retry, job.tries, result, this.#options.random()))
   }
 

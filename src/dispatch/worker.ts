@@ -12,6 +12,7 @@ import type { Store } from '../store/store.ts'
 import { Claimer } from './claimer.ts'
 import { LimitGate } from './limit-gate.ts'
 import type { Log } from './log.ts'
+import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { Recorder } from './recorder.ts'
 import type { RetryPolicy } from './retry-policy.ts'
@@ -46,6 +47,8 @@ export interface WorkerOptions {
   onEnded?: (batch: BatchRow) => void
   /** A task has left this worker, done or put off. */
   onTask?: (task: TaskRow) => void
+  /** For metrics. */
+  observe?: Observer | undefined
 }
 
 export class Worker {
@@ -84,6 +87,7 @@ export class Worker {
         if (this.#sender.hungry()) this.#claimer.refill()
       },
       onIdle: () => this.#checkQuiet(),
+      observe: options.observe,
     })
     this.#recorder = new Recorder({
       store,
@@ -102,6 +106,7 @@ export class Worker {
         // Its end is an event, which may have to be delivered.
         this.#tasks.look()
       },
+      observe: options.observe,
     })
     this.#gate = new LimitGate({
       store,
@@ -142,6 +147,11 @@ export class Worker {
     })
   }
 
+  /** How it stands, for metrics. */
+  get standing(): { open_chunks: number; stores_failing: boolean } {
+    return { open_chunks: this.#open.size, stores_failing: this.#recorder.failingSince !== null }
+  }
+
   /** What the lanes look like: for metrics and for saying why a batch waits. */
   get lanes(): Sender['lanes'] {
     return this.#sender.lanes
@@ -171,6 +181,7 @@ export class Worker {
     await this.#drain()
     await this.#recorder.flush()
     await this.#session.close()
+    for (const cancelAlarm of this.#open.values()) cancelAlarm()
     this.#sender.close()
   }
 

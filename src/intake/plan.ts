@@ -1,7 +1,7 @@
 // The task that turns a validated batch into chunks to run: validating → queued. It reads lines only until
 // one can run; a batch in which none can is failed here and now, its error file naming each line.
 
-import { lineRecordJson } from '../audit/line-record.ts'
+import { lineRecordLine } from '../audit/line-record.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -112,7 +112,7 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
     line: line.line,
     part: 'error',
     result: errorLine(request_id, custom_id_json, error),
-    audit: lineRecordJson({
+    audit: lineRecordLine({
       request_id,
       batch_id,
       custom_id_json,

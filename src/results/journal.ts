@@ -4,22 +4,32 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { JournalPartRow } from '../store/schema.ts'
 import type { Outcome } from './outcome.ts'
 
+const NEWLINE = 0x0a
+
 /** What sealing needs of a line that was finished earlier. */
 export type Written = Pick<Outcome, 'line' | 'part' | 'result' | 'audit'>
 
 export function encodeEntries(outcomes: readonly Written[]): Buffer {
-  let text = ''
-  for (const { line, part, result, audit } of outcomes) text += `${line} ${part}\n${result}\n${audit}\n`
-  return Buffer.from(text)
+  return Buffer.concat(
+    outcomes.flatMap(({ line, part, result, audit }) => [Buffer.from(`${line} ${part}\n`), result, audit]),
+  )
 }
 
 export function decodeEntries(bytes: Buffer): Written[] {
-  const rows = bytes.toString().split('\n')
   const entries: Written[] = []
-  for (let at = 0; at + 2 < rows.length; at += 3) {
-    const [line, part] = rows[at]!.split(' ')
-    if (part !== 'output' && part !== 'error') throw new Error(`journal entry ${at / 3} reads "${rows[at]}"`)
-    entries.push({ line: Number(line), part, result: rows[at + 1]!, audit: rows[at + 2]! })
+  let at = 0
+  const row = (): Buffer => {
+    const end = bytes.indexOf(NEWLINE, at) + 1
+    if (end === 0) throw new Error('a journal entry is cut short')
+    const found = bytes.subarray(at, end)
+    at = end
+    return found
+  }
+  while (at < bytes.length) {
+    const head = row().toString()
+    const [line, part] = head.trimEnd().split(' ')
+    if (part !== 'output' && part !== 'error') throw new Error(`a journal entry begins with "${head}"`)
+    entries.push({ line: Number(line), part, result: row(), audit: row() })
   }
   return entries
 }

@@ -24,9 +24,9 @@ export async function sealChunk(
   const inOrder = written.toSorted((a, b) => a.line - b.line)
   const key = (part: string): string =>
     `batches/${chunk.batch_id}/${String(chunk.idx).padStart(7, '0')}-${attempt}-${part}`
-  const write = async (part: string, texts: readonly string[]): Promise<SealedBlob | null> => {
-    if (texts.length === 0) return null
-    return await sealed.put(chunk.project_id, key(part), [Buffer.from(`${texts.join('\n')}\n`)])
+  const write = async (part: string, rows: readonly Buffer[]): Promise<SealedBlob | null> => {
+    if (rows.length === 0) return null
+    return await sealed.put(chunk.project_id, key(part), [Buffer.concat(rows)])
   }
   const outputs = inOrder.filter((line) => line.part === 'output').map((line) => line.result)
   const errors = inOrder.filter((line) => line.part === 'error').map((line) => line.result)
