@@ -24,7 +24,7 @@ async function offpeak(service: TestService, ...args: string[]) {
   const terminal = capturedTerminal()
   const never = (): never => assert.fail('nothing else is to be started')
   const code = await runProgram(args, {
-    launch: { loadConfig: () => service.config, doctor, serve: never, keys: never, sim: never },
+    launch: { loadConfig: () => service.config, doctor, serve: never, keys: never, sim: never, rekey: never },
     access: { base_url: undefined, api_key: undefined },
     terminal,
     clock: systemClock,
@@ -51,6 +51,7 @@ async function books(service: TestService): Promise<Reconciled & { code: number;
 /** A service that has run one batch with answers and failures. */
 async function filled(base_url: string) {
   const service = await TestService.start(configFor(base_url))
+  service.tampered = true
   const batch = await service.run([line('a'), line('bad'), line('c'), line('d', 'd', { model: 'nope' })], {
     metadata: { entity: 'user:1' },
   })
