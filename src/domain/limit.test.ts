@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { spenderOf, thresholdsMet, WHOLE_PROJECT, windowAt } from './limit.ts'
+
+const at = (text: string): number => Date.parse(text)
+
+describe('the window of a limit', () => {
+  it('is the UTC day or month, the first moment of the next no longer included', () => {
+    assert.deepEqual(windowAt('day', at('2026-02-28T23:59:59.999Z')), {
+      start: at('2026-02-28T00:00:00Z'),
+      end: at('2026-03-01T00:00:00Z'),
+    })
+    assert.deepEqual(windowAt('month', at('2026-12-31T23:59:59.999Z')), {
+      start: at('2026-12-01T00:00:00Z'),
+      end: at('2027-01-01T00:00:00Z'),
+    })
+    assert.equal(windowAt('month', at('2027-01-01T00:00:00Z')).start, at('2027-01-01T00:00:00Z'))
+    assert.equal(windowAt('day', at('2028-02-29T12:00:00Z')).end, at('2028-03-01T00:00:00Z'))
+  })
+})
+
+describe('whose spending a limit counts', () => {
+  it('is the project’s, whoever the work is for', () => {
+    const limit = { scope: 'project', entity: null, entity_type: null } as const
+    assert.equal(spenderOf(limit, null), WHOLE_PROJECT)
+    assert.equal(spenderOf(limit, 'user:1'), WHOLE_PROJECT)
+  })
+
+  it('is that of one entity, by its very name', () => {
+    const limit = { scope: 'entity', entity: 'user:1', entity_type: null } as const
+    assert.equal(spenderOf(limit, 'user:1'), 'user:1')
+    for (const other of ['user:2', 'user/1', 'User:1', null]) assert.equal(spenderOf(limit, other), null)
+  })
+
+  it('is that of each entity of a type on its own, however the type is set off', () => {
+    const limit = { scope: 'entity_type', entity: null, entity_type: 'user' } as const
+    for (const entity of ['user:1', 'user/1', 'user_1']) assert.equal(spenderOf(limit, entity), entity)
+    for (const other of ['team:1', 'user', 'user:', null]) assert.equal(spenderOf(limit, other), null)
+  })
+})
+
+describe('the thresholds met', () => {
+  const limit = { amount: 1_000_000_003, notify_at: [0.1, 0.7, 0.8] }
+
+  it('are those that spending has come to, and the cap', () => {
+    assert.deepEqual(thresholdsMet(limit, 0), [])
+    assert.deepEqual(thresholdsMet(limit, 700_000_001), [0.1])
+    assert.deepEqual(thresholdsMet(limit, 700_000_002), [0.1, 0.7])
+    assert.deepEqual(thresholdsMet(limit, 1_000_000_002), [0.1, 0.7, 0.8])
+    assert.deepEqual(thresholdsMet(limit, 1_000_000_003), [0.1, 0.7, 0.8, 1])
+  })
+
+  it('name the cap once, also when it is asked for by name', () => {
+    assert.deepEqual(thresholdsMet({ amount: 10, notify_at: [0.5, 1] }, 12), [0.5, 1])
+  })
+})
