@@ -14,6 +14,7 @@ import { doctor } from '../src/compose/doctor.ts'
 import { keys } from '../src/compose/keys.ts'
 import { serve } from '../src/compose/serve.ts'
 import { sim } from '../src/compose/sim.ts'
+import { upkeep } from '../src/compose/upkeep.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
@@ -104,6 +105,7 @@ describe('the command line', { timeout: 120_000 }, () => {
         keys,
         sim,
         doctor,
+        upkeep: async () => upkeep((name) => env[name]),
       },
       access: { base_url: env.OFFPEAK_BASE_URL, api_key: env.OFFPEAK_API_KEY },
       terminal,
@@ -298,6 +300,9 @@ describe('the command line', { timeout: 120_000 }, () => {
     const answer: { response: { request_id: string } } = JSON.parse(await readFile(at('shell.out'), 'utf8'))
     const record = await ask('requests', 'get', answer.response.request_id, '--json')
     assert.match(record, /"custom_id":"a"/)
+    const both = (await readFile(at('shell.out'), 'utf8')) + (await readFile(at('shell.err'), 'utf8'))
+    const followed = await ask('batches', 'results', batch_id, '--follow')
+    assert.deepEqual(followed.trim().split('\n'), both.trim().split('\n'))
 
     const { code, err } = await offpeak(['batches', 'cancel', batch_id], access)
     assert.equal(code, 1)

@@ -1,18 +1,20 @@
 // batches: the batches of a project, from a shell.
 import { randomUUID } from 'node:crypto'
+import { appendFile, writeFile } from 'node:fs/promises'
 import type { Command } from 'commander'
-import { BATCH_STATUSES } from '../domain/batch.ts'
+import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import { BATCH_ENDPOINT, BatchObject } from '../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from './api-command.ts'
 import { download } from './download.ts'
 import { Failure } from './failure.ts'
+import { followResults } from './follow-results.ts'
 import { humanCount, humanTime, humanUsd } from './format.ts'
 import { examples, pairs, wholeNumber } from './option-values.ts'
 import { percent } from './progress-line.ts'
 import { progressView } from './progress-view.ts'
 import type { Shell } from './shell.ts'
 import { printFields, printJson, printTable } from './table.ts'
-import { writeLine } from './terminal.ts'
+import { type Output, writeLine } from './terminal.ts'
 import { watchBatch } from './watch-batch.ts'
 
 interface CreateFlags extends ApiFlags {
@@ -28,6 +30,7 @@ interface ListFlags extends ApiFlags {
 }
 
 interface ResultFlags extends ApiFlags {
+  follow?: boolean
   output?: string
   errors?: string
 }
@@ -76,8 +79,12 @@ export function addBatches(program: Command, shell: Shell): void {
       .argument('<id>', 'batch_…')
       .option('-o, --output <file>', 'answers (default: ID.out.jsonl)')
       .option('--errors <file>', 'failed lines (default: ID.errors.jsonl)')
-      .action((id: string, flags: ResultFlags) => fetchResults(shell, id, flags)),
+      .option('--follow', 'write every line to stdout as it is finished, until the batch has ended')
+      .action((id: string, flags: ResultFlags) =>
+        flags.follow ? follow(shell, id, flags) : fetchResults(shell, id, flags),
+      ),
     'offpeak batches results batch_01k0… -o answers.jsonl',
+    'offpeak batches results batch_01k0… --follow | jq .custom_id',
   )
 }
 
@@ -142,23 +149,53 @@ async function waitForBatch(shell: Shell, id: string, flags: ApiFlags): Promise<
   })
 }
 
+async function follow(shell: Shell, id: string, flags: ResultFlags): Promise<void> {
+  if (flags.output !== undefined || flags.errors !== undefined)
+    throw new Failure('--follow writes to stdout; send that to a file instead of naming one')
+  const signal = shell.interruption()
+  const { stdout } = shell.terminal
+  await withApi(shell, flags, ({ client, pace }) =>
+    followResults(client, path(id), {
+      part: 'all',
+      follow: true,
+      write: (lines) => written(stdout, lines),
+      pace,
+      clock: shell.clock,
+      signal,
+    }),
+  )
+}
+
+/** Resolves when the reader has taken it: a slow one holds up the pages, not the memory. */
+function written(output: Output, lines: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    output.write(lines, (error) => (error ? reject(error) : resolve()))
+  })
+}
+
 async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const signal = shell.interruption()
-  await withApi(shell, flags, async ({ client }) => {
-    const { status, output_file_id, error_file_id } = await client.get(BatchObject, path(id))
-    if (output_file_id === null && error_file_id === null) {
-      throw new Failure(
-        `${id} is ${status} and has no results yet; follow it with "offpeak batches wait ${id}"`,
-      )
-    }
+  await withApi(shell, flags, async ({ client, pace }) => {
+    const batch = await client.get(BatchObject, path(id))
+    const { status, output_file_id, error_file_id } = batch
     const output = flags.output ?? `${id}.out.jsonl`
     const errors = flags.errors ?? `${id}.errors.jsonl`
-    await download(client, output_file_id, output, signal)
-    await download(client, error_file_id, errors, signal)
+    if (isTerminal(status)) {
+      await download(client, output_file_id, output, signal)
+      await download(client, error_file_id, errors, signal)
+    } else {
+      const now = { follow: false, pace, clock: shell.clock, signal }
+      for (const [part, file] of [['output', output] as const, ['error', errors] as const]) {
+        await writeFile(file, '')
+        const write = (lines: Buffer): Promise<void> => appendFile(file, lines)
+        await followResults(client, path(id), { ...now, part, write })
+      }
+    }
     if (flags.json) return printJson(stdout, { id, status, output, errors })
+    if (!isTerminal(status)) writeLine(stderr, `${id} is ${status}: this is what is finished so far`)
     writeLine(stderr, `answers: ${output}`)
-    writeLine(stderr, `errors:  ${errors}${error_file_id === null ? ' (empty)' : ''}`)
+    writeLine(stderr, `errors:  ${errors}${batch.request_counts.failed === 0 ? ' (empty)' : ''}`)
   })
 }
 

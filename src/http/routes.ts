@@ -8,6 +8,7 @@ import { deleteFileRoute } from './routes/delete-file.ts'
 import { deleteLimitRoute } from './routes/delete-limit.ts'
 import { deleteWebhookRoute } from './routes/delete-webhook.ts'
 import { getBatchRoute } from './routes/get-batch.ts'
+import { getBatchResultsRoute } from './routes/get-batch-results.ts'
 import { getEventRoute } from './routes/get-event.ts'
 import { getFileRoute } from './routes/get-file.ts'
 import { getFileContentRoute } from './routes/get-file-content.ts'
@@ -44,6 +45,7 @@ export function addRoutes(app: App, deps: ServerDeps): void {
   createBatchRoute(app, { ...deps, idempotency })
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
+  getBatchResultsRoute(app, deps)
   cancelBatchRoute(app, deps)
   listModelsRoute(app, deps)
   getModelRoute(app, deps)

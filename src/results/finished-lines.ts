@@ -4,7 +4,7 @@
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { base32, parseLineRequestId } from '../domain/ids.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
-import { firstUnsealed, listBegun, readChunk } from '../store/chunks.ts'
+import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
@@ -90,9 +90,9 @@ async function* finishedAfter(
   { after, part }: PageOrder,
   last: number,
 ): AsyncGenerator<Found> {
-  let from_line = after + 1
+  let from_idx = (await readChunkOfLine(ports.db, batch_id, after + 1))?.idx ?? 0
   for (;;) {
-    const chunks = await listBegun(ports.db, batch_id, from_line, ROWS_PER_READ)
+    const chunks = await listBegun(ports.db, batch_id, from_idx, ROWS_PER_READ)
     for (const chunk of chunks) {
       if (chunk.first_line > last) return
       for (const found of await finishedOf(ports, chunk))
@@ -100,7 +100,7 @@ async function* finishedAfter(
     }
     const end = chunks.at(-1)
     if (chunks.length < ROWS_PER_READ || !end) return
-    from_line = end.first_line + end.line_count
+    from_idx = end.idx + 1
   }
 }
 
@@ -132,7 +132,7 @@ async function fromJournal({ db, sealed }: Ports, chunk: ChunkRow): Promise<Foun
     throw error
   }
   return written
-    .map(({ line, part, result }) => ({ line, part, bytes: Buffer.from(result) }))
+    .map(({ line, part, result }) => ({ line, part, bytes: result }))
     .sort((a, b) => a.line - b.line)
 }
 

@@ -342,3 +342,42 @@ export async function readChunkOfLine(
     .limit(1)
     .executeTakeFirst()
 }
+
+/** The first chunk of a batch that still has lines to run; undefined when there is none. */
+export async function firstUnsealed(db: Reader, batch_id: string): Promise<ChunkRow | undefined> {
+  return await db
+    .selectFrom('chunks')
+    .selectAll()
+    .where('batch_id', '=', batch_id)
+    .where('state', '!=', 'sealed')
+    .orderBy('idx')
+    .limit(1)
+    .executeTakeFirst()
+}
+
+/** Chunks of a batch that have finished lines, in order, from `from_idx` on. */
+export async function listBegun(
+  db: Reader,
+  batch_id: string,
+  from_idx: number,
+  limit: number,
+): Promise<ChunkRow[]> {
+  return await db
+    .selectFrom('chunks')
+    .selectAll()
+    .where('batch_id', '=', batch_id)
+    .where('idx', '>=', from_idx)
+    .where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0))
+    .orderBy('idx')
+    .limit(limit)
+    .execute()
+}
+
+export async function readChunk(db: Reader, batch_id: string, idx: number): Promise<ChunkRow | undefined> {
+  return await db
+    .selectFrom('chunks')
+    .selectAll()
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .executeTakeFirst()
+}

@@ -1,0 +1,40 @@
+// The query that reads the results of a batch while it runs.
+import { Type } from 'typebox'
+
+export const RESULTS_LIMIT_MAX = 10_000
+
+export const ResultsQuery = Type.Object({
+  after: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      default: 0,
+      description: 'Only lines behind this line of the input file. Pass `X-Next-After` here to go on.',
+    }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: RESULTS_LIMIT_MAX,
+      default: 1000,
+      description: 'How many lines at most.',
+    }),
+  ),
+  part: Type.Optional(
+    Type.Unsafe<'output' | 'error' | 'all'>({
+      type: 'string',
+      enum: ['output', 'error', 'all'],
+      default: 'all',
+      description: 'Answers, failed lines, or both.',
+    }),
+  ),
+  contiguous: Type.Optional(
+    Type.Unsafe<'true' | 'false'>({
+      type: 'string',
+      enum: ['true', 'false'],
+      default: 'false',
+      description:
+        'With `true` a page ends before the first line that is not finished, so that each line is read once. ' +
+        'Else all that is finished is read, and what lies behind an unfinished line comes again.',
+    }),
+  ),
+})
