@@ -9,7 +9,7 @@ import { readBlobRow } from '../store/blob-rows.ts'
 import { claimChunks, hasReadyChunk, parkChunk } from '../store/chunks.ts'
 import { readFileRow } from '../store/files.ts'
 import { holdSession, releaseStrayChunks } from '../store/leases.ts'
-import type { ChunkRow } from '../store/schema.ts'
+import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { Log } from './log.ts'
 import { OpenChunk } from './open-chunk.ts'
@@ -21,6 +21,8 @@ const OPEN_CHUNKS_MAX = 64
 /** Chunks taken in one transaction. */
 const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
+/** How often a worker that has enough to do looks whether another project waits. */
+const OTHERS_MS = 200
 
 export interface ClaimerOptions {
   store: Store
@@ -40,6 +42,12 @@ export interface ClaimerOptions {
   onOpened: (chunk: OpenChunk) => void
 }
 
+/** What the chunks of a batch are read from. */
+interface Input {
+  batch: BatchRow
+  content: BlobRow
+}
+
 export class Claimer {
   readonly #options: ClaimerOptions
   #running: Promise<void> | null = null
@@ -47,6 +55,8 @@ export class Claimer {
   #closed = false
   /** Nothing was ready at the last look. */
   #dry = false
+  /** No other project waited at the last look; the next look is not before this (Unix ms). */
+  #othersAt = 0
   /** A claim failed, and it may have gone through nevertheless. */
   #unsure = false
 
@@ -97,8 +107,11 @@ export class Claimer {
     const { store, clock, worker_id, held } = this.#options
     const order = this.#wanted()
     if (!order) return false
+    const others = order.except_projects.length > 0
+    if (others && clock.now() < this.#othersAt && !this.#unsure) return false
     if (!this.#unsure && !(await hasReadyChunk(store.read, order.except_projects))) {
-      this.#dry = order.except_projects.length === 0
+      if (others) this.#othersAt = clock.now() + OTHERS_MS
+      else this.#dry = true
       return false
     }
     const id = worker_id()
@@ -117,7 +130,10 @@ export class Claimer {
       return claims
     })
     this.#unsure = false
-    await Promise.all(claims.map((claim) => this.#open(claim)))
+    // Chunks that are taken together are mostly of one batch: what they share is read once.
+    const inputs = new Map<string, Promise<Input>>()
+    for (const { batch_id } of claims) if (!inputs.has(batch_id)) inputs.set(batch_id, this.#input(batch_id))
+    await Promise.all(claims.map((claim) => this.#open(claim, inputs.get(claim.batch_id)!)))
     return claims.length > 0
   }
 
@@ -138,10 +154,10 @@ export class Claimer {
     return { count: CLAIMS_PER_COMMIT_MAX, except_projects, one_each: true }
   }
 
-  async #open(claim: ChunkRow): Promise<void> {
+  async #open(claim: ChunkRow, input: Promise<Input>): Promise<void> {
     const { store, clock, log } = this.#options
     try {
-      const chunk = await this.#read(claim)
+      const chunk = await this.#read(claim, await input)
       const rest = await this.#options.admit(chunk)
       if (rest) await store.write((tx) => parkChunk(tx, claim, rest.rest_until, 'usage_limit'))
       else this.#options.onOpened(chunk)
@@ -155,12 +171,18 @@ export class Claimer {
     }
   }
 
-  async #read(claim: ChunkRow): Promise<OpenChunk> {
+  /** Throws when the input's content is gone. */
+  async #input(batch_id: string): Promise<Input> {
+    const { read } = this.#options.store
+    const batch = await readBatchRow(read, batch_id)
+    const file = batch && (await readFileRow(read, batch.input_file_id))
+    const content = file?.content_blob ? await readBlobRow(read, file.content_blob) : undefined
+    if (!batch || !content) throw new Error(`the input of batch ${batch_id} is gone`)
+    return { batch, content }
+  }
+
+  async #read(claim: ChunkRow, { batch, content }: Input): Promise<OpenChunk> {
     const { store, sealed, models } = this.#options
-    const batch = await readBatchRow(store.read, claim.batch_id)
-    const file = batch && (await readFileRow(store.read, batch.input_file_id))
-    const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
-    if (!batch || !content) throw new Error(`the input of batch ${claim.batch_id} is gone`)
     const journalled =
       claim.completed + claim.failed > 0
         ? await readChunkJournal(store.read, sealed, claim.batch_id, claim.idx)

@@ -22,6 +22,11 @@ import type { OpenChunk } from './open-chunk.ts'
 
 /** Finished lines of open chunks that wait for a journal, in bytes: beyond it they do not wait for the clock. */
 const JOURNAL_BYTES_MAX = 16 * 1024 * 1024
+/**
+ * The share of the flush interval from which on a line goes along into a journal that is written anyway. Those
+ * that are younger wait for their own: their chunk may be sealed before, and then needs no journal at all.
+ */
+const JOURNAL_SHARE_MIN = 0.5
 const RETRY_MS_MIN = 200
 const RETRY_MS_MAX = 5_000
 
@@ -60,6 +65,10 @@ interface Pending {
 export class Recorder {
   readonly #options: RecorderOptions
   readonly #open = new Set<OpenChunk>()
+  /** When the oldest finished line that no journal holds yet was finished. */
+  readonly #freshSince = new WeakMap<OpenChunk, number>()
+  /** Chunks of which this process has written to a journal. */
+  readonly #journalled = new WeakSet<OpenChunk>()
   #cancelTimer: (() => void) | null = null
   #queue: Pending[] = []
   #committing: Promise<void> | null = null
@@ -85,11 +94,11 @@ export class Recorder {
     chunk.finish(outcome)
     if (!this.#open.has(chunk)) return
     if (chunk.unfinished === 0) this.#seal(chunk)
-    else if (this.#freshBytes() > JOURNAL_BYTES_MAX) this.#startJournal()
-    else
-      this.#cancelTimer ??= this.#options.clock.after(this.#options.flush_interval_ms, () =>
-        this.#startJournal(),
-      )
+    else {
+      if (!this.#freshSince.has(chunk)) this.#freshSince.set(chunk, this.#options.clock.now())
+      if (this.#freshBytes() > JOURNAL_BYTES_MAX) this.#startJournal(0)
+      else this.#arm()
+    }
   }
 
   /**
@@ -109,7 +118,7 @@ export class Recorder {
 
   /** Resolves when everything recorded so far is committed, or found lost. */
   async flush(): Promise<void> {
-    this.#startJournal()
+    this.#startJournal(0)
     while (this.#writing.size > 0 || this.#committing) {
       await Promise.all([...this.#writing, this.#committing])
     }
@@ -121,18 +130,40 @@ export class Recorder {
     return bytes
   }
 
-  #startJournal(): void {
+  /** Looks at the journal again once the oldest finished line has waited long enough. */
+  #arm(): void {
+    if (this.#cancelTimer) return
+    const { clock, flush_interval_ms } = this.#options
+    let oldest = Number.POSITIVE_INFINITY
+    for (const chunk of this.#open)
+      if (!chunk.journalling) oldest = Math.min(oldest, this.#freshSince.get(chunk) ?? oldest)
+    if (oldest === Number.POSITIVE_INFINITY) return
+    this.#cancelTimer = clock.after(Math.max(0, oldest + flush_interval_ms - clock.now()), () => {
+      this.#startJournal(flush_interval_ms * JOURNAL_SHARE_MIN)
+    })
+  }
+
+  /** Journals the open chunks whose oldest finished line has waited for `waited_ms`. */
+  #startJournal(waited_ms: number): void {
     this.#cancelTimer?.()
     this.#cancelTimer = null
+    const since = this.#options.clock.now() - waited_ms
     const chunks = [...this.#open].filter(
-      (chunk) => chunk.hasFresh && chunk.unfinished > 0 && !chunk.journalling,
+      (chunk) =>
+        chunk.hasFresh &&
+        chunk.unfinished > 0 &&
+        !chunk.journalling &&
+        (this.#freshSince.get(chunk) ?? 0) <= since,
     )
     if (chunks.length > 0) this.#background(this.#journal(chunks))
+    this.#arm()
   }
 
   async #journal(chunks: readonly OpenChunk[]): Promise<void> {
     const parts = chunks.map((chunk) => {
       const fresh = chunk.takeFresh()
+      this.#freshSince.delete(chunk)
+      this.#journalled.add(chunk)
       return { chunk, fresh, bytes: encodeEntries(fresh) }
     })
     const written = this.#writeJournal(parts)
@@ -142,10 +173,7 @@ export class Recorder {
         // What finished meanwhile starts the next journal, or the seal that had to wait for this one.
         if (!this.#open.has(chunk)) return
         if (chunk.unfinished === 0) this.#seal(chunk)
-        else if (chunk.hasFresh)
-          this.#cancelTimer ??= this.#options.clock.after(this.#options.flush_interval_ms, () =>
-            this.#startJournal(),
-          )
+        else this.#arm()
       })
     }
     await written
@@ -198,7 +226,8 @@ export class Recorder {
     const result = await this.#insist('seal', () =>
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written),
     )
-    await this.#commit(chunk, { claim: chunk.claim, fresh, record: { sealed: result } })
+    const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
+    await this.#commit(chunk, { claim: chunk.claim, fresh, record: { sealed: result, journalled } })
   }
 
   /** Resolves when the commit was accepted or its lease was found lost. */

@@ -20,8 +20,13 @@ export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
   /** The lines that this commit counts: those finished since the last one. */
   fresh: readonly Outcome[]
-  /** Where they lie in a journal, for a chunk that stays open; or the blobs that end it. */
-  record: { journal: SealedBlob; byte_start: number; byte_end: number } | { sealed: SealedChunk }
+  /**
+   * Where they lie in a journal, for a chunk that stays open; or the blobs that end it, and whether any of its
+   * lines are in journals.
+   */
+  record:
+    | { journal: SealedBlob; byte_start: number; byte_end: number }
+    | { sealed: SealedChunk; journalled: boolean }
 }
 
 export interface Committed {
@@ -50,10 +55,10 @@ export async function commitChunks(
       lost.push(commit)
       continue
     }
-    if (sealed) {
-      await insertBlobs(tx, claim.project_id, sealed.blobs, now)
-      await dropJournal(tx, claim.batch_id, claim.idx, now)
-    } else if ('journal' in record) {
+    if ('sealed' in record) {
+      await insertBlobs(tx, claim.project_id, record.sealed.blobs, now)
+      if (record.journalled) await dropJournal(tx, claim.batch_id, claim.idx, now)
+    } else {
       const { journal, byte_start, byte_end } = record
       journals.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })
       await insertJournalPart(tx, {
