@@ -8,6 +8,7 @@ import { Failure } from '../cli/failure.ts'
 import type { Config } from '../config/config.ts'
 import type { Log } from '../dispatch/log.ts'
 import { systemClock } from '../domain/clock.ts'
+import type { Metrics } from '../metrics/process-registry.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
 /** A worker's memory is the lines at hand and little more, if its heap is kept from spreading. */
@@ -17,11 +18,15 @@ const WORKER_ENV = { MALLOC_ARENA_MAX: '2' }
 /** More ends within a minute than these are no accidents. */
 const FALLS_MAX = 3
 const FALLS_WITHIN_MS = 60_000
+/** A worker that is too busy to say how it is doing for longer than this is left out. */
+const METRICS_MS_MAX = 2_000
 
 export interface WorkerProcess {
   /** Resolves once it looks for work. */
   begin(config: Config, log: Log): Promise<void>
   wake(): void
+  /** What it has measured; null while it cannot say. */
+  metrics(): Promise<Metrics | null>
   /** Resolves when it has given back what it held, and ended. */
   stop(): Promise<void>
   /** Rejects when it cannot be kept running. */
@@ -66,6 +71,7 @@ export function forkWorker(): WorkerProcess {
     failed,
     begin: run,
     wake: () => tell(child, 'wake'),
+    metrics: () => askMetrics(child),
     async stop() {
       stopping = true
       tell(child, 'stop')
@@ -90,6 +96,27 @@ function tell(child: ChildProcess, message: ToWorker): void {
   if (child.connected) child.send(message)
 }
 
+/** Two that ask at once may get the same answer. */
+function askMetrics(child: ChildProcess): Promise<Metrics | null> {
+  return new Promise((resolve) => {
+    const end = (metrics: Metrics | null): void => {
+      cancel()
+      child.off('message', hear)
+      child.off('exit', gone)
+      resolve(metrics)
+    }
+    const hear = (message: FromWorker): void => {
+      if (typeof message === 'object') end(message.metrics)
+    }
+    const gone = (): void => end(null)
+    const cancel = systemClock.after(METRICS_MS_MAX, gone)
+    child.on('message', hear)
+    child.once('exit', gone)
+    if (child.connected) tell(child, 'metrics')
+    else end(null)
+  })
+}
+
 /** Resolves when the process works; rejects when it ends before. */
 async function ready(child: ChildProcess, config: Config): Promise<void> {
   const gone = once(child, 'exit').then(([code, signal]) => {
@@ -100,5 +127,5 @@ async function ready(child: ChildProcess, config: Config): Promise<void> {
   said.catch(() => {})
   tell(child, { start: config })
   const [first]: FromWorker[] = await Promise.race([said, gone])
-  if (first !== 'ready') throw new Error(`the worker process said ${first}`)
+  if (first !== 'ready') throw new Error('the worker process did not say that it is ready')
 }

@@ -7,12 +7,15 @@ import type { Config } from '../config/config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { systemClock, unixSeconds } from '../domain/clock.ts'
 import { buildServer } from '../http/server.ts'
+import { ProcessRegistry } from '../metrics/process-registry.ts'
+import { standingGauges } from '../metrics/standing-gauges.ts'
 import { ensureFirstKey } from './first-start.ts'
-import { forkWorker } from './fork-worker.ts'
+import { forkWorker, type WorkerProcess } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
+import { serveWorkerPage } from './worker-page.ts'
 
 interface Part {
   stop(): Promise<void>
@@ -29,7 +32,7 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
     const stores = await openStores(config)
     await ensureFirstKey(config, stores.store)
     const [api] = await Promise.all([
-      startApi(config, stores, () => worker?.wake()),
+      startApi(config, stores, worker),
       worker?.begin(config, makeLog(config)),
     ])
     return running(api.url, worker ? [api, worker] : [api], () => stores.store.close())
@@ -79,8 +82,14 @@ function running(
 
 const never = new Promise<never>(() => {})
 
-async function startApi(config: Config, stores: Stores, wake: () => void): Promise<Part & { url: string }> {
+async function startApi(
+  config: Config,
+  stores: Stores,
+  worker: WorkerProcess | null,
+): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
+  const metrics = new ProcessRegistry('api', async () => (await worker?.metrics()) ?? null)
+  standingGauges(metrics, store, systemClock)
   const server = buildServer({
     store,
     sealed,
@@ -91,7 +100,7 @@ async function startApi(config: Config, stores: Stores, wake: () => void): Promi
     file_bytes_max: config.limits.file_bytes_max,
     requests_per_minute: config.rate_limit.requests_per_minute,
     webhooks: { ...config.webhooks, keys },
-    wake,
+    wake: () => worker?.wake(),
     readLineRecord: (project_id, batch_id, line) =>
       readLineRecord({ store, sealed }, project_id, batch_id, line),
     ready: async () => {
@@ -99,6 +108,7 @@ async function startApi(config: Config, stores: Stores, wake: () => void): Promi
       return true
     },
     log: makeLog(config),
+    metrics,
   })
   const url = await server.listen({ host: config.listen.host, port: config.listen.port })
   return { url, stop: () => server.close(), failed: never }
@@ -107,12 +117,19 @@ async function startApi(config: Config, stores: Stores, wake: () => void): Promi
 /** A process that only works has no need for a second thread. */
 async function startWorker(config: Config): Promise<Part> {
   const stores = await openStores(config)
-  const worker = makeWorker(config, stores, makeLog(config))
+  const metrics = new ProcessRegistry('worker')
+  const worker = makeWorker(config, stores, makeLog(config), { metrics })
   await worker.start()
+  const { metrics_port } = config.worker
+  const page =
+    metrics_port === null
+      ? null
+      : await serveWorkerPage({ host: config.listen.host, port: metrics_port }, worker, metrics)
   return {
     failed: never,
     async stop() {
       await worker.stop()
+      await page?.close()
       await stores.store.close()
     },
   }

@@ -1,19 +1,22 @@
 // A worker in a process of its own, beside the API: dispatching at full speed delays no answer, memory is
 // bounded for each, and one may fall without the other. It is told its configuration, then `wake` and `stop`;
-// it says `ready`. When the process that started it is gone, it gives back what it holds and ends.
+// it says `ready`, and what it has measured when it is asked for its `metrics`. When the process that started it is gone, it gives back what it holds and ends.
 import type { Config } from '../config/config.ts'
+import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
 import { openStores } from './stores.ts'
 import { makeWorker } from './worker.ts'
 
-export type ToWorker = { start: Config } | 'wake' | 'stop'
-export type FromWorker = 'ready'
+export type ToWorker = { start: Config } | 'wake' | 'metrics' | 'stop'
+export type FromWorker = 'ready' | { metrics: Metrics }
 
+const registry = new ProcessRegistry('worker')
 let running: { wake(): void; stop(): Promise<void> } | null = null
 let ending = false
 
 process.on('message', (message: ToWorker) => {
   if (message === 'wake') running?.wake()
+  else if (message === 'metrics') void tellMetrics()
   else if (message === 'stop') void end()
   else void begin(message.start)
 })
@@ -24,7 +27,7 @@ process.on('SIGTERM', () => {})
 
 async function begin(config: Config): Promise<void> {
   const stores = await openStores(config)
-  const worker = makeWorker(config, stores, makeLog(config))
+  const worker = makeWorker(config, stores, makeLog(config), { metrics: registry })
   await worker.start()
   running = {
     wake: () => worker.wake(),
@@ -33,8 +36,15 @@ async function begin(config: Config): Promise<void> {
       await stores.store.close()
     },
   }
-  const ready: FromWorker = 'ready'
-  process.send?.(ready)
+  tell('ready')
+}
+
+async function tellMetrics(): Promise<void> {
+  tell({ metrics: await registry.getMetricsAsJSON() })
+}
+
+function tell(message: FromWorker): void {
+  if (process.connected) process.send?.(message)
 }
 
 async function end(): Promise<void> {

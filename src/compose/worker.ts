@@ -1,10 +1,13 @@
 // Wires a worker from the configuration: its tasks, its chores and its upstreams.
+import type { Registry } from 'prom-client'
 import type { Config } from '../config/config.ts'
 import type { Log } from '../dispatch/log.ts'
 import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
 import { systemClock } from '../domain/clock.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate.ts'
+import { dispatchMetrics } from '../metrics/dispatch-metrics.ts'
+import { workerGauges } from '../metrics/worker-gauges.ts'
 import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
 import { forgetEvents } from '../notify/forget-events.ts'
 import { webhookAgent } from '../notify/webhook-agent.ts'
@@ -25,6 +28,8 @@ export function finishRules(config: Config): FinishRules {
 export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
   /** Tests have no time to wait as long as receivers may take. */
   delivery?: Partial<DeliverDeps>
+  /** Where the worker's metrics go. */
+  metrics?: Registry
 }
 
 export function makeWorker(config: Config, stores: Stores, log: Log, hooks: WorkerHooks = {}): Worker {
@@ -39,14 +44,16 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     log.info({ batch: id, status, completed, failed }, 'a batch ended')
     hooks.onEnded?.(batch)
   }
-  return new Worker({
+  const upstreams = makeUpstreams(config)
+  const { metrics } = hooks
+  const worker = new Worker({
     store,
     sealed,
     clock,
     log,
     random: Math.random,
     models,
-    upstreams: makeUpstreams(config),
+    upstreams,
     retry: config.retry,
     rules,
     lease_ms: config.worker.lease_ms,
@@ -71,5 +78,8 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     },
     onEnded,
     onTask: (task) => hooks.onTask?.(task),
+    observe: metrics && dispatchMetrics(metrics, upstreams),
   })
+  if (metrics) workerGauges(metrics, worker)
+  return worker
 }

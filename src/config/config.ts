@@ -56,6 +56,8 @@ export interface WorkerConfig {
   memory_bytes: number
   /** The longest that a finished line waits for its commit. */
   flush_interval_ms: number
+  /** Where a worker without an API shows its metrics and health, on `listen.host`; null: nowhere. */
+  metrics_port: number | null
 }
 
 export interface RetryConfig {

@@ -26,6 +26,12 @@ const REQUESTS_PER_MINUTE: Kind<number | null> = {
   read: (found) => (/^(0|off|false)$/.test(found) ? null : integer(1).read(found)),
 }
 
+const OPTIONAL_PORT: Kind<number | null> = {
+  expected: 'a port from 0 to 65535, or off',
+  scalars: ['number', 'string', 'boolean'],
+  read: (found) => (/^(off|false)$/.test(found) ? null : integer(0, 65_535).read(found)),
+}
+
 const MiB = 2 ** 20
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
@@ -59,6 +65,7 @@ export function readSettings(root: Section, cwd: string, now: number): Settings 
       drain_ms: worker.value('drain', duration(0), 8000),
       memory_bytes: worker.value('memory', size(1), 64 * MiB),
       flush_interval_ms: worker.value('flush_interval', duration(1), 250),
+      metrics_port: worker.value('metrics_port', OPTIONAL_PORT, null),
     })),
     retry: root.section('retry', (retry) => ({
       attempts_max: retry.value('attempts_max', integer(1, 1000), 5),

@@ -84,7 +84,7 @@ export function dispatchMetrics(
   const ofModel = new Map<string, ModelCells>()
   const addModel = (model: string): ModelCells => {
     const cells = {
-      lines: new Map([['ok', lines.cell({ model, outcome: 'ok' })]]),
+      lines: new Map<string, CountCell>(),
       input: tokens.cell({ model, direction: 'input' }),
       output: tokens.cell({ model, direction: 'output' }),
       cost: cost.cell({ model }),
@@ -93,7 +93,7 @@ export function dispatchMetrics(
     return cells
   }
   for (const [model, servers] of upstreams) {
-    addModel(model)
+    addModel(model).lines.set('ok', lines.cell({ model, outcome: 'ok' }))
     for (const upstream of servers) {
       const labels = { model, upstream: upstream.name }
       ofUpstream.set(upstream, {
