@@ -1,33 +1,10 @@
 // Webhooks and events from a shell, against the real service.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { runProgram } from '../src/cli/program.ts'
-import { systemClock } from '../src/domain/clock.ts'
+import { offpeak, offpeakJson } from './fakes/offpeak.ts'
 import { testReceiver } from './fakes/receiver.ts'
-import { capturedTerminal } from './fakes/terminal.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
-
-async function offpeak(service: TestService, ...args: string[]) {
-  const terminal = capturedTerminal()
-  const never = (): never => assert.fail('nothing is to be started')
-  const code = await runProgram(args, {
-    launch: { loadConfig: never, doctor: never, serve: never, keys: never, sim: never },
-    access: { base_url: service.url, api_key: service.key },
-    terminal,
-    clock: systemClock,
-    interruption: () => new AbortController().signal,
-    version: '1.2.3',
-    with_stack: false,
-  })
-  return { code, out: terminal.out(), err: terminal.err() }
-}
-
-async function json<T>(service: TestService, ...args: string[]): Promise<T> {
-  const { code, out, err } = await offpeak(service, ...args, '--json')
-  assert.equal(code, 0, err)
-  return JSON.parse(out)
-}
 
 interface Webhook {
   id: string
@@ -49,7 +26,7 @@ test('a webhook is made, shown, rotated, disabled, enabled and deleted', async (
   assert.equal(made.code, 0, made.err)
   assert.match(made.out, /^secret +whsec_/m)
   assert.match(made.err, /shown this once/)
-  const some = await json<Webhook>(
+  const some = await offpeakJson<Webhook>(
     service,
     ...['webhooks', 'create', 'https://hooks.example/2', '--events', 'batch.failed,limit.reached'],
   )
@@ -62,11 +39,11 @@ test('a webhook is made, shown, rotated, disabled, enabled and deleted', async (
   )
   assert.match(list.out, / all +https:\/\/hooks\.example\/$/m)
 
-  const rotated = await json<Webhook>(service, 'webhooks', 'rotate', some.id, '--overlap', '60')
+  const rotated = await offpeakJson<Webhook>(service, 'webhooks', 'rotate', some.id, '--overlap', '60')
   assert.notEqual(rotated.secret, some.secret)
-  assert.equal((await json<Webhook>(service, 'webhooks', 'disable', some.id)).enabled, false)
+  assert.equal((await offpeakJson<Webhook>(service, 'webhooks', 'disable', some.id)).enabled, false)
   assert.match((await offpeak(service, 'webhooks', 'list')).out, new RegExp(`^${some.id} +no `, 'm'))
-  assert.equal((await json<Webhook>(service, 'webhooks', 'enable', some.id)).enabled, true)
+  assert.equal((await offpeakJson<Webhook>(service, 'webhooks', 'enable', some.id)).enabled, true)
   const shown = await offpeak(service, 'webhooks', 'get', some.id)
   assert.match(shown.out, /^enabled +true$/m)
   assert.ok(!shown.out.includes('whsec_'))
@@ -101,18 +78,18 @@ test('events, deliveries and failures are listed, and what failed is replayed', 
     configFor(upstream.base_url, 'webhooks: {allow_private_networks: true}'),
     { delivery: { schedule: () => null } },
   )
-  const { id, secret } = await json<Webhook>(service, 'webhooks', 'create', receiver.url)
+  const { id, secret } = await offpeakJson<Webhook>(service, 'webhooks', 'create', receiver.url)
   receiver.secret = secret
   receiver.answer = ({ response }) => response.writeHead(503).end('closed for lunch')
   const batch = await service.run([line('a')])
   await service.eventually(async () => {
-    const failed = await json<object[]>(service, 'webhooks', 'deliveries', id, '--status', 'failed')
+    const failed = await offpeakJson<object[]>(service, 'webhooks', 'deliveries', id, '--status', 'failed')
     return failed.length > 0 ? true : undefined
   })
   const events = await offpeak(service, 'events', 'list')
   assert.match(events.out, new RegExp(`^evt_\\w+ +\\S+ \\S+ +batch\\.completed +${batch.id}$`, 'm'))
-  assert.equal((await json<object[]>(service, 'events', 'list', '--type', 'batch.failed')).length, 0)
-  const [event] = await json<{ id: string }[]>(service, 'events', 'list')
+  assert.equal((await offpeakJson<object[]>(service, 'events', 'list', '--type', 'batch.failed')).length, 0)
+  const [event] = await offpeakJson<{ id: string }[]>(service, 'events', 'list')
   assert.match((await offpeak(service, 'events', 'get', event?.id ?? '')).out, /^type +batch\.completed$/m)
 
   const deliveries = await offpeak(service, 'webhooks', 'deliveries', id)
@@ -122,7 +99,14 @@ test('events, deliveries and failures are listed, and what failed is replayed', 
   assert.equal(replayed.err, '1 event will be sent again.\n')
   await receiver.arrived(2)
   assert.equal(receiver.received[1]?.event?.id, event?.id)
-  const again = await json<{ queued: number }>(service, 'webhooks', 'replay', id, '--event', event?.id ?? '')
+  const again = await offpeakJson<{ queued: number }>(
+    service,
+    'webhooks',
+    'replay',
+    id,
+    '--event',
+    event?.id ?? '',
+  )
   assert.equal(again.queued, 1)
   await receiver.arrived(3)
 })

@@ -9,6 +9,7 @@ import { openStores } from '../src/compose/stores.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import type { Reconciled } from '../src/ledger/reconcile.ts'
 import type { Finding } from '../src/upkeep/examine.ts'
+import { launchOnly } from './fakes/launch-only.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
 import { echo, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
@@ -22,9 +23,8 @@ interface Report {
 
 async function offpeak(service: TestService, ...args: string[]) {
   const terminal = capturedTerminal()
-  const never = (): never => assert.fail('nothing else is to be started')
   const code = await runProgram(args, {
-    launch: { loadConfig: () => service.config, doctor, serve: never, keys: never, sim: never, rekey: never },
+    launch: launchOnly({ loadConfig: () => service.config, doctor }),
     access: { base_url: undefined, api_key: undefined },
     terminal,
     clock: systemClock,

@@ -6,6 +6,7 @@ import { addEvents } from './events.ts'
 import { EXIT_FAILED, exitCode, failureText } from './failure.ts'
 import { addFiles } from './files.ts'
 import { addKeys } from './keys.ts'
+import { addLimits } from './limits.ts'
 import { addModels } from './models.ts'
 import { examples } from './option-values.ts'
 import { addRequests } from './requests.ts'
@@ -15,6 +16,7 @@ import { addServe } from './serve.ts'
 import type { Shell } from './shell.ts'
 import { addSim } from './sim.ts'
 import { writeLine } from './terminal.ts'
+import { addUsage } from './usage.ts'
 import { addWebhooks } from './webhooks.ts'
 
 export interface ProgramOptions extends Omit<Shell, 'exit'> {
@@ -74,6 +76,8 @@ function buildProgram(shell: Shell, version: string): Command {
   addBatches(program, shell)
   addRequests(program, shell)
   addModels(program, shell)
+  addLimits(program, shell)
+  addUsage(program, shell)
   addWebhooks(program, shell)
   addEvents(program, shell)
   addKeys(program, shell)

@@ -2,6 +2,7 @@
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { type Connection, connectOrEmbed } from './connect.ts'
+import { estimateRun, printEstimate } from './estimate.ts'
 import { explained } from './failed-lines.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, Interrupted } from './failure.ts'
 import { counted, humanDuration, humanUsd } from './format.ts'
@@ -20,6 +21,7 @@ interface RunFlags extends ConfigFlags {
   metadata?: Record<string, string>
   entity?: string
   upstream?: string
+  estimate?: boolean
   json?: boolean
 }
 
@@ -34,9 +36,11 @@ export function addRun(program: Command, shell: Shell): void {
     .option('--metadata <key=value>', 'for the batch; may be given again', pairs)
     .option('--entity <type:id>', 'whom the work is for; short for --metadata entity=…')
     .option('--upstream <url>', 'have this OpenAI-compatible server answer')
+    .option('--estimate', 'run nothing: say what it may cost, and which limits it meets')
   examples(
     withConfig(withJson(run)).action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
     'offpeak run examples/gsm8k.jsonl -o answers.jsonl',
+    'offpeak run input.jsonl --estimate',
     'offpeak run input.jsonl --upstream http://127.0.0.1:8000/v1',
     'OFFPEAK_BASE_URL=https://batch.example OFFPEAK_API_KEY=… offpeak run input.jsonl',
   ).addHelpText(
@@ -44,7 +48,8 @@ export function addRun(program: Command, shell: Shell): void {
     `
 Without OFFPEAK_BASE_URL and OFFPEAK_API_KEY a service is started for the run and stopped after it.
 Interrupted and run again, it goes on with the same batch.
-Exit code: 0 every line was answered, 3 some lines failed, 1 nothing was run, 130 interrupted.`,
+Exit code: 0 every line was answered, 3 some lines failed, 1 nothing was run, 130 interrupted.
+With --estimate: 0 it would be accepted, 1 a limit would refuse it.`,
   )
 }
 
@@ -55,6 +60,13 @@ async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<v
   try {
     const order = orderFor(input, flags, connection.target)
     const watch = { view, pace: connection.pace, clock: shell.clock, signal }
+    if (flags.estimate) {
+      const estimate = await estimateRun(connection, order, watch)
+      view.stop()
+      if (flags.json) printJson(shell.terminal.stdout, estimate)
+      else printEstimate(shell.terminal.stdout, estimate)
+      return shell.exit(estimate.accepted ? 0 : EXIT_FAILED)
+    }
     const report = await runBatch(connection.client, order, watch)
     view.stop()
     if (flags.json) printJson(shell.terminal.stdout, summary(report, order))

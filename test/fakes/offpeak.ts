@@ -1,0 +1,34 @@
+// The command line in this process, against the service of a test.
+import assert from 'node:assert/strict'
+import { runProgram } from '../../src/cli/program.ts'
+import { systemClock } from '../../src/domain/clock.ts'
+import type { TestService } from '../service.ts'
+import { launchOnly } from './launch-only.ts'
+import { capturedTerminal } from './terminal.ts'
+
+export interface Ended {
+  code: number
+  out: string
+  err: string
+}
+
+export async function offpeak(service: TestService, ...args: string[]): Promise<Ended> {
+  const terminal = capturedTerminal()
+  const code = await runProgram(args, {
+    launch: launchOnly(),
+    access: { base_url: service.url, api_key: service.key },
+    terminal,
+    clock: systemClock,
+    interruption: () => new AbortController().signal,
+    version: '1.2.3',
+    with_stack: false,
+  })
+  return { code, out: terminal.out(), err: terminal.err() }
+}
+
+/** What the command prints for scripts; it must end well. */
+export async function offpeakJson<T>(service: TestService, ...args: string[]): Promise<T> {
+  const { code, out, err } = await offpeak(service, ...args, '--json')
+  assert.equal(code, 0, err)
+  return JSON.parse(out)
+}
