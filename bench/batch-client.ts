@@ -1,0 +1,88 @@
+// What the benchmarks ask of a running service: upload, create, wait. It asks often, since what is measured
+// ends between two questions.
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { createWriteStream, openAsBlob } from 'node:fs'
+import { setTimeout } from 'node:timers/promises'
+
+export interface Batch {
+  id: string
+  status: string
+  request_counts: { total: number; completed: number; failed: number }
+}
+
+export class BatchClient {
+  readonly #url: string
+  readonly #key: string
+
+  constructor(url: string, key: string) {
+    this.#url = url
+    this.#key = key
+  }
+
+  /** Resolves with the file's ID once it is validated. */
+  async upload(path: string, ask_every_ms: number): Promise<string> {
+    const form = new FormData()
+    form.set('purpose', 'batch')
+    form.set('file', await openAsBlob(path), 'input.jsonl')
+    let file = await this.#ask('POST', '/v1/files', form)
+    while (file.status === 'pending') {
+      await setTimeout(ask_every_ms)
+      file = await this.#ask('GET', `/v1/files/${file.id}`)
+    }
+    if (file.status !== 'processed') throw new Error(`the file is ${file.status}`)
+    return file.id
+  }
+
+  async create(input_file_id: string): Promise<Batch> {
+    const order = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+    return await this.#ask('POST', '/v1/batches', JSON.stringify(order))
+  }
+
+  async get(id: string): Promise<Batch> {
+    return await this.#ask('GET', `/v1/batches/${id}`)
+  }
+
+  async completed(id: string, ask_every_ms: number): Promise<Batch> {
+    let batch = await this.get(id)
+    while (batch.status !== 'completed') {
+      if (['failed', 'expired', 'cancelled'].includes(batch.status)) throw new Error(`it is ${batch.status}`)
+      await setTimeout(ask_every_ms)
+      batch = await this.get(id)
+    }
+    return batch
+  }
+
+  async #ask(method: string, path: string, body?: string | FormData): Promise<Batch> {
+    const json = typeof body === 'string' ? { 'content-type': 'application/json' } : {}
+    const response = await fetch(this.#url + path, {
+      method,
+      headers: { authorization: `Bearer ${this.#key}`, ...json },
+      ...(body === undefined ? {} : { body }),
+    })
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
+    return (await response.json()) as Batch
+  }
+}
+
+/** A key of another project in the same data folder. */
+export function makeKey(main: string, project: string, flags: readonly string[]): string {
+  const args = [main, 'keys', 'create', '--project', project, '--json', ...flags]
+  const { key } = JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }))
+  if (typeof key !== 'string') throw new Error('keys create printed no key')
+  return key
+}
+
+/** Writes `count` lines of about `bytes` each for the model `bench`. */
+export async function writeLines(path: string, count: number, bytes: number): Promise<void> {
+  const out = createWriteStream(path)
+  const filler = 'lorem ipsum dolor sit amet '.repeat(Math.ceil(bytes / 27))
+  for (let i = 0; i < count; i++) {
+    const content = `${i} ${filler}`.slice(0, Math.max(1, bytes - 150))
+    const body = { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 16 }
+    const text = JSON.stringify({ custom_id: `line-${i}`, method: 'POST', url: '/v1/chat/completions', body })
+    if (!out.write(`${text}\n`)) await once(out, 'drain')
+  }
+  out.end()
+  await once(out, 'finish')
+}

@@ -1,0 +1,75 @@
+// Peak memory of API and worker, each a process, for batches of growing size against the simulator in a third.
+// Every size has a service of its own.
+//
+//   node bench/memory.ts [--lines 10000,200000] [--bytes 500]
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { BatchClient, writeLines } from './batch-client.ts'
+import { type Started, start } from './processes.ts'
+
+const { values } = parseArgs({
+  options: {
+    lines: { type: 'string', default: '10000,200000' },
+    bytes: { type: 'string', default: '500' },
+  },
+})
+const GOAL_MIB = 300
+const main = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+
+interface Row {
+  lines: number
+  seconds: number
+  'API, MiB': number
+  'worker, MiB': number
+  'goal, MiB': number
+}
+
+const simulator = await start(main, ['sim', '--port', '0', '--latency-ms', '0'])
+const rows: Row[] = []
+for (const lines of values.lines.split(',')) rows.push(await measure(Number(lines), simulator))
+console.table(rows)
+console.log(JSON.stringify({ bench: 'memory', bytes: Number(values.bytes), rows }))
+await simulator.stop()
+
+async function measure(lines: number, upstream: Started): Promise<Row> {
+  const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
+  const config = join(folder, 'offpeak.yaml')
+  const base_url = `${upstream.first.replace('offpeak sim listening on ', '')}/v1`
+  writeFileSync(
+    config,
+    `
+rate_limit: {requests_per_minute: 0}
+log: {level: warn}
+models:
+  - {id: bench, price: {input_per_mtok: 0.1, output_per_mtok: 0.4}, upstreams: [{type: openai, base_url: "${base_url}"}]}
+`,
+  )
+  const data = join(folder, 'data')
+  const service = await start(main, ['serve', '--port', '0', '--data', data, '--config', config])
+  try {
+    const url = service.first.replace('offpeak listening on ', '')
+    const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())
+    const input = join(folder, 'input.jsonl')
+    await writeLines(input, lines, Number(values.bytes))
+    const begun = performance.now()
+    const { id } = await client.create(await client.upload(input, 50))
+    const batch = await client.completed(id, 50)
+    const seconds = Math.round((performance.now() - begun) / 100) / 10
+    if (batch.request_counts.completed !== lines)
+      throw new Error(`only ${batch.request_counts.completed} of ${lines} lines were answered`)
+    const [api = 0, worker = 0] = service.peak_mib()
+    return {
+      lines,
+      seconds,
+      'API, MiB': api,
+      'worker, MiB': worker,
+      'goal, MiB': GOAL_MIB,
+    }
+  } finally {
+    await service.stop()
+    rmSync(folder, { recursive: true })
+  }
+}
