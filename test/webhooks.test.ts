@@ -334,3 +334,38 @@ test('a receiver that hangs holds up neither files nor other receivers', async (
   assert.equal(dead.received.length, 4)
   await service.json('DELETE', `/v1/webhooks/${stuck.id}`)
 })
+
+test('each threshold of a limit is told once, and the cap itself too', async () => {
+  await using upstream = await testUpstream()
+  await using receiver = await testReceiver()
+  await using service = await TestService.start(configFor(upstream.base_url, ALLOWED))
+  const webhook = await hook(service, receiver, { event_types: ['limit.threshold_reached', 'limit.reached'] })
+  // Each line takes 15 tokens.
+  const limit = await service.json<{ id: string }>('POST', '/v1/limits', {
+    scope: 'entity_type',
+    entity_type: 'user',
+    metric: 'tokens',
+    amount: 60,
+    window: 'month',
+    action: 'notify',
+    notify_at: [0.5, 0.75],
+  })
+  const twice = { metadata: { entity: 'user:1' } }
+  await service.run([line('a')], twice)
+  assert.equal((await deliveries(service, webhook.id)).length, 0)
+  await service.run([line('b'), line('c')], twice)
+  await service.run([line('d'), line('e')], twice)
+  await service.run([line('f')], twice)
+  await settled(service, webhook.id, 3)
+  const told = receiver.received.map(({ event }) => [
+    event?.type,
+    event?.data.limit_id,
+    event?.data.entity,
+    event?.data.threshold,
+  ])
+  assert.deepEqual(told.sort(), [
+    ['limit.reached', limit.id, 'user:1', 1],
+    ['limit.threshold_reached', limit.id, 'user:1', 0.5],
+    ['limit.threshold_reached', limit.id, 'user:1', 0.75],
+  ])
+})
