@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts'
 const SECRETS = [
   'authorization',
   'headers.authorization',
-  'req.headers.authorization',
+  '*.headers.authorization',
   'api_key',
   'key',
   'secret',
@@ -20,7 +20,13 @@ export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
       level: config.log.level,
       base: { region: config.region },
       redact: { paths: SECRETS, censor: '[secret]' },
+      hooks: { streamWrite: withoutKeys },
     },
     destination({ dest: 2, sync: true }),
   )
+}
+
+/** Whatever a library or an error's message may carry into the log, no API key comes out of it. */
+function withoutKeys(row: string): string {
+  return row.replaceAll(/\bopk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+/g, '[secret]')
 }
