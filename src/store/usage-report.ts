@@ -44,7 +44,8 @@ export async function listUsageGroups(
   limit: number,
   after?: UsageGroupRow,
 ): Promise<UsageGroupRow[]> {
-  let query = filtered(db, filter).select(by).select(SUMS).groupBy(by).orderBy(by).limit(limit)
+  let query = filtered(db, filter).select(by).select(SUMS).groupBy(by).limit(limit)
+  for (const column of by) query = query.orderBy(column)
   if (after) query = query.where(behind(by, after))
   return await query.execute()
 }
