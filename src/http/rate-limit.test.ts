@@ -1,5 +1,11 @@
 import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { testClock } from '../../test/fakes/clock.ts'
+import { sqliteStore } from '../store/sqlite/store.ts'
+import { RateLimit } from './rate-limit.ts'
 import { testServer } from './test-server.ts'
 
 test('each key may send so many calls a minute, whatever they are', async () => {
@@ -25,4 +31,44 @@ test('without a limit nothing is counted', async () => {
   await using server = await testServer({ requests_per_minute: null })
   const answer = await server.call('GET', '/v1/models')
   assert.equal(answer.headers.get('x-ratelimit-limit-requests'), null)
+})
+
+test('processes that share a database let no more through together than the limit, in one window', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  let now = 1_000_000
+  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: () => now })
+  await store.migrate()
+  // Their clocks are minutes apart; the window is the database's.
+  const clocks = [testClock(now), testClock(now + 500_000)]
+  const limits = clocks.map((clock) => new RateLimit(store, clock, 100))
+  const callAll = async (): Promise<number> => {
+    const calls = Array.from({ length: 150 }, (_, i) => limits[i % 2]!.count('key_1'))
+    return (await Promise.all(calls)).filter((standing) => standing.refusal === undefined).length
+  }
+  assert.equal(await callAll(), 100)
+  assert.equal(await callAll(), 0)
+  now += 60_001
+  for (const clock of clocks) await clock.advance(60_001)
+  assert.equal(await callAll(), 100)
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
+test('few calls cost a write', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  const store = sqliteStore({ path: join(folder, 'offpeak.db') })
+  await store.migrate()
+  let writes = 0
+  const counting = {
+    claimSql: store.claimSql,
+    write: ((change) => {
+      writes++
+      return store.write(change)
+    }) as typeof store.write,
+  }
+  const limit = new RateLimit(counting, testClock(Date.now()), 6_000)
+  for (let i = 0; i < 1_000; i++) assert.equal((await limit.count('key_1')).refusal, undefined)
+  assert.ok(writes <= 5, `${writes} writes`)
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
 })

@@ -1,8 +1,15 @@
-// So many calls a minute for each key, whatever they ask for.
-import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible'
+// So many calls a minute for each key, whatever they ask for and whichever API process they reach. Calls are
+// taken from the database by the handful and counted down here: what all processes let through together never
+// passes the limit, and few calls cost a write. What a process took and nobody asked for goes unused; the nearer
+// the limit, the smaller the handful.
+import type { Clock } from '../domain/clock.ts'
 import { Refusal } from '../domain/errors.ts'
+import { takeCalls } from '../store/rate-windows.ts'
+import type { Store } from '../store/store.ts'
 
-const WINDOW_S = 60
+const WINDOW_MS = 60_000
+/** The part of the calls that seem left which is taken at once. */
+const HANDFUL_SHARE = 0.05
 
 export interface RateStanding {
   headers: Record<string, string>
@@ -10,33 +17,91 @@ export interface RateStanding {
   refusal: Refusal | undefined
 }
 
-export class RateLimit {
-  readonly #limiter: RateLimiterMemory
+/** What this process has taken for a key in the current window. */
+interface Handful {
+  /** To be given out. */
+  left: number
+  /** Left to be taken by anyone, when this handful was. */
+  left_for_all: number
+  /** On this process's clock, Unix ms. */
+  ends: number
+}
 
-  constructor(requests_per_minute: number) {
-    this.#limiter = new RateLimiterMemory({ points: requests_per_minute, duration: WINDOW_S })
+export class RateLimit {
+  readonly #store: Pick<Store, 'write' | 'claimSql'>
+  readonly #clock: Clock
+  readonly #limit: number
+  readonly #handfuls = new Map<string, Handful>()
+  readonly #taking = new Map<string, Promise<Handful>>()
+  #forgetAt = 0
+
+  constructor(store: Pick<Store, 'write' | 'claimSql'>, clock: Clock, requests_per_minute: number) {
+    this.#store = store
+    this.#clock = clock
+    this.#limit = requests_per_minute
   }
 
   /** Counts one call of this key. */
   async count(key_id: string): Promise<RateStanding> {
-    try {
-      return { headers: this.#headers(await this.#limiter.consume(key_id)), refusal: undefined }
-    } catch (spent) {
-      if (!(spent instanceof RateLimiterRes)) throw spent
-      const wait_s = Math.max(1, Math.ceil(spent.msBeforeNext / 1000))
-      const message = `Too many requests: a key may send ${this.#limiter.points} a minute. Wait ${wait_s} s.`
-      return {
-        headers: this.#headers(spent),
-        refusal: new Refusal('rate_limit_exceeded', message, {}, wait_s),
+    for (;;) {
+      const now = this.#clock.now()
+      const known = this.#handfuls.get(key_id)
+      const current = known && known.ends > now ? known : null
+      if (current && current.left > 0) {
+        current.left--
+        return { headers: this.#headers(current, now), refusal: undefined }
       }
+      if (current && current.left_for_all === 0) return this.#refuse(current, now)
+      await this.#take(key_id, current?.left_for_all ?? this.#limit)
     }
   }
 
-  #headers(standing: RateLimiterRes): Record<string, string> {
+  /** Calls that come while a handful is being taken wait for the same one. */
+  #take(key_id: string, left_for_all: number): Promise<Handful> {
+    const running = this.#taking.get(key_id)
+    if (running) return running
+    const calls = Math.max(1, Math.floor(left_for_all * HANDFUL_SHARE))
+    const taking = this.#takeNow(key_id, calls).finally(() => this.#taking.delete(key_id))
+    this.#taking.set(key_id, taking)
+    return taking
+  }
+
+  async #takeNow(key_id: string, calls: number): Promise<Handful> {
+    const { taken, left_ms } = await this.#store.write((tx) =>
+      takeCalls(tx, this.#store.claimSql, key_id, calls, WINDOW_MS),
+    )
+    const now = this.#clock.now()
+    const handful = {
+      left: Math.min(calls, Math.max(0, this.#limit - (taken - calls))),
+      left_for_all: Math.max(0, this.#limit - taken),
+      ends: now + left_ms,
+    }
+    this.#handfuls.set(key_id, handful)
+    this.#forgetEnded(now)
+    return handful
+  }
+
+  /** Keys that have fallen silent are not kept for ever. */
+  #forgetEnded(now: number): void {
+    if (now < this.#forgetAt) return
+    this.#forgetAt = now + WINDOW_MS
+    for (const [key_id, { ends }] of this.#handfuls) if (ends <= now) this.#handfuls.delete(key_id)
+  }
+
+  #refuse(handful: Handful, now: number): RateStanding {
+    const wait_s = Math.max(1, Math.ceil((handful.ends - now) / 1000))
+    const message = `Too many requests: a key may send ${this.#limit} a minute. Wait ${wait_s} s.`
     return {
-      'x-ratelimit-limit-requests': String(this.#limiter.points),
-      'x-ratelimit-remaining-requests': String(standing.remainingPoints),
-      'x-ratelimit-reset-requests': `${Math.ceil(standing.msBeforeNext / 1000)}s`,
+      headers: this.#headers(handful, now),
+      refusal: new Refusal('rate_limit_exceeded', message, {}, wait_s),
+    }
+  }
+
+  #headers({ left, left_for_all, ends }: Handful, now: number): Record<string, string> {
+    return {
+      'x-ratelimit-limit-requests': String(this.#limit),
+      'x-ratelimit-remaining-requests': String(left + left_for_all),
+      'x-ratelimit-reset-requests': `${Math.ceil((ends - now) / 1000)}s`,
     }
   }
 }

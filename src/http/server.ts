@@ -104,7 +104,7 @@ export function buildServer(deps: ServerDeps): App {
   const timeouts = { ...TIMEOUTS, ...deps.timeouts }
   const routes = new RouteTable()
   const records = new HttpRecords(store)
-  const rateLimit = deps.requests_per_minute === null ? null : new RateLimit(deps.requests_per_minute)
+  const rateLimit = deps.requests_per_minute === null ? null : new RateLimit(store, clock, deps.requests_per_minute)
   const observe = deps.metrics ? httpMetrics(deps.metrics) : null
   const nextRequestId = (): string => newId('request', clock.now())
 

@@ -4,6 +4,7 @@ import { type Migration, Migrator } from 'kysely/migration'
 import { start } from './migrations/0001-start.ts'
 import { ledger } from './migrations/0002-ledger.ts'
 import { notices } from './migrations/0003-notices.ts'
+import { rateWindows } from './migrations/0006-rate-windows.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -11,6 +12,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0001-start': start,
   '0002-ledger': ledger,
   '0003-notices': notices,
+  '0006-rate-windows': rateWindows,
 }
 
 /** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */

@@ -18,6 +18,7 @@ export interface Schema {
   blobs: BlobTable
   http_requests: HttpRequestTable
   idempotency_keys: IdempotencyTable
+  rate_windows: RateWindowTable
   limits: LimitTable
   limit_versions: LimitVersionTable
   usage_days: UsageDayTable
@@ -351,6 +352,14 @@ interface CrossingTable {
   window_start: number
   threshold: number
   created: number
+}
+
+interface RateWindowTable {
+  key_id: string
+  /** By the database's clock. */
+  ends: number
+  /** May pass what is allowed: what was refused counts too. */
+  taken: number
 }
 
 export type ProjectRow = Selectable<ProjectTable>

@@ -6,10 +6,9 @@ import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { addToBatch, insertBatch, listBatches, moveBatch, readBatch, setChunkCount } from './batches.ts'
 import { insertBlobs, knownBlobs, listDoomed, readBlobRow } from './blob-rows.ts'
+import { claimChunks, hasReadyChunk } from './chunk-claims.ts'
 import {
-  claimChunks,
   commitChunk,
-  hasReadyChunk,
   insertChunks,
   listSealed,
   parkChunk,
@@ -44,6 +43,7 @@ import {
   rescueLeases,
 } from './leases.ts'
 import { ensureProject, readProjectByName } from './projects.ts'
+import { takeCalls } from './rate-windows.ts'
 import type { BatchRow, FileRow } from './schema.ts'
 import { SchemaMismatch, type Store } from './store.ts'
 import { claimTask, finishTask, hasDueTask, insertTask, postponeTask } from './tasks.ts'
@@ -547,6 +547,18 @@ export function storeConformance(
       },
     )
 
+    test('calls that are taken by many at once are all counted, in one window', async (store, other) => {
+      const take = (mine: Store) => mine.write((tx) => takeCalls(tx, mine.claimSql, 'key_1', 3, HOUR_MS))
+      const taken = await Promise.all([store, other, store, other].map(take))
+      assert.deepEqual(
+        taken.map((one) => one.taken).sort((a, b) => a - b),
+        [3, 6, 9, 12],
+      )
+      assert.ok(taken.every(({ left_ms }) => left_ms > 0 && left_ms <= HOUR_MS))
+      await store.write((tx) => tx.updateTable('rate_windows').set({ ends: 1 }).execute())
+      assert.equal((await take(other)).taken, 3)
+    })
+
     test('the last two chunks, sealed at once by two workers, end the batch once', async (store, other) => {
       const { batch } = await seed(store, 'a', 2)
       await store.write((tx) => moveBatch(tx, batch.id, 'queued', NOW))
@@ -640,6 +652,7 @@ async function addBatch(
       line_count: 1000,
       byte_start: index * 100,
       byte_end: index * 100 + 100,
+      model: models[index] ?? null,
     }))
     await insertChunks(tx, batch, spans)
     return { ...batch, chunk_count: chunks }
