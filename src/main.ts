@@ -18,6 +18,7 @@ const code = await runProgram(process.argv.slice(2), {
     serve: async (config, options) => (await import('./compose/serve.ts')).serve(config, options),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),
     doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),
+    upkeep: async () => (await import('./compose/upkeep.ts')).upkeep((name) => set(env[name])),
     sim: async (order) => (await import('./compose/sim.ts')).sim(order),
   },
   access: { base_url: set(env.OFFPEAK_BASE_URL), api_key: set(env.OFFPEAK_API_KEY) },

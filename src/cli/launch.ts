@@ -3,7 +3,10 @@
 import type { Config, SimFault } from '../config/config.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { Reconciled } from '../ledger/reconcile.ts'
+import type { BackedUp } from '../upkeep/backup-blobs.ts'
 import type { Examined, Finding } from '../upkeep/examine.ts'
+import type { Moved } from '../upkeep/migrate-data.ts'
+import type { Rekeyed } from '../upkeep/rekey.ts'
 
 export interface Launch {
   /** Throws a ConfigError that names everything that is wrong. */
@@ -14,6 +17,33 @@ export interface Launch {
   sim(options: SimOrder): Promise<Running>
   /** Opens the stores as they are found, without mending anything. */
   doctor(config: Config): Promise<Doctor>
+  upkeep(): Promise<Upkeep>
+}
+
+/** Work on the stores as a whole. */
+export interface Upkeep {
+  /** Puts everything under another master key. */
+  rekey(config: Config, order: RekeyOrder): Promise<RekeyReport>
+  /** Copies everything from the stores of one configuration to those of another. */
+  migrateData(from: Config, to: Config, tell: (text: string) => void): Promise<Moved>
+  /** Lets services run again on stores whose content was moved elsewhere, or was about to be. */
+  releaseMoved(config: Config): Promise<void>
+  /** Copies database and blobs into the folder `dir` while the service runs. */
+  backup(config: Config, dir: string): Promise<BackedUp>
+}
+
+export interface RekeyOrder {
+  /** A file with the new key, or the name of a variable with it; neither: a fresh one is made. */
+  to_file?: string | undefined
+  to_env?: string | undefined
+  /** Told how many wrapped keys have been rewritten so far. */
+  tell: (done: number) => void
+}
+
+export interface RekeyReport extends Rekeyed {
+  key_id: string
+  /** The file that holds the new key; null where a variable does. */
+  path: string | null
 }
 
 /** Looks at the stores themselves; held open until `close`. */
@@ -31,6 +61,8 @@ export interface ConfigFlags {
   data?: string | undefined
   host?: string | undefined
   port?: string | undefined
+  database?: string | undefined
+  blobs?: string | undefined
 }
 
 export type Half = 'both' | 'api' | 'worker'

@@ -1,5 +1,6 @@
 // The command line as a whole: what it offers, and how whatever goes wrong in it ends.
 import { Command, CommanderError } from 'commander'
+import { addBackup } from './backup.ts'
 import { addBatches } from './batches.ts'
 import { addDoctor } from './doctor.ts'
 import { addEvents } from './events.ts'
@@ -7,8 +8,10 @@ import { EXIT_FAILED, exitCode, failureText } from './failure.ts'
 import { addFiles } from './files.ts'
 import { addKeys } from './keys.ts'
 import { addLimits } from './limits.ts'
+import { addMigrateData } from './migrate-data.ts'
 import { addModels } from './models.ts'
 import { examples } from './option-values.ts'
+import { addRekey } from './rekey.ts'
 import { addRequests } from './requests.ts'
 import { addRetry } from './retry.ts'
 import { addRun } from './run.ts'
@@ -82,6 +85,9 @@ function buildProgram(shell: Shell, version: string): Command {
   addEvents(program, shell)
   addKeys(program, shell)
   addDoctor(program, shell)
+  addBackup(program, shell)
+  addRekey(program, shell)
+  addMigrateData(program, shell)
   addSim(program, shell)
   return examples(
     program,

@@ -19,6 +19,7 @@ const nothing: Launch = {
   keys: () => assert.fail('keys were opened'),
   sim: () => assert.fail('a simulator was started'),
   doctor: () => assert.fail('stores were opened'),
+  upkeep: () => assert.fail('stores were opened'),
 }
 
 const INPUT = ['a', 'b', 'c'].map((id) => `{"custom_id":"${id}","body":{"n": 9007199254740993}}\n`).join('')

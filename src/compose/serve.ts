@@ -12,6 +12,7 @@ import { standingGauges } from '../metrics/standing-gauges.ts'
 import { ensureFirstKey } from './first-start.ts'
 import { forkWorker, type WorkerProcess } from './fork-worker.ts'
 import { makeLog } from './log.ts'
+import { announce, type Presence } from './presence.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
@@ -28,16 +29,23 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
   if (options.half === 'worker') return running(null, [await startWorker(config)])
   // The worker's process loads while this one opens the stores.
   const worker = options.half === 'both' ? forkWorker() : null
+  let presence: Presence | null = null
   try {
     const stores = await openStores(config)
+    presence = await announce(stores, config, makeLog(config))
+    const { end } = presence
     await ensureFirstKey(config, stores.store)
     const [api] = await Promise.all([
       startApi(config, stores, worker),
       worker?.begin(config, makeLog(config)),
     ])
-    return running(api.url, worker ? [api, worker] : [api], () => stores.store.close())
+    return running(api.url, worker ? [api, worker] : [api], async () => {
+      await end()
+      await stores.store.close()
+    })
   } catch (error) {
     await worker?.stop()
+    await presence?.end()
     throw error
   }
 }
@@ -117,9 +125,12 @@ async function startApi(
 /** A process that only works has no need for a second thread. */
 async function startWorker(config: Config): Promise<Part> {
   const stores = await openStores(config)
+  const presence = await announce(stores, config, makeLog(config))
   const metrics = new ProcessRegistry('worker')
   const worker = makeWorker(config, stores, makeLog(config), { metrics })
   await worker.start()
+  // Its own session says from now on that it is there.
+  await presence.end()
   const { metrics_port } = config.worker
   const page =
     metrics_port === null

@@ -4,6 +4,7 @@
 import type { Config } from '../config/config.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
+import { announce } from './presence.ts'
 import { openStores } from './stores.ts'
 import { makeWorker } from './worker.ts'
 
@@ -27,8 +28,11 @@ process.on('SIGTERM', () => {})
 
 async function begin(config: Config): Promise<void> {
   const stores = await openStores(config)
+  const presence = await announce(stores, config, makeLog(config))
   const worker = makeWorker(config, stores, makeLog(config), { metrics: registry })
   await worker.start()
+  // Its own session says from now on that it is there.
+  await presence.end()
   running = {
     wake: () => worker.wake(),
     async stop() {

@@ -14,7 +14,7 @@ export interface SigningSecret {
 
 export function newSigningSecret(keys: KeyBox, project_id: string, webhook_id: string): SigningSecret {
   const secret = randomBytes(SECRET_BYTES)
-  return { text: spelled(secret), wrapped: keys.wrap(secret, project_id, nameOf(webhook_id)) }
+  return { text: spelled(secret), wrapped: keys.wrap(secret, project_id, secretName(webhook_id)) }
 }
 
 /** The secrets that sign at `now` (Unix ms): the present one, and the one before it during a rotation. */
@@ -22,13 +22,14 @@ export function signingSecrets(keys: KeyBox, webhook: WebhookRow, now: number): 
   const { id, project_id, wrapped_secret, previous_secret, previous_until } = webhook
   const overlapping = previous_secret !== null && previous_until !== null && now < previous_until
   const wrapped = overlapping ? [wrapped_secret, previous_secret] : [wrapped_secret]
-  return wrapped.map((text) => spelled(keys.unwrap(text, project_id, nameOf(id))))
+  return wrapped.map((text) => spelled(keys.unwrap(text, project_id, secretName(id))))
 }
 
 function spelled(secret: Buffer): string {
   return `whsec_${secret.toString('base64')}`
 }
 
-function nameOf(webhook_id: string): string {
+/** What a secret is bound to, beside its project. */
+export function secretName(webhook_id: string): string {
   return `webhooks/${webhook_id}`
 }

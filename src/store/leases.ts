@@ -6,7 +6,7 @@ import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
 import { dropHoldsOfWorker } from './holds.ts'
 import type { ChunkRow } from './schema.ts'
-import type { ClaimSql, Writer } from './store.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
 
 export async function openSession(tx: Writer, sql: ClaimSql, lease_ms: number, now: number): Promise<string> {
   const id = newId('worker', now)
@@ -88,6 +88,19 @@ export async function releaseStrayTasks(
 export async function closeSession(tx: Writer, worker_id: string): Promise<void> {
   await tx.deleteFrom('workers').where('id', '=', worker_id).execute()
   await giveBack(tx, worker_id)
+}
+
+/** How many processes hold a session now, and for how long at most, if none is renewed any more (ms). */
+export async function liveSessions(
+  db: Reader,
+  sql: ClaimSql,
+): Promise<{ count: number; longest_ms: number }> {
+  const rows = await db
+    .selectFrom('workers')
+    .select((eb) => eb('lease_until', '-', sql.now).as('left_ms'))
+    .where('lease_until', '>', sql.now)
+    .execute()
+  return { count: rows.length, longest_ms: Math.max(0, ...rows.map((row) => Number(row.left_ms))) }
 }
 
 /** Ends every session whose lease has run out; returns their IDs. */

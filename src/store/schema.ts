@@ -30,6 +30,7 @@ export interface Schema {
   events: EventTable
   webhooks: WebhookTable
   deliveries: DeliveryTable
+  marks: MarkTable
 }
 
 interface ProjectTable {
@@ -360,6 +361,12 @@ interface RateWindowTable {
   ends: number
   /** May pass what is allowed: what was refused counts too. */
   taken: number
+}
+
+/** What the database says of itself. */
+interface MarkTable {
+  name: string
+  value: string
 }
 
 export type ProjectRow = Selectable<ProjectTable>

@@ -1,0 +1,38 @@
+// A process of a service says that it is there, as long as it runs, so that nobody rekeys or moves the database
+// under it; and it does not start while somebody does.
+
+import type { Config } from '../config/config.ts'
+import type { Log } from '../dispatch/log.ts'
+import { Session } from '../dispatch/session.ts'
+import { systemClock } from '../domain/clock.ts'
+import { refuseFrozen } from '../upkeep/frozen.ts'
+import type { Stores } from './stores.ts'
+
+export interface Presence {
+  /** To be called before the stores are closed. */
+  end(): Promise<void>
+}
+
+/** Throws UpkeepRefused where no service may run now. */
+export async function announce(
+  { store }: Pick<Stores, 'store'>,
+  config: Pick<Config, 'worker'>,
+  log: Log,
+): Promise<Presence> {
+  const session = new Session({
+    store,
+    clock: systemClock,
+    log,
+    lease_ms: config.worker.lease_ms,
+    onRenewed: () => {},
+    onLost: () => {},
+  })
+  await session.open()
+  try {
+    await refuseFrozen(store.read)
+  } catch (error) {
+    await session.close()
+    throw error
+  }
+  return { end: () => session.close() }
+}

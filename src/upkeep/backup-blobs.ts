@@ -1,0 +1,116 @@
+// The blobs that belong to a copy of the database. The database is copied first: blobs are written before
+// the commit that names them and never changed, so whatever the copy names was there when it was made. Only
+// content that users deleted since may be gone; then the database is copied again, until there is a copy with
+// every blob that it names. Blobs of an earlier backup in the same place are kept, so that the next one copies
+// no more than what is new.
+import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import { mapAhead } from '../blobs/map-ahead.ts'
+import { listBlobRows } from '../store/blob-references.ts'
+import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
+import type { Store } from '../store/store.ts'
+import { UpkeepRefused } from './upkeep-refused.ts'
+
+const ROWS_AT_ONCE = 500
+const BLOBS_AT_ONCE = 16
+/** A service that deletes faster than that cannot be backed up while it runs. */
+const ROUNDS_MAX = 5
+
+export interface BackedUp {
+  /** Blobs of the backup, and how many of them (and bytes) were copied now. */
+  blobs: number
+  copied: number
+  bytes_copied: number
+  /** Blobs of an earlier backup that nothing refers to any more. */
+  removed: number
+  /** Lost by the service itself: "offpeak doctor" tells what they were. */
+  missing: string[]
+}
+
+export interface BackupDeps {
+  /** Where the service keeps its blobs, and where the backup has them. */
+  from: Blobs
+  to: Blobs
+  /** The service's own database. */
+  live: Pick<Store, 'read'>
+  /** Copies the database anew and opens the copy. */
+  copyDatabase: () => Promise<Store>
+}
+
+export async function backupBlobs({ from, to, live, copyDatabase }: BackupDeps): Promise<BackedUp> {
+  let copied = 0
+  let bytes_copied = 0
+  for (let round = 1; round <= ROUNDS_MAX; round++) {
+    const copy = await copyDatabase()
+    try {
+      const missing: string[] = []
+      let blobs = 0
+      for (let after: string | undefined, more = true; more; ) {
+        const rows = await listBlobRows(copy.read, { limit: ROWS_AT_ONCE, after })
+        for await (const done of mapAhead(rows, BLOBS_AT_ONCE, ({ key }) => copyNew(from, to, key))) {
+          blobs++
+          if (done.bytes === null) missing.push(done.key)
+          else if (done.bytes > 0) copied++
+          bytes_copied += done.bytes ?? 0
+        }
+        after = rows.at(-1)?.key
+        more = rows.length === ROWS_AT_ONCE
+      }
+      const lost = await stillNeeded(live, missing)
+      // What the service needs and has not is no reason to try again.
+      if (lost.length < missing.length) continue
+      const removed = await removeOthers(to, copy)
+      return { blobs: blobs - lost.length, copied, bytes_copied, removed, missing: lost }
+    } finally {
+      await copy.close()
+    }
+  }
+  throw new UpkeepRefused(
+    'content was deleted faster than it could be copied; run the backup again, or stop the service for it',
+  )
+}
+
+/** Bytes copied: 0 when it was there from an earlier backup, null when the service has it no more. */
+async function copyNew(from: Blobs, to: Blobs, key: string): Promise<{ key: string; bytes: number | null }> {
+  const there = await to.size(key).catch(orNull)
+  if (there !== null) return { key, bytes: 0 }
+  try {
+    return { key, bytes: await to.put(key, from.read(key)) }
+  } catch (error) {
+    return { key, bytes: orNull(error) }
+  }
+}
+
+function orNull(error: unknown): null {
+  if (error instanceof BlobMissing) return null
+  throw error
+}
+
+/** Which of `keys` the service refers to still. */
+async function stillNeeded(live: Pick<Store, 'read'>, keys: readonly string[]): Promise<string[]> {
+  const needed: string[] = []
+  for (const key of keys) {
+    const row = await readBlobRow(live.read, key)
+    if (row) needed.push(key)
+  }
+  return needed
+}
+
+async function removeOthers(to: Blobs, copy: Pick<Store, 'read'>): Promise<number> {
+  let removed = 0
+  let keys: string[] = []
+  const remove = async (): Promise<void> => {
+    const known = await knownBlobs(copy.read, keys)
+    for (const key of keys) {
+      if (known.has(key)) continue
+      await to.delete(key)
+      removed++
+    }
+    keys = []
+  }
+  for await (const { key } of to.list('')) {
+    keys.push(key)
+    if (keys.length >= ROWS_AT_ONCE) await remove()
+  }
+  await remove()
+  return removed
+}

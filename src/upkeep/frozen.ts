@@ -1,0 +1,84 @@
+// A database on which no service may run, because it is being rekeyed or moved. Services and upkeep keep out
+// of each other's way in any order: a service announces itself before it looks for the mark, and upkeep makes
+// the mark before it looks for services.
+import { liveSessions } from '../store/leases.ts'
+import { dropMark, readMark, writeMark } from '../store/marks.ts'
+import type { Reader, Store } from '../store/store.ts'
+import { UpkeepRefused } from './upkeep-refused.ts'
+
+export type Freeze =
+  /** IDs of master keys. */
+  | { by: 'rekey'; from: string; to: string }
+  /** What is here is on its way elsewhere, or has left. `id` is drawn anew for each move. */
+  | { by: 'move_out'; id: string; to: string; done: boolean }
+  /** What is here has not come from elsewhere completely. */
+  | { by: 'move_in'; id: string; from: string }
+
+export async function readFreeze(db: Reader): Promise<Freeze | null> {
+  const text = await readMark(db, 'frozen')
+  return text === null ? null : parseFreeze(text)
+}
+
+/** Replaces an earlier mark; `thaw` removes it. */
+export async function freeze(store: Store, why: Freeze): Promise<void> {
+  await store.write((tx) => writeMark(tx, 'frozen', JSON.stringify(why)))
+}
+
+export async function thaw(store: Store): Promise<void> {
+  await store.write((tx) => dropMark(tx, 'frozen'))
+}
+
+/** Throws UpkeepRefused, saying what has to be done first, where no service may run. */
+export async function refuseFrozen(db: Reader): Promise<void> {
+  const why = await readFreeze(db)
+  if (why !== null) throw new UpkeepRefused(`this database is not to be used now: ${spoken(why)}`)
+}
+
+/** Throws UpkeepRefused while processes of a service are running, or may still be. */
+export async function refuseLive(store: Store, doing: string): Promise<void> {
+  const { count, longest_ms } = await liveSessions(store.read, store.claimSql)
+  if (count === 0) return
+  const seconds = Math.ceil(longest_ms / 1000)
+  throw new UpkeepRefused(
+    `${doing}: ${count} of the service's processes (api, worker or serve) are running; stop them all first. ` +
+      `One that was killed counts for another ${seconds} s at most.`,
+  )
+}
+
+/** Throws UpkeepRefused when `key_id` is not the master key that this database was last put under. */
+export async function refuseOtherMasterKey(db: Reader, key_id: string): Promise<void> {
+  const ours = await readMark(db, 'master_key')
+  if (ours === null || ours === key_id) return
+  throw new UpkeepRefused(
+    `the master key of this database is ${ours}, and this process was given ${key_id}: it was replaced by "offpeak rekey"; set OFFPEAK_MASTER_KEY, or the file master-key in the data folder, to the new one`,
+  )
+}
+
+/** A sentence for whoever wants to use the database. */
+export function spoken(why: Freeze): string {
+  switch (why.by) {
+    case 'rekey':
+      return `the change of its master key from ${why.from} to ${why.to} was not finished; run "offpeak rekey" again`
+    case 'move_in':
+      return `what it holds has not arrived completely from ${why.from}; run "offpeak migrate-data" again`
+    case 'move_out':
+      return why.done
+        ? `what it holds was moved to ${why.to}; start with that, or run "offpeak migrate-data --release" to use this one again`
+        : `what it holds is being moved to ${why.to}; run "offpeak migrate-data" again to finish, or with --release to give it up`
+  }
+}
+
+function parseFreeze(text: string): Freeze {
+  const found: unknown = JSON.parse(text)
+  if (typeof found === 'object' && found !== null && 'by' in found) {
+    const field = (name: string): string => {
+      const value: unknown = Reflect.get(found, name)
+      return typeof value === 'string' ? value : ''
+    }
+    if (found.by === 'rekey') return { by: 'rekey', from: field('from'), to: field('to') }
+    if (found.by === 'move_in') return { by: 'move_in', id: field('id'), from: field('from') }
+    if (found.by === 'move_out')
+      return { by: 'move_out', id: field('id'), to: field('to'), done: Reflect.get(found, 'done') === true }
+  }
+  throw new UpkeepRefused('this database carries a mark that this version of offpeak does not know')
+}
