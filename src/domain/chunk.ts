@@ -16,4 +16,6 @@ export interface ChunkSpan {
   /** Byte offsets into the uploaded file: `byte_start` inclusive, `byte_end` exclusive. */
   byte_start: number
   byte_end: number
+  /** The one model that all its lines ask for; null when there are several, or one that nobody named. */
+  model: string | null
 }

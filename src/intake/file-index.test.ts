@@ -17,14 +17,35 @@ function lineOf(model: unknown, entity?: string): InputLine {
   return line
 }
 
+test('a chunk names the model of its lines if they have but one', () => {
+  for (const [models, named] of [
+    [['a', 'a', 'a'], 'a'],
+    [['a', 'b', 'a'], null],
+    [['a', null], null],
+    [[null, 'a', 'a'], null],
+    [[null], null],
+  ] as const) {
+    const indexer = new FileIndexer()
+    for (const [i, model] of models.entries()) indexer.add(lineOf(model), i + 1, i, i + 1)
+    assert.equal(indexer.finish().chunks[0]?.model, named, String(models))
+  }
+})
+
 test('a chunk ends before the line that would be one too many', () => {
   const indexer = new FileIndexer()
   const line = lineOf('m')
   for (let i = 0; i <= CHUNK_LINES_MAX; i++) indexer.add(line, i + 5, 10 * i, 10 * i + 10)
   const end = 10 * CHUNK_LINES_MAX
   assert.deepEqual(indexer.finish().chunks, [
-    { index: 0, first_line: 5, line_count: CHUNK_LINES_MAX, byte_start: 0, byte_end: end },
-    { index: 1, first_line: CHUNK_LINES_MAX + 5, line_count: 1, byte_start: end, byte_end: end + 10 },
+    { index: 0, first_line: 5, line_count: CHUNK_LINES_MAX, byte_start: 0, byte_end: end, model: 'm' },
+    {
+      index: 1,
+      first_line: CHUNK_LINES_MAX + 5,
+      line_count: 1,
+      byte_start: end,
+      byte_end: end + 10,
+      model: 'm',
+    },
   ])
 })
 

@@ -25,7 +25,7 @@ export class FileIndexer {
 
   /** The line with number `number`, at `byte_start` to `byte_end` (after its line break) in the file. */
   add(line: InputLine, number: number, byte_start: number, byte_end: number): void {
-    this.#chunk = this.#place(number, byte_start, byte_end)
+    this.#chunk = this.#place(number, byte_start, byte_end, modelOf(line))
     addLine(this.#group(line), line.body)
   }
 
@@ -34,21 +34,22 @@ export class FileIndexer {
   }
 
   /** The chunk that the line belongs to, the line included. */
-  #place(number: number, byte_start: number, byte_end: number): ChunkSpan {
+  #place(number: number, byte_start: number, byte_end: number, model: string | null): ChunkSpan {
     const open = this.#chunk
     if (open !== null && open.line_count < CHUNK_LINES_MAX && byte_end - open.byte_start <= CHUNK_BYTES_MAX) {
       open.line_count++
       open.byte_end = byte_end
+      if (open.model !== model) open.model = null
       return open
     }
-    const chunk = { index: this.#chunks.length, first_line: number, line_count: 1, byte_start, byte_end }
+    const index = this.#chunks.length
+    const chunk = { index, first_line: number, line_count: 1, byte_start, byte_end, model }
     this.#chunks.push(chunk)
     return chunk
   }
 
   #group(line: InputLine): TokenSums {
-    const named = line.body.model
-    const model = named !== null && named.length <= MODEL_CHARACTERS_MAX ? named : null
+    const model = modelOf(line)
     const { entity } = line
     const last = this.#last
     if (last.lines > 0 && last.model === model && last.entity === entity) return last
@@ -75,4 +76,8 @@ export class FileIndexer {
     this.#unattributed.set(kept, sums)
     return sums
   }
+}
+
+function modelOf({ body: { model } }: InputLine): string | null {
+  return model !== null && model.length <= MODEL_CHARACTERS_MAX ? model : null
 }

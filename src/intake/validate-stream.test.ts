@@ -63,7 +63,7 @@ describe('a good file', () => {
     assert.equal(bytes, text.length)
     assert.equal(line_count, 3)
     assert.deepEqual(index.chunks, [
-      { index: 0, first_line: 1, line_count: 3, byte_start: 0, byte_end: text.length },
+      { index: 0, first_line: 1, line_count: 3, byte_start: 0, byte_end: text.length, model: 'sim-1' },
     ])
     assert.deepEqual(
       index.groups.map(({ model, entity, lines, output_tokens_max_given }) => [
@@ -82,7 +82,14 @@ describe('a good file', () => {
   test('may begin with a byte order mark and blank lines, which belong to no chunk', async () => {
     const { index } = await accepted(`\ufeff\n \n${lineOf('a')}\n\n`)
     assert.deepEqual(index.chunks, [
-      { index: 0, first_line: 3, line_count: 1, byte_start: 6, byte_end: 6 + lineOf('a').length + 1 },
+      {
+        index: 0,
+        first_line: 3,
+        line_count: 1,
+        byte_start: 6,
+        byte_end: 6 + lineOf('a').length + 1,
+        model: 'sim-1',
+      },
     ])
   })
 

@@ -86,6 +86,7 @@ export async function leasedChunks(
     line_count: 1000,
     byte_start: index,
     byte_end: index + 1,
+    model: null,
   }))
   await insertChunks(tx, batch, spans)
   await tx

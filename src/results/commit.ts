@@ -80,7 +80,7 @@ export async function commitChunks(
   const ended: BatchRow[] = []
   // In a fixed order, so that two workers that share batches never wait for each other in a circle.
   for (const [batch_id, delta] of [...deltas].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    const batch = await addToBatch(tx, batch_id, delta)
+    const batch = await addToBatch(tx, batch_id, { ...delta, at: now })
     const end = await finishIfDone(tx, batch, rules, now)
     if (end) ended.push(end)
   }

@@ -1,6 +1,7 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
 import { type RawBuilder, sql } from 'kysely'
 import { type BatchStatus, statusesBefore } from '../domain/batch.ts'
+import { SAMPLE_MS } from '../domain/progress.ts'
 import type { Spend } from '../domain/spend.ts'
 import type { BatchRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -48,6 +49,9 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       cancelled_at: null,
       outlook_nanos: 0,
       outlook_tokens: 0,
+      rate_at: null,
+      rate_done: 0,
+      lines_per_s: null,
     })
     .returningAll()
     .executeTakeFirstOrThrow()
@@ -132,6 +136,8 @@ export interface BatchDelta {
   error_lines: number
   /** What its lines might have cost at most: the batch's outlook is smaller by it. */
   projected?: Spend
+  /** When its lines ended (Unix ms): the batch's rate is sampled by what counts them anyway. */
+  at?: number
 }
 
 export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Promise<BatchRow> {
@@ -149,10 +155,26 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       error_lines: eb('error_lines', '+', delta.error_lines),
       outlook_nanos: atLeastNothing('outlook_nanos', delta.projected?.cost_nanos ?? 0),
       outlook_tokens: atLeastNothing('outlook_tokens', delta.projected?.tokens ?? 0),
+      ...(delta.at === undefined ? {} : rateSample(delta.completed + delta.failed, delta.at)),
     }))
     .where('id', '=', id)
     .returningAll()
     .executeTakeFirstOrThrow()
+}
+
+/**
+ * A new sample of the rate, where the last one is old enough; until then the columns stay as they are. The
+ * rate is the mean of the last sample and of what it was before.
+ */
+function rateSample(done: number, now: number) {
+  const due = sql<boolean>`rate_at IS NOT NULL AND ${now} - rate_at >= ${SAMPLE_MS}`
+  const first = sql<boolean>`rate_at IS NULL`
+  const sampled = sql<number>`(completed + failed + ${done} - rate_done) * 1000.0 / (${now} - rate_at)`
+  return {
+    lines_per_s: sql<number>`CASE WHEN ${due} THEN (${sampled} + coalesce(lines_per_s, ${sampled})) / 2 ELSE lines_per_s END`,
+    rate_done: sql<number>`CASE WHEN ${first} OR ${due} THEN completed + failed + ${done} ELSE rate_done END`,
+    rate_at: sql<number>`CASE WHEN ${first} OR ${due} THEN ${now} ELSE rate_at END`,
+  }
 }
 
 /** The projection of a batch is rounded otherwise than that of its lines, so the difference may fall below. */
@@ -203,4 +225,40 @@ export async function listOverdue(db: Reader, now: number): Promise<string[]> {
     .where('expires_at', '<=', now)
     .execute()
   return rows.map((row) => row.id)
+}
+
+/** What is needed to tell how unfinished batches get on; those that end first, first. */
+export type Pace = Pick<
+  BatchRow,
+  | 'id'
+  | 'status'
+  | 'total'
+  | 'completed'
+  | 'failed'
+  | 'in_progress_at'
+  | 'expires_at'
+  | 'rate_at'
+  | 'rate_done'
+  | 'lines_per_s'
+>
+
+export async function listPaces(db: Reader, limit: number): Promise<Pace[]> {
+  return await db
+    .selectFrom('batches')
+    .select([
+      'id',
+      'status',
+      'total',
+      'completed',
+      'failed',
+      'in_progress_at',
+      'expires_at',
+      'rate_at',
+      'rate_done',
+      'lines_per_s',
+    ])
+    .where('status', 'in', [sql.lit('queued' as const), sql.lit('in_progress' as const)])
+    .orderBy('expires_at')
+    .limit(limit)
+    .execute()
 }

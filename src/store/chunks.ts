@@ -1,5 +1,4 @@
-// Chunks: made by the plan, claimed under leases, committed under their epoch, sealed for good.
-import { sql as raw } from 'kysely'
+// Chunks: made by the plan, committed under the epoch of their claim (chunk-claims.ts), sealed for good.
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { dropHolds } from './holds.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
@@ -54,6 +53,8 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     worker_id: null,
     run_at: 0,
     parked_reason: null,
+    // Indexes of files that were validated by earlier versions do not have it.
+    model: span.model ?? null,
     deadline: batch.expires_at,
     first_line: span.first_line,
     line_count: span.line_count,
@@ -68,138 +69,6 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     error_bytes: 0,
     audit_blob: null,
   }
-}
-
-export interface ClaimOrder {
-  worker_id: string
-  /** Chunks whose deadline lies before this (Unix ms) go first, whoever owns them. */
-  urgent_before: number
-  /** At most so many. */
-  count: number
-  /** At most one chunk of each project. */
-  one_each?: boolean
-  /** Only projects that are not in this list; what a worker holds already has its share. */
-  except_projects?: readonly string[]
-}
-
-/**
- * Leases the chunks that should run next: what is about to miss its deadline, then by turns the earliest
- * deadline of the project that has the fewest chunks leased. So a small batch never waits behind another
- * project's giant. Chunks that another claim has under its hands are passed over.
- */
-export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
-  const { worker_id, count, one_each = false } = order
-  const spent = new Set(order.except_projects)
-  const urgent = one_each ? 1 : count
-  const claims = await leaseFirst(tx, worker_id, urgent, {
-    before: order.urgent_before,
-    except_projects: [...spent],
-  })
-  if (one_each) for (const claim of claims) spent.add(claim.project_id)
-  while (claims.length < count) {
-    const waiting = (await readyProjects(tx)).filter(({ project_id }) => !spent.has(project_id))
-    const turns = takeTurns(waiting, count - claims.length, one_each)
-    if (turns.size === 0) break
-    for (const [project_id, share] of turns) {
-      const found = await leaseFirst(tx, worker_id, share, { project_id })
-      claims.push(...found)
-      if (one_each || found.length < share) spent.add(project_id)
-    }
-  }
-  return claims
-}
-
-/** Whether there is anything to claim, without taking the write lock. */
-export async function hasReadyChunk(db: Reader, except_projects: readonly string[] = []): Promise<boolean> {
-  let query = db.selectFrom('chunks').select('idx').where('state', '=', raw.lit('ready')).limit(1)
-  if (except_projects.length > 0) query = query.where('project_id', 'not in', except_projects)
-  return (await query.executeTakeFirst()) !== undefined
-}
-
-type Choice = { before: number; except_projects: readonly string[] } | { project_id: string }
-
-/** Leases up to `count` of the ready chunks of a choice, earliest deadline first. */
-async function leaseFirst(tx: Writer, worker_id: string, count: number, choice: Choice): Promise<ChunkRow[]> {
-  const rows = await tx
-    .with(
-      (cte) => cte('chosen').materialized(),
-      (db) => {
-        let query = db
-          .selectFrom('chunks')
-          .select(['batch_id', 'idx'])
-          .where('state', '=', raw.lit('ready'))
-          .orderBy('deadline')
-          .orderBy('batch_id')
-          .orderBy('idx')
-          .limit(count)
-          .forUpdate()
-          .skipLocked()
-        if ('project_id' in choice) return query.where('project_id', '=', choice.project_id)
-        if (choice.except_projects.length > 0)
-          query = query.where('project_id', 'not in', choice.except_projects)
-        return query.where('deadline', '<', choice.before)
-      },
-    )
-    .updateTable('chunks')
-    .set((eb) => ({ state: 'leased', worker_id, epoch: eb('epoch', '+', 1) }))
-    .where(({ eb, refTuple, selectFrom }) =>
-      eb(
-        refTuple('batch_id', 'idx'),
-        'in',
-        selectFrom('chosen').select(['batch_id', 'idx']).$asTuple('batch_id', 'idx'),
-      ),
-    )
-    .returningAll()
-    .execute()
-  return rows.sort((a, b) => a.deadline - b.deadline || compare(a.batch_id, b.batch_id) || a.idx - b.idx)
-}
-
-function compare(a: string, b: string): number {
-  return a < b ? -1 : Number(a > b)
-}
-
-interface WaitingProject {
-  project_id: string
-  leased: number
-}
-
-/** How many chunks each project gets of `count`, when each goes to the one that has the fewest by then. */
-function takeTurns(
-  waiting: readonly WaitingProject[],
-  count: number,
-  one_each: boolean,
-): Map<string, number> {
-  const turns = new Map<string, number>()
-  if (waiting.length === 0) return turns
-  for (let left = count; left > 0; left--) {
-    const open = one_each ? waiting.filter(({ project_id }) => !turns.has(project_id)) : waiting
-    if (open.length === 0) break
-    const held = ({ project_id, leased }: WaitingProject): number => leased + (turns.get(project_id) ?? 0)
-    const next = open.reduce((fewest, project) => (held(project) < held(fewest) ? project : fewest))
-    turns.set(next.project_id, (turns.get(next.project_id) ?? 0) + 1)
-  }
-  return turns
-}
-
-/**
- * Projects that have a ready chunk, fewest leased chunks first. Steps from project to project through the
- * index instead of reading every ready chunk: the cost is that of the projects, not of their work.
- */
-async function readyProjects(tx: Writer): Promise<WaitingProject[]> {
-  const { rows } = await raw<WaitingProject>`
-    WITH RECURSIVE waiting(project_id) AS (
-      SELECT min(project_id) FROM chunks WHERE state = 'ready'
-      UNION ALL
-      SELECT (SELECT min(project_id) FROM chunks WHERE state = 'ready' AND project_id > waiting.project_id)
-      FROM waiting WHERE waiting.project_id IS NOT NULL
-    ), held(project_id, leased) AS (
-      SELECT project_id, count(*) FROM chunks WHERE state = 'leased' GROUP BY project_id
-    )
-    SELECT waiting.project_id AS project_id, coalesce(held.leased, 0) AS leased
-    FROM waiting LEFT JOIN held ON held.project_id = waiting.project_id
-    WHERE waiting.project_id IS NOT NULL
-    ORDER BY leased, waiting.project_id`.execute(tx)
-  return rows
 }
 
 /** What one commit does to a chunk. */
@@ -298,9 +167,19 @@ export async function wakeParked(tx: Writer, sql: ClaimSql): Promise<number> {
   return Number(result.numUpdatedRows)
 }
 
-/** Makes every parked chunk of these batches ready: there is something new to do with them. */
+/**
+ * Makes every parked chunk of these batches ready: their lines are to be ended. That needs no model server, so
+ * no model keeps them from being claimed any more.
+ */
 export async function wakeBatches(tx: Writer, batch_ids: readonly string[]): Promise<void> {
   if (batch_ids.length === 0) return
+  await tx
+    .updateTable('chunks')
+    .set({ model: null })
+    .where('batch_id', 'in', batch_ids)
+    .where('state', 'in', ['ready', 'parked'])
+    .where('model', 'is not', null)
+    .execute()
   await tx
     .updateTable('chunks')
     .set({ state: 'ready', parked_reason: null })

@@ -5,6 +5,7 @@
 import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
 import { dropHoldsOfWorker } from './holds.ts'
+import { dropLaneReports } from './lane-reports.ts'
 import type { ChunkRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -112,6 +113,7 @@ export async function rescueLeases(tx: Writer, sql: ClaimSql): Promise<string[]>
 
 async function giveBack(tx: Writer, worker_id: string): Promise<void> {
   await dropHoldsOfWorker(tx, worker_id)
+  await dropLaneReports(tx, worker_id)
   const free = { state: 'ready' as const, worker_id: null }
   await tx
     .updateTable('chunks')

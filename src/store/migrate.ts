@@ -5,6 +5,7 @@ import { start } from './migrations/0001-start.ts'
 import { ledger } from './migrations/0002-ledger.ts'
 import { notices } from './migrations/0003-notices.ts'
 import { marks } from './migrations/0004-marks.ts'
+import { progress } from './migrations/0005-progress.ts'
 import { rateWindows } from './migrations/0006-rate-windows.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
@@ -14,6 +15,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0002-ledger': ledger,
   '0003-notices': notices,
   '0004-marks': marks,
+  '0005-progress': progress,
   '0006-rate-windows': rateWindows,
 }
 

@@ -31,6 +31,7 @@ export interface Schema {
   webhooks: WebhookTable
   deliveries: DeliveryTable
   marks: MarkTable
+  lane_reports: LaneReportTable
 }
 
 interface ProjectTable {
@@ -115,6 +116,10 @@ interface BatchTable {
   /** What its unfinished lines may still cost, in nano-dollars and tokens; nothing once it has ended. */
   outlook_nanos: number
   outlook_tokens: number
+  /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
+  rate_at: number | null
+  rate_done: number
+  lines_per_s: number | null
 }
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
@@ -130,6 +135,8 @@ interface ChunkTable {
   worker_id: string | null
   run_at: number
   parked_reason: string | null
+  /** The one model that all its lines ask for; null when there are several. */
+  model: string | null
   /** The batch's expires_at. */
   deadline: number
   first_line: number
@@ -177,6 +184,14 @@ interface WorkerTable {
   id: string
   lease_until: number
   started: number
+}
+
+/** A model that a worker cannot send lines to: all its servers are down, or have told it to wait. */
+interface LaneReportTable {
+  worker_id: string
+  model: string
+  state: 'unavailable' | 'throttled'
+  since: number
 }
 
 /** One row per sealed blob: its wrapped key, so that a rotation of the master key rewrites rows, not blobs. */
@@ -355,18 +370,18 @@ interface CrossingTable {
   created: number
 }
 
+/** What the database says of itself. */
+interface MarkTable {
+  name: string
+  value: string
+}
+
 interface RateWindowTable {
   key_id: string
   /** By the database's clock. */
   ends: number
   /** May pass what is allowed: what was refused counts too. */
   taken: number
-}
-
-/** What the database says of itself. */
-interface MarkTable {
-  name: string
-  value: string
 }
 
 export type ProjectRow = Selectable<ProjectTable>
@@ -390,3 +405,4 @@ export type LedgerEntryRow = Selectable<LedgerEntryTable>
 export type HoldRow = Selectable<HoldTable>
 export type BatchOutlookRow = Selectable<BatchOutlookTable>
 export type CrossingRow = Selectable<CrossingTable>
+export type LaneReportRow = Selectable<LaneReportTable>

@@ -6,7 +6,7 @@ import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { addToBatch, insertBatch, listBatches, moveBatch, readBatch, setChunkCount } from './batches.ts'
 import { insertBlobs, knownBlobs, listDoomed, readBlobRow } from './blob-rows.ts'
-import { claimChunks, hasReadyChunk } from './chunk-claims.ts'
+import { claimChunks, hasReadyChunk, type ModelChoice } from './chunk-claims.ts'
 import {
   commitChunk,
   insertChunks,
@@ -33,6 +33,7 @@ import {
   reserveIdempotencyKey,
 } from './idempotency.ts'
 import { dropJournal, insertJournalPart, listJournalParts } from './journal-parts.ts'
+import { listLaneReports, setLaneReports } from './lane-reports.ts'
 import {
   closeSession,
   holdSession,
@@ -293,6 +294,71 @@ export function storeConformance(
       assert.equal(await claim(0), 'proj_a/sooner/0')
       assert.equal(await claim(0), 'proj_b/later/0')
       assert.equal(await claim(NOW + 2 * HOUR_MS), 'proj_a/sooner/1')
+    })
+
+    test('a claim leaves out the models that it names, or takes no other', async (store) => {
+      await seed(store, 'a', 0)
+      await addBatch(store, 'a', 4, {}, ['down', 'down', 'up'])
+      const worker_id = await open(store)
+      const claim = async (models?: ModelChoice): Promise<number[]> =>
+        (await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 1, models }))).map(
+          (chunk) => chunk.idx,
+        )
+      const down = { except_models: ['down', 'other'] }
+      assert.deepEqual(await claim({ only_models: ['other'] }), [])
+      assert.deepEqual(await claim({ only_models: ['up', 'other'] }), [2])
+      // A chunk of several models may have lines that can run.
+      assert.deepEqual([await claim(down), await claim(down)], [[3], []])
+      assert.equal(await hasReadyChunk(store.read, [], down), false)
+      assert.equal(await hasReadyChunk(store.read, [], { only_models: ['down'] }), true)
+      assert.deepEqual(await claim(), [0])
+    })
+
+    test('chunks whose lines are to be ended wait for no model', async (store) => {
+      await seed(store, 'a', 0)
+      const { id } = await addBatch(store, 'a', 2, {}, ['down', 'down'])
+      await store.write((tx) => wakeBatches(tx, [id]))
+      const worker_id = await open(store)
+      const models = { except_models: ['down'] }
+      const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2, models }))
+      assert.equal(claims.length, 2)
+    })
+
+    test('batches that are at risk go before everybody', async (store) => {
+      await seed(store, 'a', 3)
+      const late = await addBatch(store, 'a', 2, { expires_at: NOW + 48 * HOUR_MS })
+      const worker_id = await open(store)
+      const claims = await store.write((tx) =>
+        claimChunks(tx, { ...order(worker_id), count: 3, urgent_batches: [late.id] }),
+      )
+      assert.deepEqual(
+        claims.map((chunk) => chunk.batch_id === late.id),
+        [true, true, false],
+      )
+    })
+
+    test('what counts lines samples the rate of their batch, and an early count takes no sample', async (store) => {
+      const { batch } = await seed(store)
+      const count = async (completed: number, at: number): Promise<unknown[]> => {
+        const row = await store.write((tx) => addToBatch(tx, batch.id, { ...emptyDelta(), completed, at }))
+        return [row.rate_at, row.rate_done, row.lines_per_s]
+      }
+      assert.deepEqual(await count(5, NOW), [NOW, 5, null])
+      assert.deepEqual(await count(5, NOW + 500), [NOW, 5, null])
+      assert.deepEqual(await count(15, NOW + 2_000), [NOW + 2_000, 25, 10])
+      assert.deepEqual(await count(80, NOW + 4_000), [NOW + 4_000, 105, 25])
+    })
+
+    test('trouble is reported for as long as the session of the worker lasts', async (store) => {
+      const worker_id = await open(store)
+      const report = { model: 'm', state: 'unavailable' as const, since: NOW }
+      await store.write((tx) => setLaneReports(tx, worker_id, [report, { ...report, model: 'n' }]))
+      await store.write((tx) => setLaneReports(tx, worker_id, [report]))
+      const reports = await listLaneReports(store.read, store.claimSql)
+      assert.deepEqual({ ...reports[0] }, report)
+      assert.equal(reports.length, 1)
+      await store.write((tx) => closeSession(tx, worker_id))
+      assert.deepEqual(await store.read.selectFrom('lane_reports').selectAll().execute(), [])
     })
 
     testSideBySide('a claim passes over what another holds, instead of waiting', async (store, other) => {
@@ -628,6 +694,7 @@ async function addBatch(
   name: string,
   chunks = 3,
   more: { expires_at?: number } = {},
+  models: readonly string[] = [],
 ): Promise<BatchRow> {
   return await store.write(async (tx) => {
     const batch = await insertBatch(tx, {

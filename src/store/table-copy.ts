@@ -10,7 +10,7 @@ import type { Reader, Writer } from './store.ts'
 export type Cell = string | number | null
 export type Row = Readonly<Record<string, Cell>>
 
-/** Primary keys, parents before children. Sessions do not move, and marks are about the database itself. */
+/** Primary keys, parents before children. What running workers say does not move, and marks are about the database itself. */
 const TABLES = {
   projects: ['id'],
   api_keys: ['id'],
@@ -33,7 +33,10 @@ const TABLES = {
   events: ['id'],
   webhooks: ['id'],
   deliveries: ['id'],
-} as const satisfies Record<Exclude<keyof Schema, 'workers' | 'lane_reports' | 'marks' | 'rate_windows'>, readonly string[]>
+} as const satisfies Record<
+  Exclude<keyof Schema, 'workers' | 'lane_reports' | 'marks' | 'rate_windows'>,
+  readonly string[]
+>
 
 export type TableName = keyof typeof TABLES
 

@@ -178,7 +178,7 @@ test('a cancel wakes the chunks that are parked', async () => {
   const { store, clock } = server.deps
   const { insertChunks } = await import('../../store/chunks.ts')
   await store.write(async (tx) => {
-    const span = { index: 0, first_line: 1, line_count: 1, byte_start: 0, byte_end: 9 }
+    const span = { index: 0, first_line: 1, line_count: 1, byte_start: 0, byte_end: 9, model: null }
     await insertChunks(tx, { id, project_id: server.key.project_id, expires_at: 9e15 }, [span])
     await tx.updateTable('chunks').set({ state: 'parked', run_at: 9e15 }).execute()
     await insertTask(tx, { kind: 'purge', subject: id, project_id: server.key.project_id }, clock.now())

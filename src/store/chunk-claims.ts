@@ -1,0 +1,177 @@
+// Which chunk runs next: the claims under which chunks are leased.
+import { sql as raw, type SelectQueryBuilder } from 'kysely'
+import type { ChunkRow, Schema } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+/** Restricts claims by the model of a chunk; chunks of several models have none. */
+export type ModelChoice =
+  /** Any but chunks of these. */
+  | { except_models: readonly string[] }
+  /** None but chunks of these. */
+  | { only_models: readonly string[] }
+
+export interface ClaimOrder {
+  worker_id: string
+  /** Chunks whose deadline lies before this (Unix ms) go first, whoever owns them. */
+  urgent_before: number
+  /** Batches that go first as well. */
+  urgent_batches?: readonly string[]
+  /** At most so many. */
+  count: number
+  /** At most one chunk of each project. */
+  one_each?: boolean
+  /** Only projects that are not in this list; what a worker holds already has its share. */
+  except_projects?: readonly string[]
+  models?: ModelChoice
+}
+
+const ALL_MODELS: ModelChoice = { except_models: [] }
+
+/**
+ * Leases the chunks that should run next: what is about to miss its deadline, then by turns the earliest
+ * deadline of the project that has the fewest chunks leased. So a small batch never waits behind another
+ * project's giant. Chunks that another claim has under its hands are passed over.
+ */
+export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
+  const { worker_id, count, one_each = false, models = ALL_MODELS, urgent_batches = [] } = order
+  const spent = new Set(order.except_projects)
+  const urgent = one_each ? 1 : count
+  const claims = await leaseFirst(tx, worker_id, urgent, models, {
+    before: order.urgent_before,
+    except_projects: [...spent],
+  })
+  if (urgent_batches.length > 0 && claims.length < urgent) {
+    const choice = { batch_ids: urgent_batches, except_projects: [...spent] }
+    claims.push(...(await leaseFirst(tx, worker_id, urgent - claims.length, models, choice)))
+  }
+  if (one_each) for (const claim of claims) spent.add(claim.project_id)
+  while (claims.length < count) {
+    const waiting = (await readyProjects(tx)).filter(({ project_id }) => !spent.has(project_id))
+    const turns = takeTurns(waiting, count - claims.length, one_each)
+    if (turns.size === 0) break
+    for (const [project_id, share] of turns) {
+      const found = await leaseFirst(tx, worker_id, share, models, { project_id })
+      claims.push(...found)
+      if (one_each || found.length < share) spent.add(project_id)
+    }
+  }
+  return claims
+}
+
+/** Whether there is anything to claim, without taking the write lock. */
+export async function hasReadyChunk(
+  db: Reader,
+  except_projects: readonly string[] = [],
+  models: ModelChoice = ALL_MODELS,
+): Promise<boolean> {
+  let query = db.selectFrom('chunks').select('idx').where('state', '=', raw.lit('ready')).limit(1)
+  if (except_projects.length > 0) query = query.where('project_id', 'not in', except_projects)
+  return (await ofModels(query, models).executeTakeFirst()) !== undefined
+}
+
+function ofModels<O>(
+  query: SelectQueryBuilder<Schema, 'chunks', O>,
+  models: ModelChoice,
+): SelectQueryBuilder<Schema, 'chunks', O> {
+  if ('only_models' in models) return query.where('model', 'in', models.only_models)
+  const { except_models } = models
+  if (except_models.length === 0) return query
+  return query.where((eb) => eb.or([eb('model', 'is', null), eb('model', 'not in', except_models)]))
+}
+
+type Choice =
+  | { before: number; except_projects: readonly string[] }
+  | { batch_ids: readonly string[]; except_projects: readonly string[] }
+  | { project_id: string }
+
+/** Leases up to `count` of the ready chunks of a choice, earliest deadline first. */
+async function leaseFirst(
+  tx: Writer,
+  worker_id: string,
+  count: number,
+  models: ModelChoice,
+  choice: Choice,
+): Promise<ChunkRow[]> {
+  const rows = await tx
+    .with(
+      (cte) => cte('chosen').materialized(),
+      (db) => {
+        const all = db
+          .selectFrom('chunks')
+          .select(['batch_id', 'idx'])
+          .where('state', '=', raw.lit('ready'))
+          .orderBy('deadline')
+          .orderBy('batch_id')
+          .orderBy('idx')
+          .limit(count)
+          .forUpdate()
+          .skipLocked()
+        const query = ofModels(all, models)
+        if ('project_id' in choice) return query.where('project_id', '=', choice.project_id)
+        const { except_projects } = choice
+        const open = except_projects.length > 0 ? query.where('project_id', 'not in', except_projects) : query
+        if ('batch_ids' in choice) return open.where('batch_id', 'in', choice.batch_ids)
+        return open.where('deadline', '<', choice.before)
+      },
+    )
+    .updateTable('chunks')
+    .set((eb) => ({ state: 'leased', worker_id, epoch: eb('epoch', '+', 1) }))
+    .where(({ eb, refTuple, selectFrom }) =>
+      eb(
+        refTuple('batch_id', 'idx'),
+        'in',
+        selectFrom('chosen').select(['batch_id', 'idx']).$asTuple('batch_id', 'idx'),
+      ),
+    )
+    .returningAll()
+    .execute()
+  return rows.sort((a, b) => a.deadline - b.deadline || compare(a.batch_id, b.batch_id) || a.idx - b.idx)
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b)
+}
+
+interface WaitingProject {
+  project_id: string
+  leased: number
+}
+
+/** How many chunks each project gets of `count`, when each goes to the one that has the fewest by then. */
+function takeTurns(
+  waiting: readonly WaitingProject[],
+  count: number,
+  one_each: boolean,
+): Map<string, number> {
+  const turns = new Map<string, number>()
+  if (waiting.length === 0) return turns
+  for (let left = count; left > 0; left--) {
+    const open = one_each ? waiting.filter(({ project_id }) => !turns.has(project_id)) : waiting
+    if (open.length === 0) break
+    const held = ({ project_id, leased }: WaitingProject): number => leased + (turns.get(project_id) ?? 0)
+    const next = open.reduce((fewest, project) => (held(project) < held(fewest) ? project : fewest))
+    turns.set(next.project_id, (turns.get(next.project_id) ?? 0) + 1)
+  }
+  return turns
+}
+
+/**
+ * Projects that have a ready chunk, fewest leased chunks first. Steps from project to project through the
+ * index instead of reading every ready chunk: the cost is that of the projects, not of their work.
+ */
+async function readyProjects(tx: Writer): Promise<WaitingProject[]> {
+  const { rows } = await raw<WaitingProject>`
+    WITH RECURSIVE waiting(project_id) AS (
+      SELECT min(project_id) FROM chunks WHERE state = 'ready'
+      UNION ALL
+      SELECT (SELECT min(project_id) FROM chunks WHERE state = 'ready' AND project_id > waiting.project_id)
+      FROM waiting WHERE waiting.project_id IS NOT NULL
+    ), held(project_id, leased) AS (
+      SELECT project_id, count(*) FROM chunks WHERE state = 'leased' GROUP BY project_id
+    )
+    SELECT waiting.project_id AS project_id, coalesce(held.leased, 0) AS leased
+    FROM waiting LEFT JOIN held ON held.project_id = waiting.project_id
+    WHERE waiting.project_id IS NOT NULL
+    ORDER BY leased, waiting.project_id`.execute(tx)
+  return rows
+}
