@@ -5,10 +5,12 @@ import { dirname } from 'node:path'
 import {
   CompiledQuery,
   type DatabaseConnection,
+  type DialectAdapter,
   type Driver,
   Kysely,
   type QueryCompiler,
   type SelectModifierNode,
+  SqliteAdapter,
   SqliteDialect,
   type SqliteDialectConfig,
   SqliteDriver,
@@ -68,8 +70,19 @@ class ImmediateDialect extends SqliteDialect {
     return new ImmediateDriver(this.#config)
   }
 
+  override createAdapter(): DialectAdapter {
+    return new TransactionalAdapter()
+  }
+
   override createQueryCompiler(): QueryCompiler {
     return new LocklessCompiler()
+  }
+}
+
+/** Migrations run in one transaction, so of processes that start at once each sees what the one before has done. */
+class TransactionalAdapter extends SqliteAdapter {
+  override get supportsTransactionalDdl(): boolean {
+    return true
   }
 }
 
