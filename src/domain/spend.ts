@@ -6,10 +6,16 @@ export interface Spend {
   tokens: number
 }
 
-export const NO_SPEND: Spend = { cost_nanos: 0, tokens: 0 }
+export const NO_SPEND: Readonly<Spend> = Object.freeze({ cost_nanos: 0, tokens: 0 })
 
 export function plus(a: Spend, b: Spend): Spend {
   return { cost_nanos: atMost(a.cost_nanos + b.cost_nanos), tokens: atMost(a.tokens + b.tokens) }
+}
+
+/** Adds in place, for sums over many lines. */
+export function grow(sum: Spend, by: Spend): void {
+  sum.cost_nanos = atMost(sum.cost_nanos + by.cost_nanos)
+  sum.tokens = atMost(sum.tokens + by.tokens)
 }
 
 /** Never below nothing. */

@@ -2,7 +2,7 @@
 // worst case still fits beside what is spent and what is held. One that would not fit even if everything held
 // came back unspent has met the cap. One that only holds keep out waits: what is held is seldom all spent.
 import { WHOLE_PROJECT } from '../domain/limit.ts'
-import { addSpend, counted, isNothing, type Spend } from '../domain/spend.ts'
+import { counted, grow, isNothing, type Spend } from '../domain/spend.ts'
 import type { Counter } from './counters.ts'
 
 export interface Candidate {
@@ -38,7 +38,9 @@ export function fitLines(candidates: readonly Candidate[], meters: readonly Mete
   const take = ({ position, entity, need }: Candidate): void => {
     for (const meter of metersOf(entity)) meter.held += counted(need, meter.limit.metric)
     fit.allowed.push(position)
-    addSpend(fit.holds, entity, need)
+    const hold = fit.holds.get(entity)
+    if (hold) grow(hold, need)
+    else fit.holds.set(entity, { ...need })
   }
   for (const candidate of candidates) if (candidate.sent) take(candidate)
   for (const candidate of candidates) {

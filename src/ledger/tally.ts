@@ -2,7 +2,7 @@
 // chunks have one entity and one model, so a thousand lines become one group.
 
 import type { TokenUsage } from '../domain/money.ts'
-import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { grow, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { dayOf } from '../domain/utc-day.ts'
 
 /** A line that has ended, as far as money is concerned. */
@@ -66,8 +66,8 @@ function emptyTally(day: number, { entity, model }: EndedLine): Tally {
     completion_tokens: 0,
     total_tokens: 0,
     cost_nanos: 0,
-    projected: NO_SPEND,
-    held: NO_SPEND,
+    projected: { ...NO_SPEND },
+    held: { ...NO_SPEND },
   }
 }
 
@@ -78,6 +78,6 @@ function add(sums: Tally, line: EndedLine): void {
   sums.completion_tokens += line.usage?.completion_tokens ?? 0
   sums.total_tokens += line.usage?.total_tokens ?? 0
   sums.cost_nanos += line.cost_nanos
-  sums.projected = plus(sums.projected, line.projected)
-  if (line.held) sums.held = plus(sums.held, line.projected)
+  grow(sums.projected, line.projected)
+  if (line.held) grow(sums.held, line.projected)
 }

@@ -1,5 +1,6 @@
 // Limits. Whatever changes one raises the project's version, so that workers check again what they have
 // been allowed under the old one.
+import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import type { LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -100,48 +101,58 @@ export interface LimitQuery {
 
 /** The limits that count work for any of these entities, or for the project, ordered by ID. */
 export async function matchingLimits(db: Reader, wanted: LimitQuery): Promise<Limit[]> {
-  const queries = queriesFor(db, wanted)
   const rows: LimitRow[] = []
-  for (const query of queries) rows.push(...(await query.execute()))
-  return rows.sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
+  for (const page of pagesOf(wanted)) rows.push(...(await matching(db, page).execute()))
+  return limitsOf(rows)
 }
 
 /**
  * The same, locked until the transaction ends: of two that check the same limit, the second sees what the
- * first has taken.
+ * first has taken. Everyone locks them in the order of their IDs.
  */
 export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promise<Limit[]> {
-  const ids = (await matchingLimits(tx, wanted)).map((limit) => limit.id)
   const rows: LimitRow[] = []
-  // One by one in the order of their IDs, the same for everyone.
-  for (let at = 0; at < ids.length; at += NAMES_MAX) {
-    const query = tx
-      .selectFrom('limits')
-      .selectAll()
-      .where('id', 'in', ids.slice(at, at + NAMES_MAX))
-      .orderBy('id')
-      .forUpdate()
-    rows.push(...(await query.execute()))
-  }
-  return rows.map(toLimit).filter((limit) => wanted.action === undefined || limit.action === wanted.action)
+  for (const page of pagesOf(wanted)) rows.push(...(await matching(tx, page).forUpdate().execute()))
+  return limitsOf(rows)
 }
 
-function queriesFor(db: Reader, { project_id, entities, entity_types, action }: LimitQuery) {
-  const ofScope = (scope: LimitScope) => {
-    const query = db
-      .selectFrom('limits')
-      .selectAll()
-      .where('project_id', '=', project_id)
-      .where('scope', '=', scope)
-    return action === undefined ? query : query.where('action', '=', action)
-  }
-  const pages = (scope: LimitScope, names: readonly string[]) => {
-    const queries = []
-    for (let at = 0; at < names.length; at += NAMES_MAX)
-      queries.push(ofScope(scope).where('subject', 'in', names.slice(at, at + NAMES_MAX)))
-    return queries
-  }
-  return [ofScope('project'), ...pages('entity', entities), ...pages('entity_type', entity_types)]
+function matching(db: Reader, { project_id, entities, entity_types, action }: LimitQuery) {
+  const query = db
+    .selectFrom('limits')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    // Only this is searched by index: the limits of one project may be as many as its entities.
+    .where('subject', 'in', ['', ...entities, ...entity_types])
+    .where((eb) => {
+      const named = (scope: LimitScope, names: readonly string[]) =>
+        eb.and([eb('scope', '=', scope), eb('subject', 'in', names)])
+      const either = [eb('scope', '=', 'project')]
+      if (entities.length > 0) either.push(named('entity', entities))
+      if (entity_types.length > 0) either.push(named('entity_type', entity_types))
+      return eb.or(either)
+    })
+    // Not by the bare ID, whose index would be read in its order from end to end.
+    .orderBy(sql`id || ''`)
+  return action === undefined ? query : query.where('action', '=', action)
+}
+
+/** Most ask for few names, in one page. */
+function pagesOf(wanted: LimitQuery): LimitQuery[] {
+  const pages: LimitQuery[] = []
+  const { entities, entity_types } = wanted
+  for (let at = 0; at === 0 || at < Math.max(entities.length, entity_types.length); at += NAMES_MAX)
+    pages.push({
+      ...wanted,
+      entities: entities.slice(at, at + NAMES_MAX),
+      entity_types: entity_types.slice(at, at + NAMES_MAX),
+    })
+  return pages
+}
+
+/** Each once: every page finds the limits of the project. */
+function limitsOf(rows: readonly LimitRow[]): Limit[] {
+  const byId = new Map(rows.map((row) => [row.id, row]))
+  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
 }
 
 async function raiseVersion(tx: Writer, project_id: string): Promise<void> {

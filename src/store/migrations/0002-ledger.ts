@@ -21,7 +21,7 @@ export const ledger = {
     await db.schema
       .createIndex('limits_matched')
       .on('limits')
-      .columns(['project_id', 'scope', 'subject'])
+      .columns(['project_id', 'subject', 'scope'])
       .execute()
     await db.schema.createIndex('limits_listed').on('limits').columns(['project_id', 'id']).execute()
 
