@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { LANGUAGES } from '../domain/language.ts'
+import type { Counter } from './counters.ts'
+import { batchRefused, lineRefused } from './limit-error.ts'
+
+const END = Date.UTC(2026, 11, 1)
+
+function counter(part: Partial<Counter['limit']> = {}, spender = 'user:42'): Counter {
+  return {
+    limit: {
+      id: 'lim_1',
+      project_id: 'proj_1',
+      scope: 'entity',
+      entity: 'user:42',
+      entity_type: null,
+      metric: 'cost_usd',
+      amount: 25_000_000_000,
+      window: 'month',
+      action: 'block',
+      description: null,
+      notify_at: [],
+      created: 0,
+      ...part,
+    },
+    spender,
+    window: { start: Date.UTC(2026, 10, 1), end: END },
+    spent: 24_999_000_001,
+  }
+}
+
+describe('the message of a limit', () => {
+  it('says it in each language, with money and date as that language writes them', () => {
+    const shown: Record<string, RegExp> = {
+      en: /\$25\.00 .*\$24\.999000001 .*December 1, 2026/,
+      de: /25,00\s\$ .*24,999000001\s\$ .*1\. Dezember 2026/,
+      es: /25,00\sUS\$ .*1 de diciembre de 2026/,
+      fr: /25,00\s\$US .*1\S* décembre 2026/,
+      ja: /\$25\.00.*2026年12月1日/,
+      zh: /US\$25\.00.*2026年12月1日/,
+    }
+    for (const language of LANGUAGES) {
+      const { message } = lineRefused(counter(), 2_000_000, language)
+      assert.match(message, shown[language] ?? /never/, language)
+      assert.ok(message.includes('user:42'), message)
+      assert.ok(!/[{}]/.test(message), message)
+    }
+    const said = LANGUAGES.map(
+      (language) => batchRefused(counter(), { needed: 1, open: 2 }, language, 0).message,
+    )
+    assert.equal(new Set(said).size, LANGUAGES.length)
+  })
+
+  it('ends with the description, whatever characters it holds', () => {
+    const described = counter({ description: "Ask {ops}, <b>#</b> or 'it'." })
+    for (const language of LANGUAGES)
+      assert.ok(lineRefused(described, 1, language).message.includes("Ask {ops}, <b>#</b> or 'it'."))
+  })
+
+  it('names the project where that is what the limit counts, and an entity that is called so otherwise', () => {
+    assert.match(lineRefused(counter({ scope: 'project' }, ''), 1, 'en').message, /for this project/)
+    assert.match(lineRefused(counter({}, 'project'), 1, 'en').message, /for “project”/)
+  })
+
+  it('carries the limit and the end of its window, and says when to come back', () => {
+    const refusal = batchRefused(counter(), { needed: 1, open: 0 }, 'en', END - 90_500)
+    assert.deepEqual(refusal.details, { limit_id: 'lim_1', resets_at: END / 1000 })
+    assert.deepEqual([refusal.status, refusal.retryAfter_s], [429, 91])
+    const { type, code, limit_id, resets_at } = lineRefused(counter(), 1, 'en')
+    assert.deepEqual(
+      [type, code, limit_id, resets_at],
+      ['rate_limit_error', 'usage_limit_exceeded', 'lim_1', END / 1000],
+    )
+  })
+})

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import type { Model } from '../domain/model.ts'
+import type { TokenSums } from '../domain/projection.ts'
+import { projectBatch } from './project-batch.ts'
+
+const MODEL: Model = {
+  id: 'm',
+  context_window: null,
+  max_output_tokens: 100,
+  price: { input_picos: 1000, output_picos: 2000 },
+  priced: true,
+  supports: { structured_output: true, tools: true },
+  created: 0,
+}
+const MODELS = new Map([
+  ['m', MODEL],
+  ['free', { ...MODEL, id: 'free', price: { input_picos: 0, output_picos: 0 }, priced: false }],
+])
+
+function sums(part: Partial<TokenSums>): TokenSums {
+  return {
+    model: 'm',
+    entity: null,
+    lines: 1,
+    input_tokens: 10,
+    output_tokens_max_given: 5,
+    open_choices: 0,
+    ...part,
+  }
+}
+
+const nobody = { metadata: null, header_entity: null }
+
+describe('the projection of a batch', () => {
+  it('is input plus all the output that is allowed, at the price of the model', () => {
+    const index = { groups: [sums({}), sums({ entity: 'user:a', open_choices: 2 })], unattributed: [] }
+    const { total, byEntity, lines } = projectBatch(index, MODELS, nobody)
+    assert.equal(lines, 2)
+    assert.deepEqual(byEntity.get('user:a'), { cost_nanos: 10 + 2 * 205, tokens: 215 })
+    assert.deepEqual(total, { cost_nanos: 10 + 10 + 10 + 410, tokens: 15 + 215 })
+  })
+
+  it('charges lines that name nobody to the batch’s entity, else to that of the header', () => {
+    const index = { groups: [sums({}), sums({ entity: 'user:a' })], unattributed: [] }
+    const entities = (metadata: Record<string, string> | null, header_entity: string | null) => [
+      ...projectBatch(index, MODELS, { metadata, header_entity }).byEntity.keys(),
+    ]
+    assert.deepEqual(entities(null, null), ['user:a'])
+    assert.deepEqual(entities(null, 'user:h'), ['user:h', 'user:a'])
+    assert.deepEqual(entities({ entity: 'user:b' }, 'user:h'), ['user:b', 'user:a'])
+  })
+
+  it('counts lines whose entity the index does not know in the total only', () => {
+    const index = { groups: [sums({ entity: 'user:a' })], unattributed: [sums({ lines: 7 })] }
+    const { total, byEntity, lines } = projectBatch(index, MODELS, {
+      metadata: { entity: 'user:b' },
+      header_entity: null,
+    })
+    assert.deepEqual([...byEntity.keys()], ['user:a'])
+    assert.deepEqual([lines, total.tokens], [8, 30])
+  })
+
+  it('is nothing for a model that is unknown, and free for one without a price; both are said', () => {
+    const index = {
+      groups: [sums({ model: 'nope' }), sums({ model: 'free' }), sums({ model: null })],
+      unattributed: [],
+    }
+    const { groups, total } = projectBatch(index, MODELS, nobody)
+    assert.deepEqual(total, { cost_nanos: 0, tokens: 15 })
+    assert.deepEqual(
+      groups.map(({ priced }) => priced),
+      [false, false, false],
+    )
+  })
+
+  it('stays a whole number for requests of absurd size', () => {
+    const index = {
+      groups: Array.from({ length: 3 }, () => sums({ output_tokens_max_given: Number.MAX_SAFE_INTEGER })),
+      unattributed: [],
+    }
+    const { total } = projectBatch(index, MODELS, nobody)
+    assert.ok(Number.isSafeInteger(total.tokens) && Number.isSafeInteger(total.cost_nanos))
+  })
+})

@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { windowAt } from '../domain/limit.ts'
+import type { Writer } from '../store/store.ts'
+import { spentByEntities, spentByProject } from '../store/usage-days.ts'
+import { reserve } from './reserve.ts'
+import { settle } from './settle.ts'
+import { tally } from './tally.ts'
+import { addLimit, endedLine, leasedChunks, type TestBooks, type TestChunk, testBooks } from './test-books.ts'
+
+/** The last moment of November and the first of December. */
+const BEFORE = Date.UTC(2026, 11, 1) - 1
+const AFTER = BEFORE + 1
+const need = { cost_nanos: 100, tokens: 10 }
+
+function finishedAt(...times: number[]) {
+  return tally(
+    times.map((finished_at) => endedLine({ tokens: 10, entity: 'user:a', finished_at, projected: need })),
+  )
+}
+
+async function oneChunk(books: TestBooks): Promise<TestChunk> {
+  const [chunk] = await books.store.write((tx) => leasedChunks(tx, 1, BEFORE))
+  assert.ok(chunk)
+  return chunk
+}
+
+function wanted(chunk: TestChunk, count: number) {
+  const lines = Array.from({ length: count }, (_, position) => ({
+    position,
+    entity: 'user:a',
+    need,
+    sent: false,
+    held: false,
+  }))
+  return { claim: chunk, lines }
+}
+
+async function held(tx: Writer): Promise<number[]> {
+  return (await tx.selectFrom('holds').select('tokens').execute()).map((row) => row.tokens)
+}
+
+describe('a batch that runs over the end of a month', () => {
+  it('charges each line to the window in which it finished, though one commit records them', async () => {
+    await using books = await testBooks()
+    const chunk = await oneChunk(books)
+    const { project_id } = chunk
+    await books.store.write((tx) =>
+      settle(tx, [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, AFTER), last: false }], AFTER + 500),
+    )
+    for (const [at, tokens] of [
+      [BEFORE, 20],
+      [AFTER, 10],
+    ] as const) {
+      for (const window of [windowAt('month', at), windowAt('day', at)]) {
+        const byEntity = await spentByEntities(books.store.read, project_id, ['user:a'], window)
+        assert.equal(byEntity.get('user:a')?.tokens, tokens)
+        assert.equal((await spentByProject(books.store.read, project_id, window)).tokens, tokens)
+      }
+    }
+  })
+
+  it('has the whole cap again in the new month, less what is still held', async () => {
+    await using books = await testBooks()
+    const chunk = await oneChunk(books)
+    await books.store.write(async (tx) => {
+      await addLimit(tx, chunk.project_id, { amount: 50 })
+      const first = await reserve(tx, wanted(chunk, 8), BEFORE)
+      assert.equal(first?.allowed.length, 5)
+      await settle(tx, [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, BEFORE), last: false }], BEFORE)
+      assert.deepEqual((await reserve(tx, wanted(chunk, 3), BEFORE))?.refused.size, 0)
+      const next = await reserve(tx, wanted(chunk, 8), AFTER)
+      assert.equal(next?.allowed.length, 3, 'two lines of November are still held')
+      assert.equal(next?.waiting.length, 5)
+    })
+  })
+
+  it('meets a threshold once in each month', async () => {
+    await using books = await testBooks()
+    const chunk = await oneChunk(books)
+    const crossed = await books.store.write(async (tx) => {
+      await addLimit(tx, chunk.project_id, { amount: 20, notify_at: '[0.5]', action: 'notify' })
+      const of = (...times: number[]) =>
+        settle(tx, [{ ...chunk, tallies: finishedAt(...times), last: false }], AFTER)
+      return [await of(BEFORE), await of(BEFORE, AFTER), await of(AFTER), await of(AFTER)]
+    })
+    assert.deepEqual(
+      crossed.map((some) => some.map(({ threshold, window }) => [threshold, window.start < AFTER])),
+      [
+        [[0.5, true]],
+        [
+          [1, true],
+          [0.5, false],
+        ],
+        [[1, false]],
+        [],
+      ],
+    )
+  })
+})
+
+describe('a hold', () => {
+  it('shrinks as lines settle, and goes with the last of the chunk', async () => {
+    await using books = await testBooks()
+    const chunk = await oneChunk(books)
+    await books.store.write(async (tx) => {
+      await addLimit(tx, chunk.project_id, { amount: 1000 })
+      await reserve(tx, wanted(chunk, 3), AFTER)
+      assert.deepEqual(await held(tx), [30])
+      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: false }], AFTER)
+      assert.deepEqual(await held(tx), [20])
+      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: true }], AFTER)
+      assert.deepEqual(await held(tx), [])
+    })
+  })
+
+  it('is not made where no limit matches, nor for a chunk whose lease was lost', async () => {
+    await using books = await testBooks()
+    const chunk = await oneChunk(books)
+    await books.store.write(async (tx) => {
+      await addLimit(tx, chunk.project_id, { amount: 1, scope: 'entity', subject: 'user:b' })
+      await addLimit(tx, chunk.project_id, { amount: 1, action: 'notify' })
+      const free = await reserve(tx, wanted(chunk, 3), AFTER)
+      assert.deepEqual([free?.allowed.length, free?.held], [3, false])
+      await addLimit(tx, chunk.project_id, { amount: 1000 })
+      assert.equal(await reserve(tx, wanted({ ...chunk, epoch: 2 }, 3), AFTER), null)
+      assert.deepEqual(await held(tx), [])
+    })
+  })
+
+  it('covers real usage beyond the estimate: the excess counts, and nothing more is let through', async () => {
+    await using books = await testBooks()
+    const chunk = await oneChunk(books)
+    await books.store.write(async (tx) => {
+      await addLimit(tx, chunk.project_id, { amount: 20 })
+      await reserve(tx, wanted(chunk, 1), AFTER)
+      const real = endedLine({ tokens: 25, entity: 'user:a', finished_at: AFTER, projected: need })
+      const [crossing] = await settle(tx, [{ ...chunk, tallies: tally([real]), last: false }], AFTER)
+      assert.deepEqual([crossing?.threshold, crossing?.spent], [1, 25])
+      assert.equal((await reserve(tx, wanted(chunk, 2), AFTER))?.refused.size, 2)
+    })
+  })
+})
