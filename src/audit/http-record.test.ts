@@ -34,14 +34,14 @@ async function withStore(run: (store: Store) => Promise<void>): Promise<void> {
   await store.close()
 }
 
-test('a record is durable when adding it is done, and not promised before', async () => {
+test('a record can be read when adding it is done, and not before', async () => {
   await withStore(async (store) => {
     const gate = Promise.withResolvers<void>()
     let committed = false
     const records = new HttpRecords({
-      async write(change) {
+      async note(change) {
         await gate.promise
-        const result = await store.write(change)
+        const result = await store.note(change)
         committed = true
         return result
       },
@@ -59,9 +59,9 @@ test('calls that end while a commit is on its way share the next one', async () 
   await withStore(async (store) => {
     let commits = 0
     const records = new HttpRecords({
-      write(change) {
+      note(change) {
         commits++
-        return store.write(change)
+        return store.note(change)
       },
     })
     const rows = Array.from({ length: 1200 }, () => call())
@@ -75,9 +75,9 @@ test('a commit that fails is told to those who waited for it, and to nobody else
   await withStore(async (store) => {
     let broken = true
     const records = new HttpRecords({
-      async write(change) {
+      async note(change) {
         if (broken) throw new Error('disk full')
-        return await store.write(change)
+        return await store.note(change)
       },
     })
     await assert.rejects(records.add(call()), /disk full/)

@@ -1,5 +1,5 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
-// has received a response can read its record. Calls that end at the same time share a transaction: while one
+// has received a response can read its record. It is a note, not a promise: the last of them may go with the power. Calls that end at the same time share a transaction: while one
 // commit is on its way the next records gather, and go together.
 
 import { insertHttpRequests } from '../store/http-requests.ts'
@@ -12,15 +12,15 @@ interface Waiting {
 }
 
 export class HttpRecords {
-  readonly #store: Pick<Store, 'write'>
+  readonly #store: Pick<Store, 'note'>
   #waiting: Waiting[] = []
   #writing = false
 
-  constructor(store: Pick<Store, 'write'>) {
+  constructor(store: Pick<Store, 'note'>) {
     this.#store = store
   }
 
-  /** Resolves once the row is durable. */
+  /** Resolves once the row can be read. */
   add(row: HttpRequestRow): Promise<void> {
     const { promise, ...settle } = Promise.withResolvers<void>()
     this.#waiting.push({ row, settle })
@@ -34,7 +34,7 @@ export class HttpRecords {
       const group = this.#waiting
       this.#waiting = []
       try {
-        await this.#store.write((tx) =>
+        await this.#store.note((tx) =>
           insertHttpRequests(
             tx,
             group.map(({ row }) => row),

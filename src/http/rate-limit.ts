@@ -28,14 +28,14 @@ interface Handful {
 }
 
 export class RateLimit {
-  readonly #store: Pick<Store, 'write' | 'claimSql'>
+  readonly #store: Pick<Store, 'note' | 'claimSql'>
   readonly #clock: Clock
   readonly #limit: number
   readonly #handfuls = new Map<string, Handful>()
   readonly #taking = new Map<string, Promise<Handful>>()
   #forgetAt = 0
 
-  constructor(store: Pick<Store, 'write' | 'claimSql'>, clock: Clock, requests_per_minute: number) {
+  constructor(store: Pick<Store, 'note' | 'claimSql'>, clock: Clock, requests_per_minute: number) {
     this.#store = store
     this.#clock = clock
     this.#limit = requests_per_minute
@@ -67,7 +67,7 @@ export class RateLimit {
   }
 
   async #takeNow(key_id: string, calls: number): Promise<Handful> {
-    const { taken, left_ms } = await this.#store.write((tx) =>
+    const { taken, left_ms } = await this.#store.note((tx) =>
       takeCalls(tx, this.#store.claimSql, key_id, calls, WINDOW_MS),
     )
     const now = this.#clock.now()

@@ -98,6 +98,18 @@ export function storeConformance(
       assert.equal((await readProjectByName(other.read, 'a'))?.plan, 'payg')
     })
 
+    test('a note can be read by everybody once it has resolved, and one that fails leaves nothing', async (store, other) => {
+      await store.note((tx) => ensureProject(tx, project('a')))
+      assert.equal((await readProjectByName(other.read, 'a'))?.name, 'a')
+      const failure = new Error('changed my mind')
+      const note = store.note(async (tx) => {
+        await ensureProject(tx, project('b'))
+        throw failure
+      })
+      await assert.rejects(note, failure)
+      assert.equal(await readProjectByName(store.read, 'b'), undefined)
+    })
+
     test('a transaction that fails leaves nothing, and its own error comes out', async (store) => {
       const failure = new Error('changed my mind')
       const change = store.write(async (tx) => {

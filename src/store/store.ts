@@ -27,6 +27,11 @@ export interface Store {
    * transaction has read and builds on is locked as it is read (`forUpdate()`, `forShare()`, …).
    */
   write<T>(change: (tx: Writer) => Promise<T>): Promise<T>
+  /**
+   * Like `write`, for what is noted along the way: it is committed, and survives the end of the process, but the
+   * last moments of it may be lost with the machine's power. It costs no wait for the disk.
+   */
+  note<T>(change: (tx: Writer) => Promise<T>): Promise<T>
   /** What is wrong with the database as a whole, in sentences; looks at every page where that is possible. */
   check(): Promise<string[]>
   /** Creates or upgrades the tables; refuses a schema newer than this program. */

@@ -42,6 +42,13 @@ export function postgresStore({
     // As a subquery it is asked once for each statement, so that an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
     write: (change) => patiently(patience, () => transact(writer, change), remedyOf),
+    note: (change) => {
+      const unsynced = async (tx: Writer) => {
+        await sql`SET LOCAL synchronous_commit = off`.execute(tx)
+        return await change(tx)
+      }
+      return patiently(patience, () => transact(writer, unsynced), remedyOf)
+    },
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {

@@ -8,12 +8,42 @@ const SQLITE_VERSION_MIN = [3, 51, 3] as const
 const BUSY_TIMEOUT_MS = 10_000
 const STATEMENTS_KEPT_MAX = 500
 
-export function openDatabase(path: string, leaseNow: () => number): DatabaseSync {
+/** How a connection commits. */
+export interface CommitSettings {
+  synchronous: 'FULL' | 'NORMAL'
+  /** How long the thread stands still for the lock of another writer before it is told that there is one. */
+  busy_timeout_ms: number
+  /** How long the write-ahead log may become before this connection copies it into the database, in pages. */
+  checkpoint_pages: number
+}
+
+/** A commit is on the disk when it returns. */
+export const DURABLE: CommitSettings = {
+  synchronous: 'FULL',
+  busy_timeout_ms: BUSY_TIMEOUT_MS,
+  checkpoint_pages: 1_000,
+}
+
+/** A commit waits for nothing: not for the disk, not for a lock, and rarely for a checkpoint. */
+export const UNHURRIED: CommitSettings = {
+  synchronous: 'NORMAL',
+  busy_timeout_ms: 0,
+  checkpoint_pages: 4_000,
+}
+
+export function openDatabase(
+  path: string,
+  leaseNow: () => number,
+  { synchronous, busy_timeout_ms, checkpoint_pages }: CommitSettings = DURABLE,
+): DatabaseSync {
+  // Opening asks for locks, too, and waits for them; how commits wait is set afterwards.
   const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
   assertVersion(db)
   db.exec(`
     PRAGMA journal_mode = WAL;
-    PRAGMA synchronous = FULL;
+    PRAGMA synchronous = ${synchronous};
+    PRAGMA wal_autocheckpoint = ${checkpoint_pages};
+    PRAGMA busy_timeout = ${busy_timeout_ms};
     PRAGMA cache_size = -16000;
     PRAGMA temp_store = MEMORY;
   `)

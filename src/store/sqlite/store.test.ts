@@ -5,6 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, it } from 'node:test'
+import { sleep, systemClock } from '../../domain/clock.ts'
 import { openSession, renewSession, rescueLeases } from '../leases.ts'
 import { type EmptyDatabase, storeConformance } from '../store.conformance.ts'
 import type { Store } from '../store.ts'
@@ -30,6 +31,34 @@ describe('SQLite', () => {
     assert.deepEqual(await Promise.all(exits), [0, 0, 0])
     const rows = await database.open().read.selectFrom('workers').select('id').execute()
     assert.equal(rows.length, 30)
+  })
+
+  it('a note waits for the lock of another writer without holding up the event loop', async () => {
+    await using database = await emptySqlite()
+    const store = database.open()
+    await store.migrate()
+    const other = database.open()
+    const project = { id: 'proj_1', name: 'a', plan: 'payg', created: 1 }
+    let noted: Promise<unknown> | undefined
+    let locked = true
+    await other.write(async (tx) => {
+      await tx
+        .insertInto('projects')
+        .values({ ...project, id: 'proj_2', name: 'b' })
+        .execute()
+      noted = store
+        .note((note) => note.insertInto('projects').values(project).execute())
+        .then(() => assert.equal(locked, false))
+      // Were the thread held up, this timer could not end what holds it up.
+      await sleep(systemClock, 20)
+      locked = false
+    })
+    await noted
+    const names = await other.read.selectFrom('projects').select('name').orderBy('name').execute()
+    assert.deepEqual(
+      names.map(({ name }) => name),
+      ['a', 'b'],
+    )
   })
 
   it('leases are judged by the clock it was given', async () => {

@@ -17,10 +17,16 @@ import {
   SqliteQueryCompiler,
   sql,
 } from 'kysely'
+import { sleep, systemClock } from '../../domain/clock.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import type { Store } from '../store.ts'
-import { forKysely, openDatabase } from './database.ts'
+import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
+
+/** Result code of SQLite: somebody else has the lock. */
+const SQLITE_BUSY = 5
+const NOTE_PATIENCE_MS = 10_000
+const NOTE_WAIT_MS_MAX = 8
 
 export interface SqliteOptions {
   /** A file, made with its folder if it does not exist. */
@@ -33,13 +39,17 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   mkdirSync(dirname(path), { recursive: true })
   const writer = connect(path, leaseNow)
   const reader = connect(path, leaseNow)
+  // Opened when it is first used: most processes note nothing.
+  const noter = connect(path, leaseNow, UNHURRIED)
   return {
     read: reader,
     claimSql: { now: sql<number>`offpeak_now()` },
     write: (change) => writer.transaction().execute(change),
+    note: (change) => whenFree(() => noter.transaction().execute(change)),
     check: () => checkDatabase(reader),
     migrate: () => migrateToLatest(writer),
     async close() {
+      await noter.destroy()
       await reader.destroy()
       await writer.destroy()
     },
@@ -55,8 +65,27 @@ async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
   return problems
 }
 
-function connect(path: string, leaseNow: () => number): Kysely<Schema> {
-  const dialect = new ImmediateDialect({ database: async () => forKysely(openDatabase(path, leaseNow)) })
+/** Comes back for the lock instead of standing still for it, so that the event loop goes on. */
+async function whenFree<T>(attempt: () => Promise<T>): Promise<T> {
+  const until = systemClock.now() + NOTE_PATIENCE_MS
+  for (let wait_ms = 1; ; wait_ms = Math.min(wait_ms * 2, NOTE_WAIT_MS_MAX)) {
+    try {
+      return await attempt()
+    } catch (error) {
+      if (!isBusy(error) || systemClock.now() >= until) throw error
+      await sleep(systemClock, wait_ms)
+    }
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY
+}
+
+function connect(path: string, leaseNow: () => number, commits?: CommitSettings): Kysely<Schema> {
+  const dialect = new ImmediateDialect({
+    database: async () => forKysely(openDatabase(path, leaseNow, commits)),
+  })
   return new Kysely<Schema>({ dialect })
 }
 
