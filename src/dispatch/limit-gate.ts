@@ -192,7 +192,7 @@ export class LimitGate {
     const { clock, random } = this.#options
     const now = clock.now()
     this.#pausedUntil.set(chunk.claim.project_id, now + PROJECT_PAUSE_MS)
-    return now + REST_MS * (1 + random())
+    return now + Math.ceil(REST_MS * (1 + random()))
   }
 
   /** What is asked for while a transaction runs goes into the next one together. */

@@ -185,6 +185,12 @@ export class Sender {
     const { clock } = this.#options
     const { chunk } = job
     const at = clock.now()
+    if (at >= chunk.claim.deadline) {
+      // The alarm that closes the window comes late where the clock was set forward, or the process slept.
+      this.#remember(chunk, [job])
+      this.stop(chunk, 'batch_expired', true)
+      return
+    }
     const sent = upstream.limit.acquire(at)
     upstream.circuit.onSent()
     chunk.inFlight++
