@@ -30,6 +30,18 @@ export async function listBlobRows(
   return await query.execute()
 }
 
+/** Which of `keys` can be opened. */
+export async function openableBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
+  if (keys.length === 0) return new Set()
+  const rows = await db
+    .selectFrom('blobs')
+    .select('key')
+    .where('key', 'in', keys)
+    .where('doomed_at', 'is', null)
+    .execute()
+  return new Set(rows.map((row) => row.key))
+}
+
 /** Something that cannot be read without its blob. */
 export interface BlobUse {
   blob: string

@@ -5,8 +5,7 @@
 // no more than what is new.
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
-import { listBlobRows } from '../store/blob-references.ts'
-import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
+import { listBlobRows, openableBlobs } from '../store/blob-references.ts'
 import type { Store } from '../store/store.ts'
 import { UpkeepRefused } from './upkeep-refused.ts'
 
@@ -55,7 +54,7 @@ export async function backupBlobs({ from, to, live, copyDatabase }: BackupDeps):
         after = rows.at(-1)?.key
         more = rows.length === ROWS_AT_ONCE
       }
-      const lost = await stillNeeded(live, missing)
+      const lost = [...(await openableBlobs(live.read, missing))]
       // What the service needs and has not is no reason to try again.
       if (lost.length < missing.length) continue
       const removed = await removeOthers(to, copy)
@@ -85,23 +84,13 @@ function orNull(error: unknown): null {
   throw error
 }
 
-/** Which of `keys` the service refers to still. */
-async function stillNeeded(live: Pick<Store, 'read'>, keys: readonly string[]): Promise<string[]> {
-  const needed: string[] = []
-  for (const key of keys) {
-    const row = await readBlobRow(live.read, key)
-    if (row) needed.push(key)
-  }
-  return needed
-}
-
 async function removeOthers(to: Blobs, copy: Pick<Store, 'read'>): Promise<number> {
   let removed = 0
   let keys: string[] = []
   const remove = async (): Promise<void> => {
-    const known = await knownBlobs(copy.read, keys)
+    const needed = await openableBlobs(copy.read, keys)
     for (const key of keys) {
-      if (known.has(key)) continue
+      if (needed.has(key)) continue
       await to.delete(key)
       removed++
     }

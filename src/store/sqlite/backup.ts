@@ -4,7 +4,7 @@ import { rename, rm } from 'node:fs/promises'
 import { backup, DatabaseSync } from 'node:sqlite'
 
 /** All pages in one go: pages copied in steps would begin again whenever somebody else has written. */
-const ALL_PAGES = -1
+const ALL_PAGES = 2 ** 31 - 1
 
 /** The file at `to` is replaced whole. */
 export async function backupSqlite(from: string, to: string): Promise<void> {
