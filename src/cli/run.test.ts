@@ -10,6 +10,7 @@ import { type Reply, refusal, ScriptedApi } from '../../test/fakes/scripted-api.
 import { type CapturedTerminal, capturedTerminal } from '../../test/fakes/terminal.ts'
 import type { Launch } from './launch.ts'
 import { runProgram } from './program.ts'
+import { orderFor } from './run.ts'
 import { runStatePath } from './run-state.ts'
 
 /** The service is elsewhere: nothing may be started here. */
@@ -297,4 +298,11 @@ describe('offpeak run against a service', () => {
     assert.equal(await offpeak('run', join(folder, 'missing.jsonl')), 1)
     assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)
   })
+})
+
+test('failed lines go beside the answers', () => {
+  const order = (flags: { output?: string; errors?: string }) => orderFor('in/x.jsonl', flags, 'here')
+  assert.equal(order({}).errors, 'in/x.errors.jsonl')
+  assert.equal(order({ output: 'out/y.jsonl' }).errors, 'out/y.errors.jsonl')
+  assert.equal(order({ output: 'out/y.jsonl', errors: 'e' }).errors, 'e')
 })

@@ -14,6 +14,8 @@ import type { Shell } from './shell.ts'
 import { printJson } from './table.ts'
 import { type Terminal, writeLine } from './terminal.ts'
 
+const JSONL = /\.(jsonl|ndjson)$/i
+
 interface RunFlags extends ConfigFlags {
   output?: string
   errors?: string
@@ -31,7 +33,7 @@ export function addRun(program: Command, shell: Shell): void {
     .description('run a JSONL file of requests from start to finish')
     .argument('<input>', 'JSONL file, one request a line')
     .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl)')
-    .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl)')
+    .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
     .option('--window <duration>', 'completion window', '24h')
     .option('--metadata <key=value>', 'for the batch; may be given again', pairs)
     .option('--entity <type:id>', 'whom the work is for; short for --metadata entity=…')
@@ -82,13 +84,14 @@ async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<v
   }
 }
 
-/** Every path as given; files beside the input unless they are named. */
+/** Every path as given; else answers lie beside the input, and failed lines beside the answers. */
 export function orderFor(input: string, flags: RunFlags, target: string): RunOrder {
-  const stem = input.replace(/\.(jsonl|ndjson)$/i, '')
+  const stem = input.replace(JSONL, '')
+  const output = flags.output ?? `${stem}.out.jsonl`
   return {
     input,
-    output: flags.output ?? `${stem}.out.jsonl`,
-    errors: flags.errors ?? `${stem}.errors.jsonl`,
+    output,
+    errors: flags.errors ?? `${flags.output === undefined ? stem : output.replace(JSONL, '')}.errors.jsonl`,
     target,
     window: flags.window,
     metadata: { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) },
