@@ -1,0 +1,129 @@
+// What must be true after every night, however bad it was. Each violation is a sentence.
+import { isTerminal } from '../../src/domain/batch.ts'
+import { costNanos, nanosFromUsd } from '../../src/domain/money.ts'
+import { reconcile } from '../../src/ledger/reconcile.ts'
+import { readBatchRow } from '../../src/store/batches.ts'
+import { readBlobRow } from '../../src/store/blob-rows.ts'
+import { listSealed } from '../../src/store/chunks.ts'
+import type { BatchRow } from '../../src/store/schema.ts'
+import { type Night, type PlannedBatch, SIM_MODEL } from './world.ts'
+
+export async function violations(night: Night): Promise<string[]> {
+  const found = [...night.witness.violations]
+  for (const planned of night.batches) {
+    const batch = await readBatchRow(night.store.read, planned.id)
+    if (!batch || !isTerminal(batch.status)) found.push(`${planned.name} is still ${batch?.status}`)
+    else found.push(...(await ofBatch(night, planned, batch)))
+  }
+  if (found.length === 0) found.push(...(await ofBooks(night)), ...(await ofStores(night)))
+  return found
+}
+
+async function ofBatch(night: Night, planned: PlannedBatch, batch: BatchRow): Promise<string[]> {
+  const { name } = planned
+  const found: string[] = []
+  const outputs = await resultLines(night, batch, 'output')
+  const errors = await resultLines(night, batch, 'error')
+  const all = [...outputs, ...errors].map(customId)
+  const seen = new Set(all)
+  if (seen.size !== all.length) found.push(`${name}: a line is in the files twice`)
+  const missing = planned.lines.filter((line) => !seen.has(line))
+  if (missing.length > 0) found.push(`${name} ended ${batch.status} without ${missing.join(', ')}`)
+  if (seen.size > planned.lines.length - missing.length) found.push(`${name} has lines of somebody else`)
+  for (const part of [outputs, errors]) {
+    const places = part.map((line) => planned.lines.indexOf(customId(line)))
+    if (places.some((place, i) => i > 0 && place <= places[i - 1]!)) found.push(`${name} is out of order`)
+  }
+  const { completed, failed, total, output_lines, error_lines } = batch
+  if (completed !== outputs.length || failed !== errors.length || completed + failed !== total)
+    found.push(
+      `${name} counts ${completed} + ${failed} of ${total}; its files have ${outputs.length} + ${errors.length}`,
+    )
+  if (output_lines !== outputs.length || error_lines !== errors.length)
+    found.push(`${name}'s files say ${output_lines} + ${error_lines} lines`)
+  let cost = 0
+  for (const text of outputs) {
+    const nanos = nanosFromUsd(JSON.parse(text).response.body.usage.cost_usd)
+    cost += nanos
+    if (!isCostOfAnAnswer(night, customId(text), nanos)) found.push(`${customId(text)} costs ${nanos}`)
+  }
+  if (cost !== batch.cost_nanos) found.push(`${name} costs ${batch.cost_nanos}, its lines ${cost}`)
+  for (const text of [...outputs, ...errors]) {
+    const finished = night.witness.finished.get(customId(text))
+    if (finished !== undefined && finished !== text)
+      found.push(`${customId(text)} was finished as ${finished} and came back as ${text}`)
+  }
+  const lost = planned.lines.filter((line) => night.witness.finished.has(line) && !seen.has(line))
+  if (lost.length > 0) found.push(`${name} lost ${lost.join(', ')}, which were finished`)
+  const events = await night.store.read
+    .selectFrom('events')
+    .select('type')
+    .where('data', 'like', `%${batch.id}%`)
+    .where('type', 'in', ['batch.completed', 'batch.failed', 'batch.expired', 'batch.cancelled'])
+    .execute()
+  if (events.length !== 1 || events[0]?.type !== `batch.${batch.status}`)
+    found.push(`${name} is ${batch.status}; its events: ${events.map(({ type }) => type).join(', ')}`)
+  return found
+}
+
+/** An answer without token counts is priced by estimate: then the line's projection is all that is known. */
+function isCostOfAnAnswer(night: Night, line: string, nanos: number): boolean {
+  const answers = night.server.answers.get(line) ?? []
+  const estimated = nanos > costNanos(1, 20, SIM_MODEL.price) || nanos % 10 !== 1
+  return estimated || answers.some((tokens) => costNanos(1, tokens, SIM_MODEL.price) === nanos)
+}
+
+async function resultLines(night: Night, batch: BatchRow, part: 'output' | 'error'): Promise<string[]> {
+  let text = ''
+  for (const chunk of await listSealed(night.store.read, batch.id, 0, 1_000)) {
+    const key = part === 'output' ? chunk.output_blob : chunk.error_blob
+    const row = key === null ? undefined : await readBlobRow(night.store.read, key)
+    if (key !== null && !row) throw new Error(`blob ${key} of ${batch.id} is gone`)
+    if (row) text += await night.sealed.readAll(row.project_id, row)
+  }
+  return text.split('\n').slice(0, -1)
+}
+
+async function ofBooks({ store, sealed, batches, caps }: Night): Promise<string[]> {
+  const { mismatches } = await reconcile({ store, sealed })
+  const found = mismatches.map(({ problem }) => `the books: ${problem}`)
+  const lines = batches.reduce((sum, batch) => sum + batch.lines.length, 0)
+  const entries = await store.read.selectFrom('ledger_entries').selectAll().execute()
+  const usage = await store.read.selectFrom('usage_days').selectAll().execute()
+  const settled = entries.reduce((sum, entry) => sum + entry.lines, 0)
+  const used = usage.reduce((sum, row) => sum + row.succeeded + row.failed, 0)
+  if (settled !== lines) found.push(`the ledger has settled ${settled} lines of ${lines}`)
+  if (used !== lines) found.push(`usage counts ${used} lines of ${lines}`)
+  for (const [project_id, cap] of caps) {
+    const spent = entries
+      .filter((entry) => entry.project_id === project_id)
+      .reduce((sum, entry) => sum + entry.cost_nanos, 0)
+    if (spent > cap) found.push(`${project_id} has spent ${spent}; its cap is ${cap}`)
+  }
+  const holds = await store.read.selectFrom('holds').selectAll().execute()
+  if (holds.length > 0) found.push(`${holds.length} holds are left`)
+  return found
+}
+
+/** Every blob has a row and every row its blob; no journal and no task outlives its batch. */
+async function ofStores({ store, blobs }: Night): Promise<string[]> {
+  const found: string[] = []
+  const rows = await store.read.selectFrom('blobs').select(['key', 'doomed_at']).execute()
+  const known = new Set(rows.map(({ key }) => key))
+  const stored = new Set<string>()
+  for await (const { key } of blobs.list('')) stored.add(key)
+  for (const key of stored) if (!known.has(key)) found.push(`${key} is an orphan`)
+  for (const { key, doomed_at } of rows) {
+    if (doomed_at !== null) found.push(`${key} is doomed and still there`)
+    else if (!stored.has(key)) found.push(`${key} has a row and no bytes`)
+  }
+  const parts = await store.read.selectFrom('journal_parts').selectAll().execute()
+  if (parts.length > 0) found.push(`${parts.length} journal parts are left`)
+  const tasks = await store.read.selectFrom('tasks').select(['kind', 'state']).execute()
+  if (tasks.length > 0) found.push(`tasks are left: ${JSON.stringify(tasks)}`)
+  return found
+}
+
+function customId(text: string): string {
+  return String(JSON.parse(text).custom_id)
+}

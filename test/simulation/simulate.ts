@@ -1,0 +1,37 @@
+// npm run simulate -- --seed N --runs K
+// Runs the seeds N to N+K-1, and stops at the first that breaks a promise: its number is printed, and the
+// same number replays the same night.
+import { parseArgs } from 'node:util'
+import { violations } from './invariants.ts'
+import { simulateNight } from './world.ts'
+
+const { values } = parseArgs({
+  options: {
+    seed: { type: 'string', default: '1' },
+    runs: { type: 'string', default: '100' },
+    /** Tells what happened in each night. */
+    diary: { type: 'boolean', default: false },
+  },
+})
+const print = (text: string): void => void process.stdout.write(`${text}\n`)
+const first = Number(values.seed)
+const runs = Number(values.runs)
+const begun = performance.now()
+for (let seed = first; seed < first + runs; seed++) {
+  await simulateNight(seed, async (night) => {
+    const found = await violations(night)
+    if (values.diary || found.length > 0) print(night.diary.join('\n'))
+    if (found.length === 0) return
+    print(
+      `seed ${seed} breaks a promise:\n${found
+        .slice(0, 10)
+        .map((one) => `- ${one.slice(0, 400)}`)
+        .join('\n')}`,
+    )
+    print(`replay it: npm run simulate -- --seed ${seed} --runs 1`)
+    process.exitCode = 1
+  })
+  if (process.exitCode === 1) break
+}
+const seconds = ((performance.now() - begun) / 1000).toFixed(1)
+if (process.exitCode !== 1) print(`${runs} seeds from ${first} in ${seconds} s: no promise broken`)

@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { violations } from './invariants.ts'
+import { type Night, simulateNight } from './world.ts'
+
+/** A few of those that once found something, and the first ones. */
+const SEEDS = [1, 2, 3, 4, 5, 6, 14]
+
+for (const seed of SEEDS) {
+  test(`the night of seed ${seed} breaks no promise`, async () => {
+    await simulateNight(seed, async (night) => {
+      assert.deepEqual(await violations(night), [], night.diary.join('\n'))
+    })
+  })
+}
+
+test('the same seed brings the same night', async () => {
+  const diaries: string[] = []
+  const keep = async ({ diary, server, witness }: Night): Promise<void> => {
+    diaries.push(JSON.stringify([diary, [...server.answers], [...witness.finished.keys()]]))
+  }
+  await simulateNight(9, keep)
+  await simulateNight(9, keep)
+  assert.equal(diaries[0], diaries[1])
+})

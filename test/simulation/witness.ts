@@ -1,0 +1,155 @@
+// Watches the database from a connection of its own. After every transaction it compares what is there with
+// what was there before, and says which promise the transaction broke.
+import { DatabaseSync } from 'node:sqlite'
+import type { SealedBlobs } from '../../src/blobs/sealed.ts'
+import { BATCH_STATUSES, type BatchStatus, isTerminal, mayMove } from '../../src/domain/batch.ts'
+import { JOURNAL_OWNER } from '../../src/results/commit.ts'
+import { readJournal } from '../../src/results/journal.ts'
+import type { Asked } from './model-server.ts'
+
+interface ChunkState {
+  state: string
+  epoch: number
+  worker_id: string | null
+  counted: string
+}
+
+export class Witness {
+  readonly violations: string[] = []
+  /** By line's text: the result line that a commit made final. */
+  readonly finished = new Map<string, string>()
+  readonly #db: DatabaseSync
+  readonly #sealed: SealedBlobs
+  readonly #deadline = new Map<string, number>()
+  #chunks = new Map<string, ChunkState>()
+  #batches = new Map<string, BatchStatus>()
+  /** Who opened which session. */
+  readonly #sessions = new Map<string, string>()
+  #lastPart = 0
+  #turn: Promise<void> = Promise.resolve()
+
+  constructor(path: string, sealed: SealedBlobs) {
+    this.#db = new DatabaseSync(path, { readOnly: true })
+    this.#sealed = sealed
+  }
+
+  /** Lines of a batch read `NAME/…`; none may be sent from `deadline` on. */
+  expect(batch_name: string, deadline: number): void {
+    this.#deadline.set(batch_name, deadline)
+  }
+
+  onAsked({ machine, line, at }: Asked): void {
+    const deadline = this.#deadline.get(line.slice(0, line.indexOf('/'))) ?? 0
+    if (at >= deadline) this.violations.push(`${machine} sent ${line} ${at - deadline} ms after its window`)
+    if (this.finished.has(line)) this.violations.push(`${machine} sent ${line}, which was finished for good`)
+  }
+
+  /** Runs one transaction of `machine`, alone, and looks at what it did. */
+  async observe<T>(machine: string, write: () => Promise<T>): Promise<T> {
+    const before = this.#turn
+    let done: () => void = () => {}
+    this.#turn = new Promise((resolve) => {
+      done = resolve
+    })
+    await before
+    try {
+      return await write()
+    } finally {
+      await this.#look(machine)
+      done()
+    }
+  }
+
+  close(): void {
+    this.#db.close()
+  }
+
+  async #look(machine: string): Promise<void> {
+    for (const row of this.#db.prepare('SELECT id FROM workers').all())
+      if (!this.#sessions.has(String(row.id))) this.#sessions.set(String(row.id), machine)
+    this.#lookAtBatches()
+    this.#lookAtChunks(machine)
+    await this.#lookAtJournals()
+  }
+
+  #lookAtBatches(): void {
+    for (const row of this.#db.prepare('SELECT id, status FROM batches').all()) {
+      const id = String(row.id)
+      const to = BATCH_STATUSES.find((status) => status === row.status)
+      if (!to) throw new Error(`batch ${id} is ${row.status}`)
+      const from = this.#batches.get(id)
+      this.#batches.set(id, to)
+      if (from === undefined || from === to) continue
+      if (isTerminal(from)) this.violations.push(`${id} left ${from} for ${to}`)
+      else if (!mayMove(from, to)) this.violations.push(`${id} went from ${from} to ${to}`)
+    }
+  }
+
+  #lookAtChunks(machine: string): void {
+    const now = new Map<string, ChunkState>()
+    const rows = this.#db
+      .prepare('SELECT batch_id, idx, state, epoch, worker_id, completed, failed, cost_nanos FROM chunks')
+      .all()
+    for (const row of rows) {
+      const key = `${row.batch_id} ${row.idx}`
+      const after: ChunkState = {
+        state: String(row.state),
+        epoch: Number(row.epoch),
+        worker_id: row.worker_id === null ? null : String(row.worker_id),
+        counted: `${row.completed} ${row.failed} ${row.cost_nanos}`,
+      }
+      now.set(key, after)
+      const before = this.#chunks.get(key)
+      if (!before) continue
+      if (after.epoch < before.epoch) this.violations.push(`the epoch of ${key} fell`)
+      if (before.state === 'sealed' && after.state !== 'sealed')
+        this.violations.push(`${key} was sealed and is ${after.state}`)
+      const committed =
+        before.counted !== after.counted || (after.state === 'sealed' && before.state !== 'sealed')
+      if (!committed) continue
+      const holder = before.worker_id === null ? undefined : this.#sessions.get(before.worker_id)
+      if (before.state !== 'leased' || holder !== machine)
+        this.violations.push(`${machine} committed to ${key}, which was ${before.state} to ${holder}`)
+    }
+    this.#chunks = now
+  }
+
+  /** What a journal holds after its commit is finished for good. */
+  async #lookAtJournals(): Promise<void> {
+    const parts = this.#db
+      .prepare(
+        `SELECT journal_parts.rowid AS number, batch_id, idx, journal_blob, byte_start, byte_end, wrapped_key, bytes
+         FROM journal_parts LEFT JOIN blobs ON blobs.key = journal_blob
+         WHERE journal_parts.rowid > ? ORDER BY journal_parts.rowid`,
+      )
+      .all(this.#lastPart)
+    for (const row of parts) {
+      this.#lastPart = Number(row.number)
+      if (row.wrapped_key === null) {
+        this.violations.push(`journal ${row.journal_blob} has no key`)
+        continue
+      }
+      const key = String(row.journal_blob)
+      const part = {
+        batch_id: String(row.batch_id),
+        idx: Number(row.idx),
+        journal_blob: key,
+        byte_start: Number(row.byte_start),
+        byte_end: Number(row.byte_end),
+      }
+      const blob = { key, wrapped_key: String(row.wrapped_key), bytes: Number(row.bytes) }
+      try {
+        for (const { result } of await readJournal(this.#sealed, JOURNAL_OWNER, [{ part, blob }]))
+          this.#finish(String(result).trimEnd())
+      } catch (error) {
+        this.violations.push(`journal ${key} was committed and cannot be read: ${error}`)
+      }
+    }
+  }
+
+  #finish(result: string): void {
+    const line = String(JSON.parse(result).custom_id)
+    if (this.finished.has(line)) this.violations.push(`${line} was finished twice`)
+    this.finished.set(line, result)
+  }
+}

@@ -1,0 +1,490 @@
+// One simulated night: machines with workers, a model server, a database, a blob store, and everything that can
+// happen to them, dealt out by one seed. The database is real; below the ports all else is fake, and time is
+// virtual. When the storm is over, whatever is still alive must bring every batch to its end.
+import { randomBytes } from 'node:crypto'
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { masterKeyFromText } from '../../src/blobs/master-key.ts'
+import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
+import type { Log } from '../../src/dispatch/log.ts'
+import { Upstream } from '../../src/dispatch/upstream.ts'
+import { Worker } from '../../src/dispatch/worker.ts'
+import { isTerminal } from '../../src/domain/batch.ts'
+import type { FileIndex } from '../../src/domain/file-index.ts'
+import { newId } from '../../src/domain/ids.ts'
+import type { Model } from '../../src/domain/model.ts'
+import { cancelBatch } from '../../src/intake/cancel-batch.ts'
+import { planBatch } from '../../src/intake/plan.ts'
+import { insertBatch, readBatchRow } from '../../src/store/batches.ts'
+import { insertBlobs } from '../../src/store/blob-rows.ts'
+import { insertFile, readFileRow } from '../../src/store/files.ts'
+import { insertLimit } from '../../src/store/limits.ts'
+import { ensureProject } from '../../src/store/projects.ts'
+import { sqliteStore } from '../../src/store/sqlite/store.ts'
+import type { Store, Writer } from '../../src/store/store.ts'
+import { insertTask } from '../../src/store/tasks.ts'
+import { doChores } from '../../src/upkeep/chores.ts'
+import { removeFile } from '../../src/upkeep/remove-file.ts'
+import { sweepOrphans } from '../../src/upkeep/sweep.ts'
+import { type TestClock, testClock } from '../fakes/clock.ts'
+import { Machine, type Weather } from './machine.ts'
+import { memoryBlobs } from './memory-blobs.ts'
+import { ModelServer, type ServerFaults } from './model-server.ts'
+import { type SeededRandom, seededRandom } from './seeded-random.ts'
+import { Witness } from './witness.ts'
+
+const START = Date.UTC(2026, 0, 15, 3)
+const LEASE_MS = 2_000
+const FLUSH_MS = 100
+/** A blob that no row knows is an orphan when it is older: far longer than any machine stays frozen. */
+const ORPHAN_AGE_MS = 30_000
+const STEP_MS = 250
+const CALM_MS_MAX = 180_000
+const DAY_MS = 86_400_000
+
+const CALM: Weather = { fails_before: 0, answer_lost: 0, dies: 0, step_ms_max: 2 }
+const FRIENDLY: ServerFaults = {
+  loses: 0,
+  breaks: 0,
+  garbles: 0,
+  doubles: 0,
+  throttles: 0,
+  forgets_usage: 0,
+}
+
+export const SIM_MODEL: Model = {
+  id: 'm',
+  context_window: null,
+  max_output_tokens: 100,
+  price: { input_picos: 1_000_000, output_picos: 10_000_000 },
+  priced: true,
+  supports: { structured_output: true, tools: true },
+  created: 0,
+}
+
+export interface PlannedBatch {
+  id: string
+  name: string
+  project_id: string
+  /** The lines' texts, which are their custom_ids too, in order. */
+  lines: string[]
+  expires_at: number
+}
+
+export interface Night {
+  store: Store
+  sealed: SealedBlobs
+  blobs: ReturnType<typeof memoryBlobs>
+  batches: PlannedBatch[]
+  server: ModelServer
+  witness: Witness
+  /** By project: nano-dollars that may be spent. */
+  caps: Map<string, number>
+  /** What happened, for whoever looks at a seed that failed. */
+  diary: string[]
+}
+
+const RULES = { file_retention_ms: () => 90 * DAY_MS }
+
+/** Runs the night of `seed`, then calls `judge` while its stores are still there. */
+export async function simulateNight(seed: number, judge: (night: Night) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'offpeak-sim-'))
+  try {
+    const path = join(folder, 'offpeak.db')
+    copyFileSync(await emptyDatabase(), path)
+    const world = new World(seed, path)
+    try {
+      await world.prepare()
+      await world.storm()
+      await world.calm()
+      await judge(world.night)
+    } finally {
+      await world.close()
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+let template: Promise<string> | null = null
+
+/** A migrated database, made once: copying it is quicker. */
+async function emptyDatabase(): Promise<string> {
+  template ??= (async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'offpeak-sim-template-'))
+    process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
+    const path = join(folder, 'offpeak.db')
+    const store = sqliteStore({ path })
+    await store.migrate()
+    await store.close()
+    return path
+  })()
+  return await template
+}
+
+interface Slot {
+  machine: Machine
+  worker: Worker
+  /** Since when nobody is there; a new machine takes the place. */
+  empty_since: number | null
+}
+
+class World {
+  readonly night: Night
+  readonly #random: SeededRandom
+  readonly #clock = wholeMilliseconds(testClock(START))
+  readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
+  readonly #slots: Slot[] = []
+  #weather: Weather = CALM
+  #faults: ServerFaults = FRIENDLY
+  #machines = 0
+
+  constructor(seed: number, path: string) {
+    this.#random = seededRandom(seed)
+    const random = this.#random
+    const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
+    const blobs = memoryBlobs(this.#clock)
+    const sealed = sealBlobs(blobs, this.#master)
+    const witness = new Witness(path, sealed)
+    const server = new ModelServer({
+      clock: this.#clock,
+      random,
+      faults: () => this.#faults,
+      capacity: random.int(4, 40),
+      onAsked: (asked) => witness.onAsked(asked),
+    })
+    this.night = { store, sealed, blobs, batches: [], server, witness, caps: new Map(), diary: [] }
+  }
+
+  async prepare(): Promise<void> {
+    const random = this.#random
+    const projects = random.int(1, 2)
+    for (let i = 0; i < projects; i++) {
+      const project_id = newId('project', this.#clock.now())
+      await this.#write((tx) =>
+        ensureProject(tx, { id: project_id, name: `p${i}`, plan: 'payg', created: this.#clock.now() }),
+      )
+      const batches = random.int(1, 2)
+      for (let j = 0; j < batches; j++) await this.#addBatch(project_id, `p${i}b${j}`)
+      if (random.chance(0.3)) await this.#addCap(project_id)
+    }
+    const machines = random.int(1, 3)
+    for (let i = 0; i < machines; i++) {
+      this.#slots.push(this.#newSlot())
+      // No two sessions are of the same age: their IDs sort by it.
+      await this.#clock.advance(random.int(1, 50))
+    }
+  }
+
+  /** Everything goes wrong, for a while. */
+  async storm(): Promise<void> {
+    const random = this.#random
+    const wild = random.next()
+    this.#weather = {
+      fails_before: 0.08 * wild,
+      answer_lost: 0.08 * wild,
+      dies: random.chance(0.5) ? 0.004 : 0,
+      step_ms_max: random.pick([0, 5, 40]),
+    }
+    this.#faults = {
+      loses: 0.03 * random.next(),
+      breaks: 0.1 * random.next(),
+      garbles: 0.05 * random.next(),
+      doubles: 0.03 * random.next(),
+      throttles: 0.1 * random.next(),
+      forgets_usage: 0.05 * random.next(),
+    }
+    const steps = random.int(20, 100)
+    for (let step = 0; step < steps; step++) {
+      for (const slot of this.#slots) await this.#happen(slot)
+      if (random.chance(0.02)) await this.#disturb()
+      await this.#clock.advance(random.int(1, 2 * STEP_MS))
+    }
+    this.#tell('the storm is over')
+  }
+
+  async calm(): Promise<void> {
+    this.#weather = CALM
+    this.#faults = FRIENDLY
+    const until = this.#clock.now() + CALM_MS_MAX
+    while (this.#clock.now() < until && !(await this.#allEnded())) {
+      for (const slot of this.#slots) {
+        slot.machine.thaw()
+        if (slot.machine.isDead) this.#replace(slot)
+      }
+      await this.#clock.advance(1_000)
+    }
+    for (const slot of this.#slots) {
+      slot.worker.stop().catch(() => {})
+      await this.#clock.advance(2_000)
+    }
+    await this.#clock.advance(2 * ORPHAN_AGE_MS)
+    const { store, sealed, blobs } = this.night
+    await doChores({ store, sealed, clock: this.#clock })
+    await sweepOrphans({ store, blobs, clock: this.#clock }, ORPHAN_AGE_MS)
+  }
+
+  async close(): Promise<void> {
+    this.night.witness.close()
+    await this.night.store.close()
+  }
+
+  async #allEnded(): Promise<boolean> {
+    for (const { id } of this.night.batches) {
+      const batch = await readBatchRow(this.night.store.read, id)
+      if (!batch || !isTerminal(batch.status)) return false
+    }
+    return true
+  }
+
+  async #happen(slot: Slot): Promise<void> {
+    const random = this.#random
+    const { machine } = slot
+    if (slot.empty_since !== null) {
+      if (random.chance(0.3)) this.#replace(slot)
+      return
+    }
+    if (machine.isFrozen) {
+      if (random.chance(0.2)) {
+        this.#tell(`${machine.name} thaws`)
+        machine.thaw()
+      }
+      return
+    }
+    const dice = random.next()
+    if (dice < 0.015) machine.die()
+    else if (dice < 0.03) {
+      this.#tell(`${machine.name} freezes`)
+      machine.freeze()
+    } else if (dice < 0.045) {
+      const ms = random.int(-5_000, 5_000)
+      this.#tell(`the clock of ${machine.name} jumps by ${ms} ms`)
+      machine.jump(ms)
+    } else if (dice < 0.055) {
+      this.#tell(`${machine.name} is asked to stop`)
+      const gone = (): void => machine.die()
+      slot.worker.stop().then(gone, gone)
+    }
+  }
+
+  /** Somebody changes his mind. */
+  async #disturb(): Promise<void> {
+    const random = this.#random
+    const { store, batches } = this.night
+    const { id, name, project_id } = random.pick(batches)
+    const batch = await readBatchRow(store.read, id)
+    if (!batch || isTerminal(batch.status)) return
+    const now = this.#clock.now()
+    if (random.chance(0.5)) {
+      this.#tell(`${name} is cancelled`)
+      await this.#write((tx) => cancelBatch(tx, project_id, id, now))
+      return
+    }
+    const file = await readFileRow(store.read, batch.input_file_id)
+    if (!file || file.deleted_at !== null) return
+    this.#tell(`the input of ${name} is deleted`)
+    await this.#write((tx) => removeFile(tx, file, now))
+  }
+
+  #newSlot(): Slot {
+    const slot: Slot = { ...this.#newMachine(() => slot), empty_since: null }
+    return slot
+  }
+
+  #replace(slot: Slot): void {
+    Object.assign(
+      slot,
+      this.#newMachine(() => slot),
+      { empty_since: null },
+    )
+    this.#tell(`${slot.machine.name} starts`)
+  }
+
+  #newMachine(slotOf: () => Slot): { machine: Machine; worker: Worker } {
+    const random = this.#random
+    const { store, blobs, witness, server } = this.night
+    const machine = new Machine({
+      name: `machine ${++this.#machines}`,
+      clock: this.#clock,
+      random,
+      weather: () => this.#weather,
+      store,
+      blobs,
+      observe: (self, write) => witness.observe(self.name, write),
+      onDeath: (self) => {
+        this.#tell(`${self.name} is gone`)
+        slotOf().empty_since = this.#clock.now()
+      },
+    })
+    const sealed = sealBlobs(machine.blobs, this.#master)
+    const { clock } = machine
+    const models = new Map([[SIM_MODEL.id, SIM_MODEL]])
+    let sweepAt = clock.now()
+    const worker = new Worker({
+      store: machine.store,
+      sealed,
+      clock,
+      log: this.#logOf(machine),
+      random: random.next,
+      models,
+      upstreams: new Map([
+        [
+          SIM_MODEL.id,
+          [
+            new Upstream({
+              backend: server.seenFrom(machine),
+              concurrency_max: random.pick([2, 8, 64]),
+              model_alias: null,
+            }),
+          ],
+        ],
+      ]),
+      retry: { attempts_max: 4, backoff_min_ms: 20, backoff_max_ms: 400, outage_patience_ms: 1_000 },
+      rules: RULES,
+      lease_ms: LEASE_MS,
+      drain_ms: 500,
+      flush_interval_ms: FLUSH_MS,
+      memory_bytes: random.pick([1, 3_000, 1_000_000]),
+      tasks: {
+        plan: (task, signal) =>
+          planBatch({ store: machine.store, sealed, clock, models, rules: RULES }, task, signal),
+      },
+      async chores() {
+        await doChores({ store: machine.store, sealed, clock })
+        if (clock.now() < sweepAt) return
+        sweepAt = clock.now() + ORPHAN_AGE_MS / 5
+        await sweepOrphans({ store: machine.store, blobs: machine.blobs, clock }, ORPHAN_AGE_MS)
+      },
+    })
+    // One that cannot open its session ends, as its process would.
+    worker.start().catch(() => machine.die())
+    return { machine, worker }
+  }
+
+  /** What a worker has to say goes into the diary. */
+  #logOf(machine: Machine): Log {
+    const tell = (fields: object, message: string): void => {
+      const error = 'err' in fields ? ` (${fields.err})` : ''
+      this.#tell(`${machine.name}: ${message}${error}`)
+    }
+    return { info() {}, warn: tell, error: tell }
+  }
+
+  async #addBatch(project_id: string, name: string): Promise<void> {
+    const random = this.#random
+    const now = this.#clock.now()
+    const lines: string[] = []
+    const index: FileIndex = { chunks: [], groups: [], unattributed: [] }
+    const texts: string[] = []
+    let byte_start = 0
+    const chunks = random.int(1, 6)
+    for (let i = 0; i < chunks; i++) {
+      const line_count = random.int(1, 12)
+      let chunk = ''
+      for (let j = 0; j < line_count; j++) {
+        const line = `${name}/l${lines.length}${random.chance(0.04) ? '-refuse' : ''}`
+        lines.push(line)
+        chunk += `${inputLine(line, random)}\n`
+      }
+      const byte_end = byte_start + Buffer.byteLength(chunk)
+      const first_line = lines.length - line_count + 1
+      index.chunks.push({ index: i, model: null, first_line, line_count, byte_start, byte_end })
+      byte_start = byte_end
+      texts.push(chunk)
+    }
+    const file_id = newId('file', now)
+    const { sealed } = this.night
+    const content = await sealed.put(project_id, `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
+    const indexed = await sealed.put(project_id, `files/${file_id}/index`, [
+      Buffer.from(JSON.stringify(index)),
+    ])
+    const id = newId('batch', now)
+    const window_ms = random.chance(0.25) ? random.int(500, 15_000) : DAY_MS
+    const expires_at = now + window_ms
+    await this.#write(async (tx) => {
+      await insertBlobs(tx, project_id, [content, indexed], now)
+      await insertFile(tx, {
+        id: file_id,
+        project_id,
+        purpose: 'batch',
+        filename: `${name}.jsonl`,
+        bytes: content.bytes,
+        line_count: lines.length,
+        status: 'processed',
+        status_details: null,
+        errors: null,
+        created: now,
+        expires_at: now + 90 * DAY_MS,
+        deleted_at: null,
+        content_blob: content.key,
+        index_blob: indexed.key,
+        batch_id: null,
+        part: null,
+      })
+      await insertBatch(tx, {
+        id,
+        project_id,
+        key_id: 'key_simulated',
+        endpoint: '/v1/chat/completions',
+        input_file_id: file_id,
+        completion_window: '24h',
+        metadata: null,
+        header_entity: null,
+        language: null,
+        total: lines.length,
+        created: now,
+        expires_at,
+      })
+      await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
+    })
+    this.night.batches.push({ id, name, project_id, lines, expires_at })
+    this.night.witness.expect(name, expires_at)
+    await this.#clock.advance(1)
+  }
+
+  /** Of what the lines may cost at most, a share. */
+  async #addCap(project_id: string): Promise<void> {
+    const now = this.#clock.now()
+    const amount = this.#random.int(1, 40) * 1_000_000
+    this.night.caps.set(project_id, amount)
+    await this.#write((tx) =>
+      insertLimit(tx, {
+        id: newId('limit', now),
+        project_id,
+        scope: 'project',
+        subject: '',
+        metric: 'cost_usd',
+        amount,
+        window: 'month',
+        action: 'block',
+        description: null,
+        notify_at: '[0.5]',
+        created: now,
+      }),
+    )
+  }
+
+  /** What the API does: it is not what is tried here, so nothing befalls it. */
+  async #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
+    return await this.night.witness.observe('the API', () => this.night.store.write(change))
+  }
+
+  #tell(what: string): void {
+    this.night.diary.push(`${((this.#clock.now() - START) / 1000).toFixed(3)} s: ${what}`)
+  }
+}
+
+/** As real clocks show them; whoever waits for a fraction waits for the next whole one. */
+function wholeMilliseconds(clock: TestClock): TestClock {
+  return { ...clock, after: (ms, fn) => clock.after(Math.ceil(ms), fn) }
+}
+
+function inputLine(line: string, random: SeededRandom): string {
+  // Some name a model that nobody has, and end without being sent.
+  const model = random.chance(0.03) ? 'unknown' : SIM_MODEL.id
+  const messages = [{ role: 'user', content: line }]
+  const metadata = random.chance(0.5) ? { entity: random.pick(['user:a', 'user:b']) } : undefined
+  const body = { model, messages, max_tokens: random.int(20, 80) }
+  return JSON.stringify({ custom_id: line, method: 'POST', url: '/v1/chat/completions', body, metadata })
+}
