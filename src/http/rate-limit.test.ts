@@ -61,9 +61,9 @@ test('few calls cost a write', async () => {
   let writes = 0
   const counting = {
     claimSql: store.claimSql,
-    write: ((change) => {
+    note: ((change) => {
       writes++
-      return store.write(change)
+      return store.note(change)
     }) as typeof store.write,
   }
   const limit = new RateLimit(counting, testClock(Date.now()), 6_000)
