@@ -170,7 +170,9 @@ describe('real crashes', { concurrency: 3, timeout: 90_000, skip: !existsSync('/
         output.map((text) => JSON.parse(text).custom_id),
         Array.from({ length: COUNT }, (_, i) => `l${i}`),
       )
-      assert.ok(crash.sent(1).length >= FIRST - 2 && crash.counts().size === COUNT)
+      assert.equal(crash.counts().size, COUNT)
+      // A kill may come before the first lines are committed: then they were in nobody's books, and go again.
+      if (signal === 'SIGINT') assert.ok(crash.sent(1).length >= FIRST - 2)
       assert.ok([...crash.counts().values()].every((count) => count <= 2))
     })
   }
