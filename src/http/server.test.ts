@@ -44,6 +44,12 @@ test('an unknown path is a 404, with a key and without', async () => {
   assert.equal((await server.call('POST', '/', { key: null, raw: 'x' })).outcome, '404 unknown_endpoint')
 })
 
+test('an expectation that the server does not know is no reason to leave the envelope', async () => {
+  await using server = await testServer()
+  const head = 'GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 200-ok\r\n\r\n'
+  assert.equal((await sendRaw(server.port, head)).outcome, '401 invalid_api_key')
+})
+
 test('a known path with another method is a 405 that names the methods', async () => {
   await using server = await testServer()
   const answer = await server.call('PUT', '/v1/files/file_1', { body: {} })

@@ -104,7 +104,8 @@ export function buildServer(deps: ServerDeps): App {
   const timeouts = { ...TIMEOUTS, ...deps.timeouts }
   const routes = new RouteTable()
   const records = new HttpRecords(store)
-  const rateLimit = deps.requests_per_minute === null ? null : new RateLimit(store, clock, deps.requests_per_minute)
+  const rateLimit =
+    deps.requests_per_minute === null ? null : new RateLimit(store, clock, deps.requests_per_minute)
   const observe = deps.metrics ? httpMetrics(deps.metrics) : null
   const nextRequestId = (): string => newId('request', clock.now())
 
@@ -132,6 +133,9 @@ export function buildServer(deps: ServerDeps): App {
       else socket.destroy()
     },
   })
+
+  // Left alone, Node answers an expectation that it does not know with a bare 417.
+  app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 
   app.decorateRequest('caller', null)
   app.decorateRequest('entity', null)
