@@ -301,7 +301,8 @@ describe('offpeak run against a service', () => {
 })
 
 test('failed lines go beside the answers', () => {
-  const order = (flags: { output?: string; errors?: string }) => orderFor('in/x.jsonl', flags, 'here')
+  const order = (flags: { output?: string; errors?: string }) =>
+    orderFor('in/x.jsonl', { window: '24h', ...flags }, 'here')
   assert.equal(order({}).errors, 'in/x.errors.jsonl')
   assert.equal(order({ output: 'out/y.jsonl' }).errors, 'out/y.errors.jsonl')
   assert.equal(order({ output: 'out/y.jsonl', errors: 'e' }).errors, 'e')
