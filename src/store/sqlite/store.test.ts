@@ -61,6 +61,28 @@ describe('SQLite', () => {
     )
   })
 
+  it('a note under way does not bring a write of the same process to a standstill', async () => {
+    await using database = await emptySqlite()
+    const store = database.open()
+    await store.migrate()
+    const project = { id: 'proj_1', name: 'a', plan: 'payg', created: 1 }
+    await Promise.all([
+      store.note(async (note) => {
+        await note.insertInto('projects').values(project).execute()
+        // The lock is held over a turn of the event loop, in which the write begins.
+        await sleep(systemClock, 1)
+      }),
+      store.write((tx) =>
+        tx
+          .insertInto('projects')
+          .values({ ...project, id: 'proj_2', name: 'b' })
+          .execute(),
+      ),
+    ])
+    const rows = await store.read.selectFrom('projects').select('id').execute()
+    assert.equal(rows.length, 2)
+  })
+
   it('leases are judged by the clock it was given', async () => {
     await using database = await emptySqlite()
     let now = 5_000

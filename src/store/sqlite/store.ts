@@ -41,11 +41,12 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   const reader = connect(path, leaseNow)
   // Opened when it is first used: most processes note nothing.
   const noter = connect(path, leaseNow, UNHURRIED)
+  const inTurn = turns()
   return {
     read: reader,
     claimSql: { now: sql<number>`offpeak_now()` },
-    write: (change) => writer.transaction().execute(change),
-    note: (change) => whenFree(() => noter.transaction().execute(change)),
+    write: (change) => inTurn(() => writer.transaction().execute(change)),
+    note: (change) => whenFree(() => inTurn(() => noter.transaction().execute(change))),
     check: () => checkDatabase(reader),
     migrate: () => migrateToLatest(writer),
     async close() {
@@ -63,6 +64,19 @@ async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
   for (const { table, parent } of keys.rows)
     problems.push(`a row of ${table} refers to a row of ${parent} that is not there`)
   return problems
+}
+
+/**
+ * One after the other: while one connection of this thread waits for the lock, the thread stands still, and
+ * another that has the lock could never give it back.
+ */
+function turns(): <T>(work: () => Promise<T>) => Promise<T> {
+  let last: Promise<unknown> = Promise.resolve()
+  return (work) => {
+    const turn = last.then(work, work)
+    last = turn
+    return turn
+  }
 }
 
 /** Comes back for the lock instead of standing still for it, so that the event loop goes on. */
