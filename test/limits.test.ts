@@ -237,6 +237,31 @@ test('a worker that dies gives back what it held with its leases', async () => {
   assert.equal(await heldTokens(service), 0)
 })
 
+test('while the ledger cannot be asked nothing is sent, and afterwards everything is', async () => {
+  await using upstream = await testUpstream(({ response }) => send(response, 200, completion('ok', usage)))
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const file = await service.upload(jsonl(many(10, 'user:a')))
+  await limit(service, { scope: 'entity', entity: 'user:a', amount: 10 * LINE_TOKENS })
+  await service.worker.stop()
+  const batch = await service.create(file.id)
+  const { store } = service.stores
+  let failures = 0
+  const { write } = store
+  Object.assign(store, {
+    write: (change: Parameters<typeof write>[0]) =>
+      write(change).catch((error: unknown) => {
+        failures++
+        throw error
+      }),
+  })
+  await write((tx) => tx.schema.alterTable('holds').renameTo('elsewhere').execute())
+  await service.restartWorker()
+  await until(async () => failures >= 3)
+  assert.equal(upstream.calls.length, 0)
+  await write((tx) => tx.schema.alterTable('elsewhere').renameTo('holds').execute())
+  assert.equal((await service.ended(batch.id)).request_counts.completed, 10)
+})
+
 test('only lines with a result cost anything, and a batch that fails costs nothing', async () => {
   await using upstream = await testUpstream((call) => {
     if (call.body.messages[0]?.content.includes('bad'))
