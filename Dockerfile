@@ -1,0 +1,47 @@
+# syntax=docker/dockerfile:1
+# One image for api, worker and serve. It runs as nobody in particular on a read-only root file system: what is
+# written goes to /data (with SQLite and a folder, and the master key) and to /tmp (compiled code, kept or not).
+#
+#   docker build -t offpeak .
+#   docker run --read-only --tmpfs /tmp -v offpeak:/data -p 127.0.0.1:8080:8080 offpeak
+
+ARG NODE_IMAGE=node:26-slim
+
+FROM ${NODE_IMAGE} AS build
+WORKDIR /build
+COPY package.json package-lock.json ./
+# No package needs a script of its own here: the compiler comes as a package for the platform.
+RUN --mount=type=cache,target=/root/.npm npm ci --ignore-scripts --no-audit --no-fund
+COPY tsconfig.json tsconfig.build.json ./
+COPY src src
+RUN node node_modules/typescript/bin/tsc -p tsconfig.build.json
+
+FROM ${NODE_IMAGE} AS packages
+WORKDIR /app
+COPY package.json package-lock.json ./
+RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev --ignore-scripts --no-audit --no-fund
+
+FROM ${NODE_IMAGE}
+LABEL org.opencontainers.image.title="offpeak" \
+      org.opencontainers.image.description="A self-hosted, batch-only LLM inference service" \
+      org.opencontainers.image.licenses="Apache-2.0"
+WORKDIR /app
+COPY --from=packages /app/node_modules node_modules
+COPY --from=build /build/dist dist
+COPY package.json LICENSE ./
+COPY bin bin
+RUN ln -s /app/bin/offpeak.js /usr/local/bin/offpeak \
+ && chmod 755 /app/bin/offpeak.js \
+ && install -d -o 1000 -g 1000 -m 0700 /data
+ENV NODE_ENV=production \
+    OFFPEAK_DATA_DIR=/data \
+    OFFPEAK_LISTEN_HOST=0.0.0.0 \
+    NODE_COMPILE_CACHE=/tmp/offpeak-compile-cache \
+    MALLOC_ARENA_MAX=2
+# A number, so that an orchestrator can see that it is not root.
+USER 1000:1000
+VOLUME /data
+EXPOSE 8080
+# Node is the process that is told to stop, and drains; it starts its worker itself and waits for it.
+ENTRYPOINT ["node", "/app/bin/offpeak.js"]
+CMD ["serve"]
