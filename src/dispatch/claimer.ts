@@ -6,12 +6,13 @@ import type { Model } from '../domain/model.ts'
 import { readChunkLines } from '../intake/chunk-lines.ts'
 import { moveBatch, readBatchRow } from '../store/batches.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
-import { claimChunks, hasReadyChunk } from '../store/chunk-claims.ts'
+import { type ClaimOrder, claimChunks, hasReadyChunk } from '../store/chunk-claims.ts'
 import { parkChunk } from '../store/chunks.ts'
 import { readFileRow } from '../store/files.ts'
 import { holdSession, releaseStrayChunks } from '../store/leases.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
+import type { Appetite } from './appetite.ts'
 import type { Log } from './log.ts'
 import { OpenChunk } from './open-chunk.ts'
 import { readChunkJournal } from './recorder.ts'
@@ -33,8 +34,12 @@ export interface ClaimerOptions {
   models: ReadonlyMap<string, Model>
   memory_bytes: number
   worker_id: () => string
-  /** Whether the lines at hand will soon run out. */
-  hungry: () => boolean
+  /** What should be taken up next. */
+  appetite: () => Appetite
+  /** Batches that may miss their deadline. */
+  atRisk: () => readonly string[]
+  /** Nothing more can be held, though there are upstreams with room. */
+  onCrowded: () => void
   held: () => Iterable<OpenChunk>
   /** Asks the limits; a chunk of which nothing may be done now rests until then (Unix ms). */
   admit: (chunk: OpenChunk) => Promise<{ rest_until: number } | null>
@@ -42,6 +47,8 @@ export interface ClaimerOptions {
   paused: () => string[]
   onOpened: (chunk: OpenChunk) => void
 }
+
+type Wanted = Required<Pick<ClaimOrder, 'count' | 'except_projects' | 'one_each' | 'models'>>
 
 /** What the chunks of a batch are read from. */
 interface Input {
@@ -67,13 +74,18 @@ export class Claimer {
 
   /** There is room for more lines: looks, unless nothing was ready the last time. */
   refill(): void {
-    if (!this.#dry) this.look()
+    if (!this.#dry) this.#start()
   }
 
   /** Looks for work now; if it is looking already, once more after that. */
   look(): void {
-    if (this.#closed) return
     this.#dry = false
+    this.#othersAt = 0
+    this.#start()
+  }
+
+  #start(): void {
+    if (this.#closed) return
     if (this.#running) {
       this.#again = true
       return
@@ -82,7 +94,7 @@ export class Claimer {
       this.#running = null
       if (this.#again) {
         this.#again = false
-        this.look()
+        this.#start()
       }
     })
   }
@@ -105,16 +117,22 @@ export class Claimer {
   }
 
   async #claimSome(): Promise<boolean> {
-    const { store, clock, worker_id, held } = this.#options
-    const order = this.#wanted()
-    if (!order) return false
-    const others = order.except_projects.length > 0
-    if (others && clock.now() < this.#othersAt && !this.#unsure) return false
-    if (!this.#unsure && !(await hasReadyChunk(store.read, order.except_projects))) {
-      if (others) this.#othersAt = clock.now() + OTHERS_MS
+    const { store, clock } = this.#options
+    let looked = false
+    for (const order of this.#wanted()) {
+      const partial = isPartial(order)
+      if (partial && clock.now() < this.#othersAt && !this.#unsure) continue
+      if (this.#unsure || (await hasReadyChunk(store.read, order.except_projects, order.models)))
+        return await this.#claim(order)
+      if (partial) looked = true
       else this.#dry = true
-      return false
     }
+    if (looked) this.#othersAt = clock.now() + OTHERS_MS
+    return false
+  }
+
+  async #claim(order: Wanted): Promise<boolean> {
+    const { store, clock, worker_id, held, atRisk } = this.#options
     const id = worker_id()
     const claims = await store.write(async (tx) => {
       if (!(await holdSession(tx, store.claimSql, id))) return []
@@ -125,7 +143,8 @@ export class Claimer {
           [...held()].map((chunk) => chunk.claim),
         )
       const now = clock.now()
-      const claims = await claimChunks(tx, { worker_id: id, urgent_before: now + URGENT_MS, ...order })
+      const urgent = { urgent_before: now + URGENT_MS, urgent_batches: atRisk() }
+      const claims = await claimChunks(tx, { worker_id: id, ...urgent, ...order })
       const begun = new Set(claims.filter((claim) => claim.deadline > now).map((claim) => claim.batch_id))
       for (const batch_id of begun) await moveBatch(tx, batch_id, 'in_progress', now)
       return claims
@@ -138,9 +157,10 @@ export class Claimer {
     return claims.length > 0
   }
 
-  /** How many chunks to take, and whose not; null when there is no room. */
-  #wanted(): { count: number; except_projects: string[]; one_each: boolean } | null {
-    const { hungry, held, memory_bytes, paused } = this.#options
+  /** What to look for, most wanted first; nothing when there is no room. */
+  #wanted(): Wanted[] {
+    const { appetite, held, memory_bytes, paused, onCrowded } = this.#options
+    const { hungry, low, full, blocked } = appetite()
     const projects = new Set<string>()
     let open = 0
     let bytes = 0
@@ -149,10 +169,15 @@ export class Claimer {
       bytes += chunk.bytes.length
       projects.add(chunk.claim.project_id)
     }
-    if (open >= OPEN_CHUNKS_MAX || (open > 0 && bytes >= memory_bytes)) return null
-    if (hungry()) return { count: CLAIMS_PER_COMMIT_MAX, except_projects: paused(), one_each: false }
-    const except_projects = [...new Set([...projects, ...paused()])]
-    return { count: CLAIMS_PER_COMMIT_MAX, except_projects, one_each: true }
+    if (open >= OPEN_CHUNKS_MAX || (open > 0 && bytes >= memory_bytes)) {
+      if (low.length > 0) onCrowded()
+      return []
+    }
+    const any = { count: CLAIMS_PER_COMMIT_MAX, except_projects: paused(), one_each: false }
+    if (hungry) return [{ ...any, models: { except_models: [...blocked, ...full] } }]
+    const except_projects = [...new Set([...projects, ...any.except_projects])]
+    const others = { ...any, except_projects, one_each: true, models: { except_models: blocked } }
+    return low.length > 0 ? [{ ...any, models: { only_models: low } }, others] : [others]
   }
 
   async #open(claim: ChunkRow, input: Promise<Input>): Promise<void> {
@@ -196,4 +221,9 @@ export class Claimer {
     })
     return new OpenChunk(claim, batch, lines, bytes, journalled)
   }
+}
+
+/** Whether there may be chunks that this leaves aside. */
+function isPartial({ except_projects, models }: Wanted): boolean {
+  return except_projects.length > 0 || 'only_models' in models || models.except_models.length > 0
 }

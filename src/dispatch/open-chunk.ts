@@ -36,6 +36,8 @@ export class OpenChunk {
   readonly refused = new Map<number, WireError>()
   /** The version of its project's limits under which its lines were last judged. */
   limit_version = 0
+  /** It is being given back; none of its lines is to be queued again. */
+  parking = false
   /** Lines with an attempt under way. */
   inFlight = 0
   /** The journal write of this chunk that is under way; sealing waits for it. */

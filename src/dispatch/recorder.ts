@@ -103,15 +103,16 @@ export class Recorder {
 
   /**
    * Gives an open chunk back until `run_at` (Unix ms), once what is finished of it is in a journal. Nothing of
-   * it may be in flight. A chunk that is stopped meanwhile is left to end.
+   * it may be in flight. A chunk that is stopped meanwhile is left to end. `model` is what the rest of it waits
+   * for, where that is known.
    */
-  async park(chunk: OpenChunk, run_at: number, reason: string): Promise<void> {
+  async park(chunk: OpenChunk, run_at: number, reason: string, model?: string | null): Promise<void> {
     while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
     if (!this.#open.has(chunk) || chunk.stopped !== null) return
     this.#open.delete(chunk)
     const { store, onClosed } = this.#options
     const parked = await this.#insist('park', () =>
-      store.write((tx) => parkChunk(tx, chunk.claim, run_at, reason)),
+      store.write((tx) => parkChunk(tx, chunk.claim, run_at, reason, model)),
     )
     onClosed(chunk, parked ? 'parked' : 'lost')
   }

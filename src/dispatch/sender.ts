@@ -6,6 +6,7 @@ import type { Clock } from '../domain/clock.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Outcome } from '../results/outcome.ts'
+import { type Appetite, appetiteOf, runsLow } from './appetite.ts'
 import type { Sent } from './concurrency.ts'
 import { type Job, Lane, type Waiting } from './lane.ts'
 import { answered, failed, priceOf } from './line-outcome.ts'
@@ -18,10 +19,6 @@ import type { Upstream } from './upstream.ts'
 const ATTEMPTS_LISTED_MAX = 20
 /** A throttled upstream that names no time is left alone this long once nothing else is in flight there. */
 const THROTTLE_PAUSE_MS = 250
-
-/** Lines kept ready to be sent, at least; and in multiples of what the upstreams take at once. */
-const LINES_AHEAD_MIN = 1000
-const LINES_AHEAD_FACTOR = 2
 
 /** Lines of a chunk that nothing was sent of, or that wait for another attempt. */
 export interface Unsent {
@@ -116,6 +113,8 @@ export class Sender {
 
   /** Queues these lines; those that were tried before keep what they have been through. */
   resume(chunk: OpenChunk, positions: readonly number[], tried: Unsent['tried']): void {
+    // It is on its way back to the database: others will send these lines.
+    if (chunk.parking) return
     const earlier = new Map(tried.map((waiting) => [waiting.job.position, waiting]))
     const byModel = new Map<string, number[]>()
     for (const position of positions) {
@@ -154,23 +153,15 @@ export class Sender {
     if (chunk.inFlight === 0) this.#endUnsent(chunk)
   }
 
-  /** Lines that wait before lanes that move, and how many lines such lanes take at once. */
-  load(): { waiting: number; concurrency: number } {
-    const now = this.#options.clock.now()
-    let waiting = 0
-    let concurrency = 0
-    for (const lane of this.#lanes.values()) {
-      if (lane.blocked(now)) continue
-      waiting += lane.waiting
-      concurrency += lane.concurrency
-    }
-    return { waiting, concurrency }
+  /** What should be taken up next. */
+  appetite(): Appetite {
+    return appetiteOf(this.#lanes, this.#options.clock.now())
   }
 
-  /** Whether the lines at hand will soon run out. */
-  hungry(): boolean {
-    const { waiting, concurrency } = this.load()
-    return waiting < Math.max(LINES_AHEAD_MIN, concurrency * LINES_AHEAD_FACTOR)
+  /** Whether lines for this model will soon be wanted. */
+  runsLow(model: string | null): boolean {
+    const lane = model === null ? undefined : this.#lanes.get(model)
+    return lane === undefined || runsLow(lane)
   }
 
   pump(): void {

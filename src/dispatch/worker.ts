@@ -9,7 +9,10 @@ import type { FinishRules } from '../results/finish.ts'
 import { readStanding } from '../store/batches.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
+import { BlockedChunks } from './blocked-chunks.ts'
 import { Claimer } from './claimer.ts'
+import { batchesAtRisk } from './deadline-risk.ts'
+import { LaneReporter } from './lane-reporter.ts'
 import { LimitGate } from './limit-gate.ts'
 import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
@@ -26,6 +29,10 @@ const POLL_MS = 500
 /** How often the standing of the batches at hand is read: cancelled, input deleted. */
 const STANDING_MS = 300
 const CHORES_MS = 1_000
+/** How often models that cannot be reached are reported, when that has changed. */
+const REPORT_MS = 1_000
+/** How often it is told which batches may miss their deadline. */
+const RISK_MS = 1_000
 
 export interface WorkerOptions {
   store: Store
@@ -57,10 +64,14 @@ export class Worker {
   readonly #sender: Sender
   readonly #recorder: Recorder
   readonly #gate: LimitGate
+  readonly #blocked: BlockedChunks
+  readonly #reporter: LaneReporter
   readonly #claimer: Claimer
   readonly #tasks: TaskRunner
   readonly #open = new Map<OpenChunk, () => void>()
   readonly #loops: (() => void)[] = []
+  /** Batches that may miss their deadline, as of the last look. */
+  #atRisk: readonly string[] = []
   #stopping = false
   #onQuiet: (() => void) | null = null
 
@@ -84,7 +95,7 @@ export class Worker {
       maySend: () => this.#session.isCertain,
       onOutcome: (chunk, outcome) => {
         this.#recorder.record(chunk, outcome)
-        if (this.#sender.hungry()) this.#claimer.refill()
+        if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
       },
       onIdle: () => this.#checkQuiet(),
       observe: options.observe,
@@ -120,6 +131,20 @@ export class Worker {
         this.#close(chunk, 'lost')
       },
     })
+    this.#blocked = new BlockedChunks({
+      clock,
+      random: options.random,
+      sender: this.#sender,
+      held: () => this.#open.keys(),
+      park: (chunk, run_at, model) =>
+        void this.#recorder.park(chunk, run_at, 'model_unavailable', model ?? undefined),
+    })
+    this.#reporter = new LaneReporter({
+      store,
+      clock,
+      worker_id: () => this.#session.id,
+      lanes: () => this.#sender.lanes,
+    })
     this.#claimer = new Claimer({
       store,
       sealed,
@@ -128,7 +153,9 @@ export class Worker {
       models: options.models,
       memory_bytes: options.memory_bytes,
       worker_id: () => this.#session.id,
-      hungry: () => this.#sender.hungry(),
+      appetite: () => this.#sender.appetite(),
+      atRisk: () => this.#atRisk,
+      onCrowded: () => this.#blocked.park(),
       held: () => this.#open.keys(),
       admit: async (chunk) => (this.#stopReason(chunk) === null ? await this.#gate.admit(chunk) : null),
       paused: () => this.#gate.pausedProjects(),
@@ -158,10 +185,15 @@ export class Worker {
   }
 
   async start(): Promise<void> {
+    const { store, clock } = this.#options
     await this.#session.open()
     this.#loop(CHORES_MS, () => this.#options.chores())
     this.#loop(STANDING_MS, () => this.#readStanding())
     this.#loop(POLL_MS, async () => this.wake())
+    this.#loop(REPORT_MS, () => this.#reporter.report())
+    this.#loop(RISK_MS, async () => {
+      this.#atRisk = await batchesAtRisk(store.read, clock.now())
+    })
     this.wake()
   }
 

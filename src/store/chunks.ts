@@ -128,11 +128,21 @@ export async function holdsLease(tx: Writer, lease: Lease): Promise<boolean> {
   return row !== undefined
 }
 
-/** Gives the chunk back until `run_at` (Unix ms); at once if it has passed. */
-export async function parkChunk(tx: Writer, lease: Lease, run_at: number, reason: string): Promise<boolean> {
+/**
+ * Gives the chunk back until `run_at` (Unix ms); at once if it has passed. `model`: the only one that its
+ * unfinished lines ask for, where that is known now.
+ */
+export async function parkChunk(
+  tx: Writer,
+  lease: Lease,
+  run_at: number,
+  reason: string,
+  model?: string | null,
+): Promise<boolean> {
   const result = await tx
     .updateTable('chunks')
     .set({ state: 'parked', worker_id: null, run_at, parked_reason: reason })
+    .$if(model !== undefined, (update) => update.set({ model: model ?? null }))
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)
     .where('epoch', '=', lease.epoch)

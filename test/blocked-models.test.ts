@@ -1,0 +1,82 @@
+// A model that is down holds up its own lines and no others.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { testUpstream } from './fakes/upstream.ts'
+import { line, TestService, type WireBatch } from './service.ts'
+
+/** Two models on two servers; lines wait for a server that is away as long as it takes. */
+function twoModels(down: string, up: string, memory = '64MiB'): string {
+  const model = (id: string, base_url: string): string =>
+    `  - {id: ${id}, upstreams: [{type: openai, base_url: "${base_url}", timeout: 5s}]}`
+  return `
+models:
+${model('down', down)}
+${model('up', up)}
+retry: {attempts_max: 3, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 1h}
+worker: {flush_interval: 20ms, lease: 5s, memory: ${memory}}`
+}
+
+function lines(count: number, model: (i: number) => string): string {
+  return Array.from({ length: count }, (_, i) =>
+    JSON.stringify(line(`l${i}`, `${i}`, { model: model(i) })),
+  ).join('\n')
+}
+
+async function start(service: TestService, input: string): Promise<WireBatch> {
+  const file = await service.upload(input)
+  assert.equal(file.status, 'processed', String(file.status_details))
+  return await service.create(file.id)
+}
+
+/** A server that is away, and the port at which it will be back. */
+async function away(): Promise<{ base_url: string; back: () => ReturnType<typeof testUpstream> }> {
+  const upstream = await testUpstream()
+  await upstream.close()
+  return {
+    base_url: upstream.base_url,
+    back: () => testUpstream(undefined, Number(new URL(upstream.base_url).port)),
+  }
+}
+
+test('fifty chunks of a model that is down, queued first, keep nobody waiting and are not held', async () => {
+  const gone = await away()
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(twoModels(gone.base_url, upstream.base_url))
+  const stuck = await start(
+    service,
+    lines(50_000, () => 'down'),
+  )
+  while (!service.worker.lanes.get('down')?.upstreams[0]?.circuit.open) await service.get(stuck.id)
+  const other = await start(
+    service,
+    lines(3_000, () => 'up'),
+  )
+  const batch = await service.ended(other.id)
+  assert.deepEqual(batch.request_counts, { total: 3_000, completed: 3_000, failed: 0 })
+  assert.equal((await service.get(stuck.id)).request_counts.completed, 0)
+  assert.ok(
+    service.worker.standing.open_chunks < 10,
+    `${service.worker.standing.open_chunks} chunks are held`,
+  )
+
+  // To end them needs no server.
+  await service.request('POST', `/v1/batches/${stuck.id}/cancel`)
+  const cancelled = await service.ended(stuck.id)
+  assert.deepEqual([cancelled.status, cancelled.request_counts.failed], ['cancelled', 50_000])
+})
+
+test('chunks that mix a model that is down with one that is up are parked for room, and end when it is back', async () => {
+  const gone = await away()
+  await using upstream = await testUpstream()
+  // Less than a chunk: only one fits at a time.
+  await using service = await TestService.start(twoModels(gone.base_url, upstream.base_url, '1MiB'))
+  const many = Array.from({ length: 6_000 }, (_, i) =>
+    JSON.stringify(line(`l${i}`, 'x'.repeat(500), { model: i % 2 ? 'up' : 'down' })),
+  ).join('\n')
+  const { id } = await start(service, many)
+  await upstream.arrived(3_000)
+  await using back = await gone.back()
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 6_000, completed: 6_000, failed: 0 })
+  assert.deepEqual([upstream.calls.length, back.calls.length], [3_000, 3_000])
+})
