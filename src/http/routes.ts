@@ -7,6 +7,7 @@ import { createWebhookRoute } from './routes/create-webhook.ts'
 import { deleteFileRoute } from './routes/delete-file.ts'
 import { deleteLimitRoute } from './routes/delete-limit.ts'
 import { deleteWebhookRoute } from './routes/delete-webhook.ts'
+import { docsRoutes } from './routes/docs.ts'
 import { getBatchRoute } from './routes/get-batch.ts'
 import { getBatchResultsRoute } from './routes/get-batch-results.ts'
 import { getEventRoute } from './routes/get-event.ts'
@@ -69,4 +70,5 @@ export function addRoutes(app: App, deps: ServerDeps): void {
   healthRoutes(app, deps)
   if (deps.metrics) metricsRoute(app, deps.metrics)
   openapiRoute(app)
+  docsRoutes(app)
 }
