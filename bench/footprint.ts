@@ -62,6 +62,7 @@ const input = Array.from({ length: lines }, (_, i) => {
 const file = await service.upload(input)
 const rowsBefore = await rows()
 const writtenBefore = await changes()
+const bytesBefore = databaseBytes()
 counted.clear()
 const started = performance.now()
 const created = await service.create(file.id)
@@ -89,14 +90,8 @@ console.table(
   ),
 )
 
-const { database } = service.config
-if (database.kind !== 'sqlite') throw new Error('this counts on SQLite')
-const beside = new DatabaseSync(database.path)
-beside.exec('PRAGMA wal_checkpoint(TRUNCATE)')
-beside.close()
-console.log(
-  `the database file: ${Math.round(statSync(database.path).size / 1024)} KiB, ${Math.round(statSync(database.path).size / lines)} bytes per line`,
-)
+const grown = databaseBytes() - bytesBefore
+console.log(`the database has grown by ${Math.round((grown / lines) * 1000)} bytes per 1,000 lines`)
 const sizes: Record<string, number> = {}
 for await (const blob of service.stores.blobs.list('')) {
   const [folder = ''] = blob.key.split('/')
@@ -109,6 +104,16 @@ console.table(
 )
 await service[Symbol.asyncDispose]()
 await upstream.stop()
+
+/** Of the file, once everything is in it. */
+function databaseBytes(): number {
+  const { database } = service.config
+  if (database.kind !== 'sqlite') throw new Error('this counts on SQLite')
+  const beside = new DatabaseSync(database.path)
+  beside.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+  beside.close()
+  return statSync(database.path).size
+}
 
 async function rows(): Promise<Map<string, number>> {
   const found = new Map<string, number>()
