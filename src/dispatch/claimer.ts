@@ -153,7 +153,11 @@ export class Claimer {
     // Chunks that are taken together are mostly of one batch: what they share is read once.
     const inputs = new Map<string, Promise<Input>>()
     for (const { batch_id } of claims) if (!inputs.has(batch_id)) inputs.set(batch_id, this.#input(batch_id))
-    await Promise.all(claims.map((claim) => this.#open(claim, inputs.get(claim.batch_id)!)))
+    // All of them, before anything else is looked at: what is not open yet would pass for a stray.
+    const opened = await Promise.allSettled(
+      claims.map((claim) => this.#open(claim, inputs.get(claim.batch_id)!)),
+    )
+    for (const one of opened) if (one.status === 'rejected') throw one.reason
     return claims.length > 0
   }
 
@@ -186,7 +190,8 @@ export class Claimer {
       const chunk = await this.#read(claim, await input)
       const rest = await this.#options.admit(chunk)
       if (rest) await store.write((tx) => parkChunk(tx, claim, rest.rest_until, 'usage_limit'))
-      else this.#options.onOpened(chunk)
+      // Under a session that ended meanwhile it is somebody else's to take up.
+      else if (claim.worker_id === this.#options.worker_id()) this.#options.onOpened(chunk)
     } catch (error) {
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },

@@ -56,16 +56,19 @@ export async function holdSession(tx: Writer, sql: ClaimSql, worker_id: string):
 export async function releaseStrayChunks(
   tx: Writer,
   worker_id: string,
-  held: readonly Pick<ChunkRow, 'batch_id' | 'idx'>[],
+  held: readonly Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>[],
 ): Promise<number> {
-  const known = new Set(held.map((chunk) => `${chunk.batch_id} ${chunk.idx}`))
+  // One that was claimed anew is not the one that is held.
+  const name = ({ batch_id, idx, epoch }: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>): string =>
+    `${batch_id} ${idx} ${epoch}`
+  const known = new Set(held.map(name))
   const leased = await tx
     .selectFrom('chunks')
     .select(['batch_id', 'idx', 'epoch'])
     .where('worker_id', '=', worker_id)
     .where('state', '=', 'leased')
     .execute()
-  const strays = leased.filter((chunk) => !known.has(`${chunk.batch_id} ${chunk.idx}`))
+  const strays = leased.filter((chunk) => !known.has(name(chunk)))
   for (const stray of strays) await releaseChunk(tx, stray)
   return strays.length
 }
