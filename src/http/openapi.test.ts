@@ -23,7 +23,8 @@ test('the description names every endpoint, each operation once, and every shape
     if (typeof part.$ref === 'string') refs.push(part.$ref)
   })
   assert.equal(new Set(operations).size, operations.length)
-  assert.ok(operations.length >= server.app.routeTable.all.length)
+  const described = server.app.routeTable.all.filter(({ doc }) => doc !== null)
+  assert.ok(operations.length >= described.length)
   for (const ref of refs) {
     const target = ref
       .slice(2)
