@@ -33,8 +33,10 @@ export class ModelServer {
   readonly #capacity: number
   readonly #onAsked: (asked: Asked) => void
   #inFlight = 0
-  /** Completion tokens of each answer that was given, by line. */
+  /** Completion tokens of each answer that was given, by line: each a little less than the line allows. */
   readonly answers = new Map<string, number[]>()
+  /** Lines of which some answer did not say what it used. */
+  readonly unmetered = new Set<string>()
 
   constructor(options: {
     clock: Clock
@@ -55,7 +57,7 @@ export class ModelServer {
     return {
       name: 'model-server',
       send: async ({ body, signal }) => {
-        const { messages } = JSON.parse(Buffer.from(body).toString())
+        const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
         const line = String(messages[0].content)
         this.#onAsked({ machine: machine.name, line, at: machine.clock.now() })
         const random = this.#random
@@ -68,7 +70,7 @@ export class ModelServer {
             this.#inFlight--
           })
         }
-        const result = this.#result(line, full ? 'throttles' : fate)
+        const result = this.#result(line, max_tokens, full ? 'throttles' : fate)
         await sleep(machine.clock, full ? 5 : latency_ms, signal)
         // An answer may come in the very moment in which the caller hangs up.
         if (signal?.aborted && !random.chance(0.2))
@@ -89,17 +91,17 @@ export class ModelServer {
     return 'answers'
   }
 
-  #result(line: string, fate: keyof ServerFaults | 'answers'): BackendResult {
+  #result(line: string, tokens_max: number, fate: keyof ServerFaults | 'answers'): BackendResult {
     if (line.endsWith('refuse'))
       return { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'not this one' }
     switch (fate) {
       case 'loses':
-        this.#answer(line)
+        this.#answer(line, tokens_max)
         return { kind: 'failed', status: null, code: 'upstream_timeout', reason: 'no answer came' }
       case 'breaks':
         return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'connection reset' }
       case 'garbles':
-        this.#answer(line)
+        this.#answer(line, tokens_max)
         return { kind: 'failed', status: 200, code: 'upstream_invalid_response', reason: 'no JSON' }
       case 'throttles':
         return {
@@ -109,20 +111,22 @@ export class ModelServer {
           ...(this.#random.chance(0.3) ? { retry_after_ms: this.#random.int(50, 800) } : {}),
         }
       case 'forgets_usage':
+        this.unmetered.add(line)
         return answered(line, null)
       case 'doubles':
-        this.#answer(line)
-        return answered(line, this.#answer(line))
+        this.#answer(line, tokens_max)
+        return answered(line, this.#answer(line, tokens_max))
       case 'answers':
-        return answered(line, this.#answer(line))
+        return answered(line, this.#answer(line, tokens_max))
     }
   }
 
-  #answer(line: string): number {
+  #answer(line: string, tokens_max: number): number {
     const given = this.answers.get(line) ?? []
     this.answers.set(line, given)
-    given.push(given.length + 1)
-    return given.length
+    const tokens = Math.max(1, tokens_max - given.length)
+    given.push(tokens)
+    return tokens
   }
 }
 

@@ -17,21 +17,27 @@ const print = (text: string): void => void process.stdout.write(`${text}\n`)
 const first = Number(values.seed)
 const runs = Number(values.runs)
 const begun = performance.now()
-for (let seed = first; seed < first + runs; seed++) {
+let seed = first
+
+function report(found: readonly string[]): void {
+  const list = found.slice(0, 10).map((one) => `- ${one.slice(0, 400)}`)
+  print(`seed ${seed} breaks a promise:\n${list.join('\n')}`)
+  print(`replay it: npm run simulate -- --seed ${seed} --runs 1`)
+  process.exitCode = 1
+}
+
+// What nobody catches would end a real process.
+process.on('uncaughtException', (error) => {
+  report([`a process would have fallen: ${error.stack ?? error}`])
+  process.exit()
+})
+
+for (; seed < first + runs && process.exitCode !== 1; seed++) {
   await simulateNight(seed, async (night) => {
     const found = await violations(night)
     if (values.diary || found.length > 0) print(night.diary.join('\n'))
-    if (found.length === 0) return
-    print(
-      `seed ${seed} breaks a promise:\n${found
-        .slice(0, 10)
-        .map((one) => `- ${one.slice(0, 400)}`)
-        .join('\n')}`,
-    )
-    print(`replay it: npm run simulate -- --seed ${seed} --runs 1`)
-    process.exitCode = 1
+    if (found.length > 0) report(found)
   })
-  if (process.exitCode === 1) break
 }
 const seconds = ((performance.now() - begun) / 1000).toFixed(1)
 if (process.exitCode !== 1) print(`${runs} seeds from ${first} in ${seconds} s: no promise broken`)

@@ -3,8 +3,8 @@ import { test } from 'node:test'
 import { violations } from './invariants.ts'
 import { type Night, simulateNight } from './world.ts'
 
-/** A few of those that once found something, and the first ones. */
-const SEEDS = [1, 2, 3, 4, 5, 6, 14]
+/** The first ones, and some that have found planted bugs. */
+const SEEDS = [1, 2, 3, 4, 5, 14, 15]
 
 for (const seed of SEEDS) {
   test(`the night of seed ${seed} breaks no promise`, async () => {

@@ -14,6 +14,7 @@ import { isTerminal } from '../../src/domain/batch.ts'
 import type { FileIndex } from '../../src/domain/file-index.ts'
 import { newId } from '../../src/domain/ids.ts'
 import type { Model } from '../../src/domain/model.ts'
+import { costNanos } from '../../src/domain/money.ts'
 import { cancelBatch } from '../../src/intake/cancel-batch.ts'
 import { planBatch } from '../../src/intake/plan.ts'
 import { insertBatch, readBatchRow } from '../../src/store/batches.ts'
@@ -41,6 +42,7 @@ const FLUSH_MS = 100
 const ORPHAN_AGE_MS = 30_000
 const STEP_MS = 250
 const CALM_MS_MAX = 180_000
+const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
 
 const CALM: Weather = { fails_before: 0, answer_lost: 0, dies: 0, step_ms_max: 2 }
@@ -166,7 +168,7 @@ class World {
         ensureProject(tx, { id: project_id, name: `p${i}`, plan: 'payg', created: this.#clock.now() }),
       )
       const batches = random.int(1, 2)
-      for (let j = 0; j < batches; j++) await this.#addBatch(project_id, `p${i}b${j}`)
+      for (let j = 0; j < batches; j++) await this.#addBatch(project_id)
       if (random.chance(0.3)) await this.#addCap(project_id)
     }
     const machines = random.int(1, 3)
@@ -185,7 +187,7 @@ class World {
       fails_before: 0.08 * wild,
       answer_lost: 0.08 * wild,
       dies: random.chance(0.5) ? 0.004 : 0,
-      step_ms_max: random.pick([0, 5, 40]),
+      step_ms_max: random.pick([0, 5, 40, 150]),
     }
     this.#faults = {
       loses: 0.03 * random.next(),
@@ -198,7 +200,7 @@ class World {
     const steps = random.int(20, 100)
     for (let step = 0; step < steps; step++) {
       for (const slot of this.#slots) await this.#happen(slot)
-      if (random.chance(0.02)) await this.#disturb()
+      if (random.chance(0.06)) await this.#disturb()
       await this.#clock.advance(random.int(1, 2 * STEP_MS))
     }
     this.#tell('the storm is over')
@@ -246,7 +248,7 @@ class World {
       return
     }
     if (machine.isFrozen) {
-      if (random.chance(0.2)) {
+      if (random.chance(0.06)) {
         this.#tell(`${machine.name} thaws`)
         machine.thaw()
       }
@@ -254,25 +256,30 @@ class World {
     }
     const dice = random.next()
     if (dice < 0.015) machine.die()
-    else if (dice < 0.03) {
+    else if (dice < 0.035) {
       this.#tell(`${machine.name} freezes`)
       machine.freeze()
-    } else if (dice < 0.045) {
+    } else if (dice < 0.05) {
       const ms = random.int(-5_000, 5_000)
       this.#tell(`the clock of ${machine.name} jumps by ${ms} ms`)
       machine.jump(ms)
-    } else if (dice < 0.055) {
+    } else if (dice < 0.06) {
       this.#tell(`${machine.name} is asked to stop`)
       const gone = (): void => machine.die()
       slot.worker.stop().then(gone, gone)
     }
   }
 
-  /** Somebody changes his mind. */
+  /** Somebody has more work, or changes his mind. */
   async #disturb(): Promise<void> {
     const random = this.#random
     const { store, batches } = this.night
     const { id, name, project_id } = random.pick(batches)
+    if (random.chance(0.6)) {
+      await this.#addBatch(project_id)
+      this.#tell(`b${batches.length - 1} is created`)
+      return
+    }
     const batch = await readBatchRow(store.read, id)
     if (!batch || isTerminal(batch.status)) return
     const now = this.#clock.now()
@@ -371,7 +378,8 @@ class World {
     return { info() {}, warn: tell, error: tell }
   }
 
-  async #addBatch(project_id: string, name: string): Promise<void> {
+  async #addBatch(project_id: string): Promise<void> {
+    const name = `b${this.night.batches.length}`
     const random = this.#random
     const now = this.#clock.now()
     const lines: string[] = []
@@ -443,10 +451,13 @@ class World {
     await this.#clock.advance(1)
   }
 
-  /** Of what the lines may cost at most, a share. */
+  /** Of what the lines may cost, a share. */
   async #addCap(project_id: string): Promise<void> {
     const now = this.#clock.now()
-    const amount = this.#random.int(1, 40) * 1_000_000
+    const lines = this.night.batches
+      .filter((batch) => batch.project_id === project_id)
+      .reduce((sum, batch) => sum + batch.lines.length, 0)
+    const amount = Math.ceil(lines * costNanos(1, TOKENS_MEAN, SIM_MODEL.price) * this.#random.next())
     this.night.caps.set(project_id, amount)
     await this.#write((tx) =>
       insertLimit(tx, {
@@ -485,6 +496,6 @@ function inputLine(line: string, random: SeededRandom): string {
   const model = random.chance(0.03) ? 'unknown' : SIM_MODEL.id
   const messages = [{ role: 'user', content: line }]
   const metadata = random.chance(0.5) ? { entity: random.pick(['user:a', 'user:b']) } : undefined
-  const body = { model, messages, max_tokens: random.int(20, 80) }
+  const body = { model, messages, max_tokens: random.int(TOKENS_MEAN - 30, TOKENS_MEAN + 30) }
   return JSON.stringify({ custom_id: line, method: 'POST', url: '/v1/chat/completions', body, metadata })
 }

@@ -1,0 +1,62 @@
+// node test/simulation/plant-bugs.ts [--runs 200] [--only WORDS]
+// Proves that the simulation finds what it is there to find: each bug is planted into a copy of the source, and
+// seeds are run, from 1 on, until one breaks a promise. Prints a table; fails if a bug gets away.
+import { execFile } from 'node:child_process'
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { PLANTS, type Plant } from './plants.ts'
+
+const { values } = parseArgs({
+  options: { runs: { type: 'string', default: '200' }, only: { type: 'string', default: '' } },
+})
+const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const PLANT_MS_MAX = 120_000
+
+interface Found {
+  /** Null: it got away. */
+  seed: number | null
+  /** The first promise that was broken. */
+  says: string
+}
+
+const print = (text: string): void => void process.stdout.write(`${text}\n`)
+print('| bug | seeds needed | the simulation says |')
+print('|---|---|---|')
+for (const plant of PLANTS.filter(({ bug }) => bug.includes(values.only))) {
+  const { seed, says } = await find(plant)
+  print(`| ${plant.bug} | ${seed ?? 'not found'} | ${says} |`)
+  if (seed === null) process.exitCode = 1
+}
+
+async function find({ file, take, put }: Plant): Promise<Found> {
+  const copy = mkdtempSync(join(tmpdir(), 'offpeak-plant-'))
+  try {
+    for (const part of ['src', 'test/fakes', 'test/simulation', 'package.json'])
+      cpSync(join(ROOT, part), join(copy, part), { recursive: true })
+    symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
+    const source = readFileSync(join(copy, file), 'utf8')
+    if (source.split(take).length !== 2) throw new Error(`${file} does not have this once:\n${take}`)
+    writeFileSync(
+      join(copy, file),
+      source.replace(take, () => put),
+    )
+    const said = await simulate(copy)
+    const seed = /^seed (\d+) breaks a promise:\n- (.*)$/m.exec(said)
+    if (!seed) return { seed: null, says: said.trim().split('\n').at(-1) ?? '' }
+    return { seed: Number(seed[1]), says: (seed[2] ?? '').replaceAll('|', '/').slice(0, 120) }
+  } finally {
+    rmSync(copy, { recursive: true, force: true })
+  }
+}
+
+function simulate(folder: string): Promise<string> {
+  const args = [join(folder, 'test/simulation/simulate.ts'), '--runs', values.runs]
+  return new Promise((resolve) => {
+    execFile(process.execPath, args, { timeout: PLANT_MS_MAX }, (_, stdout, stderr) =>
+      resolve(stdout + stderr),
+    )
+  })
+}

@@ -1,0 +1,92 @@
+// Bugs to be planted: what is taken out of the source, and what is put in its place. Each is a mistake that
+// somebody might make with the best of intentions.
+
+export interface Plant {
+  bug: string
+  file: string
+  /** Stands in the file exactly once. */
+  take: string
+  put: string
+}
+
+export const PLANTS: readonly Plant[] = [
+  {
+    bug: 'a commit does not look at the epoch',
+    file: 'src/store/chunks.ts',
+    take: `    .where('epoch', '=', lease.epoch)
+    .where('state', '=', 'leased')
+  if (seal)`,
+    put: `    .where('state', '=', 'leased')
+  if (seal)`,
+  },
+  {
+    bug: 'lines are settled, and their journal is left out',
+    file: 'src/results/commit.ts',
+    take: '      await insertJournalPart(tx, {',
+    put: '      if (byte_end < 0) await insertJournalPart(tx, {',
+  },
+  {
+    bug: 'the transaction comes first, its blob later',
+    file: 'src/blobs/sealed.ts',
+    take: '    await this.#blobs.put(key, stored)',
+    put: `    const whole: Uint8Array[] = []
+    for await (const piece of stored) whole.push(piece)
+    this.#blobs.put(key, whole).catch(() => {})`,
+  },
+  {
+    bug: 'lines in a journal are counted again when their chunk is sealed',
+    file: 'src/dispatch/open-chunk.ts',
+    take: `    const fresh = this.#fresh
+    this.#fresh = []`,
+    put: `    const fresh = [...this.#fresh]
+    if (this.#unfinished === 0) this.#fresh = []`,
+  },
+  {
+    bug: 'a commit whose answer was lost is done again',
+    file: 'src/dispatch/recorder.ts',
+    take: 'if (mayBeDone && (await this.#isCommitted(commits)))',
+    put: 'if (!mayBeDone && (await this.#isCommitted(commits)))',
+  },
+  {
+    bug: 'a journal is destroyed while another chunk needs it',
+    file: 'src/store/journal-parts.ts',
+    take: 'for (const key of await stillNeeded(tx, [...shared])) unneeded = unneeded.filter((one) => one !== key)',
+    put: 'await stillNeeded(tx, [...shared])',
+  },
+  {
+    bug: 'lines are sent after the window has closed',
+    file: 'src/dispatch/sender.ts',
+    take: 'if (at >= chunk.claim.deadline) {',
+    put: 'if (at < 0) {',
+  },
+  {
+    bug: 'a worker claims under a session that has ended',
+    file: 'src/dispatch/claimer.ts',
+    take: 'if (!(await holdSession(tx, store.claimSql, id))) return []',
+    put: 'await holdSession(tx, store.claimSql, id)',
+  },
+  {
+    bug: 'a claim whose answer was lost is forgotten',
+    file: 'src/dispatch/claimer.ts',
+    take: '      this.#unsure = true\n',
+    put: '',
+  },
+  {
+    bug: 'a batch may move from any status to any other',
+    file: 'src/store/batches.ts',
+    take: "    .where('status', 'in', statusesBefore(to))\n",
+    put: '',
+  },
+  {
+    bug: 'what others hold is left out when a cap is judged',
+    file: 'src/ledger/reserve.ts',
+    take: 'held: spendingOf(others, counter) }',
+    put: 'held: 0 * spendingOf(others, counter) }',
+  },
+  {
+    bug: 'the sweep takes blobs that are about to be committed',
+    file: 'src/upkeep/sweep.ts',
+    take: 'if (blob.modified > clock.now() - older_than_ms) continue',
+    put: 'if (blob.modified < clock.now() - 1000 * older_than_ms) continue',
+  },
+]
