@@ -21,6 +21,12 @@ test('a wide line shows everything and a bar of bounded length', () => {
   )
 })
 
+test('why a batch waits is said where there is room', () => {
+  const waiting = { ...half, rate: null, left_ms: null, note: 'No server of the model m answers.' }
+  assert.match(batchLine(waiting, 200, plain), / {2}\$0\.0432 {2}No server of the model m answers\.$/)
+  assert.match(batchLine(waiting, 60, plain), /\$0\.0432$/)
+})
+
 test('in 80 columns the bar shrinks and nothing is lost', () => {
   const line = batchLine(half, 80, plain)
   assert.equal(line.length <= 80, true)

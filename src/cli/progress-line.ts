@@ -13,6 +13,8 @@ export interface Standing {
   rate: number | null
   /** Milliseconds until the end at this rate; null when unknown. */
   left_ms: number | null
+  /** Why it waits, or what is to be feared; shown where there is room. */
+  note?: string | undefined
 }
 
 const BAR_MIN = 10
@@ -25,7 +27,7 @@ export function percent(done: number, total: number): number {
 }
 
 export function batchLine(standing: Standing, columns: number, paint: Paint): string {
-  const { status, total, done, failed, cost_usd, rate, left_ms } = standing
+  const { status, total, done, failed, cost_usd, rate, left_ms, note } = standing
   const moving = status === 'in_progress' || status === 'cancelling'
   // From what must be there to what can be spared.
   const parts = [
@@ -35,8 +37,10 @@ export function batchLine(standing: Standing, columns: number, paint: Paint): st
     ...(moving && rate !== null && rate > 0 ? [humanRate(rate)] : []),
     ...(moving && left_ms !== null ? [`${humanDuration(Math.ceil(left_ms / 1000) * 1000)} left`] : []),
     humanUsd(cost_usd),
+    ...(note === undefined ? [] : [note]),
   ]
   const styles: Partial<Record<string, 'yellow'>> = { [`${humanCount(failed)} failed`]: 'yellow' }
+  if (note !== undefined) styles[note] = 'yellow'
   const fraction = total === 0 ? 0 : done / total
   return fitted(status, parts, styles, fraction, columns, paint)
 }

@@ -45,9 +45,11 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
   return await poll(read, ({ status }) => isTerminal(status), pace, clock, signal)
 }
 
-export function standingOf({ status, request_counts: counts, cost_usd }: BatchObject): Standing {
+export function standingOf(batch: BatchObject): Standing {
+  const { status, request_counts: counts, cost_usd, waiting_reason, progress } = batch
   const { total, completed, failed } = counts
-  return { status, total, done: completed + failed, failed, cost_usd, rate: null, left_ms: null }
+  const note = waiting_reason?.message ?? (progress?.at_risk ? 'may not be done in time' : undefined)
+  return { status, total, done: completed + failed, failed, cost_usd, rate: null, left_ms: null, note }
 }
 
 /** The input file did not validate: nothing was run and nothing is billed. */

@@ -9,6 +9,18 @@ const STILL_MS = 5_000
 /** The rate may fall: a batch is at risk if it would be late with this much more to do. */
 const SAFETY = 1.25
 
+/** What a batch may wait for. */
+export const WAITING_CODES = [
+  'no_worker',
+  'model_unavailable',
+  'upstream_throttled',
+  'usage_limit',
+  'parked',
+  'queued',
+] as const
+
+export type WaitingCode = (typeof WAITING_CODES)[number]
+
 export interface PacedBatch {
   status: BatchStatus
   total: number

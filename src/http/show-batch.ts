@@ -3,6 +3,7 @@ import { unixSeconds } from '../domain/clock.ts'
 import { usd } from '../domain/money.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { BatchObject } from '../wire/batch.ts'
+import type { BatchStanding } from './batch-standing.ts'
 import { readMetadata } from './metadata.ts'
 
 const TIMES = [
@@ -14,7 +15,8 @@ const TIMES = [
   'cancelled_at',
 ] as const
 
-export function showBatch(batch: BatchRow, region: string): BatchObject {
+/** With how it stands, where that was read and the batch is unfinished. */
+export function showBatch(batch: BatchRow, region: string, standing?: BatchStanding): BatchObject {
   const created = unixSeconds(batch.created)
   const times = TIMES.flatMap((name) => {
     const at = batch[name]
@@ -37,5 +39,21 @@ export function showBatch(batch: BatchRow, region: string): BatchObject {
     ...Object.fromEntries(times),
     expires_at: unixSeconds(batch.expires_at),
     metadata: readMetadata(batch.metadata),
+    ...(standing && showStanding(standing)),
+  }
+}
+
+function showStanding({ progress, waiting_reason }: BatchStanding) {
+  const { lines_per_s, estimated_completion, at_risk } = progress
+  return {
+    progress: {
+      lines_per_s: lines_per_s === null ? null : Math.round(lines_per_s * 100) / 100,
+      estimated_completion: estimated_completion === null ? null : unixSeconds(estimated_completion),
+      at_risk,
+    },
+    waiting_reason: waiting_reason && {
+      ...waiting_reason,
+      ...(waiting_reason.since === undefined ? {} : { since: unixSeconds(waiting_reason.since) }),
+    },
   }
 }

@@ -1,6 +1,7 @@
 // A batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
+import { WAITING_CODES, type WaitingCode } from '../domain/progress.ts'
 import { Metadata } from './metadata.ts'
 import { timestamp } from './timestamp.ts'
 
@@ -8,6 +9,31 @@ export const BATCH_ENDPOINT = '/v1/chat/completions'
 
 const FileIdOrNull = Type.Union([Type.String(), Type.Null()])
 const Count = Type.Integer({ minimum: 0 })
+
+const Progress = Type.Object(
+  {
+    lines_per_s: Type.Union([Type.Number({ minimum: 0 }), Type.Null()], {
+      description: 'Of late; null before there is anything to go by.',
+    }),
+    estimated_completion: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
+      description: 'Unix seconds, at that rate; null when it cannot be said.',
+    }),
+    at_risk: Type.Boolean({
+      description: 'Whether it may not be done by `expires_at`; its lines then go before those of others.',
+    }),
+  },
+  { title: 'BatchProgress' },
+)
+
+const Waiting = Type.Object(
+  {
+    code: Type.Unsafe<WaitingCode>({ type: 'string', enum: [...WAITING_CODES] }),
+    message: Type.String(),
+    model: Type.Optional(Type.String({ description: 'The model that it waits for.' })),
+    since: Type.Optional(timestamp('since when.')),
+  },
+  { title: 'WaitingReason' },
+)
 
 export const BatchObject = Type.Object(
   {
@@ -32,6 +58,13 @@ export const BatchObject = Type.Object(
     cancelled_at: Type.Optional(timestamp('when it was cancelled.')),
     expires_at: timestamp('nothing runs past it.'),
     metadata: Metadata,
+    progress: Type.Optional(Progress),
+    waiting_reason: Type.Optional(
+      Type.Union([Waiting, Type.Null()], {
+        description:
+          'Why no line of it has ended lately; null when it waits for nothing. Not in finished batches.',
+      }),
+    ),
   },
   {
     title: 'Batch',
@@ -53,6 +86,8 @@ export const BatchObject = Type.Object(
         in_progress_at: 1767225661,
         expires_at: 1767312060,
         metadata: { entity: 'user:42' },
+        progress: { lines_per_s: 1.5, estimated_completion: 1767225666, at_risk: false },
+        waiting_reason: null,
       },
     ],
   },

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
+import { addToBatch } from '../../store/batches.ts'
+import { insertChunks } from '../../store/chunks.ts'
+import { setLaneReports } from '../../store/lane-reports.ts'
+import { openSession } from '../../store/leases.ts'
 import { insertTask } from '../../store/tasks.ts'
-import { type CallOptions, type TestServer, testServer } from '../test-server.ts'
+import { type CallOptions, object, type TestServer, testServer } from '../test-server.ts'
 
 const DAY_S = 86_400
 
@@ -43,7 +47,9 @@ test('a batch is created validating, with nothing done and nothing spent', async
     expires_at: now + DAY_S,
     metadata: { entity: 'user:1' },
   })
-  assert.deepEqual((await server.call('GET', `/v1/batches/${id}`)).json, json)
+  const { progress, waiting_reason, ...same } = (await server.call('GET', `/v1/batches/${id}`)).json
+  assert.deepEqual(same, json)
+  assert.deepEqual([object(progress).at_risk, object(waiting_reason).code], [false, 'no_worker'])
   const task = await server.deps.store.read
     .selectFrom('tasks')
     .selectAll()
@@ -176,7 +182,6 @@ test('a cancel wakes the chunks that are parked', async () => {
   await using server = await testServer()
   const { id } = await server.createBatch(await server.processedFile())
   const { store, clock } = server.deps
-  const { insertChunks } = await import('../../store/chunks.ts')
   await store.write(async (tx) => {
     const span = { index: 0, first_line: 1, line_count: 1, byte_start: 0, byte_end: 9, model: null }
     await insertChunks(tx, { id, project_id: server.key.project_id, expires_at: 9e15 }, [span])
@@ -223,3 +228,73 @@ test('a finished batch says when, what it cost and where its results are', async
   )
   assert.equal('failed_at' in json, false)
 })
+
+test('an unfinished batch says how it gets on, and why it does not', async () => {
+  await using server = await testServer()
+  const { clock } = server
+  const { store } = server.deps
+  const { id } = await server.createBatch(await server.processedFile())
+  const span = { first_line: 1, line_count: 50, byte_start: 0, byte_end: 9, model: 'sim-1' }
+  await store.write(async (tx) => {
+    const owner = { id, project_id: server.key.project_id, expires_at: 9e15 }
+    await insertChunks(tx, owner, [
+      { ...span, index: 0 },
+      { ...span, index: 1, first_line: 51 },
+    ])
+    await tx.updateTable('batches').set({ status: 'queued', total: 100 }).execute()
+  })
+  const standing = async (): Promise<unknown[]> => {
+    const { json } = await server.call('GET', `/v1/batches/${id}`)
+    const [listed] = (await server.call('GET', '/v1/batches')).data
+    assert.deepEqual(listed, json)
+    const reason = json.waiting_reason === null ? null : object(json.waiting_reason)
+    return [reason?.code ?? null, object(json.progress)]
+  }
+  const nothing = { lines_per_s: null, estimated_completion: null, at_risk: false }
+  assert.deepEqual(await standing(), ['no_worker', nothing])
+
+  const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 60_000, clock.now()))
+  assert.deepEqual(await standing(), [null, nothing])
+  const trouble = { model: 'sim-1', state: 'unavailable' as const, since: clock.now() - 5_000 }
+  await store.write((tx) => setLaneReports(tx, worker_id, [{ ...trouble, model: 'other' }]))
+  assert.deepEqual(await standing(), [null, nothing])
+  await store.write((tx) => setLaneReports(tx, worker_id, [trouble]))
+  assert.deepEqual(await standing(), ['model_unavailable', nothing])
+
+  const in_progress_at = clock.now()
+  await store.write(async (tx) => {
+    await tx.updateTable('batches').set({ status: 'in_progress', in_progress_at }).execute()
+    await addToBatch(tx, id, { ...NOTHING, completed: 10, at: clock.now() })
+  })
+  await clock.advance(2_000)
+  await store.write((tx) => addToBatch(tx, id, { ...NOTHING, completed: 40, at: clock.now() }))
+  const estimated_completion = Math.floor(clock.now() / 1000) + 2
+  const moving = { lines_per_s: 20, estimated_completion, at_risk: false }
+  // Lines end: whatever a worker reports, the batch waits for nothing.
+  assert.deepEqual(await standing(), [null, moving])
+  await store.write((tx) =>
+    tx
+      .updateTable('batches')
+      .set({ expires_at: clock.now() + 2_100 })
+      .execute(),
+  )
+  assert.deepEqual(await standing(), [null, { ...moving, at_risk: true }])
+  await clock.advance(60_000)
+  assert.equal((await standing())[0], 'model_unavailable')
+
+  await setStatus(server, id, 'completed')
+  const { json } = await server.call('GET', `/v1/batches/${id}`)
+  assert.deepEqual([json.progress, json.waiting_reason], [undefined, undefined])
+})
+
+const NOTHING = {
+  completed: 0,
+  failed: 0,
+  cost_nanos: 0,
+  expired_lines: 0,
+  chunks_sealed: 0,
+  output_bytes: 0,
+  output_lines: 0,
+  error_bytes: 0,
+  error_lines: 0,
+}

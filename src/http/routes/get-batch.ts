@@ -2,6 +2,7 @@
 import { Refusal } from '../../domain/errors.ts'
 import { readBatch } from '../../store/batches.ts'
 import { BatchObject } from '../../wire/batch.ts'
+import { readStandings } from '../batch-standing.ts'
 import { callerOf } from '../caller-of.ts'
 import { BatchParams } from '../params.ts'
 import { route } from '../route.ts'
@@ -9,7 +10,10 @@ import type { ServerDeps } from '../server.ts'
 import { showBatch } from '../show-batch.ts'
 import type { App } from '../type-provider.ts'
 
-export function getBatchRoute(app: App, { store, region }: Pick<ServerDeps, 'store' | 'region'>): void {
+export function getBatchRoute(
+  app: App,
+  { store, clock, region }: Pick<ServerDeps, 'store' | 'clock' | 'region'>,
+): void {
   route(app, {
     method: 'GET',
     url: '/v1/batches/:batch_id',
@@ -24,7 +28,8 @@ export function getBatchRoute(app: App, { store, region }: Pick<ServerDeps, 'sto
     async handler(request) {
       const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       if (!batch) throw new Refusal('batch_not_found')
-      return showBatch(batch, region)
+      const standings = await readStandings(store, [batch], clock.now())
+      return showBatch(batch, region, standings.get(batch.id))
     },
   })
 }

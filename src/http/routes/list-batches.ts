@@ -4,6 +4,7 @@ import { BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
 import { listBatches, readBatch } from '../../store/batches.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
+import { type BatchStanding, readStandings } from '../batch-standing.ts'
 import { callerOf } from '../caller-of.ts'
 import { readPage } from '../page.ts'
 import { route } from '../route.ts'
@@ -11,7 +12,10 @@ import type { ServerDeps } from '../server.ts'
 import { showBatch } from '../show-batch.ts'
 import type { App } from '../type-provider.ts'
 
-export function listBatchesRoute(app: App, { store, region }: Pick<ServerDeps, 'store' | 'region'>): void {
+export function listBatchesRoute(
+  app: App,
+  { store, clock, region }: Pick<ServerDeps, 'store' | 'clock' | 'region'>,
+): void {
   const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
   route(app, {
     method: 'GET',
@@ -27,10 +31,15 @@ export function listBatchesRoute(app: App, { store, region }: Pick<ServerDeps, '
     async handler(request) {
       const { project_id } = callerOf(request)
       const { status, ...page } = request.query
+      let standings = new Map<string, BatchStanding>()
       return await readPage(page, {
         exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
-        list: (bounds) => listBatches(store.read, project_id, { ...bounds, status }),
-        show: (batch) => showBatch(batch, region),
+        list: async (bounds) => {
+          const batches = await listBatches(store.read, project_id, { ...bounds, status })
+          standings = await readStandings(store, batches, clock.now())
+          return batches
+        },
+        show: (batch) => showBatch(batch, region, standings.get(batch.id)),
       })
     },
   })

@@ -1,0 +1,78 @@
+// Why a batch does not get on: told from its chunks, from what workers report of their models, and from what
+// else is being worked on. A batch of which lines have ended lately waits for nothing.
+import { isMoving, type PacedBatch, type WaitingCode } from '../domain/progress.ts'
+import type { LaneTrouble } from '../store/lane-reports.ts'
+import type { ChunkGroup } from '../store/waiting.ts'
+
+export interface WaitingReason {
+  code: WaitingCode
+  message: string
+  /** The model that it waits for. */
+  model?: string
+  /** Since when (Unix ms), where that is known. */
+  since?: number
+}
+
+export interface Surroundings {
+  now: number
+  has_worker: boolean
+  troubles: readonly LaneTrouble[]
+  /** What is being worked on, whoever it belongs to. */
+  leased: { chunks: number; batches: number }
+}
+
+const TROUBLES = {
+  unavailable: {
+    code: 'model_unavailable',
+    says: (model: string) => `No server of the model ${model} answers.`,
+  },
+  throttled: {
+    code: 'upstream_throttled',
+    says: (model: string) => `The servers of the model ${model} have asked to wait.`,
+  },
+} as const
+
+/** `groups`: the batch's unsealed chunks. Null when it waits for nothing that is known. */
+export function waitingReason(
+  batch: PacedBatch,
+  groups: readonly ChunkGroup[],
+  { now, has_worker, troubles, leased }: Surroundings,
+): WaitingReason | null {
+  const { status } = batch
+  if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
+  if (isMoving(batch, now)) return null
+  if (!has_worker)
+    return { code: 'no_worker', message: 'No worker is running; start one with "offpeak worker".' }
+  if (status === 'validating') return null
+  const trouble = troubleOf(groups, troubles)
+  if (trouble) return trouble
+  const parked = groups.filter((group) => group.state === 'parked')
+  if (groups.some((group) => group.state === 'leased')) return null
+  if (parked.some((group) => group.parked_reason === 'usage_limit'))
+    return {
+      code: 'usage_limit',
+      message: 'A spending limit leaves no room until lines under way have ended.',
+    }
+  if (parked.length > 0 && parked.length === groups.length)
+    return {
+      code: 'parked',
+      message: 'Its input could not be read, or its model was away; it is tried again soon.',
+    }
+  if (groups.length === 0 || leased.chunks === 0) return null
+  return { code: 'queued', message: behind(leased) }
+}
+
+/** Trouble of a model that the batch needs; chunks of several models may need any. */
+function troubleOf(groups: readonly ChunkGroup[], troubles: readonly LaneTrouble[]): WaitingReason | null {
+  const needed = new Set(groups.map((group) => group.model))
+  const trouble =
+    troubles.find(({ model }) => needed.has(model)) ?? (needed.has(null) ? troubles[0] : undefined)
+  if (!trouble) return null
+  const { model, since, state } = trouble
+  return { code: TROUBLES[state].code, message: TROUBLES[state].says(model), model, since }
+}
+
+function behind({ chunks, batches }: Surroundings['leased']): string {
+  const of = batches === 1 ? 'one other batch' : `${batches} other batches`
+  return `Queued behind ${chunks === 1 ? 'one chunk' : `${chunks} chunks`} of ${of} under way.`
+}

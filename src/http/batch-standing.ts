@@ -1,0 +1,43 @@
+// How unfinished batches get on and why they wait: read for all batches of an answer at once.
+import { type WaitingReason, waitingReason } from '../dispatch/waiting-reason.ts'
+import { isTerminal } from '../domain/batch.ts'
+import { type Progress, progressOf } from '../domain/progress.ts'
+import { hasWorker, listLaneReports } from '../store/lane-reports.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { countLeased, groupUnsealed } from '../store/waiting.ts'
+
+export interface BatchStanding {
+  progress: Progress
+  waiting_reason: WaitingReason | null
+}
+
+/** By ID, of the unfinished ones among these. */
+export async function readStandings(
+  store: Pick<Store, 'read' | 'claimSql'>,
+  batches: readonly BatchRow[],
+  now: number,
+): Promise<Map<string, BatchStanding>> {
+  const open = batches.filter((batch) => !isTerminal(batch.status))
+  if (open.length === 0) return new Map()
+  const [groups, leased, troubles, has_worker] = await Promise.all([
+    groupUnsealed(
+      store.read,
+      open.map((batch) => batch.id),
+    ),
+    countLeased(store.read),
+    listLaneReports(store.read, store.claimSql),
+    hasWorker(store.read, store.claimSql),
+  ])
+  const byBatch = Map.groupBy(groups, (group) => group.batch_id)
+  const surroundings = { now, has_worker, troubles, leased }
+  return new Map(
+    open.map((batch) => [
+      batch.id,
+      {
+        progress: progressOf(batch, now),
+        waiting_reason: waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings),
+      },
+    ]),
+  )
+}
