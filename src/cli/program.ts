@@ -10,6 +10,7 @@ import { addKeys } from './keys.ts'
 import { addLimits } from './limits.ts'
 import { addMigrateData } from './migrate-data.ts'
 import { addModels } from './models.ts'
+import { addNextRound } from './next-round.ts'
 import { examples } from './option-values.ts'
 import { addRekey } from './rekey.ts'
 import { addRequests } from './requests.ts'
@@ -75,6 +76,7 @@ function buildProgram(shell: Shell, version: string): Command {
   addServe(program, shell)
   addRun(program, shell)
   addRetry(program, shell)
+  addNextRound(program, shell)
   addFiles(program, shell)
   addBatches(program, shell)
   addRequests(program, shell)
