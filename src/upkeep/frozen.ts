@@ -63,8 +63,8 @@ export function spoken(why: Freeze): string {
       return `what it holds has not arrived completely from ${why.from}; run "offpeak migrate-data" again`
     case 'move_out':
       return why.done
-        ? `what it holds was moved to ${why.to}; start with that, or run "offpeak migrate-data --release" to use this one again`
-        : `what it holds is being moved to ${why.to}; run "offpeak migrate-data" again to finish, or with --release to give it up`
+        ? `what it holds was moved to ${why.to}; start with that, or run "offpeak migrate-data --from PLACE --release" to use this one again`
+        : `what it holds is being moved to ${why.to}; run "offpeak migrate-data" again to finish, or with --from PLACE --release to give it up`
   }
 }
 
