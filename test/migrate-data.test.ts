@@ -84,7 +84,8 @@ test('everything arrives, the service goes on there, and the old place is closed
   const { store } = one.service.stores
   await assert.rejects(announce({ store }, one.from, silent), {
     name: 'UpkeepRefused',
-    message: /what it holds was moved to .*; start with that, or run "offpeak migrate-data --from PLACE --release"/,
+    message:
+      /what it holds was moved to .*; start with that, or run "offpeak migrate-data --from PLACE --release"/,
   })
   await assert.rejects(migrateData(one.from, one.to, quiet), { name: 'UpkeepRefused' })
   await upkeep(() => undefined).releaseMoved(one.from)
