@@ -45,6 +45,8 @@ export class ConcurrencyLimit {
   constructor(options: ConcurrencyOptions) {
     this.#max = Math.max(1, options.max)
     this.#limit = Math.min(this.#max, options.start ?? START)
+    // Nothing is known yet, so nothing is risked: doubled in every round, until there is a complaint.
+    this.#step = this.#limit
     this.#roundLeft = this.#limit
   }
 
