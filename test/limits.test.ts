@@ -296,6 +296,7 @@ test('a cancelled batch is billed for the lines that finished, and its outlook i
   assert.equal((await submit(service, file.id)).status, 429)
   await upstream.arrived(32)
   await service.json('POST', `/v1/batches/${id}/cancel`)
+  upstream.reply = echo
   for (const answer of held.splice(0)) answer()
   const batch = await service.ended(id)
   const { succeeded, cost_usd } = await used(service)

@@ -32,11 +32,18 @@ export async function admit(
   now: number,
 ): Promise<void> {
   if ((await readLimitVersion(tx, project_id)) === 0) return
-  const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...namesOf(projection) })
-  const met = (await prospects(tx, project_id, limits, projection, now)).filter(({ exceeds }) => exceeds)
-  // Of several, the one that stands in the way longest.
-  const worst = met.sort((a, b) => b.window.end - a.window.end)[0]
-  if (worst) throw batchRefused(worst, worst, language, now)
+  const wanted = { project_id, action: 'block' as const, ...namesOf(projection) }
+  const judge = async (limits: readonly Limit[]): Promise<void> => {
+    const met = (await prospects(tx, project_id, limits, projection, now)).filter(({ exceeds }) => exceeds)
+    // Of several, the one that stands in the way longest.
+    const worst = met.sort((a, b) => b.window.end - a.window.end)[0]
+    if (worst) throw batchRefused(worst, worst, language, now)
+  }
+  const limits = await matchingLimits(tx, wanted)
+  if (limits.length === 0) return
+  // What does not fit even now need not wait for its turn to be told so.
+  await judge(limits)
+  await judge(await lockMatchingLimits(tx, wanted))
 }
 
 /** How the batch would stand before each limit that matches, those that only notify included. */

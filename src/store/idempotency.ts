@@ -56,9 +56,10 @@ export async function dropIdempotencyKey(tx: Writer, row: RowKey): Promise<void>
     .execute()
 }
 
+/** Keeps the answer, if the key is this request's: a row of somebody else is not waited for. */
 export async function completeIdempotencyKey(
   tx: Writer,
-  row: RowKey,
+  row: RowKey & Pick<IdempotencyRow, 'request_id'>,
   answer: { status: number; response: string },
 ): Promise<void> {
   await tx
@@ -67,6 +68,7 @@ export async function completeIdempotencyKey(
     .where('project_id', '=', row.project_id)
     .where('route', '=', row.route)
     .where('key', '=', row.key)
+    .where('request_id', '=', row.request_id)
     .execute()
 }
 
