@@ -38,15 +38,19 @@ async function fetchTo(
   let written = 0
   for (let breaks = 0; ; breaks++) {
     const before = written
-    const response = await client.stream(
-      `/v1/files/${file_id}/content`,
-      written === 0 ? {} : { range: `bytes=${written}-` },
-    )
-    const resumed = response.statusCode === 206 && startOf(response.headers['content-range']) === written
-    if (!resumed) written = 0
-    const blocks: AsyncIterable<Buffer> = response.body
-    const handle = await open(partial, resumed ? 'a' : 'w')
+    // Opened first: what has arrived is read before a broken connection can take it back.
+    const handle = await open(partial, written === 0 ? 'w' : 'a')
     try {
+      const response = await client.stream(
+        `/v1/files/${file_id}/content`,
+        written === 0 ? {} : { range: `bytes=${written}-` },
+      )
+      const blocks: AsyncIterable<Buffer> = response.body
+      const resumed = response.statusCode === 206 && startOf(response.headers['content-range']) === written
+      if (written > 0 && !resumed) {
+        await handle.truncate(0)
+        written = 0
+      }
       // Only what is on disk counts: the next attempt goes on behind it.
       for await (const block of arriving(blocks, signal)) {
         await handle.appendFile(block)

@@ -96,6 +96,7 @@ describe('without a file', () => {
         drain_ms: 8000,
         memory_bytes: 64 * 2 ** 20,
         flush_interval_ms: 250,
+        metrics_port: null,
       },
       retry: { attempts_max: 5, backoff_min_ms: 500, backoff_max_ms: 30_000, outage_patience_ms: 600_000 },
       log: { level: 'info' },
