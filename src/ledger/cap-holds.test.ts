@@ -56,7 +56,7 @@ function share() {
 
 const RUNS = 2_000
 
-test(`no order of ${RUNS} spends past a cap`, async () => {
+test(`no order of ${RUNS} spends past a cap`, { timeout: 180_000 }, async () => {
   await using books = await testBooks()
   const caps = fc.record({ project: fc.nat(300), user: fc.nat(120), team: fc.nat(120) })
   const property = fc.asyncProperty(caps, fc.array(step, { maxLength: 24 }), async (amounts, steps) => {
