@@ -1,5 +1,6 @@
 // Takes up chunks for as long as the upstreams have room: enough lines ahead that no slot stays empty, not
 // more than memory allows, and always one chunk of every project that waits, so that nobody starves.
+import { BlobMissing } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
@@ -16,6 +17,7 @@ import type { Appetite } from './appetite.ts'
 import type { Log } from './log.ts'
 import { OpenChunk } from './open-chunk.ts'
 import { readChunkJournal } from './recorder.ts'
+import { InputUnreadable, isDamage, unreadableLines } from './unreadable-chunk.ts'
 
 /** A chunk whose deadline is nearer than this goes before everybody's turn. */
 const URGENT_MS = 10 * 60_000
@@ -23,6 +25,7 @@ const OPEN_CHUNKS_MAX = 64
 /** Chunks taken in one transaction. */
 const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
+const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
 /** How often a worker that has enough to do looks whether another project waits. */
 const OTHERS_MS = 200
 
@@ -53,7 +56,8 @@ type Wanted = Required<Pick<ClaimOrder, 'count' | 'except_projects' | 'one_each'
 /** What the chunks of a batch are read from. */
 interface Input {
   batch: BatchRow
-  content: BlobRow
+  /** Undefined when nobody knows it any more. */
+  content: BlobRow | undefined
 }
 
 export class Claimer {
@@ -208,23 +212,33 @@ export class Claimer {
     const batch = await readBatchRow(read, batch_id)
     const file = batch && (await readFileRow(read, batch.input_file_id))
     const content = file?.content_blob ? await readBlobRow(read, file.content_blob) : undefined
-    if (!batch || !content) throw new Error(`the input of batch ${batch_id} is gone`)
+    if (!batch) throw new Error(`batch ${batch_id} is gone`)
     return { batch, content }
   }
 
   async #read(claim: ChunkRow, { batch, content }: Input): Promise<OpenChunk> {
-    const { store, sealed, models } = this.#options
+    const { store, sealed, models, clock, log } = this.#options
     const journalled =
       claim.completed + claim.failed > 0
         ? await readChunkJournal(store.read, sealed, claim.batch_id, claim.idx)
         : []
     const range = { start: claim.byte_start, end: claim.byte_end }
-    const bytes = await sealed.readAll(content.project_id, content, range)
-    const lines = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
-      metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
-      header_entity: batch.header_entity,
-    })
-    return new OpenChunk(claim, batch, lines, bytes, journalled)
+    try {
+      if (!content) throw new BlobMissing(`of the input of ${batch.id}`)
+      const bytes = await sealed.readAll(content.project_id, content, range)
+      const lines = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
+        metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
+        header_entity: batch.header_entity,
+      })
+      return new OpenChunk(claim, batch, lines, bytes, journalled)
+    } catch (error) {
+      if (!isDamage(error)) throw error
+      const isOver =
+        clock.now() >= claim.deadline || batch.status === 'cancelling' || batch.input_deleted_at !== null
+      if (!isOver) throw new InputUnreadable(error)
+      log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
+      return new OpenChunk(claim, batch, unreadableLines(claim, journalled), Buffer.alloc(0), journalled)
+    }
   }
 }
 

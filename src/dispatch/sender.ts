@@ -268,7 +268,9 @@ export class Sender {
       for (let position = 0; position < chunk.lines.length; position++) {
         if (chunk.isFinished(position)) continue
         const job = tried?.get(position) ?? unsent(chunk, position)
-        this.#options.onOutcome(chunk, failed(job, wireError(reason), now))
+        // One that could never run says so; that it was not finished in time is true all the same.
+        const error = chunk.lines[position]!.fault ?? wireError(reason)
+        this.#options.onOutcome(chunk, { ...failed(job, error, now), expired: reason === 'batch_expired' })
       }
     }
     this.#options.onIdle(chunk)

@@ -2,6 +2,7 @@
 // one can run; a batch in which none can is failed here and now, its error file naming each line.
 
 import { lineRecordLine } from '../audit/line-record.ts'
+import { BlobDamaged, BlobMissing } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -90,9 +91,15 @@ async function failedThroughout(
   for (const span of index.chunks) {
     signal.throwIfAborted()
     const range = { start: span.byte_start, end: span.byte_end }
-    const bytes = await sealed.readAll(content.project_id, content, range)
-    const lines = readChunkLines(bytes, span, models, defaults)
-    if (lines.some((line) => line.fault === null)) return null
+    const lines = await sealed.readAll(content.project_id, content, range).then(
+      (bytes) => readChunkLines(bytes, span, models, defaults),
+      (error: unknown) => {
+        // Whoever takes up the chunk sees to it.
+        if (error instanceof BlobDamaged || error instanceof BlobMissing) return null
+        throw error
+      },
+    )
+    if (lines === null || lines.some((line) => line.fault === null)) return null
     const now = clock.now()
     const written = lines.map((line) => writtenFault(batch.id, line, now))
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
