@@ -13,7 +13,12 @@ export async function violations(night: Night): Promise<string[]> {
   for (const planned of night.batches) {
     const batch = await readBatchRow(night.store.read, planned.id)
     if (!batch || !isTerminal(batch.status)) found.push(`${planned.name} is still ${batch?.status}`)
-    else found.push(...(await ofBatch(night, planned, batch)))
+    else
+      found.push(
+        ...(await ofBatch(night, planned, batch).catch((error) => [
+          `${planned.name} cannot be read: ${error}`,
+        ])),
+      )
   }
   if (found.length === 0) found.push(...(await ofBooks(night)), ...(await ofStores(night)))
   return found
