@@ -35,6 +35,8 @@ import { ModelServer, type ServerFaults } from './model-server.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { Witness } from './witness.ts'
 
+/** IDs are drawn by chance of another kind; nothing but their order matters, and that is by time. */
+const CHANCE_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
 const LEASE_MS = 2_000
 const FLUSH_MS = 100
@@ -482,7 +484,8 @@ class World {
   }
 
   #tell(what: string): void {
-    this.night.diary.push(`${((this.#clock.now() - START) / 1000).toFixed(3)} s: ${what}`)
+    const seconds = ((this.#clock.now() - START) / 1000).toFixed(3)
+    this.night.diary.push(`${seconds} s: ${what.replace(CHANCE_OF_IDS, '…')}`)
   }
 }
 
