@@ -216,6 +216,15 @@ export async function until(ask: () => Promise<boolean> | boolean): Promise<void
   while (!(await ask())) await setTimeout(ASK_AGAIN_MS)
 }
 
+/** SIGKILL, unless the process has ended by itself meanwhile. */
+export function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
+  }
+}
+
 /** The processes that `child` has started. */
 export function childrenOf(child: ChildProcess): number[] {
   return readdirSync('/proc')

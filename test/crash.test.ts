@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { CrashTest, childrenOf, until } from './crash-processes.ts'
+import { CrashTest, childrenOf, killIfThere, until } from './crash-processes.ts'
 import { line } from './service.ts'
 
 const COUNT = 40
@@ -100,7 +100,7 @@ describe('real crashes', { concurrency: 3, timeout: 90_000, skip: !existsSync('/
     let last = 0
     await until(() => {
       const [worker] = childrenOf(service.child)
-      if (worker !== undefined && worker !== last) process.kill(worker, 'SIGKILL')
+      if (worker !== undefined && worker !== last) killIfThere(worker)
       last = worker ?? last
       return service.child.exitCode !== null
     })

@@ -93,7 +93,8 @@ function spawnWorker(): ChildProcess {
 }
 
 function tell(child: ChildProcess, message: ToWorker): void {
-  if (child.connected) child.send(message)
+  // One that is just dying cannot be told anything; its exit is what counts.
+  if (child.connected) child.send(message, () => {})
 }
 
 /** Two that ask at once may get the same answer. */

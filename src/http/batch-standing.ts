@@ -1,7 +1,7 @@
 // How unfinished batches get on and why they wait: read for all batches of an answer at once.
 import { type WaitingReason, waitingReason } from '../dispatch/waiting-reason.ts'
 import { isTerminal } from '../domain/batch.ts'
-import { type Progress, progressOf } from '../domain/progress.ts'
+import { isMoving, type Progress, progressOf } from '../domain/progress.ts'
 import { hasWorker, listLaneReports } from '../store/lane-reports.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -19,12 +19,26 @@ export async function readStandings(
   now: number,
 ): Promise<Map<string, BatchStanding>> {
   const open = batches.filter((batch) => !isTerminal(batch.status))
-  if (open.length === 0) return new Map()
+  // One that moves waits for nothing: its row tells all there is to tell.
+  const still = open.filter((batch) => !isMoving(batch, now))
+  const reasons =
+    still.length === 0 ? new Map<string, WaitingReason | null>() : await readReasons(store, still, now)
+  return new Map(
+    open.map((batch) => [
+      batch.id,
+      { progress: progressOf(batch, now), waiting_reason: reasons.get(batch.id) ?? null },
+    ]),
+  )
+}
+
+async function readReasons(
+  store: Pick<Store, 'read' | 'claimSql'>,
+  batches: readonly BatchRow[],
+  now: number,
+): Promise<Map<string, WaitingReason | null>> {
+  const ids = batches.map((batch) => batch.id)
   const [groups, leased, troubles, has_worker] = await Promise.all([
-    groupUnsealed(
-      store.read,
-      open.map((batch) => batch.id),
-    ),
+    groupUnsealed(store.read, ids),
     countLeased(store.read),
     listLaneReports(store.read, store.claimSql),
     hasWorker(store.read, store.claimSql),
@@ -32,12 +46,6 @@ export async function readStandings(
   const byBatch = Map.groupBy(groups, (group) => group.batch_id)
   const surroundings = { now, has_worker, troubles, leased }
   return new Map(
-    open.map((batch) => [
-      batch.id,
-      {
-        progress: progressOf(batch, now),
-        waiting_reason: waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings),
-      },
-    ]),
+    batches.map((batch) => [batch.id, waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings)]),
   )
 }
