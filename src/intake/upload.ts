@@ -5,7 +5,7 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { Refusal } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blob-rows.ts'
-import { insertFile } from '../store/files.ts'
+import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
@@ -61,7 +61,11 @@ export async function receiveUpload(
     if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
     return await record(store, received, upload)
   } catch (error) {
-    if (received) await sealed.delete(received.blob.key)
+    if (!received) throw error
+    // The commit may have been accepted and only its answer lost: then the file is there, and so is its content.
+    const file = await readFileRow(store.read, received.id)
+    if (file) return file
+    await sealed.delete(received.blob.key)
     throw error
   }
 }
