@@ -5,13 +5,11 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import { readChunkLines } from '../intake/chunk-lines.ts'
-import { moveBatch, readBatchRow } from '../store/batches.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
+import { type BatchInput, moveBatch, readBatchInput } from '../store/batches.ts'
 import { type ClaimOrder, claimChunks, hasReadyChunk } from '../store/chunk-claims.ts'
 import { parkChunk } from '../store/chunks.ts'
-import { readFileRow } from '../store/files.ts'
 import { holdSession, releaseStrayChunks } from '../store/leases.ts'
-import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
+import type { ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { Appetite } from './appetite.ts'
 import type { Log } from './log.ts'
@@ -44,21 +42,14 @@ export interface ClaimerOptions {
   /** Nothing more can be held, though there are upstreams with room. */
   onCrowded: () => void
   held: () => Iterable<OpenChunk>
-  /** Asks the limits; a chunk of which nothing may be done now rests until then (Unix ms). */
-  admit: (chunk: OpenChunk) => Promise<{ rest_until: number } | null>
+  /** Asks the limits, as of that version; a chunk of which nothing may be done now rests until then (Unix ms). */
+  admit: (chunk: OpenChunk, limit_version: number) => Promise<{ rest_until: number } | null>
   /** Projects of which nothing is to be claimed just now. */
   paused: () => string[]
   onOpened: (chunk: OpenChunk) => void
 }
 
 type Wanted = Required<Pick<ClaimOrder, 'count' | 'except_projects' | 'one_each' | 'models'>>
-
-/** What the chunks of a batch are read from. */
-interface Input {
-  batch: BatchRow
-  /** Undefined when nobody knows it any more. */
-  content: BlobRow | undefined
-}
 
 export class Claimer {
   readonly #options: ClaimerOptions
@@ -71,6 +62,8 @@ export class Claimer {
   #othersAt = 0
   /** A claim failed, and it may have gone through nevertheless. */
   #unsure = false
+  /** The last claim brought all that was asked for: there is likely to be more, and nobody need look first. */
+  #plenty = false
 
   constructor(options: ClaimerOptions) {
     this.#options = options
@@ -126,7 +119,8 @@ export class Claimer {
     for (const order of this.#wanted()) {
       const partial = isPartial(order)
       if (partial && clock.now() < this.#othersAt && !this.#unsure) continue
-      if (this.#unsure || (await hasReadyChunk(store.read, order.except_projects, order.models)))
+      const expected = this.#unsure || (this.#plenty && !order.one_each)
+      if (expected || (await hasReadyChunk(store.read, order.except_projects, order.models)))
         return await this.#claim(order)
       if (partial) looked = true
       else this.#dry = true
@@ -150,12 +144,15 @@ export class Claimer {
       const urgent = { urgent_before: now + URGENT_MS, urgent_batches: atRisk() }
       const claims = await claimChunks(tx, { worker_id: id, ...urgent, ...order })
       const begun = new Set(claims.filter((claim) => claim.deadline > now).map((claim) => claim.batch_id))
+      // Of one that is held already, the claim that took it has done this.
+      for (const chunk of held()) if (chunk.claim.deadline > now) begun.delete(chunk.claim.batch_id)
       for (const batch_id of begun) await moveBatch(tx, batch_id, 'in_progress', now)
       return claims
     })
     this.#unsure = false
+    this.#plenty = !order.one_each && claims.length === order.count
     // Chunks that are taken together are mostly of one batch: what they share is read once.
-    const inputs = new Map<string, Promise<Input>>()
+    const inputs = new Map<string, Promise<BatchInput>>()
     for (const { batch_id } of claims) if (!inputs.has(batch_id)) inputs.set(batch_id, this.#input(batch_id))
     // All of them, before anything else is looked at: what is not open yet would pass for a stray.
     const opened = await Promise.allSettled(
@@ -188,11 +185,12 @@ export class Claimer {
     return low.length > 0 ? [{ ...any, models: { only_models: low } }, others] : [others]
   }
 
-  async #open(claim: ChunkRow, input: Promise<Input>): Promise<void> {
+  async #open(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {
     const { store, clock, log } = this.#options
     try {
-      const chunk = await this.#read(claim, await input)
-      const rest = await this.#options.admit(chunk)
+      const input = await reading
+      const chunk = await this.#read(claim, input)
+      const rest = await this.#options.admit(chunk, input.limit_version)
       if (rest) await store.write((tx) => parkChunk(tx, claim, rest.rest_until, 'usage_limit'))
       // Under a session that ended meanwhile it is somebody else's to take up.
       else if (claim.worker_id === this.#options.worker_id()) this.#options.onOpened(chunk)
@@ -206,17 +204,13 @@ export class Claimer {
     }
   }
 
-  /** Throws when the input's content is gone. */
-  async #input(batch_id: string): Promise<Input> {
-    const { read } = this.#options.store
-    const batch = await readBatchRow(read, batch_id)
-    const file = batch && (await readFileRow(read, batch.input_file_id))
-    const content = file?.content_blob ? await readBlobRow(read, file.content_blob) : undefined
-    if (!batch) throw new Error(`batch ${batch_id} is gone`)
-    return { batch, content }
+  async #input(batch_id: string): Promise<BatchInput> {
+    const input = await readBatchInput(this.#options.store.read, batch_id)
+    if (!input) throw new Error(`batch ${batch_id} is gone`)
+    return input
   }
 
-  async #read(claim: ChunkRow, { batch, content }: Input): Promise<OpenChunk> {
+  async #read(claim: ChunkRow, { batch, content }: BatchInput): Promise<OpenChunk> {
     const { store, sealed, models, clock, log } = this.#options
     const journalled =
       claim.completed + claim.failed > 0

@@ -12,7 +12,7 @@ import { named } from '../ledger/named.ts'
 import { type Reservation, type ReserveLine, reserve } from '../ledger/reserve.ts'
 import { limitCrossed } from '../notify/limit-crossed.ts'
 import { recordEvent } from '../notify/record-event.ts'
-import { matchingLimits, readLimitVersion } from '../store/limits.ts'
+import { matchingLimits } from '../store/limits.ts'
 import type { Store } from '../store/store.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import type { Sender, Unsent } from './sender.ts'
@@ -65,12 +65,12 @@ export class LimitGate {
 
   /**
    * Reserves for a chunk that is about to be taken up, and notes on it which lines wait or are refused. When
-   * nothing of it can be done now: the time (Unix ms) at which to try again.
+   * nothing of it can be done now: the time (Unix ms) at which to try again. `version`: of the project's limits,
+   * read when the chunk was claimed; a change since then is found by `recheck`.
    */
-  async admit(chunk: OpenChunk): Promise<{ rest_until: number } | null> {
+  async admit(chunk: OpenChunk, version: number): Promise<{ rest_until: number } | null> {
     const { store } = this.#options
     const project_id = chunk.claim.project_id
-    const version = await readLimitVersion(store.read, project_id)
     chunk.limit_version = version
     if (version === 0) return null
     const wanted = { project_id, action: 'block' as const, ...named(chunk.entities) }
@@ -83,22 +83,26 @@ export class LimitGate {
     return chunk.waiting.size === chunk.unfinished ? { rest_until: this.#rest(chunk) } : null
   }
 
-  /** Judges the open chunks again where there is a reason to. */
-  recheck(): Promise<void> {
-    this.#checking ??= this.#recheckAll().finally(() => {
+  /**
+   * Judges the open chunks again where there is a reason to. `versions`: of the limits of projects, where they
+   * were read just now; otherwise only what has settled since is looked at.
+   */
+  recheck(versions: ReadonlyMap<string, number> = new Map()): Promise<void> {
+    this.#checking ??= this.#recheckAll(versions).finally(() => {
       this.#checking = null
     })
     return this.#checking
   }
 
-  async #recheckAll(): Promise<void> {
+  async #recheckAll(versions: ReadonlyMap<string, number>): Promise<void> {
     const open = [...this.#options.held()].filter((chunk) => chunk.stopped === null && chunk.unfinished > 0)
     for (const [project_id, chunks] of Map.groupBy(open, (chunk) => chunk.claim.project_id))
-      await this.#recheckProject(project_id, chunks)
+      await this.#recheckProject(project_id, chunks, versions.get(project_id) ?? 0)
   }
 
-  async #recheckProject(project_id: string, chunks: readonly OpenChunk[]): Promise<void> {
-    const version = await readLimitVersion(this.#options.store.read, project_id)
+  async #recheckProject(project_id: string, chunks: readonly OpenChunk[], read: number): Promise<void> {
+    // What was read may be older than what a chunk was admitted under meanwhile.
+    const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
     if (version === 0) return
     const limited = chunks.filter((chunk) => chunk.held.size > 0 || chunk.waiting.size > 0)
     const over = limited.length > 0 ? await this.#overspent(project_id, limited) : new Set<string>()
@@ -197,6 +201,7 @@ export class LimitGate {
 
   /** What is asked for while a transaction runs goes into the next one together. */
   #reserve(chunk: OpenChunk, lines: readonly ReserveLine[]): Promise<Reservation | null> {
+    chunk.mayHold = true
     return new Promise((resolve, reject) => {
       this.#queue.push({ chunk, lines, resolve, reject })
       if (!this.#reserving) void this.#reserveQueued()

@@ -30,6 +30,8 @@ export class OpenChunk {
   #entities: ReadonlySet<string> | null = null
   /** Positions whose worst case is set aside under the limits that match them. */
   readonly held = new Set<number>()
+  /** Whether anything was ever to be set aside for it under this lease. */
+  mayHold = false
   /** Positions that the limits have no room for just now. */
   readonly waiting = new Set<number>()
   /** Positions that met a cap before the chunk was taken up, and the error they end with. */

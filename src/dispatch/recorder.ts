@@ -195,7 +195,12 @@ export class Recorder {
     const commits = parts.map(({ chunk, fresh, bytes }) => {
       const byte_start = at
       at += bytes.length
-      return this.#commit(chunk, { claim: chunk.claim, fresh, record: { journal, byte_start, byte_end: at } })
+      return this.#commit(chunk, {
+        claim: chunk.claim,
+        fresh,
+        holds: chunk.mayHold,
+        record: { journal, byte_start, byte_end: at },
+      })
     })
     await Promise.all(commits)
     if (this.#keptBytes() > this.#options.memory_bytes)
@@ -228,7 +233,12 @@ export class Recorder {
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written),
     )
     const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
-    await this.#commit(chunk, { claim: chunk.claim, fresh, record: { sealed: result, journalled } })
+    await this.#commit(chunk, {
+      claim: chunk.claim,
+      fresh,
+      holds: chunk.mayHold,
+      record: { sealed: result, journalled },
+    })
   }
 
   /** Resolves when the commit was accepted or its lease was found lost. */

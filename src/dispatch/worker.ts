@@ -157,7 +157,8 @@ export class Worker {
       atRisk: () => this.#atRisk,
       onCrowded: () => this.#blocked.park(),
       held: () => this.#open.keys(),
-      admit: async (chunk) => (this.#stopReason(chunk) === null ? await this.#gate.admit(chunk) : null),
+      admit: async (chunk, version) =>
+        this.#stopReason(chunk) === null ? await this.#gate.admit(chunk, version) : null,
       paused: () => this.#gate.pausedProjects(),
       onOpened: (chunk) => this.#take(chunk),
     })
@@ -248,9 +249,9 @@ export class Worker {
     return chunk.claim.deadline <= this.#options.clock.now() ? 'batch_expired' : stopReason(chunk.batch)
   }
 
-  #recheckLimits(): void {
+  #recheckLimits(versions?: ReadonlyMap<string, number>): void {
     this.#gate
-      .recheck()
+      .recheck(versions)
       .catch((error: unknown) => this.#options.log.error({ err: error }, 'limits could not be checked again'))
   }
 
@@ -290,7 +291,7 @@ export class Worker {
       const reason = now && stopReason(now)
       if (reason && chunk.stopped === null) this.#sender.stop(chunk, reason, false)
     }
-    this.#recheckLimits()
+    this.#recheckLimits(new Map(rows.map((row) => [row.project_id, row.limit_version])))
   }
 
   /** Lines in flight may finish, for `drain_ms`; then they are aborted. */

@@ -194,6 +194,7 @@ async function recordFailure(
       idx: span.index,
       tallies,
       last: true,
+      holds: false,
     })),
     now,
   )

@@ -154,7 +154,7 @@ async function finish(tx: Writer, at: WorkerChunk, count: number, share: number)
       projected: { cost_nanos: worst * 10, tokens: worst },
     }),
   )
-  await settle(tx, [{ ...at.chunk, tallies: tally(ended), last: false }], NOW)
+  await settle(tx, [{ ...at.chunk, tallies: tally(ended), last: false, holds: true }], NOW)
   return done
 }
 

@@ -46,7 +46,11 @@ describe('a batch that runs over the end of a month', () => {
     const chunk = await oneChunk(books)
     const { project_id } = chunk
     await books.store.write((tx) =>
-      settle(tx, [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, AFTER), last: false }], AFTER + 500),
+      settle(
+        tx,
+        [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, AFTER), last: false, holds: true }],
+        AFTER + 500,
+      ),
     )
     for (const [at, tokens] of [
       [BEFORE, 20],
@@ -67,7 +71,11 @@ describe('a batch that runs over the end of a month', () => {
       await addLimit(tx, chunk.project_id, { amount: 50 })
       const first = await reserve(tx, wanted(chunk, 8), BEFORE)
       assert.equal(first?.allowed.length, 5)
-      await settle(tx, [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, BEFORE), last: false }], BEFORE)
+      await settle(
+        tx,
+        [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, BEFORE), last: false, holds: true }],
+        BEFORE,
+      )
       assert.deepEqual((await reserve(tx, wanted(chunk, 3), BEFORE))?.refused.size, 0)
       const next = await reserve(tx, wanted(chunk, 8), AFTER)
       assert.equal(next?.allowed.length, 3, 'two lines of November are still held')
@@ -81,7 +89,7 @@ describe('a batch that runs over the end of a month', () => {
     const crossed = await books.store.write(async (tx) => {
       await addLimit(tx, chunk.project_id, { amount: 20, notify_at: '[0.5]', action: 'notify' })
       const of = (...times: number[]) =>
-        settle(tx, [{ ...chunk, tallies: finishedAt(...times), last: false }], AFTER)
+        settle(tx, [{ ...chunk, tallies: finishedAt(...times), last: false, holds: true }], AFTER)
       return [await of(BEFORE), await of(BEFORE, AFTER), await of(AFTER), await of(AFTER)]
     })
     assert.deepEqual(
@@ -107,9 +115,9 @@ describe('a hold', () => {
       await addLimit(tx, chunk.project_id, { amount: 1000 })
       await reserve(tx, wanted(chunk, 3), AFTER)
       assert.deepEqual(await held(tx), [30])
-      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: false }], AFTER)
+      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: false, holds: true }], AFTER)
       assert.deepEqual(await held(tx), [20])
-      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: true }], AFTER)
+      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: true, holds: true }], AFTER)
       assert.deepEqual(await held(tx), [])
     })
   })
@@ -135,7 +143,11 @@ describe('a hold', () => {
       await addLimit(tx, chunk.project_id, { amount: 20 })
       await reserve(tx, wanted(chunk, 1), AFTER)
       const real = endedLine({ tokens: 25, entity: 'user:a', finished_at: AFTER, projected: need })
-      const [crossing] = await settle(tx, [{ ...chunk, tallies: tally([real]), last: false }], AFTER)
+      const [crossing] = await settle(
+        tx,
+        [{ ...chunk, tallies: tally([real]), last: false, holds: true }],
+        AFTER,
+      )
       assert.deepEqual([crossing?.threshold, crossing?.spent], [1, 25])
       assert.equal((await reserve(tx, wanted(chunk, 2), AFTER))?.refused.size, 2)
     })

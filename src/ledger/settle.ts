@@ -7,7 +7,7 @@ import { addSpend, isNothing, type Spend } from '../domain/spend.ts'
 import { startOfDay } from '../domain/utc-day.ts'
 import { dropHolds, shrinkHold } from '../store/holds.ts'
 import { insertEntries } from '../store/ledger-entries.ts'
-import { matchingLimits, readLimitVersion } from '../store/limits.ts'
+import { matchingLimits } from '../store/limits.ts'
 import { shrinkOutlook } from '../store/outlook.ts'
 import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
@@ -25,6 +25,8 @@ export interface Settlement {
   tallies: readonly Tally[]
   /** Whether these were the chunk's last lines: then it holds nothing any more. */
   last: boolean
+  /** Whether anything may be held for the chunk; where no limit matches there is nothing to let go. */
+  holds: boolean
 }
 
 /** Enters it all; returns the thresholds of limits that were met by it. The batch's own outlook is the caller's. */
@@ -34,14 +36,14 @@ export async function settle(
   now: number,
 ): Promise<Crossing[]> {
   await addUsage(tx, usageRows(settlements))
-  await addProjectDays(tx, projectRows(settlements))
+  const limited = await addProjectDays(tx, projectRows(settlements))
   await insertEntries(
     tx,
     settlements.flatMap((settlement) => entries(settlement, now)),
   )
   await shrinkOutlooks(tx, settlements)
   for (const settlement of settlements) await letGo(tx, settlement)
-  return await crossings(tx, settlements, now)
+  return await crossings(tx, settlements, limited, now)
 }
 
 function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
@@ -135,16 +137,23 @@ async function shrinkOutlooks(tx: Writer, settlements: readonly Settlement[]): P
 }
 
 async function letGo(tx: Writer, settlement: Settlement): Promise<void> {
+  if (!settlement.holds) return
   if (settlement.last) return await dropHolds(tx, settlement)
   const held = new Map<string, Spend>()
   for (const tally of settlement.tallies) addSpend(held, tally.entity ?? '', tally.held)
   for (const [entity, spend] of held) if (!isNothing(spend)) await shrinkHold(tx, settlement, entity, spend)
 }
 
-async function crossings(tx: Writer, settlements: readonly Settlement[], now: number): Promise<Crossing[]> {
+/** `limited`: the projects that have limits. */
+async function crossings(
+  tx: Writer,
+  settlements: readonly Settlement[],
+  limited: ReadonlySet<string>,
+  now: number,
+): Promise<Crossing[]> {
   const crossed: Crossing[] = []
   for (const [project_id, days] of spendersByDay(settlements)) {
-    if ((await readLimitVersion(tx, project_id)) === 0) continue
+    if (!limited.has(project_id)) continue
     for (const [day, entities] of days) {
       const limits = await matchingLimits(tx, { project_id, ...named(entities) })
       if (limits.length === 0) continue

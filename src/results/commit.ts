@@ -7,10 +7,10 @@ import { type Tally, tally } from '../ledger/tally.ts'
 import { limitCrossed } from '../notify/limit-crossed.ts'
 import { recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta } from '../store/batches.ts'
-import { insertBlobs } from '../store/blob-rows.ts'
+import { insertOwnedBlobs } from '../store/blob-rows.ts'
 import { commitChunk } from '../store/chunks.ts'
-import { dropJournal, insertJournalPart } from '../store/journal-parts.ts'
-import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import { dropJournal, insertJournalParts } from '../store/journal-parts.ts'
+import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
 import type { Outcome } from './outcome.ts'
@@ -20,6 +20,8 @@ export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
   /** The lines that this commit counts: those finished since the last one. */
   fresh: readonly Outcome[]
+  /** Whether anything was set aside for the chunk under this lease. */
+  holds: boolean
   /**
    * Where they lie in a journal, for a chunk that stays open; or the blobs that end it, and whether any of its
    * lines are in journals.
@@ -45,7 +47,8 @@ export async function commitChunks(
   const lost: ChunkCommit[] = []
   const deltas = new Map<string, BatchDelta>()
   const settlements: Settlement[] = []
-  const journals = new Map<string, { project_id: string; blob: SealedBlob }>()
+  const blobs = new Map<string, { project_id: string; blob: SealedBlob }>()
+  const parts: JournalPartRow[] = []
   for (const commit of commits) {
     const { claim, record } = commit
     const tallies = tally(commit.fresh)
@@ -56,24 +59,20 @@ export async function commitChunks(
       continue
     }
     if ('sealed' in record) {
-      await insertBlobs(tx, claim.project_id, record.sealed.blobs, now)
+      for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id: claim.project_id, blob })
       if (record.journalled) await dropJournal(tx, claim.batch_id, claim.idx, now)
     } else {
       const { journal, byte_start, byte_end } = record
-      journals.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })
-      await insertJournalPart(tx, {
-        batch_id: claim.batch_id,
-        idx: claim.idx,
-        journal_blob: journal.key,
-        byte_start,
-        byte_end,
-      })
+      blobs.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })
+      const { batch_id, idx } = claim
+      parts.push({ batch_id, idx, journal_blob: journal.key, byte_start, byte_end })
     }
     add(deltas, claim.batch_id, sums, sealed)
     const { project_id, batch_id, idx } = claim
-    settlements.push({ project_id, batch_id, idx, tallies, last: sealed !== null })
+    settlements.push({ project_id, batch_id, idx, tallies, last: sealed !== null, holds: commit.holds })
   }
-  for (const { project_id, blob } of journals.values()) await insertBlobs(tx, project_id, [blob], now)
+  await insertOwnedBlobs(tx, [...blobs.values()], now)
+  await insertJournalParts(tx, parts)
   for (const crossing of await settle(tx, settlements, now))
     await recordEvent(tx, limitCrossed(crossing), now)
 

@@ -3,7 +3,7 @@ import { type RawBuilder, sql } from 'kysely'
 import { type BatchStatus, statusesBefore } from '../domain/batch.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import type { Spend } from '../domain/spend.ts'
-import type { BatchRow } from './schema.ts'
+import type { BatchRow, BlobRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 export type NewBatch = Pick<
@@ -187,16 +187,70 @@ export async function setChunkCount(tx: Writer, id: string, chunk_count: number)
 }
 
 /** What a worker has to know of the batches whose chunks it holds, while it holds them. */
-export async function readStanding(
-  db: Reader,
-  ids: readonly string[],
-): Promise<Pick<BatchRow, 'id' | 'status' | 'input_deleted_at'>[]> {
+export interface Standing extends Pick<BatchRow, 'id' | 'project_id' | 'status' | 'input_deleted_at'> {
+  /** Of the project's limits; 0 where it never had one. */
+  limit_version: number
+}
+
+export async function readStanding(db: Reader, ids: readonly string[]): Promise<Standing[]> {
   if (ids.length === 0) return []
   return await db
     .selectFrom('batches')
-    .select(['id', 'status', 'input_deleted_at'])
-    .where('id', 'in', ids)
+    .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
+    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at'])
+    .select((eb) => eb.fn.coalesce('version', eb.val(0)).as('limit_version'))
+    .where('batches.id', 'in', ids)
     .execute()
+}
+
+/** What the chunks of a batch are read from, and what they are judged by. */
+export interface BatchInput {
+  batch: BatchRow
+  /** Of its input file; undefined when nobody can open it any more. */
+  content: BlobRow | undefined
+  /** Of the project's limits; 0 where it never had one. */
+  limit_version: number
+}
+
+/** All of it at once: whoever claims a chunk asks for it. Undefined when there is no such batch. */
+export async function readBatchInput(db: Reader, id: string): Promise<BatchInput | undefined> {
+  const row = await db
+    .selectFrom('batches')
+    .leftJoin('files', 'files.id', 'batches.input_file_id')
+    .leftJoin('blobs', (join) =>
+      join.onRef('blobs.key', '=', 'files.content_blob').on('blobs.doomed_at', 'is', null),
+    )
+    .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
+    .selectAll('batches')
+    .select([
+      'blobs.key as blob_key',
+      'blobs.project_id as blob_project_id',
+      'blobs.wrapped_key as blob_wrapped_key',
+      'blobs.bytes as blob_bytes',
+      'blobs.created as blob_created',
+      'version as limit_version',
+    ])
+    .where('batches.id', '=', id)
+    .executeTakeFirst()
+  if (!row) return undefined
+  const { blob_key, blob_project_id, blob_wrapped_key, blob_bytes, blob_created, limit_version, ...batch } =
+    row
+  const content =
+    blob_key === null ||
+    blob_project_id === null ||
+    blob_wrapped_key === null ||
+    blob_bytes === null ||
+    blob_created === null
+      ? undefined
+      : {
+          key: blob_key,
+          project_id: blob_project_id,
+          wrapped_key: blob_wrapped_key,
+          bytes: blob_bytes,
+          created: blob_created,
+          doomed_at: null,
+        }
+  return { batch, content, limit_version: limit_version ?? 0 }
 }
 
 const OPEN: BatchStatus[] = ['validating', 'queued', 'in_progress', 'cancelling']

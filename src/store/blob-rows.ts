@@ -10,11 +10,24 @@ export async function insertBlobs(
   blobs: readonly SealedBlob[],
   now: number,
 ): Promise<void> {
-  if (blobs.length === 0) return
+  await insertOwnedBlobs(
+    tx,
+    blobs.map((blob) => ({ project_id, blob })),
+    now,
+  )
+}
+
+/** The same for blobs of several projects. */
+export async function insertOwnedBlobs(
+  tx: Writer,
+  owned: readonly { project_id: string; blob: SealedBlob }[],
+  now: number,
+): Promise<void> {
+  if (owned.length === 0) return
   await tx
     .insertInto('blobs')
     .values(
-      blobs.map((blob) => ({
+      owned.map(({ project_id, blob }) => ({
         key: blob.key,
         project_id,
         wrapped_key: blob.wrapped_key,

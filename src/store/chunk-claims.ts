@@ -36,17 +36,22 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
   const { worker_id, count, one_each = false, models = ALL_MODELS, urgent_batches = [] } = order
   const spent = new Set(order.except_projects)
   const urgent = one_each ? 1 : count
-  const claims = await leaseFirst(tx, worker_id, urgent, models, {
-    before: order.urgent_before,
-    except_projects: [...spent],
-  })
+  const claims: ChunkRow[] = []
+  const atFirst = (await readyProjects(tx)).filter(({ project_id }) => !spent.has(project_id))
+  if (atFirst.length === 0) return claims
+  if (atFirst.some(({ first_deadline }) => first_deadline < order.urgent_before)) {
+    const choice = { before: order.urgent_before, except_projects: [...spent] }
+    claims.push(...(await leaseFirst(tx, worker_id, urgent, models, choice)))
+  }
   if (urgent_batches.length > 0 && claims.length < urgent) {
     const choice = { batch_ids: urgent_batches, except_projects: [...spent] }
     claims.push(...(await leaseFirst(tx, worker_id, urgent - claims.length, models, choice)))
   }
   if (one_each) for (const claim of claims) spent.add(claim.project_id)
+  let known = claims.length === 0 ? atFirst : null
   while (claims.length < count) {
-    const waiting = (await readyProjects(tx)).filter(({ project_id }) => !spent.has(project_id))
+    const waiting = (known ?? (await readyProjects(tx))).filter(({ project_id }) => !spent.has(project_id))
+    known = null
     const turns = takeTurns(waiting, count - claims.length, one_each)
     if (turns.size === 0) break
     for (const [project_id, share] of turns) {
@@ -135,6 +140,8 @@ function compare(a: string, b: string): number {
 interface WaitingProject {
   project_id: string
   leased: number
+  /** Of its ready chunks (Unix ms). */
+  first_deadline: number
 }
 
 /** How many chunks each project gets of `count`, when each goes to the one that has the fewest by then. */
@@ -169,7 +176,9 @@ async function readyProjects(tx: Writer): Promise<WaitingProject[]> {
     ), held(project_id, leased) AS (
       SELECT project_id, count(*) FROM chunks WHERE state = 'leased' GROUP BY project_id
     )
-    SELECT waiting.project_id AS project_id, coalesce(held.leased, 0) AS leased
+    SELECT waiting.project_id AS project_id, coalesce(held.leased, 0) AS leased,
+      (SELECT min(deadline) FROM chunks WHERE state = 'ready' AND chunks.project_id = waiting.project_id)
+        AS first_deadline
     FROM waiting LEFT JOIN held ON held.project_id = waiting.project_id
     WHERE waiting.project_id IS NOT NULL
     ORDER BY leased, waiting.project_id`.execute(tx)

@@ -1,4 +1,5 @@
 // Chunks: made by the plan, committed under the epoch of their claim (chunk-claims.ts), sealed for good.
+import { sql as raw } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { dropHolds } from './holds.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
@@ -171,7 +172,7 @@ export async function wakeParked(tx: Writer, sql: ClaimSql): Promise<number> {
   const result = await tx
     .updateTable('chunks')
     .set({ state: 'ready', parked_reason: null })
-    .where('state', '=', 'parked')
+    .where('state', '=', raw.lit('parked' as const))
     .where('run_at', '<=', sql.now)
     .executeTakeFirst()
   return Number(result.numUpdatedRows)

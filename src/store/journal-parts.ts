@@ -4,8 +4,8 @@ import { doomBlobs, lockBlobs } from './blob-rows.ts'
 import type { JournalPartRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-export async function insertJournalPart(tx: Writer, part: JournalPartRow): Promise<void> {
-  await tx.insertInto('journal_parts').values(part).execute()
+export async function insertJournalParts(tx: Writer, parts: readonly JournalPartRow[]): Promise<void> {
+  if (parts.length > 0) await tx.insertInto('journal_parts').values(parts).execute()
 }
 
 /** In the order in which they were written. */

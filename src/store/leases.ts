@@ -2,6 +2,7 @@
 // is leased as long as the session lives, so a renewal is one row however much is held. Only the database's
 // clock judges a session. When it ends, its claims go back, and the next claim raises their epoch: commits
 // that name the old one change nothing.
+import { sql as raw } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
 import { dropHoldsOfWorker } from './holds.ts'
@@ -66,7 +67,7 @@ export async function releaseStrayChunks(
     .selectFrom('chunks')
     .select(['batch_id', 'idx', 'epoch'])
     .where('worker_id', '=', worker_id)
-    .where('state', '=', 'leased')
+    .where('state', '=', raw.lit('leased' as const))
     .execute()
   const strays = leased.filter((chunk) => !known.has(name(chunk)))
   for (const stray of strays) await releaseChunk(tx, stray)
@@ -83,7 +84,7 @@ export async function releaseStrayTasks(
     .updateTable('tasks')
     .set({ state: 'ready', worker_id: null })
     .where('worker_id', '=', worker_id)
-    .where('state', '=', 'leased')
+    .where('state', '=', raw.lit('leased' as const))
   if (held.length > 0) query = query.where('id', 'not in', held)
   return Number((await query.executeTakeFirst()).numUpdatedRows)
 }
@@ -122,12 +123,12 @@ async function giveBack(tx: Writer, worker_id: string): Promise<void> {
     .updateTable('chunks')
     .set({ ...free, parked_reason: null })
     .where('worker_id', '=', worker_id)
-    .where('state', '=', 'leased')
+    .where('state', '=', raw.lit('leased' as const))
     .execute()
   await tx
     .updateTable('tasks')
     .set(free)
     .where('worker_id', '=', worker_id)
-    .where('state', '=', 'leased')
+    .where('state', '=', raw.lit('leased' as const))
     .execute()
 }

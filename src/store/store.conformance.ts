@@ -32,7 +32,7 @@ import {
   readIdempotency,
   reserveIdempotencyKey,
 } from './idempotency.ts'
-import { dropJournal, insertJournalPart, listJournalParts } from './journal-parts.ts'
+import { dropJournal, insertJournalParts, listJournalParts } from './journal-parts.ts'
 import { listLaneReports, setLaneReports } from './lane-reports.ts'
 import {
   closeSession,
@@ -746,8 +746,10 @@ async function addJournal(
 ): Promise<void> {
   await store.write(async (tx) => {
     await insertBlobs(tx, 'offpeak', [{ key, wrapped_key: 'w', bytes: 10 }], NOW)
-    for (const idx of chunks)
-      await insertJournalPart(tx, { batch_id: batch.id, idx, journal_blob: key, byte_start: 0, byte_end: 5 })
+    await insertJournalParts(
+      tx,
+      chunks.map((idx) => ({ batch_id: batch.id, idx, journal_blob: key, byte_start: 0, byte_end: 5 })),
+    )
   })
 }
 

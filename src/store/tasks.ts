@@ -1,5 +1,6 @@
 // Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Claimed in order of
 // run_at under the same leases as chunks (leases.ts).
+import { sql as raw } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -30,7 +31,7 @@ export async function hasDueTask(db: Reader, sql: ClaimSql, kinds: readonly Task
   const due = await db
     .selectFrom('tasks')
     .select('id')
-    .where('state', '=', 'ready')
+    .where('state', '=', raw.lit('ready' as const))
     .where('run_at', '<=', sql.now)
     .where('kind', 'in', kinds)
     .limit(1)
@@ -48,7 +49,7 @@ export async function claimTask(
   const due = tx
     .selectFrom('tasks')
     .select('id')
-    .where('state', '=', 'ready')
+    .where('state', '=', raw.lit('ready' as const))
     .where('run_at', '<=', sql.now)
     .where('kind', 'in', kinds)
     .orderBy('run_at')

@@ -29,10 +29,13 @@ export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promis
       .execute()
 }
 
-/** Adds to the counters of whole projects; `rows` hold each key once. */
-export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<void> {
-  if (rows.length === 0) return
-  await tx
+/**
+ * Adds to the counters of whole projects; `rows` hold each key once. Returns which of these projects have ever had
+ * a limit: whoever adds needs to know, and a question of its own would cost another round trip for each commit.
+ */
+export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<Set<string>> {
+  if (rows.length === 0) return new Set()
+  const added = await tx
     .insertInto('project_days')
     .values(rows)
     .onConflict((oc) =>
@@ -41,7 +44,16 @@ export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[])
         tokens: eb('project_days.tokens', '+', eb.ref('excluded.tokens')),
       })),
     )
+    .returning((eb) => [
+      'project_id',
+      eb
+        .selectFrom('limit_versions')
+        .select('version')
+        .whereRef('limit_versions.project_id', '=', 'project_days.project_id')
+        .as('limit_version'),
+    ])
     .execute()
+  return new Set(added.filter((row) => row.limit_version !== null).map((row) => row.project_id))
 }
 
 /** What each of these entities has spent in the window; those that spent nothing are left out. */

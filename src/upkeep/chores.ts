@@ -5,6 +5,7 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { listOverdue } from '../store/batches.ts'
 import { forgetBlobs, listDoomed } from '../store/blob-rows.ts'
+import { dueChores } from '../store/chores-due.ts'
 import { wakeBatches, wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
 import { rescueLeases } from '../store/leases.ts'
@@ -28,17 +29,21 @@ export interface ChoreReport {
 
 export async function doChores({ store, sealed, clock }: ChoreDeps): Promise<ChoreReport> {
   const now = clock.now()
-  const overdue = await listOverdue(store.read, now)
-  const rescued = await store.write(async (tx) => {
-    const ended = await rescueLeases(tx, store.claimSql)
-    await wakeParked(tx, store.claimSql)
-    await wakeBatches(tx, overdue)
-    return ended
-  })
-  for (const file of await listExpiredFiles(store.read, now, FILES_AT_ONCE_MAX)) {
-    await store.write((tx) => removeFile(tx, file, now))
-  }
-  await purgeDoomed(store, sealed)
+  const due = await dueChores(store.read, store.claimSql, now)
+  const overdue = due.batches ? await listOverdue(store.read, now) : []
+  const rescued =
+    due.sessions || due.parked || due.batches
+      ? await store.write(async (tx) => {
+          const ended = await rescueLeases(tx, store.claimSql)
+          await wakeParked(tx, store.claimSql)
+          await wakeBatches(tx, overdue)
+          return ended
+        })
+      : []
+  if (due.files)
+    for (const file of await listExpiredFiles(store.read, now, FILES_AT_ONCE_MAX))
+      await store.write((tx) => removeFile(tx, file, now))
+  if (due.blobs || due.files) await purgeDoomed(store, sealed)
   return { rescued }
 }
 

@@ -22,8 +22,8 @@ export const PLANTS: readonly Plant[] = [
   {
     bug: 'lines are settled, and their journal is left out',
     file: 'src/results/commit.ts',
-    take: '      await insertJournalPart(tx, {',
-    put: '      if (byte_end < 0) await insertJournalPart(tx, {',
+    take: '      parts.push({',
+    put: '      if (byte_end < 0) parts.push({',
   },
   {
     bug: 'the transaction comes first, its blob later',
