@@ -108,21 +108,24 @@ models:
 
 /** Asking the API would add the statements of each call to those of the work. */
 async function statusInDatabase(id: string): Promise<string> {
-  const { rows } = await statistics.query('SELECT status FROM batches WHERE id = $1', [id])
+  const table = id.startsWith('file_') ? 'files' : 'batches'
+  const { rows } = await statistics.query(`SELECT status FROM ${table} WHERE id = $1`, [id])
   return rows[0].status
 }
 
 /** Lines per second; the upload is not part of it. */
 async function runBatch(service: Service, statusOf?: (id: string) => Promise<string>): Promise<number> {
-  const status = statusOf ?? (async (id) => (await call(service, 'GET', `/v1/batches/${id}`)).status)
+  const status =
+    statusOf ??
+    (async (id) => {
+      const kind = id.startsWith('file_') ? 'files' : 'batches'
+      return (await call(service, 'GET', `/v1/${kind}/${id}`)).status
+    })
   const form = new FormData()
   form.set('purpose', 'batch')
   form.set('file', await openAsBlob(input), 'input.jsonl')
-  let file = await call(service, 'POST', '/v1/files', form)
-  while (file.status === 'pending') {
-    await setTimeout(20)
-    file = await call(service, 'GET', `/v1/files/${file.id}`)
-  }
+  const file = await call(service, 'POST', '/v1/files', form)
+  while ((await status(file.id)) === 'pending') await setTimeout(20)
   const begun = performance.now()
   const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
   const { id } = await call(service, 'POST', '/v1/batches', JSON.stringify(order))
