@@ -24,7 +24,7 @@ const code = await runProgram(process.argv.slice(2), {
   access: { base_url: set(env.OFFPEAK_BASE_URL), api_key: set(env.OFFPEAK_API_KEY) },
   terminal: { stdout, stderr },
   clock: systemClock,
-  interruption: interruption(process),
+  interruption: interruption(process, { clock: systemClock, under_npm: set(env.npm_command) !== undefined }),
   version: version(),
   with_stack: env.OFFPEAK_LOG_LEVEL === 'debug' || env.OFFPEAK_LOG_LEVEL === 'trace',
 })

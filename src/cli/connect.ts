@@ -71,7 +71,7 @@ export async function embed(
 ): Promise<{ url: string; stop(): Promise<void> }> {
   const quiet: Config = {
     ...config,
-    listen: { host: '127.0.0.1', port: 0 },
+    listen: { ...config.listen, host: '127.0.0.1', port: 0 },
     log: { level: quieter(config.log.level) },
   }
   const running = await launch.serve(quiet, { half: 'both', upstream })

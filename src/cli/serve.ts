@@ -13,7 +13,7 @@ interface ServeFlags extends ConfigFlags {
   upstream?: string
 }
 
-/** Beyond the time that lines in flight are given to finish. */
+/** Beyond the time that calls and lines in flight are given to finish. */
 const STOP_EXTRA_MS = 1500
 
 export function addServe(program: Command, shell: Shell): void {
@@ -58,7 +58,11 @@ async function runService(shell: Shell, half: Half, flags: ServeFlags): Promise<
   const over = new AbortController()
   const in_time = await Promise.race([
     running.stop().then(() => true),
-    sleep(shell.clock, config.worker.drain_ms + STOP_EXTRA_MS, over.signal).then(() => false),
+    sleep(
+      shell.clock,
+      config.listen.stop_delay_ms + config.worker.drain_ms + STOP_EXTRA_MS,
+      over.signal,
+    ).then(() => false),
   ])
   // A pending wait would keep the process alive.
   over.abort()

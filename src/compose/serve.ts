@@ -6,6 +6,7 @@ import type { Running, ServeOptions } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { systemClock, unixSeconds } from '../domain/clock.ts'
+import { Departure } from '../http/departure.ts'
 import { buildServer } from '../http/server.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
 import { standingGauges } from '../metrics/standing-gauges.ts'
@@ -98,6 +99,12 @@ async function startApi(
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await worker?.metrics()) ?? null)
   standingGauges(metrics, store, systemClock)
+  const log = makeLog(config)
+  const departure = new Departure({
+    clock: systemClock,
+    delay_ms: config.listen.stop_delay_ms,
+    drain_ms: config.worker.drain_ms,
+  })
   const server = buildServer({
     store,
     sealed,
@@ -112,14 +119,24 @@ async function startApi(
     readLineRecord: (project_id, batch_id, line) =>
       readLineRecord({ store, sealed }, project_id, batch_id, line),
     ready: async () => {
+      departure.looked()
+      if (departure.isGoing) return false
       await store.read.selectFrom('projects').select('id').limit(1).execute()
       return true
     },
-    log: makeLog(config),
+    log,
     metrics,
   })
+  departure.watch(server)
   const url = await server.listen({ host: config.listen.host, port: config.listen.port })
-  return { url, stop: () => server.close(), failed: never }
+  return {
+    url,
+    failed: never,
+    async stop() {
+      const cut = await departure.go(server)
+      if (cut > 0) log.warn({ connections: cut }, 'calls that took too long were cut off')
+    },
+  }
 }
 
 /** A process that only works has no need for a second thread. */
@@ -139,6 +156,7 @@ async function startWorker(config: Config): Promise<Part> {
   return {
     failed: never,
     async stop() {
+      page?.leave()
       await worker.stop()
       await page?.close()
       await stores.store.close()

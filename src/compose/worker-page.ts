@@ -7,6 +7,8 @@ import type { Worker } from '../dispatch/worker.ts'
 
 export interface WorkerPage {
   url: string
+  /** It is not ready any more. */
+  leave(): void
   close(): Promise<void>
 }
 
@@ -15,13 +17,14 @@ export async function serveWorkerPage(
   worker: Pick<Worker, 'standing'>,
   registry: Registry,
 ): Promise<WorkerPage> {
+  let leaving = false
   const server = createServer(async (request, response) => {
     const path = request.url?.split('?', 1)[0]
     if (request.method !== 'GET') answer(response, 405, 'text/plain', 'Ask with GET.\n')
     else if (path === '/healthz') json(response, 200, { status: 'ok' })
     else if (path === '/readyz') {
-      const ready = !worker.standing.stores_failing
-      json(response, ready ? 200 : 503, { status: ready ? 'ready' : 'the stores refuse' })
+      const trouble = leaving ? 'stopping' : worker.standing.stores_failing ? 'the stores refuse' : null
+      json(response, trouble === null ? 200 : 503, { status: trouble ?? 'ready' })
     } else if (path === '/metrics')
       answer(response, 200, registry.contentType, await registry.metrics().catch(() => ''))
     else answer(response, 404, 'text/plain', 'A worker shows /healthz, /readyz and /metrics.\n')
@@ -31,6 +34,9 @@ export async function serveWorkerPage(
   const { port } = server.address() as AddressInfo
   return {
     url: `http://${listen.host}:${port}`,
+    leave() {
+      leaving = true
+    },
     async close() {
       server.closeAllConnections()
       server.close()

@@ -1,6 +1,7 @@
 // A worker in a process of its own, beside the API: dispatching at full speed delays no answer, memory is
 // bounded for each, and one may fall without the other. It is told its configuration, then `wake` and `stop`;
-// it says `ready`, and what it has measured when it is asked for its `metrics`. When the process that started it is gone, it gives back what it holds and ends.
+// it says `ready`, and what it has measured when it is asked for its `metrics`. When the process that started it
+// is gone, it gives back what it holds and ends; when it was stopping already, it ends at once.
 import type { Config } from '../config/config.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
@@ -12,16 +13,23 @@ export type ToWorker = { start: Config } | 'wake' | 'metrics' | 'stop'
 export type FromWorker = 'ready' | { metrics: Metrics }
 
 const registry = new ProcessRegistry('worker')
-let running: { wake(): void; stop(): Promise<void> } | null = null
+let running: { wake(): void; stop(): Promise<void>; stop_ms_max: number } | null = null
 let ending = false
+
+/** Beyond the time that lines in flight are given: stores that refuse must not keep a process that nobody waits for. */
+const STOP_EXTRA_MS = 10_000
 
 process.on('message', (message: ToWorker) => {
   if (message === 'wake') running?.wake()
   else if (message === 'metrics') void tellMetrics()
-  else if (message === 'stop') void end()
+  else if (message === 'stop') end()
   else void begin(message.start)
 })
-process.on('disconnect', () => void end())
+process.on('disconnect', () => {
+  // Whoever had asked it to stop did not wait for it to be done: it is to end now.
+  if (ending) process.exit(1)
+  end()
+})
 // A terminal's Ctrl-C reaches this process too; the one that started it says when to stop.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => {})
@@ -34,6 +42,7 @@ async function begin(config: Config): Promise<void> {
   // Its own session says from now on that it is there.
   await presence.end()
   running = {
+    stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS,
     wake: () => worker.wake(),
     async stop() {
       await worker.stop()
@@ -51,9 +60,10 @@ function tell(message: FromWorker): void {
   if (process.connected) process.send?.(message)
 }
 
-async function end(): Promise<void> {
+function end(): void {
   if (ending) return
   ending = true
-  await running?.stop()
-  process.exit(0)
+  if (running === null) process.exit(0)
+  setTimeout(() => process.exit(1), running.stop_ms_max)
+  void running.stop().then(() => process.exit(0))
 }

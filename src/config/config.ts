@@ -7,8 +7,11 @@ import type { Plan } from '../domain/plan.ts'
 export interface Config {
   /** Part of every key and object: lower-case letters, digits and dashes. */
   region: string
-  /** Port 0 lets the system pick one. */
-  listen: { host: string; port: number }
+  /**
+   * Port 0 lets the system pick one. `stop_delay_ms`: how long an API that is asked to stop goes on answering,
+   * no longer ready, so that balancers can look elsewhere.
+   */
+  listen: { host: string; port: number; stop_delay_ms: number }
   data_dir: string
   database: DatabaseConfig
   blobs: BlobsConfig

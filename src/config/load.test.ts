@@ -39,7 +39,7 @@ describe('without a file', () => {
     const config = loadConfig({ env: {}, cwd: empty, now: NOW })
     assert.deepEqual(config, {
       region: 'local',
-      listen: { host: '127.0.0.1', port: 8080 },
+      listen: { host: '127.0.0.1', port: 8080, stop_delay_ms: 5000 },
       data_dir: join(empty, 'offpeak-data'),
       database: { kind: 'sqlite', path: join(empty, 'offpeak-data', 'offpeak.db') },
       blobs: { kind: 'disk', root: join(empty, 'offpeak-data', 'blobs') },

@@ -42,6 +42,7 @@ export function readSettings(root: Section, cwd: string, now: number): Settings 
     listen: root.section('listen', (listen) => ({
       host: listen.value('host', anyText, '127.0.0.1'),
       port: listen.value('port', integer(0, 65_535), 8080),
+      stop_delay_ms: listen.value('stop_delay', duration(0), 5_000),
     })),
     data_dir,
     database: root.value('database', databaseKind(data_dir, cwd), {

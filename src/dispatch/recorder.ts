@@ -119,9 +119,12 @@ export class Recorder {
 
   /** Resolves when everything recorded so far is committed, or found lost. */
   async flush(): Promise<void> {
-    this.#startJournal(0)
-    while (this.#writing.size > 0 || this.#committing) {
-      await Promise.all([...this.#writing, this.#committing])
+    for (;;) {
+      // What finished while a journal was being written waits for the next one.
+      this.#startJournal(0)
+      const journals = [...this.#open].map((chunk) => chunk.journalling).filter((journal) => journal !== null)
+      if (this.#writing.size === 0 && journals.length === 0 && !this.#committing) return
+      await Promise.all([...this.#writing, ...journals, this.#committing])
     }
   }
 
@@ -135,11 +138,11 @@ export class Recorder {
   #arm(): void {
     if (this.#cancelTimer) return
     const { clock, flush_interval_ms } = this.#options
-    let oldest = Number.POSITIVE_INFINITY
+    let waited_ms = Number.NEGATIVE_INFINITY
     for (const chunk of this.#open)
-      if (!chunk.journalling) oldest = Math.min(oldest, this.#freshSince.get(chunk) ?? oldest)
-    if (oldest === Number.POSITIVE_INFINITY) return
-    this.#cancelTimer = clock.after(Math.max(0, oldest + flush_interval_ms - clock.now()), () => {
+      if (!chunk.journalling) waited_ms = Math.max(waited_ms, this.#waitedMs(chunk))
+    if (waited_ms === Number.NEGATIVE_INFINITY) return
+    this.#cancelTimer = clock.after(Math.max(0, flush_interval_ms - waited_ms), () => {
       this.#startJournal(flush_interval_ms * JOURNAL_SHARE_MIN)
     })
   }
@@ -148,16 +151,20 @@ export class Recorder {
   #startJournal(waited_ms: number): void {
     this.#cancelTimer?.()
     this.#cancelTimer = null
-    const since = this.#options.clock.now() - waited_ms
     const chunks = [...this.#open].filter(
       (chunk) =>
-        chunk.hasFresh &&
-        chunk.unfinished > 0 &&
-        !chunk.journalling &&
-        (this.#freshSince.get(chunk) ?? 0) <= since,
+        chunk.hasFresh && chunk.unfinished > 0 && !chunk.journalling && this.#waitedMs(chunk) >= waited_ms,
     )
     if (chunks.length > 0) this.#background(this.#journal(chunks))
     this.#arm()
+  }
+
+  /** How long the oldest finished line of a chunk has waited: too long, if the clock was set back meanwhile. */
+  #waitedMs(chunk: OpenChunk): number {
+    const since = this.#freshSince.get(chunk)
+    if (since === undefined) return Number.NEGATIVE_INFINITY
+    const waited_ms = this.#options.clock.now() - since
+    return waited_ms < 0 ? Number.POSITIVE_INFINITY : waited_ms
   }
 
   async #journal(chunks: readonly OpenChunk[]): Promise<void> {

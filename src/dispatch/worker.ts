@@ -210,12 +210,15 @@ export class Worker {
     if (this.#stopping) return
     this.#stopping = true
     for (const cancel of this.#loops) cancel()
-    await Promise.all([this.#claimer.close(), this.#tasks.close()])
-    await this.#drain()
+    // Nothing more is sent from here on, whatever the claims and tasks that are just being made still wait for.
+    const drained = this.#drain()
+    await Promise.all([this.#claimer.close(), this.#tasks.close(), drained])
     await this.#recorder.flush()
     await this.#session.close()
     for (const cancelAlarm of this.#open.values()) cancelAlarm()
     this.#sender.close()
+    const upstreams = [...this.#options.upstreams.values()].flat()
+    await Promise.all(upstreams.map((upstream) => upstream.backend.close()))
   }
 
   #loop(every_ms: number, work: () => Promise<void>): void {

@@ -1,0 +1,230 @@
+// Restarts every process of a service in turn while clients go on calling and batches run, and counts what that
+// cost: calls that were lost, lines that were sent twice or never, counts that are wrong. Longer than a test:
+//
+//   node test/rolling.ts [ROUNDS]
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { setTimeout } from 'node:timers/promises'
+import { Balancer } from './fakes/balancer.ts'
+import { withoutPostgres } from './fakes/postgres-server.ts'
+import { sharedStorage } from './fakes/shared-storage.ts'
+import { echo, testUpstream } from './fakes/upstream.ts'
+import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from './service.ts'
+
+const MAIN = new URL('../src/main.ts', import.meta.url).pathname
+const CLIENTS = 2
+const LINES = 50
+/** How long an answer takes. */
+const ANSWER_MS = 30
+const POLL_MS = 20
+/** As long as the slowest of them may need, on a busy machine, to see that one is going. */
+const CONFIG = 'listen: {stop_delay: 700ms}\nrate_limit: {requests_per_minute: 0}'
+
+export type Half = 'serve' | 'api' | 'worker'
+
+export interface RollingReport {
+  /** Processes that were restarted. */
+  restarts: number
+  calls: number
+  batches: number
+  lines: number
+  /** What should not have happened. */
+  complaints: string[]
+}
+
+interface Process {
+  half: Half
+  child: ChildProcess
+  url: string | null
+  said: string[]
+}
+
+/** Each of `halves` is a process; each is restarted once a round, one after the other. */
+export async function rollingRestart(
+  halves: readonly Half[],
+  storage: Storage,
+  rounds = 1,
+): Promise<RollingReport> {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rolling-'))
+  await using upstream = await testUpstream(async (call) => {
+    await setTimeout(ANSWER_MS)
+    echo(call)
+  })
+  await using balancer = new Balancer()
+  const config = configFor(upstream.base_url, `${storage.yaml}\n${CONFIG}`).replace(
+    'timeout: 5s',
+    'timeout: 60s',
+  )
+  await writeFile(join(folder, 'offpeak.yaml'), config)
+  const report: RollingReport = { restarts: 0, calls: 0, batches: 0, lines: 0, complaints: [] }
+  const fleet: Process[] = []
+  const start = async (half: Half, place: number): Promise<void> => {
+    fleet[place] = await startProcess(half, folder, `data-${half === 'serve' ? 0 : place}`, storage.env)
+    const { url } = fleet[place]
+    if (url !== null) balancer.add(url)
+  }
+  try {
+    // The first one makes the key.
+    const [first, ...others] = halves
+    if (first) await start(first, 0)
+    await Promise.all(others.map((half, i) => start(half, i + 1)))
+    const key = (await readFile(join(folder, 'data-0', 'api-key'), 'utf8')).trim()
+    const client = new Client(balancer, key, report)
+    let going = true
+    const clients = Array.from({ length: CLIENTS }, async (_, i) => {
+      for (let batch = 0; going; batch++) await client.oneBatch(`c${i}b${batch}`)
+    })
+    for (let round = 0; round < rounds; round++) {
+      for (const [place, half] of halves.entries()) {
+        // Work is under way whenever something is stopped.
+        await upstream.arrived(upstream.calls.length + LINES)
+        const { child, url, said } = fleet[place]!
+        child.kill('SIGTERM')
+        const [code, signal] = await once(child, 'exit')
+        if (code !== 0) report.complaints.push(`${half} ended with ${signal ?? code}: ${said.join('\n')}`)
+        if (url !== null) balancer.remove(url)
+        await start(half, place)
+        report.restarts++
+      }
+    }
+    going = false
+    await Promise.all(clients)
+    const counts = new Map<string, number>()
+    for (const { body } of upstream.calls) {
+      const text = body.messages[0]?.content ?? ''
+      counts.set(text, (counts.get(text) ?? 0) + 1)
+    }
+    report.lines = counts.size
+    if (counts.size !== report.batches * LINES)
+      report.complaints.push(`${counts.size} lines were sent, of ${report.batches * LINES}`)
+    for (const [text, count] of counts)
+      if (count !== 1) report.complaints.push(`${text} was sent ${count} times`)
+    return report
+  } finally {
+    for (const { child } of fleet) await kill(child)
+    await rm(folder, { recursive: true, force: true, maxRetries: 5 })
+  }
+}
+
+/** Does what people do, through the balancer, and complains about whatever does not work the first time. */
+class Client {
+  readonly #balancer: Balancer
+  readonly #key: string
+  readonly #report: RollingReport
+
+  constructor(balancer: Balancer, key: string, report: RollingReport) {
+    this.#balancer = balancer
+    this.#key = key
+    this.#report = report
+  }
+
+  async oneBatch(name: string): Promise<void> {
+    const { complaints } = this.#report
+    const ids = Array.from({ length: LINES }, (_, i) => `${name}-${i}`)
+    const form = new FormData()
+    form.set('purpose', 'batch')
+    form.set('file', new Blob([ids.map((id) => JSON.stringify(line(id))).join('\n')]), 'input.jsonl')
+    let file = await this.#json<WireFile>('POST', '/v1/files', form)
+    while (file?.status === 'pending') file = await this.#later(`/v1/files/${file.id}`)
+    if (!file) return
+    const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+    let batch = await this.#json<WireBatch>('POST', '/v1/batches', order)
+    while (batch && ['validating', 'queued', 'in_progress'].includes(batch.status))
+      batch = await this.#later(`/v1/batches/${batch.id}`)
+    if (!batch) return
+    this.#report.batches++
+    const { total, completed, failed } = batch.request_counts
+    if (batch.status !== 'completed' || total !== LINES || completed !== LINES || failed !== 0)
+      complaints.push(`${name} is ${batch.status}: ${JSON.stringify(batch.request_counts)}`)
+    const text = await this.#call('GET', `/v1/files/${batch.output_file_id}/content`)
+    const lines = (text ?? '').split('\n').filter(Boolean)
+    const got = lines.map((row) => (JSON.parse(row) as WireLine).custom_id)
+    if (got.join() !== ids.join()) complaints.push(`${name} came back with ${got.length} lines`)
+  }
+
+  async #later<T>(path: string): Promise<T | null> {
+    await setTimeout(POLL_MS)
+    return await this.#json<T>('GET', path)
+  }
+
+  async #json<T>(method: string, path: string, body?: FormData | object): Promise<T | null> {
+    const text = await this.#call(method, path, body)
+    return text === null ? null : (JSON.parse(text) as T)
+  }
+
+  /** Null when the call was lost or refused. */
+  async #call(method: string, path: string, body?: FormData | object): Promise<string | null> {
+    const url = await this.#balancer.pick()
+    this.#report.calls++
+    const form = body instanceof FormData
+    try {
+      const response = await fetch(url + path, {
+        method,
+        headers: {
+          authorization: `Bearer ${this.#key}`,
+          ...(body === undefined || form ? {} : { 'content-type': 'application/json' }),
+        },
+        ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
+      })
+      const text = await response.text()
+      if (response.ok) return text
+      this.#report.complaints.push(`${method} ${path}: ${response.status} ${text}`)
+    } catch (error) {
+      const cause = error instanceof Error ? error.cause : undefined
+      this.#report.complaints.push(`${method} ${path}: ${error} (${cause})`)
+    }
+    return null
+  }
+}
+
+async function startProcess(
+  half: Half,
+  folder: string,
+  data: string,
+  env: NodeJS.ProcessEnv,
+): Promise<Process> {
+  const args = [MAIN, half, '--config', 'offpeak.yaml', '--data', data]
+  if (half !== 'worker') args.push('--port', '0')
+  const outer = Object.entries(process.env).filter(([name]) => !/^(OFFPEAK|AWS|npm)_/.test(name))
+  const child = spawn(process.execPath, args, {
+    cwd: folder,
+    env: { ...Object.fromEntries(outer), ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  const said: string[] = []
+  createInterface({ input: child.stderr }).on('line', (text) => said.push(text))
+  const ready = await Promise.race([
+    once(createInterface({ input: child.stdout }), 'line').then(([text]) => String(text)),
+    once(child, 'exit').then(() => {
+      throw new Error(`${half} ended as it started:\n${said.join('\n')}`)
+    }),
+  ])
+  const url = half === 'worker' ? null : ready.replace('offpeak listening on ', '')
+  return { half, child, url, said }
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const exit = once(child, 'exit')
+  child.kill('SIGKILL')
+  await exit
+}
+
+if (import.meta.main) {
+  const rounds = Number(process.argv[2] ?? 3)
+  const print = (what: string, report: RollingReport): void => {
+    process.stdout.write(`${what}: ${JSON.stringify(report, null, 2)}\n`)
+    if (report.complaints.length > 0) process.exitCode = 1
+  }
+  print('SQLite and a folder', await rollingRestart(['serve'], { yaml: '', env: {} }, rounds))
+  if (withoutPostgres) process.stdout.write(`${withoutPostgres}\n`)
+  else {
+    await using storage = await sharedStorage()
+    const fleet = ['api', 'api', 'worker', 'worker'] as const
+    print('PostgreSQL and a bucket', await rollingRestart(fleet, await storage.make(), rounds))
+  }
+}
