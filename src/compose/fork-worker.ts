@@ -50,21 +50,24 @@ export function forkWorker(): WorkerProcess {
     const ended = exited
     await ready(running, config)
     void ended.then(([code, signal]) => {
-      if (stopping) return
-      const how = `the worker process ended with ${signal ?? code}`
-      const now = systemClock.now()
-      falls.push(now)
-      if (falls.filter((at) => at > now - FALLS_WITHIN_MS).length > FALLS_MAX) {
-        fail(new Failure(`${how} for the ${FALLS_MAX + 1}th time within a minute; its log says why`))
-        return
-      }
-      log.error({ pid: running.pid }, `${how}; another one takes its place`)
-      child = spawnWorker()
-      exited = once(child, 'exit')
-      run(config, log).catch((error: unknown) => {
-        if (!stopping) fail(error)
-      })
+      if (!stopping) replace(config, log, `the worker process ended with ${signal ?? code}`)
     }, fail)
+  }
+
+  const replace = (config: Config, log: Log, how: string): void => {
+    const now = systemClock.now()
+    falls.push(now)
+    if (falls.filter((at) => at > now - FALLS_WITHIN_MS).length > FALLS_MAX) {
+      fail(new Failure(`${how} for the ${FALLS_MAX + 1}th time within a minute; its log says why`))
+      return
+    }
+    log.error({ pid: child.pid }, `${how}; another one takes its place`)
+    child = spawnWorker()
+    exited = once(child, 'exit')
+    // One that falls before it works has fallen like any other.
+    run(config, log).catch((error: unknown) => {
+      if (!stopping) replace(config, log, error instanceof Error ? error.message : String(error))
+    })
   }
 
   return {
@@ -121,7 +124,7 @@ function askMetrics(child: ChildProcess): Promise<Metrics | null> {
 /** Resolves when the process works; rejects when it ends before. */
 async function ready(child: ChildProcess, config: Config): Promise<void> {
   const gone = once(child, 'exit').then(([code, signal]) => {
-    throw new Failure(`the worker process ended with ${signal ?? code} as it started; its log says why`)
+    throw new Failure(`the worker process ended with ${signal ?? code} as it started`)
   })
   gone.catch(() => {})
   const said = once(child, 'message')

@@ -57,7 +57,8 @@ async function tellMetrics(): Promise<void> {
 }
 
 function tell(message: FromWorker): void {
-  if (process.connected) process.send?.(message)
+  // Who started it may be gone already, which is told by `disconnect`.
+  if (process.connected) process.send?.(message, undefined, undefined, () => {})
 }
 
 function end(): void {

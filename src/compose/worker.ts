@@ -69,6 +69,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
       const { rescued } = await doChores({ store, sealed, clock })
       for (const worker of rescued)
         log.warn({ worker }, 'a worker went silent; what it held is taken up again')
+      if (rescued.length > 0) worker.wake()
       if (clock.now() < sweepAt) return
       sweepAt = clock.now() + ORPHAN_AGE_MS
       const orphans = await sweepOrphans({ store, blobs: stores.blobs, clock })

@@ -188,7 +188,8 @@ export class Worker {
   async start(): Promise<void> {
     const { store, clock } = this.#options
     await this.#session.open()
-    this.#loop(CHORES_MS, () => this.#options.chores())
+    // Before anything else: what a worker held that has died just now may be free already.
+    this.#loop(CHORES_MS, () => this.#options.chores(), 0)
     this.#loop(STANDING_MS, () => this.#readStanding())
     this.#loop(POLL_MS, async () => this.wake())
     this.#loop(REPORT_MS, () => this.#reporter.report())
@@ -221,19 +222,19 @@ export class Worker {
     await Promise.all(upstreams.map((upstream) => upstream.backend.close()))
   }
 
-  #loop(every_ms: number, work: () => Promise<void>): void {
+  #loop(every_ms: number, work: () => Promise<void>, first_ms = every_ms): void {
     const { clock, random, log } = this.#options
     const slot = this.#loops.length
-    const arm = (): void => {
-      this.#loops[slot] = clock.after(every_ms * (0.75 + random() / 2), () => {
+    const arm = (wait_ms: number): void => {
+      this.#loops[slot] = clock.after(wait_ms * (0.75 + random() / 2), () => {
         work()
           .catch((error: unknown) => log.error({ err: error }, 'background work failed; it is tried again'))
           .finally(() => {
-            if (!this.#stopping) arm()
+            if (!this.#stopping) arm(every_ms)
           })
       })
     }
-    arm()
+    arm(first_ms)
   }
 
   #take(chunk: OpenChunk): void {
