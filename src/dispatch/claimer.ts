@@ -23,6 +23,8 @@ const OPEN_CHUNKS_MAX = 64
 /** Chunks taken in one transaction. */
 const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
+/** How long a chunk rests that a store or the limits had no answer for. */
+const UNOPENED_PARK_MS = 1_000
 const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
 /** How often a worker that has enough to do looks whether another project waits. */
 const OTHERS_MS = 200
@@ -199,8 +201,11 @@ export class Claimer {
         { err: error, batch: claim.batch_id, chunk: claim.idx },
         'a chunk could not be opened; it is tried again later',
       )
-      const run_at = clock.now() + UNREADABLE_PARK_MS
-      await store.write((tx) => parkChunk(tx, claim, run_at, 'input_unreadable'))
+      const [reason, rest_ms] =
+        error instanceof InputUnreadable
+          ? (['input_unreadable', UNREADABLE_PARK_MS] as const)
+          : (['stores_failing', UNOPENED_PARK_MS] as const)
+      await store.write((tx) => parkChunk(tx, claim, clock.now() + rest_ms, reason))
     }
   }
 

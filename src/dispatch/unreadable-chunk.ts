@@ -4,7 +4,7 @@
 import { BlobDamaged, BlobMissing } from '../blobs/blobs.ts'
 import { wireError } from '../domain/errors.ts'
 import { NO_SPEND } from '../domain/spend.ts'
-import type { ChunkLine } from '../intake/chunk-lines.ts'
+import { type ChunkLine, InputChanged } from '../intake/chunk-lines.ts'
 import type { Written } from '../results/journal.ts'
 import type { ChunkRow } from '../store/schema.ts'
 
@@ -21,7 +21,7 @@ export class InputUnreadable extends Error {
 
 /** Whether it is the content that is wrong, rather than the way to it. */
 export function isDamage(error: unknown): boolean {
-  return error instanceof BlobDamaged || error instanceof BlobMissing
+  return error instanceof BlobDamaged || error instanceof BlobMissing || error instanceof InputChanged
 }
 
 /** As many lines as the chunk has: those that are finished already, and for the rest lines that cannot run. */

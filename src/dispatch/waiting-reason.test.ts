@@ -58,7 +58,14 @@ test('trouble counts if it is that of a model which is left to run', () => {
 test('chunks that rest say why, unless others of the batch run', () => {
   const resting = chunks({ state: 'parked', parked_reason: 'usage_limit' })
   assert.equal(reason([resting])?.code, 'usage_limit')
-  assert.equal(reason([chunks({ state: 'parked', parked_reason: 'input_unreadable' })])?.code, 'parked')
+  const told = (parked_reason: string): string | undefined => {
+    const found = reason([chunks({ state: 'parked', parked_reason })])
+    assert.equal(found?.code, 'parked')
+    return found?.message
+  }
+  assert.match(String(told('input_unreadable')), /input cannot be read/)
+  assert.match(String(told('stores_failing')), /did not answer/)
+  assert.match(String(told('model_unavailable')), /model was away/)
   assert.equal(reason([resting, chunks({ state: 'leased' })]), null)
 })
 

@@ -54,10 +54,7 @@ export function waitingReason(
       message: 'A spending limit leaves no room until lines under way have ended.',
     }
   if (parked.length > 0 && parked.length === groups.length)
-    return {
-      code: 'parked',
-      message: 'Its input could not be read, or its model was away; it is tried again soon.',
-    }
+    return { code: 'parked', message: whyParked(parked) }
   if (groups.length === 0 || leased.chunks === 0) return null
   return { code: 'queued', message: behind(leased) }
 }
@@ -70,6 +67,18 @@ function troubleOf(groups: readonly ChunkGroup[], troubles: readonly LaneTrouble
   if (!trouble) return null
   const { model, since, state } = trouble
   return { code: TROUBLES[state].code, message: TROUBLES[state].says(model), model, since }
+}
+
+const PARKED: Readonly<Record<string, string>> = {
+  input_unreadable: 'Its input cannot be read; it is tried again until the window closes.',
+  stores_failing: 'The database or the blob store did not answer; it is tried again soon.',
+}
+
+/** What is parked for more reasons than one was mostly parked for the model's. */
+function whyParked(parked: readonly ChunkGroup[]): string {
+  const reasons = new Set(parked.map((group) => group.parked_reason))
+  const [only = null] = reasons.size === 1 ? reasons : []
+  return (only === null ? undefined : PARKED[only]) ?? 'Its model was away; it is tried again soon.'
 }
 
 function behind({ chunks, batches }: Surroundings['leased']): string {

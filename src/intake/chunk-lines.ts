@@ -9,6 +9,7 @@ import type { Model } from '../domain/model.ts'
 import { projectTokens } from '../domain/projection.ts'
 import type { Spend } from '../domain/spend.ts'
 import { projectedSpend } from '../ledger/line-projection.ts'
+import { hasMark, isBlank, LF, withoutCr } from './line-bytes.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */
@@ -40,13 +41,17 @@ export interface BatchDefaults {
   header_entity: string | null
 }
 
-const NEWLINE = 0x0a
-const CARRIAGE_RETURN = 0x0d
-const BOM = Buffer.from([0xef, 0xbb, 0xbf])
+/** The content is not what was validated. */
+export class InputChanged extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'InputChanged'
+  }
+}
 
 /**
  * Reads the lines of a chunk from its bytes. The file was validated, so a line that does not scan means that
- * the content is not what was validated: that throws.
+ * the content is not what was validated: that throws InputChanged.
  */
 export function readChunkLines(
   bytes: Buffer,
@@ -58,18 +63,18 @@ export function readChunkLines(
   const lines: ChunkLine[] = []
   let number = span.first_line
   for (let at = startOf(bytes, span); at < bytes.length; number++) {
-    const newline = bytes.indexOf(NEWLINE, at)
+    const newline = bytes.indexOf(LF, at)
     const next = newline === -1 ? bytes.length : newline + 1
-    const end = trimmedEnd(bytes, at, newline === -1 ? bytes.length : newline)
+    const end = withoutCr(bytes, at, newline === -1 ? bytes.length : newline)
     if (!isBlank(bytes, at, end)) {
       const scanned = scanner.scan(bytes, at, end)
-      if (!scanned.ok) throw new Error(`line ${number} no longer reads as it did: ${scanned.message}`)
+      if (!scanned.ok) throw new InputChanged(`line ${number} no longer reads as it did: ${scanned.message}`)
       lines.push(chunkLine(scanned, number, models, defaults))
     }
     at = next
   }
   if (lines.length !== span.line_count) {
-    throw new Error(
+    throw new InputChanged(
       `chunk ${span.index} holds ${lines.length} lines where validation counted ${span.line_count}`,
     )
   }
@@ -106,17 +111,5 @@ function chunkLine(
 
 /** A byte order mark can only stand at the very beginning of the file. */
 function startOf(bytes: Buffer, span: ChunkSpan): number {
-  return span.index === 0 && bytes.subarray(0, BOM.length).equals(BOM) ? BOM.length : 0
-}
-
-function trimmedEnd(bytes: Buffer, start: number, end: number): number {
-  return end > start && bytes[end - 1] === CARRIAGE_RETURN ? end - 1 : end
-}
-
-function isBlank(bytes: Buffer, start: number, end: number): boolean {
-  for (let at = start; at < end; at++) {
-    const c = bytes[at]
-    if (c !== 0x20 && c !== 0x09 && c !== CARRIAGE_RETURN) return false
-  }
-  return true
+  return span.index === 0 && hasMark(bytes, 0, bytes.length) ? 3 : 0
 }

@@ -2,6 +2,7 @@
 // block is not copied; a line without end is not buffered. Blank lines are counted and passed over; a byte
 // order mark at the start of the file and the CR of a CRLF belong to no line.
 import { isUtf8 } from 'node:buffer'
+import { hasMark, isBlank, LF, withoutCr } from './line-bytes.ts'
 
 /** Told of every line that is not blank. `number` counts from 1, blank lines included. */
 export interface LineSink {
@@ -14,8 +15,6 @@ export interface LineSink {
   notUtf8(number: number): void
 }
 
-const LF = 0x0a
-const CR = 0x0d
 /** A byte order mark and a CR come on top of what a line may have. */
 const EXTRA_BYTES_MAX = 4
 
@@ -88,7 +87,7 @@ export class LineSplitter {
 
   #line(bytes: Buffer, from: number, to: number, clean: boolean, byte_start: number, byte_end: number): void {
     const start = byte_start === 0 && hasMark(bytes, from, to) ? from + 3 : from
-    const end = to > start && bytes[to - 1] === CR ? to - 1 : to
+    const end = withoutCr(bytes, start, to)
     const number = this.#number++
     if (end - start > this.#line_bytes_max) this.#sink.tooLong(number)
     else if (isBlank(bytes, start, end)) return
@@ -113,17 +112,4 @@ export class LineSplitter {
     block.copy(this.#held, this.#held_bytes, start, end)
     this.#held_bytes = bytes
   }
-}
-
-function hasMark(bytes: Buffer, start: number, end: number): boolean {
-  return end - start >= 3 && bytes[start] === 0xef && bytes[start + 1] === 0xbb && bytes[start + 2] === 0xbf
-}
-
-/** Nothing but JSON's whitespace. */
-function isBlank(bytes: Buffer, start: number, end: number): boolean {
-  for (let i = start; i < end; i++) {
-    const c = bytes[i]
-    if (c !== 0x20 && c !== 0x09 && c !== CR) return false
-  }
-  return true
 }

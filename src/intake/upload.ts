@@ -59,13 +59,17 @@ export async function receiveUpload(
     }
     if (!received) throw refuse('file', '`file` is required: the JSONL file, sent as a file.')
     if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
+  } catch (error) {
+    if (received) await sealed.delete(received.blob.key)
+    throw error
+  }
+  try {
     return await record(store, received, upload)
   } catch (error) {
-    if (!received) throw error
-    // The commit may have been accepted and only its answer lost: then the file is there, and so is its content.
+    // It may have been accepted and only its answer lost. If it was not, or not yet, the content stays all the
+    // same: a commit that is still on its way must find it, and where none is, the sweep takes it.
     const file = await readFileRow(store.read, received.id)
     if (file) return file
-    await sealed.delete(received.blob.key)
     throw error
   }
 }
