@@ -14,7 +14,7 @@ import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { doChores } from '../upkeep/chores.ts'
-import { ORPHAN_AGE_MS, sweepOrphans } from '../upkeep/sweep.ts'
+import { BLOB_FRESH_MS, ORPHAN_AGE_MS, sweepOrphans } from '../upkeep/sweep.ts'
 import type { Stores } from './stores.ts'
 import { makeUpstreams, modelsById } from './upstreams.ts'
 
@@ -60,6 +60,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     drain_ms: config.worker.drain_ms,
     flush_interval_ms: config.worker.flush_interval_ms,
     memory_bytes: config.worker.memory_bytes,
+    blob_fresh_ms: BLOB_FRESH_MS,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
       plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),

@@ -2,7 +2,7 @@
 // journalled, together with all others, once its oldest finished line has waited long enough. Blobs are
 // written side by side; what they hold counts only with the fenced commit that follows, and commits are
 // grouped: whatever is ready goes into one transaction.
-import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { type ChunkCommit, commitChunks, JOURNAL_OWNER } from '../results/commit.ts'
@@ -10,7 +10,7 @@ import type { FinishRules } from '../results/finish.ts'
 import type { Written } from '../results/journal.ts'
 import { encodeEntries, readJournal } from '../results/journal.ts'
 import type { Outcome } from '../results/outcome.ts'
-import { sealChunk } from '../results/seal.ts'
+import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
 import { parkChunk } from '../store/chunks.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
@@ -39,6 +39,8 @@ export interface RecorderOptions {
   flush_interval_ms: number
   /** Results kept in memory until their chunk is sealed; beyond it they are read back from journals. */
   memory_bytes: number
+  /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
+  blob_fresh_ms: number
   /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
   onClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
   /** Lines have settled: there may be room under a limit. */
@@ -59,6 +61,10 @@ const WORK: Readonly<Record<RecordWork, string>> = {
 interface Pending {
   chunk: OpenChunk
   commit: ChunkCommit
+  /** When its blobs were written (Unix ms). */
+  written_at: number
+  /** Writes them once more, under other names. */
+  rewrite: () => Promise<ChunkCommit['record']>
   done: () => void
 }
 
@@ -191,23 +197,19 @@ export class Recorder {
     parts: readonly { chunk: OpenChunk; fresh: Outcome[]; bytes: Buffer }[],
   ): Promise<void> {
     const { sealed, clock } = this.#options
-    const journal = await this.#insist('journal', () =>
-      sealed.put(
-        JOURNAL_OWNER,
-        `journals/${newId('request', clock.now()).slice('req_'.length)}`,
-        parts.map((part) => part.bytes),
-      ),
-    )
+    const put = (bytes: readonly Buffer[]): Promise<SealedBlob> =>
+      sealed.put(JOURNAL_OWNER, `journals/${newId('request', clock.now()).slice('req_'.length)}`, bytes)
+    const journal = await this.#insist('journal', () => put(parts.map((part) => part.bytes)))
     let at = 0
     const commits = parts.map(({ chunk, fresh, bytes }) => {
       const byte_start = at
       at += bytes.length
-      return this.#commit(chunk, {
-        claim: chunk.claim,
-        fresh,
-        holds: chunk.mayHold,
-        record: { journal, byte_start, byte_end: at },
-      })
+      const record = { journal, byte_start, byte_end: at }
+      return this.#commit(chunk, { claim: chunk.claim, fresh, holds: chunk.mayHold, record }, async () => ({
+        journal: await put([bytes]),
+        byte_start: 0,
+        byte_end: bytes.length,
+      }))
     })
     await Promise.all(commits)
     if (this.#keptBytes() > this.#options.memory_bytes)
@@ -236,22 +238,21 @@ export class Recorder {
       if (all === null) throw new Error(`the journals of chunk ${idx} of ${batch_id} lack some of its lines`)
       return all
     })
-    const result = await this.#insist('seal', () =>
-      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written),
-    )
+    const write = (): Promise<SealedChunk> =>
+      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written)
+    const result = await this.#insist('seal', write)
     const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
-    await this.#commit(chunk, {
-      claim: chunk.claim,
-      fresh,
-      holds: chunk.mayHold,
-      record: { sealed: result, journalled },
-    })
+    const record = { sealed: result, journalled }
+    await this.#commit(chunk, { claim: chunk.claim, fresh, holds: chunk.mayHold, record }, async () => ({
+      sealed: await write(),
+      journalled,
+    }))
   }
 
   /** Resolves when the commit was accepted or its lease was found lost. */
-  #commit(chunk: OpenChunk, commit: ChunkCommit): Promise<void> {
+  #commit(chunk: OpenChunk, commit: ChunkCommit, rewrite: Pending['rewrite']): Promise<void> {
     return new Promise((done) => {
-      this.#queue.push({ chunk, commit, done })
+      this.#queue.push({ chunk, commit, written_at: this.#options.clock.now(), rewrite, done })
       // Begun once the caller has handed in all that belongs together: a journal's parts are one commit.
       this.#committing ??= Promise.resolve()
         .then(() => this.#commitAll())
@@ -271,13 +272,14 @@ export class Recorder {
 
   async #commitGroup(group: readonly Pending[]): Promise<void> {
     const { store, clock, rules, onClosed, onEnded, observe } = this.#options
-    const commits = group.map((pending) => pending.commit)
+    const commits = (): ChunkCommit[] => group.map((pending) => pending.commit)
     let mayBeDone = false
     const { lost, ended } = await this.#insist('commit', async () => {
       // A commit whose answer was lost is not done again: its blobs would count twice.
-      if (mayBeDone && (await this.#isCommitted(commits))) return { lost: [], ended: [] }
+      if (mayBeDone && (await this.#isCommitted(commits()))) return { lost: [], ended: [] }
+      for (const pending of group) await this.#freshen(pending)
       mayBeDone = true
-      return await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
+      return await store.write((tx) => commitChunks(tx, commits(), rules, clock.now()))
     })
     for (const { chunk, commit, done } of group) {
       done()
@@ -291,6 +293,16 @@ export class Recorder {
     }
     for (const batch of ended) onEnded(batch)
     this.#options.onCommitted()
+  }
+
+  /** Where commits are refused for long, the sweep takes what they would point to: it is written again in time. */
+  async #freshen(pending: Pending): Promise<void> {
+    const { clock, blob_fresh_ms } = this.#options
+    const age_ms = clock.now() - pending.written_at
+    if (age_ms >= 0 && age_ms < blob_fresh_ms) return
+    const written_at = clock.now()
+    pending.commit = { ...pending.commit, record: await pending.rewrite() }
+    pending.written_at = written_at
   }
 
   async #isCommitted(commits: readonly ChunkCommit[]): Promise<boolean> {

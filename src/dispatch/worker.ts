@@ -48,6 +48,8 @@ export interface WorkerOptions {
   drain_ms: number
   flush_interval_ms: number
   memory_bytes: number
+  /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
+  blob_fresh_ms: number
   tasks: TaskHandlers
   /** Upkeep, run about once a second by every worker. */
   chores: () => Promise<void>
@@ -108,6 +110,7 @@ export class Worker {
       rules: options.rules,
       flush_interval_ms: options.flush_interval_ms,
       memory_bytes: options.memory_bytes,
+      blob_fresh_ms: options.blob_fresh_ms,
       onClosed: (chunk, how) => this.#close(chunk, how),
       onCommitted: () => {
         for (const chunk of this.#open.keys()) if (chunk.waiting.size > 0) return this.#recheckLimits()

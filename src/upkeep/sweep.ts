@@ -7,6 +7,8 @@ import type { Store } from '../store/store.ts'
 
 /** Longer than any upload or seal lies between its blob and its commit. */
 export const ORPHAN_AGE_MS = 60 * 60_000
+/** Blobs that are committed are no older, so what is about to be committed is never found to be unknown twice. */
+export const BLOB_FRESH_MS = 2 * 60_000
 const KEYS_AT_ONCE = 500
 
 /** Removes orphans; returns how many. */

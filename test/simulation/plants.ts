@@ -44,8 +44,8 @@ export const PLANTS: readonly Plant[] = [
   {
     bug: 'a commit whose answer was lost is done again',
     file: 'src/dispatch/recorder.ts',
-    take: 'if (mayBeDone && (await this.#isCommitted(commits)))',
-    put: 'if (!mayBeDone && (await this.#isCommitted(commits)))',
+    take: 'if (mayBeDone && (await this.#isCommitted(commits())))',
+    put: 'if (!mayBeDone && (await this.#isCommitted(commits())))',
   },
   {
     bug: 'a journal is destroyed while another chunk needs it',

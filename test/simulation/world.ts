@@ -355,6 +355,7 @@ class World {
       drain_ms: 500,
       flush_interval_ms: FLUSH_MS,
       memory_bytes: random.pick([1, 3_000, 1_000_000]),
+      blob_fresh_ms: ORPHAN_AGE_MS / 4,
       tasks: {
         plan: (task, signal) =>
           planBatch({ store: machine.store, sealed, clock, models, rules: RULES }, task, signal),
