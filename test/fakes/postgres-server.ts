@@ -8,6 +8,7 @@ import { createServer } from 'node:net'
 import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { Client } from 'pg'
+import { childrenOf, killIfThere } from '../crash-processes.ts'
 
 const READY = 'database system is ready to accept connections'
 /** The server refuses to run as root: then one of these runs it. */
@@ -18,6 +19,8 @@ export interface PostgresServer extends AsyncDisposable {
   database(): Promise<string>
   /** Ends the server as a power cut would, and resolves when it has gone. */
   kill(): Promise<void>
+  /** SIGKILL to the server and all its processes, which know nothing of it; resolves when they have gone. */
+  crash(): Promise<void>
   /** Starts it again on the same port; resolves when it takes connections. */
   start(): Promise<void>
 }
@@ -96,6 +99,12 @@ export async function postgresServer({
     },
     // SIGQUIT: the postmaster ends its children without a checkpoint; what comes back is crash recovery.
     kill: () => stop('SIGQUIT'),
+    async crash() {
+      const backends = server === null ? [] : childrenOf(server)
+      const gone = stop('SIGKILL')
+      for (const backend of backends) killIfThere(backend)
+      await gone
+    },
     start,
     async [Symbol.asyncDispose]() {
       process.off('exit', killNow)

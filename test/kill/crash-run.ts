@@ -1,0 +1,375 @@
+// A crash run: the real processes before a real model server, under customers that never rest, with something
+// killed every second or so; and every now and then all of it comes to rest and is judged. The seed decides what is
+// killed when; what is in flight at that moment is up to the machine.
+import { spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { setTimeout as wait } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { keys } from '../../src/compose/keys.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { type SharedStorage, sharedStorage } from '../fakes/shared-storage.ts'
+import type { Storage } from '../service.ts'
+import { type SeededRandom, seededRandom } from '../simulation/seeded-random.ts'
+import { Customer, OUTAGE_MS_MAX } from './customer.ts'
+import { StandstillWatch } from './standstill.ts'
+import { type Fall, type SentAgain, sentAgain, Testimony } from './testimony.ts'
+import { ofBatch, ofStores } from './verdict.ts'
+import { freePort, READY_MS_MAX, type Victim, Victims } from './victims.ts'
+
+const WITNESS = fileURLToPath(new URL('witness.ts', import.meta.url))
+const LEASE_MS = 2_000
+const DRAIN_MS = 1_000
+const STOP_MS_MAX = 10_000
+/** After the last kill, everything has to be done within this. */
+const REST_MS_MAX = 90_000
+const PRICE_USD = { input: 1, output: 2 }
+const ON_ITS_WAY_MS = 500
+const CAP_USD = 0.004
+
+export interface CrashOptions {
+  cycles: number
+  seed: number
+  store: 'sqlite' | 'postgres'
+  /** How many cycles lie between two moments of rest. */
+  rest_every: number
+  tell: (line: string) => void
+}
+
+export interface CrashReport {
+  kills: Record<string, number>
+  batches: Record<string, number>
+  lines: number
+  calls: number
+  sent_again: SentAgain
+  leases_lost: number
+  gave_up: number
+  retried: number
+  refused: number
+  worst_ready_ms: number
+  worst_outage_ms: number
+  worst_silence_ms: number
+  still_ms: number
+  stop_ms: number
+  seconds: number
+  violations: string[]
+}
+
+export async function crashRun(options: CrashOptions): Promise<CrashReport> {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-kill-'))
+  let whole = false
+  const shared = options.store === 'postgres' ? await sharedStorage({ fsync: true }) : null
+  const witness = spawn(process.execPath, [WITNESS, join(folder, 'witness.log'), String(options.seed)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const endWitness = (): void => void witness.kill('SIGKILL')
+  process.on('exit', endWitness)
+  try {
+    const [base_url] = await once(createInterface({ input: witness.stdout }), 'line')
+    const storage = shared ? await shared.make() : { yaml: '', env: {} }
+    await using run = await CrashRun.begin(folder, base_url, storage, shared, options)
+    const report = await run.all()
+    whole = report.violations.length === 0
+    if (!whole) options.tell(`what they left behind is in ${folder}`)
+    return report
+  } finally {
+    endWitness()
+    process.off('exit', endWitness)
+    await shared?.[Symbol.asyncDispose]()
+    if (whole) await rm(folder, { recursive: true, force: true, maxRetries: 5 })
+  }
+}
+
+function configOf(base_url: string, storage: Storage): string {
+  return `
+data_dir: data
+${storage.yaml}
+models:
+  - id: m
+    price: {input_per_mtok: ${PRICE_USD.input}, output_per_mtok: ${PRICE_USD.output}}
+    upstreams: [{type: openai, base_url: "${base_url}", timeout: 20s, concurrency_max: 32}]
+plans:
+  hasty: {completion_windows: [4s, 24h]}
+retry: {attempts_max: 8, backoff_min: 20ms, backoff_max: 200ms}
+worker: {flush_interval: 50ms, lease: ${LEASE_MS}ms, drain: ${DRAIN_MS}ms}
+rate_limit: {requests_per_minute: off}
+listen: {stop_delay: 0s}
+log: {level: warn}
+`
+}
+
+class CrashRun implements AsyncDisposable {
+  readonly #options: CrashOptions
+  readonly #random: SeededRandom
+  readonly #config: ReturnType<typeof loadConfig>
+  readonly #folder: string
+  readonly #url: string
+  readonly #victims: Victims
+  readonly #shared: SharedStorage | null
+  readonly #testimony: Testimony
+  readonly #customers: Customer[] = []
+  readonly #falls: Fall[] = []
+  readonly #kills: Record<string, number> = {}
+  readonly #violations: string[] = []
+  readonly #still = new StandstillWatch()
+  readonly #judged = new Set<string>()
+  #leases_lost = 0
+  #worst_ready_ms = 0
+  #cycle = 0
+
+  private constructor(
+    options: CrashOptions,
+    parts: {
+      folder: string
+      config: ReturnType<typeof loadConfig>
+      port: number
+      env: NodeJS.ProcessEnv
+      shared: SharedStorage | null
+    },
+  ) {
+    this.#options = options
+    this.#random = seededRandom(options.seed)
+    this.#config = parts.config
+    this.#folder = parts.folder
+    this.#url = `http://127.0.0.1:${parts.port}`
+    this.#shared = parts.shared
+    this.#testimony = new Testimony(join(parts.folder, 'witness.log'))
+    this.#victims = new Victims({
+      ...parts,
+      onLeaseLost: (at) => {
+        this.#leases_lost++
+        this.#falls.push({ what: 'a lease ran out', from: at - LEASE_MS, to: at })
+      },
+      onFault: (problem) => this.#violate(problem),
+    })
+  }
+
+  static async begin(
+    folder: string,
+    base_url: string,
+    storage: Storage,
+    shared: SharedStorage | null,
+    options: CrashOptions,
+  ): Promise<CrashRun> {
+    const outer = Object.entries(process.env).filter(([name]) => !/^(OFFPEAK|AWS)_/.test(name))
+    const secrets = { OFFPEAK_MASTER_KEY: randomBytes(32).toString('base64'), ...storage.env }
+    const file = join(folder, 'offpeak.yaml')
+    await writeFile(file, configOf(base_url, storage))
+    const config = loadConfig({ file, env: secrets, overrides: { data: join(folder, 'data') } })
+    const env = { ...Object.fromEntries(outer), ...secrets }
+    const run = new CrashRun(options, { folder, config, port: await freePort(), env, shared })
+    const ring = await keys(config)
+    for (const project of ['a', 'b', 'c']) {
+      const { key } = await ring.create({ project, plan: 'hasty', scopes: undefined, name: undefined })
+      const wishes = { project, key, windows: ['4s', '24h'] }
+      run.#customers.push(
+        new Customer(wishes, {
+          url: run.#url,
+          random: seededRandom(options.seed * 31 + run.#customers.length),
+          stillMs: () => run.#still.total_ms,
+          onFault: (problem) => run.#violate(problem),
+        }),
+      )
+    }
+    await ring.close()
+    return run
+  }
+
+  async all(): Promise<CrashReport> {
+    const begun = performance.now()
+    await this.#start(this.#layout())
+    for (const customer of this.#customers) await customer.limit('user', CAP_USD)
+    const working = this.#customers.map((customer) =>
+      customer.work().catch((error: unknown) => this.#violate(`a customer gave up: ${error}`)),
+    )
+    try {
+      while (this.#cycle < this.#options.cycles && this.#violations.length === 0) {
+        this.#cycle++
+        await wait(this.#random.int(150, 1_000))
+        await this.#fell()
+        if (this.#cycle % this.#options.rest_every === 0) await this.#rest()
+      }
+      if (this.#cycle % this.#options.rest_every !== 0) await this.#rest()
+    } catch (error) {
+      this.#violate(`the run broke off: ${error instanceof Error ? error.stack : error}`)
+    }
+    for (const customer of this.#customers) customer.stop()
+    await Promise.all(working)
+    const stop = await this.#victims.stop()
+    if (stop.codes.some((code) => code !== 0)) this.#violate(`stopping ended with ${stop.codes.join(', ')}`)
+    if (stop.ms > STOP_MS_MAX + this.#still.total_ms) this.#violate(`stopping took ${Math.round(stop.ms)} ms`)
+    const batches = this.#customers.flatMap((customer) => customer.batches)
+    if (this.#violations.length === 0)
+      for (const problem of await ofStores(this.#config, batches, CAP_USD * 1e9)) this.#violate(problem)
+    this.#testimony.read()
+    const still = this.#still.found.map(({ from, to }) => ({ what: 'the machine', from, to: to + LEASE_MS }))
+    const falls = [...this.#falls, ...still]
+    const sent_again = sentAgain(this.#testimony, falls)
+    await writeFile(join(this.#folder, 'falls.json'), JSON.stringify(falls, null, 2))
+    for (const problem of sent_again.unexplained) this.#violate(problem)
+    if (sent_again.count > sent_again.in_flight)
+      this.#violate(`${sent_again.count} lines were sent again, and ${sent_again.in_flight} were in flight`)
+    if (this.#testimony.silence_ms > OUTAGE_MS_MAX + this.#still.total_ms)
+      this.#violate(`the model server was left alone for ${this.#testimony.silence_ms} ms`)
+    const by_status: Record<string, number> = {}
+    for (const { status } of batches) by_status[status] = (by_status[status] ?? 0) + 1
+    return {
+      kills: this.#kills,
+      batches: by_status,
+      lines: batches.reduce((sum, { lines }) => sum + lines.length, 0),
+      calls: this.#testimony.calls.size,
+      sent_again,
+      leases_lost: this.#leases_lost,
+      gave_up: this.#victims.gave_up,
+      retried: sum(this.#customers.map((customer) => customer.retried)),
+      refused: sum(this.#customers.map((customer) => customer.refused)),
+      worst_ready_ms: Math.round(this.#worst_ready_ms),
+      worst_outage_ms: Math.round(Math.max(...this.#customers.map((customer) => customer.outage_ms))),
+      worst_silence_ms: this.#testimony.silence_ms,
+      still_ms: this.#still.total_ms,
+      stop_ms: Math.round(stop.ms),
+      seconds: Math.round((performance.now() - begun) / 1000),
+      violations: this.#violations,
+    }
+  }
+
+  #violate(problem: string): void {
+    const text = `cycle ${this.#cycle}: ${problem}`
+    this.#violations.push(text)
+    this.#options.tell(`VIOLATION (seed ${this.#options.seed}) ${text}`)
+  }
+
+  /** Either both halves under one roof, or an API and two workers. */
+  #layout(): Victim['role'][] {
+    return this.#random.chance(0.5) ? ['serve'] : ['api', 'worker', 'worker']
+  }
+
+  /** Resolves when all of them are ready, and the API says so over HTTP. */
+  async #start(roles: readonly Victim['role'][]): Promise<void> {
+    const started = roles.map((role) => this.#victims.launch(role))
+    if (this.#random.chance(0.1)) {
+      // Nobody waits for a start to be over before something falls.
+      const child = this.#random.pick(started)
+      await wait(this.#random.int(20, 600))
+      await this.#kill(`${child.role} as it started`, child, true)
+      started.splice(started.indexOf(child), 1, this.#victims.launch(child.role))
+    }
+    await this.#ready(started)
+  }
+
+  async #ready(started: readonly Victim[]): Promise<void> {
+    const begun = performance.now()
+    const late = wait(READY_MS_MAX, 'late', { ref: false })
+    // One that gave up meanwhile, its worker having fallen too often, is started anew by whoever looks next.
+    const all = Promise.allSettled(started.map(({ ready }) => ready))
+    if ((await Promise.race([all, late])) === 'late')
+      this.#violate(`${started.map(({ role }) => role).join(', ')} not ready after ${READY_MS_MAX} ms`)
+    const [first] = this.#customers
+    const { status } = (await first?.ask('GET', '/readyz')) ?? { status: 0 }
+    if (status !== 200) this.#violate(`GET /readyz: ${status}`)
+    this.#worst_ready_ms = Math.max(this.#worst_ready_ms, performance.now() - begun)
+  }
+
+  /** Something is killed, and whatever is missing afterwards is started again. */
+  async #fell(): Promise<void> {
+    const random = this.#random
+    const running = [...this.#victims.running]
+    const serve = running.find(({ role }) => role === 'serve')
+    if (this.#shared && random.chance(0.15)) await this.#killDatabase(this.#shared)
+    else if (running.length === 0 || random.chance(0.15)) {
+      await Promise.all(running.map((victim) => this.#kill('everything', victim, true)))
+      await this.#start(this.#layout())
+      return
+    } else if (serve) {
+      const kind = random.int(1, 3)
+      if (kind === 1) await this.#kill('serve with its worker', serve, true)
+      else if (kind === 2) await this.#kill('serve without its worker', serve, false)
+      else if (this.#victims.killWorkerOf(serve)) this.#note('the worker of serve', 0)
+    } else {
+      const chosen = running.filter(() => random.chance(0.5))
+      if (chosen.length === 0) chosen.push(random.pick(running))
+      await Promise.all(chosen.map((victim) => this.#kill(victim.role, victim, false)))
+    }
+    await wait(random.int(0, 150))
+    const wanted: Victim['role'][] = serve ? ['serve'] : ['api', 'worker', 'worker']
+    for (const { role } of this.#victims.running) {
+      const at = wanted.indexOf(role)
+      if (at !== -1) wanted.splice(at, 1)
+    }
+    await this.#start(wanted)
+  }
+
+  async #kill(what: string, victim: Victim, whole: boolean): Promise<void> {
+    // A worker whose `serve` has gone gives back what it has not finished within its time.
+    this.#note(what, whole || victim.role !== 'serve' ? 0 : DRAIN_MS)
+    await this.#victims.kill(victim, whole)
+  }
+
+  async #killDatabase({ postgres }: SharedStorage): Promise<void> {
+    const from = Date.now()
+    const fall = { what: 'PostgreSQL', from, to: Number.POSITIVE_INFINITY }
+    this.#falls.push(fall)
+    this.#kills.PostgreSQL = (this.#kills.PostgreSQL ?? 0) + 1
+    await postgres.crash()
+    await wait(this.#random.int(0, 500))
+    await postgres.start()
+    fall.to = Date.now() + LEASE_MS
+  }
+
+  #note(what: string, lasts_ms: number): void {
+    const now = Date.now()
+    this.#falls.push({ what, from: now, to: now + lasts_ms })
+    this.#kills[what] = (this.#kills[what] ?? 0) + 1
+  }
+
+  /** Nothing new is ordered and nothing falls until every batch has ended; then each is judged. */
+  async #rest(): Promise<void> {
+    for (const customer of this.#customers) customer.pause()
+    const until = performance.now() + REST_MS_MAX
+    while (this.#customers.some(({ open }) => open.length > 0) && this.#violations.length === 0) {
+      if (performance.now() > until) {
+        const open = this.#customers.flatMap((customer) => customer.open)
+        for (const { id, status, done, lines } of open)
+          this.#violate(
+            `${id} is still ${status} with ${done} of ${lines.length} lines; nothing fell any more`,
+          )
+      }
+      await wait(50)
+    }
+    this.#testimony.read()
+    const { price } = this.#config.models[0]!.model
+    const evidence = {
+      testimony: this.#testimony,
+      price,
+      on_its_way_ms: ON_ITS_WAY_MS + this.#still.total_ms,
+    }
+    for (const customer of this.#customers) {
+      for (const batch of customer.batches) {
+        if (this.#judged.has(batch.id) || customer.open.includes(batch)) continue
+        this.#judged.add(batch.id)
+        for (const problem of await ofBatch(customer, batch, evidence)) this.#violate(problem)
+      }
+    }
+    this.#testimony.pause()
+    const killed = sum(Object.values(this.#kills))
+    this.#options.tell(
+      `cycle ${this.#cycle} of ${this.#options.cycles}: ${killed} kills, ${this.#judged.size} batches judged, ` +
+        `${this.#testimony.calls.size} calls, ready again after at most ${Math.round(this.#worst_ready_ms)} ms`,
+    )
+    for (const customer of this.#customers) customer.resume()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#still.end()
+    for (const customer of this.#customers) customer.stop()
+    await this.#victims[Symbol.asyncDispose]()
+  }
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((all, one) => all + one, 0)
+}

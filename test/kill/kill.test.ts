@@ -1,0 +1,15 @@
+// A few cycles of what `npm run crash` does by the hundred: real processes, killed while they work.
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { test } from 'node:test'
+import { crashRun } from './crash-run.ts'
+
+test('processes killed again and again keep every promise', {
+  timeout: 180_000,
+  skip: !existsSync('/proc/self/stat'),
+}, async (context) => {
+  const tell = (line: string): void => context.diagnostic(line)
+  const report = await crashRun({ cycles: 6, seed: 1, store: 'sqlite', rest_every: 6, tell })
+  assert.deepEqual(report.violations, [])
+  assert.ok(report.lines > 0 && report.calls >= report.sent_again.count)
+})
