@@ -14,7 +14,7 @@ import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { doChores } from '../upkeep/chores.ts'
-import { BLOB_FRESH_MS, ORPHAN_AGE_MS, sweepOrphans } from '../upkeep/sweep.ts'
+import { BLOB_FRESH_MS, ORPHAN_AGE_MS, OrphanSweep } from '../upkeep/sweep.ts'
 import type { Stores } from './stores.ts'
 import { makeUpstreams, modelsById } from './upstreams.ts'
 
@@ -38,11 +38,23 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
   const rules = finishRules(config)
   const models = modelsById(config.models)
   const agent = webhookAgent(config.webhooks)
-  let sweepAt = clock.now()
+  const sweep = new OrphanSweep({ store, blobs: stores.blobs, clock })
+  let sweeping = false
   const onEnded = (batch: BatchRow): void => {
     const { id, status, completed, failed } = batch
     log.info({ batch: id, status, completed, failed }, 'a batch ended')
     hooks.onEnded?.(batch)
+  }
+  const sweepNow = async (): Promise<void> => {
+    const { began, removed } = await sweep.tick()
+    let halves = 0
+    if (began) {
+      const kept_from = clock.now() - config.retention.audit_ms
+      halves = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
+      await forgetEvents(store, kept_from)
+      await store.tendHttpRequests(clock.now(), kept_from)
+    }
+    if (removed + halves > 0) log.info({ orphans: removed, halves }, 'removed blobs that a crash had left')
   }
   const upstreams = makeUpstreams(config)
   const { metrics } = hooks
@@ -71,12 +83,14 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
       for (const worker of rescued)
         log.warn({ worker }, 'a worker went silent; what it held is taken up again')
       if (rescued.length > 0) worker.wake()
-      if (clock.now() < sweepAt) return
-      sweepAt = clock.now() + ORPHAN_AGE_MS
-      const orphans = await sweepOrphans({ store, blobs: stores.blobs, clock })
-      const halves = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
-      await forgetEvents(store, clock.now() - config.retention.audit_ms)
-      if (orphans + halves > 0) log.info({ orphans, halves }, 'removed blobs that a crash had left')
+      if (sweeping) return
+      // Beside the other chores: looking through a large bucket takes its time.
+      sweeping = true
+      sweepNow()
+        .catch((error: unknown) => log.warn({ err: error }, 'the hourly upkeep failed; it is tried again'))
+        .finally(() => {
+          sweeping = false
+        })
     },
     onEnded,
     onTask: (task) => hooks.onTask?.(task),

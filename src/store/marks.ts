@@ -1,8 +1,12 @@
 // Notes that a database carries about itself as a whole.
-import type { Reader, Writer } from './store.ts'
+import { sql } from 'kysely'
+import type { ClaimSql, Reader, Writer } from './store.ts'
 
-/** `frozen`: why no service may run on it. `master_key`: the ID of the key that wraps everything in it. */
-export type MarkName = 'frozen' | 'master_key' | 'move_progress'
+/**
+ * `frozen`: why no service may run on it. `master_key`: the ID of the key that wraps everything in it.
+ * `swept_at`: when a worker last took it upon itself to look for orphans (Unix ms).
+ */
+export type MarkName = 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
 
 export async function readMark(db: Reader, name: MarkName): Promise<string | null> {
   const row = await db.selectFrom('marks').select('value').where('name', '=', name).executeTakeFirst()
@@ -15,6 +19,27 @@ export async function writeMark(tx: Writer, name: MarkName, value: string): Prom
     .values({ name, value })
     .onConflict((conflict) => conflict.column('name').doUpdateSet({ value }))
     .execute()
+}
+
+/** True for one process in `every_ms`, by the clock of the database, however many ask. */
+export async function takeTurn(
+  tx: Writer,
+  { now }: ClaimSql,
+  name: 'swept_at',
+  every_ms: number,
+): Promise<boolean> {
+  const taken = await tx
+    .insertInto('marks')
+    .values((eb) => ({ name, value: eb.cast<string>(now, 'text') }))
+    .onConflict((conflict) =>
+      conflict
+        .column('name')
+        .doUpdateSet((eb) => ({ value: eb.ref('excluded.value') }))
+        .where(sql<number>`CAST(marks.value AS bigint)`, '<=', sql<number>`${now} - ${every_ms}`),
+    )
+    .returning('name')
+    .executeTakeFirst()
+  return taken !== undefined
 }
 
 export async function dropMark(tx: Writer, name: MarkName): Promise<void> {

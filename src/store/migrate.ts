@@ -1,4 +1,5 @@
-// Brings a database to this program's schema. Migrations are the same code for every database.
+// Brings a database to this program's schema. Migrations are the same code for every database, but for what one of
+// them can do and another cannot.
 import type { Kysely } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
 import { start } from './migrations/0001-start.ts'
@@ -7,21 +8,28 @@ import { notices } from './migrations/0003-notices.ts'
 import { marks } from './migrations/0004-marks.ts'
 import { progress } from './migrations/0005-progress.ts'
 import { rateWindows } from './migrations/0006-rate-windows.ts'
+import { requestMonths } from './migrations/0007-request-months.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
-const MIGRATIONS: Record<string, Migration> = {
+/** What a migration does in one database only. */
+export interface OwnSteps {
+  divideRequests: ((db: Kysely<unknown>) => Promise<void>) | null
+}
+
+const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => ({
   '0001-start': start,
   '0002-ledger': ledger,
   '0003-notices': notices,
   '0004-marks': marks,
   '0005-progress': progress,
   '0006-rate-windows': rateWindows,
-}
+  '0007-request-months': requestMonths(divideRequests),
+})
 
 /** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */
-export async function migrateToLatest(db: Kysely<Schema>): Promise<void> {
-  const migrator = new Migrator({ db, provider: { getMigrations: async () => MIGRATIONS } })
+export async function migrateToLatest(db: Kysely<Schema>, own: OwnSteps): Promise<void> {
+  const migrator = new Migrator({ db, provider: { getMigrations: async () => migrations(own) } })
   const { error } = await migrator.migrateToLatest()
   if (error === undefined) return
   const text = error instanceof Error ? error.message : String(error)

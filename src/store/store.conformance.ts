@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { sql } from 'kysely'
+import { ulid } from 'ulid'
 import { newId } from '../domain/ids.ts'
 import { addToBatch, insertBatch, listBatches, moveBatch, readBatch, setChunkCount } from './batches.ts'
 import { insertBlobs, knownBlobs, listDoomed, readBlobRow } from './blob-rows.ts'
@@ -26,6 +27,7 @@ import {
   markDeleted,
   readFile,
 } from './files.ts'
+import { insertHttpRequests } from './http-requests.ts'
 import {
   completeIdempotencyKey,
   forgetIdempotencyKeys,
@@ -43,9 +45,10 @@ import {
   renewSession,
   rescueLeases,
 } from './leases.ts'
+import { takeTurn, writeMark } from './marks.ts'
 import { ensureProject, readProjectByName } from './projects.ts'
 import { takeCalls } from './rate-windows.ts'
-import type { BatchRow, FileRow } from './schema.ts'
+import type { BatchRow, FileRow, HttpRequestRow } from './schema.ts'
 import { SchemaMismatch, type Store } from './store.ts'
 import { claimTask, finishTask, hasDueTask, insertTask, postponeTask } from './tasks.ts'
 
@@ -625,6 +628,27 @@ export function storeConformance(
       },
     )
 
+    test('records of calls past their time are forgotten, all of them, and the others stay', async (store) => {
+      const day_ms = 24 * HOUR_MS
+      const rows = [NOW - 70 * day_ms, NOW - 40 * day_ms, NOW].map(httpCall)
+      const many = Array.from({ length: 1_200 }, () => httpCall(NOW - 70 * day_ms))
+      await store.write((tx) => insertHttpRequests(tx, [...rows, ...many]))
+      await store.tendHttpRequests(NOW, NOW - 35 * day_ms)
+      const left = await store.read.selectFrom('http_requests').select('id').execute()
+      assert.ok(left.some(({ id }) => id === rows[2]?.id))
+      // A month goes when all of it has passed, where the database keeps months.
+      assert.ok(left.length <= 2)
+    })
+
+    test('of those who ask for a turn one gets it, until it comes round again', async (store, other) => {
+      const ask = (mine: Store) => mine.write((tx) => takeTurn(tx, mine.claimSql, 'swept_at', HOUR_MS))
+      const taken = await Promise.all([store, other, store, other].map(ask))
+      assert.deepEqual(taken.filter(Boolean), [true])
+      assert.equal(await ask(other), false)
+      await store.write((tx) => writeMark(tx, 'swept_at', '1'))
+      assert.equal(await ask(other), true)
+    })
+
     test('calls that are taken by many at once are all counted, in one window', async (store, other) => {
       const take = (mine: Store) => mine.write((tx) => takeCalls(tx, mine.claimSql, 'key_1', 3, HOUR_MS))
       const taken = await Promise.all([store, other, store, other].map(take))
@@ -751,6 +775,22 @@ async function addJournal(
       chunks.map((idx) => ({ batch_id: batch.id, idx, journal_blob: key, byte_start: 0, byte_end: 5 })),
     )
   })
+}
+
+function httpCall(created: number): HttpRequestRow {
+  return {
+    // Not `newId`, whose IDs never go back in time.
+    id: `req_${ulid(created).toLowerCase()}`,
+    project_id: 'proj_a',
+    key_id: 'key_a',
+    method: 'GET',
+    path: '/v1/batches',
+    status: 200,
+    created,
+    duration_ms: 3,
+    entity: null,
+    response: null,
+  }
 }
 
 function planOf(batch: BatchRow): { kind: 'plan'; subject: string; project_id: string } {

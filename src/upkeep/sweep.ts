@@ -1,37 +1,101 @@
 // Orphans: blobs that a crash left between their writing and the commit that would have made them part of
-// the system. A blob without a row that is older than any write can take is one.
+// the system. A blob without a row that is older than any write can take is one. Two rules keep what is about
+// to be committed: whoever cannot commit for long writes anew what would count as old by then (BLOB_FRESH_MS),
+// and a blob is taken only if it is still unknown a while after it was first found so, since a bucket may date
+// an upload by its beginning, hours before it ended.
 import type { Blobs } from '../blobs/blobs.ts'
 import type { Clock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blob-rows.ts'
+import { takeTurn } from '../store/marks.ts'
 import type { Store } from '../store/store.ts'
 
 /** Longer than any upload or seal lies between its blob and its commit. */
 export const ORPHAN_AGE_MS = 60 * 60_000
+/** How often the store is looked through, by one worker for all. */
+const SWEEP_EVERY_MS = 60 * 60_000
+/** How often each worker asks whether it is the one. */
+const ASK_EVERY_MS = 5 * 60_000
+/** Between the two looks at a blob: longer than a commit takes that is under way. */
+const SECOND_LOOK_MS = 5 * 60_000
 /** Blobs that are committed are no older, so what is about to be committed is never found to be unknown twice. */
 export const BLOB_FRESH_MS = 2 * 60_000
 const KEYS_AT_ONCE = 500
+/** What one sweep takes, at most; the next one goes on. */
+const SUSPECTS_MAX = 100_000
 
-/** Removes orphans; returns how many. */
-export async function sweepOrphans(
-  { store, blobs, clock }: { store: Store; blobs: Blobs; clock: Clock },
-  older_than_ms = ORPHAN_AGE_MS,
-): Promise<number> {
-  let removed = 0
-  let keys: string[] = []
-  const sweep = async (): Promise<void> => {
-    const known = await knownBlobs(store.read, keys)
-    for (const key of keys) {
-      if (known.has(key)) continue
-      await blobs.delete(key)
-      removed++
+interface Ports {
+  store: Store
+  blobs: Blobs
+  clock: Clock
+}
+
+/** Removes orphans at once; returns how many. For when nobody can be about to commit anything. */
+export async function sweepOrphans(ports: Ports, older_than_ms = ORPHAN_AGE_MS): Promise<number> {
+  return await removeUnknown(ports, await findUnknown(ports, older_than_ms))
+}
+
+export class OrphanSweep {
+  readonly #ports: Ports
+  #ask_at = 0
+  #suspects: { keys: string[]; judge_at: number } | null = null
+
+  constructor(ports: Ports) {
+    this.#ports = ports
+  }
+
+  /**
+   * To be called now and then. Of all workers that do, one looks through the store, once an hour. `began`: this
+   * one has begun to; `removed`: orphans that are gone now.
+   */
+  async tick(): Promise<{ began: boolean; removed: number }> {
+    const { store, clock } = this.#ports
+    const now = clock.now()
+    if (this.#suspects && now >= this.#suspects.judge_at) {
+      const { keys } = this.#suspects
+      this.#suspects = null
+      return { began: false, removed: await removeUnknown(this.#ports, keys) }
     }
+    if (this.#suspects || now < this.#ask_at) return { began: false, removed: 0 }
+    this.#ask_at = now + ASK_EVERY_MS
+    const began = await store.write((tx) => takeTurn(tx, store.claimSql, 'swept_at', SWEEP_EVERY_MS))
+    if (began) {
+      const keys = await findUnknown(this.#ports, ORPHAN_AGE_MS)
+      if (keys.length > 0) this.#suspects = { keys, judge_at: clock.now() + SECOND_LOOK_MS }
+    }
+    return { began, removed: 0 }
+  }
+}
+
+/** Keys of blobs that are older than that and that the database does not know. */
+async function findUnknown({ store, blobs, clock }: Ports, older_than_ms: number): Promise<string[]> {
+  const unknown: string[] = []
+  let keys: string[] = []
+  const look = async (): Promise<void> => {
+    const known = await knownBlobs(store.read, keys)
+    for (const key of keys) if (!known.has(key)) unknown.push(key)
     keys = []
   }
   for await (const blob of blobs.list('')) {
     if (blob.modified > clock.now() - older_than_ms) continue
     keys.push(blob.key)
-    if (keys.length >= KEYS_AT_ONCE) await sweep()
+    if (keys.length >= KEYS_AT_ONCE) await look()
+    if (unknown.length >= SUSPECTS_MAX) break
   }
-  await sweep()
+  await look()
+  return unknown
+}
+
+/** Removes those that the database still does not know. */
+async function removeUnknown({ store, blobs }: Ports, keys: readonly string[]): Promise<number> {
+  let removed = 0
+  for (let at = 0; at < keys.length; at += KEYS_AT_ONCE) {
+    const some = keys.slice(at, at + KEYS_AT_ONCE)
+    const known = await knownBlobs(store.read, some)
+    for (const key of some) {
+      if (known.has(key)) continue
+      await blobs.delete(key)
+      removed++
+    }
+  }
   return removed
 }

@@ -16,6 +16,8 @@ export interface Weather {
   /** The machine dies before or after the step. */
   dies: number
   step_ms_max: number
+  /** The database takes nothing that points to new blobs: what is small still fits. */
+  is_full: boolean
 }
 
 export interface MachineOptions {
@@ -66,6 +68,7 @@ export class Machine {
       claimSql: store.claimSql,
       write: (change) => this.#write(change),
       note: (change) => this.#step(() => observe(this, () => store.note(change)), DATABASE_AWAY),
+      tendHttpRequests: (now, keep_from) => store.tendHttpRequests(now, keep_from),
       check: () => store.check(),
       migrate: () => store.migrate(),
       close: () => store.close(),
@@ -134,8 +137,15 @@ export class Machine {
   }
 
   #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
-    const { store, observe } = this.#options
-    return this.#step(() => observe(this, () => store.write(change)), DATABASE_AWAY)
+    const { store, observe, weather } = this.#options
+    const fits = async (tx: Writer): Promise<T> => {
+      if (!weather().is_full) return await change(tx)
+      const before = await blobRows(tx)
+      const value = await change(tx)
+      if ((await blobRows(tx)) > before) throw DATABASE_AWAY('it is full')
+      return value
+    }
+    return this.#step(() => observe(this, () => store.write(fits)), DATABASE_AWAY)
   }
 
   #faultyBlobs(inner: Blobs): Blobs {
@@ -167,4 +177,12 @@ export class Machine {
       },
     }
   }
+}
+
+async function blobRows(tx: Writer): Promise<number> {
+  const { count } = await tx
+    .selectFrom('blobs')
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .executeTakeFirstOrThrow()
+  return Number(count)
 }

@@ -9,6 +9,7 @@ import { readAddress } from './address.ts'
 import { BytewiseDialect } from './bytewise-text.ts'
 import { connectingPool, openPool, readingPool } from './database.ts'
 import { patiently, type Remedy } from './patience.ts'
+import { divideRequests, makeMonths, missingMonth, tendMonths } from './request-months.ts'
 import { applyTableSettings } from './table-settings.ts'
 import { isConflict, isUnavailable } from './trouble.ts'
 
@@ -41,14 +42,16 @@ export function postgresStore({
     read: reader,
     // As a subquery it is asked once for each statement, so that an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
-    write: (change) => patiently(patience, () => transact(writer, change), remedyOf),
+    write: (change) => patiently(patience, () => transactInMonths(writer, change), remedyOf),
     note: (change) => {
       const unsynced = async (tx: Writer) => {
         await sql`SET LOCAL synchronous_commit = off`.execute(tx)
         return await change(tx)
       }
-      return patiently(patience, () => transact(writer, unsynced), remedyOf)
+      return patiently(patience, () => transactInMonths(writer, unsynced), remedyOf)
     },
+    tendHttpRequests: (now, keep_from) =>
+      patiently(patience, () => tendMonths(writer, now, keep_from), remedyOf),
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {
@@ -65,7 +68,7 @@ export function postgresStore({
         dialect: new BytewiseDialect({ pool: connectingPool(unhurried, start) }),
       })
       try {
-        await migrateToLatest(db)
+        await migrateToLatest(db, { divideRequests })
         await db.transaction().execute(async (tx) => {
           await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
           await applyTableSettings(tx)
@@ -79,6 +82,21 @@ export function postgresStore({
       await writer.destroy()
       if (!pool.ending) await pool.end()
     },
+  }
+}
+
+/** Where a row has no month to go to, that month is made, and the transaction done again. */
+async function transactInMonths<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T>): Promise<T> {
+  const made = new Set<number>()
+  for (;;) {
+    try {
+      return await transact(db, change)
+    } catch (error) {
+      const month = missingMonth(error)
+      if (month === null || made.has(month)) throw error
+      made.add(month)
+      await makeMonths(db, [month])
+    }
   }
 }
 

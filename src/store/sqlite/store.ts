@@ -18,6 +18,7 @@ import {
   sql,
 } from 'kysely'
 import { sleep, systemClock } from '../../domain/clock.ts'
+import { forgetHttpRequests } from '../http-requests.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import type { Store } from '../store.ts'
@@ -27,6 +28,8 @@ import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './datab
 const SQLITE_BUSY = 5
 const NOTE_PATIENCE_MS = 10_000
 const NOTE_WAIT_MS_MAX = 8
+/** Forgotten in one transaction. */
+const REQUESTS_AT_ONCE = 1_000
 
 export interface SqliteOptions {
   /** A file, made with its folder if it does not exist. */
@@ -48,7 +51,16 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
     write: (change) => inTurn(() => writer.transaction().execute(change)),
     note: (change) => whenFree(() => inTurn(() => noter.transaction().execute(change))),
     check: () => checkDatabase(reader),
-    migrate: () => migrateToLatest(writer),
+    migrate: () => migrateToLatest(writer, { divideRequests: null }),
+    async tendHttpRequests(_now, keep_from) {
+      const some = () =>
+        inTurn(() =>
+          writer.transaction().execute((tx) => forgetHttpRequests(tx, keep_from, REQUESTS_AT_ONCE)),
+        )
+      while ((await some()) === REQUESTS_AT_ONCE) {
+        // Others write between the portions.
+      }
+    },
     async close() {
       await noter.destroy()
       await reader.destroy()
