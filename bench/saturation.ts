@@ -1,6 +1,6 @@
 // How well a server of fixed capacity is kept busy by a service that was told nothing of it: 256 slots, 100 to
 // 300 ms a line, a 429 for what finds no slot; in mid-run half of the slots go away, and later come back. The
-// ideal is the time in which those slots, never idle, do the same work.
+// ideal is the time in which those slots, never idle, do the same work. Beside it: where slots stood empty, and why.
 //
 //   node bench/saturation.ts [--lines 20000] [--slots 256] [--phase-s 6]
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { BatchClient, writeLines } from './batch-client.ts'
 import { startControlled } from './controlled-process.ts'
+import { idealEnd, lostSlots, type SlotReport, work } from './lost-slots.ts'
 import { start } from './processes.ts'
 
 const { values } = parseArgs({
@@ -46,30 +47,34 @@ const input = join(folder, 'input.jsonl')
 await writeLines(input, lines, 400)
 const file = await client.upload(input, 50)
 
+const before = await ask()
 const begun = performance.now()
 const { id } = await client.create(file)
 const changes = changeCapacity()
 await client.completed(id, 20)
 const taken_ms = performance.now() - begun
 changes.stop()
-const report = JSON.parse(await upstream.ask('report')) as {
-  served: number
-  refused: number
-  work_ms: number
-}
-
-const ideal_ms = idealTime(report.work_ms)
-const ratio = Math.round((ideal_ms / taken_ms) * 1000) / 1000
-const row = {
-  lines,
-  'ideal s': Math.round(ideal_ms / 10) / 100,
-  'taken s': Math.round(taken_ms / 10) / 100,
-  'ideal ÷ taken': ratio,
-  goal: GOAL,
-  'refused with 429': report.refused,
-}
-console.table([row])
-console.log(JSON.stringify({ bench: 'saturation', slots, phase_ms, ideal_ms, taken_ms, ratio, ...report }))
+const report = await ask()
+const work_ms = work(report, before.now, report.now)
+const ideal_ms = idealEnd(report, before.now, work_ms) - before.now
+const ratio = round(ideal_ms / taken_ms, 3)
+const refused_share = round(report.refused / report.served, 4)
+const lost = lostSlots(report, before.now, before.now + taken_ms)
+console.table(lost)
+console.table([
+  {
+    lines,
+    'ideal s': round(ideal_ms / 1000, 2),
+    'taken s': round(taken_ms / 1000, 2),
+    'ideal ÷ taken': ratio,
+    goal: GOAL,
+    'refused with 429': report.refused,
+    'of the answered': refused_share,
+  },
+])
+const { served, refused } = report
+const row = { slots, phase_ms, work_ms, ideal_ms, taken_ms, ratio, served, refused, refused_share, lost }
+console.log(JSON.stringify({ bench: 'saturation', ...row }))
 await service.stop()
 await upstream.stop()
 rmSync(folder, { recursive: true })
@@ -87,11 +92,10 @@ function changeCapacity(): { stop: () => void } {
   return { stop: () => ended.abort() }
 }
 
-/** When that much work is done by slots that are never idle, their number changing as it did. */
-function idealTime(work_ms: number): number {
-  const first = phase_ms * slots
-  const second = phase_ms * (slots / 2)
-  if (work_ms <= first) return work_ms / slots
-  if (work_ms <= first + second) return phase_ms + (work_ms - first) / (slots / 2)
-  return 2 * phase_ms + (work_ms - first - second) / slots
+async function ask(): Promise<SlotReport> {
+  return JSON.parse(await upstream.ask('report'))
+}
+
+function round(value: number, digits: number): number {
+  return Number(value.toFixed(digits))
 }

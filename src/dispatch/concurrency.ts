@@ -1,19 +1,29 @@
-// How many lines an upstream gets at once, found by itself. The limit grows while the upstream keeps up:
-// the step doubles with each round that passes without complaint, so a doubled capacity is found in a few
-// round trips. A refusal for lack of room (429, 503) says exactly how much room there is: what is still in
-// flight after it. A failure (5xx, timeout) only says "less". And where more in flight only makes answers
-// slower, as with servers that queue instead of refusing, the limit goes back and rests: throughput is what
-// was in flight divided by how long it took (Little's law), which bursts do not disturb.
+// How many lines an upstream gets at once, found by itself. Until the first complaint every answer lets more
+// follow, so a capacity is found within a few answers' time. A refusal for lack of room (429, 503) says exactly
+// how much room there is: what is still in flight after it. From then on one more is tried every half round, and
+// where that is not refused the limit rises again as in the beginning: capacity that comes back is used at once.
+// A failure (5xx, timeout) only says "less"; what was lost to an outage is regained as soon as it is over. And
+// where more in flight only makes answers slower (plateau.ts), the limit goes back and rests.
+//
+// Several workers before one upstream come to share it: all try for more equally often, and who has more has
+// more to lose to the others.
+import { type Cohort, Plateau } from './plateau.ts'
 
 const START = 32
+/**
+ * How the limit rises: by how many lines for each that is answered, and to how many times what is known to bring
+ * what it should. Answers that take long ask for care: what waits in a queue for too long times out.
+ */
+const RISE = { lines: 2, factor_max: 8 }
+const SLOW_RISE = { lines: 1, factor_max: 2 }
+const SLOW_MS = 2_000
 const FAILURE_FACTOR = 0.7
-/** Having grown by this factor, the limit must have brought this much more throughput; else it goes back. */
-const STRETCH = 1.25
-const GAIN_MIN = 1.05
-/** How long growth rests on a plateau before it probes again. */
+/** So many trials in a row of one line more must go well before the limit rises: failures cost lines their attempts. */
+const TRIALS_AFTER_REFUSAL = 2
+const TRIALS_AFTER_FAILURE = 16
+/** How long growth rests on a plateau before it is tried again: at least, and in multiples of what an answer took. */
 const PLATEAU_REST_MS = 5_000
-/** Answers that are faster are not told apart. */
-const LATENCY_MS_MIN = 1
+const PLATEAU_REST_ANSWERS = 5
 
 export interface ConcurrencyOptions {
   max: number
@@ -24,20 +34,23 @@ export interface ConcurrencyOptions {
 export interface Sent {
   at: number
   in_flight: number
+  cohort: Cohort
 }
 
 export class ConcurrencyLimit {
   readonly #max: number
+  readonly #plateau: Plateau
   #limit: number
   #inFlight = 0
-  #step = 1
-  /** Answers still to come before the limit may grow: one round is as many answers as the limit. */
-  #roundLeft: number
+  /** How far every answer raises the limit; beyond it only trials do. */
+  #riseTo = Number.POSITIVE_INFINITY
+  #trialsLeft = 0
+  /** Whether no answer has come since the last failure. */
+  #failing = false
+  /** Answers still to come before the round is over. */
+  #roundLeft = 0
   /** Whether the limit was ever the bottleneck in this round: an idle upstream proves nothing. */
   #pressed = false
-  #sums = { in_flight: 0, latency_ms: 0 }
-  /** Where growth is measured from: the limit, and the answers per ms it brought. */
-  #base: { limit: number; throughput: number } | null = null
   #restUntil = 0
   /** Failures of calls sent before this moment were punished already. */
   #punishedUntil = Number.NEGATIVE_INFINITY
@@ -45,9 +58,8 @@ export class ConcurrencyLimit {
   constructor(options: ConcurrencyOptions) {
     this.#max = Math.max(1, options.max)
     this.#limit = Math.min(this.#max, options.start ?? START)
-    // Nothing is known yet, so nothing is risked: doubled in every round, until there is a complaint.
-    this.#step = this.#limit
-    this.#roundLeft = this.#limit
+    this.#plateau = new Plateau(this.#limit)
+    this.#startRound()
   }
 
   get limit(): number {
@@ -66,68 +78,80 @@ export class ConcurrencyLimit {
   acquire(now: number): Sent {
     this.#inFlight++
     if (this.#inFlight >= this.#limit) this.#pressed = true
-    return { at: now, in_flight: this.#inFlight }
+    return { at: now, in_flight: this.#inFlight, cohort: this.#plateau.onSent() }
   }
 
   /** The call was answered, or refused for what it asked: either way the upstream kept up. */
   onAnswered(sent: Sent, now: number): void {
+    const isFull = this.#inFlight >= this.#limit
     this.#inFlight--
-    this.#sums.in_flight += sent.in_flight
-    this.#sums.latency_ms += Math.max(LATENCY_MS_MIN, now - sent.at)
-    if (--this.#roundLeft === 0) this.#endRound(now)
+    this.#failing = false
+    const latency_ms = now - sent.at
+    if (isFull && now >= this.#restUntil) this.#rise(latency_ms > SLOW_MS ? SLOW_RISE : RISE)
+    if (this.#plateau.onAnswered(sent.cohort, sent.in_flight, latency_ms)) this.#goBack(sent, now)
+    else if (--this.#roundLeft <= 0) this.#endRound(now)
   }
 
   /** The upstream has no room for more than what is still in flight. */
-  onThrottled(): void {
+  onThrottled(sent: Sent): void {
     this.#inFlight--
-    this.#fall(Math.min(this.#limit, this.#inFlight))
+    this.#plateau.onEnded(sent.cohort)
+    this.#riseTo = 0
+    this.#fall(Math.min(this.#limit, this.#inFlight), TRIALS_AFTER_REFUSAL)
   }
 
   /** The call broke. */
   onFailed(sent: Sent, now: number): void {
     this.#inFlight--
+    if (this.#plateau.onEnded(sent.cohort)) this.#goBack(sent, now)
     if (sent.at < this.#punishedUntil) return
     this.#punishedUntil = now
-    this.#fall(Math.floor(this.#limit * FAILURE_FACTOR))
+    const lower = Math.floor(this.#limit * FAILURE_FACTOR)
+    // However long an outage lasts, it says no more of the capacity than its first failure.
+    if (!this.#failing) this.#riseTo = lower
+    this.#failing = true
+    this.#fall(lower, TRIALS_AFTER_FAILURE)
   }
 
   /** The call was aborted by us: it says nothing of the upstream. */
-  onAborted(): void {
+  onAborted(sent: Sent, now: number): void {
     this.#inFlight--
+    if (this.#plateau.onEnded(sent.cohort)) this.#goBack(sent, now)
   }
 
-  #fall(to: number): void {
+  #rise({ lines, factor_max }: typeof RISE): void {
+    const bound = Math.min(this.#max, this.#riseTo, Math.max(START, this.#plateau.proven) * factor_max)
+    this.#limit = Math.max(this.#limit, Math.min(bound, this.#limit + lines))
+  }
+
+  #goBack(sent: Sent, now: number): void {
+    this.#restUntil = now + Math.max(PLATEAU_REST_MS, PLATEAU_REST_ANSWERS * (now - sent.at))
+    this.#riseTo = 0
+    this.#fall(Math.min(this.#limit, this.#plateau.proven), TRIALS_AFTER_REFUSAL)
+  }
+
+  #fall(to: number, trials: number): void {
     this.#limit = Math.max(1, to)
-    this.#step = 1
-    this.#base = null
+    this.#trialsLeft = trials
+    this.#plateau.reset(this.#limit)
     this.#startRound()
   }
 
   #endRound(now: number): void {
-    const throughput = this.#sums.in_flight / this.#sums.latency_ms
-    const mayGrow = this.#pressed && now >= this.#restUntil
-    if (mayGrow && this.#pays(throughput)) {
-      this.#limit = Math.min(this.#max, this.#limit + this.#step)
-      this.#step = Math.min(this.#step * 2, this.#limit)
-    } else if (mayGrow && this.#base) {
-      this.#restUntil = now + PLATEAU_REST_MS
-      this.#fall(this.#base.limit)
+    if (this.#pressed && now >= this.#restUntil && this.#limit >= this.#riseTo) {
+      if (this.#trialsLeft === 0) this.#riseTo = Number.POSITIVE_INFINITY
+      else {
+        this.#trialsLeft--
+        this.#limit = Math.min(this.#max, this.#limit + 1)
+      }
     }
     this.#startRound()
   }
 
-  /** Whether the growth so far has brought anything; too little growth to tell is given credit. */
-  #pays(throughput: number): boolean {
-    this.#base ??= { limit: this.#limit, throughput }
-    if (this.#limit < this.#base.limit * STRETCH) return true
-    if (throughput < this.#base.throughput * GAIN_MIN) return false
-    this.#base = { limit: this.#limit, throughput }
-    return true
-  }
-
+  /** As many answers as the limit; half as many will do to see whether one line more is refused. */
   #startRound(): void {
-    this.#roundLeft = this.#limit
+    const isTrial = this.#limit >= this.#riseTo
+    this.#roundLeft = isTrial ? Math.ceil(this.#limit / 2) : this.#limit
     this.#pressed = this.#inFlight >= this.#limit
-    this.#sums = { in_flight: 0, latency_ms: 0 }
   }
 }

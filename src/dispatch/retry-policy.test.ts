@@ -46,3 +46,10 @@ test('what the server asks for counts more', () => {
   const asked = { ...THROTTLED, retry_after_ms: 45_000 }
   assert.equal(backoffMs(POLICY, { failures: 0, throttles: 1, first_failure_at: null }, asked, 0.5), 45_000)
 })
+
+test('a line that found no room is back soon; one that never finds any comes ever more rarely', () => {
+  const at = (throttles: number, random: number): number =>
+    backoffMs(POLICY, { failures: 2, throttles, first_failure_at: 0 }, THROTTLED, random)
+  assert.ok(at(1, 0.999) <= 20)
+  assert.ok(at(12, 0.999) > 29_000 && at(12, 0.999) <= 30_000)
+})

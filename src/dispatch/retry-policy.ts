@@ -32,13 +32,18 @@ export function givesUp(policy: RetryPolicy, tries: TryCount, miss: Miss, now: n
   return tries.first_failure_at !== null && now - tries.first_failure_at >= policy.outage_patience_ms
 }
 
+/** A line that found no room waits for a place, which the next answer frees. */
+const THROTTLE_MS_MIN = 20
+
 /**
  * How long to wait before the next attempt: exponential with full jitter, never less than the upstream asked
  * for. `random` is in [0, 1).
  */
 export function backoffMs(policy: RetryPolicy, tries: TryCount, miss: Miss, random: number): number {
-  const exponent = Math.min(tries.failures + tries.throttles - 1, 30)
-  const ceiling = Math.min(policy.backoff_max_ms, policy.backoff_min_ms * 2 ** exponent)
-  const jittered = policy.backoff_min_ms / 2 + random * (ceiling - policy.backoff_min_ms / 2)
+  const isThrottled = miss.kind === 'throttled'
+  const least_ms = isThrottled ? Math.min(THROTTLE_MS_MIN, policy.backoff_min_ms) : policy.backoff_min_ms
+  const exponent = Math.min((isThrottled ? tries.throttles : tries.failures) - 1, 30)
+  const ceiling = Math.min(policy.backoff_max_ms, least_ms * 2 ** exponent)
+  const jittered = least_ms / 2 + random * (ceiling - least_ms / 2)
   return Math.max(jittered, miss.retry_after_ms ?? 0)
 }

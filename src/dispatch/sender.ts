@@ -192,7 +192,7 @@ export class Sender {
     const aborted = chunk.signal.aborted && result.kind === 'failed'
     this.#options.observe?.attempted(upstream, aborted ? 'aborted' : result.kind, now - at)
     if (aborted) {
-      upstream.limit.onAborted()
+      upstream.limit.onAborted(sent, now)
       upstream.circuit.onAborted()
     } else {
       this.#tellUpstream(upstream, result, sent, now)
@@ -208,7 +208,7 @@ export class Sender {
       upstream.limit.onAnswered(sent, now)
       upstream.circuit.onAnswered()
     } else if (result.kind === 'throttled') {
-      upstream.limit.onThrottled()
+      upstream.limit.onThrottled(sent)
       upstream.circuit.onAnswered()
       if (upstream.limit.inFlight === 0)
         upstream.pauseUntil(now + (result.retry_after_ms ?? THROTTLE_PAUSE_MS))

@@ -1,0 +1,143 @@
+// A model server with slots before which several workers find their level, all on a clock that is made of events:
+// every worker always has lines, and fills what it may have in flight at once. Nothing is real but the limits.
+import type { ConcurrencyLimit, Sent } from '../../src/dispatch/concurrency.ts'
+
+export interface SlottedServer {
+  limits: readonly ConcurrencyLimit[]
+  /** When each begins to send, ms; all at once unless told. */
+  starts?: readonly number[]
+  slots: (now: number) => number
+  /** What the next line takes of a slot, ms. */
+  latency_ms: () => number
+  /** What finds no slot waits instead of being refused. */
+  queues?: boolean
+  /** Called every 10 ms. */
+  watch?: (now: number, busy: number) => void
+}
+
+export interface Served {
+  answered: number[]
+  refused: number[]
+  /** Slot-milliseconds that stood empty. */
+  lost_ms: number
+}
+
+const TRANSPORT_MS = 1
+/** How long a worker that was refused with nothing else in flight leaves the server alone. */
+const PAUSE_MS = 250
+const WATCH_MS = 10
+
+/** In [0, 1), the same in every run. */
+export function seeded(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return state / 2 ** 32
+  }
+}
+
+/** Runs it for so many ms. */
+export function serveSlots(server: SlottedServer, until: number): Served {
+  const { limits, slots, latency_ms, queues = false, watch } = server
+  const agenda = new Agenda()
+  const pausedUntil = limits.map((_, i) => server.starts?.[i] ?? 0)
+  const served: Served = { answered: limits.map(() => 0), refused: limits.map(() => 0), lost_ms: 0 }
+  const queue: (() => void)[] = []
+  let now = 0
+  let busy = 0
+  let counted = 0
+
+  const count = (): void => {
+    served.lost_ms += Math.max(0, slots(counted) - busy) * (now - counted)
+    counted = now
+  }
+  const fill = (worker: number): void => {
+    if (now < pausedUntil[worker]!) return
+    const limit = limits[worker]!
+    while (limit.free > 0) {
+      const sent = limit.acquire(now)
+      agenda.add(now + TRANSPORT_MS, () => arrive(worker, sent))
+    }
+  }
+  const arrive = (worker: number, sent: Sent): void => {
+    if (busy < slots(now)) work(worker, sent)
+    else if (queues) queue.push(() => work(worker, sent))
+    else agenda.add(now + TRANSPORT_MS, () => refuse(worker, sent))
+  }
+  const work = (worker: number, sent: Sent): void => {
+    count()
+    busy++
+    agenda.add(now + latency_ms(), () => {
+      count()
+      busy--
+      served.answered[worker]!++
+      agenda.add(now + TRANSPORT_MS, () => {
+        limits[worker]!.onAnswered(sent, now)
+        fill(worker)
+      })
+      queue.shift()?.()
+    })
+  }
+  const refuse = (worker: number, sent: Sent): void => {
+    const limit = limits[worker]!
+    served.refused[worker]!++
+    limit.onThrottled(sent)
+    if (limit.inFlight === 0) pausedUntil[worker] = now + PAUSE_MS
+    agenda.add(Math.max(now, pausedUntil[worker]!), () => fill(worker))
+  }
+
+  for (const [worker, start] of pausedUntil.entries()) agenda.add(start, () => fill(worker))
+  for (let at = 0; watch && at < until; at += WATCH_MS) agenda.add(at, () => watch(now, busy))
+  for (let next = agenda.next(); next && next.at <= until; next = agenda.next()) {
+    now = next.at
+    next.run()
+  }
+  now = until
+  count()
+  return served
+}
+
+interface Item {
+  at: number
+  run: () => void
+}
+
+/** What is due first comes first; among equals, what was added first. */
+class Agenda {
+  /** A binary heap. */
+  readonly #items: (Item & { nth: number })[] = []
+  #added = 0
+
+  add(at: number, run: () => void): void {
+    const items = this.#items
+    items.push({ at, run, nth: this.#added++ })
+    for (let i = items.length - 1; i > 0 && this.#isBefore(i, (i - 1) >> 1); i = (i - 1) >> 1)
+      this.#swap(i, (i - 1) >> 1)
+  }
+
+  next(): Item | undefined {
+    const items = this.#items
+    this.#swap(0, items.length - 1)
+    const first = items.pop()
+    for (let i = 0; ; ) {
+      let least = i
+      for (const child of [2 * i + 1, 2 * i + 2])
+        if (child < items.length && this.#isBefore(child, least)) least = child
+      if (least === i) return first
+      this.#swap(i, least)
+      i = least
+    }
+  }
+
+  #isBefore(a: number, b: number): boolean {
+    const [left, right] = [this.#items[a]!, this.#items[b]!]
+    return left.at < right.at || (left.at === right.at && left.nth < right.nth)
+  }
+
+  #swap(a: number, b: number): void {
+    if (a === b || b < 0) return
+    const item = this.#items[a]!
+    this.#items[a] = this.#items[b]!
+    this.#items[b] = item
+  }
+}
