@@ -1,9 +1,10 @@
 // zstd for one frame at a time. Big frames go to the thread pool; for small ones the way there and back
 // costs more than the work.
 import { promisify } from 'node:util'
-import { constants, zstdCompress, zstdCompressSync, zstdDecompress, zstdDecompressSync } from 'node:zlib'
+import { constants, zstdCompressSync, zstdDecompress, zstdDecompressSync } from 'node:zlib'
+import { FRAME_BYTES } from './frame-cipher.ts'
+import { ZstdPackers } from './zstd-packer.ts'
 
-const compressAside = promisify(zstdCompress)
 const expandAside = promisify(zstdDecompress)
 
 /** Below this a zstd frame's own header eats what is saved. */
@@ -15,18 +16,21 @@ const LEVEL = 1
 /** The smallest that zlib accepts. */
 const CHUNK_BYTES_MIN = 64
 
+const packers = new ZstdPackers(LEVEL, FRAME_BYTES)
+
 /** `plain` as one zstd frame, or null when that is no smaller. */
 export async function compress(plain: Buffer): Promise<Buffer | null> {
   if (plain.length < COMPRESS_BYTES_MIN) return null
-  const options = {
+  const small = plain.length <= INLINE_BYTES_MAX ? compressInline(plain) : await packers.pack(plain)
+  return small.length < plain.length ? small : null
+}
+
+function compressInline(plain: Buffer): Buffer {
+  return zstdCompressSync(plain, {
     params: { [constants.ZSTD_c_compressionLevel]: LEVEL },
     pledgedSrcSize: plain.length,
-    // One pass through the pool: the default hands back 16 KiB at a time.
     chunkSize: plain.length,
-  }
-  const small =
-    plain.length <= INLINE_BYTES_MAX ? zstdCompressSync(plain, options) : await compressAside(plain, options)
-  return small.length < plain.length ? small : null
+  })
 }
 
 /** What `compress` was given; throws when it is not `plain_bytes` long or no zstd frame. */

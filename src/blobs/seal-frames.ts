@@ -12,11 +12,13 @@ interface PlainFrame {
   bytes: Buffer
   /** Whether no other frame follows, nor comes before. */
   sole: boolean
+  /** To be filled again once the frame is sealed; null where the bytes are the source's own. */
+  buffer: Buffer | null
 }
 
 /**
- * The stored form of `source`, whose pieces must not change once handed over. `ended` is called with the number
- * of bytes of plaintext when all of it has been sealed.
+ * The stored form of `source`, as SealedBlobs.put takes it. `ended` is called with the number of bytes of plaintext
+ * when all of it has been sealed.
  */
 export async function* sealFrames(
   cipher: FrameCipher,
@@ -24,16 +26,24 @@ export async function* sealFrames(
   ended: (bytes: number) => void,
 ): AsyncGenerator<Buffer, void, undefined> {
   yield cipher.header.raw
+  const { frame_bytes } = cipher.header
   const payload_bytes: number[] = []
+  const free: Buffer[] = []
   let bytes = 0
   let sole = false
-  const frames = mapAhead(cutFrames(source, cipher.header.frame_bytes), FRAMES_AHEAD, async (plain) => ({
+  const plain_frames =
+    Symbol.asyncIterator in source
+      ? copyFrames(source, frame_bytes, () => free.pop() ?? Buffer.allocUnsafeSlow(frame_bytes))
+      : cutFrames(source, frame_bytes)
+  const frames = mapAhead(plain_frames, FRAMES_AHEAD, async (plain) => ({
     plain,
     small: await compress(plain.bytes),
   }))
   for await (const { plain, small } of frames) {
     const payload = small ?? plain.bytes
-    yield* cipher.seal(payload_bytes.length, payload, { last: plain.sole, zstd: small !== null })
+    const sealed = cipher.seal(payload_bytes.length, payload, { last: plain.sole, zstd: small !== null })
+    if (plain.buffer) free.push(plain.buffer)
+    yield* sealed
     payload_bytes.push(payload.length)
     bytes += plain.bytes.length
     sole = plain.sole
@@ -43,21 +53,52 @@ export async function* sealFrames(
   ended(bytes)
 }
 
-/** Runs of exactly `frame_bytes`, the last one shorter; each is held back until it is known to have a successor. */
-async function* cutFrames(
-  source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+/**
+ * Runs of exactly `frame_bytes`, the last one shorter; each is held back until it is known to have a successor.
+ * What a stream brings is copied at once into buffers that go round, so nothing of it waits for the garbage
+ * collector: a fast upload would otherwise set it going all the time.
+ */
+async function* copyFrames(
+  source: AsyncIterable<Uint8Array>,
   frame_bytes: number,
+  take: () => Buffer,
 ): AsyncGenerator<PlainFrame, void, undefined> {
+  let buffer: Buffer | null = null
+  let filled = 0
+  let sole = true
+  for await (const piece of source) {
+    for (let at = 0; at < piece.length; ) {
+      if (buffer !== null && filled === frame_bytes) {
+        sole = false
+        yield { bytes: buffer, sole, buffer }
+        buffer = null
+        filled = 0
+      }
+      buffer ??= take()
+      const part = piece.subarray(at, at + frame_bytes - filled)
+      buffer.set(part, filled)
+      filled += part.length
+      at += part.length
+    }
+  }
+  yield { bytes: buffer?.subarray(0, filled) ?? Buffer.alloc(0), sole, buffer }
+}
+
+/** The same of pieces that are at hand: what lies within one of them is not copied. */
+function* cutFrames(
+  source: Iterable<Uint8Array>,
+  frame_bytes: number,
+): Generator<PlainFrame, void, undefined> {
   let held: Buffer[] = []
   let held_bytes = 0
   let sole = true
-  for await (const piece of source) {
+  for (const piece of source) {
     let rest = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
     while (held_bytes + rest.length > frame_bytes) {
       const cut = frame_bytes - held_bytes
       held.push(rest.subarray(0, cut))
       sole = false
-      yield { bytes: joined(held), sole }
+      yield { bytes: joined(held), sole, buffer: null }
       held = []
       held_bytes = 0
       rest = rest.subarray(cut)
@@ -66,7 +107,7 @@ async function* cutFrames(
     held.push(rest)
     held_bytes += rest.length
   }
-  yield { bytes: joined(held), sole }
+  yield { bytes: joined(held), sole, buffer: null }
 }
 
 function joined(pieces: Buffer[]): Buffer {

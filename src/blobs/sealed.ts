@@ -20,7 +20,10 @@ export interface SealedBlob {
 }
 
 export interface SealedBlobs {
-  /** As Blobs.put; the pieces of `source` must not be changed once handed over. */
+  /**
+   * As Blobs.put. The pieces of an asynchronous `source` are copied before the next one is asked for; those of any
+   * other must not be changed once handed over.
+   */
   put(
     project_id: string,
     key: string,

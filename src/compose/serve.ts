@@ -8,6 +8,7 @@ import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { systemClock, unixSeconds } from '../domain/clock.ts'
 import { Departure } from '../http/departure.ts'
 import { buildServer } from '../http/server.ts'
+import { EarlyReadings } from '../intake/early-readings.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
 import { standingGauges } from '../metrics/standing-gauges.ts'
 import { ensureFirstKey } from './first-start.ts'
@@ -105,6 +106,11 @@ async function startApi(
     delay_ms: config.listen.stop_delay_ms,
     drain_ms: config.worker.drain_ms,
   })
+  const early = new EarlyReadings({
+    limits: config.limits,
+    clock: systemClock,
+    onFall: (err) => log.warn({ err }, 'the thread that reads uploads fell; they are read afterwards'),
+  })
   const server = buildServer({
     store,
     sealed,
@@ -113,6 +119,7 @@ async function startApi(
     plans: config.plans,
     models: modelsById(config.models),
     file_bytes_max: config.limits.file_bytes_max,
+    early,
     requests_per_minute: config.rate_limit.requests_per_minute,
     webhooks: { ...config.webhooks, keys },
     wake: () => worker?.wake(),
@@ -135,6 +142,7 @@ async function startApi(
     async stop() {
       const cut = await departure.go(server)
       if (cut > 0) log.warn({ connections: cut }, 'calls that took too long were cut off')
+      await early.close()
     },
   }
 }

@@ -17,6 +17,7 @@ import { Refusal } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
+import type { EarlyReadings } from '../intake/early-readings.ts'
 import type { Store } from '../store/store.ts'
 import { answerError, MethodNotAllowed } from './answer-error.ts'
 import { authenticate, authorize, type Caller } from './auth.ts'
@@ -40,6 +41,8 @@ export interface ServerDeps {
   plans: ReadonlyMap<string, Plan>
   models: ReadonlyMap<string, Model>
   file_bytes_max: number
+  /** Reads big uploads as they arrive; without it, they are read afterwards. */
+  early?: EarlyReadings
   /** Per key; null: as many as they like. */
   requests_per_minute: number | null
   webhooks: {

@@ -17,6 +17,13 @@ export class HashSet64 {
     return this.#shards[hi >>> (32 - SHARD_BITS)]!.has(taken(lo, hi), hi)
   }
 
+  /** What its slots take. */
+  get bytes(): number {
+    let bytes = 0
+    for (const shard of this.#shards) bytes += shard.bytes
+    return bytes
+  }
+
   /** False when the hash was there already. */
   add(lo: number, hi: number): boolean {
     return this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi)
@@ -32,6 +39,10 @@ class Shard {
   /** Per slot the low and the high half; both zero where it is free. */
   #slots = new Uint32Array(2 * SLOTS_MIN)
   #size = 0
+
+  get bytes(): number {
+    return this.#slots.byteLength
+  }
 
   has(lo: number, hi: number): boolean {
     const at = this.#find(lo, hi)

@@ -1,5 +1,5 @@
-// What becomes of an upload's content when the database fails at its last step; the rest is tried over HTTP,
-// in http/routes/files.test.ts.
+// What becomes of an upload's content when the database fails at its last step, and of a big file's, which is read
+// as it arrives; the rest is tried over HTTP, in http/routes/files.test.ts.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -7,20 +7,26 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { type TestContext, test } from 'node:test'
+import { testClock } from '../../test/fakes/clock.ts'
 import type { Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
+import type { FileIndex } from '../domain/file-index.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
 import { readFileRow } from '../store/files.ts'
+import { openSession } from '../store/leases.ts'
 import { ensureProject } from '../store/projects.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
+import { claimTask } from '../store/tasks.ts'
+import { EarlyReadings } from './early-readings.ts'
 import { type FormPart, receiveUpload } from './upload.ts'
+import { validateFile } from './validate.ts'
 
 const CONTENT = '{"custom_id":"a"}\n'
 const NOW = Date.UTC(2026, 0, 1)
-const UPLOAD = { project_id: 'proj_1', now: NOW, retention_ms: 1000, file_bytes_max: 1000 }
+const UPLOAD = { project_id: 'proj_1', now: NOW, retention_ms: 1000, file_bytes_max: 1000, form_bytes: 0 }
 
 async function stores(t: TestContext): Promise<{ store: Store; blobs: Blobs; sealed: SealedBlobs }> {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-upload-'))
@@ -37,9 +43,50 @@ async function stores(t: TestContext): Promise<{ store: Store; blobs: Blobs; sea
   return { store, blobs, sealed }
 }
 
-async function* form(): AsyncGenerator<FormPart> {
+async function* form(content: Iterable<Buffer> = [Buffer.from(CONTENT)]): AsyncGenerator<FormPart> {
   yield { type: 'field', fieldname: 'purpose', value: 'batch' }
-  yield { type: 'file', fieldname: 'file', file: Readable.from([Buffer.from(CONTENT)]) }
+  yield { type: 'file', fieldname: 'file', file: Readable.from(content) }
+}
+
+const LIMITS = { lines_max: 100_000, line_bytes_max: 100_000 }
+/** Big by what its sender says. */
+const BIG_UPLOAD = { ...UPLOAD, file_bytes_max: 10_000_000, form_bytes: 50_000_000 }
+
+function lines(count: number): string {
+  const body = { model: 'sim-1', messages: [{ role: 'user', content: 'so many words '.repeat(20) }] }
+  const line = (i: number): string =>
+    JSON.stringify({ custom_id: `line-${i}`, method: 'POST', url: '/v1/chat/completions', body })
+  return Array.from({ length: count }, (_, i) => `${line(i)}\n`).join('')
+}
+
+/** As they come from a socket: each with memory of its own. */
+function* pieces(content: string): Generator<Buffer> {
+  const all = Buffer.from(content)
+  for (let at = 0; at < all.length; at += 65_536) {
+    const piece = Buffer.allocUnsafeSlow(Math.min(65_536, all.length - at))
+    all.copy(piece, 0, at)
+    yield piece
+  }
+}
+
+function earlyReadings(t: TestContext): EarlyReadings {
+  const early = new EarlyReadings({ limits: LIMITS, clock: testClock(), onFall: assert.fail })
+  t.after(() => early.close())
+  return early
+}
+
+async function validate(deps: { store: Store; sealed: SealedBlobs }): Promise<void> {
+  const { store } = deps
+  const worker = await store.write((tx) => openSession(tx, store.claimSql, 60_000, NOW))
+  const task = await store.write((tx) => claimTask(tx, store.claimSql, worker, ['validate']))
+  assert.ok(task)
+  await validateFile({ ...deps, clock: testClock(), limits: LIMITS }, task, new AbortController().signal)
+}
+
+async function keys(blobs: Blobs): Promise<string[]> {
+  const found: string[] = []
+  for await (const { key } of blobs.list('')) found.push(key)
+  return found.sort()
 }
 
 /** Its commits are done, and whoever asked for one is told that it failed. */
@@ -76,4 +123,55 @@ test('an upload that could not be committed fails, and leaves its content to the
   for await (const { key } of blobs.list('')) left.push(key)
   assert.equal(left.length, 1)
   assert.equal(await readBlobRow(store.read, left[0]!), undefined)
+})
+
+test('a big file in order comes with its index, and is processed without being read again', async (t) => {
+  const { store, blobs, sealed } = await stores(t)
+  const content = lines(3000)
+  const deps = { store, sealed, early: earlyReadings(t) }
+  const file = await receiveUpload(deps, form(pieces(content)), BIG_UPLOAD)
+  assert.equal(file.status, 'pending')
+  const stored = await readBlobRow(store.read, `files/${file.id}/upload`)
+  assert.equal(String(await sealed.readAll(UPLOAD.project_id, stored!)), content)
+
+  const indexed = await readBlobRow(store.read, `files/${file.id}/index`)
+  const index: FileIndex = JSON.parse(String(await sealed.readAll(UPLOAD.project_id, indexed!)))
+  assert.deepEqual(
+    index.chunks.map((chunk) => chunk.line_count),
+    [1000, 1000, 1000],
+  )
+  // Nobody can read it any more, and nobody has to.
+  await blobs.delete(`files/${file.id}/upload`)
+  await validate({ store, sealed })
+  assert.deepEqual({ ...(await readFileRow(store.read, file.id)) }, { ...file, status: 'processed' })
+  assert.deepEqual([file.line_count, file.index_blob], [3000, `files/${file.id}/index`])
+})
+
+test('a big file with a bad line has no index, and its validation names the line', async (t) => {
+  const { store, blobs, sealed } = await stores(t)
+  const content = `${lines(1200)}{"custom_id":""}\n${lines(5)}`
+  const deps = { store, sealed, early: earlyReadings(t) }
+  const file = await receiveUpload(deps, form(pieces(content)), BIG_UPLOAD)
+  assert.equal(file.index_blob, null)
+  assert.deepEqual(await keys(blobs), [file.content_blob])
+  await validate({ store, sealed })
+  const judged = await readFileRow(store.read, file.id)
+  assert.equal(judged?.status, 'error')
+  assert.match(String(judged?.status_details), /^Line 1201: .* There are 5 more bad lines\.$/)
+})
+
+test('a big file that breaks off, or whose form turns out wrong, leaves neither content nor index', async (t) => {
+  const { store, blobs, sealed } = await stores(t)
+  const deps = { store, sealed, early: earlyReadings(t) }
+  function* broken(): Generator<Buffer> {
+    yield* pieces(lines(2000))
+    throw new Error('the sender is gone')
+  }
+  await assert.rejects(receiveUpload(deps, form(broken()), BIG_UPLOAD), /the sender is gone/)
+  async function* twice(): AsyncGenerator<FormPart> {
+    yield* form(pieces(lines(2000)))
+    yield* form(pieces(lines(10)))
+  }
+  await assert.rejects(receiveUpload(deps, twice(), BIG_UPLOAD), /more than one/)
+  assert.deepEqual(await keys(blobs), [])
 })

@@ -1,7 +1,8 @@
 // Receives an input file. The file part streams into a sealed blob as it arrives, in constant memory and
-// whatever the order of the form's fields. A file exists from the moment its row is committed; an upload that
-// breaks off, or turns out to be unacceptable, leaves neither row nor blob.
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+// whatever the order of the form's fields. A big one is read along meanwhile, and its index stored with it, if
+// all of it is in order. A file exists from the moment its row is committed; an upload that breaks off, or turns
+// out to be unacceptable, leaves neither row nor blob.
+import type { SealedBlobs } from '../blobs/sealed.ts'
 import { Refusal } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blob-rows.ts'
@@ -9,7 +10,9 @@ import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
+import type { EarlyReadings } from './early-readings.ts'
 import { safeFilename } from './filename.ts'
+import { type StoredUpload, storeUpload } from './store-upload.ts'
 
 /** One part of a multipart form, as the parser hands it over; a file must be read before the next part comes. */
 export type FormPart =
@@ -22,12 +25,20 @@ export interface Upload {
   now: number
   retention_ms: number
   file_bytes_max: number
+  /** The size of the form as its sender gives it; 0 where it does not. */
+  form_bytes: number
 }
 
-interface Received {
+export interface UploadDeps {
+  store: Store
+  sealed: SealedBlobs
+  /** Reads big files as they arrive; without it, every file is read afterwards. */
+  early?: EarlyReadings
+}
+
+interface Received extends StoredUpload {
   id: string
   filename: string
-  blob: SealedBlob
 }
 
 /**
@@ -35,11 +46,11 @@ interface Received {
  * wrong with the form, and whatever `form` throws. Fields that it does not know are ignored.
  */
 export async function receiveUpload(
-  { store, sealed }: { store: Store; sealed: SealedBlobs },
+  deps: UploadDeps,
   form: AsyncIterable<FormPart>,
   upload: Upload,
 ): Promise<FileRow> {
-  const key_of = (id: string): string => `files/${id}/upload`
+  const { store, sealed } = deps
   let received: Received | undefined
   let purpose: unknown
   try {
@@ -53,14 +64,14 @@ export async function receiveUpload(
         throw refuse(part.fieldname, `The only file of this form is \`file\`, not \`${part.fieldname}\`.`)
       if (received) throw refuse('file', 'The form holds more than one `file`; upload one at a time.')
       const id = newId('file', upload.now)
-      const content = bounded(part.file, upload.file_bytes_max)
-      const blob = await sealed.put(upload.project_id, key_of(id), content)
-      received = { id, filename: safeFilename(part.filename), blob }
+      const stored = await storeUpload(deps, bounded(part.file, upload.file_bytes_max), { ...upload, id })
+      received = { id, filename: safeFilename(part.filename), ...stored }
     }
     if (!received) throw refuse('file', '`file` is required: the JSONL file, sent as a file.')
     if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
   } catch (error) {
-    if (received) await sealed.delete(received.blob.key)
+    if (received) await sealed.delete(received.content.key)
+    if (received?.index) await sealed.delete(received.index.blob.key)
     throw error
   }
   try {
@@ -74,28 +85,29 @@ export async function receiveUpload(
   }
 }
 
-async function record(store: Store, { id, filename, blob }: Received, upload: Upload): Promise<FileRow> {
+async function record(store: Store, received: Received, upload: Upload): Promise<FileRow> {
+  const { id, filename, content, index } = received
   const { project_id, now } = upload
   const file: FileRow = {
     id,
     project_id,
     purpose: 'batch',
     filename,
-    bytes: blob.bytes,
-    line_count: 0,
+    bytes: content.bytes,
+    line_count: index?.line_count ?? 0,
     status: 'pending',
     status_details: null,
     errors: null,
     created: now,
     expires_at: now + upload.retention_ms,
     deleted_at: null,
-    content_blob: blob.key,
-    index_blob: null,
+    content_blob: content.key,
+    index_blob: index?.blob.key ?? null,
     batch_id: null,
     part: null,
   }
   await store.write(async (tx) => {
-    await insertBlobs(tx, project_id, [blob], now)
+    await insertBlobs(tx, project_id, index ? [content, index.blob] : [content], now)
     await insertFile(tx, file)
     await insertTask(tx, { kind: 'validate', subject: id, project_id }, now)
   })

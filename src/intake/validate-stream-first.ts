@@ -31,6 +31,11 @@ export class FirstReading implements LineSink {
     this.#hash = hash
   }
 
+  /** What remembering the custom_ids takes. */
+  get ids_bytes(): number {
+    return this.#ids.bytes
+  }
+
   index(): FileIndex {
     return this.#indexer.finish()
   }

@@ -1,5 +1,6 @@
 // The task that judges an uploaded file: pending → processed, or error with the lines named. It runs in a
-// worker, so the API stays quick however large the file is.
+// worker, so the API stays quick however large the file is. A big file that was in order may have its index
+// already (early-readings.ts): then there is nothing left to read.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { doomBlobs, insertBlobs, readBlobRow } from '../store/blob-rows.ts'
@@ -24,6 +25,8 @@ export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: Ab
     await store.write((tx) => finishTask(tx, task))
     return
   }
+  // It was read as it arrived, and found to be in order.
+  if (file.index_blob !== null) return await acceptIndexed(deps, task, file, file.index_blob)
   const verdict = await validateStream(() => sealed.read(content.project_id, content), limits, { signal })
   if (verdict.ok) await accept(deps, task, file, verdict)
   else await refuse(deps, task, file, verdict)
@@ -45,6 +48,17 @@ async function accept(
     await insertBlobs(tx, file.project_id, [index], now)
     const marked = await markProcessed(tx, file.id, { line_count: verdict.line_count, index_blob: key })
     if (!marked) await doomBlobs(tx, [key], now)
+  })
+}
+
+async function acceptIndexed(
+  { store }: ValidateDeps,
+  task: TaskRow,
+  { id, line_count }: FileRow,
+  index_blob: string,
+): Promise<void> {
+  await store.write(async (tx) => {
+    if (await finishTask(tx, task)) await markProcessed(tx, id, { line_count, index_blob })
   })
 }
 

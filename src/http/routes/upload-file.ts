@@ -25,7 +25,10 @@ const UploadForm = Type.Object(
   { title: 'UploadFile' },
 )
 
-type Deps = Pick<ServerDeps, 'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'wake'>
+type Deps = Pick<
+  ServerDeps,
+  'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'early' | 'wake'
+>
 
 export function uploadFileRoute(app: App, deps: Deps): void {
   const { clock, region, plans, file_bytes_max, wake } = deps
@@ -47,7 +50,8 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       const caller = callerOf(request)
       if (!request.isMultipart())
         throw new Refusal('unsupported_media_type', 'Send the file as `multipart/form-data`.')
-      if (Number(request.headers['content-length'] ?? 0) > file_bytes_max + FORM_BYTES_MAX)
+      const form_bytes = Number(request.headers['content-length'] ?? 0)
+      if (form_bytes > file_bytes_max + FORM_BYTES_MAX)
         throw new Refusal('payload_too_large', `The file is larger than ${file_bytes_max} bytes.`, {
           param: 'file',
         })
@@ -56,6 +60,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
         now: clock.now(),
         retention_ms: planOf(plans, caller).file_retention_ms,
         file_bytes_max,
+        form_bytes,
       })
       wake()
       return showFile(file, region)

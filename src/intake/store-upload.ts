@@ -1,0 +1,67 @@
+// An upload's content becomes a sealed blob as it arrives. A big file is read along, and where all of it is in
+// order, its index is stored while the content's last bytes are on their way to the disk.
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import type { InOrder } from './early-reading.ts'
+import type { Along, EarlyReadings } from './early-readings.ts'
+import { letGo } from './let-go.ts'
+
+export interface StoredUpload {
+  content: SealedBlob
+  /** Of a file that has been read and is in order; the others are validated afterwards. */
+  index: { blob: SealedBlob; line_count: number } | null
+}
+
+/** Leaves nothing behind when it throws, which it does as `pieces` and the store do. */
+export async function storeUpload(
+  { sealed, early }: { sealed: SealedBlobs; early?: EarlyReadings },
+  pieces: AsyncIterable<Buffer>,
+  { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
+): Promise<StoredUpload> {
+  const content_key = `files/${id}/upload`
+  const along = early?.begin(form_bytes) ?? null
+  if (along === null) {
+    const content = await sealed.put(
+      project_id,
+      content_key,
+      handOn(pieces, null, () => {}),
+    )
+    return { content, index: null }
+  }
+
+  const read = Promise.withResolvers<void>()
+  const storeIndex = async (found: InOrder | null): Promise<StoredUpload['index']> => {
+    if (found === null) return null
+    const json = Buffer.from(found.index_json)
+    return { blob: await sealed.put(project_id, `files/${id}/index`, [json]), line_count: found.line_count }
+  }
+  const index = read.promise
+    .then(() => along.verdict())
+    .then(storeIndex)
+    // It was a short cut: without it the file is validated like any other.
+    .catch(() => null)
+  try {
+    const content = await sealed.put(project_id, content_key, handOn(pieces, along, read.resolve))
+    return { content, index: await index }
+  } catch (error) {
+    along.leave()
+    read.resolve()
+    const stored = await index
+    if (stored) await sealed.delete(stored.blob.key)
+    throw error
+  }
+}
+
+/** The pieces, which belong to nobody else: the store copies each before it asks for the next. */
+async function* handOn(
+  pieces: AsyncIterable<Buffer>,
+  along: Along | null,
+  ended: () => void,
+): AsyncGenerator<Buffer, void, undefined> {
+  for await (const piece of pieces) {
+    const wait = along?.take(piece)
+    if (wait) await wait
+    yield piece
+    letGo(piece)
+  }
+  ended()
+}
