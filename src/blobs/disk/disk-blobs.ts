@@ -2,9 +2,21 @@
 // written under a temporary name, synced, renamed and its folder synced, so it is there whole and for good, or
 // not at all. Any number of processes may share the folder. A key cannot be a blob and the folder of another.
 import { randomUUID } from 'node:crypto'
-import type { Dirent } from 'node:fs'
-import { type FileHandle, mkdir, open, opendir, readdir, rename, stat, unlink } from 'node:fs/promises'
+import {
+  closeSync,
+  type Dirent,
+  fdatasync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  read,
+  readSync,
+  renameSync,
+  writeSync,
+} from 'node:fs'
+import { type FileHandle, mkdir, open, opendir, readdir, stat, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
+import { promisify } from 'node:util'
 import { assertBlobKey, assertBlobPrefix } from '../blob-key.ts'
 import { BlobMissing, BlobStoreFailed, type Blobs, type ByteRange, type StoredBlob } from '../blobs.ts'
 import { cutRange } from '../cut-range.ts'
@@ -13,7 +25,15 @@ import { FolderSync } from './folder-sync.ts'
 import { attempt, errnoOf } from './fs-error.ts'
 import { gather } from './gather.ts'
 
+const readAside = promisify(read)
+const datasyncAside = promisify(fdatasync)
+
 const READ_BYTES = 512 * 1024
+/**
+ * Up to here the event loop does it itself, the syncs aside: each way to the thread pool and back costs a busy
+ * process more than all of the work, and a small blob takes a dozen of them.
+ */
+const INLINE_BYTES_MAX = 64 * 1024
 /** A folder can be pruned by another process between its making and the rename, but hardly twice. */
 const RENAME_TRIES = 3
 /** What the system says of a path that leads to no file. */
@@ -63,16 +83,24 @@ class FolderOfBlobs implements DiskBlobs {
 
   async *read(key: string, range?: ByteRange): AsyncGenerator<Buffer, void, undefined> {
     const doing = `reading blob ${key}`
-    await using file = await this.#found(key, doing, open(this.#path(key), 'r'))
-    const { size } = await attempt(doing, file.stat())
-    const { start, end } = cutRange(range, size)
-    for (let at = start; at < end; ) {
-      const wanted = Math.min(READ_BYTES, end - at)
-      const piece = Buffer.allocUnsafe(wanted)
-      const { bytesRead } = await this.#found(key, doing, file.read(piece, 0, wanted, at))
-      if (bytesRead === 0) return
-      at += bytesRead
-      yield piece.subarray(0, bytesRead)
+    const path = this.#path(key)
+    const fd = this.#find(key, doing, () => openSync(path, 'r'))
+    try {
+      const { size } = this.#find(key, doing, () => fstatSync(fd))
+      const { start, end } = cutRange(range, size)
+      for (let at = start; at < end; ) {
+        const wanted = Math.min(READ_BYTES, end - at)
+        const piece = Buffer.allocUnsafe(wanted)
+        const bytesRead =
+          end - start <= INLINE_BYTES_MAX
+            ? this.#find(key, doing, () => readSync(fd, piece, 0, wanted, at))
+            : (await this.#found(key, doing, readAside(fd, piece, 0, wanted, at))).bytesRead
+        if (bytesRead === 0) return
+        at += bytesRead
+        yield piece.subarray(0, bytesRead)
+      }
+    } finally {
+      closeSync(fd)
     }
   }
 
@@ -161,7 +189,11 @@ class FolderOfBlobs implements DiskBlobs {
     let file: FileHandle | null = null
     let bytes = 0
     try {
-      for await (const pieces of gather(source)) {
+      for await (const { pieces, bytes: run_bytes, isAll } of gather(source)) {
+        if (isAll && run_bytes <= INLINE_BYTES_MAX) {
+          await attempt(doing, this.#writeSmall(temporary, pieces))
+          return run_bytes
+        }
         file ??= await attempt(doing, this.#create(temporary))
         bytes += await attempt(doing, append(file, pieces))
       }
@@ -170,6 +202,27 @@ class FolderOfBlobs implements DiskBlobs {
       return bytes
     } finally {
       if (file !== null) await attempt(doing, file.close())
+    }
+  }
+
+  async #writeSmall(temporary: string, pieces: readonly Uint8Array[]): Promise<void> {
+    const fd = this.#createInline(temporary)
+    try {
+      const all = Buffer.concat(pieces)
+      for (let at = 0; at < all.length; ) at += writeSync(fd, all, at)
+      await datasyncAside(fd)
+    } finally {
+      closeSync(fd)
+    }
+  }
+
+  #createInline(temporary: string): number {
+    try {
+      return openSync(temporary, 'wx', 0o600)
+    } catch (cause) {
+      if (errnoOf(cause) !== 'ENOENT') throw cause
+      mkdirSync(this.#temporary, { recursive: true, mode: 0o700 })
+      return openSync(temporary, 'wx', 0o600)
     }
   }
 
@@ -188,7 +241,8 @@ class FolderOfBlobs implements DiskBlobs {
     for (let tries = 1; ; tries++) {
       await this.#folders.ensure(folder)
       try {
-        return await rename(temporary, path)
+        renameSync(temporary, path)
+        return
       } catch (cause) {
         if (errnoOf(cause) !== 'ENOENT' || tries === RENAME_TRIES) throw cause
         this.#folders.forget(folder)
@@ -200,9 +254,15 @@ class FolderOfBlobs implements DiskBlobs {
     try {
       return await call
     } catch (cause) {
-      const code = errnoOf(cause)
-      if (code !== null && MISSING.includes(code)) throw new BlobMissing(key)
-      throw new BlobStoreFailed(doing, cause)
+      throw notFound(key, doing, cause)
+    }
+  }
+
+  #find<T>(key: string, doing: string, call: () => T): T {
+    try {
+      return call()
+    } catch (cause) {
+      throw notFound(key, doing, cause)
     }
   }
 
@@ -210,6 +270,11 @@ class FolderOfBlobs implements DiskBlobs {
     assertBlobKey(key)
     return join(this.#objects, key)
   }
+}
+
+function notFound(key: string, doing: string, cause: unknown): Error {
+  const code = errnoOf(cause)
+  return code !== null && MISSING.includes(code) ? new BlobMissing(key) : new BlobStoreFailed(doing, cause)
 }
 
 /** Writes all of `pieces` and returns their bytes. */

@@ -1,7 +1,8 @@
 // Folders that survive a power cut: a new folder is only as durable as its entry in the folder above it, up to
 // one that was there before. Another process may have made a folder and not yet synced it, so the first use of a
 // folder syncs the chain even where nothing had to be made; after that it is remembered.
-import { mkdir, rmdir } from 'node:fs/promises'
+import { mkdirSync } from 'node:fs'
+import { rmdir } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { FolderSync } from './folder-sync.ts'
 
@@ -22,7 +23,7 @@ export class DurableFolders {
   /** Makes `folder` (the root or below it) and what is missing above it, durably. */
   async ensure(folder: string): Promise<void> {
     if (!this.#remembered.delete(folder)) {
-      const made = await mkdir(folder, { recursive: true, mode: 0o700 })
+      const made = mkdirSync(folder, { recursive: true, mode: 0o700 })
       // Both lie above `folder`, so the shorter path is the higher one.
       const holds_root = dirname(this.#root)
       const holds_made = made === undefined ? holds_root : dirname(made)

@@ -1,9 +1,11 @@
 // A rename survives a power cut only once its folder has been synced. Many blobs land in one folder at a time,
 // so calls are grouped: whoever asks while a sync is running shares the next one with all who ask until it
 // starts. The running one is no good to them, since it may have begun before their rename.
-import { constants } from 'node:fs'
-import { open } from 'node:fs/promises'
+import { closeSync, constants, fsync, openSync } from 'node:fs'
+import { promisify } from 'node:util'
 import { errnoOf } from './fs-error.ts'
+
+const syncAside = promisify(fsync)
 
 /** File systems without such a call (some network and FUSE ones) answer with these. */
 const NOT_SUPPORTED = ['EINVAL', 'ENOTSUP']
@@ -46,8 +48,12 @@ export class FolderSync {
 async function fsyncFolder(folder: string): Promise<void> {
   // Windows syncs no folders; NTFS keeps renames in its own journal.
   if (process.platform === 'win32') return
-  await using handle = await open(folder, constants.O_RDONLY)
-  await handle.sync().catch((cause) => {
+  const fd = openSync(folder, constants.O_RDONLY)
+  try {
+    await syncAside(fd)
+  } catch (cause) {
     if (!NOT_SUPPORTED.includes(errnoOf(cause) ?? '')) throw cause
-  })
+  } finally {
+    closeSync(fd)
+  }
 }
