@@ -408,6 +408,10 @@ describe('what is refused', () => {
       'headers.a b: is no name of a header',
     ],
     [
+      upstream('type: openai, base_url: "http://h/v1", headers: {Connection: close}'),
+      'headers.Connection: is a header that the service sets itself',
+    ],
+    [
       upstream('type: openai, base_url: "http://h/v1", headers: {a: 7}'),
       'found 7 (text goes in quotes: "7")',
     ],

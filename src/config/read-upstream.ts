@@ -17,6 +17,9 @@ const COUNT: Kind<number | null> = integer(1)
 const VARIABLE: Kind<string | null> = text(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable')
 const HEADER = text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII')
 
+/** What says where a request ends, and what becomes of its connection. */
+const FRAMING = /^(connection|content-length|transfer-encoding)$/i
+
 /** Read without slashes at its end. */
 export const BASE_URL: Kind<string> = {
   expected: 'an http:// or https:// address up to /v1, without credentials or query',
@@ -82,6 +85,7 @@ function readHeaders(section: Section): Record<string, string> {
   const headers: Record<string, string> = {}
   for (const name of section.names()) {
     if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(name)) section.problem(name, 'is no name of a header')
+    else if (FRAMING.test(name)) section.problem(name, 'is a header that the service sets itself')
     headers[name] = section.required(name, HEADER, '')
   }
   return headers

@@ -4,6 +4,12 @@
 export interface Endpoint {
   /** `http://host:port` */
   origin: string
+  /** `host:port`, or `host` where the port is the usual one. */
+  authority: string
+  tls: boolean
+  /** Without the brackets of an IPv6 address. */
+  host: string
+  port: number
   /** The path and query of `resource` below the base: `/v1/chat/completions?api-version=…`. */
   path(resource: string): string
 }
@@ -18,5 +24,13 @@ export function endpointOf(base_url: string): Endpoint {
     throw new TypeError('base_url must not carry credentials: use api_key or headers')
   }
   const base = url.pathname.replace(/\/+$/, '')
-  return { origin: url.origin, path: (resource) => `${base}${resource}${url.search}` }
+  const tls = url.protocol === 'https:'
+  return {
+    origin: url.origin,
+    authority: url.host,
+    tls,
+    host: url.hostname.replace(/^\[|\]$/g, ''),
+    port: Number(url.port) || (tls ? 443 : 80),
+    path: (resource) => `${base}${resource}${url.search}`,
+  }
 }

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import { createServer as createTcpServer, type Socket, type Server as TcpServer } from 'node:net'
 import test, { type TestContext } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { getCACertificates, setDefaultCACertificates, type TLSSocket } from 'node:tls'
+import { cert, key } from '../../../test/fakes/certificate.ts'
 import type { BackendResult } from '../backend.ts'
 import { type OpenAiBackendOptions, openaiBackend } from './openai-backend.ts'
 
@@ -42,6 +46,21 @@ async function serveRaw(t: TestContext, handler: (socket: Socket) => void): Prom
     server.close()
   })
   return `http://127.0.0.1:${portOf(server)}/v1`
+}
+
+/** Over TLS, with an answer of several records. */
+async function serveTls(t: TestContext, onConnection: (socket: TLSSocket) => void): Promise<string> {
+  const answer = JSON.stringify({ choices: [{ message: { content: 'ü'.repeat(60_000) } }] })
+  const server = createTlsServer({ key, cert }, (request, response) => {
+    request.resume().on('end', () => response.end(answer))
+  }).listen(0, '127.0.0.1')
+  server.on('secureConnection', onConnection)
+  await once(server, 'listening')
+  t.after(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return `https://localhost:${portOf(server)}/v1`
 }
 
 function connect(t: TestContext, base_url: string, options: Partial<OpenAiBackendOptions> = {}) {
@@ -110,6 +129,53 @@ test('connections are kept and used again', async (t) => {
   assert.ok(ports.size <= 2, `${ports.size} connections`)
 })
 
+test('a request that finds its connection closed before anything went out takes another', async (t) => {
+  const answer = `HTTP/1.1 200 OK\r\ncontent-length: ${completion.length}\r\n\r\n${completion}`
+  const sockets: Socket[] = []
+  const base_url = await serveRaw(t, (socket) => {
+    sockets.push(socket)
+    socket.on('data', () => socket.write(answer))
+  })
+  const backend = connect(t, base_url)
+  assert.equal((await backend.send({ body })).kind, 'answered')
+  const finished = once(sockets[0]!, 'finish')
+  sockets[0]!.end()
+  await finished
+  await nextTurn()
+  assert.equal((await backend.send({ body })).kind, 'answered')
+  assert.equal(sockets.length, 2)
+})
+
+test('an answer that comes before the request is out ends its connection', async (t) => {
+  const connections: Socket[] = []
+  const base_url = await serveRaw(t, (socket) => {
+    connections.push(socket)
+    socket.once('readable', () => {
+      // Nothing is read: what is large stays in the sender's hands.
+      if (connections.length === 1) socket.write('HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n')
+      else socket.end(`HTTP/1.1 200 OK\r\ncontent-length: ${completion.length}\r\n\r\n${completion}`)
+    })
+  })
+  const backend = connect(t, base_url, { connections_max: 1 })
+  const large = Buffer.alloc(32 * 1024 * 1024, 'x')
+  assert.equal((await backend.send({ body: large })).status, 413)
+  assert.equal((await backend.send({ body })).kind, 'answered')
+  assert.equal(connections.length, 2)
+})
+
+test('a large body goes out whole', async (t) => {
+  const large = Buffer.from(JSON.stringify({ model: 'm', messages: [{ content: 'ü'.repeat(3_000_000) }] }))
+  let seen: Buffer | null = null
+  const base_url = await serve(t, async (request, response) => {
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk)
+    seen = Buffer.concat(chunks)
+    response.end(completion)
+  })
+  assert.equal((await connect(t, base_url).send({ body: large })).kind, 'answered')
+  assert.ok(large.equals(seen ?? Buffer.alloc(0)))
+})
+
 test('an answer in many pieces is put together, characters split between them included', async (t) => {
   const text = JSON.stringify({ choices: [{ message: { content: 'żółć'.repeat(50_000) } }] })
   const bytes = Buffer.from(text)
@@ -162,6 +228,24 @@ test('TLS to a server that speaks none is an upstream that is not available', as
   const base_url = await serve(t, (_request, response) => response.end(completion))
   const result = await connect(t, base_url.replace('http:', 'https:')).send({ body })
   expectFailed(result, 'upstream_unavailable', /./)
+})
+
+test('TLS to a server whose certificate nobody vouches for is an upstream that is not available', async (t) => {
+  const base_url = await serveTls(t, () => {})
+  expectFailed(await connect(t, base_url).send({ body }), 'upstream_unavailable', /self-signed certificate/)
+})
+
+test('over TLS answers come whole, and later connections resume the session of the first', async (t) => {
+  const trusted = getCACertificates('default')
+  setDefaultCACertificates([...trusted, cert])
+  t.after(() => setDefaultCACertificates(trusted))
+  const resumed: boolean[] = []
+  const base_url = await serveTls(t, (socket) => resumed.push(socket.isSessionReused()))
+  const backend = connect(t, base_url)
+  assert.equal((await backend.send({ body })).kind, 'answered')
+  const results = await Promise.all(Array.from({ length: 40 }, () => backend.send({ body })))
+  assert.ok(results.every((result) => result.kind === 'answered' && result.text.length > 60_000))
+  assert.deepEqual(resumed, [false, true, true, true])
 })
 
 test('a connection that breaks before or within the answer is an upstream that is not available', async (t) => {

@@ -1,11 +1,12 @@
 // Any server that speaks OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, a hosted provider.
 // The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
 // a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
-import { Pool } from 'undici'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
+import { Exchange, type Exchanged } from '../http1/exchange.ts'
+import { HttpPool } from '../http1/http-pool.ts'
+import { requestHead } from '../http1/request-head.ts'
 import { classify } from '../verdict/classify.ts'
-import { Attempt, type Exchange } from './attempt.ts'
 import { endpointOf } from './endpoint.ts'
 import { redactor } from './redact.ts'
 
@@ -26,38 +27,32 @@ export interface OpenAiBackendOptions {
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 const CONNECT_TIMEOUT_MS_MAX = 10_000
-/** Below the 5 s after which uvicorn, Node and cpp-httplib drop an idle connection without a word. */
-const IDLE_TIMEOUT_MS = 4_000
 
 /** Throws a TypeError for a base_url that cannot be used. */
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const { name, timeout_ms, connections_max } = options
   const endpoint = endpointOf(options.base_url)
-  const path = endpoint.path('/chat/completions')
-  const headers = headersOf(options)
   const redact = redactor([options.api_key, ...Object.values(options.headers ?? {})])
-  const limits = { timeout_ms, answer_bytes_max: ANSWER_BYTES_MAX }
   const watch = new AbortWatch()
-  const pool = new Pool(endpoint.origin, {
-    connections: connections_max,
-    pipelining: 1,
-    allowH2: false,
-    keepAliveTimeout: IDLE_TIMEOUT_MS,
-    connectTimeout: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
-    // An attempt keeps its own time, to the millisecond and over the whole answer.
-    headersTimeout: 0,
-    bodyTimeout: 0,
-  })
+  const pool = new HttpPool(
+    {
+      ...endpoint,
+      head: requestHead(endpoint.authority, endpoint.path('/chat/completions'), headersOf(options)),
+      timeout_ms,
+      connect_timeout_ms: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
+      answer_bytes_max: ANSWER_BYTES_MAX,
+    },
+    connections_max,
+  )
 
-  function exchange({ body, signal }: BackendCall): Promise<Exchange> {
+  function exchange({ body, signal }: BackendCall): Promise<Exchanged> {
     return new Promise((resolve) => {
-      const attempt = new Attempt(limits, (outcome) => {
-        if (signal !== undefined) watch.leave(signal, abortable)
-        resolve(outcome)
+      const call = new Exchange(body, (exchanged) => {
+        if (signal !== undefined) watch.leave(signal, call)
+        resolve(exchanged)
       })
-      const abortable = { abort: () => attempt.breakOff('upstream_unavailable', 'aborted') }
-      if (signal !== undefined) watch.enter(signal, abortable)
-      pool.dispatch({ path, method: 'POST', headers, body }, attempt)
+      if (signal !== undefined) watch.enter(signal, call)
+      pool.dispatch(call)
     })
   }
 
@@ -75,7 +70,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     },
 
     async close() {
-      await pool.destroy()
+      pool.close()
     },
   }
 }
@@ -84,13 +79,12 @@ function broken(code: FailureCode, reason: string): BackendResult {
   return { kind: 'failed', status: null, code, reason }
 }
 
-/** Flat name and value pairs, as undici reads them fastest. */
-function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): string[] {
+function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap<string, string> {
   const all = new Map([
     ['content-type', 'application/json'],
     ['accept', 'application/json'],
   ])
   if (api_key) all.set('authorization', `Bearer ${api_key}`)
   for (const [name, value] of Object.entries(headers)) all.set(name.toLowerCase(), value)
-  return [...all].flat()
+  return all
 }

@@ -1,0 +1,240 @@
+// A connection that carries one exchange at a time, and is used again as long as both sides stay in step: an
+// answer that came before its request was out, bytes behind an answer, or a word to close it end it.
+//
+// It stands on plain sockets instead of an HTTP library because every line passes here: bytes are read into one
+// buffer that is used again and again, and a request is one write.
+import { connect as connectTcp, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import type { FailureCode } from '../backend.ts'
+import type { Exchange } from './exchange.ts'
+import { ResponseError, ResponseReader } from './response-reader.ts'
+import { retryAfterMs } from './retry-after.ts'
+
+export interface Target {
+  tls: boolean
+  /** Without the brackets of an IPv6 address. */
+  host: string
+  port: number
+  /** The head of every request, up to and including `content-length: `. */
+  head: Buffer
+  /** From the moment the request has a connection to the last byte of the answer. */
+  timeout_ms: number
+  connect_timeout_ms: number
+  answer_bytes_max: number
+}
+
+export interface ConnectionHooks {
+  /** The exchange is over and the next may begin. */
+  onFree(connection: Connection): void
+  /** It will carry nothing more. */
+  onEnded(connection: Connection): void
+  /** The connection ended before anything of this went out: another may carry it. */
+  onUnsent(exchange: Exchange): void
+  /** What lets the next connection skip most of its TLS handshake. */
+  tlsSession: Buffer | undefined
+}
+
+const READ_BYTES = 16 * 1024
+/** Up to this size, a request is copied into one piece and written at once. */
+const WRITE_BYTES_MAX = 64 * 1024
+const LENGTH_BYTES_MAX = 20
+const END_OF_HEAD = '\r\n\r\n'
+/** Generation takes minutes in which nothing is sent; what lies between must not forget the connection. */
+const TCP_KEEP_ALIVE_MS = 60_000
+
+export class Connection {
+  readonly #target: Target
+  readonly #hooks: ConnectionHooks
+  readonly #socket: Socket
+  readonly #reader: ResponseReader
+  readonly #timer: NodeJS.Timeout
+  #exchange: Exchange | null = null
+  #connected = false
+  /** It has taken an exchange of which nothing has gone out. */
+  #unsent = false
+  #ended = false
+  /** Used again for each request: nothing is written while an answer is awaited. */
+  #out = Buffer.allocUnsafe(2048)
+  /** When it became idle, in ms of `performance.now()`. */
+  idleSince = 0
+
+  /** Connects, and sends `exchange` then. */
+  constructor(target: Target, hooks: ConnectionHooks, exchange: Exchange) {
+    this.#target = target
+    this.#hooks = hooks
+    this.#reader = new ResponseReader(target.answer_bytes_max)
+    this.#timer = setTimeout(() => this.#onTimeout(), target.timeout_ms).unref()
+    this.#begin(exchange)
+    this.#socket = this.#connect()
+    this.#socket.on('error', (error) => this.#fail('upstream_unavailable', reasonOf(error)))
+    this.#socket.on('end', () => this.#onEnd())
+    this.#socket.on('close', () => this.#onClose())
+  }
+
+  /** Seconds of idleness that the server bears, where it says so. */
+  get keep_alive_s(): number | null {
+    return this.#reader.keep_alive_s
+  }
+
+  /** Takes the next exchange, only while it is free; `flush` sends it. */
+  take(exchange: Exchange): void {
+    this.#begin(exchange)
+    this.#unsent = true
+    this.#timer.refresh()
+  }
+
+  flush(): void {
+    this.#unsent = false
+    if (this.#exchange && !this.#ended) this.#write(this.#exchange.body)
+  }
+
+  /** Its exchange was settled otherwise: what may still come has no reader. */
+  drop(): void {
+    this.#exchange = null
+    this.#end()
+  }
+
+  close(): void {
+    this.#fail('upstream_unavailable', 'aborted')
+  }
+
+  #begin(exchange: Exchange): void {
+    this.#exchange = exchange
+    exchange.carrier = this
+  }
+
+  #connect(): Socket {
+    const { host, port, tls, connect_timeout_ms } = this.#target
+    const options = { host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: TCP_KEEP_ALIVE_MS }
+    const connectTimer = setTimeout(() => {
+      this.#fail('upstream_unavailable', `no connection within ${connect_timeout_ms} ms`)
+    }, connect_timeout_ms)
+    const onConnected = (): void => {
+      clearTimeout(connectTimer)
+      this.#connected = true
+      this.#timer.refresh()
+      if (this.#exchange) this.#write(this.#exchange.body)
+    }
+    let socket: Socket
+    if (tls) {
+      const servername = isAddress(host) ? {} : { servername: host }
+      const session = this.#hooks.tlsSession
+      socket = connectTls({ ...options, ...servername, session, ALPNProtocols: ['http/1.1'] }, onConnected)
+      socket.on('session', (latest: Buffer) => {
+        this.#hooks.tlsSession = latest
+      })
+      socket.on('data', (bytes: Buffer) => this.#onBytes(bytes, bytes.length))
+    } else {
+      const buffer = Buffer.allocUnsafeSlow(READ_BYTES)
+      const callback = (length: number): boolean => {
+        this.#onBytes(buffer, length)
+        return true
+      }
+      socket = connectTcp({ ...options, onread: { buffer, callback } }, onConnected)
+    }
+    socket.on('close', () => clearTimeout(connectTimer))
+    return socket
+  }
+
+  #write(body: Uint8Array): void {
+    const { head } = this.#target
+    const small = body.length <= WRITE_BYTES_MAX
+    const size = head.length + LENGTH_BYTES_MAX + (small ? body.length : 0)
+    if (this.#out.length < size) this.#out = Buffer.allocUnsafe(size)
+    const out = this.#out
+    out.set(head, 0)
+    let end = head.length
+    end += out.write(`${body.length}${END_OF_HEAD}`, end, 'latin1')
+    if (small) {
+      out.set(body, end)
+      this.#socket.write(out.subarray(0, end + body.length))
+      return
+    }
+    this.#socket.cork()
+    this.#socket.write(out.subarray(0, end))
+    this.#socket.write(body)
+    this.#socket.uncork()
+  }
+
+  #onBytes(bytes: Buffer, length: number): void {
+    const exchange = this.#exchange
+    if (exchange === null) {
+      // Nobody asked; or it is the farewell of a server that has waited long enough.
+      this.#end()
+      return
+    }
+    try {
+      const used = this.#reader.read(bytes, length)
+      if (used === null) return
+      this.#finish(exchange, used === length)
+    } catch (error) {
+      if (!(error instanceof ResponseError)) throw error
+      this.#fail('upstream_invalid_response', error.message)
+    }
+  }
+
+  #finish(exchange: Exchange, inStep: boolean): void {
+    const { status, text, headers, keepsAlive } = this.#reader
+    this.#exchange = null
+    this.#reader.reset()
+    const reusable = inStep && keepsAlive && this.#socket.writableLength === 0 && !this.#socket.destroyed
+    exchange.settle({ kind: 'whole', status, text, retry_after_ms: retryAfterMs(headers, Date.now()) })
+    if (reusable) this.#hooks.onFree(this)
+    else this.#end()
+  }
+
+  /** The server will send nothing more: that may be the end of an answer without a length. */
+  #onEnd(): void {
+    const exchange = this.#exchange
+    try {
+      if (exchange !== null && !this.#unsent && this.#reader.end()) this.#finish(exchange, false)
+      else this.#onClose()
+    } catch (error) {
+      if (!(error instanceof ResponseError)) throw error
+      this.#fail('upstream_invalid_response', error.message)
+    }
+  }
+
+  #onTimeout(): void {
+    // While it connects, the time for connecting counts.
+    if (this.#exchange === null || !this.#connected) return
+    this.#fail('upstream_timeout', `no complete answer within ${this.#target.timeout_ms} ms`)
+  }
+
+  #onClose(): void {
+    const when = this.#reader.hasBegun ? 'within the answer' : 'before it answered'
+    this.#fail('upstream_unavailable', `the server closed the connection ${when}`)
+  }
+
+  #fail(code: FailureCode, reason: string): void {
+    const exchange = this.#exchange
+    this.#exchange = null
+    this.#end()
+    if (exchange === null) return
+    if (this.#unsent) this.#hooks.onUnsent(exchange)
+    else exchange.settle({ kind: 'broken', code, reason })
+  }
+
+  #end(): void {
+    if (this.#ended) return
+    this.#ended = true
+    clearTimeout(this.#timer)
+    this.#socket.destroy()
+    this.#hooks.onEnded(this)
+  }
+}
+
+function isAddress(host: string): boolean {
+  return host.includes(':') || /^\d+(\.\d+){3}$/.test(host)
+}
+
+function reasonOf(error: Error): string {
+  const mark = 'code' in error && typeof error.code === 'string' ? error.code : ''
+  // A name with several addresses, none of which answered: the reasons are inside.
+  if (error instanceof AggregateError && error.message === '') {
+    const reasons = error.errors.map((inner) => (inner instanceof Error ? inner.message : String(inner)))
+    return [...new Set(reasons)].join('; ') || mark
+  }
+  if (error.message === '') return mark || error.name
+  return mark === '' || error.message.includes(mark) ? error.message : `${error.message} (${mark})`
+}

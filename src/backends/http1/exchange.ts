@@ -1,0 +1,46 @@
+// One request and what becomes of it: a whole answer, or how it broke. It settles once.
+import type { FailureCode } from '../backend.ts'
+
+export type Exchanged =
+  | { kind: 'whole'; status: number; text: string; retry_after_ms: number | undefined }
+  | { kind: 'broken'; code: FailureCode; reason: string }
+
+/** What carries an exchange at the moment: a connection. */
+export interface Carrier {
+  /** The exchange is over, though nothing came to its end here. */
+  drop(): void
+}
+
+export class Exchange {
+  readonly body: Uint8Array
+  readonly #settle: (exchanged: Exchanged) => void
+  carrier: Carrier | null = null
+  #settled = false
+
+  constructor(body: Uint8Array, settle: (exchanged: Exchanged) => void) {
+    this.body = body
+    this.#settle = settle
+  }
+
+  get settled(): boolean {
+    return this.#settled
+  }
+
+  settle(exchanged: Exchanged): void {
+    if (this.#settled) return
+    this.#settled = true
+    this.carrier = null
+    this.#settle(exchanged)
+  }
+
+  /** Settles at once and closes its connection if it has one; in a queue it is passed over. */
+  breakOff(code: FailureCode, reason: string): void {
+    const { carrier } = this
+    this.settle({ kind: 'broken', code, reason })
+    carrier?.drop()
+  }
+
+  abort(): void {
+    this.breakOff('upstream_unavailable', 'aborted')
+  }
+}

@@ -1,0 +1,22 @@
+// What every request to a server begins with; only its length differs.
+
+const NAME = /^[!#$%&'*+.^_`|~0-9a-z-]+$/
+const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
+/** They say where a request ends and what becomes of its connection, which is not for others to decide. */
+const OURS: ReadonlySet<string> = new Set(['connection', 'content-length', 'transfer-encoding'])
+
+/**
+ * The head of a POST up to its length, which is to be added with the blank line behind it. `headers` by names in
+ * lower case. Throws a TypeError, which quotes no value, for one that cannot be sent.
+ */
+export function requestHead(authority: string, path: string, headers: ReadonlyMap<string, string>): Buffer {
+  let head = `POST ${path} HTTP/1.1\r\n`
+  if (!headers.has('host')) head += `host: ${authority}\r\n`
+  for (const [name, value] of headers) {
+    if (!NAME.test(name)) throw new TypeError(`the header name ${JSON.stringify(name)} cannot be sent`)
+    if (OURS.has(name)) throw new TypeError(`the header ${name} is set by the service itself`)
+    if (!VALUE.test(value)) throw new TypeError(`the value of the header ${name} cannot be sent`)
+    head += `${name}: ${value}\r\n`
+  }
+  return Buffer.from(`${head}connection: keep-alive\r\ncontent-length: `, 'latin1')
+}

@@ -1,0 +1,302 @@
+// Reads HTTP/1.1 answers from the bytes of a connection (RFC 9112), one after the other, in whatever pieces
+// they come. Strict where a mistake would mix two answers up: a head that is not one, two lengths, or a length
+// that is no number end the connection. An answer that comes whole in one piece, as nearly all do, is decoded
+// right from it and copied nowhere.
+
+/** The server spoke, but not HTTP as it is written, or more of it than is taken. */
+export class ResponseError extends Error {}
+
+const END_OF_HEAD = Buffer.from('\r\n\r\n')
+const START = 'HTTP/1.'
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: |$)/
+const LENGTH = /^\d{1,15}$/
+const CHUNK_SIZE = /^([0-9a-f]{1,13})\s*(?:;|$)/i
+const HEAD_BYTES_MAX = 64 * 1024
+/** A chunk's size with its extensions, or one trailer. */
+const CHUNK_LINE_BYTES_MAX = 4 * 1024
+const CR = 0x0d
+const LF = 0x0a
+
+/** What is read next. `close`: a body that ends with its connection. */
+type Part = 'head' | 'length' | 'close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'done'
+
+export class ResponseReader {
+  readonly #bytes_max: number
+  #part: Part = 'head'
+  /** Of a head or a chunk's line, what earlier pieces brought. */
+  #begun: Buffer | null = null
+  /** Bytes of the body, or of its chunk, that are still to come. */
+  #left = 0
+  #pieces: Buffer[] = []
+  #size = 0
+  #text = ''
+  #status = 0
+  #keepsAlive = true
+  #keep_alive_s: number | null = null
+  #headers: Record<string, string> = {}
+
+  /** `bytes_max`: the largest body that is taken. */
+  constructor(bytes_max: number) {
+    this.#bytes_max = bytes_max
+  }
+
+  get status(): number {
+    return this.#status
+  }
+
+  /** Those that are looked at, by their names in lower case. */
+  get headers(): Readonly<Record<string, string>> {
+    return this.#headers
+  }
+
+  /** The body, once the answer is whole. */
+  get text(): string {
+    return this.#text
+  }
+
+  /** Whether the server lets the connection be used again. */
+  get keepsAlive(): boolean {
+    return this.#keepsAlive
+  }
+
+  /** Seconds after which the server closes an idle connection, where it says so. */
+  get keep_alive_s(): number | null {
+    return this.#keep_alive_s
+  }
+
+  /** Whether anything of the answer has come. */
+  get hasBegun(): boolean {
+    return this.#part !== 'head' || this.#begun !== null
+  }
+
+  /** Makes ready for the next answer. */
+  reset(): void {
+    this.#part = 'head'
+    this.#begun = null
+    this.#pieces = []
+    this.#size = 0
+    this.#text = ''
+  }
+
+  /**
+   * Takes the first `length` of `bytes`, which may be overwritten afterwards. Returns how many of them it used:
+   * the answer is whole when that is a number, and null asks for more. Throws a ResponseError.
+   */
+  read(bytes: Buffer, length: number): number | null {
+    let at = 0
+    while (at < length) {
+      at = this.#readPart(bytes, at, length)
+      if (this.#part === 'done') return at
+    }
+    return null
+  }
+
+  /** The connection has ended. Whether that made the answer whole. */
+  end(): boolean {
+    if (this.#part === 'head' && this.#begun !== null) this.#checkStart(this.#begun, true)
+    if (this.#part !== 'close') return false
+    this.#finish()
+    return true
+  }
+
+  #readPart(bytes: Buffer, at: number, length: number): number {
+    switch (this.#part) {
+      case 'head':
+        return this.#readHead(bytes, at, length)
+      case 'length':
+      case 'chunk':
+        return this.#readBody(bytes, at, length)
+      case 'close':
+        this.#keep(bytes, at, length)
+        return length
+      default:
+        return this.#readLine(bytes, at, length)
+    }
+  }
+
+  #readHead(bytes: Buffer, at: number, length: number): number {
+    if (this.#begun !== null) {
+      const before = this.#begun.length
+      const joined = Buffer.concat([this.#begun, bytes.subarray(at, length)])
+      this.#begun = null
+      // The rest of this piece is read from the copy, from where the head ended.
+      const end = this.#readHead(joined, 0, joined.length)
+      return at + end - before
+    }
+    const end = indexOfHeadEnd(bytes, at, length)
+    if (end === -1 || end - at > HEAD_BYTES_MAX) {
+      if (length - at > HEAD_BYTES_MAX)
+        throw new ResponseError(`the head is larger than ${HEAD_BYTES_MAX} bytes`)
+      this.#begun = Buffer.from(bytes.subarray(at, length))
+      this.#checkStart(this.#begun, false)
+      return length
+    }
+    this.#parseHead(bytes.toString('latin1', at, end))
+    const start = end + END_OF_HEAD.length
+    // An interim answer (1xx) is followed by the real one.
+    if (this.#status < 200) {
+      this.#part = 'head'
+      return start
+    }
+    if (this.#part === 'length' && length - start >= this.#left) {
+      this.#text = bytes.toString('utf8', start, start + this.#left)
+      this.#part = 'done'
+      return start + this.#left
+    }
+    return start
+  }
+
+  /** Something that will never become a head is told early. */
+  #checkStart(begun: Buffer, whole: boolean): void {
+    const said = begun.toString('latin1', 0, START.length)
+    if (whole ? !said.startsWith(START) : !START.startsWith(said))
+      throw notHttp(begun.toString('latin1', 0, 40))
+  }
+
+  #parseHead(head: string): void {
+    let lineEnd = head.indexOf('\r\n')
+    if (lineEnd === -1) lineEnd = head.length
+    const status = STATUS_LINE.exec(head.slice(0, lineEnd))
+    if (status === null) throw notHttp(head.slice(0, Math.min(lineEnd, 40)))
+    this.#status = Number(status[2])
+    this.#keepsAlive = status[1] === '1'
+    this.#keep_alive_s = null
+    this.#headers = {}
+    let content_length: string | null = null
+    let transfer_encoding: string | null = null
+    for (let at = lineEnd + 2; at < head.length; at = lineEnd + 2) {
+      lineEnd = head.indexOf('\r\n', at)
+      if (lineEnd === -1) lineEnd = head.length
+      const colon = head.indexOf(':', at)
+      if (
+        colon === -1 ||
+        colon > lineEnd ||
+        !isNameEnd(head.charCodeAt(at)) ||
+        !isNameEnd(head.charCodeAt(colon - 1))
+      )
+        throw notHttp(head.slice(at, Math.min(lineEnd, at + 40)))
+      if (!mayMatter(head.charCodeAt(at))) continue
+      const name = head.slice(at, colon).toLowerCase()
+      const value = head.slice(colon + 1, lineEnd).trim()
+      if (name === 'content-length') {
+        if (content_length !== null && content_length !== value)
+          throw new ResponseError('the answer has two lengths')
+        content_length = value
+      } else if (name === 'transfer-encoding') transfer_encoding = value.toLowerCase()
+      else if (name === 'connection') this.#readConnection(value.toLowerCase())
+      else if (name === 'keep-alive') this.#keep_alive_s = timeoutOf(value)
+      else this.#headers[name] = value
+    }
+    this.#frame(content_length, transfer_encoding)
+  }
+
+  #readConnection(value: string): void {
+    const options = value.split(',').map((option) => option.trim())
+    if (options.includes('close')) this.#keepsAlive = false
+    else if (options.includes('keep-alive')) this.#keepsAlive = true
+  }
+
+  /** How the body ends (RFC 9112, section 6.3). */
+  #frame(content_length: string | null, transfer_encoding: string | null): void {
+    if (transfer_encoding !== null) {
+      if (transfer_encoding !== 'chunked')
+        throw new ResponseError(`the transfer encoding "${transfer_encoding.slice(0, 40)}" is not known`)
+      if (content_length !== null) throw new ResponseError('the answer has a length and is chunked, too')
+      this.#part = 'chunk-size'
+      return
+    }
+    if (this.#status === 204 || this.#status === 304) content_length = '0'
+    if (content_length === null) {
+      this.#part = 'close'
+      this.#keepsAlive = false
+      return
+    }
+    if (!LENGTH.test(content_length))
+      throw new ResponseError(`its length is "${content_length.slice(0, 40)}"`)
+    this.#left = Number(content_length)
+    if (this.#left > this.#bytes_max) throw this.#tooLarge()
+    this.#part = 'length'
+  }
+
+  #readBody(bytes: Buffer, at: number, length: number): number {
+    const end = Math.min(length, at + this.#left)
+    this.#keep(bytes, at, end)
+    this.#left -= end - at
+    if (this.#left === 0) {
+      if (this.#part === 'length') this.#finish()
+      else this.#part = 'chunk-end'
+    }
+    return end
+  }
+
+  #keep(bytes: Buffer, at: number, end: number): void {
+    this.#size += end - at
+    if (this.#size > this.#bytes_max) throw this.#tooLarge()
+    this.#pieces.push(Buffer.from(bytes.subarray(at, end)))
+  }
+
+  /** The lines around chunks: sizes, the line breaks after them, trailers. */
+  #readLine(bytes: Buffer, at: number, length: number): number {
+    const found = bytes.subarray(0, length).indexOf(LF, at)
+    const end = found === -1 ? length : found + 1
+    const piece = bytes.subarray(at, end)
+    const line = this.#begun === null ? piece : Buffer.concat([this.#begun, piece])
+    if (line.length > CHUNK_LINE_BYTES_MAX) throw new ResponseError('a line between chunks does not end')
+    if (found === -1) {
+      this.#begun = Buffer.from(line)
+      return length
+    }
+    this.#begun = null
+    if (line.at(-2) !== CR) throw new ResponseError('a line between chunks does not end as it should')
+    this.#takeLine(line.toString('latin1', 0, line.length - 2))
+    return end
+  }
+
+  #takeLine(line: string): void {
+    if (this.#part === 'chunk-size') {
+      const size = CHUNK_SIZE.exec(line)
+      if (size === null) throw new ResponseError(`a chunk's size is "${line.slice(0, 40)}"`)
+      this.#left = Number.parseInt(size[1] ?? '', 16)
+      this.#part = this.#left === 0 ? 'trailer' : 'chunk'
+    } else if (this.#part === 'chunk-end') {
+      if (line !== '') throw new ResponseError('a chunk is longer than its size')
+      this.#part = 'chunk-size'
+    } else if (line === '') this.#finish()
+  }
+
+  #finish(): void {
+    this.#text =
+      this.#pieces.length === 1 ? this.#pieces[0]!.toString() : Buffer.concat(this.#pieces).toString()
+    this.#pieces = []
+    this.#part = 'done'
+  }
+
+  #tooLarge(): ResponseError {
+    return new ResponseError(`the answer is larger than ${this.#bytes_max} bytes`)
+  }
+}
+
+function indexOfHeadEnd(bytes: Buffer, at: number, length: number): number {
+  const end = bytes.indexOf(END_OF_HEAD, at)
+  return end === -1 || end + END_OF_HEAD.length > length ? -1 : end
+}
+
+function notHttp(said: string): ResponseError {
+  return new ResponseError(`the answer does not match the HTTP/1.1 protocol: ${JSON.stringify(said)}`)
+}
+
+/** Names of headers have no blanks, neither before nor after them. */
+function isNameEnd(c: number): boolean {
+  return c > 0x20 && c !== 0x3a && c < 0x7f
+}
+
+/** Connection, Content-Length, Keep-Alive, Retry-After and Transfer-Encoding begin so; the rest is passed over. */
+function mayMatter(first: number): boolean {
+  const c = first | 0x20
+  return c === 0x63 || c === 0x6b || c === 0x72 || c === 0x74
+}
+
+function timeoutOf(value: string): number | null {
+  const timeout = /(?:^|[\s,])timeout=(\d{1,6})/i.exec(value)
+  return timeout === null ? null : Number(timeout[1])
+}
