@@ -1,20 +1,29 @@
-// A PostgreSQL that has seen much: chunk rows for a hundred million lines and more, most of them sealed. How
-// long claims, commits, status calls and lists take against it, as the percentiles of each statement or
-// transaction, round trips included.
+// A database that has seen much: chunk rows for a hundred million lines and more, most of them sealed, and one
+// batch of ten million lines that stands still. How long claims, commits, status calls and lists take against it,
+// as the percentiles of each statement or transaction, round trips included.
 //
-//   node bench/many-chunks.ts [--chunks 100000] [--batches 400] [--projects 50] [--rounds 400]
+//   node bench/many-chunks.ts [--database postgres|sqlite] [--chunks 100000] [--batches 400] [--projects 50] [--rounds 400]
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { sql } from 'kysely'
 import { newId } from '../src/domain/ids.ts'
+import { readStandings } from '../src/http/batch-standing.ts'
 import { listBatches, readBatch } from '../src/store/batches.ts'
+import { dueChores } from '../src/store/chores-due.ts'
 import { claimChunks, hasReadyChunk } from '../src/store/chunk-claims.ts'
-import { commitChunk, listSealed, readChunkOfLine, releaseChunk } from '../src/store/chunks.ts'
+import { commitChunk, firstUnsealed, listSealed, readChunkOfLine, releaseChunk } from '../src/store/chunks.ts'
 import { openSession } from '../src/store/leases.ts'
 import { postgresStore } from '../src/store/postgres/store.ts'
+import type { BatchRow } from '../src/store/schema.ts'
+import { sqliteStore } from '../src/store/sqlite/store.ts'
+import type { Store, Writer } from '../src/store/store.ts'
 import { postgresServer } from '../test/fakes/postgres-server.ts'
 
 const { values } = parseArgs({
   options: {
+    database: { type: 'string', default: 'postgres' },
     chunks: { type: 'string', default: '100000' },
     batches: { type: 'string', default: '400' },
     projects: { type: 'string', default: '50' },
@@ -27,14 +36,17 @@ const [chunks, batches, projects, rounds] = [
   Number(values.projects),
   Number(values.rounds),
 ]
-await using server = await postgresServer({ fsync: true, settings: ['shared_buffers=256MB'] })
-const store = postgresStore({ url: await server.database() })
-await store.migrate()
+/** Chunks of the batch that stands still. */
+const GIANT = 10_000
 const now = Date.now()
-await fill()
+const { store, close } = await (values.database === 'sqlite' ? openSqlite() : openPostgres())
+await store.migrate()
+const giant = await fill()
 
 const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 600_000, now))
-const some = await store.read.selectFrom('batches').select(['id', 'project_id']).execute()
+const some = (await store.read.selectFrom('batches').select(['id', 'project_id']).execute()).filter(
+  ({ id }) => id !== giant.id,
+)
 const any = () => some[Math.floor(Math.random() * some.length)]!
 const held = await store.write((tx) => claimChunks(tx, { worker_id, urgent_before: 0, count: rounds }))
 
@@ -50,6 +62,11 @@ const table: Record<string, object> = {
   'commit to a chunk (transaction)': await measure((round) =>
     store.write((tx) => commitChunk(tx, held[round]!, { completed: 1, failed: 0, cost_nanos: 5 }, null)),
   ),
+  'status of a batch of 10 million lines that stands still, and why it does': await measure(() =>
+    readStandings(store, [giant], now),
+  ),
+  'the first unfinished chunk of that batch': await measure(() => firstUnsealed(store.read, giant.id)),
+  'whether any upkeep is due': await measure(() => dueChores(store.read, store.claimSql, now)),
   'status of a batch': await measure(() => readBatch(store.read, any().project_id, any().id)),
   'list of batches, 100': await measure(() => listBatches(store.read, any().project_id, { limit: 100 })),
   'list of batches by status': await measure(() =>
@@ -59,8 +76,10 @@ const table: Record<string, object> = {
   'page of sealed chunks, 200': await measure(() => listSealed(store.read, any().id, 0, 200)),
 }
 console.table(table)
-console.log(JSON.stringify({ bench: 'many-chunks', chunks, batches, projects, table }))
-await store.close()
+console.log(
+  JSON.stringify({ bench: 'many-chunks', database: values.database, chunks, batches, projects, table }),
+)
+await close()
 
 /** What `undo` does is not part of it. */
 async function measure<T>(work: (round: number) => Promise<T>, undo?: (done: T) => Promise<void>) {
@@ -76,27 +95,69 @@ async function measure<T>(work: (round: number) => Promise<T>, undo?: (done: T) 
   return { p50_ms: at(0.5), p99_ms: at(0.99) }
 }
 
-/** Written by the database itself: nine chunks of ten are sealed, the last one is ready. */
-async function fill(): Promise<void> {
+async function openPostgres(): Promise<{ store: Store; close: () => Promise<void> }> {
+  const server = await postgresServer({ fsync: true, settings: ['shared_buffers=256MB'] })
+  const store = postgresStore({ url: await server.database() })
+  return {
+    store,
+    async close() {
+      await store.close()
+      await server[Symbol.asyncDispose]()
+    },
+  }
+}
+
+async function openSqlite(): Promise<{ store: Store; close: () => Promise<void> }> {
+  const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
+  const store = sqliteStore({ path: join(folder, 'offpeak.db') })
+  return {
+    store,
+    async close() {
+      await store.close()
+      rmSync(folder, { recursive: true })
+    },
+  }
+}
+
+/** Written by the database itself: nine chunks of ten are sealed, the last one is ready. Returns the giant. */
+async function fill(): Promise<BatchRow> {
   const per_batch = Math.ceil(chunks / batches)
+  const ids = Array.from({ length: batches }, () => newId('batch', now))
+  const giant = newId('batch', now)
+  const projectOf = (i: number): string => `proj_${String((i % projects) + 1).padStart(6, '0')}`
   await store.write(async (tx) => {
-    await sql`INSERT INTO projects (id, name, plan, created)
-      SELECT 'proj_' || lpad(p::text, 6, '0'), 'p' || p, 'payg', 1 FROM generate_series(1, ${sql.lit(projects)}) p`.execute(
-      tx,
-    )
-    await sql`INSERT INTO files (id, project_id, purpose, filename, bytes, line_count, status, created, expires_at)
-      SELECT 'file_' || id, id, 'batch', 'in.jsonl', 1, 1, 'processed', 1, 1e15 FROM projects`.execute(tx)
-    const ids = Array.from({ length: batches }, () => newId('batch', now))
-    for (const [i, id] of ids.entries()) {
-      const project = `proj_${String((i % projects) + 1).padStart(6, '0')}`
-      await sql`INSERT INTO batches (id, project_id, key_id, status, endpoint, input_file_id, completion_window, total, chunk_count, created, expires_at)
-        VALUES (${id}, ${project}, 'key_1', 'in_progress', '/v1/chat/completions', ${`file_${project}`}, '24h', ${per_batch * 1000}, ${per_batch}, ${now}, ${now + 86_400_000})`.execute(
-        tx,
-      )
-      await sql`INSERT INTO chunks (batch_id, idx, project_id, state, deadline, first_line, line_count, byte_start, byte_end, output_blob, output_bytes, audit_blob)
-        SELECT ${id}, c, ${project}, CASE WHEN c % 10 = 9 THEN 'ready' ELSE 'sealed' END, ${now + 86_400_000}, c * 1000 + 1, 1000, c * 1000000, c * 1000000 + 1000000,
-          'batches/' || ${id} || '/' || c || '-output', 2000000, 'batches/' || ${id} || '/' || c || '-audit'
-        FROM generate_series(0, ${sql.lit(per_batch - 1)}) c`.execute(tx)
+    for (let i = 0; i < projects; i++) {
+      const id = projectOf(i)
+      await tx.insertInto('projects').values({ id, name: id, plan: 'payg', created: 1 }).execute()
+      await sql`INSERT INTO files (id, project_id, purpose, filename, bytes, line_count, status, created, expires_at)
+        VALUES (${`file_${id}`}, ${id}, 'batch', 'in.jsonl', 1, 1, 'processed', 1, ${1e15})`.execute(tx)
     }
+    for (const [i, id] of ids.entries()) await fillBatch(tx, id, projectOf(i), per_batch, 'ready')
+    // Its chunks wait for a model, so no claim sees them.
+    await fillBatch(tx, giant, projectOf(0), GIANT, 'parked')
   })
+  if (values.database === 'postgres') await store.write((tx) => sql`ANALYZE`.execute(tx))
+  const row = await store.read.selectFrom('batches').selectAll().where('id', '=', giant).executeTakeFirst()
+  if (!row) throw new Error('the giant is gone')
+  return row
+}
+
+async function fillBatch(
+  tx: Writer,
+  id: string,
+  project: string,
+  count: number,
+  last: 'ready' | 'parked',
+): Promise<void> {
+  const ends = now + 86_400_000
+  await sql`INSERT INTO batches (id, project_id, key_id, status, endpoint, input_file_id, completion_window, total, chunk_count, created, expires_at)
+    VALUES (${id}, ${project}, 'key_1', 'in_progress', '/v1/chat/completions', ${`file_${project}`}, '24h', ${count * 1000}, ${count}, ${now}, ${ends})`.execute(
+    tx,
+  )
+  await sql`WITH RECURSIVE series(c) AS (SELECT CAST(0 AS bigint) UNION ALL SELECT c + 1 FROM series WHERE c < ${sql.lit(count - 1)})
+    INSERT INTO chunks (batch_id, idx, project_id, state, run_at, deadline, first_line, line_count, byte_start, byte_end, output_blob, output_bytes, audit_blob)
+    SELECT ${sql.lit(id)}, c, ${sql.lit(project)}, CASE WHEN c % 10 = 9 THEN ${sql.lit(last)} ELSE 'sealed' END, ${sql.lit(ends)}, ${sql.lit(ends)},
+      c * 1000 + 1, 1000, c * 1000000, c * 1000000 + 1000000,
+      'batches/' || ${sql.lit(id)} || '/' || c || '-output', 2000000, 'batches/' || ${sql.lit(id)} || '/' || c || '-audit'
+    FROM series`.execute(tx)
 }

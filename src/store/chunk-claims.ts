@@ -54,10 +54,11 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
     known = null
     const turns = takeTurns(waiting, count - claims.length, one_each)
     if (turns.size === 0) break
+    const found = await leaseFirst(tx, worker_id, count, models, { turns })
     for (const [project_id, share] of turns) {
-      const found = await leaseFirst(tx, worker_id, share, models, { project_id })
-      claims.push(...found)
-      if (one_each || found.length < share) spent.add(project_id)
+      const own = found.filter((claim) => claim.project_id === project_id)
+      claims.push(...own)
+      if (one_each || own.length < share) spent.add(project_id)
     }
   }
   return claims
@@ -87,9 +88,10 @@ function ofModels<O>(
 type Choice =
   | { before: number; except_projects: readonly string[] }
   | { batch_ids: readonly string[]; except_projects: readonly string[] }
-  | { project_id: string }
+  /** So many of each of these projects. */
+  | { turns: ReadonlyMap<string, number> }
 
-/** Leases up to `count` of the ready chunks of a choice, earliest deadline first. */
+/** Leases up to `count` of the ready chunks of a choice, earliest deadline first, in one statement. */
 async function leaseFirst(
   tx: Writer,
   worker_id: string,
@@ -101,18 +103,15 @@ async function leaseFirst(
     .with(
       (cte) => cte('chosen').materialized(),
       (db) => {
-        const all = db
-          .selectFrom('chunks')
-          .select(['batch_id', 'idx'])
-          .where('state', '=', raw.lit('ready'))
-          .orderBy('deadline')
-          .orderBy('batch_id')
-          .orderBy('idx')
-          .limit(count)
-          .forUpdate()
-          .skipLocked()
-        const query = ofModels(all, models)
-        if ('project_id' in choice) return query.where('project_id', '=', choice.project_id)
+        const first = (at_most: number) => ofModels(firstReady(db, at_most), models)
+        if ('turns' in choice) {
+          const [one, ...others] = [...choice.turns].map(([project_id, share]) =>
+            db.selectFrom(first(share).where('project_id', '=', project_id).as('turn')).selectAll(),
+          )
+          if (!one) throw new Error('nobody is to have a turn')
+          return others.reduce((union, other) => union.unionAll(other), one)
+        }
+        const query = first(count)
         const { except_projects } = choice
         const open = except_projects.length > 0 ? query.where('project_id', 'not in', except_projects) : query
         if ('batch_ids' in choice) return open.where('batch_id', 'in', choice.batch_ids)
@@ -131,6 +130,19 @@ async function leaseFirst(
     .returningAll()
     .execute()
   return rows.sort((a, b) => a.deadline - b.deadline || compare(a.batch_id, b.batch_id) || a.idx - b.idx)
+}
+
+function firstReady(db: Pick<Writer, 'selectFrom'>, at_most: number) {
+  return db
+    .selectFrom('chunks')
+    .select(['batch_id', 'idx'])
+    .where('state', '=', raw.lit('ready'))
+    .orderBy('deadline')
+    .orderBy('batch_id')
+    .orderBy('idx')
+    .limit(at_most)
+    .forUpdate()
+    .skipLocked()
 }
 
 function compare(a: string, b: string): number {

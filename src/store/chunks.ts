@@ -199,16 +199,19 @@ export async function wakeBatches(tx: Writer, batch_ids: readonly string[]): Pro
     .execute()
 }
 
-/** Sealed chunks of a batch in order, from `from_idx`; with the results' sizes and blobs. */
+/** Where the results of a sealed chunk are. */
+export type SealedPart = Pick<ChunkRow, 'idx' | 'output_blob' | 'output_bytes' | 'error_blob' | 'error_bytes'>
+
+/** Sealed chunks of a batch in order, from `from_idx`. */
 export async function listSealed(
   db: Reader,
   batch_id: string,
   from_idx: number,
   limit: number,
-): Promise<ChunkRow[]> {
+): Promise<SealedPart[]> {
   return await db
     .selectFrom('chunks')
-    .selectAll()
+    .select(['idx', 'output_blob', 'output_bytes', 'error_blob', 'error_bytes'])
     .where('batch_id', '=', batch_id)
     .where('state', '=', 'sealed')
     .where('idx', '>=', from_idx)
@@ -239,7 +242,7 @@ export async function firstUnsealed(db: Reader, batch_id: string): Promise<Chunk
     .selectFrom('chunks')
     .selectAll()
     .where('batch_id', '=', batch_id)
-    .where('state', '!=', 'sealed')
+    .where('state', '!=', raw.lit('sealed' as const))
     .orderBy('idx')
     .limit(1)
     .executeTakeFirst()

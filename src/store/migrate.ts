@@ -9,6 +9,7 @@ import { marks } from './migrations/0004-marks.ts'
 import { progress } from './migrations/0005-progress.ts'
 import { rateWindows } from './migrations/0006-rate-windows.ts'
 import { requestMonths } from './migrations/0007-request-months.ts'
+import { unsealed } from './migrations/0008-unsealed.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -25,6 +26,7 @@ const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => 
   '0005-progress': progress,
   '0006-rate-windows': rateWindows,
   '0007-request-months': requestMonths(divideRequests),
+  '0008-unsealed': unsealed,
 })
 
 /** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */

@@ -13,6 +13,7 @@ import {
   insertChunks,
   listSealed,
   parkChunk,
+  readChunk,
   readChunkOfLine,
   releaseChunk,
   wakeBatches,
@@ -400,7 +401,12 @@ export function storeConformance(
       assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null)), true)
       assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), true)
       assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), false)
-      const [sealed] = await listSealed(store.read, batch.id, 0, 10)
+      const listed = await listSealed(store.read, batch.id, 0, 10)
+      assert.deepEqual(
+        listed.map(({ idx }) => idx),
+        [0],
+      )
+      const sealed = await readChunk(store.read, batch.id, 0)
       assert.deepEqual([sealed?.completed, sealed?.failed, sealed?.cost_nanos], [6, 2, 20])
       assert.deepEqual(await store.write((tx) => claimChunks(tx, order(theirs))), [])
     })

@@ -105,6 +105,7 @@ async function undivide(store: Store): Promise<void> {
     await sql`DROP TABLE http_requests`.execute(tx)
     await sql`ALTER TABLE plain RENAME TO http_requests`.execute(tx)
     await sql`ALTER TABLE http_requests ADD PRIMARY KEY (id)`.execute(tx)
+    await sql`DROP INDEX chunks_unsealed`.execute(tx)
     await sql`DELETE FROM kysely_migration WHERE name >= '0007'`.execute(tx)
   })
 }
