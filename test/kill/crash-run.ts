@@ -251,7 +251,7 @@ class CrashRun implements AsyncDisposable {
   /** Resolves when all of them are ready, and the API says so over HTTP. */
   async #start(roles: readonly Victim['role'][]): Promise<void> {
     const started = roles.map((role) => this.#victims.launch(role))
-    if (this.#random.chance(0.1)) {
+    if (started.length > 0 && this.#random.chance(0.1)) {
       // Nobody waits for a start to be over before something falls.
       const child = this.#random.pick(started)
       await wait(this.#random.int(20, 600))
@@ -288,7 +288,7 @@ class CrashRun implements AsyncDisposable {
       const kind = random.int(1, 3)
       if (kind === 1) await this.#kill('serve with its worker', serve, true)
       else if (kind === 2) await this.#kill('serve without its worker', serve, false)
-      else if (this.#victims.killWorkerOf(serve)) this.#note('the worker of serve', 0)
+      else if (this.#victims.killWorkerOf(serve)) this.#note('the worker of serve')
     } else {
       const chosen = running.filter(() => random.chance(0.5))
       if (chosen.length === 0) chosen.push(random.pick(running))
@@ -305,8 +305,9 @@ class CrashRun implements AsyncDisposable {
 
   async #kill(what: string, victim: Victim, whole: boolean): Promise<void> {
     // A worker whose `serve` has gone gives back what it has not finished within its time.
-    this.#note(what, whole || victim.role !== 'serve' ? 0 : DRAIN_MS)
+    const fall = this.#note(what)
     await this.#victims.kill(victim, whole)
+    fall.to = Date.now() + ON_ITS_WAY_MS + (whole || victim.role !== 'serve' ? 0 : DRAIN_MS)
   }
 
   async #killDatabase({ postgres }: SharedStorage): Promise<void> {
@@ -320,10 +321,13 @@ class CrashRun implements AsyncDisposable {
     fall.to = Date.now() + LEASE_MS
   }
 
-  #note(what: string, lasts_ms: number): void {
+  #note(what: string): Fall {
     const now = Date.now()
-    this.#falls.push({ what, from: now, to: now + lasts_ms })
+    // What has been sent by then may arrive a little later.
+    const fall = { what, from: now, to: now + ON_ITS_WAY_MS }
+    this.#falls.push(fall)
     this.#kills[what] = (this.#kills[what] ?? 0) + 1
+    return fall
   }
 
   /** Nothing new is ordered and nothing falls until every batch has ended; then each is judged. */
