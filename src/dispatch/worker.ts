@@ -75,6 +75,7 @@ export class Worker {
   /** Batches that may miss their deadline, as of the last look. */
   #atRisk: readonly string[] = []
   #stopping = false
+  #ended: Promise<void> | null = null
   #onQuiet: (() => void) | null = null
 
   constructor(options: WorkerOptions) {
@@ -210,8 +211,13 @@ export class Worker {
     if (this.#open.size > 0) void this.#readStanding()
   }
 
-  async stop(): Promise<void> {
-    if (this.#stopping) return
+  /** Resolves when it has ended, whoever asked first. */
+  stop(): Promise<void> {
+    this.#ended ??= this.#end()
+    return this.#ended
+  }
+
+  async #end(): Promise<void> {
     this.#stopping = true
     for (const cancel of this.#loops) cancel()
     // Nothing more is sent from here on, whatever the claims and tasks that are just being made still wait for.

@@ -3,9 +3,8 @@ import { isTerminal } from '../../src/domain/batch.ts'
 import { costNanos, nanosFromUsd } from '../../src/domain/money.ts'
 import { reconcile } from '../../src/ledger/reconcile.ts'
 import { readBatchRow } from '../../src/store/batches.ts'
-import { readBlobRow } from '../../src/store/blob-rows.ts'
-import { listSealed } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
+import { resultLines } from './result-lines.ts'
 import { type Night, type PlannedBatch, SIM_MODEL } from './world.ts'
 
 export async function violations(night: Night): Promise<string[]> {
@@ -27,8 +26,8 @@ export async function violations(night: Night): Promise<string[]> {
 async function ofBatch(night: Night, planned: PlannedBatch, batch: BatchRow): Promise<string[]> {
   const { name } = planned
   const found: string[] = []
-  const outputs = await resultLines(night, batch, 'output')
-  const errors = await resultLines(night, batch, 'error')
+  const { outputs, errors } = planned.read ?? (await resultLines(night, batch))
+  if (planned.read) found.push(...(await leftOfFiles(night, planned)))
   const all = [...outputs, ...errors].map(customId)
   const seen = new Set(all)
   if (seen.size !== all.length) found.push(`${name}: a line is in the files twice`)
@@ -78,15 +77,15 @@ function isCostOfAnAnswer({ server }: Night, line: string, nanos: number): boole
   return answers.some((tokens) => costNanos(1, tokens, SIM_MODEL.price) === nanos)
 }
 
-async function resultLines(night: Night, batch: BatchRow, part: 'output' | 'error'): Promise<string[]> {
-  let text = ''
-  for (const chunk of await listSealed(night.store.read, batch.id, 0, 1_000)) {
-    const key = part === 'output' ? chunk.output_blob : chunk.error_blob
-    const row = key === null ? undefined : await readBlobRow(night.store.read, key)
-    if (key !== null && !row) throw new Error(`blob ${key} of ${batch.id} is gone`)
-    if (row) text += await night.sealed.readAll(row.project_id, row)
-  }
-  return text.split('\n').slice(0, -1)
+/** Of files that were removed, nothing can be read any more. */
+async function leftOfFiles({ store }: Night, { id, name }: PlannedBatch): Promise<string[]> {
+  const left = await store.read
+    .selectFrom('blobs')
+    .select('key')
+    .where('key', 'like', `batches/${id}/%`)
+    .where((eb) => eb.or([eb('key', 'like', '%-output'), eb('key', 'like', '%-error')]))
+    .execute()
+  return left.map(({ key }) => `the files of ${name} were removed, and ${key} is still there`)
 }
 
 async function ofBooks({ store, sealed, batches, caps }: Night): Promise<string[]> {

@@ -32,6 +32,7 @@ export class ModelServer {
   readonly #faults: () => ServerFaults
   readonly #capacity: number
   readonly #onAsked: (asked: Asked) => void
+  readonly #onAnswered: (machine: string, line: string) => void
   #inFlight = 0
   /** Completion tokens of each answer that was given, by line: each a little less than the line allows. */
   readonly answers = new Map<string, number[]>()
@@ -44,12 +45,15 @@ export class ModelServer {
     faults: () => ServerFaults
     capacity: number
     onAsked: (asked: Asked) => void
+    /** An answer has reached the machine. */
+    onAnswered: (machine: string, line: string) => void
   }) {
     this.#clock = options.clock
     this.#random = options.random
     this.#faults = options.faults
     this.#capacity = options.capacity
     this.#onAsked = options.onAsked
+    this.#onAnswered = options.onAnswered
   }
 
   /** The server as one machine reaches it. */
@@ -75,6 +79,7 @@ export class ModelServer {
         // An answer may come in the very moment in which the caller hangs up.
         if (signal?.aborted && !random.chance(0.2))
           return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'aborted' }
+        if (result.kind === 'answered') this.#onAnswered(machine.name, line)
         return result
       },
       close: async () => {},

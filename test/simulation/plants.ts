@@ -89,4 +89,35 @@ export const PLANTS: readonly Plant[] = [
     take: 'if (blob.modified > clock.now() - older_than_ms) continue',
     put: 'if (blob.modified < clock.now() - 1000 * older_than_ms) continue',
   },
+  {
+    bug: 'what finishes while a journal is written is forgotten by a worker that stops',
+    file: 'src/dispatch/recorder.ts',
+    take: 'await Promise.all([...this.#writing, ...journals, this.#committing])\n',
+    put: 'return void (await Promise.all([...this.#writing, ...journals, this.#committing]))\n',
+  },
+  {
+    bug: 'what a commit points to is not written again, however long commits are refused',
+    file: 'src/dispatch/recorder.ts',
+    take: 'if (age_ms >= 0 && age_ms < blob_fresh_ms) return',
+    put: 'if (blob_fresh_ms > 0) return',
+  },
+  {
+    bug: 'a clock that is set back holds up the journal',
+    file: 'src/dispatch/recorder.ts',
+    take: 'return waited_ms < 0 ? Number.POSITIVE_INFINITY : waited_ms',
+    put: 'return waited_ms',
+  },
+  {
+    bug: 'a worker that stops does not give back what it holds',
+    file: 'src/store/leases.ts',
+    take: `  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()
+  await giveBack(tx, worker_id)`,
+    put: `  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()`,
+  },
+  {
+    bug: 'removed results leave their content',
+    file: 'src/upkeep/remove-file.ts',
+    take: 'if (await markDeleted(tx, file.id, now)) await doomResults(tx, file.batch_id, file.part, now)',
+    put: 'await markDeleted(tx, file.id, now)',
+  },
 ]

@@ -26,6 +26,12 @@ export class Witness {
   /** Who opened which session. */
   readonly #sessions = new Map<string, string>()
   #lastPart = 0
+  /** Lines whose answer reached a machine, by its name. */
+  readonly #answered = new Map<string, Set<string>>()
+  /** Machines that have lost a lease: what they had been answered may be asked again. */
+  readonly #lost = new Set<string>()
+  /** Lines that a machine had been answered and that it had to make durable before it stopped, and its name. */
+  readonly #handedBack = new Map<string, string>()
   #turn: Promise<void> = Promise.resolve()
 
   constructor(path: string, sealed: SealedBlobs) {
@@ -42,6 +48,30 @@ export class Witness {
     const deadline = this.#deadline.get(line.slice(0, line.indexOf('/'))) ?? 0
     if (at >= deadline) this.violations.push(`${machine} sent ${line} ${at - deadline} ms after its window`)
     if (this.finished.has(line)) this.violations.push(`${machine} sent ${line}, which was finished for good`)
+    const stopped = this.#handedBack.get(line)
+    if (stopped)
+      this.violations.push(`${machine} sent ${line}, which ${stopped} was answered before it stopped`)
+  }
+
+  onAnswered(machine: string, line: string): void {
+    const lines = this.#answered.get(machine) ?? new Set()
+    this.#answered.set(machine, lines)
+    lines.add(line)
+  }
+
+  onLost(machine: string): void {
+    this.#lost.add(machine)
+  }
+
+  /** A worker has stopped in order. */
+  onStopped(machine: string): void {
+    for (const row of this.#db
+      .prepare("SELECT batch_id, idx, worker_id FROM chunks WHERE state = 'leased'")
+      .all())
+      if (this.#sessions.get(String(row.worker_id)) === machine)
+        this.violations.push(`${machine} has stopped and still holds ${row.batch_id} ${row.idx}`)
+    if (this.#lost.has(machine)) return
+    for (const line of this.#answered.get(machine) ?? []) this.#handedBack.set(line, machine)
   }
 
   /** Runs one transaction of `machine`, alone, and looks at what it did. */

@@ -22,6 +22,7 @@ import { insertBlobs } from '../../src/store/blob-rows.ts'
 import { insertFile, readFileRow } from '../../src/store/files.ts'
 import { insertLimit } from '../../src/store/limits.ts'
 import { ensureProject } from '../../src/store/projects.ts'
+import type { BatchRow } from '../../src/store/schema.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
@@ -32,6 +33,7 @@ import { type TestClock, testClock } from '../fakes/clock.ts'
 import { Machine, type Weather } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
+import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { Witness } from './witness.ts'
 
@@ -40,14 +42,14 @@ const CHANCE_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
 const LEASE_MS = 2_000
 const FLUSH_MS = 100
-/** A blob that no row knows is an orphan when it is older: far longer than any machine stays frozen. */
-const ORPHAN_AGE_MS = 30_000
+/** A blob that no row knows is an orphan when it is older: some leases later. */
+const ORPHAN_AGE_MS = 8_000
 const STEP_MS = 250
 const CALM_MS_MAX = 180_000
 const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
 
-const CALM: Weather = { fails_before: 0, answer_lost: 0, dies: 0, step_ms_max: 2 }
+const CALM: Weather = { fails_before: 0, answer_lost: 0, dies: 0, step_ms_max: 2, is_full: false }
 const FRIENDLY: ServerFaults = {
   loses: 0,
   breaks: 0,
@@ -74,6 +76,8 @@ export interface PlannedBatch {
   /** The lines' texts, which are their custom_ids too, in order. */
   lines: string[]
   expires_at: number
+  /** Its result lines, read before its files were removed; null while they are there. */
+  read: { outputs: string[]; errors: string[] } | null
 }
 
 export interface Night {
@@ -89,6 +93,8 @@ export interface Night {
   diary: string[]
 }
 
+/** What a worker says when what it held is not its own any more. */
+const LOST = /the lease ran out|taken over by another worker/
 const RULES = { file_retention_ms: () => 90 * DAY_MS }
 
 /** Runs the night of `seed`, then calls `judge` while its stores are still there. */
@@ -157,6 +163,7 @@ class World {
       faults: () => this.#faults,
       capacity: random.int(4, 40),
       onAsked: (asked) => witness.onAsked(asked),
+      onAnswered: (machine, line) => witness.onAnswered(machine, line),
     })
     this.night = { store, sealed, blobs, batches: [], server, witness, caps: new Map(), diary: [] }
   }
@@ -190,6 +197,7 @@ class World {
       answer_lost: 0.08 * wild,
       dies: random.chance(0.5) ? 0.004 : 0,
       step_ms_max: random.pick([0, 5, 40, 150]),
+      is_full: false,
     }
     this.#faults = {
       loses: 0.03 * random.next(),
@@ -200,7 +208,9 @@ class World {
       forgets_usage: 0.05 * random.next(),
     }
     const steps = random.int(20, 100)
+    const full = random.chance(0.3) ? { from: random.int(0, steps), to: random.int(0, 2 * steps) } : null
     for (let step = 0; step < steps; step++) {
+      if (full) this.#fill(full.from <= step && step < full.to)
       for (const slot of this.#slots) await this.#happen(slot)
       if (random.chance(0.06)) await this.#disturb()
       await this.#clock.advance(random.int(1, 2 * STEP_MS))
@@ -262,13 +272,18 @@ class World {
       this.#tell(`${machine.name} freezes`)
       machine.freeze()
     } else if (dice < 0.05) {
-      const ms = random.int(-5_000, 5_000)
+      const ms = random.int(-8_000, 5_000)
       this.#tell(`the clock of ${machine.name} jumps by ${ms} ms`)
       machine.jump(ms)
-    } else if (dice < 0.06) {
+    } else if (dice < 0.075) {
       this.#tell(`${machine.name} is asked to stop`)
+      const { worker } = slot
       const gone = (): void => machine.die()
-      slot.worker.stop().then(gone, gone)
+      const stopped = (): void => {
+        this.night.witness.onStopped(machine.name)
+        gone()
+      }
+      worker.stop().then(stopped, gone)
     }
   }
 
@@ -276,14 +291,16 @@ class World {
   async #disturb(): Promise<void> {
     const random = this.#random
     const { store, batches } = this.night
-    const { id, name, project_id } = random.pick(batches)
+    const planned = random.pick(batches)
+    const { id, name, project_id } = planned
     if (random.chance(0.6)) {
       await this.#addBatch(project_id)
       this.#tell(`b${batches.length - 1} is created`)
       return
     }
     const batch = await readBatchRow(store.read, id)
-    if (!batch || isTerminal(batch.status)) return
+    if (!batch) return
+    if (isTerminal(batch.status)) return await this.#removeFiles(planned, batch)
     const now = this.#clock.now()
     if (random.chance(0.5)) {
       this.#tell(`${name} is cancelled`)
@@ -294,6 +311,24 @@ class World {
     if (!file || file.deleted_at !== null) return
     this.#tell(`the input of ${name} is deleted`)
     await this.#write((tx) => removeFile(tx, file, now))
+  }
+
+  /** Its time is over, or somebody has what he came for. */
+  async #removeFiles(planned: PlannedBatch, batch: BatchRow): Promise<void> {
+    if (planned.read) return
+    const { store } = this.night
+    planned.read = await resultLines(this.night, batch)
+    this.#tell(`the files of ${planned.name} are removed`)
+    for (const id of [batch.input_file_id, batch.output_file_id, batch.error_file_id]) {
+      const file = id === null ? undefined : await readFileRow(store.read, id)
+      if (file && file.deleted_at === null) await this.#write((tx) => removeFile(tx, file, this.#clock.now()))
+    }
+  }
+
+  #fill(is_full: boolean): void {
+    if (this.#weather.is_full === is_full) return
+    this.#weather = { ...this.#weather, is_full }
+    this.#tell(is_full ? 'the database is full' : 'the database has room again')
   }
 
   #newSlot(): Slot {
@@ -376,6 +411,7 @@ class World {
   #logOf(machine: Machine): Log {
     const tell = (fields: object, message: string): void => {
       const error = 'err' in fields ? ` (${fields.err})` : ''
+      if (LOST.test(message)) this.night.witness.onLost(machine.name)
       this.#tell(`${machine.name}: ${message}${error}`)
     }
     return { info() {}, warn: tell, error: tell }
@@ -449,7 +485,7 @@ class World {
       })
       await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
     })
-    this.night.batches.push({ id, name, project_id, lines, expires_at })
+    this.night.batches.push({ id, name, project_id, lines, expires_at, read: null })
     this.night.witness.expect(name, expires_at)
     await this.#clock.advance(1)
   }

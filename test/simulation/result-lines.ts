@@ -1,0 +1,30 @@
+// The result lines of a batch as its files give them: chunk by chunk, in order.
+import { readBlobRow } from '../../src/store/blob-rows.ts'
+import { listSealed } from '../../src/store/chunks.ts'
+import type { BatchRow } from '../../src/store/schema.ts'
+import type { Night } from './world.ts'
+
+export async function resultLines(
+  night: Pick<Night, 'store' | 'sealed'>,
+  batch: Pick<BatchRow, 'id'>,
+): Promise<{ outputs: string[]; errors: string[] }> {
+  const outputs: string[] = []
+  const errors: string[] = []
+  for (const chunk of await listSealed(night.store.read, batch.id, 0, 1_000)) {
+    outputs.push(...(await lines(night, chunk.output_blob)))
+    errors.push(...(await lines(night, chunk.error_blob)))
+  }
+  return { outputs, errors }
+}
+
+async function lines(
+  { store, sealed }: Pick<Night, 'store' | 'sealed'>,
+  key: string | null,
+): Promise<string[]> {
+  if (key === null) return []
+  const row = await readBlobRow(store.read, key)
+  if (!row) throw new Error(`blob ${key} is gone`)
+  return String(await sealed.readAll(row.project_id, row))
+    .split('\n')
+    .slice(0, -1)
+}
