@@ -24,6 +24,7 @@ import { DurableFolders } from './durable-folders.ts'
 import { FolderSync } from './folder-sync.ts'
 import { attempt, errnoOf } from './fs-error.ts'
 import { gather } from './gather.ts'
+import { SyncBehind } from './sync-behind.ts'
 
 const readAside = promisify(read)
 const datasyncAside = promisify(fdatasync)
@@ -188,6 +189,7 @@ class FolderOfBlobs implements DiskBlobs {
   ): Promise<number> {
     let file: FileHandle | null = null
     let bytes = 0
+    const synced = new SyncBehind(async () => await file?.datasync())
     try {
       for await (const { pieces, bytes: run_bytes, isAll } of gather(source)) {
         if (isAll && run_bytes <= INLINE_BYTES_MAX) {
@@ -196,9 +198,10 @@ class FolderOfBlobs implements DiskBlobs {
         }
         file ??= await attempt(doing, this.#create(temporary))
         bytes += await attempt(doing, append(file, pieces))
+        synced.wrote(run_bytes)
       }
       file ??= await attempt(doing, this.#create(temporary))
-      await attempt(doing, file.datasync())
+      await attempt(doing, synced.end())
       return bytes
     } finally {
       if (file !== null) await attempt(doing, file.close())
