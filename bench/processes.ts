@@ -36,8 +36,8 @@ export async function start(
   return {
     process: child,
     first,
-    cpu_us: () => family(child.pid).reduce((sum, pid) => sum + cpuOf(pid), 0),
-    peak_mib: () => family(child.pid).map(peakOf),
+    cpu_us: () => familyOf(child.pid).reduce((sum, pid) => sum + cpuOf(pid), 0),
+    peak_mib: () => familyOf(child.pid).map(peakOf),
     async stop() {
       if (child.exitCode !== null) return
       child.kill('SIGTERM')
@@ -46,7 +46,8 @@ export async function start(
   }
 }
 
-function family(pid: number | undefined): number[] {
+/** The process and its children, in the order of their birth. */
+export function familyOf(pid: number | undefined): number[] {
   if (pid === undefined) return []
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim()
   return [pid, ...(children === '' ? [] : children.split(' ').map(Number))]

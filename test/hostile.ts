@@ -138,6 +138,5 @@ if (import.meta.main) {
   )
   await service[Symbol.asyncDispose]()
   await upstream.close()
-  // Connections of the client that are kept for later are not worth waiting for.
-  process.exit(report.complaints.length > 0 ? 1 : 0)
+  if (report.complaints.length > 0) process.exitCode = 1
 }

@@ -8,8 +8,16 @@ const DRAIN_MS_MAX = 10_000
 /** To be called when the answer has been sent. */
 export function drain(raw: IncomingMessage, clock: Clock): void {
   if (raw.complete || raw.destroyed) return
+  const { socket } = raw
+  const leave = (): void => {
+    cancel()
+    socket.off('close', leave)
+  }
   const cancel = clock.after(DRAIN_MS_MAX, () => raw.destroy())
-  raw.once('close', cancel)
+  raw.once('end', leave)
+  raw.once('close', leave)
+  // The request itself hears nothing of the end of its connection any more.
+  socket.once('close', leave)
   raw.on('error', () => {})
   // Whoever was reading has stopped, and would hold the rest back.
   raw.unpipe()

@@ -22,6 +22,13 @@ export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onSt
     else cancel = clock.after(pace.window_ms, look)
   }
   cancel = clock.after(pace.window_ms, look)
-  raw.once('end', () => cancel())
-  raw.once('close', () => cancel())
+  const { socket } = raw
+  const leave = (): void => {
+    cancel()
+    socket.off('close', leave)
+  }
+  raw.once('end', leave)
+  raw.once('close', leave)
+  // A request that was answered before it had arrived whole hears nothing of the end of its connection.
+  socket.once('close', leave)
 }
