@@ -14,7 +14,7 @@ import { configFor, line, type WireBatch, type WireFile, type WireLine } from '.
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
 /** Ours without whatever the developer has set for Offpeak. */
-const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_')))
+const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
 /** Between two questions to another process, which has no way to tell by itself. */
 const ASK_AGAIN_MS = 20
 
@@ -43,13 +43,13 @@ export class CrashTest implements AsyncDisposable {
     this.upstream = upstream
   }
 
-  /** `more` is configuration; leases are short. */
-  static async begin(more = ''): Promise<CrashTest> {
+  /** `more` is configuration; leases are short, and so is the time for lines in flight, unless `drain` says else. */
+  static async begin(more = '', drain = '1s'): Promise<CrashTest> {
     const folder = await mkdtemp(join(tmpdir(), 'offpeak-crash-'))
     const upstream = await testUpstream()
     const test = new CrashTest(folder, upstream)
     const config = configFor(upstream.base_url, more)
-      .replace('lease: 2s', 'lease: 1s, drain: 1s')
+      .replace('lease: 2s', `lease: 1s, drain: ${drain}`)
       .replace('timeout: 5s', 'timeout: 60s')
     await writeFile(join(folder, 'offpeak.yaml'), config)
     return test
@@ -85,9 +85,19 @@ export class CrashTest implements AsyncDisposable {
   }
 
   launch(args: readonly string[]): ChildProcess {
-    const child = spawn(process.execPath, [MAIN, ...args], {
+    return this.#launch(process.execPath, [MAIN, ...args])
+  }
+
+  /** As npm does it: a shell in between, which is told to end and tells nobody. */
+  launchUnderNpm(args: readonly string[]): ChildProcess {
+    const command = [process.execPath, MAIN, ...args].map((word) => `'${word}'`).join(' ')
+    return this.#launch('sh', ['-c', `${command}; exit $?`], { npm_command: 'exec' })
+  }
+
+  #launch(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
+    const child = spawn(command, args, {
       cwd: this.folder,
-      env: ENV,
+      env: { ...ENV, ...env },
       // A group of its own, so that it can be killed with its children.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -214,6 +224,16 @@ export class CrashTest implements AsyncDisposable {
 /** Asks another process until it says so. */
 export async function until(ask: () => Promise<boolean> | boolean): Promise<void> {
   while (!(await ask())) await setTimeout(ASK_AGAIN_MS)
+}
+
+/** Whether the process still does anything; one that has ended may wait for ever to be looked after. */
+export function isAlive(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return stat.slice(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3) !== 'Z'
+  } catch {
+    return false
+  }
 }
 
 /** SIGKILL, unless the process has ended by itself meanwhile. */

@@ -1,0 +1,59 @@
+// However the service ends, no process of it is left behind.
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { describe, test } from 'node:test'
+import { CrashTest, childrenOf, isAlive, until } from './crash-processes.ts'
+
+/** Longer than any of these tests. */
+const DRAIN = '60s'
+
+async function underWay(crash: CrashTest): Promise<void> {
+  crash.holdUnless(() => false)
+  await crash.batchOf(5)
+  await crash.upstream.arrived(5)
+}
+
+describe('nothing is left behind', {
+  concurrency: 3,
+  timeout: 60_000,
+  skip: !existsSync('/proc/self/stat'),
+}, () => {
+  test('a second SIGTERM ends the service and its worker at once, whatever is in flight', async () => {
+    await using crash = await CrashTest.begin('', DRAIN)
+    const service = await crash.start('serve')
+    const [worker] = childrenOf(service.child)
+    assert.ok(worker)
+    await underWay(crash)
+    const url = service.ready.replace('offpeak listening on ', '')
+    // Now that somebody looks, it goes on answering for a while, and can be seen to stop.
+    assert.equal((await fetch(`${url}/readyz`)).status, 200)
+    service.child.kill('SIGTERM')
+    await until(async () => (await fetch(`${url}/readyz`)).status === 503)
+    assert.ok(isAlive(worker))
+    assert.equal(await service.end('SIGTERM'), 130)
+    await until(() => !isAlive(worker))
+  })
+
+  test('a worker whose API was killed ends by itself, once lines in flight have had their time', async () => {
+    await using crash = await CrashTest.begin('', '200ms')
+    const service = await crash.start('serve')
+    const [worker] = childrenOf(service.child)
+    assert.ok(worker)
+    await underWay(crash)
+    await service.end('SIGKILL')
+    await until(() => !isAlive(worker))
+  })
+
+  test('a service whose npm was told to end drains and ends with it', async () => {
+    await using crash = await CrashTest.begin('', '200ms')
+    const shell = crash.launchUnderNpm(['serve', '--data', 'data', '--config', 'offpeak.yaml', '--port', '0'])
+    assert.ok(shell.stdout)
+    await once(shell.stdout, 'data')
+    const [service] = childrenOf(shell)
+    assert.ok(service)
+    shell.kill('SIGTERM')
+    await once(shell, 'exit')
+    await until(() => !isAlive(service))
+  })
+})
