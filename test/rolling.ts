@@ -22,7 +22,7 @@ const LINES = 50
 const ANSWER_MS = 30
 const POLL_MS = 20
 /** As long as the slowest of them may need, on a busy machine, to see that one is going. */
-const CONFIG = 'listen: {stop_delay: 700ms}\nrate_limit: {requests_per_minute: 0}'
+const CONFIG = 'listen: {stop_delay: 700ms}\nrate_limit: {requests_per_minute: 0}\nlog: {level: warn}'
 
 export type Half = 'serve' | 'api' | 'worker'
 

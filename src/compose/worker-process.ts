@@ -3,6 +3,7 @@
 // it says `ready`, and what it has measured when it is asked for its `metrics`. When the process that started it
 // is gone, it gives back what it holds and ends; when it was stopping already, it ends at once.
 import type { Config } from '../config/config.ts'
+import { systemClock } from '../domain/clock.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
 import { announce } from './presence.ts'
@@ -65,6 +66,6 @@ function end(): void {
   if (ending) return
   ending = true
   if (running === null) process.exit(0)
-  setTimeout(() => process.exit(1), running.stop_ms_max)
+  systemClock.after(running.stop_ms_max, () => process.exit(1))
   void running.stop().then(() => process.exit(0))
 }
