@@ -1,8 +1,9 @@
 // How throughput grows with workers: the same latency-bound work on one PostgreSQL and one bucket, by 1, 2 and 4
-// worker processes, each of which may have so many lines in flight. The upstream, in this process, takes a fixed
-// time for every line and any number at once.
+// worker processes, each of which may have so many lines in flight. The upstream, in this process, takes a second
+// for every line and any number at once, so a worker has little to do but to wait, as before a real model. Each
+// worker gets as many lines as one has alone.
 //
-//   node bench/workers.ts [--lines 12000] [--concurrency 64] [--latency-ms 200] [--workers 1,2,4]
+//   node bench/workers.ts [--lines 12000] [--concurrency 256] [--latency-ms 1000] [--workers 1,2,4]
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -20,8 +21,8 @@ if (withoutPostgres) throw new Error(withoutPostgres)
 const { values } = parseArgs({
   options: {
     lines: { type: 'string', default: '12000' },
-    concurrency: { type: 'string', default: '64' },
-    'latency-ms': { type: 'string', default: '200' },
+    concurrency: { type: 'string', default: '256' },
+    'latency-ms': { type: 'string', default: '1000' },
     workers: { type: 'string', default: '1,2,4' },
   },
 })

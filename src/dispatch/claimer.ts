@@ -144,7 +144,7 @@ export class Claimer {
         )
       const now = clock.now()
       const urgent = { urgent_before: now + URGENT_MS, urgent_batches: atRisk() }
-      const claims = await claimChunks(tx, { worker_id: id, ...urgent, ...order })
+      const claims = await claimChunks(tx, { worker_id: id, ...urgent, ...order, among: store.claimSql })
       const begun = new Set(claims.filter((claim) => claim.deadline > now).map((claim) => claim.batch_id))
       // Of one that is held already, the claim that took it has done this.
       for (const chunk of held()) if (chunk.claim.deadline > now) begun.delete(chunk.claim.batch_id)

@@ -1,7 +1,7 @@
 // Which chunk runs next: the claims under which chunks are leased.
 import { sql as raw, type SelectQueryBuilder } from 'kysely'
 import type { ChunkRow, Schema } from './schema.ts'
-import type { Reader, Writer } from './store.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** Restricts claims by the model of a chunk; chunks of several models have none. */
 export type ModelChoice =
@@ -23,7 +23,15 @@ export interface ClaimOrder {
   /** Only projects that are not in this list; what a worker holds already has its share. */
   except_projects?: readonly string[]
   models?: ModelChoice
+  /**
+   * No more than a fair share of what is ready among the workers that live: towards the end of the work, none
+   * then sits on chunks that another could run at once. Takes the clock that judges leases.
+   */
+  among?: ClaimSql
 }
+
+/** Ready chunks are counted as far as so many workers would take them: beyond it everybody may have what he asks for. */
+const WORKERS_SHARED_MAX = 64
 
 const ALL_MODELS: ModelChoice = { except_models: [] }
 
@@ -33,12 +41,14 @@ const ALL_MODELS: ModelChoice = { except_models: [] }
  * project's giant. Chunks that another claim has under its hands are passed over.
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
-  const { worker_id, count, one_each = false, models = ALL_MODELS, urgent_batches = [] } = order
+  const { worker_id, one_each = false, models = ALL_MODELS, urgent_batches = [] } = order
   const spent = new Set(order.except_projects)
-  const urgent = one_each ? 1 : count
   const claims: ChunkRow[] = []
-  const atFirst = (await readyProjects(tx)).filter(({ project_id }) => !spent.has(project_id))
-  if (atFirst.length === 0) return claims
+  const atFirst = (await readyProjects(tx, order)).filter(({ project_id }) => !spent.has(project_id))
+  const { ready = 0, workers = 1 } = atFirst[0] ?? {}
+  if (ready === 0) return claims
+  const count = Math.min(order.count, Math.ceil(ready / Math.max(1, workers)))
+  const urgent = one_each ? 1 : count
   if (atFirst.some(({ first_deadline }) => first_deadline < order.urgent_before)) {
     const choice = { before: order.urgent_before, except_projects: [...spent] }
     claims.push(...(await leaseFirst(tx, worker_id, urgent, models, choice)))
@@ -50,7 +60,9 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
   if (one_each) for (const claim of claims) spent.add(claim.project_id)
   let known = claims.length === 0 ? atFirst : null
   while (claims.length < count) {
-    const waiting = (known ?? (await readyProjects(tx))).filter(({ project_id }) => !spent.has(project_id))
+    const waiting = (known ?? (await readyProjects(tx, order))).filter(
+      ({ project_id }) => !spent.has(project_id),
+    )
     known = null
     const turns = takeTurns(waiting, count - claims.length, one_each)
     if (turns.size === 0) break
@@ -154,6 +166,10 @@ interface WaitingProject {
   leased: number
   /** Of its ready chunks (Unix ms). */
   first_deadline: number
+  /** Ready chunks of all projects, as far as they were counted. */
+  ready: number
+  /** Those that share them. */
+  workers: number
 }
 
 /** How many chunks each project gets of `count`, when each goes to the one that has the fewest by then. */
@@ -178,7 +194,11 @@ function takeTurns(
  * Projects that have a ready chunk, fewest leased chunks first. Steps from project to project through the
  * index instead of reading every ready chunk: the cost is that of the projects, not of their work.
  */
-async function readyProjects(tx: Writer): Promise<WaitingProject[]> {
+async function readyProjects(
+  tx: Writer,
+  { count, among }: Pick<ClaimOrder, 'count' | 'among'>,
+): Promise<WaitingProject[]> {
+  const workers = among ? raw`(SELECT count(*) FROM workers WHERE lease_until > ${among.now})` : raw`1`
   const { rows } = await raw<WaitingProject>`
     WITH RECURSIVE waiting(project_id) AS (
       SELECT min(project_id) FROM chunks WHERE state = 'ready'
@@ -190,7 +210,10 @@ async function readyProjects(tx: Writer): Promise<WaitingProject[]> {
     )
     SELECT waiting.project_id AS project_id, coalesce(held.leased, 0) AS leased,
       (SELECT min(deadline) FROM chunks WHERE state = 'ready' AND chunks.project_id = waiting.project_id)
-        AS first_deadline
+        AS first_deadline,
+      (SELECT count(*) FROM
+        (SELECT 1 FROM chunks WHERE state = 'ready' LIMIT ${count * WORKERS_SHARED_MAX}) AS counted) AS ready,
+      ${workers} AS workers
     FROM waiting LEFT JOIN held ON held.project_id = waiting.project_id
     WHERE waiting.project_id IS NOT NULL
     ORDER BY leased, waiting.project_id`.execute(tx)

@@ -279,6 +279,19 @@ export function storeConformance(
       )
     })
 
+    test('what is left is shared among the workers that live; those that died take no share', async (store) => {
+      await seed(store, 'a', 9)
+      const [mine, theirs] = [await open(store), await open(store)]
+      const claim = async (worker_id: string): Promise<number> => {
+        const shared = { ...order(worker_id), count: 4, among: store.claimSql }
+        return (await store.write((tx) => claimChunks(tx, shared))).length
+      }
+      assert.deepEqual([await claim(mine), await claim(theirs)], [4, 3])
+      assert.equal(await claim(mine), 1)
+      await store.write((tx) => closeSession(tx, theirs))
+      assert.equal(await claim(mine), 4)
+    })
+
     test('turns go to the project that has least, however much another brings', async (store) => {
       await seed(store, 'giant', 50)
       await seed(store, 'small', 2)
