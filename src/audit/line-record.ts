@@ -42,7 +42,7 @@ export function lineRecordLine(record: LineRecord): Buffer {
   return asLine(
     `{"id":"${record.request_id}","object":"request","kind":"line","batch_id":"${record.batch_id}",` +
       `"custom_id":${record.custom_id_json},"line":${record.line},"model":${text(record.model)},` +
-      `"entity":${text(record.entity)},"conversation":${text(record.conversation)},"tags":${text(record.tags)},` +
+      `"entity":${text(record.entity)},"conversation":${JSON.stringify(record.conversation)},"tags":${JSON.stringify(record.tags)},` +
       `"status_code":${record.error === null ? 200 : 'null'},` +
       `"attempts":[${record.attempts.map(attemptJson).join(',')}],` +
       (record.attempts_omitted > 0 ? `"attempts_omitted":${record.attempts_omitted},` : '') +
@@ -55,9 +55,19 @@ export function lineRecordLine(record: LineRecord): Buffer {
 
 function attemptJson(attempt: Attempt): string {
   const reason = attempt.reason === undefined ? '' : `,"reason":${JSON.stringify(attempt.reason)}`
-  return `{"at":${attempt.at / 1000},"upstream":${JSON.stringify(attempt.upstream)},"status":${attempt.status},"duration_ms":${Math.round(attempt.duration_ms * 10) / 10}${reason}}`
+  return `{"at":${attempt.at / 1000},"upstream":${text(attempt.upstream)},"status":${attempt.status},"duration_ms":${Math.round(attempt.duration_ms * 10) / 10}${reason}}`
 }
 
+/** Models, upstreams and entities, as JSON: the same few for lines without end. */
+const quoted = new Map<string, string>()
+const QUOTED_MAX = 4096
+
 function text(value: string | null): string {
-  return value === null ? 'null' : JSON.stringify(value)
+  if (value === null) return 'null'
+  const known = quoted.get(value)
+  if (known !== undefined) return known
+  if (quoted.size === QUOTED_MAX) quoted.clear()
+  const json = JSON.stringify(value)
+  quoted.set(value, json)
+  return json
 }

@@ -1,5 +1,6 @@
 // The port of model servers. A Backend is one upstream that answers chat completions; it makes one attempt
 // and says what came of it. Retrying, failing over and choosing how much to send at once belong to dispatch/.
+import type { Completion } from '../domain/completion-scan.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 
 export interface BackendCall {
@@ -11,25 +12,19 @@ export interface BackendCall {
 
 /**
  * What came of one attempt.
- * - `answered`: a chat completion. `text` is the answer's JSON exactly as received, `body` the same, parsed.
+ * - `answered`: a chat completion. `body` is the answer's JSON as received, `completion` what was found in it.
  * - `refused`: this request will never succeed here; the line fails with `code`.
  * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
  */
 export type BackendResult =
-  | { kind: 'answered'; status: number; text: string; body: ChatCompletion }
+  | { kind: 'answered'; status: number; body: Buffer; completion: Completion }
   | { kind: 'refused'; status: number; code: ErrorCode; message: string; param?: string }
   | { kind: 'throttled'; status: number; reason: string; retry_after_ms?: number }
   | { kind: 'failed'; status: number | null; code: FailureCode; reason: string; retry_after_ms?: number }
 
 /** What a line that ran out of attempts fails with. */
 export type FailureCode = 'upstream_unavailable' | 'upstream_timeout' | 'upstream_invalid_response'
-
-/** As much of a chat completion as the service reads; the rest passes through untouched. */
-export interface ChatCompletion {
-  choices: { finish_reason?: unknown; message?: unknown }[]
-  usage?: { prompt_tokens: number; completion_tokens: number; total_tokens: number } | null
-}
 
 export interface Backend {
   /** Names the upstream in audit records, logs and metrics: no credentials in it. */

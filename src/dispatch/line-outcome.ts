@@ -15,17 +15,23 @@ type Answered = Extract<BackendResult, { kind: 'answered' }>
 /** A line that produced a result: the only kind that costs anything. */
 export function answered(job: Job, result: Answered, price: Price, now: number): Outcome {
   const line = job.chunk.lines[job.position]!
-  const reported = readUsage(result)
-  const usage = reported ?? estimateUsage(line.input_tokens, result)
+  const { completion } = result
+  const usage = completion.usage ?? estimateUsage(line.input_tokens, completion.message_bytes)
   const cost_nanos = costNanos(usage.prompt_tokens, usage.completion_tokens, price)
   const request_id = job.chunk.request_id_prefix + base32(line.line)
-  const body = spliceCost(result.text, usdLiteral(cost_nanos), usageLiteral(usage))
+  const splice = spliceCost(completion.cost, usdLiteral(cost_nanos), usageLiteral(usage))
   return {
     line: line.line,
     part: 'output',
-    result: outputLine(request_id, line.custom_id_json, body),
+    result: outputLine(request_id, line.custom_id_json, result.body, splice),
     audit: lineRecordLine(
-      recordOf(job, request_id, { usage, usage_estimated: reported === null, cost_nanos, error: null, now }),
+      recordOf(job, request_id, {
+        usage,
+        usage_estimated: completion.usage === null,
+        cost_nanos,
+        error: null,
+        now,
+      }),
     ),
     cost_nanos,
     code: 'ok',
@@ -92,22 +98,9 @@ function recordOf(
   }
 }
 
-function readUsage(result: Answered): TokenUsage | null {
-  const usage = result.body.usage
-  if (!usage || !isCount(usage.prompt_tokens) || !isCount(usage.completion_tokens)) return null
-  const { prompt_tokens, completion_tokens } = usage
-  const total_tokens = isCount(usage.total_tokens) ? usage.total_tokens : prompt_tokens + completion_tokens
-  return { prompt_tokens, completion_tokens, total_tokens }
-}
-
-function isCount(value: unknown): value is number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
-}
-
-/** Where the server reports no usage: what was projected for the input, and the answer's text by its length. */
-function estimateUsage(input_tokens: number, result: Answered): TokenUsage {
-  const answers = JSON.stringify(result.body.choices.map((choice) => choice.message ?? null))
-  const completion_tokens = estimateTokens(Buffer.byteLength(answers))
+/** Where the server reports no usage: what was projected for the input, and the answer's messages by their length. */
+function estimateUsage(input_tokens: number, message_bytes: number): TokenUsage {
+  const completion_tokens = estimateTokens(message_bytes)
   return { prompt_tokens: input_tokens, completion_tokens, total_tokens: input_tokens + completion_tokens }
 }
 

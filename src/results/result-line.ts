@@ -1,12 +1,33 @@
 // The lines of the output and error files, as bytes. `custom_id` is written as the input wrote it, and the
-// model's answer is the text that came.
+// model's answer is the bytes that came, with its cost set in.
 import type { WireError } from '../domain/errors.ts'
+import type { Splice } from './splice-cost.ts'
 
-/** `body` is the JSON of the chat completion, on one line. */
-export function outputLine(request_id: string, custom_id_json: string, body: string): Buffer {
-  return asLine(
-    `{"id":"${request_id}","custom_id":${custom_id_json},"response":{"status_code":200,"request_id":"${request_id}","body":${body}},"error":null}`,
-  )
+const TAIL = '},"error":null}\n'
+const NEWLINE = 0x0a
+const CARRIAGE_RETURN = 0x0d
+const SPACE = 0x20
+
+/**
+ * `answer` is the JSON of the chat completion. JSON holds raw line breaks only between its tokens: they become
+ * blanks, for a result is one line.
+ */
+export function outputLine(
+  request_id: string,
+  custom_id_json: string,
+  answer: Buffer,
+  { start, end, text }: Splice,
+): Buffer {
+  const head = `{"id":"${request_id}","custom_id":${custom_id_json},"response":{"status_code":200,"request_id":"${request_id}","body":`
+  const head_bytes = Buffer.byteLength(head)
+  const line = Buffer.allocUnsafe(head_bytes + answer.length - (end - start) + text.length + TAIL.length)
+  let at = line.write(head)
+  at += answer.copy(line, at, 0, start)
+  at += line.write(text, at, 'latin1')
+  at += answer.copy(line, at, end)
+  blank(line, head_bytes, at)
+  line.write(TAIL, at, 'latin1')
+  return line
 }
 
 export function errorLine(request_id: string, custom_id_json: string, error: WireError): Buffer {
@@ -18,4 +39,10 @@ export function errorLine(request_id: string, custom_id_json: string, error: Wir
 /** JSON text as one line of a JSONL file, its line break included. */
 export function asLine(json: string): Buffer {
   return Buffer.from(`${json}\n`)
+}
+
+function blank(line: Buffer, from: number, to: number): void {
+  for (const c of [NEWLINE, CARRIAGE_RETURN]) {
+    for (let at = line.indexOf(c, from); at !== -1 && at < to; at = line.indexOf(c, at + 1)) line[at] = SPACE
+  }
 }

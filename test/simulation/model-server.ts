@@ -1,7 +1,9 @@
 // A model server that all machines share: it answers, and it loses, delays, doubles, garbles and throttles. It
 // remembers what it was asked and what it answered, so it is a witness of its own. No answer ever costs as
 // much as another to the same line, so a line billed for the wrong attempt shows.
+
 import type { Backend, BackendResult } from '../../src/backends/backend.ts'
+import { classify } from '../../src/backends/verdict/classify.ts'
 import { type Clock, sleep } from '../../src/domain/clock.ts'
 import type { Machine } from './machine.ts'
 import type { SeededRandom } from './seeded-random.ts'
@@ -146,5 +148,5 @@ function answered(line: string, completion_tokens: number | null): BackendResult
     choices: [{ index: 0, message: { role: 'assistant', content: line }, finish_reason: 'stop' }],
     ...(usage ? { usage } : {}),
   }
-  return { kind: 'answered', status: 200, text: JSON.stringify(body), body }
+  return classify({ status: 200, body: Buffer.from(JSON.stringify(body)) })
 }

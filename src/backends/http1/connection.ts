@@ -174,11 +174,11 @@ export class Connection {
   }
 
   #finish(exchange: Exchange, inStep: boolean): void {
-    const { status, text, headers, keepsAlive } = this.#reader
+    const { status, body, headers, keepsAlive } = this.#reader
     this.#exchange = null
     this.#reader.reset()
     const reusable = inStep && keepsAlive && this.#socket.writableLength === 0 && !this.#socket.destroyed
-    exchange.settle({ kind: 'whole', status, text, retry_after_ms: retryAfterMs(headers, Date.now()) })
+    exchange.settle({ kind: 'whole', status, body, retry_after_ms: retryAfterMs(headers, Date.now()) })
     if (reusable) this.#hooks.onFree(this)
     else this.#end()
   }

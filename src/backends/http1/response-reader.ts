@@ -1,7 +1,7 @@
 // Reads HTTP/1.1 answers from the bytes of a connection (RFC 9112), one after the other, in whatever pieces
 // they come. Strict where a mistake would mix two answers up: a head that is not one, two lengths, or a length
-// that is no number end the connection. An answer that comes whole in one piece, as nearly all do, is decoded
-// right from it and copied nowhere.
+// that is no number end the connection. An answer that comes whole in one piece, as nearly all do, is copied
+// out of it once.
 
 /** The server spoke, but not HTTP as it is written, or more of it than is taken. */
 export class ResponseError extends Error {}
@@ -14,6 +14,7 @@ const CHUNK_SIZE = /^([0-9a-f]{1,13})\s*(?:;|$)/i
 const HEAD_BYTES_MAX = 64 * 1024
 /** A chunk's size with its extensions, or one trailer. */
 const CHUNK_LINE_BYTES_MAX = 4 * 1024
+const NOTHING = Buffer.alloc(0)
 const CR = 0x0d
 const LF = 0x0a
 
@@ -29,7 +30,7 @@ export class ResponseReader {
   #left = 0
   #pieces: Buffer[] = []
   #size = 0
-  #text = ''
+  #body: Buffer = NOTHING
   #status = 0
   #keepsAlive = true
   #keep_alive_s: number | null = null
@@ -50,8 +51,8 @@ export class ResponseReader {
   }
 
   /** The body, once the answer is whole. */
-  get text(): string {
-    return this.#text
+  get body(): Buffer {
+    return this.#body
   }
 
   /** Whether the server lets the connection be used again. */
@@ -75,7 +76,7 @@ export class ResponseReader {
     this.#begun = null
     this.#pieces = []
     this.#size = 0
-    this.#text = ''
+    this.#body = NOTHING
   }
 
   /**
@@ -139,7 +140,7 @@ export class ResponseReader {
       return start
     }
     if (this.#part === 'length' && length - start >= this.#left) {
-      this.#text = bytes.toString('utf8', start, start + this.#left)
+      this.#body = Buffer.from(bytes.subarray(start, start + this.#left))
       this.#part = 'done'
       return start + this.#left
     }
@@ -265,8 +266,7 @@ export class ResponseReader {
   }
 
   #finish(): void {
-    this.#text =
-      this.#pieces.length === 1 ? this.#pieces[0]!.toString() : Buffer.concat(this.#pieces).toString()
+    this.#body = this.#pieces.length === 1 ? this.#pieces[0]! : Buffer.concat(this.#pieces)
     this.#pieces = []
     this.#part = 'done'
   }

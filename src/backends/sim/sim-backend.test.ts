@@ -47,7 +47,7 @@ interface Answer {
 async function answer(request: object, options: SimOptions = {}): Promise<Answer> {
   const result = await send(request, options)
   assert.ok(result.kind === 'answered', JSON.stringify(result))
-  return JSON.parse(result.text)
+  return JSON.parse(result.body.toString())
 }
 
 async function refusal(request: object, options: SimOptions = {}): Promise<string> {

@@ -71,7 +71,7 @@ export function simBackend(options: SimBackendOptions): Backend {
 function resultOf(fate: Exclude<Fate, { kind: 'hang' }>): BackendResult {
   if (fate.kind === 'reset') return failed('simulated: the connection was reset')
   const { status, text, retry_after_ms } = fate
-  return classify({ status, text, retry_after_ms: retry_after_ms ?? undefined })
+  return classify({ status, body: Buffer.from(text), retry_after_ms: retry_after_ms ?? undefined })
 }
 
 function timedOut(timeout_ms: number): BackendResult {

@@ -32,7 +32,7 @@ test('over the wire comes what the backend in the process says, to the byte', as
   const { status, text } = await post(base_url)
   assert.equal(status, 200)
   const inProcess = await simBackend({ name: 'sim' }).send({ body: Buffer.from(body) })
-  assert.equal(inProcess.kind === 'answered' ? inProcess.text : '', text)
+  assert.equal(inProcess.kind === 'answered' ? inProcess.body.toString() : '', text)
 })
 
 test('the OpenAI SDK works with it', async (t) => {

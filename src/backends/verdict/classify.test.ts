@@ -16,7 +16,7 @@ const completion = {
 const choice = completion.choices[0]
 
 function verdict(status: number, body: unknown): BackendResult {
-  return classify({ status, text: typeof body === 'string' ? body : JSON.stringify(body) })
+  return classify({ status, body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)) })
 }
 
 function summary(result: BackendResult): string {
@@ -91,6 +91,12 @@ rows('a 200', [
   ],
   ['with null is no answer', 200, 'null', 'failed upstream_invalid_response'],
   ['with a list is no answer', 200, [completion], 'failed upstream_invalid_response'],
+  [
+    'nested deeper than any answer is none',
+    200,
+    `{"choices":[{"message":${'{"a":'.repeat(200)}1${'}'.repeat(200)}}]}`,
+    'failed upstream_invalid_response',
+  ],
   [
     'whose generation was aborted is no answer',
     200,
@@ -615,33 +621,27 @@ rows('trouble of the server', [
   ['a 520 of a proxy', 520, '', 'failed upstream_unavailable'],
 ])
 
-test('an answer keeps its text to the byte, and its numbers in it', () => {
-  const text = '{ "seed": 12345678901234567890, "choices": [{"message": {}}],\t"usage": null }'
-  const result = classify({ status: 200, text })
+test('an answer keeps its bytes', () => {
+  const body = Buffer.from(
+    '{ "seed": 12345678901234567890, "choices": [{"message": {}}],\t"usage": null, "a": "ü" }',
+  )
+  const result = classify({ status: 200, body })
   assert.ok(result.kind === 'answered')
-  assert.equal(result.text, text)
-  assert.equal(result.body.usage, null)
+  assert.deepEqual(result.body, body)
+  assert.equal(result.completion.usage, null)
 })
 
-test('a usage that does not add up to numbers is no usage; a missing total is the sum', () => {
-  const usageOf = (usage: unknown) => {
-    const result = verdict(200, { choices: completion.choices, usage })
-    return result.kind === 'answered' ? result.body.usage : 'not answered'
-  }
-  assert.equal(usageOf({ prompt_tokens: '5', completion_tokens: 1, total_tokens: 6 }), null)
-  assert.equal(usageOf({ prompt_tokens: -5, completion_tokens: 1, total_tokens: 6 }), null)
-  assert.equal(usageOf({ prompt_tokens: 5 }), null)
-  assert.equal(usageOf([5, 1, 6]), null)
-  assert.deepEqual(usageOf({ prompt_tokens: 5, completion_tokens: 1 }), {
-    prompt_tokens: 5,
-    completion_tokens: 1,
-    total_tokens: 6,
-  })
+test('bytes of an answer that are no UTF-8 become the sign for what cannot be read', () => {
+  const body = Buffer.from('{"choices":[{"message":{"content":"?"}}]}')
+  body[body.indexOf('?')] = 0xff
+  const result = classify({ status: 200, body })
+  assert.ok(result.kind === 'answered')
+  assert.equal(result.body.toString(), '{"choices":[{"message":{"content":"\ufffd"}}]}')
 })
 
 test('what the server asks us to wait is passed on, whether throttled or failed', () => {
   for (const status of [429, 503, 500]) {
-    const result = classify({ status, text: '', retry_after_ms: 1500 })
+    const result = classify({ status, body: Buffer.alloc(0), retry_after_ms: 1500 })
     assert.equal('retry_after_ms' in result ? result.retry_after_ms : undefined, 1500)
   }
 })

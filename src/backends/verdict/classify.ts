@@ -4,14 +4,16 @@
 // already says that the request itself is at fault, and only for the three things that servers tell apart
 // in words alone: too long, unknown model, filtered content. Whatever smells of our own configuration (a
 // wrong path, a wrong key, an empty account) is `failed`: no line should carry the blame for that.
+import { isUtf8 } from 'node:buffer'
+import { CompletionScanner } from '../../domain/completion-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
-import { readCompletion } from './completion.ts'
+import { completionFault } from './completion-fault.ts'
 import { readUpstreamError, type UpstreamError, upstreamErrorOf } from './upstream-error.ts'
 
 export interface HttpAnswer {
   status: number
   /** The whole body. */
-  text: string
+  body: Buffer
   /** What the server asked us to wait, if it did. */
   retry_after_ms?: number | undefined
 }
@@ -46,14 +48,22 @@ const UNKNOWN_MODEL = [
 /** Not a matter of waiting: the request is larger than a whole minute's allowance. */
 const NEVER_FITS = /request too large/i
 
+const scanner = new CompletionScanner()
+
 /** What one attempt came to, judged by what the server answered. */
 export function classify(answer: HttpAnswer): BackendResult {
-  const { status, text } = answer
+  const { status, body } = answer
   if (status >= 200 && status < 300) return classifySuccess(answer)
-  return classifyError(status, readUpstreamError(text), answer.retry_after_ms)
+  return classifyError(status, readUpstreamError(body.toString()), answer.retry_after_ms)
 }
 
-function classifySuccess({ status, text, retry_after_ms }: HttpAnswer): BackendResult {
+function classifySuccess({ status, body, retry_after_ms }: HttpAnswer): BackendResult {
+  // Result files are UTF-8: what is not becomes the sign for what cannot be read.
+  const bytes = isUtf8(body) ? body : Buffer.from(body.toString())
+  const completion = scanner.scan(bytes)
+  if (completion !== null) return { kind: 'answered', status, body: bytes, completion }
+
+  const text = bytes.toString()
   let parsed: unknown
   try {
     parsed = JSON.parse(text)
@@ -61,14 +71,12 @@ function classifySuccess({ status, text, retry_after_ms }: HttpAnswer): BackendR
     const what = text.trim() === '' ? 'an empty body' : 'a body that is not JSON'
     return failed(status, 'upstream_invalid_response', `${status} with ${what}`)
   }
-  const completion = readCompletion(parsed)
-  if (typeof completion !== 'string') return { kind: 'answered', status, text, body: completion }
-
   // Some proxies report errors under a 200. Only one that says what it is can be taken at its word.
   const error = upstreamErrorOf(parsed)
   const meant = error.status ?? statusOfMarks(error)
   if (meant !== null) return classifyError(meant, error, retry_after_ms)
-  const reason = error.message === '' ? completion : `${completion}: ${error.message}`
+  const fault = completionFault(parsed)
+  const reason = error.message === '' ? fault : `${fault}: ${error.message}`
   return failed(status, 'upstream_invalid_response', `${status}, but ${reason}`)
 }
 

@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { CompletionScanner } from './completion-scan.ts'
+
+// One for all: what an answer left behind must not show in the next.
+const scanner = new CompletionScanner()
+const scan = (text: string) => scanner.scan(Buffer.from(text))
+const CHOICES = '"choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]'
+
+test('usage is read where it counts properly, a missing total being the sum', () => {
+  const cases: [usage: string, expected: object | null][] = [
+    [
+      '{"prompt_tokens":3,"completion_tokens":4,"total_tokens":9}',
+      { prompt_tokens: 3, completion_tokens: 4, total_tokens: 9 },
+    ],
+    [
+      '{"completion_tokens":4,"prompt_tokens":3}',
+      { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 },
+    ],
+    [
+      '{"prompt_tokens":3,"completion_tokens":1e1}',
+      { prompt_tokens: 3, completion_tokens: 10, total_tokens: 13 },
+    ],
+    ['{"prompt_tokens":3,"completion_tokens":-1}', null],
+    ['{"prompt_tokens":3,"completion_tokens":1.5}', null],
+    ['{"prompt_tokens":"3","completion_tokens":1}', null],
+    ['{"prompt_tokens":3}', null],
+    ['null', null],
+    ['[1]', null],
+  ]
+  for (const [usage, expected] of cases) {
+    assert.deepEqual(scan(`{${CHOICES},"usage":${usage}}`)?.usage, expected, usage)
+    assert.deepEqual(scan(`{"usage":${usage},${CHOICES}}`)?.usage, expected, usage)
+  }
+  assert.equal(scan(`{${CHOICES}}`)?.usage, null)
+})
+
+test('of a member given twice the last counts, and a name may be written with escapes', () => {
+  const usage = '{"prompt_tokens":1,"completion_tokens":1}'
+  assert.equal(scan(`{${CHOICES},"usage":${usage},"usage":null}`)?.usage, null)
+  assert.equal(scan(`{${CHOICES},"us\\u0061ge":${usage}}`)?.usage?.total_tokens, 2)
+  assert.equal(scan(`{"choices":[],${CHOICES}}`) === null, false)
+  assert.equal(scan(`{${CHOICES},"choices":[]}`), null)
+})
+
+test('the length of the messages is that of all choices', () => {
+  const one = '{"content":"hi"}'
+  assert.equal(scan(`{${CHOICES}}`)?.message_bytes, one.length)
+  const three = `{"choices":[{"message":${one}},{"message":${one}},{"message":null,"message":{}}]}`
+  assert.equal(scan(three)?.message_bytes, 2 * one.length + 2)
+})
+
+test('what is no completion, or breaks off, is not taken for one', () => {
+  const answers = [
+    '',
+    'null',
+    '[]',
+    '{}',
+    '{"choices":null}',
+    '{"choices":{}}',
+    '{"choices":[]}',
+    '{"choices":[1]}',
+    '{"choices":[{}]}',
+    '{"choices":[{"message":null}]}',
+    '{"choices":[{"message":{}},{"text":"x"}]}',
+    '{"choices":[{"message":{},"finish_reason":"abort"}]}',
+    '{"choices":[{"finish_reason":"stop","message":{},"finish_reason":"error"}]}',
+    `{${CHOICES}`,
+    `{${CHOICES}} x`,
+    `{${CHOICES},}`,
+    `{${CHOICES},"a":01}`,
+    `{${CHOICES},"a":"\t"}`,
+  ]
+  for (const text of answers) assert.equal(scan(text), null, text)
+})
+
+test('a reason to finish that is not a word breaks nothing off', () => {
+  for (const reason of ['null', '"length"', '{"type":"stop"}', '"ab\\u006frt"']) {
+    const found = scan(`{"choices":[{"message":{},"finish_reason":${reason}}]}`)
+    assert.equal(found !== null, !reason.includes('\\u006f'), reason)
+  }
+})

@@ -1,0 +1,178 @@
+// Reads a chat completion where it lies: whether it is one, what it used, and where its cost is to be written.
+// Every byte is checked, and nothing of it is made into objects: the answer goes into the result file as the
+// very bytes that came, so parsing it would be work for nothing.
+import { JsonScanner } from './json-scan.ts'
+import { Names } from './json-scan-names.ts'
+import type { TokenUsage } from './money.ts'
+
+export interface Completion {
+  /** Null where the server reports none that counts properly. */
+  usage: TokenUsage | null
+  /** Bytes of the messages in its choices, as written. */
+  message_bytes: number
+  cost: CostPlace
+}
+
+/**
+ * Where `cost_usd` goes: the bytes from `start` to `end` give way to
+ * - `cost`: the value alone, for the answer has a cost already;
+ * - `member`: the member `cost_usd`, inside the usage;
+ * - `usage`: a whole usage, in place of one that is no object;
+ * - `usage_member`: the member `usage`, for the answer has none.
+ * `comma`: whether other members stand before it.
+ */
+export interface CostPlace {
+  start: number
+  end: number
+  kind: 'cost' | 'member' | 'usage' | 'usage_member'
+  comma: boolean
+}
+
+const KEYS = new Names('choices', 'usage')
+const CHOICE_KEYS = new Names('message', 'finish_reason')
+const USAGE_KEYS = new Names('prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_usd')
+/** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
+const BROKEN_OFF = new Names('abort', 'error')
+
+export class CompletionScanner {
+  readonly #json = new JsonScanner()
+  #message_bytes = 0
+  #prompt_tokens: number | null = null
+  #completion_tokens: number | null = null
+  #total_tokens: number | null = null
+  #cost: CostPlace | null = null
+
+  /** What `bytes` hold, valid UTF-8 all of it; null if that is no completion. */
+  scan(bytes: Buffer): Completion | null {
+    const json = this.#json
+    json.open(bytes, 0, bytes.length)
+    if (json.kind() !== 'object') return null
+    this.#forgetUsage()
+    this.#message_bytes = 0
+    let hasChoices = false
+    let isEmpty = true
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      isEmpty = false
+      const key = json.key(KEYS)
+      // Of a member given twice, the last counts, as with JSON.parse.
+      if (key === 'choices') hasChoices = this.#scanChoices()
+      else if (key === 'usage') this.#scanUsage()
+      else json.skipValue()
+    }
+    const brace = json.at - 1
+    json.finish()
+    if (json.fault !== null || !hasChoices) return null
+    return {
+      usage: this.#usage(),
+      message_bytes: this.#message_bytes,
+      cost: this.#cost ?? { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty },
+    }
+  }
+
+  /** Whether there is a choice, and each has a message that is whole. */
+  #scanChoices(): boolean {
+    const json = this.#json
+    this.#message_bytes = 0
+    if (json.kind() !== 'array') {
+      json.skipValue()
+      return false
+    }
+    let choices = 0
+    let sound = 0
+    for (let more = json.beginArray(); more; more = json.nextElement()) {
+      choices++
+      if (this.#scanChoice()) sound++
+    }
+    return choices > 0 && sound === choices
+  }
+
+  #scanChoice(): boolean {
+    const json = this.#json
+    if (json.kind() !== 'object') {
+      json.skipValue()
+      return false
+    }
+    let message_bytes = -1
+    let broken = false
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      const key = json.key(CHOICE_KEYS)
+      const isString = json.kind() === 'string'
+      if (key === 'message') {
+        const start = json.at
+        const isObject = json.kind() === 'object'
+        json.skipValue()
+        message_bytes = isObject ? json.at - start : -1
+      } else if (key === 'finish_reason' && isString) {
+        broken = json.readString() && json.text(BROKEN_OFF) !== null
+      } else {
+        if (key === 'finish_reason') broken = false
+        json.skipValue()
+      }
+    }
+    if (message_bytes === -1) return false
+    this.#message_bytes += message_bytes
+    return !broken
+  }
+
+  #scanUsage(): void {
+    const json = this.#json
+    this.#forgetUsage()
+    const start = json.at
+    if (json.kind() !== 'object') {
+      json.skipValue()
+      this.#cost = { start, end: json.at, kind: 'usage', comma: false }
+      return
+    }
+    let own: CostPlace | null = null
+    let isEmpty = true
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      isEmpty = false
+      switch (json.key(USAGE_KEYS)) {
+        case 'prompt_tokens':
+          this.#prompt_tokens = this.#count()
+          break
+        case 'completion_tokens':
+          this.#completion_tokens = this.#count()
+          break
+        case 'total_tokens':
+          this.#total_tokens = this.#count()
+          break
+        case 'cost_usd': {
+          const from = json.at
+          json.skipValue()
+          own = { start: from, end: json.at, kind: 'cost', comma: false }
+          break
+        }
+        default:
+          json.skipValue()
+      }
+    }
+    const brace = json.at - 1
+    this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
+  }
+
+  /** A whole number from 0; null for anything else. */
+  #count(): number | null {
+    if (this.#json.kind() !== 'number') {
+      this.#json.skipValue()
+      return null
+    }
+    const value = this.#json.readNumber()
+    return Number.isSafeInteger(value) && value >= 0 ? value : null
+  }
+
+  #usage(): TokenUsage | null {
+    const prompt_tokens = this.#prompt_tokens
+    const completion_tokens = this.#completion_tokens
+    if (prompt_tokens === null || completion_tokens === null) return null
+    const total_tokens = this.#total_tokens ?? prompt_tokens + completion_tokens
+    return { prompt_tokens, completion_tokens, total_tokens }
+  }
+
+  #forgetUsage(): void {
+    this.#prompt_tokens = null
+    this.#completion_tokens = null
+    this.#total_tokens = null
+    this.#cost = null
+  }
+}

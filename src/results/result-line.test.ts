@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { CompletionScanner } from '../domain/completion-scan.ts'
+import { outputLine } from './result-line.ts'
+import { spliceCost } from './splice-cost.ts'
+
+const USAGE = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}'
+const CHOICES = '"choices":[{"message":{}}]'
+
+/** The answer as it stands in its result line. */
+function spliced(answer: string, cost: string): string {
+  const bytes = Buffer.from(answer)
+  const completion = new CompletionScanner().scan(bytes)
+  assert.ok(completion, answer)
+  const line = outputLine('req_1', '"ä"', bytes, spliceCost(completion.cost, cost, USAGE)).toString()
+  const head = '{"id":"req_1","custom_id":"ä","response":{"status_code":200,"request_id":"req_1","body":'
+  const tail = '},"error":null}\n'
+  assert.ok(line.startsWith(head) && line.endsWith(tail), line)
+  return line.slice(head.length, -tail.length)
+}
+
+test('the cost is set into the usage that the answer has, and nothing else moves', () => {
+  const rest = `,"a":[1e2,9007199254740993,"\\ud800","ü"],"a":2,${CHOICES}}`
+  assert.equal(
+    spliced(`{"z":1.0,"usage":{"prompt_tokens":3}${rest}`, '0.5'),
+    `{"z":1.0,"usage":{"prompt_tokens":3,"cost_usd":0.5}${rest}`,
+  )
+})
+
+test('a cost that the server reported itself is replaced', () => {
+  assert.equal(
+    spliced(`{${CHOICES},"usage":{"cost_usd" : 7 ,"x":1}}`, '0.5'),
+    `{${CHOICES},"usage":{"cost_usd" : 0.5 ,"x":1}}`,
+  )
+})
+
+test('an answer without usage, or with null, gets the one that was estimated', () => {
+  const added = '"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"cost_usd":0.5}'
+  assert.equal(spliced(`{${CHOICES}}`, '0.5'), `{${CHOICES},${added}}`)
+  assert.equal(spliced(`{"usage": null,${CHOICES}}`, '0.5'), `{"usage": ${added.slice(8)},${CHOICES}}`)
+  assert.equal(spliced(`{${CHOICES},"usage":{ }}`, '0.5'), `{${CHOICES},"usage":{ "cost_usd":0.5}}`)
+})
+
+test('a usage inside another object, or inside a text, is left alone', () => {
+  const text = `{"choices":[{"message":{"usage":{"a":1}},"text":"\\"usage\\":{}\\\\"}],"usage":{},"end":{"usage":{}}}`
+  assert.equal(spliced(text, '1'), text.replace('"usage":{},', '"usage":{"cost_usd":1},'))
+})
+
+test('an answer printed over many lines becomes one line', () => {
+  const answer = { id: 'x', choices: [{ message: { content: 'a\nb' } }], usage: { a: 1 } }
+  for (const newline of ['\n', '\r\n']) {
+    const text = spliced(JSON.stringify(answer, null, 2).replaceAll('\n', newline), '1')
+    assert.doesNotMatch(text, /[\n\r]/)
+    assert.deepEqual(JSON.parse(text), { ...answer, usage: { a: 1, cost_usd: 1 } })
+  }
+})
+
+test('for any answer, parsing gives the answer with the cost added', () => {
+  const answer = fc.dictionary(fc.oneof(fc.constant('usage'), fc.string()), fc.jsonValue())
+  fc.assert(
+    fc.property(answer, fc.boolean(), fc.boolean(), (value, pretty, first) => {
+      const choices = [{ message: { content: 'x' } }]
+      const whole = first ? { choices, ...value, choices_: 0 } : { ...value, choices }
+      const text = JSON.stringify(whole, null, pretty ? 1 : undefined)
+      const expected: Record<string, unknown> = JSON.parse(text)
+      if (JSON.stringify(expected.choices) !== JSON.stringify(choices)) return
+      const own = expected.usage
+      const isObject = typeof own === 'object' && own !== null && !Array.isArray(own)
+      expected.usage = isObject ? { ...own, cost_usd: 0.25 } : { ...JSON.parse(USAGE), cost_usd: 0.25 }
+      assert.deepEqual(JSON.parse(spliced(text, '0.25')), expected)
+    }),
+  )
+})
