@@ -5,7 +5,7 @@ import { withoutPostgres } from './fakes/postgres-server.ts'
 import { sharedStorage } from './fakes/shared-storage.ts'
 import { rollingRestart } from './rolling.ts'
 
-describe('a rolling restart loses no call and repeats no line', { timeout: 60_000 }, () => {
+describe('a rolling restart loses no call and repeats no line', { timeout: 120_000 }, () => {
   test('of the whole service on SQLite', async () => {
     const report = await rollingRestart(['serve'], { yaml: '', env: {} }, 2)
     assert.deepEqual(report.complaints, [])

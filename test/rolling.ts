@@ -15,7 +15,7 @@ import { sharedStorage } from './fakes/shared-storage.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from './service.ts'
 
-const MAIN = new URL('../src/main.ts', import.meta.url).pathname
+const MAIN = new URL('../bin/offpeak.js', import.meta.url).pathname
 const CLIENTS = 2
 const LINES = 50
 /** How long an answer takes. */
