@@ -1,5 +1,6 @@
 // Takes up chunks for as long as the upstreams have room: enough lines ahead that no slot stays empty, not
-// more than memory allows, and always one chunk of every project that waits, so that nobody starves.
+// more than memory allows, and always one chunk of every project that waits, and of the entities that share a
+// project by turns, so that nobody starves.
 import { BlobMissing } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -8,9 +9,10 @@ import { readChunkLines } from '../intake/chunk-lines.ts'
 import { type BatchInput, moveBatch, readBatchInput } from '../store/batches.ts'
 import { type ClaimOrder, claimChunks, hasReadyChunk } from '../store/chunk-claims.ts'
 import { parkChunk } from '../store/chunks.ts'
+import { claimOfEntities, waitingEntities } from '../store/entity-claims.ts'
 import { holdSession, releaseStrayChunks } from '../store/leases.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import type { Store, Writer } from '../store/store.ts'
 import type { Appetite } from './appetite.ts'
 import type { Log } from './log.ts'
 import { OpenChunk } from './open-chunk.ts'
@@ -26,7 +28,9 @@ const UNREADABLE_PARK_MS = 30_000
 /** How long a chunk rests that a store or the limits had no answer for. */
 const UNOPENED_PARK_MS = 1_000
 const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
-/** How often a worker that has enough to do looks whether another project waits. */
+/** Entities of one project whose chunks are held beside each other. */
+const ENTITIES_MAX = 8
+/** How often a worker that has enough to do looks whether another project, or another entity, waits. */
 const OTHERS_MS = 200
 
 export interface ClaimerOptions {
@@ -62,6 +66,9 @@ export class Claimer {
   #dry = false
   /** No other project waited at the last look; the next look is not before this (Unix ms). */
   #othersAt = 0
+  /** When to look next for entities that wait (Unix ms), and by project whose turn it was last. */
+  #entitiesAt = 0
+  readonly #served = new Map<string, string>()
   /** A claim failed, and it may have gone through nevertheless. */
   #unsure = false
   /** The last claim brought all that was asked for: there is likely to be more, and nobody need look first. */
@@ -80,6 +87,7 @@ export class Claimer {
   look(): void {
     this.#dry = false
     this.#othersAt = 0
+    this.#entitiesAt = 0
     this.#start()
   }
 
@@ -128,11 +136,49 @@ export class Claimer {
       else this.#dry = true
     }
     if (looked) this.#othersAt = clock.now() + OTHERS_MS
-    return false
+    return await this.#claimForEntities()
   }
 
   async #claim(order: Wanted): Promise<boolean> {
-    const { store, clock, worker_id, held, atRisk } = this.#options
+    const { store, atRisk } = this.#options
+    const claims = await this.#lease((tx, worker_id, now) => {
+      const urgent = { urgent_before: now + URGENT_MS, urgent_batches: atRisk() }
+      return claimChunks(tx, { worker_id, ...urgent, ...order, among: store.claimSql })
+    })
+    this.#plenty = !order.one_each && claims.length === order.count
+    return await this.#openAll(claims)
+  }
+
+  /** One chunk each of those entities of the projects at hand that wait while others of their project have work here. */
+  async #claimForEntities(): Promise<boolean> {
+    const { store, clock, held, appetite, paused } = this.#options
+    const now = clock.now()
+    if (now < this.#entitiesAt || !this.#hasRoom()) return false
+    const models = { except_models: appetite().blocked }
+    const byProject = Map.groupBy(held(), (chunk) => chunk.claim.project_id)
+    for (const [project_id, chunks] of byProject) {
+      if (paused().includes(project_id)) continue
+      const own = [...new Set(chunks.map((chunk) => chunk.claim.entity))]
+      const after = this.#served.get(project_id) ?? null
+      const count = Math.min(CLAIMS_PER_COMMIT_MAX, ENTITIES_MAX - own.length)
+      const entities = await waitingEntities(store.read, { project_id, after, held: own, count })
+      if (entities.length === 0) continue
+      this.#served.set(project_id, entities.at(-1)!)
+      const claims = await this.#lease((tx, worker_id) =>
+        claimOfEntities(tx, { worker_id, project_id, entities, models }),
+      )
+      if (await this.#openAll(claims)) return true
+    }
+    this.#entitiesAt = now + OTHERS_MS
+    for (const project_id of this.#served.keys())
+      if (!byProject.has(project_id)) this.#served.delete(project_id)
+    return false
+  }
+
+  async #lease(
+    choose: (tx: Writer, worker_id: string, now: number) => Promise<ChunkRow[]>,
+  ): Promise<ChunkRow[]> {
+    const { store, clock, worker_id, held } = this.#options
     const id = worker_id()
     const claims = await store.write(async (tx) => {
       if (!(await holdSession(tx, store.claimSql, id))) return []
@@ -143,8 +189,7 @@ export class Claimer {
           [...held()].map((chunk) => chunk.claim),
         )
       const now = clock.now()
-      const urgent = { urgent_before: now + URGENT_MS, urgent_batches: atRisk() }
-      const claims = await claimChunks(tx, { worker_id: id, ...urgent, ...order, among: store.claimSql })
+      const claims = await choose(tx, id, now)
       const begun = new Set(claims.filter((claim) => claim.deadline > now).map((claim) => claim.batch_id))
       // Of one that is held already, the claim that took it has done this.
       for (const chunk of held()) if (chunk.claim.deadline > now) begun.delete(chunk.claim.batch_id)
@@ -152,7 +197,10 @@ export class Claimer {
       return claims
     })
     this.#unsure = false
-    this.#plenty = !order.one_each && claims.length === order.count
+    return claims
+  }
+
+  async #openAll(claims: readonly ChunkRow[]): Promise<boolean> {
     // Chunks that are taken together are mostly of one batch: what they share is read once.
     const inputs = new Map<string, Promise<BatchInput>>()
     for (const { batch_id } of claims) if (!inputs.has(batch_id)) inputs.set(batch_id, this.#input(batch_id))
@@ -166,17 +214,11 @@ export class Claimer {
 
   /** What to look for, most wanted first; nothing when there is no room. */
   #wanted(): Wanted[] {
-    const { appetite, held, memory_bytes, paused, onCrowded } = this.#options
+    const { appetite, held, paused, onCrowded } = this.#options
     const { hungry, low, full, blocked } = appetite()
     const projects = new Set<string>()
-    let open = 0
-    let bytes = 0
-    for (const chunk of held()) {
-      open++
-      bytes += chunk.bytes.length
-      projects.add(chunk.claim.project_id)
-    }
-    if (open >= OPEN_CHUNKS_MAX || (open > 0 && bytes >= memory_bytes)) {
+    for (const chunk of held()) projects.add(chunk.claim.project_id)
+    if (!this.#hasRoom()) {
       if (low.length > 0) onCrowded()
       return []
     }
@@ -185,6 +227,17 @@ export class Claimer {
     const except_projects = [...new Set([...projects, ...any.except_projects])]
     const others = { ...any, except_projects, one_each: true, models: { except_models: blocked } }
     return low.length > 0 ? [{ ...any, models: { only_models: low } }, others] : [others]
+  }
+
+  #hasRoom(): boolean {
+    const { held, memory_bytes } = this.#options
+    let open = 0
+    let bytes = 0
+    for (const chunk of held()) {
+      open++
+      bytes += chunk.bytes.length
+    }
+    return open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memory_bytes)
   }
 
   async #open(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {

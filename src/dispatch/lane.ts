@@ -1,12 +1,12 @@
-// A lane is the queue before one model. Projects take turns, so a few lines never wait behind a giant batch
-// of somebody else; within a project the chunk with the earliest deadline goes first, and its lines in the
-// order that the chunk was given (by prompt prefix). Lines that wait for a retry hold no slot, and go before
-// fresh ones once they are due.
+// A lane is the queue before one model: whose line is next is told by turns (turns.ts), and the lines of a chunk go
+// in the order that it was given (by prompt prefix). Lines that wait for a retry hold no slot, and go before fresh
+// ones once they are due.
 
 import type { Attempt } from '../audit/line-record.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import type { TryCount } from './retry-policy.ts'
+import { Turns } from './turns.ts'
 import type { Upstream } from './upstream.ts'
 
 /** A line that is on its way: fresh, in flight, or waiting for its next attempt. */
@@ -21,12 +21,6 @@ export interface Job {
   avoid: Upstream | null
 }
 
-interface ChunkQueue {
-  chunk: OpenChunk
-  positions: readonly number[]
-  next: number
-}
-
 export interface Waiting {
   job: Job
   due: number
@@ -38,10 +32,7 @@ export class Lane {
   readonly #clock: Clock
   readonly #send: (job: Job, upstream: Upstream) => void
   readonly #maySend: () => boolean
-  /** In the order in which projects take turns. */
-  readonly #projects: { id: string; queues: ChunkQueue[] }[] = []
-  #turn = 0
-  #fresh = 0
+  readonly #turns = new Turns()
   /** By due time. */
   readonly #retries: Waiting[] = []
   #cancelAlarm: (() => void) | null = null
@@ -63,7 +54,7 @@ export class Lane {
 
   /** Lines that have not been sent yet, those waiting for a retry included. */
   get waiting(): number {
-    return this.#fresh + this.#retries.length
+    return this.#turns.waiting + this.#retries.length
   }
 
   /** Lines that could be sent at once if they were here. */
@@ -88,39 +79,24 @@ export class Lane {
 
   /** Adds lines of a chunk, in the order in which they are to be sent. */
   add(chunk: OpenChunk, positions: readonly number[]): void {
-    if (positions.length === 0) return
-    const id = chunk.batch.project_id
-    let project = this.#projects.find((one) => one.id === id)
-    if (!project) {
-      project = { id, queues: [] }
-      this.#projects.push(project)
-    }
-    const queue: ChunkQueue = { chunk, positions, next: 0 }
-    const before = project.queues.findIndex((other) => isBefore(chunk, other.chunk))
-    project.queues.splice(before === -1 ? project.queues.length : before, 0, queue)
-    this.#fresh += positions.length
+    this.#turns.add(chunk, positions)
+  }
+
+  /** From now on, the batches that may miss their deadline. */
+  hurry(batch_ids: ReadonlySet<string>): void {
+    this.#turns.hurry(batch_ids)
   }
 
   /** Takes the chunk's lines out: those not tried yet, and those that wait for a retry. What is in flight is not here. */
   remove(chunk: OpenChunk): { fresh: number[]; tried: Waiting[] } {
-    const fresh: number[] = []
+    const fresh = this.#turns.remove(chunk)
     const tried: Waiting[] = []
-    for (const project of this.#projects) {
-      for (let at = project.queues.length - 1; at >= 0; at--) {
-        const queue = project.queues[at]!
-        if (queue.chunk !== chunk) continue
-        project.queues.splice(at, 1)
-        fresh.push(...queue.positions.slice(queue.next))
-      }
-    }
-    this.#fresh -= fresh.length
     for (let at = this.#retries.length - 1; at >= 0; at--) {
       const waiting = this.#retries[at]!
       if (waiting.job.chunk !== chunk) continue
       this.#retries.splice(at, 1)
       tried.push(waiting)
     }
-    this.#dropIdleProjects()
     return { fresh, tried }
   }
 
@@ -157,31 +133,14 @@ export class Lane {
 
   #next(now: number): Job | null {
     if (this.#dueRetry(now)) return this.#retries.shift()!.job
-    if (this.#fresh === 0) return null
-    this.#turn = (this.#turn + 1) % this.#projects.length
-    const project = this.#projects[this.#turn]!
-    const queue = project.queues[0]!
-    const position = queue.positions[queue.next++]!
-    this.#fresh--
-    if (queue.next === queue.positions.length) {
-      project.queues.shift()
-      if (project.queues.length === 0) this.#dropIdleProjects()
-    }
+    const next = this.#turns.next()
+    if (!next) return null
     return {
-      chunk: queue.chunk,
-      position,
+      ...next,
       tries: { failures: 0, throttles: 0, first_failure_at: null },
       attempts: [],
       attempts_omitted: 0,
       avoid: null,
-    }
-  }
-
-  #dropIdleProjects(): void {
-    for (let at = this.#projects.length - 1; at >= 0; at--) {
-      if (this.#projects[at]!.queues.length > 0) continue
-      this.#projects.splice(at, 1)
-      if (this.#turn >= at && this.#turn > 0) this.#turn--
     }
   }
 
@@ -216,10 +175,4 @@ export class Lane {
       this.pump()
     })
   }
-}
-
-function isBefore(a: OpenChunk, b: OpenChunk): boolean {
-  if (a.claim.deadline !== b.claim.deadline) return a.claim.deadline < b.claim.deadline
-  if (a.batch.id !== b.batch.id) return a.batch.id < b.batch.id
-  return a.claim.idx < b.claim.idx
 }

@@ -153,6 +153,12 @@ export class Sender {
     if (chunk.inFlight === 0) this.#endUnsent(chunk)
   }
 
+  /** From now on, the batches that may miss their deadline. */
+  hurry(batch_ids: readonly string[]): void {
+    const hurried = new Set(batch_ids)
+    for (const lane of this.#lanes.values()) lane.hurry(hurried)
+  }
+
   /** What should be taken up next. */
   appetite(): Appetite {
     return appetiteOf(this.#lanes, this.#options.clock.now())

@@ -199,6 +199,7 @@ export class Worker {
     this.#loop(REPORT_MS, () => this.#reporter.report())
     this.#loop(RISK_MS, async () => {
       this.#atRisk = await batchesAtRisk(store.read, clock.now())
+      this.#sender.hurry(this.#atRisk)
     })
     this.wake()
   }

@@ -1,6 +1,7 @@
 // Chunks: made by the plan, committed under the epoch of their claim (chunk-claims.ts), sealed for good.
 import { sql as raw } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
+import { entityOf } from '../domain/entity.ts'
 import { dropHolds } from './holds.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -8,7 +9,8 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 /** Rows per INSERT: bound parameters are limited. */
 const INSERT_ROWS_MAX = 500
 
-type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'>
+type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'> &
+  Partial<Pick<BatchRow, 'metadata' | 'header_entity'>>
 
 /** Chunks that are ready to be claimed. */
 export async function insertChunks(tx: Writer, batch: Owner, spans: readonly ChunkSpan[]): Promise<void> {
@@ -56,6 +58,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     parked_reason: null,
     // Indexes of files that were validated by earlier versions do not have it.
     model: span.model ?? null,
+    entity: entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? '',
     deadline: batch.expires_at,
     first_line: span.first_line,
     line_count: span.line_count,

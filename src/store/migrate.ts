@@ -10,6 +10,7 @@ import { progress } from './migrations/0005-progress.ts'
 import { rateWindows } from './migrations/0006-rate-windows.ts'
 import { requestMonths } from './migrations/0007-request-months.ts'
 import { unsealed } from './migrations/0008-unsealed.ts'
+import { entities } from './migrations/0009-entities.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -27,6 +28,7 @@ const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => 
   '0006-rate-windows': rateWindows,
   '0007-request-months': requestMonths(divideRequests),
   '0008-unsealed': unsealed,
+  '0009-entities': entities,
 })
 
 /** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */

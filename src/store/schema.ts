@@ -1,6 +1,6 @@
 // The tables, as typed queries see them. Times are Unix milliseconds, money is nano-dollars, JSON is text:
 // the same columns on every database. No table has a row per line.
-import type { Insertable, Selectable } from 'kysely'
+import type { Generated, Insertable, Selectable } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus } from '../domain/file.ts'
@@ -137,6 +137,8 @@ interface ChunkTable {
   parked_reason: string | null
   /** The one model that all its lines ask for; null when there are several. */
   model: string | null
+  /** For whom its batch is; '' for nobody in particular. */
+  entity: Generated<string>
   /** The batch's expires_at. */
   deadline: number
   first_line: number

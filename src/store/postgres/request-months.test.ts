@@ -106,6 +106,7 @@ async function undivide(store: Store): Promise<void> {
     await sql`ALTER TABLE plain RENAME TO http_requests`.execute(tx)
     await sql`ALTER TABLE http_requests ADD PRIMARY KEY (id)`.execute(tx)
     await sql`DROP INDEX chunks_unsealed`.execute(tx)
+    await sql`ALTER TABLE chunks DROP COLUMN entity`.execute(tx)
     await sql`DELETE FROM kysely_migration WHERE name >= '0007'`.execute(tx)
   })
 }

@@ -1,0 +1,85 @@
+// Turns within a project: chunks of those of its entities whose work is not under way. The other claims go by
+// deadline, and would leave whoever came last behind all that came before.
+import { sql as raw } from 'kysely'
+import type { ModelChoice } from './chunk-claims.ts'
+import type { ChunkRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+/** Whose turn is looked for; '' is the entity of batches that name none. */
+export interface EntityTurn {
+  project_id: string
+  /** The one that had its turn last; null to begin with the first. */
+  after: string | null
+  /** Those whose work is under way. */
+  held: readonly string[]
+  /** At most so many. */
+  count: number
+}
+
+/** The entities whose turn is next. Steps from one to the next through the index, whatever work each has. */
+export async function waitingEntities(db: Reader, turn: EntityTurn): Promise<string[]> {
+  const { project_id, after, held, count } = turn
+  const open: string[] = []
+  let wrapped = after === null
+  let last = after
+  while (open.length < count) {
+    const next = await db
+      .selectFrom('chunks')
+      .select('entity')
+      .where('state', '=', raw.lit('ready' as const))
+      .where('project_id', '=', project_id)
+      .where('entity', last === null ? '>=' : '>', last ?? '')
+      .orderBy('entity')
+      .limit(1)
+      .executeTakeFirst()
+    if (next && !(wrapped && after !== null && next.entity > after)) {
+      last = next.entity
+      if (!held.includes(last)) open.push(last)
+    } else if (wrapped) break
+    else {
+      wrapped = true
+      last = null
+    }
+  }
+  return open
+}
+
+/** Leases one chunk of each of these entities, each its earliest deadline; fewer when others were faster. */
+export async function claimOfEntities(
+  tx: Writer,
+  order: { worker_id: string; project_id: string; entities: readonly string[]; models: ModelChoice },
+): Promise<ChunkRow[]> {
+  const claims: ChunkRow[] = []
+  for (const entity of order.entities) {
+    const chosen = await tx
+      .selectFrom('chunks')
+      .select(['batch_id', 'idx'])
+      .where('state', '=', raw.lit('ready'))
+      .where('project_id', '=', order.project_id)
+      .where('entity', '=', entity)
+      .where((eb) => {
+        const { models } = order
+        if ('only_models' in models) return eb('model', 'in', models.only_models)
+        if (models.except_models.length === 0) return eb.lit(true)
+        return eb.or([eb('model', 'is', null), eb('model', 'not in', models.except_models)])
+      })
+      .orderBy('deadline')
+      .orderBy('batch_id')
+      .orderBy('idx')
+      .limit(1)
+      .forUpdate()
+      .skipLocked()
+      .executeTakeFirst()
+    if (!chosen) continue
+    const claim = await tx
+      .updateTable('chunks')
+      .set((eb) => ({ state: 'leased', worker_id: order.worker_id, epoch: eb('epoch', '+', 1) }))
+      .where('batch_id', '=', chosen.batch_id)
+      .where('idx', '=', chosen.idx)
+      .where('state', '=', raw.lit('ready'))
+      .returningAll()
+      .executeTakeFirst()
+    if (claim) claims.push(claim)
+  }
+  return claims
+}
