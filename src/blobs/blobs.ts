@@ -61,3 +61,8 @@ export class BlobStoreFailed extends Error {
     this.name = 'BlobStoreFailed'
   }
 }
+
+/** Whether it is the content that is wrong, rather than the way to it. */
+export function isDamaged(error: unknown): boolean {
+  return error instanceof BlobDamaged || error instanceof BlobMissing
+}

@@ -1,7 +1,7 @@
 // A chunk whose input can no longer be read: damaged, or gone. Until its window closes it is tried again, for a
 // backup may bring the input back; then its lines end, so that the batch does. Which custom_ids they had,
 // nobody can say any more.
-import { BlobDamaged, BlobMissing } from '../blobs/blobs.ts'
+import { isDamaged } from '../blobs/blobs.ts'
 import { wireError } from '../domain/errors.ts'
 import { NO_SPEND } from '../domain/spend.ts'
 import { type ChunkLine, InputChanged } from '../intake/chunk-lines.ts'
@@ -19,9 +19,9 @@ export class InputUnreadable extends Error {
   }
 }
 
-/** Whether it is the content that is wrong, rather than the way to it. */
+/** Whether the input itself is wrong, rather than the way to it. */
 export function isDamage(error: unknown): boolean {
-  return error instanceof BlobDamaged || error instanceof BlobMissing || error instanceof InputChanged
+  return isDamaged(error) || error instanceof InputChanged
 }
 
 /** As many lines as the chunk has: those that are finished already, and for the rest lines that cannot run. */

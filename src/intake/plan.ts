@@ -2,11 +2,10 @@
 // one can run; a batch in which none can is failed here and now, its error file naming each line.
 
 import { lineRecordLine } from '../audit/line-record.ts'
-import { BlobDamaged, BlobMissing } from '../blobs/blobs.ts'
+import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import type { ChunkSpan } from '../domain/chunk.ts'
+import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { FileIndex } from '../domain/file-index.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import { NO_SPEND } from '../domain/spend.ts'
@@ -24,6 +23,7 @@ import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import { type ChunkLine, readChunkLines } from './chunk-lines.ts'
+import { readIndex } from './read-index.ts'
 
 export interface PlanDeps {
   store: Store
@@ -43,34 +43,70 @@ interface FailedChunk {
 }
 
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
-  const { store, sealed, clock } = deps
+  const { store, clock } = deps
   const batch = await readBatchRow(store.read, task.subject)
   if (!batch || batch.chunk_count > 0) {
     await store.write((tx) => finishTask(tx, task))
     return
   }
-  const { content, index: indexBlob } = await inputOf(store, batch)
-  const index: FileIndex = JSON.parse(String(await sealed.readAll(indexBlob.project_id, indexBlob)))
+  const { content, spans } = await inputOf(deps, batch, signal)
   // A batch that was cancelled meanwhile is closed line by line like any other.
   const failed =
-    batch.status === 'validating' ? await failedThroughout(deps, task, batch, content, index, signal) : null
+    batch.status === 'validating' && content !== null
+      ? await failedThroughout(deps, task, batch, content, spans, signal)
+      : null
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
-    await setChunkCount(tx, batch.id, index.chunks.length)
+    await setChunkCount(tx, batch.id, spans.length)
     if (failed) return await recordFailure(tx, deps, batch, failed)
-    await insertChunks(tx, batch, index.chunks)
+    await insertChunks(tx, batch, spans)
     await moveBatch(tx, batch.id, 'queued', clock.now())
     return null
   })
   if (ended) deps.onEnded?.(ended)
 }
 
-async function inputOf(store: Store, batch: BatchRow): Promise<{ content: BlobRow; index: BlobRow }> {
+/**
+ * Where the chunks of the input lie. Where nobody can tell any more, whoever looks after the service has until the
+ * window closes to bring the input back, and this throws; then `content` is null and the lines are dealt out by
+ * number alone, so that each ends with an error (dispatch/unreadable-chunk.ts) and the batch with them.
+ */
+async function inputOf(
+  deps: PlanDeps,
+  batch: BatchRow,
+  signal: AbortSignal,
+): Promise<{ content: BlobRow | null; spans: readonly ChunkSpan[] }> {
+  const { store, clock } = deps
   const file = await readFileRow(store.read, batch.input_file_id)
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
-  const index = file?.index_blob ? await readBlobRow(store.read, file.index_blob) : undefined
-  if (!content || !index) throw new Error(`the input of batch ${batch.id} is gone`)
-  return { content, index }
+  try {
+    const index = await readIndex(deps, file, signal)
+    if (!content || !index) throw new Error('it is gone')
+    return { content, spans: index.chunks }
+  } catch (error) {
+    const isOver =
+      clock.now() >= batch.expires_at || batch.status === 'cancelling' || batch.input_deleted_at !== null
+    if (isOver && (isDamaged(error) || !content)) return { content: null, spans: spansByNumber(batch.total) }
+    const reason = error instanceof Error ? error.message : error
+    throw new Error(
+      `the input of batch ${batch.id} cannot be read: ${reason}; "offpeak doctor" says what to restore`,
+      { cause: error },
+    )
+  }
+}
+
+function spansByNumber(line_count: number): ChunkSpan[] {
+  return Array.from({ length: Math.ceil(line_count / CHUNK_LINES_MAX) }, (_, index) => {
+    const before = index * CHUNK_LINES_MAX
+    return {
+      index,
+      first_line: before + 1,
+      line_count: Math.min(CHUNK_LINES_MAX, line_count - before),
+      byte_start: 0,
+      byte_end: 0,
+      model: null,
+    }
+  })
 }
 
 /** The sealed errors of all lines; null as soon as one line can run. */
@@ -79,7 +115,7 @@ async function failedThroughout(
   task: TaskRow,
   batch: BatchRow,
   content: BlobRow,
-  index: FileIndex,
+  spans: readonly ChunkSpan[],
   signal: AbortSignal,
 ): Promise<FailedChunk[] | null> {
   const { sealed, clock, models } = deps
@@ -88,14 +124,14 @@ async function failedThroughout(
     header_entity: batch.header_entity,
   }
   const failed: FailedChunk[] = []
-  for (const span of index.chunks) {
+  for (const span of spans) {
     signal.throwIfAborted()
     const range = { start: span.byte_start, end: span.byte_end }
     const lines = await sealed.readAll(content.project_id, content, range).then(
       (bytes) => readChunkLines(bytes, span, models, defaults),
       (error: unknown) => {
         // Whoever takes up the chunk sees to it.
-        if (error instanceof BlobDamaged || error instanceof BlobMissing) return null
+        if (isDamaged(error)) return null
         throw error
       },
     )

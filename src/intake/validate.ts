@@ -1,6 +1,7 @@
 // The task that judges an uploaded file: pending → processed, or error with the lines named. It runs in a
 // worker, so the API stays quick however large the file is. A big file that was in order may have its index
 // already (early-readings.ts): then there is nothing left to read.
+import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { doomBlobs, insertBlobs, readBlobRow } from '../store/blob-rows.ts'
@@ -9,6 +10,16 @@ import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import { type Validation, type ValidationLimits, validateStream } from './validate-stream.ts'
+
+/** How often content that does not open is tried once more, before it is taken for damaged. */
+const RETRIES_MAX = 2
+
+const DAMAGED = {
+  ok: false,
+  errors: [],
+  error_count: 0,
+  details: 'The content was damaged while it was stored. Upload the file again.',
+} as const satisfies Validation
 
 export interface ValidateDeps {
   store: Store
@@ -27,7 +38,13 @@ export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: Ab
   }
   // It was read as it arrived, and found to be in order.
   if (file.index_blob !== null) return await acceptIndexed(deps, task, file, file.index_blob)
-  const verdict = await validateStream(() => sealed.read(content.project_id, content), limits, { signal })
+  const verdict = await validateStream(() => sealed.read(content.project_id, content), limits, {
+    signal,
+  }).catch((error: unknown) => {
+    // Nobody needs to bring it back: whoever has uploaded it can do that again.
+    if (isDamaged(error) && task.attempts > RETRIES_MAX) return DAMAGED
+    throw error
+  })
   if (verdict.ok) await accept(deps, task, file, verdict)
   else await refuse(deps, task, file, verdict)
 }

@@ -74,6 +74,23 @@ export async function markProcessed(
   return result.numUpdatedRows > 0n
 }
 
+/** Puts an index in the place of a damaged one. False when the file was deleted or its index replaced meanwhile. */
+export async function replaceIndex(
+  tx: Writer,
+  id: string,
+  damaged: string,
+  index_blob: string,
+): Promise<boolean> {
+  const result = await tx
+    .updateTable('files')
+    .set({ index_blob })
+    .where('id', '=', id)
+    .where('index_blob', '=', damaged)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst()
+  return result.numUpdatedRows > 0n
+}
+
 /** pending → error. False when the file was deleted or judged meanwhile. */
 export async function markRefused(
   tx: Writer,

@@ -83,10 +83,11 @@ export function createBatchRoute(app: App, deps: Deps): void {
         language: negotiateLanguage(headers['accept-language']),
       }
       const { input_file_id, endpoint, completion_window, metadata } = body
-      const projection = await readProjection(
-        { ...deps, db: store.read },
-        { ...owner, input_file_id, metadata: metadata ?? null },
-      )
+      const projection = await readProjection(deps, {
+        ...owner,
+        input_file_id,
+        metadata: metadata ?? null,
+      })
       if (request.query.dry_run === 'true') {
         orderBatch(body, owner, planOf(plans, caller))
         usableInput(await readFile(store.read, caller.project_id, input_file_id))

@@ -1,0 +1,59 @@
+// Reads the index of a file that was validated. An index can be lost like any other blob, but unlike any other it
+// can be made again: it says nothing that the content does not say. So a damaged one costs a second reading of the
+// content, and nobody else anything.
+import { isDamaged } from '../blobs/blobs.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { FileIndex } from '../domain/file-index.ts'
+import { doomBlobs, insertBlobs, readBlobRow } from '../store/blob-rows.ts'
+import { replaceIndex } from '../store/files.ts'
+import type { FileRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { validateStream } from './validate-stream.ts'
+
+export interface IndexDeps {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+}
+
+/** It was within the limits when it was uploaded, and stays accepted when they are lowered. */
+const UNLIMITED = { lines_max: Number.MAX_SAFE_INTEGER, line_bytes_max: Number.MAX_SAFE_INTEGER }
+
+/** Null for a file that has none: it was not accepted, or is gone. Throws where the content is damaged as well. */
+export async function readIndex(
+  deps: IndexDeps,
+  file: FileRow | undefined,
+  signal?: AbortSignal,
+): Promise<FileIndex | null> {
+  const blob = file?.index_blob ? await readBlobRow(deps.store.read, file.index_blob) : undefined
+  if (!file || !blob || blob.doomed_at !== null) return null
+  try {
+    return JSON.parse(String(await deps.sealed.readAll(blob.project_id, blob)))
+  } catch (error) {
+    if (!isDamaged(error)) throw error
+    return await mendIndex(deps, file, blob.key, signal)
+  }
+}
+
+async function mendIndex(
+  { store, sealed, clock }: IndexDeps,
+  file: FileRow,
+  damaged: string,
+  signal: AbortSignal | undefined,
+): Promise<FileIndex | null> {
+  const content = file.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
+  if (!content) return null
+  const found = await validateStream(() => sealed.read(content.project_id, content), UNLIMITED, { signal })
+  if (!found.ok) throw new Error(`the content of ${file.id} is not what was accepted: ${found.details}`)
+  const key = `files/${file.id}/index-mended-${clock.now().toString(36)}`
+  const index = await sealed.put(file.project_id, key, [Buffer.from(JSON.stringify(found.index))])
+  await store.write(async (tx) => {
+    const now = clock.now()
+    await insertBlobs(tx, file.project_id, [index], now)
+    const replaced = await replaceIndex(tx, file.id, damaged, key)
+    // Somebody else was faster, or the file has gone meanwhile.
+    await doomBlobs(tx, [replaced ? damaged : key], now)
+  })
+  return found.index
+}
