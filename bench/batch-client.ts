@@ -2,8 +2,9 @@
 // ends between two questions.
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { createWriteStream, openAsBlob } from 'node:fs'
+import { createWriteStream } from 'node:fs'
 import { setTimeout } from 'node:timers/promises'
+import { sendFile } from './upload-client.ts'
 
 export interface Batch {
   id: string
@@ -22,10 +23,8 @@ export class BatchClient {
 
   /** Resolves with the file's ID once it is validated. */
   async upload(path: string, ask_every_ms: number): Promise<string> {
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', await openAsBlob(path), 'input.jsonl')
-    let file = await this.#ask('POST', '/v1/files', form)
+    const { id } = JSON.parse(await sendFile(`${this.#url}/v1/files`, this.#key, path))
+    let file = await this.#ask('GET', `/v1/files/${id}`)
     while (file.status === 'pending') {
       await setTimeout(ask_every_ms)
       file = await this.#ask('GET', `/v1/files/${file.id}`)
@@ -53,8 +52,8 @@ export class BatchClient {
     return batch
   }
 
-  async #ask(method: string, path: string, body?: string | FormData): Promise<Batch> {
-    const json = typeof body === 'string' ? { 'content-type': 'application/json' } : {}
+  async #ask(method: string, path: string, body?: string): Promise<Batch> {
+    const json = body === undefined ? {} : { 'content-type': 'application/json' }
     const response = await fetch(this.#url + path, {
       method,
       headers: { authorization: `Bearer ${this.#key}`, ...json },
