@@ -52,6 +52,7 @@ export class ConcurrencyLimit {
   /** Whether the limit was ever the bottleneck in this round: an idle upstream proves nothing. */
   #pressed = false
   #restUntil = 0
+  #answeredAt: number | null = null
   /** Failures of calls sent before this moment were punished already. */
   #punishedUntil = Number.NEGATIVE_INFINITY
 
@@ -74,6 +75,11 @@ export class ConcurrencyLimit {
     return Math.max(0, this.#limit - this.#inFlight)
   }
 
+  /** When the last answer came (ms); null before the first. */
+  get answeredAt(): number | null {
+    return this.#answeredAt
+  }
+
   /** Each call that is acquired ends in exactly one of the methods below. */
   acquire(now: number): Sent {
     this.#inFlight++
@@ -86,6 +92,7 @@ export class ConcurrencyLimit {
     const isFull = this.#inFlight >= this.#limit
     this.#inFlight--
     this.#failing = false
+    this.#answeredAt = now
     const latency_ms = now - sent.at
     if (isFull && now >= this.#restUntil) this.#rise(latency_ms > SLOW_MS ? SLOW_RISE : RISE)
     if (this.#plateau.onAnswered(sent.cohort, sent.in_flight, latency_ms)) this.#goBack(sent, now)

@@ -9,8 +9,10 @@ export interface LaneReporterOptions {
   store: Store
   clock: Clock
   worker_id: () => string
-  lanes: () => ReadonlyMap<string, Pick<Lane, 'upstreams' | 'blocked'>>
+  lanes: () => ReadonlyMap<string, ReportedLane>
 }
+
+type ReportedLane = Pick<Lane, 'upstreams' | 'blocked' | 'waiting' | 'inFlight'>
 
 export class LaneReporter {
   readonly #options: LaneReporterOptions
@@ -38,7 +40,7 @@ export class LaneReporter {
     const { clock, lanes } = this.#options
     const now = clock.now()
     for (const [model, lane] of lanes()) {
-      const state = stateOf(lane, now)
+      const state = stateOf(lane, now) ?? lasting(lane, this.#since.get(model))
       if (state === null) this.#since.delete(model)
       else if (this.#since.get(model)?.state !== state)
         this.#since.set(model, { model, state, since: downSince(lane) ?? now })
@@ -51,6 +53,15 @@ export class LaneReporter {
 function stateOf(lane: Pick<Lane, 'upstreams' | 'blocked'>, now: number): LaneTrouble['state'] | null {
   if (lane.upstreams.length > 0 && lane.upstreams.every(({ circuit }) => circuit.open)) return 'unavailable'
   return lane.blocked(now) ? 'throttled' : null
+}
+
+/**
+ * Between two pauses that it asked for, a server is tried: until one of those lines is answered, or none is left,
+ * nothing has changed.
+ */
+function lasting({ upstreams, waiting, inFlight }: ReportedLane, trouble: LaneTrouble | undefined) {
+  if (trouble?.state !== 'throttled' || waiting + inFlight === 0) return null
+  return upstreams.some(({ limit }) => (limit.answeredAt ?? 0) > trouble.since) ? null : trouble.state
 }
 
 /** Since when none of its servers answers (Unix ms); null while one does. */
