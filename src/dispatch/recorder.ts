@@ -12,7 +12,7 @@ import { encodeEntries, readJournal } from '../results/journal.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
-import { parkChunk } from '../store/chunks.ts'
+import { parkChunk, readChunk } from '../store/chunks.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
@@ -229,15 +229,14 @@ export class Recorder {
   }
 
   async #writeSeal(chunk: OpenChunk): Promise<void> {
-    const { store, sealed, clock } = this.#options
+    const { sealed, clock, onClosed } = this.#options
     const { project_id, batch_id, idx, epoch } = chunk.claim
     const fresh = chunk.takeFresh()
-    const written = await this.#insist('recall', async () => {
-      if (chunk.allWritten() === null) chunk.recall(await readChunkJournal(store.read, sealed, batch_id, idx))
-      const all = chunk.allWritten()
-      if (all === null) throw new Error(`the journals of chunk ${idx} of ${batch_id} lack some of its lines`)
-      return all
-    })
+    const written = await this.#insist('recall', () => this.#recall(chunk))
+    if (written === null) {
+      onClosed(chunk, 'lost')
+      return
+    }
     const write = (): Promise<SealedChunk> =>
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written)
     const result = await this.#insist('seal', write)
@@ -247,6 +246,24 @@ export class Recorder {
       sealed: await write(),
       journalled,
     }))
+  }
+
+  /** All that was written of the chunk; null when somebody else has taken it over, and its journals with it. */
+  async #recall(chunk: OpenChunk): Promise<Written[] | null> {
+    const { store, sealed } = this.#options
+    const { batch_id, idx } = chunk.claim
+    const kept = chunk.allWritten()
+    if (kept) return kept
+    try {
+      chunk.recall(await readChunkJournal(store.read, sealed, batch_id, idx))
+      const all = chunk.allWritten()
+      if (all) return all
+      throw new Error(`the journals of chunk ${idx} of ${batch_id} lack some of its lines`)
+    } catch (error) {
+      const now = await readChunk(store.read, batch_id, idx)
+      if (now?.state === 'leased' && now.epoch === chunk.claim.epoch) throw error
+      return null
+    }
   }
 
   /** Resolves when the commit was accepted or its lease was found lost. */

@@ -120,4 +120,10 @@ export const PLANTS: readonly Plant[] = [
     take: 'if (await markDeleted(tx, file.id, now)) await doomResults(tx, file.batch_id, file.part, now)',
     put: 'await markDeleted(tx, file.id, now)',
   },
+  {
+    bug: 'a worker waits for ever for the journals of a chunk that it has lost',
+    file: 'src/dispatch/recorder.ts',
+    take: "if (now?.state === 'leased' && now.epoch === chunk.claim.epoch) throw error",
+    put: 'if (now) throw error',
+  },
 ]
