@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
-import { configFor, line, type WireBatch, type WireFile, type WireLine } from './service.ts'
+import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from './service.ts'
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
 /** Ours without whatever the developer has set for Offpeak. */
@@ -31,24 +31,30 @@ export interface Started {
 }
 
 export class CrashTest implements AsyncDisposable {
+  /** Where services that begin now keep what they have; null: a database and a folder of their own. */
+  static storage: (() => Promise<Storage>) | null = null
+
   readonly folder: string
   readonly upstream: TestUpstream
   /** Calls that wait for `answerHeld`. */
   readonly held: Call[] = []
   #url = ''
   readonly #running = new Set<ChildProcess>()
+  readonly #env: NodeJS.ProcessEnv
 
-  private constructor(folder: string, upstream: TestUpstream) {
+  private constructor(folder: string, upstream: TestUpstream, env: NodeJS.ProcessEnv) {
     this.folder = folder
     this.upstream = upstream
+    this.#env = env
   }
 
   /** `more` is configuration; leases are short, and so is the time for lines in flight, unless `drain` says else. */
   static async begin(more = '', drain = '1s'): Promise<CrashTest> {
     const folder = await mkdtemp(join(tmpdir(), 'offpeak-crash-'))
     const upstream = await testUpstream()
-    const test = new CrashTest(folder, upstream)
-    const config = configFor(upstream.base_url, more)
+    const storage = await CrashTest.storage?.()
+    const test = new CrashTest(folder, upstream, storage?.env ?? {})
+    const config = configFor(upstream.base_url, storage ? `${storage.yaml}\n${more}` : more)
       .replace('lease: 2s', `lease: 1s, drain: ${drain}`)
       .replace('timeout: 5s', 'timeout: 60s')
     await writeFile(join(folder, 'offpeak.yaml'), config)
@@ -97,7 +103,7 @@ export class CrashTest implements AsyncDisposable {
   #launch(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
     const child = spawn(command, args, {
       cwd: this.folder,
-      env: { ...ENV, ...env },
+      env: { ...ENV, ...this.#env, ...env },
       // A group of its own, so that it can be killed with its children.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],

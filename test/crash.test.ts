@@ -30,7 +30,7 @@ function checkSentAgain(crash: CrashTest, inFlight: readonly string[]): void {
   assert.equal(crash.sent(1).length, COUNT - inFlight.length)
 }
 
-describe('real crashes', { concurrency: 3, timeout: 90_000, skip: !existsSync('/proc/self/stat') }, () => {
+describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('/proc/self/stat') }, () => {
   test('SIGTERM: what is in flight finishes or is given back, and the next start goes on', async () => {
     await using crash = await CrashTest.begin()
     const first = await crash.start('serve')

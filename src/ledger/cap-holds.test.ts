@@ -13,7 +13,7 @@ import { projectBatch } from './project-batch.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 import { tally } from './tally.ts'
-import { addLimit, endedLine, leasedChunks, type TestChunk, testBooks } from './test-books.ts'
+import { addLimit, booksRuns, endedLine, leasedChunks, type TestChunk, testBooks } from './test-books.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 12)
 const ENTITIES = ['user:a', 'user:b', 'team:x', null] as const
@@ -54,7 +54,7 @@ function share() {
   return fc.double({ min: 0, max: 1, noNaN: true })
 }
 
-const RUNS = 2_000
+const RUNS = booksRuns()
 
 test(`no order of ${RUNS} spends past a cap`, { timeout: 180_000 }, async () => {
   await using books = await testBooks()

@@ -18,7 +18,21 @@ export interface TestBooks extends AsyncDisposable {
   store: Store
 }
 
+/** How many cases a property is tried in: fewer where every statement is a round trip. */
+export function booksRuns(): number {
+  return elsewhere ? 300 : 2_000
+}
+
+/** Where books are opened from now on; null: a SQLite of their own. */
+let elsewhere: (() => Promise<TestBooks>) | null = null
+
+/** For a test file that runs the same tests on another database, before it imports them. */
+export function keepBooksIn(open: () => Promise<TestBooks>): void {
+  elsewhere = open
+}
+
 export async function testBooks(): Promise<TestBooks> {
+  if (elsewhere) return await elsewhere()
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-books-'))
   const store = sqliteStore({ path: join(folder, 'offpeak.db') })
   await store.migrate()
