@@ -66,7 +66,8 @@ export async function createBatch(
     id: newId('batch', now),
     total: file.line_count,
     created: now,
-    expires_at: now + window_ms,
+    // As it is shown, in whole seconds: nothing runs past what the caller was told.
+    expires_at: Math.floor(now / 1000) * 1000 + window_ms,
   })
   await expect(tx, batch, projection)
   await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id }, now)

@@ -213,8 +213,8 @@ class CrashRun implements AsyncDisposable {
     for (const problem of sent_again.unexplained) this.#violate(problem)
     if (sent_again.count > sent_again.in_flight)
       this.#violate(`${sent_again.count} lines were sent again, and ${sent_again.in_flight} were in flight`)
-    if (this.#testimony.silence_ms > OUTAGE_MS_MAX + this.#still.total_ms)
-      this.#violate(`the model server was left alone for ${this.#testimony.silence_ms} ms`)
+    const silence_ms = this.#testimony.silenceMs(falls)
+    if (silence_ms > OUTAGE_MS_MAX) this.#violate(`the model server was left alone for ${silence_ms} ms`)
     const by_status: Record<string, number> = {}
     for (const { status } of batches) by_status[status] = (by_status[status] ?? 0) + 1
     return {
@@ -229,7 +229,7 @@ class CrashRun implements AsyncDisposable {
       refused: sum(this.#customers.map((customer) => customer.refused)),
       worst_ready_ms: Math.round(this.#worst_ready_ms),
       worst_outage_ms: Math.round(Math.max(...this.#customers.map((customer) => customer.outage_ms))),
-      worst_silence_ms: this.#testimony.silence_ms,
+      worst_silence_ms: silence_ms,
       still_ms: this.#still.total_ms,
       stop_ms: Math.round(stop.ms),
       seconds: Math.round((performance.now() - begun) / 1000),

@@ -28,12 +28,14 @@ const COMMIT_MS = 2_000
 /** On a machine that is very busy it may not be committed for as long as this. */
 const COMMIT_MS_MAX = 10_000
 
+const SILENCE_MS_MIN = 1_000
+
 /** Reads the witness's log as it grows. */
 export class Testimony {
   readonly calls = new Map<number, WitnessedCall>()
   readonly by_mark = new Map<string, WitnessedCall[]>()
-  /** The greatest time between two calls outside of pauses, in ms. */
-  silence_ms = 0
+  /** Times of some length without a call, pauses left out. */
+  readonly #silences: { from: number; to: number }[] = []
   #last_call: number | null = null
   readonly #path: string
   #at = 0
@@ -46,6 +48,17 @@ export class Testimony {
   /** There was nothing to do: the silence that follows is nobody's fault. */
   pause(): void {
     this.#last_call = null
+  }
+
+  /** The longest time without a call in which nothing fell either, in ms. */
+  silenceMs(falls: readonly Fall[]): number {
+    let longest = 0
+    for (const { from, to } of this.#silences) {
+      const ends = falls.map((fall) => Math.min(fall.to, to)).filter((end) => end > from)
+      const marks = [from, ...ends, to].sort((a, b) => a - b)
+      for (const [i, mark] of marks.entries()) longest = Math.max(longest, (marks[i + 1] ?? mark) - mark)
+    }
+    return longest
   }
 
   read(): void {
@@ -75,7 +88,8 @@ export class Testimony {
     completion_tokens: number
   }): void {
     if (note.what === 'call') {
-      if (this.#last_call !== null) this.silence_ms = Math.max(this.silence_ms, note.at - this.#last_call)
+      if (this.#last_call !== null && note.at - this.#last_call > SILENCE_MS_MIN)
+        this.#silences.push({ from: this.#last_call, to: note.at })
       this.#last_call = note.at
       const { mark, at } = note
       const call = { mark, at, answered_at: null, answer: null, refused: false, gone_at: null }
