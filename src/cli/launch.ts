@@ -63,6 +63,8 @@ export interface ConfigFlags {
   port?: string | undefined
   database?: string | undefined
   blobs?: string | undefined
+  /** How many worker processes, or `auto`. */
+  workers?: string | undefined
 }
 
 export type Half = 'both' | 'api' | 'worker'

@@ -17,9 +17,11 @@ interface ServeFlags extends ConfigFlags {
 const STOP_EXTRA_MS = 1500
 
 export function addServe(program: Command, shell: Shell): void {
-  const serve = program.command('serve').description('run the service: API and worker in one process')
+  const serve = program.command('serve').description('run the service: the API, and workers beside it')
   examples(
-    listening(withConfig(serve)).action((flags: ServeFlags) => runService(shell, 'both', flags)),
+    listening(withConfig(serve))
+      .option('--workers <count>', 'worker processes, or auto: by the cores of the machine (default: auto)')
+      .action((flags: ServeFlags) => runService(shell, 'both', flags)),
     'offpeak serve',
     'offpeak serve --upstream http://127.0.0.1:8000/v1   # in front of vLLM, Ollama, …',
     'offpeak serve --config offpeak.yaml --port 0        # any free port',

@@ -1,6 +1,6 @@
-// The worker that `serve` starts beside its API, in a process of its own. One that is killed is started anew:
-// what it held is taken up again when its lease has run out. One that falls again and again has a reason that
-// starting it cannot mend, and ends the service.
+// The workers that `serve` starts beside its API, each in a process of its own. One that is killed is started
+// anew: what it held is taken up again when its lease has run out. One that falls again and again has a reason
+// that starting it cannot mend, and ends the service.
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { getCompileCacheDir } from 'node:module'
@@ -9,6 +9,7 @@ import type { Config } from '../config/config.ts'
 import type { Log } from '../dispatch/log.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Metrics } from '../metrics/process-registry.ts'
+import { shareOf } from './worker-count.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
 /** A worker's memory is the lines at hand and little more, if its heap is kept from spreading. */
@@ -21,20 +22,46 @@ const FALLS_WITHIN_MS = 60_000
 /** A worker that is too busy to say how it is doing for longer than this is left out. */
 const METRICS_MS_MAX = 2_000
 
-export interface WorkerProcess {
-  /** Resolves once it looks for work. */
+export interface WorkerProcesses {
+  /** Resolves once all of them look for work. */
   begin(config: Config, log: Log): Promise<void>
   wake(): void
-  /** What it has measured; null while it cannot say. */
-  metrics(): Promise<Metrics | null>
-  /** Resolves when it has given back what it held, and ended. */
+  /** What each has measured; one that cannot say just now is left out. */
+  metrics(): Promise<Metrics[]>
+  /** Resolves when they have given back what they held, and ended. */
   stop(): Promise<void>
-  /** Rejects when it cannot be kept running. */
+  /** Rejects when one of them cannot be kept running. */
   failed: Promise<never>
 }
 
-/** Starts the process at once, so that it loads while the caller does other things; it works from `begin` on. */
-export function forkWorker(): WorkerProcess {
+interface WorkerProcess extends Omit<WorkerProcesses, 'metrics'> {
+  /** Null while it cannot say. */
+  metrics(): Promise<Metrics | null>
+}
+
+/** Starts the processes at once, so that they load while the caller does other things; they work from `begin` on. */
+export function forkWorkers(count: number): WorkerProcesses {
+  const workers = Array.from({ length: count }, forkWorker)
+  return {
+    failed: Promise.race(workers.map((worker) => worker.failed)),
+    async begin(config, log) {
+      const share = shareOf(config, count)
+      await Promise.all(workers.map((worker) => worker.begin(share, log)))
+    },
+    wake() {
+      for (const worker of workers) worker.wake()
+    },
+    async metrics() {
+      const measured = await Promise.all(workers.map((worker) => worker.metrics()))
+      return measured.filter((one) => one !== null)
+    },
+    async stop() {
+      await Promise.all(workers.map((worker) => worker.stop()))
+    },
+  }
+}
+
+function forkWorker(): WorkerProcess {
   let child = spawnWorker()
   let exited = once(child, 'exit')
   let stopping = false

@@ -12,12 +12,13 @@ import { EarlyReadings } from '../intake/early-readings.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
 import { standingGauges } from '../metrics/standing-gauges.ts'
 import { ensureFirstKey } from './first-start.ts'
-import { forkWorker, type WorkerProcess } from './fork-worker.ts'
+import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { announce, type Presence } from './presence.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
+import { workerCount } from './worker-count.ts'
 import { serveWorkerPage } from './worker-page.ts'
 
 interface Part {
@@ -29,8 +30,8 @@ interface Part {
 export async function serve(given: Config, options: ServeOptions): Promise<Running> {
   const config = options.upstream === undefined ? given : await withUpstream(given, options.upstream)
   if (options.half === 'worker') return running(null, [await startWorker(config)])
-  // The worker's process loads while this one opens the stores.
-  const worker = options.half === 'both' ? forkWorker() : null
+  // The workers' processes load while this one opens the stores.
+  const workers = options.half === 'both' ? forkWorkers(workerCount(config)) : null
   let presence: Presence | null = null
   try {
     const stores = await openStores(config)
@@ -38,15 +39,15 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
     const { end } = presence
     await ensureFirstKey(config, stores.store)
     const [api] = await Promise.all([
-      startApi(config, stores, worker),
-      worker?.begin(config, makeLog(config)),
+      startApi(config, stores, workers),
+      workers?.begin(config, makeLog(config)),
     ])
-    return running(api.url, worker ? [api, worker] : [api], async () => {
+    return running(api.url, workers ? [api, workers] : [api], async () => {
       await end()
       await stores.store.close()
     })
   } catch (error) {
-    await worker?.stop()
+    await workers?.stop()
     await presence?.end()
     throw error
   }
@@ -95,10 +96,10 @@ const never = new Promise<never>(() => {})
 async function startApi(
   config: Config,
   stores: Stores,
-  worker: WorkerProcess | null,
+  workers: WorkerProcesses | null,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
-  const metrics = new ProcessRegistry('api', async () => (await worker?.metrics()) ?? null)
+  const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
   standingGauges(metrics, store, systemClock)
   const log = makeLog(config)
   const departure = new Departure({
@@ -122,7 +123,7 @@ async function startApi(
     early,
     requests_per_minute: config.rate_limit.requests_per_minute,
     webhooks: { ...config.webhooks, keys },
-    wake: () => worker?.wake(),
+    wake: () => workers?.wake(),
     readLineRecord: (project_id, batch_id, line) =>
       readLineRecord({ store, sealed }, project_id, batch_id, line),
     ready: async () => {

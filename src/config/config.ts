@@ -49,7 +49,9 @@ export interface S3Config {
 }
 
 export interface WorkerConfig {
-  /** Lines in flight at once in one worker process, over all upstreams. */
+  /** Worker processes beside the API of `serve`; `auto`: by the machine's cores. */
+  processes: number | 'auto'
+  /** Lines in flight at once in one `serve` or one `worker`, over all upstreams. */
   concurrency_max: number
   /** How long a chunk stays claimed by a worker that shows no sign of life. */
   lease_ms: number

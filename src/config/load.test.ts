@@ -97,6 +97,7 @@ describe('without a file', () => {
         memory_bytes: 64 * 2 ** 20,
         flush_interval_ms: 250,
         metrics_port: null,
+        processes: 'auto',
       },
       retry: { attempts_max: 5, backoff_min_ms: 500, backoff_max_ms: 30_000, outage_patience_ms: 600_000 },
       log: { level: 'info' },

@@ -19,6 +19,7 @@ export interface ConfigFlags {
   database?: string | undefined
   blobs?: string | undefined
   log_level?: string | undefined
+  workers?: string | undefined
 }
 
 const FLAG_PATHS: Record<keyof ConfigFlags, string> = {
@@ -29,6 +30,7 @@ const FLAG_PATHS: Record<keyof ConfigFlags, string> = {
   database: 'database',
   blobs: 'blobs',
   log_level: 'log.level',
+  workers: 'worker.processes',
 }
 
 export interface ConfigRequest {
@@ -76,6 +78,7 @@ function flagsByPath(flags: ConfigFlags): Sources['flags'] {
   set('database', flags.database)
   set('blobs', flags.blobs)
   set('log_level', flags.log_level)
+  set('workers', flags.workers)
   return by_path
 }
 

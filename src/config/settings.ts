@@ -32,6 +32,12 @@ const OPTIONAL_PORT: Kind<number | null> = {
   read: (found) => (/^(off|false)$/.test(found) ? null : integer(0, 65_535).read(found)),
 }
 
+const PROCESSES: Kind<number | 'auto'> = {
+  expected: 'a whole number from 1 to 64, or auto',
+  scalars: ['number', 'string'],
+  read: (found) => (found === 'auto' ? 'auto' : integer(1, 64).read(found)),
+}
+
 const MiB = 2 ** 20
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
@@ -61,6 +67,7 @@ export function readSettings(root: Section, cwd: string, now: number): Settings 
     })),
     models: readModels(root, Math.floor(now / 1000)),
     worker: root.section('worker', (worker) => ({
+      processes: worker.value('processes', PROCESSES, 'auto'),
       concurrency_max: worker.value('concurrency_max', integer(1), 2048),
       lease_ms: worker.value('lease', duration(100), 10_000),
       drain_ms: worker.value('drain', duration(0), 8000),

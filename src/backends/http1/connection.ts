@@ -36,7 +36,7 @@ export interface ConnectionHooks {
 
 const READ_BYTES = 16 * 1024
 /** Up to this size, a request is copied into one piece and written at once. */
-const WRITE_BYTES_MAX = 64 * 1024
+const WRITE_BYTES_MAX = 16 * 1024
 const LENGTH_BYTES_MAX = 20
 const END_OF_HEAD = '\r\n\r\n'
 /** Generation takes minutes in which nothing is sent; what lies between must not forget the connection. */

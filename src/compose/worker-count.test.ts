@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { loadConfig } from '../config/load.ts'
+import { shareOf, workerCount } from './worker-count.ts'
+
+function configOf(models: string, env: Record<string, string> = {}) {
+  return loadConfig({ env: { OFFPEAK_MODELS: models, ...env }, cwd: import.meta.dirname })
+}
+
+const two = `[{id: m, upstreams: [{type: sim, concurrency_max: 9}, {type: sim, name: b, concurrency_max: 3}]}]`
+
+test('there is one worker for every four cores, one at least and four at most', () => {
+  const config = configOf('[{id: m, upstreams: [{type: sim}]}]')
+  assert.deepEqual(
+    [1, 2, 4, 7, 8, 16, 128].map((cores) => workerCount(config, cores)),
+    [1, 1, 1, 1, 2, 4, 4],
+  )
+})
+
+test('an upstream that takes few lines at once is not asked by more workers than that', () => {
+  assert.equal(workerCount(configOf(two), 128), 3)
+})
+
+test('a number has its way, and auto is asked for by name', () => {
+  assert.equal(workerCount(configOf(two, { OFFPEAK_WORKER_PROCESSES: '7' }), 1), 7)
+  assert.equal(workerCount(configOf(two, { OFFPEAK_WORKER_PROCESSES: 'auto' }), 1), 1)
+  assert.throws(() => configOf(two, { OFFPEAK_WORKER_PROCESSES: '0' }), /from 1 to 64, or auto/)
+})
+
+test('workers share what is configured for all of them', () => {
+  const config = configOf(two, { OFFPEAK_WORKER_CONCURRENCY_MAX: '100', OFFPEAK_WORKER_MEMORY: '64MiB' })
+  const share = shareOf(config, 4)
+  assert.equal(share.worker.concurrency_max, 25)
+  assert.equal(share.worker.memory_bytes, 16 * 2 ** 20)
+  assert.deepEqual(
+    share.models[0]?.upstreams.map((one) => one.concurrency_max),
+    [3, 1],
+  )
+  assert.equal(shareOf(config, 1), config)
+})
