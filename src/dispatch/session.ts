@@ -23,6 +23,7 @@ export class Session {
   readonly #options: SessionOptions
   #id: string | null = null
   #cancel: (() => void) | null = null
+  #renewing: Promise<void> | null = null
   #closed = false
   /** When the last renewal that succeeded was asked for. */
   #renewed_at = 0
@@ -56,13 +57,18 @@ export class Session {
   async close(): Promise<void> {
     this.#closed = true
     this.#cancel?.()
+    // It may be opening another one.
+    await this.#renewing
     const id = this.#id
     if (id !== null) await this.#options.store.write((tx) => closeSession(tx, id))
   }
 
   #schedule(): void {
     const { clock, lease_ms } = this.#options
-    if (!this.#closed) this.#cancel = clock.after(lease_ms / RENEWALS_PER_LEASE, () => void this.#renew())
+    if (this.#closed) return
+    this.#cancel = clock.after(lease_ms / RENEWALS_PER_LEASE, () => {
+      this.#renewing = this.#renew()
+    })
   }
 
   async #renew(): Promise<void> {
@@ -76,7 +82,11 @@ export class Session {
           { worker: id },
           'the lease ran out before it was renewed; what this worker held is done again',
         )
-        this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now()))
+        this.#id = await store.write(async (tx) => {
+          // Nobody need wait until somebody notices.
+          await closeSession(tx, id)
+          return await openSession(tx, store.claimSql, lease_ms, clock.now())
+        })
         onLost()
       }
       const was_certain = this.isCertain
