@@ -344,7 +344,6 @@ class CrashRun implements AsyncDisposable {
       }
       await wait(50)
     }
-    this.#testimony.read()
     const { price } = this.#config.models[0]!.model
     const evidence = {
       testimony: this.#testimony,

@@ -31,6 +31,8 @@ export async function ofBatch(
   const shown = await customer.show(batch)
   const output = linesOf(await customer.content(shown.output_file_id))
   const errors = linesOf(await customer.content(shown.error_file_id))
+  // Only now: what was answered last may have been written down a moment ago.
+  testimony.read()
   if (shown.status !== batch.status) tell(`it has ended, and is ${shown.status} now`)
   const place = new Map(batch.lines.map((mark, i) => [mark, i]))
   const times = new Map<string, number>()
