@@ -1,7 +1,8 @@
 // A model that is down holds up its own lines and no others.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { testUpstream } from './fakes/upstream.ts'
+import { readBlobRow } from '../src/store/blob-rows.ts'
+import { echo, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
 
 /** Two models on two servers; lines wait for a server that is away as long as it takes. */
@@ -80,3 +81,37 @@ test('chunks that mix a model that is down with one that is up are parked for ro
   assert.deepEqual(batch.request_counts, { total: 6_000, completed: 6_000, failed: 0 })
   assert.deepEqual([upstream.calls.length, back.calls.length], [3_000, 3_000])
 })
+
+test('a line of a chunk that was parked in between has every attempt on its record', async () => {
+  await using upstream = await testUpstream()
+  await using broken = await testUpstream(({ response }) => void response.destroy())
+  await using service = await TestService.start(twoModels(broken.base_url, upstream.base_url, '256KiB'))
+  const many = Array.from({ length: 3_000 }, (_, i) =>
+    JSON.stringify(line(`l${i}`, 'x'.repeat(500), { model: i % 2 ? 'up' : 'down' })),
+  ).join('\n')
+  const { id } = await start(service, many)
+  // All chunks have been up in turn, so each was parked, and taken up again.
+  await upstream.arrived(1_500)
+  broken.reply = echo
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 3_000, completed: 3_000, failed: 0 })
+  let attempts = 0
+  for (const record of await auditRecords(service, id)) attempts += record.attempts.length
+  assert.ok(broken.calls.length > 1_500)
+  assert.equal(attempts, upstream.calls.length + broken.calls.length)
+})
+
+async function auditRecords(service: TestService, batch_id: string): Promise<{ attempts: object[] }[]> {
+  const { store, sealed } = service.stores
+  const records: { attempts: object[] }[] = []
+  const chunks = store.read.selectFrom('chunks').select('audit_blob').where('batch_id', '=', batch_id)
+  for (const { audit_blob } of await chunks.execute()) {
+    const blob = await readBlobRow(store.read, String(audit_blob))
+    assert.ok(blob)
+    const rows = String(await sealed.readAll(blob.project_id, blob))
+      .split('\n')
+      .slice(0, -1)
+    for (const row of rows) records.push(JSON.parse(row))
+  }
+  return records
+}

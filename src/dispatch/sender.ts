@@ -12,6 +12,7 @@ import { type Job, Lane, type Waiting } from './lane.ts'
 import { answered, failed, priceOf } from './line-outcome.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
+import { ParkedTries } from './parked-tries.ts'
 import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
 import type { Upstream } from './upstream.ts'
 
@@ -47,6 +48,7 @@ export class Sender {
   readonly #lanes = new Map<string, Lane>()
   /** Of chunks whose lines were taken back, the lines that were waiting for another attempt: their records keep the earlier ones. */
   readonly #tried = new WeakMap<OpenChunk, Map<number, Job>>()
+  readonly #parked = new ParkedTries()
 
   constructor(options: SenderOptions) {
     this.#options = options
@@ -70,6 +72,9 @@ export class Sender {
 
   /** Queues every unfinished line of the chunk; those that cannot run end at once. */
   start(chunk: OpenChunk): void {
+    const earlier = this.#parked.take(chunk)
+    this.#remember(chunk, earlier)
+    const tried = new Map(earlier.map((job) => [job.position, job]))
     const byModel = new Map<string, number[]>()
     for (const [position, line] of chunk.lines.entries()) {
       if (chunk.isFinished(position) || chunk.waiting.has(position)) continue
@@ -79,13 +84,25 @@ export class Sender {
       if (fault || !lane) {
         this.#options.onOutcome(
           chunk,
-          failed(unsent(chunk, position), fault ?? wireError('model_not_found'), this.#options.clock.now()),
+          failed(
+            tried.get(position) ?? unsent(chunk, position),
+            fault ?? wireError('model_not_found'),
+            this.#options.clock.now(),
+          ),
         )
         continue
       }
-      pushTo(byModel, lane.model, position)
+      const job = tried.get(position)
+      if (job) lane.retry(job, this.#options.clock.now())
+      else pushTo(byModel, lane.model, position)
     }
     this.#enqueue(chunk, byModel)
+    if (tried.size > 0) this.pump()
+  }
+
+  /** The chunk has been given back for a while; what its lines have been through is kept until it returns. */
+  park(chunk: OpenChunk): void {
+    this.#parked.keep(chunk, [...(this.#tried.get(chunk)?.values() ?? [])])
   }
 
   #enqueue(chunk: OpenChunk, byModel: ReadonlyMap<string, number[]>): void {

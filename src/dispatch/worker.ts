@@ -277,6 +277,7 @@ export class Worker {
       )
       this.#sender.stop(chunk, 'lost', true)
     }
+    if (how === 'parked') this.#sender.park(chunk)
     this.#open.get(chunk)?.()
     this.#open.delete(chunk)
     this.#checkQuiet()
