@@ -92,14 +92,20 @@ try {
 async function sample(url: string, pids: readonly number[], at_s: number): Promise<Sample> {
   const metrics = await (await fetch(`${url}/metrics`)).text()
   const heap = (name: string): number => {
-    const row = new RegExp(`^nodejs_heap_size_used_bytes\\{process="${name}"\\} (\\S+)`, 'm').exec(metrics)
-    return Math.round(Number(row?.[1]) / 2 ** 20)
+    const rows = metrics.matchAll(/^nodejs_heap_size_used_bytes\{([^}]*)\} (\S+)/gm)
+    const bytes = [...rows].filter(([, labels]) => labels?.includes(`"${name}`)).map((row) => Number(row[2]))
+    return Math.round(Math.max(...bytes) / 2 ** 20)
   }
-  const [api = 0, worker = 0] = pids
+  const [api = 0, ...workers] = pids
   return {
     at_s,
     api: { rss_mib: rssOf(api), heap_mib: heap('api'), handles: handlesOf(api) },
-    worker: { rss_mib: rssOf(worker), heap_mib: heap('worker'), handles: handlesOf(worker) },
+    // Where there are several, the largest.
+    worker: {
+      rss_mib: Math.max(...workers.map(rssOf)),
+      heap_mib: heap('worker'),
+      handles: Math.max(...workers.map(handlesOf)),
+    },
   }
 }
 
