@@ -5,17 +5,17 @@
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
+import { readChunkJournal } from '../results/chunk-journal.ts'
 import { type ChunkCommit, commitChunks, JOURNAL_OWNER } from '../results/commit.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { Written } from '../results/journal.ts'
-import { encodeEntries, readJournal } from '../results/journal.ts'
+import { encodeEntries } from '../results/journal.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
-import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
+import { knownBlobs } from '../store/blob-rows.ts'
 import { parkChunk, readChunk } from '../store/chunks.ts'
-import { listJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow } from '../store/schema.ts'
-import type { Reader, Store } from '../store/store.ts'
+import type { Store } from '../store/store.ts'
 import type { Log } from './log.ts'
 import type { Observer, RecordWork } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
@@ -63,6 +63,8 @@ interface Pending {
   commit: ChunkCommit
   /** When its blobs were written (Unix ms). */
   written_at: number
+  /** By the clock at the last attempt to commit it: a clock that has been set back since says nothing of its age. */
+  tried_at: number
   /** Writes them once more, under other names. */
   rewrite: () => Promise<ChunkCommit['record']>
   done: () => void
@@ -231,12 +233,13 @@ export class Recorder {
   async #writeSeal(chunk: OpenChunk): Promise<void> {
     const { sealed, clock, onClosed } = this.#options
     const { project_id, batch_id, idx, epoch } = chunk.claim
-    const fresh = chunk.takeFresh()
     const written = await this.#insist('recall', () => this.#recall(chunk))
-    if (written === null) {
+    if (written === 'damaged') return await this.#giveUp(chunk)
+    if (written === 'lost') {
       onClosed(chunk, 'lost')
       return
     }
+    const fresh = chunk.takeFresh()
     const write = (): Promise<SealedChunk> =>
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written)
     const result = await this.#insist('seal', write)
@@ -248,28 +251,48 @@ export class Recorder {
     }))
   }
 
-  /** All that was written of the chunk; null when somebody else has taken it over, and its journals with it. */
-  async #recall(chunk: OpenChunk): Promise<Written[] | null> {
+  /**
+   * All that was written of the chunk. `lost`: somebody else has taken it over, and its journals with it. `damaged`:
+   * a journal of it can no longer be read.
+   */
+  async #recall(chunk: OpenChunk): Promise<Written[] | 'lost' | 'damaged'> {
     const { store, sealed } = this.#options
     const { batch_id, idx } = chunk.claim
     const kept = chunk.allWritten()
     if (kept) return kept
     try {
-      chunk.recall(await readChunkJournal(store.read, sealed, batch_id, idx))
+      const { written, damaged } = await readChunkJournal(store.read, sealed, batch_id, idx)
+      if (damaged.length > 0 && (await this.#isHeld(chunk))) return 'damaged'
+      chunk.recall(written)
       const all = chunk.allWritten()
       if (all) return all
       throw new Error(`the journals of chunk ${idx} of ${batch_id} lack some of its lines`)
     } catch (error) {
-      const now = await readChunk(store.read, batch_id, idx)
-      if (now?.state === 'leased' && now.epoch === chunk.claim.epoch) throw error
-      return null
+      if (await this.#isHeld(chunk)) throw error
+      return 'lost'
     }
+  }
+
+  async #isHeld({ claim }: OpenChunk): Promise<boolean> {
+    const now = await readChunk(this.#options.store.read, claim.batch_id, claim.idx)
+    return now?.state === 'leased' && now.epoch === claim.epoch
+  }
+
+  /** A journal of the chunk is damaged: whoever takes it up next takes back what is lost with it. */
+  async #giveUp(chunk: OpenChunk): Promise<void> {
+    const { store, clock, onClosed } = this.#options
+    if (chunk.hasFresh) await this.#journal([chunk])
+    const parked = await this.#insist('park', () =>
+      store.write((tx) => parkChunk(tx, chunk.claim, clock.now(), 'stores_failing')),
+    )
+    onClosed(chunk, parked ? 'parked' : 'lost')
   }
 
   /** Resolves when the commit was accepted or its lease was found lost. */
   #commit(chunk: OpenChunk, commit: ChunkCommit, rewrite: Pending['rewrite']): Promise<void> {
     return new Promise((done) => {
-      this.#queue.push({ chunk, commit, written_at: this.#options.clock.now(), rewrite, done })
+      const now = this.#options.clock.now()
+      this.#queue.push({ chunk, commit, written_at: now, tried_at: now, rewrite, done })
       // Begun once the caller has handed in all that belongs together: a journal's parts are one commit.
       this.#committing ??= Promise.resolve()
         .then(() => this.#commitAll())
@@ -315,9 +338,10 @@ export class Recorder {
   /** Where commits are refused for long, the sweep takes what they would point to: it is written again in time. */
   async #freshen(pending: Pending): Promise<void> {
     const { clock, blob_fresh_ms } = this.#options
-    const age_ms = clock.now() - pending.written_at
-    if (age_ms >= 0 && age_ms < blob_fresh_ms) return
     const written_at = clock.now()
+    const wasSetBack = written_at < pending.tried_at
+    pending.tried_at = written_at
+    if (!wasSetBack && written_at - pending.written_at < blob_fresh_ms) return
     pending.commit = { ...pending.commit, record: await pending.rewrite() }
     pending.written_at = written_at
   }
@@ -351,20 +375,4 @@ export class Recorder {
     const tracked = work.finally(() => this.#writing.delete(tracked))
     this.#writing.add(tracked)
   }
-}
-
-/** The finished lines of a chunk that earlier commits wrote to journals. */
-export async function readChunkJournal(
-  db: Reader,
-  sealed: SealedBlobs,
-  batch_id: string,
-  idx: number,
-): Promise<Written[]> {
-  const parts = []
-  for (const part of await listJournalParts(db, batch_id, idx)) {
-    const blob = await readBlobRow(db, part.journal_blob)
-    if (!blob) throw new Error(`journal ${part.journal_blob} is gone`)
-    parts.push({ part, blob: { key: blob.key, wrapped_key: blob.wrapped_key, bytes: blob.bytes } })
-  }
-  return await readJournal(sealed, JOURNAL_OWNER, parts)
 }

@@ -15,6 +15,7 @@ import type { Writer } from '../store/store.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
 import type { Outcome } from './outcome.ts'
 import type { SealedChunk } from './seal.ts'
+import { journalSums } from './take-back.ts'
 
 export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
@@ -65,7 +66,14 @@ export async function commitChunks(
       const { journal, byte_start, byte_end } = record
       blobs.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })
       const { batch_id, idx } = claim
-      parts.push({ batch_id, idx, journal_blob: journal.key, byte_start, byte_end })
+      parts.push({
+        batch_id,
+        idx,
+        journal_blob: journal.key,
+        byte_start,
+        byte_end,
+        sums: journalSums(tallies, sums.expired_lines),
+      })
     }
     add(deltas, claim.batch_id, sums, sealed)
     const { project_id, batch_id, idx } = claim

@@ -162,6 +162,16 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
     .executeTakeFirstOrThrow()
 }
 
+/** Fewer lines have ended than were counted before: the rate goes on from there. */
+export async function lowerRateMark(tx: Writer, id: string): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set((eb) => ({ rate_done: eb('completed', '+', eb.ref('failed')) }))
+    .where('id', '=', id)
+    .where((eb) => eb('rate_done', '>', eb('completed', '+', eb.ref('failed'))))
+    .execute()
+}
+
 /**
  * A new sample of the rate, where the last one is old enough; until then the columns stay as they are. The
  * rate is the mean of the last sample and of what it was before.

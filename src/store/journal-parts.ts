@@ -19,12 +19,19 @@ export async function listJournalParts(db: Reader, batch_id: string, idx: number
     .execute()
 }
 
-/** Forgets the journal of a chunk that is being sealed, and dooms the blobs that only it needed. */
-export async function dropJournal(tx: Writer, batch_id: string, idx: number, now: number): Promise<void> {
+/** Forgets the journal of a chunk, or what `only` names of it, and dooms the blobs that nobody else needs. */
+export async function dropJournal(
+  tx: Writer,
+  batch_id: string,
+  idx: number,
+  now: number,
+  only?: readonly string[],
+): Promise<void> {
   const dropped = await tx
     .deleteFrom('journal_parts')
     .where('batch_id', '=', batch_id)
     .where('idx', '=', idx)
+    .$if(only !== undefined, (parts) => parts.where('journal_blob', 'in', only ?? []))
     .returning('journal_blob')
     .execute()
   let unneeded = dropped.map((row) => row.journal_blob)

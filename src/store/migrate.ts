@@ -11,6 +11,7 @@ import { rateWindows } from './migrations/0006-rate-windows.ts'
 import { requestMonths } from './migrations/0007-request-months.ts'
 import { unsealed } from './migrations/0008-unsealed.ts'
 import { entities } from './migrations/0009-entities.ts'
+import { journalSums } from './migrations/0010-journal-sums.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -29,6 +30,7 @@ const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => 
   '0007-request-months': requestMonths(divideRequests),
   '0008-unsealed': unsealed,
   '0009-entities': entities,
+  '0010-journal-sums': journalSums,
 })
 
 /** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */

@@ -162,6 +162,8 @@ interface JournalPartTable {
   journal_blob: string
   byte_start: number
   byte_end: number
+  /** JSON of what its lines came to; null in journals of earlier versions. */
+  sums: string | null
 }
 
 export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver'

@@ -791,7 +791,14 @@ async function addJournal(
     await insertBlobs(tx, 'offpeak', [{ key, wrapped_key: 'w', bytes: 10 }], NOW)
     await insertJournalParts(
       tx,
-      chunks.map((idx) => ({ batch_id: batch.id, idx, journal_blob: key, byte_start: 0, byte_end: 5 })),
+      chunks.map((idx) => ({
+        batch_id: batch.id,
+        idx,
+        journal_blob: key,
+        byte_start: 0,
+        byte_end: 5,
+        sums: null,
+      })),
     )
   })
 }

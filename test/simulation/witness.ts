@@ -166,6 +166,7 @@ export class Witness {
         journal_blob: key,
         byte_start: Number(row.byte_start),
         byte_end: Number(row.byte_end),
+        sums: null,
       }
       const blob = { key, wrapped_key: String(row.wrapped_key), bytes: Number(row.bytes) }
       try {

@@ -1,0 +1,44 @@
+// What the journals hold of one chunk, and which of them can no longer be read.
+import { isDamaged } from '../blobs/blobs.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { readBlobRow } from '../store/blob-rows.ts'
+import { listJournalParts } from '../store/journal-parts.ts'
+import type { JournalPartRow } from '../store/schema.ts'
+import type { Reader } from '../store/store.ts'
+import { JOURNAL_OWNER } from './commit.ts'
+import { readJournal, type Written } from './journal.ts'
+
+export interface ChunkJournal {
+  /** The finished lines that earlier commits wrote to journals. */
+  written: Written[]
+  /** Parts that are damaged or gone: what was in them is lost (take-back.ts). */
+  damaged: JournalPartRow[]
+}
+
+export async function readChunkJournal(
+  db: Reader,
+  sealed: SealedBlobs,
+  batch_id: string,
+  idx: number,
+): Promise<ChunkJournal> {
+  const found: ChunkJournal = { written: [], damaged: [] }
+  for (const part of await listJournalParts(db, batch_id, idx)) {
+    // Read twice: one bad read is no proof.
+    const written = (await readPart(db, sealed, part)) ?? (await readPart(db, sealed, part))
+    if (written) found.written.push(...written)
+    else found.damaged.push(part)
+  }
+  return found
+}
+
+/** Null when it is damaged or gone. */
+async function readPart(db: Reader, sealed: SealedBlobs, part: JournalPartRow): Promise<Written[] | null> {
+  const blob = await readBlobRow(db, part.journal_blob)
+  if (!blob) return null
+  try {
+    return await readJournal(sealed, JOURNAL_OWNER, [{ part, blob }])
+  } catch (error) {
+    if (isDamaged(error)) return null
+    throw error
+  }
+}

@@ -1,0 +1,84 @@
+// A journal that can no longer be read takes finished lines with it that were counted and billed. Nobody can say
+// what was answered, so they have not happened: what they came to is taken back, to the nano-dollar, in the
+// transaction that forgets the journal, and the lines are run again like any other that is unfinished. What each
+// part of a journal came to stands beside it in the database, for of the lines themselves nothing is left to add up.
+import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { settle } from '../ledger/settle.ts'
+import type { Tally } from '../ledger/tally.ts'
+import { addToBatch, lowerRateMark } from '../store/batches.ts'
+import { commitChunk } from '../store/chunks.ts'
+import { dropJournal } from '../store/journal-parts.ts'
+import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+
+interface JournalSums {
+  tallies: Tally[]
+  expired_lines: number
+}
+
+export function journalSums(tallies: readonly Tally[], expired_lines: number): string {
+  return JSON.stringify({ tallies, expired_lines })
+}
+
+/**
+ * Takes back the lines of these parts of the chunk's journal; returns the chunk as it is then, or null when its
+ * lease was lost and nothing was done. Throws for parts that were written before their sums were kept.
+ */
+export async function takeBack(
+  tx: Writer,
+  claim: ChunkRow,
+  parts: readonly JournalPartRow[],
+  now: number,
+): Promise<ChunkRow | null> {
+  const tallies: Tally[] = []
+  const delta = { completed: 0, failed: 0, cost_nanos: 0 }
+  let projected: Spend = NO_SPEND
+  let expired_lines = 0
+  for (const { sums, journal_blob } of parts) {
+    if (sums === null) throw new Error(`nobody knows what the lines of ${journal_blob} came to`)
+    const read: JournalSums = JSON.parse(sums)
+    for (const tally of read.tallies.map(negative)) {
+      tallies.push(tally)
+      delta.completed += tally.succeeded
+      delta.failed += tally.failed
+      delta.cost_nanos += tally.cost_nanos
+      projected = plus(projected, tally.projected)
+    }
+    expired_lines -= read.expired_lines
+  }
+  if (!(await commitChunk(tx, claim, delta, null))) return null
+  const { project_id, batch_id, idx } = claim
+  await dropJournal(
+    tx,
+    batch_id,
+    idx,
+    now,
+    parts.map(({ journal_blob }) => journal_blob),
+  )
+  // Nothing new is spent, so no threshold is met.
+  await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, holds: false }], now)
+  await addToBatch(tx, batch_id, { ...delta, ...NOTHING_SEALED, expired_lines, projected })
+  await lowerRateMark(tx, batch_id)
+  return {
+    ...claim,
+    completed: claim.completed + delta.completed,
+    failed: claim.failed + delta.failed,
+    cost_nanos: claim.cost_nanos + delta.cost_nanos,
+  }
+}
+
+const NOTHING_SEALED = { chunks_sealed: 0, output_bytes: 0, output_lines: 0, error_bytes: 0, error_lines: 0 }
+
+function negative(tally: Tally): Tally {
+  return {
+    ...tally,
+    succeeded: -tally.succeeded,
+    failed: -tally.failed,
+    prompt_tokens: -tally.prompt_tokens,
+    completion_tokens: -tally.completion_tokens,
+    total_tokens: -tally.total_tokens,
+    cost_nanos: -tally.cost_nanos,
+    projected: { cost_nanos: -tally.projected.cost_nanos, tokens: -tally.projected.tokens },
+    held: { ...NO_SPEND },
+  }
+}
