@@ -37,7 +37,9 @@ ENV NODE_ENV=production \
     OFFPEAK_DATA_DIR=/data \
     OFFPEAK_LISTEN_HOST=0.0.0.0 \
     NODE_COMPILE_CACHE=/tmp/offpeak-compile-cache \
-    MALLOC_ARENA_MAX=2
+    MALLOC_ARENA_MAX=2 \
+    MALLOC_MMAP_THRESHOLD_=262144 \
+    MALLOC_TRIM_THRESHOLD_=1048576
 # A number, so that an orchestrator can see that it is not root.
 USER 1000:1000
 VOLUME /data

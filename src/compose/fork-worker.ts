@@ -14,8 +14,15 @@ import type { FromWorker, ToWorker } from './worker-process.ts'
 
 /** A worker's memory is the lines at hand and little more, if its heap is kept from spreading. */
 const WORKER_FLAGS = ['--max-semi-space-size=16']
-/** glibc gives every thread a pool of its own to waste; two are enough. */
-const WORKER_ENV = { MALLOC_ARENA_MAX: '2' }
+/**
+ * glibc gives every thread a pool of its own to waste, two are enough; and it learns from large buffers that are
+ * given back to keep them, in pieces that nothing else fits into. Fixed thresholds give them to the system.
+ */
+const WORKER_ENV = {
+  MALLOC_ARENA_MAX: '2',
+  MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
+  MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
+}
 /** More ends within a minute than these are no accidents. */
 const FALLS_MAX = 3
 const FALLS_WITHIN_MS = 60_000
