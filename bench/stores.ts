@@ -4,8 +4,7 @@
 // in this process, so what it costs is the client's side and a copy over the loopback.
 //
 //   node bench/stores.ts [--lines 60000] [--bytes 1024] [--concurrency 64] [--rounds 3]
-import { once } from 'node:events'
-import { createWriteStream, mkdtempSync, openAsBlob, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
@@ -13,6 +12,7 @@ import { parseArgs } from 'node:util'
 import { Client } from 'pg'
 import { withoutPostgres } from '../test/fakes/postgres-server.ts'
 import { sharedStorage } from '../test/fakes/shared-storage.ts'
+import { BatchClient, writeLines } from './batch-client.ts'
 import { type Started, start } from './processes.ts'
 
 if (withoutPostgres) throw new Error(withoutPostgres)
@@ -29,7 +29,7 @@ const lines = Number(values.lines)
 const here = (file: string): string => new URL(file, import.meta.url).pathname
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
 const input = join(folder, 'input.jsonl')
-await writeInput()
+await writeLines(input, lines, Number(values.bytes))
 const upstream = await start(here('./fast-upstream.ts'), [])
 const storage = await sharedStorage({
   fsync: true,
@@ -82,8 +82,7 @@ rmSync(folder, { recursive: true })
 
 interface Service {
   process: Started
-  url: string
-  key: string
+  client: BatchClient
 }
 
 async function service(name: string, yaml: string, env: Record<string, string>): Promise<Service> {
@@ -103,7 +102,8 @@ models:
   const args = ['serve', '--port', '0', '--data', data, '--config', config]
   const process = await start(here('../src/main.ts'), args, env)
   const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-  return { process, url: process.first.replace('offpeak listening on ', ''), key }
+  const url = process.first.replace('offpeak listening on ', '')
+  return { process, client: new BatchClient(url, key) }
 }
 
 /** Asking the API would add the statements of each call to those of the work. */
@@ -114,62 +114,21 @@ async function statusInDatabase(id: string): Promise<string> {
 }
 
 /** Lines per second; the upload is not part of it. */
-async function runBatch(service: Service, statusOf?: (id: string) => Promise<string>): Promise<number> {
-  const status =
-    statusOf ??
-    (async (id) => {
-      const kind = id.startsWith('file_') ? 'files' : 'batches'
-      return (await call(service, 'GET', `/v1/${kind}/${id}`)).status
-    })
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', await openAsBlob(input), 'input.jsonl')
-  const file = await call(service, 'POST', '/v1/files', form)
-  while ((await status(file.id)) === 'pending') await setTimeout(20)
+async function runBatch(
+  { client }: Service,
+  statusOf: (id: string) => Promise<string> = async (id) => (await client.get(id)).status,
+): Promise<number> {
+  const file = await client.upload(input, 20)
   const begun = performance.now()
-  const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
-  const { id } = await call(service, 'POST', '/v1/batches', JSON.stringify(order))
-  while ((await status(id)) !== 'completed') await setTimeout(50)
+  const { id } = await client.create(file)
+  while ((await statusOf(id)) !== 'completed') await setTimeout(50)
   const seconds = (performance.now() - begun) / 1000
-  const batch = await call(service, 'GET', `/v1/batches/${id}`)
-  if (batch.request_counts.completed !== lines)
-    throw new Error(`only ${batch.request_counts.completed} lines were answered`)
+  const { completed } = (await client.get(id)).request_counts
+  if (completed !== lines) throw new Error(`only ${completed} lines were answered`)
   return Math.round(lines / seconds)
-}
-
-async function call({ url, key }: Service, method: string, path: string, body?: string | FormData) {
-  const json = typeof body === 'string' ? { 'content-type': 'application/json' } : {}
-  const response = await fetch(url + path, {
-    method,
-    headers: { authorization: `Bearer ${key}`, ...json },
-    ...(body === undefined ? {} : { body }),
-  })
-  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
-  return (await response.json()) as { id: string; status: string; request_counts: { completed: number } }
 }
 
 async function statements(): Promise<number> {
   const { rows } = await statistics.query('SELECT sum(calls)::float8 AS calls FROM pg_stat_statements')
   return rows[0].calls
-}
-
-async function writeInput(): Promise<void> {
-  const out = createWriteStream(input)
-  const filler = 'lorem ipsum dolor sit amet '.repeat(Math.ceil(Number(values.bytes) / 27))
-  const frame = JSON.stringify(lineOf(0, '')).length
-  for (let i = 0; i < lines; i++) {
-    const content = `${i} ${filler}`.slice(0, Math.max(1, Number(values.bytes) - frame))
-    if (!out.write(`${JSON.stringify(lineOf(i, content))}\n`)) await once(out, 'drain')
-  }
-  out.end()
-  await once(out, 'finish')
-}
-
-function lineOf(i: number, content: string): object {
-  return {
-    custom_id: `line-${i}`,
-    method: 'POST',
-    url: '/v1/chat/completions',
-    body: { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 64 },
-  }
 }
