@@ -92,8 +92,9 @@ async function examineBlobs(
         examined.bytes_opened += row.bytes
       } else if (await readBlobRow(store.read, row.key)) {
         // Otherwise a service at work has removed it meanwhile.
-        const affects = (await usesOfBlob(store.read, row.key)).map(shown)
-        const advice = 'Restore this blob from a backup of the blob store; nothing else can bring it back.'
+        const uses = await usesOfBlob(store.read, row.key)
+        const advice = adviceFor(uses)
+        const affects = uses.map(shown)
         tell({ level: 'damage', about: 'blob', blob: row.key, problem: found, advice, affects })
       }
     }
@@ -102,6 +103,15 @@ async function examineBlobs(
   }
   for (const [id, count] of strange) tell(strangeKey(id, count, opener?.master_key_id ?? null))
   return examined
+}
+
+/** Some of what is lost is made again by whoever needs it next. */
+function adviceFor(uses: readonly BlobUse[]): string {
+  const isOnly = (part: BlobUse['part']): boolean => uses.length > 0 && uses.every((use) => use.part === part)
+  if (isOnly('index')) return 'Nothing has to be done: it is made again from the content of the file.'
+  if (isOnly('journal'))
+    return 'Nothing has to be done: the lines in it are taken back from the books and run again.'
+  return 'Restore this blob from a backup of the blob store; nothing else can bring it back.'
 }
 
 /** What is wrong with a blob that `sealed` should open; without it, whether the blob is there at all. */
