@@ -42,8 +42,8 @@ const CHANCE_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
 const LEASE_MS = 2_000
 const FLUSH_MS = 100
-/** A blob that no row knows is an orphan when it is older: some leases later. */
-const ORPHAN_AGE_MS = 8_000
+/** A blob that no row knows is an orphan when it is older: by more than clocks jump or are apart. */
+const ORPHAN_AGE_MS = 20_000
 const STEP_MS = 250
 const CALM_MS_MAX = 180_000
 const TOKENS_MEAN = 50
@@ -207,8 +207,9 @@ class World {
       throttles: 0.1 * random.next(),
       forgets_usage: 0.05 * random.next(),
     }
-    const steps = random.int(20, 100)
-    const full = random.chance(0.3) ? { from: random.int(0, steps), to: random.int(0, 2 * steps) } : null
+    const isLong = random.chance(0.3)
+    const steps = random.int(20, 100) + (isLong ? 100 : 0)
+    const full = isLong ? { from: random.int(0, 50), to: random.int(0, 2 * steps) } : null
     for (let step = 0; step < steps; step++) {
       if (full) this.#fill(full.from <= step && step < full.to)
       for (const slot of this.#slots) await this.#happen(slot)
@@ -390,7 +391,7 @@ class World {
       drain_ms: 500,
       flush_interval_ms: FLUSH_MS,
       memory_bytes: random.pick([1, 3_000, 1_000_000]),
-      blob_fresh_ms: ORPHAN_AGE_MS / 4,
+      blob_fresh_ms: ORPHAN_AGE_MS / 10,
       tasks: {
         plan: (task, signal) =>
           planBatch({ store: machine.store, sealed, clock, models, rules: RULES }, task, signal),
