@@ -61,9 +61,9 @@ const WORK: Readonly<Record<RecordWork, string>> = {
 interface Pending {
   chunk: OpenChunk
   commit: ChunkCommit
-  /** When its blobs were written (Unix ms). */
+  /** When its blobs were written (Unix ms); longer ago than anything where nobody can tell any more. */
   written_at: number
-  /** By the clock at the last attempt to commit it: a clock that has been set back since says nothing of its age. */
+  /** The last attempt to commit it: by a clock that has been set back since, nobody can tell how old it is. */
   tried_at: number
   /** Writes them once more, under other names. */
   rewrite: () => Promise<ChunkCommit['record']>
@@ -317,7 +317,7 @@ export class Recorder {
     const { lost, ended } = await this.#insist('commit', async () => {
       // A commit whose answer was lost is not done again: its blobs would count twice.
       if (mayBeDone && (await this.#isCommitted(commits()))) return { lost: [], ended: [] }
-      for (const pending of group) await this.#freshen(pending)
+      await this.#freshen(group)
       mayBeDone = true
       return await store.write((tx) => commitChunks(tx, commits(), rules, clock.now()))
     })
@@ -336,14 +336,19 @@ export class Recorder {
   }
 
   /** Where commits are refused for long, the sweep takes what they would point to: it is written again in time. */
-  async #freshen(pending: Pending): Promise<void> {
+  async #freshen(group: readonly Pending[]): Promise<void> {
     const { clock, blob_fresh_ms } = this.#options
-    const written_at = clock.now()
-    const wasSetBack = written_at < pending.tried_at
-    pending.tried_at = written_at
-    if (!wasSetBack && written_at - pending.written_at < blob_fresh_ms) return
-    pending.commit = { ...pending.commit, record: await pending.rewrite() }
-    pending.written_at = written_at
+    const now = clock.now()
+    for (const pending of group) {
+      if (now < pending.tried_at) pending.written_at = Number.NEGATIVE_INFINITY
+      pending.tried_at = now
+    }
+    for (const pending of group) {
+      if (now - pending.written_at < blob_fresh_ms) continue
+      const written_at = clock.now()
+      pending.commit = { ...pending.commit, record: await pending.rewrite() }
+      pending.written_at = written_at
+    }
   }
 
   async #isCommitted(commits: readonly ChunkCommit[]): Promise<boolean> {
