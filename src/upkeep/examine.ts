@@ -173,7 +173,7 @@ async function examineOrphans(
     level: 'note',
     about: 'orphans',
     problem: `${count} blobs (${bytes} bytes) belong to nothing: a crash left them`,
-    advice: 'Any running worker removes them within the hour.',
+    advice: 'Any running worker removes them within two hours.',
     affects: [],
   })
 }

@@ -98,7 +98,7 @@ export const PLANTS: readonly Plant[] = [
   {
     bug: 'what a commit points to is not written again, however long commits are refused',
     file: 'src/dispatch/recorder.ts',
-    take: 'if (age_ms >= 0 && age_ms < blob_fresh_ms) return',
+    take: 'if (now - pending.written_at < blob_fresh_ms) continue',
     put: 'if (blob_fresh_ms > 0) return',
   },
   {
