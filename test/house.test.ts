@@ -56,7 +56,8 @@ const MAY_BE_LONGER = new Map([
 const MAY_TELL_TIME = new Map([
   ['src/domain/clock.ts', 'the one door through which time enters'],
   ['src/store/sqlite/store.ts', 'the clock of the database, which judges leases: SQLite is this process'],
-  ['src/backends/openai/attempt.ts', 'a real socket times out in real time; Retry-After may be a date'],
+  ['src/backends/http1/connection.ts', 'a real socket times out in real time; Retry-After may be a date'],
+  ['src/backends/http1/http-pool.ts', 'how long a real connection has been idle'],
 ])
 
 const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|services?|misc|shared|lib)$/

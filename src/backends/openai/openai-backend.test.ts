@@ -284,6 +284,12 @@ test('an answer that never begins times out', async (t) => {
   assert.equal(result.status, null)
 })
 
+test('a time limit beyond what timers can wait is no limit that has passed', async (t) => {
+  const base_url = await serve(t, (_request, response) => setImmediate(() => response.end(completion)))
+  const result = await connect(t, base_url, { timeout_ms: 90 * 86_400_000 }).send({ body })
+  assert.equal(result.kind, 'answered')
+})
+
 test('an answer that trickles on for too long times out, though something always comes', async (t) => {
   const base_url = await serve(t, (_request, response) => {
     response.writeHead(200)

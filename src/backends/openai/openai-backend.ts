@@ -26,6 +26,8 @@ export interface OpenAiBackendOptions {
 }
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
+/** What a timer of Node can wait: 24 days. */
+const TIMER_MS_MAX = 2 ** 31 - 1
 const CONNECT_TIMEOUT_MS_MAX = 10_000
 
 /** Throws a TypeError for a base_url that cannot be used. */
@@ -38,7 +40,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     {
       ...endpoint,
       head: requestHead(endpoint.authority, endpoint.path('/chat/completions'), headersOf(options)),
-      timeout_ms,
+      timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
       connect_timeout_ms: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answer_bytes_max: ANSWER_BYTES_MAX,
     },
