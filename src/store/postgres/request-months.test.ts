@@ -7,6 +7,7 @@ import { type PostgresServer, postgresServer, withoutPostgres } from '../../../t
 import { insertHttpRequests, readHttpRequest } from '../http-requests.ts'
 import type { HttpRequestRow } from '../schema.ts'
 import type { Store } from '../store.ts'
+import { divideRequests } from './request-months.ts'
 
 const PROJECT = 'proj_a'
 const DAY_MS = 86_400_000
@@ -74,7 +75,7 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
       const now = Date.now()
       const [older, recent, ahead] = [call(now - 90 * DAY_MS), call(now), call(now + 70 * DAY_MS)]
       await store.write((tx) => insertHttpRequests(tx, [older, recent]))
-      await store.migrate()
+      await store.write((tx) => divideRequests(tx))
       await store.write((tx) => insertHttpRequests(tx, [ahead]))
       for (const row of [older, recent, ahead])
         assert.deepEqual(await readHttpRequest(store.read, PROJECT, row.id), row)
@@ -105,9 +106,6 @@ async function undivide(store: Store): Promise<void> {
     await sql`DROP TABLE http_requests`.execute(tx)
     await sql`ALTER TABLE plain RENAME TO http_requests`.execute(tx)
     await sql`ALTER TABLE http_requests ADD PRIMARY KEY (id)`.execute(tx)
-    await sql`DROP INDEX chunks_unsealed`.execute(tx)
-    await sql`ALTER TABLE chunks DROP COLUMN entity`.execute(tx)
-    await sql`DELETE FROM kysely_migration WHERE name >= '0007'`.execute(tx)
   })
 }
 

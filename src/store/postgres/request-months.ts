@@ -28,7 +28,7 @@ interface Partition {
 }
 
 /** Makes of the plain table one that is kept by the month. Its rows become the partition of all that came before. */
-export async function divideRequests(db: Kysely<unknown>): Promise<void> {
+export async function divideRequests(db: Kysely<Schema> | Kysely<unknown>): Promise<void> {
   const { rows } = await sql<{ last: string | null; now: number }>`
     SELECT (SELECT max(id) FROM http_requests) AS last,
       (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now`.execute(db)
