@@ -23,6 +23,7 @@ const SCENARIOS: readonly Scenario[] = [
     file: 'dispatch.ts',
     args: ['--lines', '20000', '--bytes', '8192', '--rounds', '2'],
   },
+  { name: 'stages', file: 'stages.ts', args: ['--lines', '30000'] },
   { name: 'saturation', file: 'saturation.ts' },
   { name: 'ingest', file: 'ingest.ts', args: ['50'] },
   { name: 'upload', file: 'upload.ts' },
