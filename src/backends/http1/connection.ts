@@ -158,9 +158,9 @@ export class Connection {
 
   #onBytes(bytes: Buffer, length: number): void {
     const exchange = this.#exchange
-    if (exchange === null) {
+    if (exchange === null || this.#unsent) {
       // Nobody asked; or it is the farewell of a server that has waited long enough.
-      this.#end()
+      this.#fail('upstream_unavailable', 'the server spoke before it was asked')
       return
     }
     try {

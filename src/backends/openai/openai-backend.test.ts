@@ -146,6 +146,23 @@ test('a request that finds its connection closed before anything went out takes 
   assert.equal(sockets.length, 2)
 })
 
+test('a farewell to an idle connection is not taken for the answer to what is sent next', async (t) => {
+  const answer = `HTTP/1.1 200 OK\r\ncontent-length: ${completion.length}\r\n\r\n${completion}`
+  const sockets: Socket[] = []
+  const base_url = await serveRaw(t, (socket) => {
+    sockets.push(socket)
+    socket.on('data', () => socket.write(answer))
+  })
+  const backend = connect(t, base_url)
+  assert.equal((await backend.send({ body })).kind, 'answered')
+  const said = Promise.withResolvers<void>()
+  sockets[0]!.write('HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n', () => said.resolve())
+  await said.promise
+  await nextTurn()
+  assert.equal((await backend.send({ body })).kind, 'answered')
+  assert.equal(sockets.length, 2)
+})
+
 test('an answer that comes before the request is out ends its connection', async (t) => {
   const connections: Socket[] = []
   const base_url = await serveRaw(t, (socket) => {
