@@ -25,6 +25,12 @@ test('usage is read where it counts properly, a missing total being the sum', ()
     ['{"prompt_tokens":3,"completion_tokens":1.5}', null],
     ['{"prompt_tokens":"3","completion_tokens":1}', null],
     ['{"prompt_tokens":3}', null],
+    ['{"prompt_tokens":9007199254740991,"completion_tokens":1}', null],
+    ['{"prompt_tokens":3,"completion_tokens":4294967295}', null],
+    [
+      '{"prompt_tokens":3,"completion_tokens":4,"total_tokens":9007199254740991}',
+      { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 },
+    ],
     ['null', null],
     ['[1]', null],
   ]

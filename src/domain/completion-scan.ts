@@ -33,6 +33,8 @@ const CHOICE_KEYS = new Names('message', 'finish_reason')
 const USAGE_KEYS = new Names('prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_usd')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const BROKEN_OFF = new Names('abort', 'error')
+/** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
+const TOKENS_MAX = 100_000_000
 
 export class CompletionScanner {
   readonly #json = new JsonScanner()
@@ -151,14 +153,14 @@ export class CompletionScanner {
     this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
   }
 
-  /** A whole number from 0; null for anything else. */
+  /** A whole number of tokens; null for anything else. */
   #count(): number | null {
     if (this.#json.kind() !== 'number') {
       this.#json.skipValue()
       return null
     }
     const value = this.#json.readNumber()
-    return Number.isSafeInteger(value) && value >= 0 ? value : null
+    return Number.isInteger(value) && value >= 0 && value <= TOKENS_MAX ? value : null
   }
 
   #usage(): TokenUsage | null {

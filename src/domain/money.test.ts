@@ -47,6 +47,12 @@ describe('the cost of a line', () => {
     )
   })
 
+  test('stays an amount that can be written, whatever is counted', () => {
+    const dear = { input_picos: 10 ** 12, output_picos: 10 ** 12 }
+    const cost_nanos = costNanos(Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER, dear)
+    assert.equal(usdLiteral(cost_nanos), usdLiteral(Number.MAX_SAFE_INTEGER))
+  })
+
   test('never falls when a token is added', () => {
     fc.assert(
       fc.property(tokens, tokens, price, (input, output, p) => {

@@ -27,13 +27,13 @@ export function picosPerToken(usdPerMtok: number): number {
   return picos
 }
 
-/** The cost of one answered line, in nano-dollars. */
+/** The cost of one line, in nano-dollars; what cannot be counted exactly is taken for the most that can. */
 export function costNanos(prompt_tokens: number, completion_tokens: number, price: Price): number {
   const picos = prompt_tokens * price.input_picos + completion_tokens * price.output_picos
   if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
   const exact =
     BigInt(prompt_tokens) * BigInt(price.input_picos) + BigInt(completion_tokens) * BigInt(price.output_picos)
-  return Number((exact + 500n) / 1000n)
+  return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
 }
 
 /** Nano-dollars as the JSON number the API shows, in USD. The nearest double prints as the exact decimal below 10^6 USD. */
