@@ -105,6 +105,7 @@ test('whether the connection lives on is as the server says', () => {
   const cases: [said: string, keepsAlive: boolean][] = [
     ['HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: Close\r\n\r\n', false],
     ['HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: keep-alive, x\r\n\r\n', true],
+    ['HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n', false],
     ['HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n', false],
     ['HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n', true],
   ]
@@ -127,6 +128,8 @@ test('what could mix two answers up is refused', () => {
     'SSH-2.0-OpenSSH_9\r\n',
     'HTTP/2 200 OK\r\n\r\n',
     'HTTP/1.1 OK\r\n\r\n',
+    'HTTP/1.1 200 OK\ncontent-length: 0\n\n',
+    'HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n',
     `${head}no header\r\n\r\n`,
     `${head}content-length : 5\r\n\r\n`,
     `${head}x: 1\r\n folded\r\n\r\n`,

@@ -8,7 +8,7 @@ export class ResponseError extends Error {}
 
 const END_OF_HEAD = Buffer.from('\r\n\r\n')
 const START = 'HTTP/1.'
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: |$)/
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [^\n]*)?$/
 const LENGTH = /^\d{1,15}$/
 const CHUNK_SIZE = /^([0-9a-f]{1,13})\s*(?:;|$)/i
 const HEAD_BYTES_MAX = 64 * 1024
@@ -150,6 +150,8 @@ export class ResponseReader {
   /** Something that will never become a head is told early. */
   #checkStart(begun: Buffer, whole: boolean): void {
     const said = begun.toString('latin1', 0, START.length)
+    const lineEnd = begun.indexOf(LF)
+    if (lineEnd !== -1 && begun[lineEnd - 1] !== CR) throw notHttp(begun.toString('latin1', 0, 40))
     if (whole ? !said.startsWith(START) : !START.startsWith(said))
       throw notHttp(begun.toString('latin1', 0, 40))
   }
@@ -160,11 +162,13 @@ export class ResponseReader {
     const status = STATUS_LINE.exec(head.slice(0, lineEnd))
     if (status === null) throw notHttp(head.slice(0, Math.min(lineEnd, 40)))
     this.#status = Number(status[2])
+    if (this.#status === 101) throw new ResponseError('the server changed to another protocol, unasked')
     this.#keepsAlive = status[1] === '1'
     this.#keep_alive_s = null
     this.#headers = {}
     let content_length: string | null = null
     let transfer_encoding: string | null = null
+    let options = ''
     for (let at = lineEnd + 2; at < head.length; at = lineEnd + 2) {
       lineEnd = head.indexOf('\r\n', at)
       if (lineEnd === -1) lineEnd = head.length
@@ -184,17 +188,18 @@ export class ResponseReader {
           throw new ResponseError('the answer has two lengths')
         content_length = value
       } else if (name === 'transfer-encoding') transfer_encoding = value.toLowerCase()
-      else if (name === 'connection') this.#readConnection(value.toLowerCase())
+      else if (name === 'connection') options += `,${value.toLowerCase()}`
       else if (name === 'keep-alive') this.#keep_alive_s = timeoutOf(value)
       else this.#headers[name] = value
     }
+    if (options !== '') this.#readConnection(options.split(','))
     this.#frame(content_length, transfer_encoding)
   }
 
-  #readConnection(value: string): void {
-    const options = value.split(',').map((option) => option.trim())
-    if (options.includes('close')) this.#keepsAlive = false
-    else if (options.includes('keep-alive')) this.#keepsAlive = true
+  #readConnection(options: string[]): void {
+    const said = options.map((option) => option.trim())
+    if (said.includes('close')) this.#keepsAlive = false
+    else if (said.includes('keep-alive')) this.#keepsAlive = true
   }
 
   /** How the body ends (RFC 9112, section 6.3). */

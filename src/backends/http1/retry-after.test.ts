@@ -18,6 +18,12 @@ test('a date that has passed means now', () => {
   assert.equal(retryAfterMs({ 'retry-after': 'Sat, 28 Feb 2026 00:00:00 GMT' }, now), 0)
 })
 
+test('a wait beyond all reason, or a date by a clock that is wrong, is an hour', () => {
+  assert.equal(retryAfterMs({ 'retry-after': '99999999999999' }, now), 3_600_000)
+  assert.equal(retryAfterMs({ 'retry-after-ms': '9'.repeat(400) }, now), 3_600_000)
+  assert.equal(retryAfterMs({ 'retry-after': 'Mon, 01 Mar 2027 00:00:00 GMT' }, now), 3_600_000)
+})
+
 test('nonsense is as good as nothing', () => {
   assert.equal(retryAfterMs({}, now), undefined)
   assert.equal(retryAfterMs({ 'retry-after': 'soon' }, now), undefined)
