@@ -8,7 +8,10 @@ const BLOB_STORE_RETRY_S = 5
 /** Fastify's own errors, by their code. */
 const FASTIFY: Record<string, () => Refusal> = {
   FST_ERR_CTP_BODY_TOO_LARGE: () => new Refusal('payload_too_large'),
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: () => new Refusal('unsupported_media_type'),
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: () =>
+    new Refusal('unsupported_media_type', 'Send the body as JSON, with `Content-Type: application/json`.'),
+  // The one method that is judged before its path: none of ours knows it.
+  FST_ERR_ROUTE_MISSING_CONTENT_TYPE: () => new Refusal('method_not_allowed', 'No path supports QUERY.'),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
     new Refusal('invalid_request', 'The body is not as long as Content-Length says.'),
   FST_ERR_BAD_URL: () => new Refusal('invalid_request', 'The URL holds a broken percent-encoding.'),

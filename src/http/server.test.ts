@@ -44,6 +44,20 @@ test('an unknown path is a 404, with a key and without', async () => {
   assert.equal((await server.call('POST', '/', { key: null, raw: 'x' })).outcome, '404 unknown_endpoint')
 })
 
+test('a path that lacks the version is told where it would be found', async () => {
+  await using server = await testServer()
+  const answer = await server.call('GET', '/files')
+  assert.equal(answer.outcome, '404 unknown_endpoint')
+  assert.equal(answer.error.message, 'There is no GET /files. Did you mean /v1/files?')
+  assert.equal((await server.call('GET', '/nothing')).error.message, 'There is no GET /nothing.')
+})
+
+test('a QUERY is a 405, with a body and without', async () => {
+  await using server = await testServer()
+  for (const call of [{}, { body: {} }])
+    assert.equal((await server.call('QUERY', '/v1/models', call)).outcome, '405 method_not_allowed')
+})
+
 test('an expectation that the server does not know is no reason to leave the envelope', async () => {
   await using server = await testServer()
   const head = 'GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 200-ok\r\n\r\n'
@@ -79,6 +93,7 @@ test('another content type is a 415, a body beyond the limit a 413', async () =>
     headers: { 'content-type': 'text/plain' },
   })
   assert.equal(type.outcome, '415 unsupported_media_type')
+  assert.match(String(type.error.message), /`Content-Type: application\/json`/)
   const big = await server.call('POST', '/v1/batches', { body: { metadata: 'x'.repeat(1_100_000) } })
   assert.equal(big.outcome, '413 payload_too_large')
 })

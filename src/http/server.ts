@@ -223,7 +223,10 @@ export function buildServer(deps: ServerDeps): App {
   app.setNotFoundHandler((request) => {
     const path = request.url.split('?', 1)[0] ?? ''
     const allowed = routes.methodsOf(path)
-    if (allowed.length === 0) throw new Refusal('unknown_endpoint', `There is no ${request.method} ${path}.`)
+    if (allowed.length === 0) {
+      const meant = routes.methodsOf(`/v1${path}`).length > 0 ? ` Did you mean /v1${path}?` : ''
+      throw new Refusal('unknown_endpoint', `There is no ${request.method} ${path}.${meant}`)
+    }
     throw new MethodNotAllowed(allowed)
   })
 

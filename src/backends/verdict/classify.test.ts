@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import { gzipSync } from 'node:zlib'
 import type { BackendResult } from '../backend.ts'
 import { classify } from './classify.ts'
 import { MESSAGE_LENGTH_MAX } from './upstream-error.ts'
@@ -136,6 +137,19 @@ rows('a 200', [
     'messages',
   ],
 ])
+
+test('what came in place of a completion is told', () => {
+  const cases: [body: string | Buffer, reason: string][] = [
+    ['', '200 with an empty body'],
+    [gzipSync(JSON.stringify(completion)), '200 with a compressed body, which was not asked for'],
+    ['data: {"choices":[]}\n\ndata: [DONE]\n\n', '200 with a stream of events, which was not asked for'],
+    ['<html>', '200 with a body that is not JSON'],
+  ]
+  for (const [body, reason] of cases) {
+    const result = classify({ status: 200, body: Buffer.from(body) })
+    assert.equal(result.kind === 'failed' && result.reason, reason)
+  }
+})
 
 rows('too long for', [
   [

@@ -48,6 +48,9 @@ const UNKNOWN_MODEL = [
 /** Not a matter of waiting: the request is larger than a whole minute's allowance. */
 const NEVER_FITS = /request too large/i
 
+/** How a gzip file begins (RFC 1952). */
+const GZIP = [0x1f, 0x8b]
+
 const scanner = new CompletionScanner()
 
 /** What one attempt came to, judged by what the server answered. */
@@ -68,8 +71,7 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer): BackendR
   try {
     parsed = JSON.parse(text)
   } catch {
-    const what = text.trim() === '' ? 'an empty body' : 'a body that is not JSON'
-    return failed(status, 'upstream_invalid_response', `${status} with ${what}`)
+    return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(body, text)}`)
   }
   // Some proxies report errors under a 200. Only one that says what it is can be taken at its word.
   const error = upstreamErrorOf(parsed)
@@ -78,6 +80,14 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer): BackendR
   const fault = completionFault(parsed)
   const reason = error.message === '' ? fault : `${fault}: ${error.message}`
   return failed(status, 'upstream_invalid_response', `${status}, but ${reason}`)
+}
+
+/** What came where JSON was expected. */
+function kindOfBody(body: Buffer, text: string): string {
+  if (text.trim() === '') return 'an empty body'
+  if (body[0] === GZIP[0] && body[1] === GZIP[1]) return 'a compressed body, which was not asked for'
+  if (/^(data|event):/.test(text)) return 'a stream of events, which was not asked for'
+  return 'a body that is not JSON'
 }
 
 function statusOfMarks(error: UpstreamError): number | null {
