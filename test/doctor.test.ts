@@ -200,6 +200,10 @@ test('a lost master key is told once, and neither the doctor nor a start makes a
     ['master_key'],
   )
   assert.match(other.findings[0]?.problem ?? '', /alone, and the one at hand is [0-9a-f]{16}$/)
+  await assert.rejects(openStores(service.config), {
+    name: 'UpkeepRefused',
+    message: /^the master key of this database is [0-9a-f]{16}, and this process was given [0-9a-f]{16}: set /,
+  })
   await rename(`${path}.lost`, path)
   assert.equal((await examined(service)).code, 0)
 })

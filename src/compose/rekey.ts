@@ -11,7 +11,8 @@ import { Failure } from '../cli/failure.ts'
 import type { RekeyOrder, RekeyReport } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import type { Store } from '../store/store.ts'
-import { readFreeze, refuseOtherMasterKey } from '../upkeep/frozen.ts'
+import { readFreeze } from '../upkeep/frozen.ts'
+import { refuseOtherMasterKey } from '../upkeep/one-master-key.ts'
 import { endRekey, rekey as rewrapAll } from '../upkeep/rekey.ts'
 import {
   copyKeyFile,

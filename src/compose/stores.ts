@@ -17,7 +17,7 @@ import type { BlobsConfig, Config, DatabaseConfig } from '../config/config.ts'
 import { holdsBlobs } from '../store/blob-references.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
-import { refuseOtherMasterKey } from '../upkeep/frozen.ts'
+import { bindMasterKey } from '../upkeep/one-master-key.ts'
 
 export interface Stores {
   store: Store
@@ -36,7 +36,7 @@ export async function openStores(config: Config): Promise<Stores> {
   const store = await openDatabase(config)
   try {
     const master = await masterKey(config, store)
-    await refuseOtherMasterKey(store.read, master.id)
+    await bindMasterKey(store, master.id)
     const { blobs, sweepTemporary } = await openBlobs(config.blobs)
     return { store, blobs, sealed: sealBlobs(blobs, master), keys: keyBox(master), sweepTemporary }
   } catch (error) {

@@ -4,15 +4,20 @@ import type { Reader } from './store.ts'
 
 /** Whether there is anything that only the master key opens: blobs, or secrets of webhooks. */
 export async function holdsBlobs(db: Reader): Promise<boolean> {
+  return (await anyWrappedKey(db)) !== null
+}
+
+/** Any of the keys that the master key opens; null where there is none. */
+export async function anyWrappedKey(db: Reader): Promise<string | null> {
   const blob = await db
     .selectFrom('blobs')
-    .select('key')
+    .select('wrapped_key')
     .where('doomed_at', 'is', null)
     .limit(1)
     .executeTakeFirst()
-  if (blob) return true
-  const webhook = await db.selectFrom('webhooks').select('id').limit(1).executeTakeFirst()
-  return webhook !== undefined
+  if (blob) return blob.wrapped_key
+  const webhook = await db.selectFrom('webhooks').select('wrapped_secret').limit(1).executeTakeFirst()
+  return webhook?.wrapped_secret ?? null
 }
 
 /** Those that can be opened, ordered by key, behind `after` if given. */

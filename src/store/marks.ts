@@ -21,6 +21,15 @@ export async function writeMark(tx: Writer, name: MarkName, value: string): Prom
     .execute()
 }
 
+/** Unless there is one of that name already. */
+export async function writeMarkOnce(tx: Writer, name: MarkName, value: string): Promise<void> {
+  await tx
+    .insertInto('marks')
+    .values({ name, value })
+    .onConflict((conflict) => conflict.column('name').doNothing())
+    .execute()
+}
+
 /** True for one process in `every_ms`, by the clock of the database, however many ask. */
 export async function takeTurn(
   tx: Writer,

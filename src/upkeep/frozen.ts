@@ -45,15 +45,6 @@ export async function refuseLive(store: Store, doing: string): Promise<void> {
   )
 }
 
-/** Throws UpkeepRefused when `key_id` is not the master key that this database was last put under. */
-export async function refuseOtherMasterKey(db: Reader, key_id: string): Promise<void> {
-  const ours = await readMark(db, 'master_key')
-  if (ours === null || ours === key_id) return
-  throw new UpkeepRefused(
-    `the master key of this database is ${ours}, and this process was given ${key_id}: it was replaced by "offpeak rekey"; set OFFPEAK_MASTER_KEY, or the file master-key in the data folder, to the new one`,
-  )
-}
-
 /** A sentence for whoever wants to use the database. */
 export function spoken(why: Freeze): string {
   switch (why.by) {

@@ -1,0 +1,31 @@
+// A database has one master key. The first process that opens it with one says which, and from then on no service
+// starts with another: it would take what it cannot open for damaged, and seal what the others cannot open.
+import { masterKeyIdOf } from '../blobs/wrap-key.ts'
+import { anyWrappedKey } from '../store/blob-references.ts'
+import { readMark, writeMarkOnce } from '../store/marks.ts'
+import type { Reader, Store } from '../store/store.ts'
+import { refuseFrozen } from './frozen.ts'
+import { UpkeepRefused } from './upkeep-refused.ts'
+
+/** Throws UpkeepRefused when the master key of this database is another than `key_id`. */
+export async function bindMasterKey(store: Store, key_id: string): Promise<void> {
+  if ((await readMark(store.read, 'master_key')) === null)
+    await store.write(async (tx) => {
+      // One that was begun by an older version has blobs, and no mark.
+      const wrapped = await anyWrappedKey(tx)
+      const ours = wrapped === null ? null : masterKeyIdOf(wrapped)
+      await writeMarkOnce(tx, 'master_key', ours ?? key_id)
+    })
+  await refuseOtherMasterKey(store.read, key_id)
+}
+
+/** Throws UpkeepRefused when `key_id` is not the master key that this database was last put under. */
+export async function refuseOtherMasterKey(db: Reader, key_id: string): Promise<void> {
+  const ours = await readMark(db, 'master_key')
+  if (ours === null || ours === key_id) return
+  // While it is being replaced, neither the old key nor the new one is the right one.
+  await refuseFrozen(db)
+  throw new UpkeepRefused(
+    `the master key of this database is ${ours}, and this process was given ${key_id}: set OFFPEAK_MASTER_KEY, or the file master-key in the data folder, to ${ours}`,
+  )
+}
