@@ -90,8 +90,8 @@ export class CrashTest implements AsyncDisposable {
     return [...this.counts()].filter(([, count]) => count === times).map(([content]) => content)
   }
 
-  launch(args: readonly string[]): ChildProcess {
-    return this.#launch(process.execPath, [MAIN, ...args])
+  launch(args: readonly string[], env?: NodeJS.ProcessEnv): ChildProcess {
+    return this.#launch(process.execPath, [MAIN, ...args], env)
   }
 
   /** As npm does it: a shell in between, which is told to end and tells nobody. */
@@ -112,10 +112,10 @@ export class CrashTest implements AsyncDisposable {
     return child
   }
 
-  /** `serve`, `api` or `worker`; resolves once it is ready. */
-  async start(command: 'serve' | 'api' | 'worker'): Promise<Started> {
+  /** `serve`, `api` or `worker`, with `env` beside the variables of all; resolves once it is ready. */
+  async start(command: 'serve' | 'api' | 'worker', env?: NodeJS.ProcessEnv): Promise<Started> {
     const listening = command === 'worker' ? [] : ['--port', '0']
-    const child = this.launch([command, '--data', 'data', '--config', 'offpeak.yaml', ...listening])
+    const child = this.launch([command, '--data', 'data', '--config', 'offpeak.yaml', ...listening], env)
     const exit = once(child, 'exit')
     let log = ''
     child.stderr?.on('data', (piece: Buffer) => {

@@ -9,7 +9,7 @@ import { sealBlobs } from '../src/blobs/sealed.ts'
 import { runProgram } from '../src/cli/program.ts'
 import { migrateData } from '../src/compose/migrate-data.ts'
 import { announce } from '../src/compose/presence.ts'
-import { masterKey, openBlobs, openDatabase, openStores } from '../src/compose/stores.ts'
+import { masterKey, type OpenStore, openBlobs, openDatabase, openStores } from '../src/compose/stores.ts'
 import { upkeep } from '../src/compose/upkeep.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
@@ -66,7 +66,7 @@ async function left(storage?: Storage) {
 }
 
 /** The stores of a configuration, as a move sees them. */
-async function place(name: string, config: Config): Promise<Place & AsyncDisposable> {
+async function place(name: string, config: Config): Promise<Place & { store: OpenStore } & AsyncDisposable> {
   const store = await openDatabase(config)
   const { blobs } = await openBlobs(config.blobs)
   return { name, store, blobs, [Symbol.asyncDispose]: () => store.close() }

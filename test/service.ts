@@ -11,7 +11,6 @@ import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
 import type { Worker } from '../src/dispatch/worker.ts'
-import { systemClock } from '../src/domain/clock.ts'
 import { createKey } from '../src/http/keys.ts'
 import { buildServer } from '../src/http/server.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
@@ -113,7 +112,7 @@ export class TestService implements AsyncDisposable {
       overrides: { data: join(folder, 'data'), log_level: 'silent' },
     })
     const stores = await openStores(config)
-    const { key } = await createKey(stores.store, systemClock, config.region, {
+    const { key } = await createKey(stores.store, stores.store.clock, config.region, {
       project: `p${Math.random()}`,
       plan: config.plans.keys().next().value!,
     })
@@ -121,7 +120,7 @@ export class TestService implements AsyncDisposable {
     const server = buildServer({
       store: stores.store,
       sealed: stores.sealed,
-      clock: systemClock,
+      clock: stores.store.clock,
       region: config.region,
       plans: config.plans,
       models: modelsById(config.models),

@@ -6,12 +6,11 @@ import { sealBlobs } from '../blobs/sealed.ts'
 import { Failure } from '../cli/failure.ts'
 import type { Doctor } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
-import { systemClock } from '../domain/clock.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { readProjectByName } from '../store/projects.ts'
-import { SchemaMismatch, type Store } from '../store/store.ts'
+import { DatabaseTrouble, SchemaMismatch, type Store } from '../store/store.ts'
 import { type Examined, examine, type Finding } from '../upkeep/examine.ts'
-import { masterKey, openBlobs, openDatabase } from './stores.ts'
+import { masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
 
 const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
 
@@ -27,7 +26,7 @@ export async function doctor(config: Config): Promise<Doctor> {
       const { blobs } = await openBlobs(config.blobs)
       const opener = await openerOf(config, store, tell)
       const sealed = opener && { sealed: sealBlobs(blobs, opener), master_key_id: opener.id }
-      return await examine({ store, blobs, opener: sealed, clock: systemClock }, { quick, tell })
+      return await examine({ store, blobs, opener: sealed, clock: store.clock }, { quick, tell })
     },
     async books(name) {
       const project = name === undefined ? undefined : await readProjectByName(store.read, name)
@@ -40,16 +39,20 @@ export async function doctor(config: Config): Promise<Doctor> {
   }
 }
 
-async function openOrFinding(config: Config): Promise<{ store: Store } | { finding: Finding }> {
+async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { finding: Finding }> {
   try {
     return { store: await openDatabase(config) }
   } catch (error) {
     if (error instanceof SchemaMismatch) throw error
-    const reason = error instanceof Error ? error.message : String(error)
-    const advice = 'Stop the service and restore the database from a backup.'
-    const problem = `it cannot be opened (${reason})`
+    const { problem, advice } = error instanceof DatabaseTrouble ? error : unopenedFor(error)
     return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }
   }
+}
+
+function unopenedFor(error: unknown): Pick<Finding, 'problem' | 'advice'> {
+  const reason = error instanceof Error ? error.message : String(error)
+  const advice = 'Stop the service and restore the database from a backup.'
+  return { problem: `it cannot be opened (${reason})`, advice }
 }
 
 function unopened(finding: Finding): Doctor {
@@ -70,6 +73,8 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
   try {
     return await masterKey(config, store)
   } catch (error) {
+    // That the database is damaged is found by whoever looks at all of it.
+    if (error instanceof DatabaseTrouble) return null
     if (!(error instanceof MasterKeyRefused || error instanceof Failure)) throw error
     tell({
       level: 'damage',

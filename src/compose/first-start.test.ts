@@ -8,9 +8,8 @@ import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-serve
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load.ts'
 import { listKeys } from '../store/api-keys.ts'
-import type { Store } from '../store/store.ts'
 import { ensureFirstKey } from './first-start.ts'
-import { openDatabase } from './stores.ts'
+import { type OpenStore, openDatabase } from './stores.ts'
 
 const folder = await mkdtemp(join(tmpdir(), 'offpeak-first-'))
 after(() => rm(folder, { recursive: true, force: true }))
@@ -27,7 +26,7 @@ async function keyOf({ data_dir }: Config): Promise<string> {
   return (await readFile(join(data_dir, 'api-key'), 'utf8')).trim()
 }
 
-async function withStore(config: Config, work: (store: Store) => Promise<void>): Promise<void> {
+async function withStore(config: Config, work: (store: OpenStore) => Promise<void>): Promise<void> {
   const store = await openDatabase(config)
   try {
     await work(store)

@@ -5,10 +5,9 @@ import { existsSync } from 'node:fs'
 import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
-import { systemClock } from '../domain/clock.ts'
 import { createKey } from '../http/keys.ts'
 import { listKeys } from '../store/api-keys.ts'
-import type { Store } from '../store/store.ts'
+import type { OpenStore } from './stores.ts'
 
 const PROJECT = 'default'
 
@@ -16,13 +15,13 @@ const PROJECT = 'default'
  * Makes the project `default` and a key with every scope, unless `DIR/api-key` is there already. Processes that
  * share a database come and go with data folders of their own: there, only the first one makes a key.
  */
-export async function ensureFirstKey(config: Config, store: Store): Promise<void> {
+export async function ensureFirstKey(config: Config, store: OpenStore): Promise<void> {
   const path = join(config.data_dir, 'api-key')
   if (existsSync(path)) return
   if (config.database.kind === 'postgres' && (await listKeys(store.read)).length > 0) return
   const plan = config.plans.keys().next().value
   if (plan === undefined) throw new Error('the configuration names no plan')
-  const { key } = await createKey(store, systemClock, config.region, {
+  const { key } = await createKey(store, store.clock, config.region, {
     project: PROJECT,
     plan,
     name: 'made at the first start',

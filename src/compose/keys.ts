@@ -3,7 +3,7 @@ import { Failure } from '../cli/failure.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import { isScope, type Scope } from '../domain/api-key.ts'
-import { systemClock, unixSeconds } from '../domain/clock.ts'
+import { unixSeconds } from '../domain/clock.ts'
 import { createKey } from '../http/keys.ts'
 import { type KeyWithProject, listKeys, readKey, revokeKey } from '../store/api-keys.ts'
 import { readProjectByName } from '../store/projects.ts'
@@ -27,13 +27,13 @@ export async function keys(config: Config): Promise<KeyRing> {
           `project "${known.name}" is on plan ${known.plan}; leave --plan out, or choose another project`,
         )
       }
-      const { key, id } = await createKey(store, systemClock, config.region, { ...order, plan })
+      const { key, id } = await createKey(store, store.clock, config.region, { ...order, plan })
       const row = await readKey(store.read, id)
       if (!row) throw new Error(`key ${id} was not stored`)
       return { ...summary(row), key }
     },
     list: async () => (await listKeys(store.read)).map(summary),
-    revoke: (id) => store.write((tx) => revokeKey(tx, id, systemClock.now())),
+    revoke: (id) => store.write((tx) => revokeKey(tx, id, store.clock.now())),
     close: () => store.close(),
   }
 }

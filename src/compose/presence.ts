@@ -8,6 +8,9 @@ import { systemClock } from '../domain/clock.ts'
 import { refuseFrozen } from '../upkeep/frozen.ts'
 import type { Stores } from './stores.ts'
 
+/** A machine whose clock is further off than this is told so: its logs are dated by it. */
+const CLOCK_OFF_MS_MAX = 1_000
+
 export interface Presence {
   /** To be called before the stores are closed. */
   end(): Promise<void>
@@ -19,9 +22,12 @@ export async function announce(
   config: Pick<Config, 'worker'>,
   log: Log,
 ): Promise<Presence> {
+  const off_ms = systemClock.now() - store.clock.now()
+  if (Math.abs(off_ms) > CLOCK_OFF_MS_MAX)
+    log.warn({ off_ms }, "this machine's clock is not the database's, which is the one that counts")
   const session = new Session({
     store,
-    clock: systemClock,
+    clock: store.clock,
     log,
     lease_ms: config.worker.lease_ms,
     onRenewed: () => {},

@@ -100,7 +100,7 @@ async function startApi(
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
-  standingGauges(metrics, store, systemClock)
+  standingGauges(metrics, store, store.clock)
   const log = makeLog(config)
   const departure = new Departure({
     clock: systemClock,
@@ -115,7 +115,7 @@ async function startApi(
   const server = buildServer({
     store,
     sealed,
-    clock: systemClock,
+    clock: store.clock,
     region: config.region,
     plans: config.plans,
     models: modelsById(config.models),

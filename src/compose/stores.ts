@@ -14,13 +14,20 @@ import {
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import { Failure } from '../cli/failure.ts'
 import type { BlobsConfig, Config, DatabaseConfig } from '../config/config.ts'
+import { type Clock, systemClock } from '../domain/clock.ts'
 import { holdsBlobs } from '../store/blob-references.ts'
+import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { bindMasterKey } from '../upkeep/one-master-key.ts'
 
+export interface OpenStore extends Store {
+  /** The time on which all agree that share the database. Whatever is written there, or judged by it, is told by it. */
+  readonly clock: Clock
+}
+
 export interface Stores {
-  store: Store
+  store: OpenStore
   blobs: Blobs
   sealed: SealedBlobs
   keys: KeyBox
@@ -46,15 +53,22 @@ export async function openStores(config: Config): Promise<Stores> {
 }
 
 /** The database alone, for what needs no blobs. */
-export async function openDatabase(config: Config): Promise<Store> {
+export async function openDatabase(config: Config): Promise<OpenStore> {
   const store = await connect(config.database)
   try {
     await store.migrate()
+    // Processes that share a file are on one machine.
+    if (config.database.kind === 'sqlite') return { ...store, clock: systemClock }
+    const clock = await sharedClock(store)
+    const close = async (): Promise<void> => {
+      clock.stop()
+      await store.close()
+    }
+    return { ...store, clock, close }
   } catch (error) {
     await store.close()
     throw error
   }
-  return store
 }
 
 async function connect(database: DatabaseConfig): Promise<Store> {

@@ -3,7 +3,6 @@ import type { Registry } from 'prom-client'
 import type { Config } from '../config/config.ts'
 import type { Log } from '../dispatch/log.ts'
 import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
-import { systemClock } from '../domain/clock.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate.ts'
 import { dispatchMetrics } from '../metrics/dispatch-metrics.ts'
@@ -34,7 +33,7 @@ export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
 
 export function makeWorker(config: Config, stores: Stores, log: Log, hooks: WorkerHooks = {}): Worker {
   const { store, sealed, keys } = stores
-  const clock = systemClock
+  const { clock } = store
   const rules = finishRules(config)
   const models = modelsById(config.models)
   const agent = webhookAgent(config.webhooks)

@@ -24,6 +24,9 @@ export const systemClock: Clock = {
   },
 }
 
+/** Counts on whatever the time of day is set to, from no known moment; in fractions of ms. */
+export const steadyClock: Clock = { now: () => performance.now(), after: systemClock.after }
+
 /** Resolves after `ms` on `clock`, or as soon as `signal` aborts: waiting is never an error. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
