@@ -202,7 +202,8 @@ test('a lost master key is told once, and neither the doctor nor a start makes a
   assert.match(other.findings[0]?.problem ?? '', /alone, and the one at hand is [0-9a-f]{16}$/)
   await assert.rejects(openStores(service.config), {
     name: 'UpkeepRefused',
-    message: /^the master key of this database is [0-9a-f]{16}, and this process was given [0-9a-f]{16}: set /,
+    message:
+      /^the master key of this database is [0-9a-f]{16}, and this process was given [0-9a-f]{16}: put /,
   })
   await rename(`${path}.lost`, path)
   assert.equal((await examined(service)).code, 0)

@@ -2,7 +2,7 @@
 import { MasterKeyRefused } from '../blobs/master-key.ts'
 import { ConfigError } from '../config/config-error.ts'
 import { Refusal } from '../domain/errors.ts'
-import { SchemaMismatch } from '../store/store.ts'
+import { DatabaseTrouble, SchemaMismatch } from '../store/store.ts'
 import { UpkeepRefused } from '../upkeep/upkeep-refused.ts'
 
 export const EXIT_FAILED = 1
@@ -50,7 +50,15 @@ function sentence(error: unknown): string {
 }
 
 /** Their messages are written for whoever is at the keyboard. */
-const SPOKEN = [Failure, ConfigError, Refusal, MasterKeyRefused, SchemaMismatch, UpkeepRefused]
+const SPOKEN = [
+  Failure,
+  ConfigError,
+  Refusal,
+  MasterKeyRefused,
+  SchemaMismatch,
+  DatabaseTrouble,
+  UpkeepRefused,
+]
 
 const FILE_ERRORS = new Map([
   ['ENOENT', 'there is no such file or folder'],

@@ -8,7 +8,7 @@ import type { Doctor } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { readProjectByName } from '../store/projects.ts'
-import { SchemaMismatch, type Store } from '../store/store.ts'
+import { DatabaseTrouble, SchemaMismatch, type Store } from '../store/store.ts'
 import { type Examined, examine, type Finding } from '../upkeep/examine.ts'
 import { masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
 
@@ -44,11 +44,15 @@ async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { f
     return { store: await openDatabase(config) }
   } catch (error) {
     if (error instanceof SchemaMismatch) throw error
-    const reason = error instanceof Error ? error.message : String(error)
-    const advice = 'Stop the service and restore the database from a backup.'
-    const problem = `it cannot be opened (${reason})`
+    const { problem, advice } = error instanceof DatabaseTrouble ? error : unopenedFor(error)
     return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }
   }
+}
+
+function unopenedFor(error: unknown): Pick<Finding, 'problem' | 'advice'> {
+  const reason = error instanceof Error ? error.message : String(error)
+  const advice = 'Stop the service and restore the database from a backup.'
+  return { problem: `it cannot be opened (${reason})`, advice }
 }
 
 function unopened(finding: Finding): Doctor {
@@ -69,6 +73,8 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
   try {
     return await masterKey(config, store)
   } catch (error) {
+    // That the database is damaged is found by whoever looks at all of it.
+    if (error instanceof DatabaseTrouble) return null
     if (!(error instanceof MasterKeyRefused || error instanceof Failure)) throw error
     tell({
       level: 'damage',

@@ -21,7 +21,7 @@ interface Piece {
   range: ByteRange
 }
 
-/** The bytes of `range`, which lies within the file. Throws ContentDestroyed. */
+/** The bytes of `range`, which lies within the file. Throws ContentDestroyed, ContentShort. */
 export async function* readContent(ports: Ports, file: FileRow, range: ByteRange): AsyncGenerator<Buffer> {
   const pieces =
     file.content_blob === null ? resultPieces(ports.db, file, range) : [{ key: file.content_blob, range }]
@@ -75,7 +75,8 @@ async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): Async
   let from_idx = 0
   while (offset < range.end) {
     const chunks = await listSealed(db, file.batch_id, from_idx, PAGE_ROWS)
-    if (chunks.length === 0) return
+    // The caller was promised so many bytes, and would wait for them.
+    if (chunks.length === 0) throw new ContentShort(file, offset)
     for (const chunk of chunks) {
       const [key, bytes] =
         file.part === 'output'
@@ -95,5 +96,13 @@ export class ContentDestroyed extends Error {
   constructor(key: string) {
     super(`the content in ${key} has been destroyed`)
     this.name = 'ContentDestroyed'
+  }
+}
+
+/** The database is damaged: it has no more chunks of the batch, and its file should be longer. */
+export class ContentShort extends Error {
+  constructor({ id, bytes }: FileRow, held: number) {
+    super(`the chunks of ${id} hold ${held} bytes, and the file has ${bytes}`)
+    this.name = 'ContentShort'
   }
 }

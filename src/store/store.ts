@@ -51,3 +51,17 @@ export class SchemaMismatch extends Error {
     this.name = 'SchemaMismatch'
   }
 }
+
+/** The database, or what it is kept on, is at fault: the message says what is wrong, and `advice` what to do. */
+export class DatabaseTrouble extends Error {
+  /** Without its subject, the database. */
+  readonly problem: string
+  readonly advice: string
+
+  constructor(problem: string, advice: string, cause: unknown) {
+    super(`the database ${problem}. ${advice}`, { cause })
+    this.name = 'DatabaseTrouble'
+    this.problem = problem
+    this.advice = advice
+  }
+}

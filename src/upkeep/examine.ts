@@ -8,7 +8,7 @@ import type { Clock } from '../domain/clock.ts'
 import { type BlobUse, danglingUses, listBlobRows, usesOfBlob } from '../store/blob-references.ts'
 import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
 import type { BlobRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import { DatabaseTrouble, type Store } from '../store/store.ts'
 import { ORPHAN_AGE_MS } from './sweep.ts'
 
 const ROWS_AT_ONCE = 500
@@ -50,11 +50,25 @@ export async function examine(
   deps: ExamineDeps,
   { quick, tell }: { quick: boolean; tell: (finding: Finding) => void },
 ): Promise<Examined> {
-  for (const problem of await deps.store.check()) {
+  const problems = await deps.store.check()
+  for (const problem of problems) {
     const advice = 'Stop the service and restore the database from a backup.'
     tell({ level: 'damage', about: 'database', problem, advice, affects: [] })
   }
-  for (const use of await danglingUses(deps.store.read, DANGLING_MAX))
+  const examined: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
+  try {
+    await examineDangling(deps, tell)
+    await examineBlobs(deps, quick, tell, examined)
+    await examineOrphans(deps, tell)
+  } catch (error) {
+    // What a damaged database says of blobs cannot be read, or not all of it.
+    if (problems.length === 0 || !(error instanceof DatabaseTrouble)) throw error
+  }
+  return examined
+}
+
+async function examineDangling({ store }: ExamineDeps, tell: (finding: Finding) => void): Promise<void> {
+  for (const use of await danglingUses(store.read, DANGLING_MAX))
     tell({
       level: 'damage',
       about: 'blob',
@@ -63,17 +77,15 @@ export async function examine(
       advice: 'Restore the database from a backup that has it.',
       affects: [shown(use)],
     })
-  const examined = await examineBlobs(deps, quick, tell)
-  await examineOrphans(deps, tell)
-  return examined
 }
 
+/** Counts in `examined` as it goes. */
 async function examineBlobs(
   { store, blobs, opener }: ExamineDeps,
   quick: boolean,
   tell: (finding: Finding) => void,
-): Promise<Examined> {
-  const examined: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
+  examined: Examined,
+): Promise<void> {
   /** By master key, how many blobs only that one opens. */
   const strange = new Map<string, number>()
   let after: string | undefined
@@ -102,7 +114,6 @@ async function examineBlobs(
     if (rows.length < ROWS_AT_ONCE) break
   }
   for (const [id, count] of strange) tell(strangeKey(id, count, opener?.master_key_id ?? null))
-  return examined
 }
 
 /** Some of what is lost is made again by whoever needs it next. */

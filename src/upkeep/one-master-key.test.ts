@@ -33,7 +33,9 @@ test('of two keys that come to an empty database the first is taken, and the oth
     assert.ok(second?.status === 'rejected')
     assert.match(
       String(second.reason),
-      new RegExp(`is ${keys[0].id}, and this process was given ${keys[1].id}: set OFFPEAK_MASTER_KEY`),
+      new RegExp(
+        `is ${keys[0].id}, and this process was given ${keys[1].id}: put the first of them into OFFPEAK_MASTER_KEY`,
+      ),
     )
     await bindMasterKey(store, keys[0].id)
   }))

@@ -26,6 +26,6 @@ export async function refuseOtherMasterKey(db: Reader, key_id: string): Promise<
   // While it is being replaced, neither the old key nor the new one is the right one.
   await refuseFrozen(db)
   throw new UpkeepRefused(
-    `the master key of this database is ${ours}, and this process was given ${key_id}: set OFFPEAK_MASTER_KEY, or the file master-key in the data folder, to ${ours}`,
+    `the master key of this database is ${ours}, and this process was given ${key_id}: put the first of them into OFFPEAK_MASTER_KEY, or into the file master-key in the data folder`,
   )
 }

@@ -2,6 +2,7 @@
 // the worker runs the same few hundred times a second.
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
+import { told } from './trouble.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const
@@ -31,10 +32,19 @@ export const UNHURRIED: CommitSettings = {
   checkpoint_pages: 4_000,
 }
 
+/** Throws DatabaseTrouble where the file, or what it lies on, is at fault. */
 export function openDatabase(
   path: string,
   leaseNow: () => number,
-  { synchronous, busy_timeout_ms, checkpoint_pages }: CommitSettings = DURABLE,
+  settings: CommitSettings = DURABLE,
+): DatabaseSync {
+  return told(path, () => open(path, leaseNow, settings))
+}
+
+function open(
+  path: string,
+  leaseNow: () => number,
+  { synchronous, busy_timeout_ms, checkpoint_pages }: CommitSettings,
 ): DatabaseSync {
   // Opening asks for locks, too, and waits for them; how commits wait is set afterwards.
   const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
@@ -51,15 +61,16 @@ export function openDatabase(
   return db
 }
 
-/** What Kysely's driver runs on. */
+/** What Kysely's driver runs on. What it runs throws DatabaseTrouble where the file is at fault. */
 export function forKysely(db: DatabaseSync): SqliteDatabase {
+  const path = db.location() ?? 'in memory'
   const kept = new Map<string, SqliteStatement>()
   return {
     close: () => db.close(),
     prepare(text) {
       const known = kept.get(text)
       if (known) return known
-      const statement = adapt(db.prepare(text))
+      const statement = told(path, () => adapt(path, db.prepare(text)))
       if (kept.size >= STATEMENTS_KEPT_MAX) kept.clear()
       kept.set(text, statement)
       return statement
@@ -67,11 +78,11 @@ export function forKysely(db: DatabaseSync): SqliteDatabase {
   }
 }
 
-function adapt(statement: StatementSync): SqliteStatement {
+function adapt(path: string, statement: StatementSync): SqliteStatement {
   return {
     reader: statement.columns().length > 0,
-    all: (parameters) => statement.all(...bindable(parameters)),
-    run: (parameters) => statement.run(...bindable(parameters)),
+    all: (parameters) => told(path, () => statement.all(...bindable(parameters))),
+    run: (parameters) => told(path, () => statement.run(...bindable(parameters))),
     iterate: (parameters) => statement.iterate(...bindable(parameters)),
   }
 }

@@ -21,8 +21,9 @@ import { sleep, systemClock } from '../../domain/clock.ts'
 import { forgetHttpRequests } from '../http-requests.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
-import type { Store } from '../store.ts'
+import { DatabaseTrouble, type Store } from '../store.ts'
 import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
+import { codeOf } from './trouble.ts'
 
 /** Result code of SQLite: somebody else has the lock. */
 const SQLITE_BUSY = 5
@@ -70,6 +71,16 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
 }
 
 async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
+  try {
+    return await problemsOf(db)
+  } catch (error) {
+    // Some damage keeps it from looking any further.
+    if (error instanceof DatabaseTrouble) return [error.problem]
+    throw error
+  }
+}
+
+async function problemsOf(db: Kysely<Schema>): Promise<string[]> {
   const pages = await sql<{ integrity_check: string }>`PRAGMA integrity_check`.execute(db)
   const problems = pages.rows.map((row) => row.integrity_check).filter((text) => text !== 'ok')
   const keys = await sql<{ table: string; parent: string }>`PRAGMA foreign_key_check`.execute(db)
@@ -105,7 +116,7 @@ async function whenFree<T>(attempt: () => Promise<T>): Promise<T> {
 }
 
 function isBusy(error: unknown): boolean {
-  return error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY
+  return codeOf(error) === SQLITE_BUSY
 }
 
 function connect(path: string, leaseNow: () => number, commits?: CommitSettings): Kysely<Schema> {
