@@ -79,8 +79,7 @@ export class SoakClient {
   async #run(input_file_id: string, turn: number): Promise<WireBatch> {
     const order = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }
     let batch = await this.#json<WireBatch>('POST', '/v1/batches', order)
-    if (turn % CANCEL_EVERY === CANCEL_EVERY - 1)
-      batch = await this.#json('POST', `/v1/batches/${batch.id}/cancel`, {})
+    if (turn % CANCEL_EVERY === CANCEL_EVERY - 1) batch = await this.#cancel(batch)
     let after = '0'
     while (!ENDED.includes(batch.status)) {
       await setTimeout(ASK_MS)
@@ -91,6 +90,16 @@ export class SoakClient {
       await this.#json('GET', '/v1/batches?limit=5')
     }
     return batch
+  }
+
+  /** Five lines may be done before anybody can cancel them. */
+  async #cancel(batch: WireBatch): Promise<WireBatch> {
+    try {
+      return await this.#json('POST', `/v1/batches/${batch.id}/cancel`, {})
+    } catch (error) {
+      if (!String(error).includes('batch_not_cancellable')) throw error
+      return await this.#json('GET', `/v1/batches/${batch.id}`)
+    }
   }
 
   async #collect(batch: WireBatch, turn: number): Promise<void> {
