@@ -59,6 +59,22 @@ test('a batch is created validating, with nothing done and nothing spent', async
   assert.equal(server.woken(), 2)
 })
 
+test('the window ends with the very second that the caller is told', async () => {
+  await using server = await testServer()
+  const file = await server.processedFile()
+  for (const late_ms of [1, 998]) {
+    await server.clock.advance(late_ms)
+    const { id, json } = await server.call('POST', '/v1/batches', order(file))
+    const { expires_at } = await server.deps.store.read
+      .selectFrom('batches')
+      .select('expires_at')
+      .where('id', '=', id)
+      .executeTakeFirstOrThrow()
+    assert.equal(expires_at, Number(json.expires_at) * 1000)
+    assert.equal(expires_at, 1_700_000_000_000 + DAY_S * 1000)
+  }
+})
+
 test('the entity header and the language are kept with the batch, and the entity with the record', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
