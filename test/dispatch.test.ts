@@ -1,5 +1,7 @@
 // How lines travel: retries, failover, throttling, journals, and who goes first.
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import { test } from 'node:test'
 import { systemClock } from '../src/domain/clock.ts'
 import { createKey } from '../src/http/keys.ts'
@@ -48,6 +50,31 @@ test('a connection that breaks off is another attempt', async () => {
   await using service = await TestService.start(configFor(upstream.base_url))
   const batch = await service.run([line('a')])
   assert.equal(batch.request_counts.completed, 1)
+})
+
+test('a worker that has stopped has closed its connections to the model servers, idle or not', async () => {
+  const sockets = new Set<Socket>()
+  await using upstream = await testUpstream((call) => {
+    const { socket } = call.response
+    assert.ok(socket)
+    sockets.add(socket)
+    // The last one is still under way when the worker stops.
+    if (call.body.messages[0]?.content !== 'slow') echo(call)
+  })
+  await using service = await TestService.start(
+    configFor(upstream.base_url).replace('lease: 2s', 'drain: 10ms'),
+  )
+  await service.run(Array.from({ length: 8 }, (_, i) => line(`l${i}`)))
+  const { id } = await service.upload(JSON.stringify(line('slow')))
+  await service.create(id)
+  await upstream.arrived(9)
+  const closed = [...sockets].filter((socket) => !socket.closed).map((socket) => once(socket, 'close'))
+  assert.ok(closed.length > 0)
+  const asked_at = performance.now()
+  await service.worker.stop()
+  await Promise.all(closed)
+  // By itself an idle connection would be closed as well, after some seconds.
+  assert.ok(performance.now() - asked_at < 2_000)
 })
 
 test('an answer that is no chat completion is not taken for one', async () => {
