@@ -11,12 +11,6 @@ import type { Store } from '../store/store.ts'
 
 /** Longer than any upload or seal lies between its blob and its commit. */
 export const ORPHAN_AGE_MS = 60 * 60_000
-/** How often the store is looked through, by one worker for all. */
-const SWEEP_EVERY_MS = 60 * 60_000
-/** How often each worker asks whether it is the one. */
-const ASK_EVERY_MS = 5 * 60_000
-/** Between the two looks at a blob: longer than a commit takes that is under way. */
-const SECOND_LOOK_MS = 5 * 60_000
 /** Blobs that are committed are no older, so what is about to be committed is never found to be unknown twice. */
 export const BLOB_FRESH_MS = 2 * 60_000
 const KEYS_AT_ONCE = 500
@@ -29,26 +23,43 @@ interface Ports {
   clock: Clock
 }
 
-/** Removes orphans at once; returns how many. For when nobody can be about to commit anything. */
-export async function sweepOrphans(ports: Ports, older_than_ms = ORPHAN_AGE_MS): Promise<number> {
-  return await removeUnknown(ports, await findUnknown(ports, older_than_ms))
+export interface SweepPace {
+  /** How old a blob without a row is before it is suspected. */
+  orphan_age_ms: number
+  /** How often the store is looked through, by one worker for all. */
+  every_ms: number
+  /** How often each worker asks whether it is the one. */
+  ask_every_ms: number
+  /** Between the two looks at a blob: longer than a commit takes that is under way. */
+  second_look_ms: number
+}
+
+const PACE: SweepPace = {
+  orphan_age_ms: ORPHAN_AGE_MS,
+  every_ms: 60 * 60_000,
+  ask_every_ms: 5 * 60_000,
+  second_look_ms: 5 * 60_000,
 }
 
 export class OrphanSweep {
   readonly #ports: Ports
+  readonly #pace: SweepPace
   #ask_at = 0
   #suspects: { keys: string[]; judge_at: number } | null = null
 
-  constructor(ports: Ports) {
+  /** Where nobody can be about to commit anything, and in nights that are quicker, another pace will do. */
+  constructor(ports: Ports, pace = PACE) {
     this.#ports = ports
+    this.#pace = pace
   }
 
   /**
-   * To be called now and then. Of all workers that do, one looks through the store, once an hour. `began`: this
+   * To be called now and then. Of all workers that do, one at a time looks through the store. `began`: this
    * one has begun to; `removed`: orphans that are gone now.
    */
   async tick(): Promise<{ began: boolean; removed: number }> {
     const { store, clock } = this.#ports
+    const { orphan_age_ms, every_ms, ask_every_ms, second_look_ms } = this.#pace
     const now = clock.now()
     if (this.#suspects && now >= this.#suspects.judge_at) {
       const { keys } = this.#suspects
@@ -56,11 +67,11 @@ export class OrphanSweep {
       return { began: false, removed: await removeUnknown(this.#ports, keys) }
     }
     if (this.#suspects || now < this.#ask_at) return { began: false, removed: 0 }
-    this.#ask_at = now + ASK_EVERY_MS
-    const began = await store.write((tx) => takeTurn(tx, store.claimSql, 'swept_at', SWEEP_EVERY_MS))
+    this.#ask_at = now + ask_every_ms
+    const began = await store.write((tx) => takeTurn(tx, store.claimSql, 'swept_at', every_ms))
     if (began) {
-      const keys = await findUnknown(this.#ports, ORPHAN_AGE_MS)
-      if (keys.length > 0) this.#suspects = { keys, judge_at: clock.now() + SECOND_LOOK_MS }
+      const keys = await findUnknown(this.#ports, orphan_age_ms)
+      if (keys.length > 0) this.#suspects = { keys, judge_at: clock.now() + second_look_ms }
     }
     return { began, removed: 0 }
   }

@@ -7,7 +7,7 @@ import { costNanos, nanosFromUsd, type Price } from '../../src/domain/money.ts'
 import { reconcile } from '../../src/ledger/reconcile.ts'
 import { readBlobRow } from '../../src/store/blob-rows.ts'
 import { doChores } from '../../src/upkeep/chores.ts'
-import { sweepOrphans } from '../../src/upkeep/sweep.ts'
+import { OrphanSweep } from '../../src/upkeep/sweep.ts'
 import type { Customer, KnownBatch } from './customer.ts'
 import type { Testimony } from './testimony.ts'
 
@@ -130,9 +130,11 @@ export async function ofStores(
     for (const [who, nanos] of spent)
       if (nanos > cap_nanos) found.push(`${who} has spent ${nanos} nano-dollars; the cap is ${cap_nanos}`)
     found.push(...(await ofAudit({ store, sealed })))
-    const later = { ...systemClock, now: () => systemClock.now() + 2 * 3_600_000 }
     await doChores({ store, sealed, clock: systemClock })
-    await sweepOrphans({ store, blobs, clock: later })
+    const at_once = { orphan_age_ms: 0, every_ms: 0, ask_every_ms: 0, second_look_ms: 0 }
+    const sweep = new OrphanSweep({ store, blobs, clock: systemClock }, at_once)
+    // It looks twice.
+    for (let look = 0; look < 2; look++) await sweep.tick()
     const blob_rows = await store.read.selectFrom('blobs').select(['key', 'doomed_at']).execute()
     const stored = new Set<string>()
     for await (const { key } of blobs.list('')) stored.add(key)

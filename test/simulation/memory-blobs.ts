@@ -1,8 +1,10 @@
-// A blob store in memory that never fails by itself: machine.ts sees to that.
+// A blob store in memory that never fails by itself: machine.ts sees to that. Like a bucket it may date what it is
+// given by when that began to arrive.
 import { BlobMissing, type Blobs } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 
-export function memoryBlobs(clock: Clock): Blobs {
+/** `arriving_ms`: how long the next one was on its way. */
+export function memoryBlobs(clock: Clock, arriving_ms: () => number): Blobs {
   const stored = new Map<string, { bytes: Buffer; modified: number }>()
   const find = (key: string): Buffer => {
     const blob = stored.get(key)
@@ -14,7 +16,7 @@ export function memoryBlobs(clock: Clock): Blobs {
       const pieces: Uint8Array[] = []
       for await (const piece of source) pieces.push(piece)
       const bytes = Buffer.concat(pieces)
-      stored.set(key, { bytes, modified: clock.now() })
+      stored.set(key, { bytes, modified: clock.now() - arriving_ms() })
       return bytes.length
     },
     async *read(key, range) {

@@ -84,10 +84,10 @@ export const PLANTS: readonly Plant[] = [
     put: 'held: 0 * spendingOf(others, counter) }',
   },
   {
-    bug: 'the sweep takes blobs that are about to be committed',
+    bug: 'the sweep looks only once',
     file: 'src/upkeep/sweep.ts',
-    take: 'if (blob.modified > clock.now() - older_than_ms) continue',
-    put: 'if (blob.modified < clock.now() - 1000 * older_than_ms) continue',
+    take: 'if (keys.length > 0) this.#suspects = { keys, judge_at: clock.now() + second_look_ms }',
+    put: 'if (second_look_ms > 0) await removeUnknown(this.#ports, keys)',
   },
   {
     bug: 'what finishes while a journal is written is forgotten by a worker that stops',
@@ -123,7 +123,8 @@ export const PLANTS: readonly Plant[] = [
   {
     bug: 'a worker waits for ever for the journals of a chunk that it has lost',
     file: 'src/dispatch/recorder.ts',
-    take: "if (now?.state === 'leased' && now.epoch === chunk.claim.epoch) throw error",
-    put: 'if (now) throw error',
+    take: `      if (await this.#isHeld(chunk)) throw error
+      return 'lost'`,
+    put: '      throw error',
   },
 ]

@@ -28,7 +28,7 @@ import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
 import { doChores } from '../../src/upkeep/chores.ts'
 import { removeFile } from '../../src/upkeep/remove-file.ts'
-import { sweepOrphans } from '../../src/upkeep/sweep.ts'
+import { OrphanSweep, type SweepPace } from '../../src/upkeep/sweep.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
 import { Machine, type Weather } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
@@ -44,8 +44,16 @@ const LEASE_MS = 2_000
 const FLUSH_MS = 100
 /** A blob that no row knows is an orphan when it is older: by more than clocks jump or are apart. */
 const ORPHAN_AGE_MS = 20_000
+const SWEEP: SweepPace = {
+  orphan_age_ms: ORPHAN_AGE_MS,
+  every_ms: 4_000,
+  ask_every_ms: 1_000,
+  // Clocks that jump bring it nearer.
+  second_look_ms: 7_000,
+}
 const STEP_MS = 250
 const CALM_MS_MAX = 180_000
+const STOP_MS_MAX = 30_000
 const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
 
@@ -154,7 +162,7 @@ class World {
     this.#random = seededRandom(seed)
     const random = this.#random
     const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
-    const blobs = memoryBlobs(this.#clock)
+    const blobs = memoryBlobs(this.#clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
     const sealed = sealBlobs(blobs, this.#master)
     const witness = new Witness(path, sealed)
     const server = new ModelServer({
@@ -230,14 +238,28 @@ class World {
       }
       await this.#clock.advance(1_000)
     }
-    for (const slot of this.#slots) {
-      slot.worker.stop().catch(() => {})
-      await this.#clock.advance(2_000)
-    }
+    for (const slot of this.#slots) await this.#end(slot)
     await this.#clock.advance(2 * ORPHAN_AGE_MS)
     const { store, sealed, blobs } = this.night
     await doChores({ store, sealed, clock: this.#clock })
-    await sweepOrphans({ store, blobs, clock: this.#clock }, ORPHAN_AGE_MS)
+    const sweep = new OrphanSweep({ store, blobs, clock: this.#clock }, SWEEP)
+    await sweep.tick()
+    await this.#clock.advance(SWEEP.second_look_ms)
+    await sweep.tick()
+  }
+
+  /** In good weather whoever is asked to stop ends. */
+  async #end({ machine, worker }: Slot): Promise<void> {
+    if (machine.isDead) return
+    machine.thaw()
+    let ended = false
+    const end = (): void => {
+      ended = true
+    }
+    worker.stop().then(end, end)
+    const until = this.#clock.now() + STOP_MS_MAX
+    while (!ended && this.#clock.now() < until) await this.#clock.advance(1_000)
+    if (!ended) this.night.witness.violations.push(`${machine.name} was asked to stop, and does not end`)
   }
 
   async close(): Promise<void> {
@@ -273,11 +295,11 @@ class World {
       this.#tell(`${machine.name} freezes`)
       machine.freeze()
     } else if (dice < 0.05) {
-      const ms = random.int(-8_000, 5_000)
-      this.#tell(`the clock of ${machine.name} jumps by ${ms} ms`)
-      machine.jump(ms)
+      this.#jump(machine, random.int(-8_000, 5_000))
     } else if (dice < 0.075) {
       this.#tell(`${machine.name} is asked to stop`)
+      // Whoever puts a clock right may be the one who restarts what runs there.
+      if (random.chance(0.3)) this.#jump(machine, -random.int(100, 8_000))
       const { worker } = slot
       const gone = (): void => machine.die()
       const stopped = (): void => {
@@ -286,6 +308,11 @@ class World {
       }
       worker.stop().then(stopped, gone)
     }
+  }
+
+  #jump(machine: Machine, ms: number): void {
+    this.#tell(`the clock of ${machine.name} jumps by ${ms} ms`)
+    machine.jump(ms)
   }
 
   /** Somebody has more work, or changes his mind. */
@@ -365,7 +392,7 @@ class World {
     const sealed = sealBlobs(machine.blobs, this.#master)
     const { clock } = machine
     const models = new Map([[SIM_MODEL.id, SIM_MODEL]])
-    let sweepAt = clock.now()
+    const sweep = new OrphanSweep({ store: machine.store, blobs: machine.blobs, clock }, SWEEP)
     const worker = new Worker({
       store: machine.store,
       sealed,
@@ -398,9 +425,7 @@ class World {
       },
       async chores() {
         await doChores({ store: machine.store, sealed, clock })
-        if (clock.now() < sweepAt) return
-        sweepAt = clock.now() + ORPHAN_AGE_MS / 5
-        await sweepOrphans({ store: machine.store, blobs: machine.blobs, clock }, ORPHAN_AGE_MS)
+        await sweep.tick()
       },
     })
     // One that cannot open its session ends, as its process would.
