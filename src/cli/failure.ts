@@ -46,6 +46,8 @@ function sentence(error: unknown): string {
   if (hasCode(error, 'EADDRINUSE')) {
     return `another program listens there already (${message(error)}); choose another --port, or 0 for any`
   }
+  if (hasCode(error, 'EADDRNOTAVAIL'))
+    return `this machine has no such address (${message(error)}); choose another --host`
   return `unexpected error: ${message(error)}; run it with OFFPEAK_LOG_LEVEL=debug to see where it comes from`
 }
 
@@ -64,6 +66,7 @@ const FILE_ERRORS = new Map([
   ['ENOENT', 'there is no such file or folder'],
   ['EACCES', 'permission denied'],
   ['EISDIR', 'this is a folder, a file is needed'],
+  ['EEXIST', 'this is a file, a folder is needed'],
   ['ENOTDIR', 'part of this path is a file, not a folder'],
   ['ENOSPC', 'no space is left on the device'],
   ['EROFS', 'the file system is read-only'],

@@ -12,6 +12,7 @@ import type { Launch } from './launch.ts'
 import { runProgram } from './program.ts'
 import { orderFor } from './run.ts'
 import { runStatePath } from './run-state.ts'
+import type { Access } from './shell.ts'
 
 /** The service is elsewhere: nothing may be started here. */
 const nothing: Launch = {
@@ -49,10 +50,16 @@ describe('offpeak run against a service', () => {
   })
   afterEach(() => api.stop())
 
-  async function offpeak(...args: string[]): Promise<number> {
+  const offpeak = (...args: string[]): Promise<number> =>
+    program({ base_url: `${api.url}/v1/`, api_key: api.key }, args)
+
+  /** With no service elsewhere. */
+  const embedded = (...args: string[]): Promise<number> => program({ base_url: undefined, api_key: undefined }, args)
+
+  async function program(access: Access, args: string[]): Promise<number> {
     return await runProgram(args, {
       launch: nothing,
-      access: { base_url: `${api.url}/v1/`, api_key: api.key },
+      access,
       terminal,
       clock,
       interruption: () => controller.signal,
@@ -296,6 +303,11 @@ describe('offpeak run against a service', () => {
 
   test('a file that is not there is named', async () => {
     assert.equal(await offpeak('run', join(folder, 'missing.jsonl')), 1)
+    assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)
+  })
+
+  test('no service is started for a file that is not there', async () => {
+    assert.equal(await embedded('run', join(folder, 'missing.jsonl')), 1)
     assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)
   })
 })

@@ -1,4 +1,5 @@
 // run: a JSONL file of requests in, a file of answers and a file of failures out.
+import { access } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { type Connection, connectOrEmbed } from './connect.ts'
@@ -56,6 +57,7 @@ With --estimate: 0 it would be accepted, 1 a limit would refuse it.`,
 }
 
 async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<void> {
+  await access(input)
   const signal = shell.interruption()
   const view = progressView(shell.terminal.stderr, shell.clock)
   const connection = await connectOrEmbed(shell, flags, signal)

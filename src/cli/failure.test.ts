@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import test from 'node:test'
+import { failureText } from './failure.ts'
+
+async function told(failing: () => Promise<unknown>): Promise<string> {
+  try {
+    await failing()
+  } catch (error) {
+    return failureText(error, false)
+  }
+  return 'nothing went wrong'
+}
+
+test('a file where a folder is needed is told as such', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-failure-'))
+  t.after(() => rm(folder, { recursive: true }))
+  const path = join(folder, 'data')
+  await writeFile(path, '')
+  const text = await told(() => mkdir(path, { recursive: true }))
+  assert.equal(text, `offpeak: this is a file, a folder is needed: ${path}`)
+})
+
+test('an address that is not of this machine is told with what to choose', async () => {
+  const text = await told(async () => {
+    const { promise, reject } = Promise.withResolvers<void>()
+    createServer().once('error', reject).listen(0, '192.0.2.1')
+    await promise
+  })
+  assert.match(
+    text,
+    /^offpeak: this machine has no such address \(.*192\.0\.2\.1.*\); choose another --host$/,
+  )
+})
