@@ -54,7 +54,8 @@ describe('offpeak run against a service', () => {
     program({ base_url: `${api.url}/v1/`, api_key: api.key }, args)
 
   /** With no service elsewhere. */
-  const embedded = (...args: string[]): Promise<number> => program({ base_url: undefined, api_key: undefined }, args)
+  const embedded = (...args: string[]): Promise<number> =>
+    program({ base_url: undefined, api_key: undefined }, args)
 
   async function program(access: Access, args: string[]): Promise<number> {
     return await runProgram(args, {
