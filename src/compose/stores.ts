@@ -16,6 +16,7 @@ import { Failure } from '../cli/failure.ts'
 import type { BlobsConfig, Config, DatabaseConfig } from '../config/config.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import { holdsBlobs } from '../store/blob-references.ts'
+import { troubleAtStart } from '../store/postgres/trouble.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
@@ -67,7 +68,7 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
     return { ...store, clock, close }
   } catch (error) {
     await store.close()
-    throw error
+    throw config.database.kind === 'sqlite' ? error : troubleAtStart(error)
   }
 }
 

@@ -1,6 +1,8 @@
 // What went wrong in PostgreSQL, as far as it decides whether to try again.
 // Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 
+import { DatabaseTrouble } from '../store.ts'
+
 /** Another transaction was in the way; the same work may succeed now. */
 const CONFLICTS = new Set([
   '40001', // serialization_failure
@@ -25,6 +27,12 @@ const UNAVAILABLE = new Set([
   'EAI_AGAIN',
 ])
 
+const REFUSALS = new Set([
+  '28000', // invalid_authorization_specification
+  '28P01', // invalid_password
+  '3D000', // invalid_catalog_name: there is no such database
+])
+
 /** What the driver says without a code. */
 const BROKEN =
   /^(Connection terminated|Client has encountered a connection error|timeout exceeded when trying)/
@@ -39,6 +47,24 @@ export function isUnavailable(error: unknown): boolean {
   // Class 08: connection exceptions.
   if (UNAVAILABLE.has(code) || code.startsWith('08')) return true
   return error instanceof Error && BROKEN.test(error.message)
+}
+
+/** `error`, which kept a process from starting, in words where it is the server's or its address's fault. */
+export function troubleAtStart(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  if (isUnavailable(error))
+    return new DatabaseTrouble(
+      `cannot be reached (${error.message || codeOf(error)})`,
+      'Start it, or mend `database` in the configuration.',
+      error,
+    )
+  if (REFUSALS.has(codeOf(error)))
+    return new DatabaseTrouble(
+      `does not let us in (${error.message})`,
+      'Mend `database` in the configuration, or make the role and the database that it names.',
+      error,
+    )
+  return error
 }
 
 function codeOf(error: unknown): string {
