@@ -473,7 +473,7 @@ export const ERRORS = table({
     type: invalid,
     where: line,
     retryable: true,
-    message: 'The batch was cancelled before the line was sent.',
+    message: 'The batch was cancelled before the line was answered.',
     advice: 'Resubmit the line in a new batch if it is still wanted; it was not billed.',
   },
   input_file_deleted: {
@@ -481,7 +481,7 @@ export const ERRORS = table({
     type: invalid,
     where: line,
     retryable: false,
-    message: 'The input file was deleted before the line was sent.',
+    message: 'The input file was deleted before the line was answered.',
     advice: 'Upload the file again and create a new batch; the line was not billed.',
   },
 })
