@@ -4,7 +4,7 @@ import { violations } from './invariants.ts'
 import { type Night, simulateNight } from './world.ts'
 
 /** The first ones, and some that have found planted bugs. */
-const SEEDS = [1, 2, 3, 4, 5, 14, 15]
+const SEEDS = [1, 2, 3, 4, 5, 26, 43]
 
 for (const seed of SEEDS) {
   test(`the night of seed ${seed} breaks no promise`, async () => {

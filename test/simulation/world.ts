@@ -344,8 +344,13 @@ class World {
   /** Its time is over, or somebody has what he came for. */
   async #removeFiles(planned: PlannedBatch, batch: BatchRow): Promise<void> {
     if (planned.read) return
-    const { store } = this.night
-    planned.read = await resultLines(this.night, batch)
+    const { store, witness } = this.night
+    const read = await resultLines(this.night, batch).catch(String)
+    if (typeof read === 'string') {
+      witness.violations.push(`${planned.name} cannot be read: ${read}`)
+      return
+    }
+    planned.read = read
     this.#tell(`the files of ${planned.name} are removed`)
     for (const id of [batch.input_file_id, batch.output_file_id, batch.error_file_id]) {
       const file = id === null ? undefined : await readFileRow(store.read, id)
