@@ -19,7 +19,7 @@ import { loadConfig } from '../src/config/load.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
 
-const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 /** Ours without whatever the developer has set for Offpeak. */
 const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_')))

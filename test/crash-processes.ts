@@ -12,7 +12,8 @@ import { fileURLToPath } from 'node:url'
 import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from './service.ts'
 
-const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+/** As its users start it: what was compiled once is kept. */
+const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 /** Ours without whatever the developer has set for Offpeak. */
 const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
 /** Between two questions to another process, which has no way to tell by itself. */

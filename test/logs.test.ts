@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url'
 import { send, testUpstream } from './fakes/upstream.ts'
 import { line } from './service.ts'
 
-const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 const CONTENT = 'the-patient-is-called-Mustermann'
 const ANSWER = 'the-answer-is-confidential'
 const UPSTREAM_KEY = 'sk-upstream-very-secret'

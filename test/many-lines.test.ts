@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { configFor, TestService } from './service.ts'
 
 const COUNT = 20_000
-const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 test('twenty thousand lines come back once each, in order, and cost what the batch costs', async () => {
   const sim = spawn(process.execPath, [MAIN, 'sim', '--port', '0', '--latency-ms', '0'], {

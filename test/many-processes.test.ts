@@ -15,7 +15,7 @@ import { type SharedStorage, sharedStorage } from './fakes/shared-storage.ts'
 import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { line, type WireBatch, type WireFile, type WireLine } from './service.ts'
 
-const MAIN = new URL('../src/main.ts', import.meta.url).pathname
+const MAIN = new URL('../bin/offpeak.js', import.meta.url).pathname
 const LEASE_MS = 1_000
 const LINE_NANOS = 3_000
 
