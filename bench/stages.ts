@@ -6,7 +6,7 @@
 import { parseArgs } from 'node:util'
 import { openaiBackend } from '../src/backends/openai/openai-backend.ts'
 import { modelsById } from '../src/compose/upstreams.ts'
-import type { Job } from '../src/dispatch/lane.ts'
+import { freshJob, type Job } from '../src/dispatch/lane.ts'
 import { answered } from '../src/dispatch/line-outcome.ts'
 import { OpenChunk } from '../src/dispatch/open-chunk.ts'
 import { FREE } from '../src/domain/money.ts'
@@ -96,7 +96,7 @@ async function measure(): Promise<Record<string, number>> {
   })
 
   const chunks = opened.map((one) => new OpenChunk(one.claim, batch, one.lines, one.bytes, []))
-  const jobs: Job[] = chunks.flatMap((chunk) => chunk.lines.map((_, position) => fresh(chunk, position)))
+  const jobs: Job[] = chunks.flatMap((chunk) => chunk.lines.map((_, position) => freshJob(chunk, position)))
   const answers: Awaited<ReturnType<typeof backend.send>>[] = []
   const send = await cpuOf(async () => {
     let next = 0
@@ -147,17 +147,6 @@ async function cpuOf(work: () => Promise<void>): Promise<number> {
 
 function round(us: number): number {
   return Math.round(us * 10) / 10
-}
-
-function fresh(chunk: OpenChunk, position: number): Job {
-  return {
-    chunk,
-    position,
-    tries: { failures: 0, throttles: 0, first_failure_at: null },
-    attempts: [],
-    attempts_omitted: 0,
-    avoid: null,
-  }
 }
 
 function input(): string {

@@ -21,6 +21,18 @@ export interface Job {
   avoid: Upstream | null
 }
 
+/** A line that nothing was sent of. */
+export function freshJob(chunk: OpenChunk, position: number): Job {
+  return {
+    chunk,
+    position,
+    tries: { failures: 0, throttles: 0, first_failure_at: null },
+    attempts: [],
+    attempts_omitted: 0,
+    avoid: null,
+  }
+}
+
 export interface Waiting {
   job: Job
   due: number
@@ -134,14 +146,7 @@ export class Lane {
   #next(now: number): Job | null {
     if (this.#dueRetry(now)) return this.#retries.shift()!.job
     const next = this.#turns.next()
-    if (!next) return null
-    return {
-      ...next,
-      tries: { failures: 0, throttles: 0, first_failure_at: null },
-      attempts: [],
-      attempts_omitted: 0,
-      avoid: null,
-    }
+    return next && freshJob(next.chunk, next.position)
   }
 
   /** The upstream with the largest free share; the one to avoid only if there is no other. */

@@ -8,7 +8,7 @@ import type { Model } from '../domain/model.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { type Appetite, appetiteOf, runsLow } from './appetite.ts'
 import type { Sent } from './concurrency.ts'
-import { type Job, Lane, type Waiting } from './lane.ts'
+import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
 import { answered, failed, priceOf } from './line-outcome.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
@@ -85,7 +85,7 @@ export class Sender {
         this.#options.onOutcome(
           chunk,
           failed(
-            tried.get(position) ?? unsent(chunk, position),
+            tried.get(position) ?? freshJob(chunk, position),
             fault ?? wireError('model_not_found'),
             this.#options.clock.now(),
           ),
@@ -148,7 +148,7 @@ export class Sender {
 
   /** Ends an unsent line that `withdraw` took back, or that was never queued. */
   refuse(chunk: OpenChunk, position: number, error: WireError): void {
-    const job = this.#tried.get(chunk)?.get(position) ?? unsent(chunk, position)
+    const job = this.#tried.get(chunk)?.get(position) ?? freshJob(chunk, position)
     this.#options.onOutcome(chunk, failed(job, error, this.#options.clock.now()))
   }
 
@@ -290,7 +290,7 @@ export class Sender {
       const now = this.#options.clock.now()
       for (let position = 0; position < chunk.lines.length; position++) {
         if (chunk.isFinished(position)) continue
-        const job = tried?.get(position) ?? unsent(chunk, position)
+        const job = tried?.get(position) ?? freshJob(chunk, position)
         // One that could never run says so; that it was not finished in time is true all the same.
         const error = chunk.lines[position]!.fault ?? wireError(reason)
         this.#options.onOutcome(chunk, { ...failed(job, error, now), expired: reason === 'batch_expired' })
@@ -304,17 +304,6 @@ function pushTo(byModel: Map<string, number[]>, model: string, position: number)
   const positions = byModel.get(model)
   if (positions) positions.push(position)
   else byModel.set(model, [position])
-}
-
-function unsent(chunk: OpenChunk, position: number): Job {
-  return {
-    chunk,
-    position,
-    tries: { failures: 0, throttles: 0, first_failure_at: null },
-    attempts: [],
-    attempts_omitted: 0,
-    avoid: null,
-  }
 }
 
 /** The line's own bytes; only where the server knows the model by another name is that name set in. */
