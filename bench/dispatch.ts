@@ -3,12 +3,11 @@
 //
 //   node bench/dispatch.ts [--lines 100000] [--bytes 1024] [--concurrency 64] [--rounds 3] [--workers 1]
 import { execFileSync } from 'node:child_process'
-import { once } from 'node:events'
-import { createWriteStream, mkdtempSync, openAsBlob, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
+import { BatchClient, writeLines } from './batch-client.ts'
 import { start } from './processes.ts'
 
 const { values } = parseArgs({
@@ -25,7 +24,7 @@ const POLL_MS = 50
 const lines = Number(values.lines)
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
 const input = join(folder, 'input.jsonl')
-await writeInput()
+await writeLines(input, lines, Number(values.bytes))
 
 const here = (file: string): string => new URL(file, import.meta.url).pathname
 const upstream = await start(here('./fast-upstream.ts'), [])
@@ -60,7 +59,7 @@ const service = await start(here('../src/main.ts'), [
   values.workers,
 ])
 const url = service.first.replace('offpeak listening on ', '')
-const headers = { authorization: `Bearer ${readFileSync(join(data, 'api-key'), 'utf8').trim()}` }
+const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())
 
 for (let round = 0; round < Number(values.rounds); round++) {
   const bare: Row = JSON.parse(
@@ -99,59 +98,15 @@ rmSync(folder, { recursive: true })
 
 /** From the creation of the batch to `completed`; the upload is not part of it. */
 async function runBatch(): Promise<Row> {
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', await openAsBlob(input), 'input.jsonl')
-  let file = await call('POST', '/v1/files', form)
-  while (file.status === 'pending') {
-    await setTimeout(20)
-    file = await call('GET', `/v1/files/${file.id}`)
-  }
+  const file = await client.upload(input, 20)
   const cpu = service.cpu_us()
   const begun = performance.now()
-  const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
-  let batch = await call('POST', '/v1/batches', JSON.stringify(order))
-  while (batch.status !== 'completed') {
-    await setTimeout(POLL_MS)
-    batch = await call('GET', `/v1/batches/${batch.id}`)
-  }
+  const batch = await client.completed((await client.create(file)).id, POLL_MS)
   const seconds = (performance.now() - begun) / 1000
   if (batch.request_counts.completed !== lines)
     throw new Error(`only ${batch.request_counts.completed} lines were answered`)
   return {
     lines_per_s: Math.round(lines / seconds),
     cpu_us_per_line: Math.round(((service.cpu_us() - cpu) / lines) * 10) / 10,
-  }
-}
-
-async function call(method: string, path: string, body?: string | FormData) {
-  const json = typeof body === 'string' ? { 'content-type': 'application/json' } : {}
-  const response = await fetch(url + path, {
-    method,
-    headers: { ...headers, ...json },
-    ...(body === undefined ? {} : { body }),
-  })
-  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
-  return (await response.json()) as { id: string; status: string; request_counts: { completed: number } }
-}
-
-async function writeInput(): Promise<void> {
-  const out = createWriteStream(input)
-  const frame = JSON.stringify(lineOf(0, ''))
-  const filler = 'lorem ipsum dolor sit amet '.repeat(Math.ceil(Number(values.bytes) / 27))
-  for (let i = 0; i < lines; i++) {
-    const content = `${i} ${filler}`.slice(0, Math.max(1, Number(values.bytes) - frame.length))
-    if (!out.write(`${JSON.stringify(lineOf(i, content))}\n`)) await once(out, 'drain')
-  }
-  out.end()
-  await once(out, 'finish')
-}
-
-function lineOf(i: number, content: string): object {
-  return {
-    custom_id: `line-${i}`,
-    method: 'POST',
-    url: '/v1/chat/completions',
-    body: { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 64 },
   }
 }
