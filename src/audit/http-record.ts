@@ -1,7 +1,8 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
 // has received a response can read its record. It is a note, not a promise: the last of them may go with the power. Calls that end at the same time share a transaction: while one
-// commit is on its way the next records gather, and go together.
+// commit is on its way the next records gather, and go together. No secret is kept with them.
 
+import { withoutSecrets } from '../domain/secret-text.ts'
 import { insertHttpRequests } from '../store/http-requests.ts'
 import type { HttpRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -23,7 +24,7 @@ export class HttpRecords {
   /** Resolves once the row can be read. */
   add(row: HttpRequestRow): Promise<void> {
     const { promise, ...settle } = Promise.withResolvers<void>()
-    this.#waiting.push({ row, settle })
+    this.#waiting.push({ row: withoutItsSecrets(row), settle })
     if (!this.#writing) void this.#flush()
     return promise
   }
@@ -46,5 +47,16 @@ export class HttpRecords {
       }
     }
     this.#writing = false
+  }
+}
+
+/** A secret that was shown once to its owner is not to be read here by whoever may read records. */
+function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
+  const { path, entity, response } = row
+  return {
+    ...row,
+    path: withoutSecrets(path),
+    entity: entity === null ? null : withoutSecrets(entity),
+    response: response === null ? null : withoutSecrets(response),
   }
 }

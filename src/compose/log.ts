@@ -1,6 +1,7 @@
 // Structured logs on standard error: standard output belongs to the command's own words.
 import { destination, type Logger, pino } from 'pino'
 import type { Config } from '../config/config.ts'
+import { SECRET_MARKER, withoutSecrets } from '../domain/secret-text.ts'
 
 /** Wherever a secret might travel in a logged object. */
 const SECRETS = [
@@ -19,14 +20,10 @@ export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
     {
       level: config.log.level,
       base: { region: config.region },
-      redact: { paths: SECRETS, censor: '[secret]' },
-      hooks: { streamWrite: withoutKeys },
+      redact: { paths: SECRETS, censor: SECRET_MARKER },
+      // Whatever a library or an error's message may carry into the log, no secret comes out of it.
+      hooks: { streamWrite: withoutSecrets },
     },
     destination({ dest: 2, sync: true }),
   )
-}
-
-/** Whatever a library or an error's message may carry into the log, no API key comes out of it. */
-function withoutKeys(row: string): string {
-  return row.replaceAll(/\bopk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+/g, '[secret]')
 }

@@ -12,6 +12,7 @@ export const SCOPES = [
   'files:read',
   'files:delete',
   'limits:read',
+  'limits:write',
   'usage:read',
   'requests:read',
   'events:read',

@@ -1,5 +1,6 @@
 // The record of an HTTP call as the API shows it.
 import { unixSeconds } from '../domain/clock.ts'
+import { withoutSecrets } from '../domain/secret-text.ts'
 import type { HttpRequestRow } from '../store/schema.ts'
 import type { HttpRequestRecord } from '../wire/request-record.ts'
 
@@ -15,6 +16,7 @@ export function showHttpRequest(row: HttpRequestRow): HttpRequestRecord {
     entity: row.entity,
     created: unixSeconds(row.created),
     duration_ms: row.duration_ms,
-    response: row.response === null ? null : JSON.parse(row.response),
+    // While versions change, a process of an earlier one may still record secrets.
+    response: row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
   }
 }

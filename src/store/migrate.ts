@@ -12,6 +12,7 @@ import { requestMonths } from './migrations/0007-request-months.ts'
 import { unsealed } from './migrations/0008-unsealed.ts'
 import { entities } from './migrations/0009-entities.ts'
 import { journalSums } from './migrations/0010-journal-sums.ts'
+import { secrets } from './migrations/0017-secrets.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -31,13 +32,17 @@ const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => 
   '0008-unsealed': unsealed,
   '0009-entities': entities,
   '0010-journal-sums': journalSums,
+  '0017-secrets': secrets,
 })
 
-/** Runs what is missing, under the database's own migration lock. Throws SchemaMismatch for a newer schema. */
-export async function migrateToLatest(db: Kysely<Schema>, own: OwnSteps): Promise<void> {
+/**
+ * Runs what is missing, under the database's own migration lock, and resolves to how many migrations that were.
+ * Throws SchemaMismatch for a newer schema.
+ */
+export async function migrateToLatest(db: Kysely<Schema>, own: OwnSteps): Promise<number> {
   const migrator = new Migrator({ db, provider: { getMigrations: async () => migrations(own) } })
-  const { error } = await migrator.migrateToLatest()
-  if (error === undefined) return
+  const { error, results = [] } = await migrator.migrateToLatest()
+  if (error === undefined) return results.length
   const text = error instanceof Error ? error.message : String(error)
   if (text.includes('corrupted migrations'))
     throw new SchemaMismatch(`This database has a schema that this program does not know (${text}).`)

@@ -12,7 +12,7 @@ export function deleteLimitRoute(app: App, { store, wake }: Pick<ServerDeps, 'st
   route(app, {
     method: 'DELETE',
     url: '/v1/limits/:limit_id',
-    access: ['limits:read'],
+    access: ['limits:write'],
     doc: {
       operation: 'deleteLimit',
       summary: 'Delete a limit',

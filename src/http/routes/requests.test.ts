@@ -82,3 +82,39 @@ test('a line is looked up in its batch', async () => {
   assert.equal((await server.call('GET', `/v1/requests/${nowhere}`)).status, 404)
   assert.equal(asked.length, 2, 'a batch that is not ours is not asked for')
 })
+
+test('no record holds the secret of a webhook, whether it was made or rotated', async () => {
+  await using server = await testServer()
+  const made = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
+  const rotated = await server.call('POST', `/v1/webhooks/${made.id}/rotate_secret`)
+  const { key } = await server.issue({ scopes: ['batches:read'] })
+  for (const { request_id, json } of [made, rotated]) {
+    assert.match(String(json.secret), /^whsec_/)
+    const record = await server.call('GET', `/v1/requests/${request_id}`, { key })
+    assert.deepEqual(record.json.response, { ...json, secret: '[secret]' })
+  }
+  const { read } = server.deps.store
+  const kept = JSON.stringify([
+    await read.selectFrom('http_requests').selectAll().execute(),
+    await read.selectFrom('idempotency_keys').selectAll().execute(),
+    await read.selectFrom('webhooks').selectAll().execute(),
+  ])
+  for (const { json } of [made, rotated]) assert.ok(!kept.includes(String(json.secret)))
+})
+
+test('a record that an earlier version wrote with a secret is shown without it', async () => {
+  await using server = await testServer()
+  const made = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
+  await server.deps.store.write((tx) =>
+    tx.updateTable('http_requests').set({ response: made.text }).where('id', '=', made.request_id).execute(),
+  )
+  const { json } = await server.call('GET', `/v1/requests/${made.request_id}`)
+  assert.deepEqual(json.response, { ...made.json, secret: '[secret]' })
+})
+
+test('a key in the path of a call is not put on record', async () => {
+  await using server = await testServer()
+  const { request_id } = await server.call('GET', `/v1/files/${server.key.key}`)
+  const { json } = await server.call('GET', `/v1/requests/${request_id}`)
+  assert.equal(json.path, '/v1/files/[secret]')
+})

@@ -14,7 +14,7 @@ export function updateLimitRoute(app: App, { store, wake }: Pick<ServerDeps, 'st
   route(app, {
     method: 'POST',
     url: '/v1/limits/:limit_id',
-    access: ['limits:read'],
+    access: ['limits:write'],
     doc: {
       operation: 'updateLimit',
       summary: 'Change a limit',

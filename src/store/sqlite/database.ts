@@ -56,6 +56,7 @@ function open(
     PRAGMA busy_timeout = ${busy_timeout_ms};
     PRAGMA cache_size = -16000;
     PRAGMA temp_store = MEMORY;
+    PRAGMA secure_delete = FAST;
   `)
   db.function('offpeak_now', leaseNow)
   return db

@@ -52,7 +52,11 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
     write: (change) => inTurn(() => writer.transaction().execute(change)),
     note: (change) => whenFree(() => inTurn(() => noter.transaction().execute(change))),
     check: () => checkDatabase(reader),
-    migrate: () => migrateToLatest(writer, { divideRequests: null }),
+    async migrate() {
+      const migrated = await migrateToLatest(writer, { divideRequests: null })
+      // What a migration removed is not to stay readable in the write-ahead log.
+      if (migrated > 0) await sql`PRAGMA wal_checkpoint(TRUNCATE)`.execute(writer)
+    },
     async tendHttpRequests(_now, keep_from) {
       const some = () =>
         inTurn(() =>
