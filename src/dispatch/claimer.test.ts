@@ -19,6 +19,7 @@ import { ensureProject } from '../store/projects.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
+import { ChunkReader } from './chunk-reader.ts'
 import { Claimer, type ClaimerOptions } from './claimer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 
@@ -162,12 +163,12 @@ async function makeWorld() {
   await addBatch(real, sealed, clock.now())
   const worker_id = await real.write((tx) => openSession(tx, real.claimSql, LEASE_MS, clock.now()))
   const tell = (_: object, message: string): void => void said.push(message)
+  const log = { info: tell, warn: tell, error: tell }
   const claimer = new Claimer({
     store,
-    sealed,
+    reader: new ChunkReader({ store, sealed, clock, log, models: new Map() }),
     clock,
-    log: { info: tell, warn: tell, error: tell },
-    models: new Map(),
+    log,
     memory_bytes: 1_000_000,
     worker_id: () => worker_id,
     appetite: () => ({ hungry: true, low: [], full: [], blocked: [] }),

@@ -1,24 +1,19 @@
 // Takes up chunks for as long as the upstreams have room: enough lines ahead that no slot stays empty, not
 // more than memory allows, and always one chunk of every project that waits, and of the entities that share a
 // project by turns, so that nobody starves.
-import { BlobMissing } from '../blobs/blobs.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { Model } from '../domain/model.ts'
-import { readChunkLines } from '../intake/chunk-lines.ts'
-import { readChunkJournal } from '../results/chunk-journal.ts'
-import { takeBack } from '../results/take-back.ts'
 import { type BatchInput, moveBatch, readBatchInput } from '../store/batches.ts'
 import { type ClaimOrder, claimChunks, hasReadyChunk } from '../store/chunk-claims.ts'
 import { parkChunk } from '../store/chunks.ts'
 import { claimOfEntities, waitingEntities } from '../store/entity-claims.ts'
 import { holdSession, releaseStrayChunks } from '../store/leases.ts'
-import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
+import type { ChunkRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import type { Appetite } from './appetite.ts'
+import type { ChunkReader } from './chunk-reader.ts'
 import type { Log } from './log.ts'
-import { OpenChunk } from './open-chunk.ts'
-import { InputUnreadable, isDamage, unreadableLines } from './unreadable-chunk.ts'
+import type { OpenChunk } from './open-chunk.ts'
+import { InputUnreadable } from './unreadable-chunk.ts'
 
 /** A chunk whose deadline is nearer than this goes before everybody's turn. */
 const URGENT_MS = 10 * 60_000
@@ -28,9 +23,6 @@ const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
 /** How long a chunk rests that a store or the limits had no answer for. */
 const UNOPENED_PARK_MS = 1_000
-const JOURNAL_LOST =
-  'a journal is damaged or gone: its finished lines are taken back from the books and run again'
-const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
 /** Entities of one project whose chunks are held beside each other. */
 const ENTITIES_MAX = 8
 /** How often a worker that has enough to do looks whether another project, or another entity, waits. */
@@ -38,10 +30,9 @@ const OTHERS_MS = 200
 
 export interface ClaimerOptions {
   store: Store
-  sealed: SealedBlobs
+  reader: ChunkReader
   clock: Clock
   log: Log
-  models: ReadonlyMap<string, Model>
   memory_bytes: number
   worker_id: () => string
   /** What should be taken up next. */
@@ -247,7 +238,7 @@ export class Claimer {
     const { store, clock, log } = this.#options
     try {
       const input = await reading
-      const chunk = await this.#read(claim, input)
+      const chunk = await this.#options.reader.read(claim, input)
       const rest = await this.#options.admit(chunk, input.limit_version)
       if (rest) await store.write((tx) => parkChunk(tx, claim, rest.rest_until, 'usage_limit'))
       // Under a session that ended meanwhile it is somebody else's to take up.
@@ -269,44 +260,6 @@ export class Claimer {
     const input = await readBatchInput(this.#options.store.read, batch_id)
     if (!input) throw new Error(`batch ${batch_id} is gone`)
     return input
-  }
-
-  async #read(claim: ChunkRow, { batch, content }: BatchInput): Promise<OpenChunk> {
-    const { store, sealed, models, clock, log } = this.#options
-    const { written: journalled, damaged } =
-      claim.completed + claim.failed > 0
-        ? await readChunkJournal(store.read, sealed, claim.batch_id, claim.idx)
-        : { written: [], damaged: [] }
-    const range = { start: claim.byte_start, end: claim.byte_end }
-    try {
-      if (!content) throw new BlobMissing(`of the input of ${batch.id}`)
-      const bytes = await sealed.readAll(content.project_id, content, range)
-      const lines = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
-        metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
-        header_entity: batch.header_entity,
-      })
-      return new OpenChunk(await this.#takeBack(claim, damaged), batch, lines, bytes, journalled)
-    } catch (error) {
-      if (!isDamage(error)) throw error
-      const isOver =
-        clock.now() >= claim.deadline || batch.status === 'cancelling' || batch.input_deleted_at !== null
-      if (!isOver) throw new InputUnreadable(error)
-      log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
-      const left = await this.#takeBack(claim, damaged)
-      return new OpenChunk(left, batch, unreadableLines(left, journalled), Buffer.alloc(0), journalled)
-    }
-  }
-
-  /** Forgets the journals that can no longer be read, and what was billed for their lines, which are run again. */
-  async #takeBack(claim: ChunkRow, damaged: readonly JournalPartRow[]): Promise<ChunkRow> {
-    if (damaged.length === 0) return claim
-    const { store, clock, log } = this.#options
-    const left = await store.write((tx) => takeBack(tx, claim, damaged, clock.now()))
-    if (!left) throw new Error(`chunk ${claim.idx} of ${claim.batch_id} was taken over by another worker`)
-    const lines = claim.completed + claim.failed - left.completed - left.failed
-    const journals = damaged.map(({ journal_blob }) => journal_blob)
-    log.error({ batch: claim.batch_id, chunk: claim.idx, lines, journals }, JOURNAL_LOST)
-    return left
   }
 }
 

@@ -10,6 +10,7 @@ import { readStanding } from '../store/batches.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { BlockedChunks } from './blocked-chunks.ts'
+import { ChunkReader } from './chunk-reader.ts'
 import { Claimer } from './claimer.ts'
 import { batchesAtRisk } from './deadline-risk.ts'
 import { LaneReporter } from './lane-reporter.ts'
@@ -149,12 +150,12 @@ export class Worker {
       worker_id: () => this.#session.id,
       lanes: () => this.#sender.lanes,
     })
+    const reader = new ChunkReader({ store, sealed, clock, log, models: options.models })
     this.#claimer = new Claimer({
       store,
-      sealed,
+      reader,
       clock,
       log,
-      models: options.models,
       memory_bytes: options.memory_bytes,
       worker_id: () => this.#session.id,
       appetite: () => this.#sender.appetite(),
