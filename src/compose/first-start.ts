@@ -26,7 +26,7 @@ export async function ensureFirstKey(config: Config, store: OpenStore): Promise<
     plan,
     name: 'made at the first start',
   })
-  await mkdir(config.data_dir, { recursive: true })
+  await mkdir(config.data_dir, { recursive: true, mode: 0o700 })
   // Of processes that start at once, the one that links first wins, and no reader sees half a key.
   const temporary = `${path}.${randomUUID()}`
   await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })

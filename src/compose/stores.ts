@@ -21,6 +21,8 @@ import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { bindMasterKey } from '../upkeep/one-master-key.ts'
+import { makeLog } from './log.ts'
+import { closeToOthers } from './owner-only.ts'
 
 export interface OpenStore extends Store {
   /** The time on which all agree that share the database. Whatever is written there, or judged by it, is told by it. */
@@ -55,6 +57,11 @@ export async function openStores(config: Config): Promise<Stores> {
 
 /** The database alone, for what needs no blobs. */
 export async function openDatabase(config: Config): Promise<OpenStore> {
+  for (const { kept_open, ...found } of closeToOthers(config)) {
+    if (kept_open === null)
+      makeLog(config).warn(found, 'stored data was open to other users; closed it to them')
+    else makeLog(config).warn({ ...found, reason: kept_open }, 'stored data is open to other users')
+  }
   const store = await connect(config.database)
   try {
     await store.migrate()

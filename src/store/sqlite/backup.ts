@@ -2,6 +2,7 @@
 
 import { rename, rm } from 'node:fs/promises'
 import { backup, DatabaseSync } from 'node:sqlite'
+import { makeOwnFile } from './own-file.ts'
 
 /** All pages in one go: pages copied in steps would begin again whenever somebody else has written. */
 const ALL_PAGES = 2 ** 31 - 1
@@ -10,6 +11,7 @@ const ALL_PAGES = 2 ** 31 - 1
 export async function backupSqlite(from: string, to: string): Promise<void> {
   const part = `${to}.part`
   await rm(part, { force: true })
+  makeOwnFile(part)
   const db = new DatabaseSync(from, { readOnly: true, timeout: 10_000 })
   try {
     await backup(db, part, { rate: ALL_PAGES })

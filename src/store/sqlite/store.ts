@@ -23,6 +23,7 @@ import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseTrouble, type Store } from '../store.ts'
 import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
+import { makeOwnFile } from './own-file.ts'
 import { codeOf } from './trouble.ts'
 
 /** Result code of SQLite: somebody else has the lock. */
@@ -40,7 +41,8 @@ export interface SqliteOptions {
 }
 
 export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store {
-  mkdirSync(dirname(path), { recursive: true })
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  makeOwnFile(path)
   const writer = connect(path, leaseNow)
   const reader = connect(path, leaseNow)
   // Opened when it is first used: most processes note nothing.

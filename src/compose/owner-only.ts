@@ -1,0 +1,74 @@
+// What a service stores is for the user that runs it alone: folders 0700, files 0600, whatever the umask is and
+// whatever an earlier version or a restored copy has left. Blobs lie below a folder that is closed, and are made
+// 0600; they are too many to look at each.
+import { chmodSync, readdirSync, type Stats, statSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Config } from '../config/config.ts'
+
+const OTHERS_MAY = 0o077
+const STICKY = 0o1000
+
+/** Something that other users could read or write. */
+export interface OpenToOthers {
+  path: string
+  /** Octal, as it was found. */
+  mode: string
+  /** Why it still is; null: it was closed. */
+  kept_open: string | null
+}
+
+/** Closes the data folder, the database and the folder of blobs to other users; resolves to what was open. */
+export function closeToOthers(config: Config): OpenToOthers[] {
+  // Windows has no such bits and reports every file as open to all.
+  if (process.platform === 'win32') return []
+  const { data_dir, database, blobs } = config
+  const found = [folder(data_dir, ['blobs'])]
+  if (blobs.kind === 'disk') {
+    found.push(folder(blobs.root, ['objects', 'tmp']))
+    for (const name of ['objects', 'tmp']) found.push(closed(join(blobs.root, name), 0o700))
+  }
+  if (database.kind === 'sqlite')
+    for (const rest of ['', '-wal', '-shm']) found.push(closed(`${database.path}${rest}`, 0o600))
+  found.push(closed(join(data_dir, 'api-key'), 0o600))
+  const open = found.filter((one) => one !== null)
+  // With the content elsewhere, a folder that an orchestrator has made holds nothing to speak of.
+  return database.kind === 'sqlite' || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)
+}
+
+/** One that has folders beside `ours` in it serves others too, who would be locked out. */
+function folder(path: string, ours: readonly string[]): OpenToOthers | null {
+  const found = statIfThere(path)
+  if (found === null || (found.mode & OTHERS_MAY) === 0) return null
+  const shared =
+    (found.mode & STICKY) !== 0 ||
+    readdirSync(path, { withFileTypes: true }).some(
+      (entry) => entry.isDirectory() && ![...ours, 'lost+found'].includes(entry.name),
+    )
+  if (shared)
+    return { path, mode: octal(found), kept_open: 'it has folders of others in it; choose one of its own' }
+  return closed(path, 0o700)
+}
+
+function closed(path: string, mode: number): OpenToOthers | null {
+  const found = statIfThere(path)
+  if (found === null || (found.mode & OTHERS_MAY) === 0) return null
+  try {
+    chmodSync(path, mode)
+    return { path, mode: octal(found), kept_open: null }
+  } catch (error) {
+    return { path, mode: octal(found), kept_open: error instanceof Error ? error.message : String(error) }
+  }
+}
+
+function statIfThere(path: string): Stats | null {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) ?? null
+  } catch {
+    // Whoever opens it says what is wrong.
+    return null
+  }
+}
+
+function octal({ mode }: Stats): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0')
+}
