@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # One image for api, worker and serve. It runs as nobody in particular on a read-only root file system: what is
-# written goes to /data (with SQLite and a folder, and the master key) and to /tmp (compiled code, kept or not).
+# written goes to /data (with SQLite and a folder, and the master key) and to /tmp (compiled code, where the folder allows it).
 #
 #   docker build -t offpeak .
 #   docker run --read-only --tmpfs /tmp -v offpeak:/data -p 127.0.0.1:8080:8080 offpeak
@@ -36,7 +36,6 @@ RUN ln -s /app/bin/offpeak.js /usr/local/bin/offpeak \
 ENV NODE_ENV=production \
     OFFPEAK_DATA_DIR=/data \
     OFFPEAK_LISTEN_HOST=0.0.0.0 \
-    NODE_COMPILE_CACHE=/tmp/offpeak-compile-cache \
     MALLOC_ARENA_MAX=2 \
     MALLOC_MMAP_THRESHOLD_=262144 \
     MALLOC_TRIM_THRESHOLD_=1048576

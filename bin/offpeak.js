@@ -2,6 +2,7 @@
 // Starts the command line: from source in a clone, from the build in an installed package.
 import { existsSync } from 'node:fs'
 import { enableCompileCache } from 'node:module'
+import { compileCacheFolder } from './compile-cache.js'
 
 const [major, minor] = process.versions.node.split('.').map(Number)
 if (major < 24 || (major === 24 && minor < 15)) {
@@ -12,6 +13,7 @@ if (major < 24 || (major === 24 && minor < 15)) {
   process.exit(1)
 }
 // Starting from source is as quick as from a build, the second time.
-enableCompileCache()
+const folder = compileCacheFolder()
+if (folder !== undefined) enableCompileCache(folder)
 const source = new URL('../src/main.ts', import.meta.url)
 await import(existsSync(source) ? source.href : new URL('../dist/main.js', import.meta.url).href)
