@@ -88,7 +88,7 @@ export async function* nextRound(
   turns: ReadonlyMap<string, Turn>,
   results: ReadonlyMap<string, ReadonlyMap<string, string>>,
 ): AsyncGenerator<Buffer> {
-  const scanner = new LineScanner()
+  const scanner = new LineScanner({ validated: true })
   for await (const bytes of byteLines(input)) {
     if (bytes.length === 0) continue
     const line = scanner.scan(bytes, 0, bytes.length)

@@ -37,6 +37,17 @@ function check(change: Record<string, unknown>): [string, string | undefined] | 
   return error && [error.code, error.param]
 }
 
+/** A body that can run, with more members, written as they are. */
+function checkText(members: string): ReturnType<typeof checkLine> {
+  const bytes = Buffer.from(
+    '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1",' +
+      `"messages":[{"role":"user","content":"Hi"}],${members}}}`,
+  )
+  const line = new LineScanner().scan(bytes, 0, bytes.length)
+  assert.ok(line.ok)
+  return checkLine(line, models)
+}
+
 test('a body that can run is let through', () => {
   assert.equal(check({}), null)
   const full = {
@@ -114,14 +125,88 @@ describe('a line fails alone', () => {
     assert.deepEqual(check({ model: '__proto__' }), ['model_not_found', 'model'])
   })
 
-  test('when its last duplicate key is wrong', () => {
-    const bytes = Buffer.from(
-      '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1","messages":[{"role":"user","content":"Hi"}],"n":1,"n":0}}',
-    )
-    const line = new LineScanner().scan(bytes, 0, bytes.length)
-    assert.ok(line.ok)
-    assert.equal(checkLine(line, models)?.param, 'n')
+  const keys: [string, Record<string, unknown>, string, RegExp][] = [
+    ['Model beside model', { Model: 'big' }, 'Model', /"Model", which some servers read as `model`/],
+    ['MAX_TOKENS', { MAX_TOKENS: 9 }, 'MAX_TOKENS', /`max_tokens`/],
+    ['Max_Completion_Tokens', { Max_Completion_Tokens: 9 }, 'Max_Completion_Tokens', /`max_comp/],
+    ['N', { N: 128 }, 'N', /read as `n`/],
+    ['Stream', { Stream: true }, 'Stream', /`stream`/],
+    ['Stream_Options', { Stream_Options: {} }, 'Stream_Options', /`stream_options`/],
+    ['Messages', { Messages: [] }, 'Messages', /`messages`/],
+    ['a Kelvin sign for a k', { max_toKens: 9 }, 'max_to\u212aens', /`max_tokens`/],
+    ['a long s for an s', { ſtream: true }, '\u017ftream', /`stream`/],
+    ['Content', { messages: [{ role: 'user', content: 'Hi', Content: 'Ho' }] }, 'messages', /"Content"/],
+    [
+      'Text in a part',
+      { messages: [{ role: 'user', content: [{ type: 'text', Text: 'Ho' }] }] },
+      'messages',
+      /"Text"/,
+    ],
+    [
+      'Name of a tool',
+      { tools: [{ type: 'function', function: { name: 'f', Name: 'g' } }] },
+      'tools',
+      /`name`/,
+    ],
+    ['Type of a format', { response_format: { type: 'text', Type: 'x' } }, 'response_format', /`type`/],
+  ]
+  for (const [name, change, param, message] of keys) {
+    test(`with a key that is one of ours but for case: ${name}`, () => {
+      assert.deepEqual(check(change), ['invalid_request', param])
+      const line = lineOf({ model: 'sim-1', messages: [{ role: 'user', content: 'Hi' }], ...change })
+      assert.match(checkLine(line, models)?.message ?? '', message)
+    })
+  }
+
+  test('with a key that is one of ours but for case, whatever escapes it is written with', () => {
+    assert.equal(checkText('"\\u004dodel":"big"')?.param, 'Model')
+    assert.equal(checkText('"max_to\\u212aens":9')?.param, 'max_to\u212aens')
   })
+
+  test('with one of our keys twice, whatever its values', () => {
+    for (const members of [
+      '"n":1,"n":1',
+      '"model":"sim-1"',
+      '"messages":[]',
+      '"max_tokens":1,"max\\u005ftokens":9',
+    ]) {
+      const error = checkText(members)
+      assert.equal(error?.code, 'invalid_request', members)
+      assert.match(error?.message ?? '', /twice in one object/)
+    }
+    const error = checkText('"tools":[{"type":"function","type":"function","function":{"name":"f"}}]')
+    assert.deepEqual([error?.param, error?.code], ['tools', 'invalid_request'])
+  })
+
+  test('with a stream that an older version let through', () => {
+    const bytes = Buffer.from(
+      '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1","stream":false}}',
+    )
+    const line = new LineScanner({ validated: true }).scan(bytes, 0, bytes.length)
+    assert.ok(line.ok)
+    assert.equal(checkLine(line, models)?.code, 'streaming_not_supported')
+  })
+})
+
+test('keys that nobody here reads may be what they like, twice too, in any case', () => {
+  assert.equal(check({ Seed: 1, seed: 2, Metadata: {}, logit_Bias: {} }), null)
+  assert.equal(
+    checkText(
+      '"seed":1,"seed":2,"tools":[{"type":"function","function":{"name":"f","parameters":{"Type":"object","N":1,"N":2}}}]',
+    ),
+    null,
+  )
+  const two = [
+    {
+      role: 'user',
+      content: [
+        { type: 'text', text: 'a' },
+        { type: 'text', text: 'b' },
+      ],
+    },
+    { role: 'user', content: 'c' },
+  ]
+  assert.equal(check({ messages: two }), null)
 })
 
 describe('the context window', () => {

@@ -1,7 +1,7 @@
 // What makes a well-formed line fail alone, before it costs anything: a body that cannot run on its model.
 // Only what is certain is refused here; whatever a model server may know better is left to it.
 import { type WireError, wireError } from './errors.ts'
-import type { InputLine } from './line-scan.ts'
+import { type InputLine, streamingMessage } from './line-scan.ts'
 import type { BodyFacts, NumberField } from './line-scan-body.ts'
 import { type MessageFacts, type MessageProblem, ROLES } from './line-scan-messages.ts'
 import type { Model } from './model.ts'
@@ -24,6 +24,8 @@ const PROBLEMS: Record<MessageProblem, { field: string; message: string }> = {
 /** The error the line ends with, or null when it may be sent. */
 export function checkLine(line: InputLine, models: ReadonlyMap<string, Model>): WireError | null {
   const { body } = line
+  const doubt = checkKeys(body)
+  if (doubt !== null) return doubt
   if (body.model === null) {
     const why = body.model_spans.length === 0 ? 'is missing' : 'must be a string'
     return refuse('model', `\`model\` ${why}.`)
@@ -34,6 +36,20 @@ export function checkLine(line: InputLine, models: ReadonlyMap<string, Model>): 
     return wireError('model_not_found', message, { param: 'model' })
   }
   return checkMessages(body.messages) ?? checkNumbers(body) ?? checkShapes(body) ?? checkWindow(body, model)
+}
+
+/** What is checked and priced here has to be what the server reads: keys that leave a choice are refused. */
+function checkKeys({ streams, doubtful }: BodyFacts): WireError | null {
+  if (streams !== null)
+    return wireError('streaming_not_supported', streamingMessage(streams), { param: streams })
+  if (doubtful === null) return null
+  const { key, name, why, within } = doubtful
+  const where = within === key ? 'The body' : `\`${within}\``
+  const message =
+    why === 'twice'
+      ? `${where} has the key \`${name}\` twice in one object, and servers differ in which one they read. Keep one.`
+      : `${where} has the key ${quoted(key)}, which some servers read as \`${name}\`. Write \`${name}\`, or leave it out.`
+  return refuse(within, message)
 }
 
 function checkMessages(messages: MessageFacts): WireError | null {

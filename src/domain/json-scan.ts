@@ -25,6 +25,18 @@ export interface JsonFault {
   what: string
 }
 
+/** A key that readers of JSON take differently: it is one of ours but for case, or is given twice. */
+export interface DoubtfulKey {
+  /** As written, escapes resolved, clipped. */
+  key: string
+  /** Which of ours it is taken for. */
+  name: string
+  why: 'case' | 'twice'
+}
+
+/** More of a doubtful key is not told: folded text is never longer than the name it is taken for. */
+const KEY_SHOWN_MAX = 64
+
 const QUOTE = 0x22
 const COMMA = 0x2c
 const COLON = 0x3a
@@ -74,7 +86,10 @@ export class JsonScanner {
 
   #end = 0
   #depth = 0
+  /** By depth of an object: which of the names that are looked for its keys have been so far, as a set of bits. */
+  readonly #seen = new Int32Array(DEPTH_MAX + 1)
   #escaped = false
+  #doubtful: DoubtfulKey | null = null
   /** The same memory four bytes at a time; word `w` holds the bytes from `4 * w - #shift`. */
   #words: Int32Array = new Int32Array(0)
   #shift = 0
@@ -89,6 +104,7 @@ export class JsonScanner {
     this.#end = end
     this.#depth = 0
     this.fault = null
+    this.#doubtful = null
     this.at = this.#space(start)
   }
 
@@ -139,10 +155,29 @@ export class JsonScanner {
     return this.#fail(i, 'expected "," or "]"')
   }
 
-  /** Which of `names` the last key is, escapes resolved; null if none. */
+  /** Which of `names` the last key is, escapes resolved; null if none. To be asked once per member. */
   key<T extends string>(names: Names<T>): T | null {
-    if (this.key_escaped) return names.findText(this.decode(this.key_start, this.key_end, true))
-    return names.find(this.bytes, this.key_start, this.key_end)
+    const { key_start, key_end } = this
+    const text = this.key_escaped ? this.decode(key_start, key_end, true) : null
+    const word = text === null ? names.find(this.bytes, key_start, key_end) : names.findText(text)
+    if (word !== null) {
+      if ((this.#seen[this.#depth]! & word.bit) !== 0) this.#doubt(word.name, 'twice')
+      this.#seen[this.#depth]! |= word.bit
+      return word.name
+    }
+    const folded =
+      text === null ? names.findFolded(this.bytes, key_start, key_end) : names.findFoldedText(text)
+    if (folded !== null) this.#doubt(folded.name, 'case')
+    return null
+  }
+
+  /** The first key that `key` found doubtful since `clearDoubts`. */
+  get doubtful(): DoubtfulKey | null {
+    return this.#doubtful
+  }
+
+  clearDoubts(): void {
+    this.#doubtful = null
   }
 
   /** Steps over the value ahead, whatever it is, checking every byte of it. */
@@ -165,8 +200,11 @@ export class JsonScanner {
 
   /** Which of `names` the last string is, escapes resolved; null if none. */
   text<T extends string>(names: Names<T>): T | null {
-    if (this.text_escaped) return names.findText(this.decode(this.text_start, this.text_end, true))
-    return names.find(this.bytes, this.text_start, this.text_end)
+    const { text_start, text_end } = this
+    const word = this.text_escaped
+      ? names.findText(this.decode(text_start, text_end, true))
+      : names.find(this.bytes, text_start, text_end)
+    return word === null ? null : word.name
   }
 
   /** Steps over the number ahead and returns it; NaN on a fault. */
@@ -236,12 +274,18 @@ export class JsonScanner {
     return -1
   }
 
+  #doubt(name: string, why: DoubtfulKey['why']): void {
+    const key = this.decode(this.key_start, this.key_end, this.key_escaped).slice(0, KEY_SHOWN_MAX)
+    this.#doubtful ??= { key, name, why }
+  }
+
   #enter(): boolean {
     if (this.#depth >= DEPTH_MAX) {
       this.#tooDeep(this.at)
       return false
     }
     this.#depth++
+    this.#seen[this.#depth] = 0
     return true
   }
 

@@ -1,6 +1,6 @@
 // The facts that checking, pricing and grouping need from the top level of a body. Of a key given twice the
-// last one counts, as in JSON.parse: so each key starts its facts anew.
-import type { JsonKind, JsonScanner } from './json-scan.ts'
+// last one counts, as in JSON.parse: so each key starts its facts anew. That it is given twice is a fact, too.
+import type { DoubtfulKey, JsonKind, JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
 import { type MessageFacts, MessagesScan } from './line-scan-messages.ts'
 import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
@@ -35,8 +35,10 @@ export interface BodyFacts {
   readonly response_format_type: string | null
   /** Whether `response_format.json_schema` is an object with a string `name`, its `schema` (if any) an object. */
   readonly response_format_schema_ok: boolean
-  /** Whether the body asks for a stream: `stream` other than `false`, or any `stream_options`. */
+  /** Which of the keys that speak of a stream the body has, whatever its value. */
   readonly streams: 'stream' | 'stream_options' | null
+  /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
+  readonly doubtful: (DoubtfulKey & { within: string }) | null
 }
 
 const KEYS = new Names(
@@ -74,6 +76,7 @@ export class BodyScan implements BodyFacts {
   response_format_type: string | null = null
   response_format_schema_ok = false
 
+  doubtful: BodyFacts['doubtful'] = null
   model: string | null = null
   readonly #models = new RepeatedText()
   readonly #formats = new RepeatedText()
@@ -98,14 +101,17 @@ export class BodyScan implements BodyFacts {
     this.#resetFormat()
     this.#stream = false
     this.#stream_options = false
+    this.doubtful = null
   }
 
   /** Reads the object that `json` stands at. */
   scan(json: JsonScanner): void {
     this.reset()
+    json.clearDoubts()
     const start = json.at
     for (let more = json.beginObject(); more; more = json.nextMember()) {
-      switch (json.key(KEYS)) {
+      const key = json.key(KEYS)
+      switch (key) {
         case 'model':
           this.#scanModel(json)
           break
@@ -131,7 +137,7 @@ export class BodyScan implements BodyFacts {
           this.#scanFormat(json)
           break
         case 'stream':
-          this.#stream = json.kind() !== 'false'
+          this.#stream = true
           json.skipValue()
           break
         case 'stream_options':
@@ -141,6 +147,8 @@ export class BodyScan implements BodyFacts {
         default:
           json.skipValue()
       }
+      if (json.doubtful !== null && this.doubtful === null)
+        this.doubtful = { ...json.doubtful, within: key ?? json.doubtful.key }
     }
     setSpan(this.span, start, json.at)
   }

@@ -49,12 +49,18 @@ type Found = 'missing' | 'wrong' | 'right'
 
 /** Reads lines one after the other; keep one and reuse it. */
 export class LineScanner {
+  readonly #validated: boolean
   #json = new JsonScanner()
   #line = new ScannedLine(this.#json)
   #custom_id_kind: JsonKind | null = null
   #method: Found = 'missing'
   #url: Found = 'missing'
   #body_kind: JsonKind | null = null
+
+  /** `validated`: the file has passed validation, perhaps by an older version; `checkLine` judges its streams. */
+  constructor({ validated = false } = {}) {
+    this.#validated = validated
+  }
 
   /** Scans the line `bytes[start, end)`, given without its line break. The bytes must be valid UTF-8. */
   scan(bytes: Buffer, start: number, end: number): InputLine | LineFault {
@@ -155,12 +161,8 @@ export class LineScanner {
     }
     if (line.meta.problem !== null) return fault('invalid_metadata', line.meta.problem, 'metadata')
     const { streams } = line.body
-    if (streams === null) return null
-    return fault(
-      'streaming_not_supported',
-      `\`${streams}\` cannot be used: a batch never streams.`,
-      `body.${streams}`,
-    )
+    if (streams === null || this.#validated) return null
+    return fault('streaming_not_supported', streamingMessage(streams), `body.${streams}`)
   }
 }
 
@@ -195,6 +197,10 @@ class ScannedLine implements InputLine {
   get metadata(): Record<string, string> | null {
     return this.meta.parse(this.#json)
   }
+}
+
+export function streamingMessage(key: string): string {
+  return `\`${key}\` cannot be used, whatever its value: a batch never streams. Leave it out.`
 }
 
 function readOne(json: JsonScanner, names: Names<string>): Found {

@@ -59,7 +59,7 @@ export function readChunkLines(
   models: ReadonlyMap<string, Model>,
   defaults: BatchDefaults,
 ): ChunkLine[] {
-  const scanner = new LineScanner()
+  const scanner = new LineScanner({ validated: true })
   const lines: ChunkLine[] = []
   let number = span.first_line
   for (let at = startOf(bytes, span); at < bytes.length; number++) {
