@@ -2,7 +2,7 @@
 // more than memory allows, and always one chunk of every project that waits, and of the entities that share a
 // project by turns, so that nobody starves.
 import type { Clock } from '../domain/clock.ts'
-import { type BatchInput, moveBatch, readBatchInput } from '../store/batches.ts'
+import { type BatchInput, readBatchInput } from '../store/batches.ts'
 import { type ClaimOrder, claimChunks, hasReadyChunk } from '../store/chunk-claims.ts'
 import { parkChunk } from '../store/chunks.ts'
 import { claimOfEntities, waitingEntities } from '../store/entity-claims.ts'
@@ -182,13 +182,7 @@ export class Claimer {
           id,
           [...held()].map((chunk) => chunk.claim),
         )
-      const now = clock.now()
-      const claims = await choose(tx, id, now)
-      const begun = new Set(claims.filter((claim) => claim.deadline > now).map((claim) => claim.batch_id))
-      // Of one that is held already, the claim that took it has done this.
-      for (const chunk of held()) if (chunk.claim.deadline > now) begun.delete(chunk.claim.batch_id)
-      for (const batch_id of begun) await moveBatch(tx, batch_id, 'in_progress', now)
-      return claims
+      return await choose(tx, id, clock.now())
     })
     this.#unsure = false
     return claims

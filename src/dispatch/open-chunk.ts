@@ -40,6 +40,8 @@ export class OpenChunk {
   limit_version = 0
   /** It is being given back; none of its lines is to be queued again. */
   parking = false
+  /** When its first line was sent (Unix ms), if its batch was still queued when it was opened. */
+  begun_at: number | null = null
   /** Lines with an attempt under way. */
   inFlight = 0
   /** The journal write of this chunk that is under way; sealing waits for it. */

@@ -207,7 +207,7 @@ export class Recorder {
       const byte_start = at
       at += bytes.length
       const record = { journal, byte_start, byte_end: at }
-      return this.#commit(chunk, { claim: chunk.claim, fresh, holds: chunk.mayHold, record }, async () => ({
+      return this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => ({
         journal: await put([bytes]),
         byte_start: 0,
         byte_end: bytes.length,
@@ -245,7 +245,7 @@ export class Recorder {
     const result = await this.#insist('seal', write)
     const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
     const record = { sealed: result, journalled }
-    await this.#commit(chunk, { claim: chunk.claim, fresh, holds: chunk.mayHold, record }, async () => ({
+    await this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => ({
       sealed: await write(),
       journalled,
     }))
@@ -380,4 +380,8 @@ export class Recorder {
     const tracked = work.finally(() => this.#writing.delete(tracked))
     this.#writing.add(tracked)
   }
+}
+
+function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begun_at' | 'holds'> {
+  return { claim: chunk.claim, begun_at: chunk.begun_at, holds: chunk.mayHold }
 }

@@ -36,6 +36,8 @@ export interface SenderOptions {
   retry: RetryPolicy
   /** Whether anything may be sent now; when that changes to yes, somebody calls `pump`. */
   maySend: () => boolean
+  /** The first line of a chunk is sent whose batch was queued. */
+  onBegun: (chunk: OpenChunk) => void
   /** Called once per line that ended. */
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when a stopped or drained chunk has nothing in flight any more. */
@@ -208,6 +210,10 @@ export class Sender {
     const sent = upstream.limit.acquire(at)
     upstream.circuit.onSent()
     chunk.inFlight++
+    if (chunk.begun_at === null && chunk.batch.status === 'queued') {
+      chunk.begun_at = at
+      this.#options.onBegun(chunk)
+    }
     const body = requestBody(job, upstream)
     const result = await upstream.backend.send({ body, signal: chunk.signal })
     const now = clock.now()

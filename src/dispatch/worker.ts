@@ -9,6 +9,7 @@ import type { FinishRules } from '../results/finish.ts'
 import { readStanding } from '../store/batches.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
+import { BatchStarts } from './batch-starts.ts'
 import { BlockedChunks } from './blocked-chunks.ts'
 import { ChunkReader } from './chunk-reader.ts'
 import { Claimer } from './claimer.ts'
@@ -66,6 +67,7 @@ export class Worker {
   readonly #session: Session
   readonly #sender: Sender
   readonly #recorder: Recorder
+  readonly #starts: BatchStarts
   readonly #gate: LimitGate
   readonly #blocked: BlockedChunks
   readonly #reporter: LaneReporter
@@ -97,6 +99,7 @@ export class Worker {
       upstreams: options.upstreams,
       retry: options.retry,
       maySend: () => this.#session.isCertain,
+      onBegun: (chunk) => this.#starts.begun(chunk),
       onOutcome: (chunk, outcome) => {
         this.#recorder.record(chunk, outcome)
         if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
@@ -104,6 +107,7 @@ export class Worker {
       onIdle: () => this.#checkQuiet(),
       observe: options.observe,
     })
+    this.#starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => this.#open.has(chunk) })
     this.#recorder = new Recorder({
       store,
       sealed,
@@ -225,7 +229,7 @@ export class Worker {
     // Nothing more is sent from here on, whatever the claims and tasks that are just being made still wait for.
     const drained = this.#drain()
     await Promise.all([this.#claimer.close(), this.#tasks.close(), drained])
-    await this.#recorder.flush()
+    await Promise.all([this.#recorder.flush(), this.#starts.close()])
     await this.#session.close()
     for (const cancelAlarm of this.#open.values()) cancelAlarm()
     this.#sender.close()

@@ -6,7 +6,7 @@ import { type Settlement, settle } from '../ledger/settle.ts'
 import { type Tally, tally } from '../ledger/tally.ts'
 import { limitCrossed } from '../notify/limit-crossed.ts'
 import { recordEvent } from '../notify/record-event.ts'
-import { addToBatch, type BatchDelta } from '../store/batches.ts'
+import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blob-rows.ts'
 import { commitChunk } from '../store/chunks.ts'
 import { dropJournal, insertJournalParts } from '../store/journal-parts.ts'
@@ -19,6 +19,8 @@ import { journalSums } from './take-back.ts'
 
 export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
+  /** When the first line was sent under this lease (Unix ms), if the batch was still queued by then. */
+  begun_at: number | null
   /** The lines that this commit counts: those finished since the last one. */
   fresh: readonly Outcome[]
   /** Whether anything was set aside for the chunk under this lease. */
@@ -47,6 +49,7 @@ export async function commitChunks(
 ): Promise<Committed> {
   const lost: ChunkCommit[] = []
   const deltas = new Map<string, BatchDelta>()
+  const begun = new Map<string, number>()
   const settlements: Settlement[] = []
   const blobs = new Map<string, { project_id: string; blob: SealedBlob }>()
   const parts: JournalPartRow[] = []
@@ -76,6 +79,8 @@ export async function commitChunks(
       })
     }
     add(deltas, claim.batch_id, sums, sealed)
+    if (commit.begun_at !== null)
+      begun.set(claim.batch_id, Math.min(begun.get(claim.batch_id) ?? commit.begun_at, commit.begun_at))
     const { project_id, batch_id, idx } = claim
     settlements.push({ project_id, batch_id, idx, tallies, last: sealed !== null, holds: commit.holds })
   }
@@ -87,6 +92,8 @@ export async function commitChunks(
   const ended: BatchRow[] = []
   // In a fixed order, so that two workers that share batches never wait for each other in a circle.
   for (const [batch_id, delta] of [...deltas].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    const begun_at = begun.get(batch_id)
+    if (begun_at !== undefined) await moveBatch(tx, batch_id, 'in_progress', begun_at)
     const batch = await addToBatch(tx, batch_id, { ...delta, at: now })
     const end = await finishIfDone(tx, batch, rules, now)
     if (end) ended.push(end)

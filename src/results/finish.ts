@@ -47,6 +47,8 @@ async function finish(
   rules: FinishRules,
   now: number,
 ): Promise<BatchRow | null> {
+  // None of its lines could be sent: each met a cap, or nobody serves its model.
+  if (status === 'completed' && batch.status === 'queued') await moveBatch(tx, batch.id, 'in_progress', now)
   const ended = await moveBatch(tx, batch.id, status, now)
   if (!ended) return null
   const project = await readProject(tx, batch.project_id)

@@ -1,0 +1,78 @@
+// A batch is `queued` until its first line is sent, and `in_progress` from then on. Most commits say so beside what
+// they record (results/commit.ts). Only where no line ends soon after the first was sent is it written down by
+// itself, for all batches that began meanwhile in one transaction; nothing waits for it. After a crash in between,
+// the line is sent again, and the batch begins with that.
+import type { Clock } from '../domain/clock.ts'
+import { moveBatch } from '../store/batches.ts'
+import type { Store } from '../store/store.ts'
+import type { Log } from './log.ts'
+import type { OpenChunk } from './open-chunk.ts'
+
+/** A batch that ends within this time needs no transaction of its own to begin. */
+const WAIT_MS = 50
+const RETRY_MS = 1_000
+
+export interface BatchStartsOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  isOpen: (chunk: OpenChunk) => boolean
+}
+
+export class BatchStarts {
+  readonly #options: BatchStartsOptions
+  /** By batch, the first of its chunks of which a line was sent. */
+  #begun = new Map<string, OpenChunk>()
+  #cancelTimer: (() => void) | null = null
+  #writing: Promise<void> | null = null
+  #closed = false
+
+  constructor(options: BatchStartsOptions) {
+    this.#options = options
+  }
+
+  /** The first line of a chunk was sent, and its batch was still queued when the chunk was opened. */
+  begun(chunk: OpenChunk): void {
+    if (this.#begun.has(chunk.batch.id)) return
+    this.#begun.set(chunk.batch.id, chunk)
+    if (this.#cancelTimer === null) this.#arm(WAIT_MS)
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#cancelTimer?.()
+    this.#begun.clear()
+    await this.#writing
+  }
+
+  #arm(wait_ms: number): void {
+    this.#cancelTimer = this.#options.clock.after(wait_ms, () => {
+      this.#writing = this.#write().then((next_ms) => {
+        this.#writing = null
+        this.#cancelTimer = null
+        if (this.#begun.size > 0) this.#arm(next_ms)
+      })
+    })
+  }
+
+  /** Resolves to how long whatever is left should wait (ms). */
+  async #write(): Promise<number> {
+    const { store, clock, log, isOpen } = this.#options
+    // The commit that sealed a chunk, or soon will, has begun its batch.
+    const begun = [...this.#begun].filter(([, chunk]) => chunk.unfinished > 0 && isOpen(chunk))
+    this.#begun = new Map()
+    if (begun.length === 0) return WAIT_MS
+    // In the order in which commits touch batches, so that neither waits for the other in a circle.
+    begun.sort(([a], [b]) => (a < b ? -1 : 1))
+    try {
+      await store.write(async (tx) => {
+        for (const [id, chunk] of begun) await moveBatch(tx, id, 'in_progress', chunk.begun_at ?? clock.now())
+      })
+      return WAIT_MS
+    } catch (error) {
+      log.error({ err: error }, 'recording the start of batches failed; trying again')
+      if (!this.#closed) for (const [id, chunk] of begun) this.#begun.set(id, chunk)
+      return RETRY_MS
+    }
+  }
+}
