@@ -9,7 +9,6 @@ import { modelsById } from '../src/compose/upstreams.ts'
 import { freshJob, type Job } from '../src/dispatch/lane.ts'
 import { answered } from '../src/dispatch/line-outcome.ts'
 import { OpenChunk } from '../src/dispatch/open-chunk.ts'
-import { FREE } from '../src/domain/money.ts'
 import { type ChunkLine, readChunkLines } from '../src/intake/chunk-lines.ts'
 import type { Outcome } from '../src/results/outcome.ts'
 import { sealChunk } from '../src/results/seal.ts'
@@ -118,7 +117,7 @@ async function measure(): Promise<Record<string, number>> {
       const answer = answers[at]
       if (answer?.kind !== 'answered') throw new Error('the model server refused')
       job.attempts.push({ at: 1.7e12, upstream: 'bench', status: 200, duration_ms: 2 })
-      outcomes.get(job.chunk)?.push(answered(job, answer, models.get('bench')?.price ?? FREE, 1.7e12))
+      outcomes.get(job.chunk)?.push(answered(job, answer, models.get('bench'), 1.7e12))
     }
   })
   const seal = await cpuOf(async () => {

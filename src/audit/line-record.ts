@@ -30,6 +30,8 @@ export interface LineRecord {
   usage: TokenUsage | null
   /** Whether the server reported no usage, so that it was estimated. */
   usage_estimated: boolean
+  /** JSON of what the server reported, where that cannot be and another usage is billed. */
+  usage_reported: string | null
   cost_nanos: number
   error: WireError | null
   /** Unix ms. */
@@ -48,6 +50,7 @@ export function lineRecordLine(record: LineRecord): Buffer {
       (record.attempts_omitted > 0 ? `"attempts_omitted":${record.attempts_omitted},` : '') +
       `"usage":${usage === null ? 'null' : `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}}`},` +
       (record.usage_estimated ? '"usage_estimated":true,' : '') +
+      (record.usage_reported === null ? '' : `"usage_reported":${record.usage_reported},`) +
       `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : JSON.stringify(record.error)},` +
       `"created":${Math.floor(record.finished / 1000)}}`,
   )

@@ -3,8 +3,10 @@ import { type LineRecord, lineRecordLine } from '../audit/line-record.ts'
 import type { BackendResult } from '../backends/backend.ts'
 import type { WireError } from '../domain/errors.ts'
 import { base32 } from '../domain/ids.ts'
-import { costNanos, FREE, type Price, type TokenUsage, usdLiteral } from '../domain/money.ts'
+import type { Model } from '../domain/model.ts'
+import { costNanos, FREE, type TokenUsage, usdLiteral } from '../domain/money.ts'
 import { estimateTokens } from '../domain/tokens.ts'
+import { boundUsage } from '../domain/usage-bound.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { errorLine, outputLine } from '../results/result-line.ts'
 import { spliceCost } from '../results/splice-cost.ts'
@@ -12,14 +14,26 @@ import type { Job } from './lane.ts'
 
 type Answered = Extract<BackendResult, { kind: 'answered' }>
 
-/** A line that produced a result: the only kind that costs anything. */
-export function answered(job: Job, result: Answered, price: Price, now: number): Outcome {
+/**
+ * A line that produced a result: the only kind that costs anything. `model` is undefined where the configuration no
+ * longer knows it: then it has no price.
+ */
+export function answered(
+  job: Job,
+  result: Answered,
+  model: Pick<Model, 'price' | 'context_window'> | undefined,
+  now: number,
+): Outcome {
   const line = job.chunk.lines[job.position]!
   const { completion } = result
-  const usage = completion.usage ?? estimateUsage(line.input_tokens, completion.message_bytes)
+  const { price, context_window } = model ?? { price: FREE, context_window: null }
+  const counted = completion.usage ?? estimateUsage(line.input_tokens, completion.message_bytes)
+  const usage = boundUsage(counted, { context_window, choices: line.choices })
+  const isCapped = usage !== counted
   const cost_nanos = costNanos(usage.prompt_tokens, usage.completion_tokens, price)
   const request_id = job.chunk.request_id_prefix + base32(line.line)
-  const splice = spliceCost(completion.cost, usdLiteral(cost_nanos), usageLiteral(usage))
+  const place = isCapped ? completion.usage_place : completion.cost
+  const splice = spliceCost(place, usdLiteral(cost_nanos), usageLiteral(usage))
   return {
     line: line.line,
     part: 'output',
@@ -28,6 +42,7 @@ export function answered(job: Job, result: Answered, price: Price, now: number):
       recordOf(job, request_id, {
         usage,
         usage_estimated: completion.usage === null,
+        usage_reported: isCapped && completion.usage ? usageLiteral(completion.usage) : null,
         cost_nanos,
         error: null,
         now,
@@ -54,7 +69,14 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
     part: 'error',
     result: errorLine(request_id, line.custom_id_json, error),
     audit: lineRecordLine(
-      recordOf(job, request_id, { usage: null, usage_estimated: false, cost_nanos: 0, error, now }),
+      recordOf(job, request_id, {
+        usage: null,
+        usage_estimated: false,
+        usage_reported: null,
+        cost_nanos: 0,
+        error,
+        now,
+      }),
     ),
     cost_nanos: 0,
     code: error.code,
@@ -68,15 +90,12 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
   }
 }
 
-/** The price of a model that the configuration no longer knows is nothing. */
-export function priceOf(prices: ReadonlyMap<string, { price: Price }>, model: string | null): Price {
-  return (model === null ? undefined : prices.get(model)?.price) ?? FREE
-}
-
 function recordOf(
   job: Job,
   request_id: string,
-  end: Pick<LineRecord, 'usage' | 'usage_estimated' | 'cost_nanos' | 'error'> & { now: number },
+  end: Pick<LineRecord, 'usage' | 'usage_estimated' | 'usage_reported' | 'cost_nanos' | 'error'> & {
+    now: number
+  },
 ): LineRecord {
   const line = job.chunk.lines[job.position]!
   return {
@@ -92,6 +111,7 @@ function recordOf(
     attempts_omitted: job.attempts_omitted,
     usage: end.usage,
     usage_estimated: end.usage_estimated,
+    usage_reported: end.usage_reported,
     cost_nanos: end.cost_nanos,
     error: end.error,
     finished: end.now,

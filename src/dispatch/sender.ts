@@ -9,7 +9,7 @@ import type { Outcome } from '../results/outcome.ts'
 import { type Appetite, appetiteOf, runsLow } from './appetite.ts'
 import type { Sent } from './concurrency.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
-import { answered, failed, priceOf } from './line-outcome.ts'
+import { answered, failed } from './line-outcome.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { ParkedTries } from './parked-tries.ts'
@@ -251,8 +251,8 @@ export class Sender {
     const { chunk } = job
     if (chunk.stopped === 'lost') return
     if (result.kind === 'answered') {
-      const price = priceOf(this.#options.models, chunk.lines[job.position]!.model)
-      this.#options.onOutcome(chunk, answered(job, result, price, now))
+      const model = this.#options.models.get(chunk.lines[job.position]!.model ?? '')
+      this.#options.onOutcome(chunk, answered(job, result, model, now))
       return
     }
     if (result.kind === 'refused') {

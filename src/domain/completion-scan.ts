@@ -11,6 +11,8 @@ export interface Completion {
   /** Bytes of the messages in its choices, as written. */
   message_bytes: number
   cost: CostPlace
+  /** Where the whole usage stands, or would stand. */
+  usage_place: CostPlace
 }
 
 /**
@@ -43,6 +45,7 @@ export class CompletionScanner {
   #completion_tokens: number | null = null
   #total_tokens: number | null = null
   #cost: CostPlace | null = null
+  #usage_place: CostPlace | null = null
 
   /** What `bytes` hold, valid UTF-8 all of it; null if that is no completion. */
   scan(bytes: Buffer): Completion | null {
@@ -64,10 +67,12 @@ export class CompletionScanner {
     const brace = json.at - 1
     json.finish()
     if (json.fault !== null || !hasChoices) return null
+    const none: CostPlace = { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty }
     return {
       usage: this.#usage(),
       message_bytes: this.#message_bytes,
-      cost: this.#cost ?? { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty },
+      cost: this.#cost ?? none,
+      usage_place: this.#usage_place ?? none,
     }
   }
 
@@ -122,7 +127,8 @@ export class CompletionScanner {
     const start = json.at
     if (json.kind() !== 'object') {
       json.skipValue()
-      this.#cost = { start, end: json.at, kind: 'usage', comma: false }
+      this.#usage_place = { start, end: json.at, kind: 'usage', comma: false }
+      this.#cost = this.#usage_place
       return
     }
     let own: CostPlace | null = null
@@ -150,6 +156,7 @@ export class CompletionScanner {
       }
     }
     const brace = json.at - 1
+    this.#usage_place = { start, end: json.at, kind: 'usage', comma: false }
     this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
   }
 
@@ -176,5 +183,6 @@ export class CompletionScanner {
     this.#completion_tokens = null
     this.#total_tokens = null
     this.#cost = null
+    this.#usage_place = null
   }
 }

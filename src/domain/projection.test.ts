@@ -40,6 +40,7 @@ test('a line may use its messages, and its output limit for every choice', () =>
   assert.equal(output({ max_tokens: 10, n: 3 }), 30)
   assert.equal(output({ n: 3 }), 150)
   assert.equal(output({ n: 3 }, unbounded), 0)
+  assert.equal(output({ max_tokens: 10, n: 1_000_000 }), 10_000_000)
 })
 
 test('tools and a response format are input; a picture counts by the piece', () => {

@@ -2,6 +2,7 @@
 // that a batch over it is projected without reading it again. Every choice of `n` may use the whole output
 // limit; the input counts once.
 
+import { atMost } from './exact-count.ts'
 import type { InputLine } from './line-scan.ts'
 import type { BodyFacts, NumberField } from './line-scan-body.ts'
 import type { Model } from './model.ts'
@@ -31,15 +32,14 @@ export interface TokenSums {
 /** What a picture or a piece of sound is taken for: servers differ, most count some hundreds to two thousand. */
 const MEDIA_PART_TOKENS = 1000
 
-/** A line cannot claim more than this of either; a larger number would be refused by the model anyway. */
+/** A line cannot claim more than this; a larger number would be refused by the model anyway. */
 const TOKENS_MAX = 2 ** 31
-const CHOICES_MAX = 2 ** 16
 
 /** What one line may use at most. A model without `max_output_tokens` adds nothing where a line sets no limit. */
 export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
   const { body } = line
   const output = outputTokensGiven(body) ?? model.max_output_tokens ?? 0
-  return { input_tokens: estimateInput(body), output_tokens_max: output * choices(body) }
+  return { input_tokens: estimateInput(body), output_tokens_max: atMost(output * choicesOf(body)) }
 }
 
 export function emptySums(model: string | null, entity: string | null): TokenSums {
@@ -50,9 +50,9 @@ export function emptySums(model: string | null, entity: string | null): TokenSum
 export function addLine(sums: TokenSums, body: BodyFacts): void {
   const output = outputTokensGiven(body)
   sums.lines++
-  sums.input_tokens += estimateInput(body)
-  if (output === null) sums.open_choices += choices(body)
-  else sums.output_tokens_max_given = atMost(sums.output_tokens_max_given + output * choices(body))
+  sums.input_tokens = atMost(sums.input_tokens + estimateInput(body))
+  if (output === null) sums.open_choices = atMost(sums.open_choices + choicesOf(body))
+  else sums.output_tokens_max_given = atMost(sums.output_tokens_max_given + output * choicesOf(body))
 }
 
 /** What the lines of one group may use at most on `model`. */
@@ -79,16 +79,12 @@ function outputTokensGiven(body: BodyFacts): number | null {
   return given === 0 ? null : Math.min(given, TOKENS_MAX)
 }
 
-function choices(body: BodyFacts): number {
-  return Math.min(Math.max(count(body.n), 1), CHOICES_MAX)
+/** How many answers the line asks for. */
+export function choicesOf(body: Pick<BodyFacts, 'n'>): number {
+  return atMost(Math.max(count(body.n), 1))
 }
 
 /** 0 for what is no positive integer: such a line fails alone. */
 function count(field: NumberField): number {
   return field !== null && Number.isInteger(field) && field > 0 ? field : 0
-}
-
-/** Sums stay exact integers even for a file of absurd numbers. */
-function atMost(tokens: number): number {
-  return Math.min(tokens, Number.MAX_SAFE_INTEGER)
 }

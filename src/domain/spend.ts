@@ -1,4 +1,5 @@
 // What limits count: money and tokens, side by side, both whole numbers.
+import { sumOf } from './exact-count.ts'
 import type { LimitMetric } from './limit.ts'
 
 export interface Spend {
@@ -9,13 +10,13 @@ export interface Spend {
 export const NO_SPEND: Readonly<Spend> = Object.freeze({ cost_nanos: 0, tokens: 0 })
 
 export function plus(a: Spend, b: Spend): Spend {
-  return { cost_nanos: atMost(a.cost_nanos + b.cost_nanos), tokens: atMost(a.tokens + b.tokens) }
+  return { cost_nanos: sumOf(a.cost_nanos, b.cost_nanos), tokens: sumOf(a.tokens, b.tokens) }
 }
 
 /** Adds in place, for sums over many lines. */
 export function grow(sum: Spend, by: Spend): void {
-  sum.cost_nanos = atMost(sum.cost_nanos + by.cost_nanos)
-  sum.tokens = atMost(sum.tokens + by.tokens)
+  sum.cost_nanos = sumOf(sum.cost_nanos, by.cost_nanos)
+  sum.tokens = sumOf(sum.tokens, by.tokens)
 }
 
 /** Never below nothing. */
@@ -38,9 +39,4 @@ export function counted(spend: Spend, metric: LimitMetric): number {
 /** Adds to what is kept under `key`. */
 export function addSpend<K>(sums: Map<K, Spend>, key: K, spend: Spend): void {
   sums.set(key, plus(sums.get(key) ?? NO_SPEND, spend))
-}
-
-/** Sums stay exact integers even for requests of absurd size. */
-function atMost(units: number): number {
-  return Math.min(units, Number.MAX_SAFE_INTEGER)
 }

@@ -1,5 +1,6 @@
 // A projection as the API shows it.
 import { unixSeconds } from '../domain/clock.ts'
+import { sumOf } from '../domain/exact-count.ts'
 import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
 import type { Prospect } from '../ledger/admit.ts'
@@ -19,8 +20,8 @@ export function showEstimate(
     input_file_id,
     accepted: !prospects.some(({ exceeds, limit }) => exceeds && limit.action === 'block'),
     lines,
-    input_tokens: groups.reduce((sum, group) => sum + group.input_tokens, 0),
-    output_tokens_max: groups.reduce((sum, group) => sum + group.output_tokens_max, 0),
+    input_tokens: groups.reduce((sum, group) => sumOf(sum, group.input_tokens), 0),
+    output_tokens_max: groups.reduce((sum, group) => sumOf(sum, group.output_tokens_max), 0),
     cost_usd: usd(total.cost_nanos),
     groups: groups.map(({ spend, model, entity, priced, lines, input_tokens, output_tokens_max }) => ({
       model,

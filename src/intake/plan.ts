@@ -168,6 +168,7 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
       attempts_omitted: 0,
       usage: null,
       usage_estimated: false,
+      usage_reported: null,
       cost_nanos: 0,
       error,
       finished: now,

@@ -15,5 +15,6 @@ else {
     return { store, [Symbol.asyncDispose]: () => database[Symbol.asyncDispose]() }
   })
   await import('./settle.test.ts')
+  await import('./settle-sizes.test.ts')
   await import('./cap-holds.test.ts')
 }

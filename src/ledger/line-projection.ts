@@ -1,4 +1,5 @@
 // What one line may cost at most, before it is sent.
+import { sumOf } from '../domain/exact-count.ts'
 import type { Model } from '../domain/model.ts'
 import { costNanos } from '../domain/money.ts'
 import type { ProjectedTokens } from '../domain/projection.ts'
@@ -12,6 +13,6 @@ export function projectedSpend(
   if (!model) return NO_SPEND
   return {
     cost_nanos: costNanos(input_tokens, output_tokens_max, model.price),
-    tokens: input_tokens + output_tokens_max,
+    tokens: sumOf(input_tokens, output_tokens_max),
   }
 }

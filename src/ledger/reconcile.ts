@@ -3,7 +3,8 @@
 // was written with the others in one transaction, so any difference is a fault, and none is small.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
-import { nanosFromUsd, usdLiteral } from '../domain/money.ts'
+import { atMost, sumOf } from '../domain/exact-count.ts'
+import { NANOS_PER_USD, usdLiteral } from '../domain/money.ts'
 import { dayText } from '../domain/utc-day.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
 import {
@@ -89,7 +90,7 @@ async function compareBatch(
   const settled = await settledForBatch(store.read, batch)
   const ended = batch.completed + batch.failed
   found.batches++
-  found.cost_nanos += batch.cost_nanos
+  found.cost_nanos = sumOf(found.cost_nanos, batch.cost_nanos)
   differ(tell, 'lines completed', ['the batch', batch.completed], ['its chunks', total(chunks, 'completed')])
   differ(tell, 'lines failed', ['the batch', batch.failed], ['its chunks', total(chunks, 'failed')])
   differ(tell, 'lines', ['the batch', ended], ['the ledger', settled.lines])
@@ -116,7 +117,7 @@ async function compareChunk(
     if (output) {
       found.lines += output.length
       differ(tell, 'lines', ['the output file', output.length], ['completed', chunk.completed])
-      const sum = output.reduce((nanos, line) => nanos + costOf(line), 0)
+      const sum = output.reduce((nanos, line) => sumOf(nanos, costOf(line)), 0)
       costs(tell, ['the lines of the output file', sum], ['the chunk', chunk.cost_nanos])
     }
     const errors = await readLines(db, sealed, chunk, 'error')
@@ -152,7 +153,7 @@ function costOf(line: string): number {
   for (const step of ['response', 'body', 'usage', 'cost_usd'])
     here = typeof here === 'object' && here !== null ? Reflect.get(here, step) : undefined
   if (typeof here !== 'number') throw new Error('a line of the output file has no usage.cost_usd')
-  return nanosFromUsd(here)
+  return atMost(Math.round(here * NANOS_PER_USD))
 }
 
 async function compareProject(db: Reader, project_id: string, found: Reconciled): Promise<void> {
@@ -194,15 +195,15 @@ function byDay(sums: BookSums): BookSums {
     const old = days.get(day) ?? NOTHING
     days.set(day, {
       lines: old.lines + lines,
-      tokens: old.tokens + tokens,
-      cost_nanos: old.cost_nanos + cost_nanos,
+      tokens: sumOf(old.tokens, tokens),
+      cost_nanos: sumOf(old.cost_nanos, cost_nanos),
     })
   }
   return days
 }
 
 function total(chunks: readonly ChunkRow[], column: 'completed' | 'failed' | 'cost_nanos'): number {
-  return chunks.reduce((sum, chunk) => sum + chunk[column], 0)
+  return chunks.reduce((sum, chunk) => sumOf(sum, chunk[column]), 0)
 }
 
 type Side = readonly [name: string, amount: number]

@@ -2,6 +2,7 @@
 // what was set aside for them is let go. It runs inside the fenced commit that records the lines, so a line
 // is charged exactly when its result counts, and never twice.
 import { entityType } from '../domain/entity.ts'
+import { sumOf } from '../domain/exact-count.ts'
 import { newId } from '../domain/ids.ts'
 import { addSpend, isNothing, type Spend } from '../domain/spend.ts'
 import { startOfDay } from '../domain/utc-day.ts'
@@ -62,10 +63,10 @@ function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
         entity_type: entityType(entity) ?? '',
         succeeded: (old?.succeeded ?? 0) + tally.succeeded,
         failed: (old?.failed ?? 0) + tally.failed,
-        prompt_tokens: (old?.prompt_tokens ?? 0) + tally.prompt_tokens,
-        completion_tokens: (old?.completion_tokens ?? 0) + tally.completion_tokens,
-        total_tokens: (old?.total_tokens ?? 0) + tally.total_tokens,
-        cost_nanos: (old?.cost_nanos ?? 0) + tally.cost_nanos,
+        prompt_tokens: sumOf(old?.prompt_tokens ?? 0, tally.prompt_tokens),
+        completion_tokens: sumOf(old?.completion_tokens ?? 0, tally.completion_tokens),
+        total_tokens: sumOf(old?.total_tokens ?? 0, tally.total_tokens),
+        cost_nanos: sumOf(old?.cost_nanos ?? 0, tally.cost_nanos),
       })
     }
   }
@@ -82,8 +83,8 @@ function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
       rows.set(key, {
         project_id,
         day,
-        cost_nanos: (old?.cost_nanos ?? 0) + cost_nanos,
-        tokens: (old?.tokens ?? 0) + total_tokens,
+        cost_nanos: sumOf(old?.cost_nanos ?? 0, cost_nanos),
+        tokens: sumOf(old?.tokens ?? 0, total_tokens),
       })
     }
   }
@@ -108,8 +109,8 @@ function entries({ project_id, batch_id, idx, tallies }: Settlement, now: number
       entity,
       day: tally.day,
       lines: (old?.lines ?? 0) + tally.succeeded + tally.failed,
-      tokens: (old?.tokens ?? 0) + tally.total_tokens,
-      cost_nanos: (old?.cost_nanos ?? 0) + tally.cost_nanos,
+      tokens: sumOf(old?.tokens ?? 0, tally.total_tokens),
+      cost_nanos: sumOf(old?.cost_nanos ?? 0, tally.cost_nanos),
     })
   }
   return [...sums.values()].map((sum) => ({

@@ -1,6 +1,7 @@
 // Sums what lines have come to, by day, entity and model: the form in which the ledger takes it in. Most
 // chunks have one entity and one model, so a thousand lines become one group.
 
+import { sumOf } from '../domain/exact-count.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { grow, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { dayOf } from '../domain/utc-day.ts'
@@ -74,10 +75,10 @@ function emptyTally(day: number, { entity, model }: EndedLine): Tally {
 function add(sums: Tally, line: EndedLine): void {
   if (line.part === 'output') sums.succeeded++
   else sums.failed++
-  sums.prompt_tokens += line.usage?.prompt_tokens ?? 0
-  sums.completion_tokens += line.usage?.completion_tokens ?? 0
-  sums.total_tokens += line.usage?.total_tokens ?? 0
-  sums.cost_nanos += line.cost_nanos
+  sums.prompt_tokens = sumOf(sums.prompt_tokens, line.usage?.prompt_tokens ?? 0)
+  sums.completion_tokens = sumOf(sums.completion_tokens, line.usage?.completion_tokens ?? 0)
+  sums.total_tokens = sumOf(sums.total_tokens, line.usage?.total_tokens ?? 0)
+  sums.cost_nanos = sumOf(sums.cost_nanos, line.cost_nanos)
   grow(sums.projected, line.projected)
   if (line.held) grow(sums.held, line.projected)
 }

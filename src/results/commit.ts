@@ -1,6 +1,7 @@
 // The fenced commit: one transaction records what a worker has finished over all its chunks. A chunk whose
 // lease was lost, or whose part was committed before (the answer to that commit was lost), changes nothing.
 import type { SealedBlob } from '../blobs/sealed.ts'
+import { sumOf } from '../domain/exact-count.ts'
 import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
 import { type Tally, tally } from '../ledger/tally.ts'
@@ -117,7 +118,7 @@ function sum(outcomes: readonly Outcome[], tallies: readonly Tally[]): Sums {
   for (const { succeeded, failed, cost_nanos, projected } of tallies) {
     sums.completed += succeeded
     sums.failed += failed
-    sums.cost_nanos += cost_nanos
+    sums.cost_nanos = sumOf(sums.cost_nanos, cost_nanos)
     sums.projected = plus(sums.projected, projected)
   }
   for (const outcome of outcomes) if (outcome.expired) sums.expired_lines++
@@ -134,7 +135,7 @@ function add(
   deltas.set(batch_id, {
     completed: (old?.completed ?? 0) + sums.completed,
     failed: (old?.failed ?? 0) + sums.failed,
-    cost_nanos: (old?.cost_nanos ?? 0) + sums.cost_nanos,
+    cost_nanos: sumOf(old?.cost_nanos ?? 0, sums.cost_nanos),
     expired_lines: (old?.expired_lines ?? 0) + sums.expired_lines,
     chunks_sealed: (old?.chunks_sealed ?? 0) + (sealed ? 1 : 0),
     output_bytes: (old?.output_bytes ?? 0) + (sealed?.seal.output_bytes ?? 0),

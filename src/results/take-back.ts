@@ -2,6 +2,7 @@
 // what was answered, so they have not happened: what they came to is taken back, to the nano-dollar, in the
 // transaction that forgets the journal, and the lines are run again like any other that is unfinished. What each
 // part of a journal came to stands beside it in the database, for of the lines themselves nothing is left to add up.
+import { sumOf } from '../domain/exact-count.ts'
 import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
 import { settle } from '../ledger/settle.ts'
 import type { Tally } from '../ledger/tally.ts'
@@ -41,7 +42,7 @@ export async function takeBack(
       tallies.push(tally)
       delta.completed += tally.succeeded
       delta.failed += tally.failed
-      delta.cost_nanos += tally.cost_nanos
+      delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)
       projected = plus(projected, tally.projected)
     }
     expired_lines -= read.expired_lines

@@ -1,8 +1,9 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
-import { type RawBuilder, sql } from 'kysely'
+import { sql } from 'kysely'
 import { type BatchStatus, statusesBefore } from '../domain/batch.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import type { Spend } from '../domain/spend.ts'
+import { exactPlus } from './exact-sum.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -146,15 +147,16 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
     .set((eb) => ({
       completed: eb('completed', '+', delta.completed),
       failed: eb('failed', '+', delta.failed),
-      cost_nanos: eb('cost_nanos', '+', delta.cost_nanos),
+      cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
       expired_lines: eb('expired_lines', '+', delta.expired_lines),
       chunks_sealed: eb('chunks_sealed', '+', delta.chunks_sealed),
       output_bytes: eb('output_bytes', '+', delta.output_bytes),
       output_lines: eb('output_lines', '+', delta.output_lines),
       error_bytes: eb('error_bytes', '+', delta.error_bytes),
       error_lines: eb('error_lines', '+', delta.error_lines),
-      outlook_nanos: atLeastNothing('outlook_nanos', delta.projected?.cost_nanos ?? 0),
-      outlook_tokens: atLeastNothing('outlook_tokens', delta.projected?.tokens ?? 0),
+      // The projection of a batch is rounded otherwise than that of its lines, so the difference may fall below.
+      outlook_nanos: exactPlus('outlook_nanos', -(delta.projected?.cost_nanos ?? 0)),
+      outlook_tokens: exactPlus('outlook_tokens', -(delta.projected?.tokens ?? 0)),
       ...(delta.at === undefined ? {} : rateSample(delta.completed + delta.failed, delta.at)),
     }))
     .where('id', '=', id)
@@ -185,11 +187,6 @@ function rateSample(done: number, now: number) {
     rate_done: sql<number>`CASE WHEN ${first} OR ${due} THEN completed + failed + ${done} ELSE rate_done END`,
     rate_at: sql<number>`CASE WHEN ${first} OR ${due} THEN ${now} ELSE rate_at END`,
   }
-}
-
-/** The projection of a batch is rounded otherwise than that of its lines, so the difference may fall below. */
-function atLeastNothing(column: 'outlook_nanos' | 'outlook_tokens', by: number): RawBuilder<number> {
-  return sql<number>`CASE WHEN ${sql.ref(column)} > ${by} THEN ${sql.ref(column)} - ${by} ELSE 0 END`
 }
 
 export async function setChunkCount(tx: Writer, id: string, chunk_count: number): Promise<void> {

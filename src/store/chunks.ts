@@ -2,6 +2,7 @@
 import { sql as raw } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
+import { exactPlus } from './exact-sum.ts'
 import { dropHolds } from './holds.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -107,7 +108,7 @@ export async function commitChunk(
     .set((eb) => ({
       completed: eb('completed', '+', delta.completed),
       failed: eb('failed', '+', delta.failed),
-      cost_nanos: eb('cost_nanos', '+', delta.cost_nanos),
+      cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
     }))
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)

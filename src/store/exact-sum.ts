@@ -1,7 +1,23 @@
-// Sums of whole numbers that come back as JavaScript numbers from every database: exact below 2^53, and
-// never an overflow that would make a check fail to run.
+// Sums of counts that stop at the largest exact one (domain/exact-count.ts), in every database: no sum overflows,
+// none comes back as a number that JavaScript cannot hold, and so no check and no commit fails for its size.
 import { type RawBuilder, sql } from 'kysely'
+import { COUNT_MAX } from '../domain/exact-count.ts'
 
+/** Over the rows of a group, as a JavaScript number. */
 export function exactSum(column: string): RawBuilder<number> {
-  return sql<number>`coalesce(sum(cast(${sql.ref(column)} as double precision)), 0)`
+  const sum = sql<number>`coalesce(sum(cast(${sql.ref(column)} as double precision)), 0)`
+  return sql<number>`CASE WHEN ${sum} > ${MAX} THEN ${MAX} ELSE ${sum} END`
 }
+
+/** A column and what is added to it, or taken from it: the result is never below 0. */
+export function exactPlus(column: string, by: number | RawBuilder<number>): RawBuilder<number> {
+  const sum = sql<number>`${sql.ref(column)} + ${by}`
+  return sql<number>`CASE WHEN ${sum} > ${MAX} THEN ${MAX} WHEN ${sum} < 0 THEN 0 ELSE ${sum} END`
+}
+
+/** In an upsert: a column and the value that was to be inserted. */
+export function exactPlusExcluded(table: string, column: string): RawBuilder<number> {
+  return exactPlus(`${table}.${column}`, sql<number>`${sql.ref(`excluded.${column}`)}`)
+}
+
+const MAX = sql.lit(COUNT_MAX)

@@ -2,7 +2,7 @@
 // shrinks as its lines settle and goes when the chunk is sealed or given back, so no hold outlives its lease.
 import { sql } from 'kysely'
 import type { Spend } from '../domain/spend.ts'
-import { exactSum } from './exact-sum.ts'
+import { exactPlus, exactPlusExcluded, exactSum } from './exact-sum.ts'
 import type { ChunkRow, HoldRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -18,10 +18,10 @@ export async function addHolds(tx: Writer, rows: readonly HoldRow[]): Promise<vo
       .insertInto('holds')
       .values(rows.slice(at, at + ROWS_MAX))
       .onConflict((oc) =>
-        oc.columns(['batch_id', 'idx', 'entity']).doUpdateSet((eb) => ({
-          cost_nanos: eb('holds.cost_nanos', '+', eb.ref('excluded.cost_nanos')),
-          tokens: eb('holds.tokens', '+', eb.ref('excluded.tokens')),
-        })),
+        oc.columns(['batch_id', 'idx', 'entity']).doUpdateSet({
+          cost_nanos: exactPlusExcluded('holds', 'cost_nanos'),
+          tokens: exactPlusExcluded('holds', 'tokens'),
+        }),
       )
       .execute()
 }
@@ -30,10 +30,7 @@ export async function addHolds(tx: Writer, rows: readonly HoldRow[]): Promise<vo
 export async function shrinkHold(tx: Writer, chunk: ChunkKey, entity: string, by: Spend): Promise<void> {
   await tx
     .updateTable('holds')
-    .set((eb) => ({
-      cost_nanos: eb('cost_nanos', '-', by.cost_nanos),
-      tokens: eb('tokens', '-', by.tokens),
-    }))
+    .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
     .where('batch_id', '=', chunk.batch_id)
     .where('idx', '=', chunk.idx)
     .where('entity', '=', entity)

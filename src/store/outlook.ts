@@ -2,7 +2,7 @@
 // where lines name an entity, a row per entity has that part.
 import { sql } from 'kysely'
 import type { Spend } from '../domain/spend.ts'
-import { exactSum } from './exact-sum.ts'
+import { exactPlus, exactSum } from './exact-sum.ts'
 import type { BatchOutlookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -32,10 +32,7 @@ export async function insertOutlook(
 export async function shrinkOutlook(tx: Writer, batch_id: string, entity: string, by: Spend): Promise<void> {
   await tx
     .updateTable('batch_outlook')
-    .set({
-      cost_nanos: sql<number>`CASE WHEN cost_nanos > ${by.cost_nanos} THEN cost_nanos - ${by.cost_nanos} ELSE 0 END`,
-      tokens: sql<number>`CASE WHEN tokens > ${by.tokens} THEN tokens - ${by.tokens} ELSE 0 END`,
-    })
+    .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
     .where('batch_id', '=', batch_id)
     .where('entity', '=', entity)
     .execute()

@@ -3,7 +3,7 @@
 import type { Period } from '../domain/limit.ts'
 import type { Spend } from '../domain/spend.ts'
 import { dayOf } from '../domain/utc-day.ts'
-import { exactSum } from './exact-sum.ts'
+import { exactPlusExcluded, exactSum } from './exact-sum.ts'
 import type { ProjectDayRow, UsageDayRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -20,10 +20,10 @@ export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promis
         oc.columns(['project_id', 'entity', 'day', 'model']).doUpdateSet((eb) => ({
           succeeded: eb('usage_days.succeeded', '+', eb.ref('excluded.succeeded')),
           failed: eb('usage_days.failed', '+', eb.ref('excluded.failed')),
-          prompt_tokens: eb('usage_days.prompt_tokens', '+', eb.ref('excluded.prompt_tokens')),
-          completion_tokens: eb('usage_days.completion_tokens', '+', eb.ref('excluded.completion_tokens')),
-          total_tokens: eb('usage_days.total_tokens', '+', eb.ref('excluded.total_tokens')),
-          cost_nanos: eb('usage_days.cost_nanos', '+', eb.ref('excluded.cost_nanos')),
+          prompt_tokens: exactPlusExcluded('usage_days', 'prompt_tokens'),
+          completion_tokens: exactPlusExcluded('usage_days', 'completion_tokens'),
+          total_tokens: exactPlusExcluded('usage_days', 'total_tokens'),
+          cost_nanos: exactPlusExcluded('usage_days', 'cost_nanos'),
         })),
       )
       .execute()
@@ -39,10 +39,10 @@ export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[])
     .insertInto('project_days')
     .values(rows)
     .onConflict((oc) =>
-      oc.columns(['project_id', 'day']).doUpdateSet((eb) => ({
-        cost_nanos: eb('project_days.cost_nanos', '+', eb.ref('excluded.cost_nanos')),
-        tokens: eb('project_days.tokens', '+', eb.ref('excluded.tokens')),
-      })),
+      oc.columns(['project_id', 'day']).doUpdateSet({
+        cost_nanos: exactPlusExcluded('project_days', 'cost_nanos'),
+        tokens: exactPlusExcluded('project_days', 'tokens'),
+      }),
     )
     .returning((eb) => [
       'project_id',

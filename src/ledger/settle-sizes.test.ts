@@ -1,0 +1,100 @@
+// A commit is never refused for the size of what it counts: amounts of any size, for months, and the books can
+// still be read, compared with each other and with caps.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { COUNT_MAX } from '../domain/exact-count.ts'
+import { windowAt } from '../domain/limit.ts'
+import { addToBatch, readBatchRow } from '../store/batches.ts'
+import { settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/book-sums.ts'
+import { commitChunk, readChunk } from '../store/chunks.ts'
+import { heldByProject } from '../store/holds.ts'
+import type { Writer } from '../store/store.ts'
+import { spentByProject } from '../store/usage-days.ts'
+import { sumUsage } from '../store/usage-report.ts'
+import { reserve } from './reserve.ts'
+import { settle } from './settle.ts'
+import { tally } from './tally.ts'
+import { addLimit, booksRuns, leasedChunks, testBooks } from './test-books.ts'
+
+const NOW = Date.UTC(2026, 10, 15, 12)
+const amount = fc.oneof(fc.nat(1000), fc.integer({ min: 2 ** 50, max: COUNT_MAX }), fc.constant(COUNT_MAX))
+const line = fc.record({ tokens: amount, cost_nanos: amount, projected: amount, day: fc.nat(2) })
+const commits = fc.array(fc.array(line, { minLength: 1, maxLength: 5 }), { minLength: 1, maxLength: 6 })
+
+const atMost = (sum: bigint): number => Number(sum < BigInt(COUNT_MAX) ? sum : BigInt(COUNT_MAX))
+
+test('lines of any size are entered, and every sum stops at the largest exact count', async () => {
+  await using books = await testBooks()
+  const property = fc.asyncProperty(commits, async (commits) => {
+    const rollback = new Error('rolled back')
+    const run = books.store.write(async (tx) => {
+      await enter(tx, commits)
+      throw rollback
+    })
+    await assert.rejects(run, (error) => error === rollback || assert.fail(String(error)))
+  })
+  await fc.assert(property, { numRuns: booksRuns() / 10, seed: 20261122 })
+})
+
+type Line = typeof line extends fc.Arbitrary<infer T> ? T : never
+
+async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise<void> {
+  const [chunk] = await leasedChunks(tx, 1, NOW)
+  assert.ok(chunk)
+  const { project_id, batch_id, idx } = chunk
+  await addLimit(tx, project_id, { amount: COUNT_MAX, metric: 'cost_usd' })
+  for (const lines of commits) {
+    const asked = lines.map(({ projected }, position) => ({
+      position,
+      entity: null,
+      need: { cost_nanos: projected, tokens: projected },
+      sent: true,
+      held: false,
+    }))
+    assert.ok(await reserve(tx, { claim: chunk, lines: asked }, NOW))
+    const ended = lines.map(({ tokens, cost_nanos, projected, day }) => ({
+      part: 'output' as const,
+      finished_at: NOW + day * 86_400_000,
+      model: 'm',
+      entity: null,
+      usage: { prompt_tokens: tokens, completion_tokens: tokens, total_tokens: tokens },
+      cost_nanos,
+      projected: { cost_nanos: projected, tokens: projected },
+      held: true,
+    }))
+    const tallies = tally(ended)
+    const sums = {
+      completed: lines.length,
+      failed: 0,
+      cost_nanos: tallies.reduce((sum, { cost_nanos }) => Math.min(COUNT_MAX, sum + cost_nanos), 0),
+    }
+    assert.ok(await commitChunk(tx, chunk, sums, null))
+    await settle(tx, [{ ...chunk, tallies, last: false, holds: true }], NOW)
+    await addToBatch(tx, batch_id, { ...sums, ...NOTHING_SEALED, at: NOW })
+  }
+  const all = commits.flat()
+  const cost = atMost(all.reduce((sum, { cost_nanos }) => sum + BigInt(cost_nanos), 0n))
+  const tokens = atMost(all.reduce((sum, { tokens }) => sum + BigInt(tokens), 0n))
+  assert.equal((await readChunk(tx, batch_id, idx))?.cost_nanos, cost)
+  assert.equal((await readBatchRow(tx, batch_id))?.cost_nanos, cost)
+  const spent = await spentByProject(tx, project_id, windowAt('month', NOW))
+  assert.deepEqual([spent.cost_nanos, spent.tokens], [cost, tokens])
+  const { prompt_tokens, total_tokens, cost_nanos } = await sumUsage(tx, { project_id })
+  assert.deepEqual([prompt_tokens, total_tokens, cost_nanos], [tokens, tokens, cost])
+  const settled = await settledByEntityAndDay(tx, project_id)
+  assert.deepEqual(settled, await usageByEntityAndDay(tx, project_id))
+  for (const [key, day] of await spentByDay(tx, project_id))
+    assert.deepEqual({ ...settled.get(key), lines: 0 }, day)
+  const held = await heldByProject(tx, project_id)
+  assert.ok(held.cost_nanos >= 0 && held.tokens >= 0)
+}
+
+const NOTHING_SEALED = {
+  expired_lines: 0,
+  chunks_sealed: 0,
+  output_bytes: 0,
+  output_lines: 0,
+  error_bytes: 0,
+  error_lines: 0,
+}
