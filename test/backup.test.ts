@@ -1,15 +1,16 @@
 // A service is backed up while it works, and restored from what was written.
 import assert from 'node:assert/strict'
-import { copyFile, mkdtemp, readdir, rm, unlink } from 'node:fs/promises'
+import { copyFile, cp, mkdtemp, readdir, rm, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import type { Blobs } from '../src/blobs/blobs.ts'
 import { diskBlobs } from '../src/blobs/disk/disk-blobs.ts'
 import { backup } from '../src/compose/backup.ts'
 import { doctor } from '../src/compose/doctor.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
-import { backupSqlite } from '../src/store/sqlite/backup.ts'
+import { copySqlite, replaceSqlite } from '../src/store/sqlite/backup.ts'
 import { sqliteStore } from '../src/store/sqlite/store.ts'
 import { backupBlobs } from '../src/upkeep/backup-blobs.ts'
 import { purgeDoomed } from '../src/upkeep/chores.ts'
@@ -102,17 +103,22 @@ test('content that is deleted between database and blobs does not tear the backu
   const { database } = service.config
   assert(database.kind === 'sqlite')
   const path = join(place.folder, 'offpeak.db')
+  const next = `${path}.next`
   let copies = 0
   const copyDatabase = async () => {
-    await backupSqlite(database.path, path)
+    await copySqlite(database.path, next)
     if (++copies === 1) {
       await service.json('DELETE', `/v1/files/${batch.output_file_id}`)
       await purgeDoomed(store, sealed)
     }
+    return sqliteStore({ path: next })
+  }
+  const publish = async () => {
+    await replaceSqlite(next, path)
     return sqliteStore({ path })
   }
   const to = diskBlobs({ root: join(place.folder, 'blobs') })
-  const done = await backupBlobs({ from: blobs, to, live: store, copyDatabase })
+  const done = await backupBlobs({ from: blobs, to, live: store, copyDatabase, publish })
   assert.deepEqual([copies, done.missing], [2, []])
   const copied = sqliteStore({ path })
   const rows = await copied.read.selectFrom('blobs').select('key').where('doomed_at', 'is', null).execute()
@@ -137,6 +143,145 @@ test('what the service itself has lost is named, and the rest is backed up', asy
   const done = await backup(service.config, place.data)
   assert.deepEqual(done.missing, [key])
   assert.equal(done.copied, done.blobs)
+})
+
+/** Every call of a backup is counted; the one with the number `fails_at` fails, as on a full disk, and all after it. */
+class FailingDisk {
+  calls = 0
+  readonly #fails_at: number
+
+  constructor(fails_at: number) {
+    this.#fails_at = fails_at
+  }
+
+  readonly step = (): void => {
+    if (++this.calls >= this.#fails_at) throw new Error('no space is left')
+  }
+
+  wrap(blobs: Blobs): Blobs {
+    const { step } = this
+    return {
+      async put(key, source) {
+        step()
+        const bytes = await blobs.put(key, source)
+        step()
+        return bytes
+      },
+      read: (key, range) => blobs.read(key, range),
+      async size(key) {
+        step()
+        return await blobs.size(key)
+      },
+      async delete(key) {
+        step()
+        await blobs.delete(key)
+        step()
+      },
+      async *list(prefix) {
+        for await (const one of blobs.list(prefix)) {
+          step()
+          yield one
+        }
+      },
+    }
+  }
+}
+
+test('a backup that fails, at whatever step, leaves the one before whole, or is whole itself', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const first = await service.run([line('a')])
+  await using place = await emptyPlace()
+  await backup(service.config, place.data)
+  await copyFile(join(service.config.data_dir, 'master-key'), join(place.data, 'master-key'))
+  const second = await service.run([line('b')])
+  await service.json('DELETE', `/v1/files/${first.input_file_id}`)
+  await service.worker.stop()
+  await purgeDoomed(service.stores.store, service.stores.sealed)
+  const { store, blobs } = service.stores
+  const { database } = service.config
+  assert(database.kind === 'sqlite')
+  const seen = { before: 0, after: 0 }
+  for (let fails_at = 1, failed = true; failed; fails_at++) {
+    await using trial = await emptyPlace()
+    await cp(place.data, trial.data, { recursive: true })
+    const path = join(trial.data, 'offpeak.db')
+    const next = `${path}.next`
+    const disk = new FailingDisk(fails_at)
+    const attempt = backupBlobs({
+      from: blobs,
+      to: disk.wrap(diskBlobs({ root: join(trial.data, 'blobs') })),
+      live: store,
+      async copyDatabase() {
+        disk.step()
+        await copySqlite(database.path, next)
+        disk.step()
+        return sqliteStore({ path: next })
+      },
+      async publish() {
+        disk.step()
+        assert.ok(await replaceSqlite(next, path))
+        disk.step()
+        return sqliteStore({ path })
+      },
+    })
+    failed = await attempt.then(
+      () => false,
+      () => true,
+    )
+    assert.deepEqual(await damage(trial.config), [], `after a failure at step ${fails_at}`)
+    const restored = sqliteStore({ path })
+    const batches = (await restored.read.selectFrom('batches').select('id').execute()).map(({ id }) => id)
+    await restored.close()
+    assert.ok(batches.includes(first.id))
+    if (batches.includes(second.id)) seen.after++
+    else seen.before++
+    if (fails_at % 8 !== 0) continue
+    assert.deepEqual((await backup(service.config, trial.data)).missing, [])
+    assert.deepEqual(await damage(trial.config), [], 'after a second try')
+  }
+  assert.ok(seen.before > 10 && seen.after > 5, JSON.stringify(seen))
+})
+
+test('what is only in the log of the backup before is not lost, and a backup in use is left alone', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const { id } = await service.run([line('a')])
+  await using place = await emptyPlace()
+  await backup(service.config, place.data)
+  const path = join(place.data, 'offpeak.db')
+  const used = sqliteStore({ path })
+  await used.write((tx) => tx.updateTable('batches').set({ metadata: '{"kept":"yes"}' }).execute())
+  await assert.rejects(backup(service.config, place.data), /a process uses \S+offpeak\.db/)
+  assert.equal(
+    (await used.read.selectFrom('batches').select('metadata').executeTakeFirst())?.metadata,
+    '{"kept":"yes"}',
+  )
+  await used.close()
+  await backup(service.config, place.data)
+  const copied = sqliteStore({ path })
+  const rows = await copied.read.selectFrom('batches').select(['id', 'metadata']).execute()
+  assert.deepEqual(
+    rows.map((row) => row.id),
+    [id],
+  )
+  assert.notEqual(rows[0]?.metadata, '{"kept":"yes"}')
+  await copied.close()
+})
+
+test('of two backups to one place at once, the second is refused', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  await service.run([line('a')])
+  await using place = await emptyPlace()
+  const outcomes = await Promise.allSettled([
+    backup(service.config, place.data),
+    backup(service.config, place.data),
+  ])
+  assert.deepEqual(outcomes.map(({ status }) => status).sort(), ['fulfilled', 'rejected'])
+  const refused = outcomes.find((one) => one.status === 'rejected')
+  assert.match(String(refused?.reason), /another backup to \S+ is under way/)
+  await backup(service.config, place.data)
 })
 
 test('nobody is told that a PostgreSQL was backed up, or a folder onto itself', async () => {

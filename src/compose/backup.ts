@@ -1,15 +1,17 @@
 // Backs up a running service: a copy of its SQLite database, and the blobs that belong to it. PostgreSQL has
 // tools of its own for this.
 
-import { existsSync } from 'node:fs'
+import { existsSync, realpathSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { Failure } from '../cli/failure.ts'
 import type { Config } from '../config/config.ts'
-import { backupSqlite } from '../store/sqlite/backup.ts'
+import { copySqlite, removeSqlite, replaceSqlite } from '../store/sqlite/backup.ts'
+import { lockFile } from '../store/sqlite/lock-file.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import { type BackedUp, backupBlobs } from '../upkeep/backup-blobs.ts'
+import { closeFolder } from './owner-only.ts'
 import { openBlobs } from './stores.ts'
 
 /** `dir` is then a data folder that lacks nothing but the master key. */
@@ -22,22 +24,45 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
   if (!existsSync(database.path))
     throw new Failure(`there is no database at ${database.path}; choose one with --data or --config`)
   const folder = resolve(dir)
-  if (folder === resolve(config.data_dir)) throw new Failure('a backup has to go to another folder')
   await mkdir(folder, { recursive: true, mode: 0o700 })
   const path = join(folder, 'offpeak.db')
-  const { blobs } = await openBlobs(config.blobs)
-  const live = sqliteStore({ path: database.path })
+  if (isSame(folder, config.data_dir) || isSame(path, database.path))
+    throw new Failure('a backup has to go to another folder')
+  const blobs_root = join(folder, 'blobs')
+  closeFolder(folder, ['blobs'])
+  closeFolder(blobs_root, ['objects', 'tmp'])
+  const lock = lockFile(join(folder, 'backup.lock'))
+  if (lock === null) throw new Failure(`another backup to ${folder} is under way; wait until it has ended`)
+  const next = `${path}.next`
   try {
-    return await backupBlobs({
-      from: blobs,
-      to: diskBlobs({ root: join(folder, 'blobs') }),
-      live,
-      async copyDatabase() {
-        await backupSqlite(database.path, path)
-        return sqliteStore({ path })
-      },
-    })
+    const { blobs } = await openBlobs(config.blobs)
+    const live = sqliteStore({ path: database.path })
+    try {
+      return await backupBlobs({
+        from: blobs,
+        to: diskBlobs({ root: blobs_root }),
+        live,
+        async copyDatabase() {
+          await copySqlite(database.path, next)
+          return sqliteStore({ path: next })
+        },
+        async publish() {
+          if (!(await replaceSqlite(next, path)))
+            throw new Failure(
+              `a process uses ${path}, so the backup was left as it was; choose another folder`,
+            )
+          return sqliteStore({ path })
+        },
+      })
+    } finally {
+      await live.close()
+      await removeSqlite(next)
+    }
   } finally {
-    await live.close()
+    lock.release()
   }
+}
+
+function isSame(one: string, other: string): boolean {
+  return existsSync(one) && existsSync(other) && realpathSync(one) === realpathSync(other)
 }

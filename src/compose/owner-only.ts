@@ -22,9 +22,9 @@ export function closeToOthers(config: Config): OpenToOthers[] {
   // Windows has no such bits and reports every file as open to all.
   if (process.platform === 'win32') return []
   const { data_dir, database, blobs } = config
-  const found = [folder(data_dir, ['blobs'])]
+  const found = [closeFolder(data_dir, ['blobs'])]
   if (blobs.kind === 'disk') {
-    found.push(folder(blobs.root, ['objects', 'tmp']))
+    found.push(closeFolder(blobs.root, ['objects', 'tmp']))
     for (const name of ['objects', 'tmp']) found.push(closed(join(blobs.root, name), 0o700))
   }
   if (database.kind === 'sqlite')
@@ -35,8 +35,8 @@ export function closeToOthers(config: Config): OpenToOthers[] {
   return database.kind === 'sqlite' || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)
 }
 
-/** One that has folders beside `ours` in it serves others too, who would be locked out. */
-function folder(path: string, ours: readonly string[]): OpenToOthers | null {
+/** Closes a folder; one that has folders beside `ours` in it serves others too, who would be locked out. */
+export function closeFolder(path: string, ours: readonly string[]): OpenToOthers | null {
   const found = statIfThere(path)
   if (found === null || (found.mode & OTHERS_MAY) === 0) return null
   const shared =

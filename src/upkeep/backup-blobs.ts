@@ -1,8 +1,12 @@
-// The blobs that belong to a copy of the database. The database is copied first: blobs are written before
-// the commit that names them and never changed, so whatever the copy names was there when it was made. Only
+// A backup: a copy of the database, and the blobs that belong to it. The database is copied first: blobs are written
+// before the commit that names them and never changed, so whatever the copy names was there when it was made. Only
 // content that users deleted since may be gone; then the database is copied again, until there is a copy with
-// every blob that it names. Blobs of an earlier backup in the same place are kept, so that the next one copies
-// no more than what is new.
+// every blob that it names.
+//
+// The backup before in the same place stays whole until the new one is: the copy waits under another name while its
+// blobs are added to those that are there, then takes the place of the database before in one step, and only then
+// are blobs removed that it does not need. Whatever fails, and wherever a crash falls, one of the two can be restored,
+// and the next backup copies no more than what is missing.
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
 import { listBlobRows, openableBlobs } from '../store/blob-references.ts'
@@ -31,16 +35,17 @@ export interface BackupDeps {
   to: Blobs
   /** The service's own database. */
   live: Pick<Store, 'read'>
-  /** Copies the database anew and opens the copy. */
+  /** Copies the database anew, beside that of the backup before, and opens the copy. */
   copyDatabase: () => Promise<Store>
+  /** Puts the last copy, which is closed, in the place of the database of the backup before, and opens it there. */
+  publish: () => Promise<Store>
 }
 
-export async function backupBlobs({ from, to, live, copyDatabase }: BackupDeps): Promise<BackedUp> {
+export async function backupBlobs({ from, to, live, copyDatabase, publish }: BackupDeps): Promise<BackedUp> {
   let copied = 0
   let bytes_copied = 0
   for (let round = 1; round <= ROUNDS_MAX; round++) {
-    const copy = await copyDatabase()
-    try {
+    const { blobs, missing } = await withStore(copyDatabase, async (copy) => {
       const missing: string[] = []
       let blobs = 0
       for (let after: string | undefined, more = true; more; ) {
@@ -54,18 +59,26 @@ export async function backupBlobs({ from, to, live, copyDatabase }: BackupDeps):
         after = rows.at(-1)?.key
         more = rows.length === ROWS_AT_ONCE
       }
-      const lost = [...(await openableBlobs(live.read, missing))]
-      // What the service needs and has not is no reason to try again.
-      if (lost.length < missing.length) continue
-      const removed = await removeOthers(to, copy)
-      return { blobs: blobs - lost.length, copied, bytes_copied, removed, missing: lost }
-    } finally {
-      await copy.close()
-    }
+      return { blobs, missing }
+    })
+    const lost = [...(await openableBlobs(live.read, missing))]
+    // What the service needs and has not is no reason to try again.
+    if (lost.length < missing.length) continue
+    const removed = await withStore(publish, (published) => removeOthers(to, published))
+    return { blobs: blobs - lost.length, copied, bytes_copied, removed, missing: lost }
   }
   throw new UpkeepRefused(
     'content was deleted faster than it could be copied; run the backup again, or stop the service for it',
   )
+}
+
+async function withStore<T>(open: () => Promise<Store>, work: (store: Store) => Promise<T>): Promise<T> {
+  const store = await open()
+  try {
+    return await work(store)
+  } finally {
+    await store.close()
+  }
 }
 
 /** Bytes copied: 0 when it was there from an earlier backup, null when the service has it no more. */

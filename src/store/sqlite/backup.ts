@@ -1,24 +1,69 @@
-// A copy of a SQLite database as it stood at one moment, taken while others write to it.
+// A copy of a SQLite database as it stood at one moment, taken while others write to it, and how that copy takes the
+// place of an earlier one: in one step, so that at every moment there is one of the two, whole.
 
-import { rename, rm } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { open, rename, rm } from 'node:fs/promises'
+import { dirname } from 'node:path'
 import { backup, DatabaseSync } from 'node:sqlite'
 import { makeOwnFile } from './own-file.ts'
+import { codeOf, told } from './trouble.ts'
 
 /** All pages in one go: pages copied in steps would begin again whenever somebody else has written. */
 const ALL_PAGES = 2 ** 31 - 1
+const BUSY_TIMEOUT_MS = 10_000
+/** Result codes of SQLite: the file is damaged, or no database. */
+const DAMAGED: readonly number[] = [11, 26]
 
-/** The file at `to` is replaced whole. */
-export async function backupSqlite(from: string, to: string): Promise<void> {
-  const part = `${to}.part`
-  await rm(part, { force: true })
-  makeOwnFile(part)
-  const db = new DatabaseSync(from, { readOnly: true, timeout: 10_000 })
+/** Copies the database at `from` to `to`, in the place of what an interrupted copy has left there. */
+export async function copySqlite(from: string, to: string): Promise<void> {
+  await removeSqlite(to)
+  const db = new DatabaseSync(from, { readOnly: true, timeout: BUSY_TIMEOUT_MS })
   try {
-    await backup(db, part, { rate: ALL_PAGES })
+    makeOwnFile(to)
+    await backup(db, to, { rate: ALL_PAGES })
   } finally {
     db.close()
   }
+}
+
+/** Moves the database at `next`, which nobody has open, to `path`; false where a process uses the one that is there. */
+export async function replaceSqlite(next: string, path: string): Promise<boolean> {
+  if (!settle(path)) return false
   // What belonged to the file that is replaced must not be taken for this one's.
-  for (const rest of ['-wal', '-shm']) await rm(`${to}${rest}`, { force: true })
-  await rename(part, to)
+  for (const rest of ['-wal', '-shm']) await rm(`${path}${rest}`, { force: true })
+  await sync(next)
+  await rename(next, path)
+  if (process.platform !== 'win32') await sync(dirname(path))
+  return true
+}
+
+export async function removeSqlite(path: string): Promise<void> {
+  for (const rest of ['', '-wal', '-shm', '-journal']) await rm(`${path}${rest}`, { force: true })
+}
+
+/** Brings what is only in the write-ahead log into the file, so that the file alone is the database. */
+function settle(path: string): boolean {
+  if (!existsSync(`${path}-wal`)) return true
+  try {
+    told(path, () => {
+      const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS })
+      try {
+        db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+      } finally {
+        db.close()
+      }
+    })
+  } catch (error) {
+    const cause = error instanceof Error ? error.cause : undefined
+    // Nothing can be lost that could still be read.
+    if (DAMAGED.includes(codeOf(cause ?? error))) return true
+    throw error
+  }
+  // The last one to close a database removes its log.
+  return !existsSync(`${path}-wal`)
+}
+
+async function sync(path: string): Promise<void> {
+  await using file = await open(path, 'r')
+  await file.sync()
 }

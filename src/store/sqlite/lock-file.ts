@@ -1,0 +1,22 @@
+// A lock that one process of a machine holds: SQLite's own, on an empty database, so that it goes with the process
+// however that ends.
+import { DatabaseSync } from 'node:sqlite'
+import { makeOwnFile } from './own-file.ts'
+import { codeOf } from './trouble.ts'
+
+/** Result code of SQLite: somebody else has the lock. */
+const SQLITE_BUSY = 5
+
+/** Null where another process has it. */
+export function lockFile(path: string): { release(): void } | null {
+  makeOwnFile(path)
+  const db = new DatabaseSync(path, { timeout: 0 })
+  try {
+    db.exec('BEGIN EXCLUSIVE')
+  } catch (error) {
+    db.close()
+    if (codeOf(error) === SQLITE_BUSY) return null
+    throw error
+  }
+  return { release: () => db.close() }
+}
