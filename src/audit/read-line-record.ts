@@ -1,13 +1,12 @@
-// Finds the audit record of a line by the address in its request ID: batch and line number name the chunk,
-// and the chunk's audit blob (or, while it is open, its journals) holds the record.
+// Finds the audit record of a line by the address in its request ID: batch and line number name the chunk, and the
+// chunk's audit blob (or, while it is open, its journals) has the record. The record is put together from stored
+// bytes: a response is as large as a server made it, and is streamed.
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { JOURNAL_OWNER } from '../results/commit.ts'
-import { readJournal } from '../results/journal.ts'
+import { findLine } from '../results/find-line.ts'
+import type { Span } from '../results/read-spans.ts'
+import { RESULT_TAIL } from '../results/result-line.ts'
 import { readBatch } from '../store/batches.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
-import { listJournalParts } from '../store/journal-parts.ts'
-import type { ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 
 export interface LineRecordDeps {
@@ -15,67 +14,59 @@ export interface LineRecordDeps {
   sealed: SealedBlobs
 }
 
+/** A JSON object of `bytes` bytes. */
+export interface LineRecordText {
+  bytes: number
+  text: AsyncIterable<Buffer>
+}
+
+/** What stands before the response in a result line: no string of JSON has a quote that is not escaped. */
+const BEFORE_RESPONSE = ',"response":'
+const SEARCHED_BYTES = 4096
+
 /**
  * The record, with the line's `response` while its result file exists (null afterwards, and for lines that
  * failed). Undefined when the batch is not the project's, has no such line, or has not finished it yet.
  */
 export async function readLineRecord(
-  deps: LineRecordDeps,
+  { store, sealed }: LineRecordDeps,
   project_id: string,
   batch_id: string,
   line: number,
-): Promise<object | undefined> {
-  const { store } = deps
+): Promise<LineRecordText | undefined> {
   const batch = await readBatch(store.read, project_id, batch_id)
   const chunk = batch && (await readChunkOfLine(store.read, batch_id, line))
-  if (!chunk) return undefined
-  const found =
-    chunk.state === 'sealed' ? await fromBlobs(deps, chunk, line) : await fromJournal(deps, chunk, line)
+  const found = chunk && (await findLine({ db: store.read, sealed }, chunk, line))
   if (!found) return undefined
-  const result = found.result === null ? null : JSON.parse(found.result)
-  return { ...JSON.parse(found.audit), response: result?.response ?? null }
-}
-
-interface Found {
-  audit: string
-  result: string | null
-}
-
-async function fromJournal(
-  { store, sealed }: LineRecordDeps,
-  chunk: ChunkRow,
-  line: number,
-): Promise<Found | undefined> {
-  for (const part of await listJournalParts(store.read, chunk.batch_id, chunk.idx)) {
-    const blob = await readBlobRow(store.read, part.journal_blob)
-    if (!blob) continue
-    const entries = await readJournal(sealed, JOURNAL_OWNER, [{ part, blob }])
-    const entry = entries.find((one) => one.line === line)
-    if (entry) return { audit: String(entry.audit), result: String(entry.result) }
+  const { blob, range } = found.audit
+  const audit = await sealed.readAll(found.audit.project_id, blob, range)
+  const record = audit.subarray(0, audit.lastIndexOf('}'))
+  const head = Buffer.concat([record, Buffer.from(BEFORE_RESPONSE)])
+  const response = found.part === 'output' && found.result ? await responseIn(sealed, found.result) : null
+  if (!response) {
+    const whole = Buffer.concat([head, Buffer.from('null}')])
+    return { bytes: whole.length, text: streamed([whole]) }
   }
-  return undefined
+  const bytes = head.length + response.range.end - response.range.start + 1
+  const text = sealed.read(response.project_id, response.blob, response.range)
+  return { bytes, text: streamed([head], text, [Buffer.from('}')]) }
 }
 
-async function fromBlobs(deps: LineRecordDeps, chunk: ChunkRow, line: number): Promise<Found | undefined> {
-  const audit = await lineOf(
-    deps,
-    chunk.audit_blob,
-    (text) => text.includes(`"line":${line},`) && JSON.parse(text).line === line,
-  )
-  if (audit === undefined) return undefined
-  const id: unknown = JSON.parse(audit).id
-  const result = await lineOf(deps, chunk.output_blob, (text) => text.startsWith(`{"id":"${id}"`))
-  return { audit, result: result ?? null }
+async function responseIn(sealed: SealedBlobs, { project_id, blob, range }: Span): Promise<Span> {
+  for (let searched = SEARCHED_BYTES; ; searched *= 2) {
+    const end = Math.min(range.end, range.start + searched)
+    const bytes = await sealed.readAll(project_id, blob, { start: range.start, end })
+    const at = bytes.indexOf(BEFORE_RESPONSE)
+    if (at !== -1) {
+      const start = range.start + at + BEFORE_RESPONSE.length
+      return { project_id, blob, range: { start, end: range.end - RESULT_TAIL.length } }
+    }
+    if (end === range.end) throw new Error(`a result line in ${blob.key} has no response`)
+  }
 }
 
-/** The first line of a blob that `matches`; undefined when there is none, or the blob is gone. */
-async function lineOf(
-  { store, sealed }: LineRecordDeps,
-  key: string | null,
-  matches: (text: string) => boolean,
-): Promise<string | undefined> {
-  const blob = key === null ? undefined : await readBlobRow(store.read, key)
-  if (!blob) return undefined
-  const text = String(await sealed.readAll(blob.project_id, blob))
-  return text.split('\n').find((one) => one !== '' && matches(one))
+async function* streamed(
+  ...sources: (Iterable<Buffer> | AsyncIterable<Buffer>)[]
+): AsyncGenerator<Buffer, void, undefined> {
+  for (const source of sources) yield* source
 }

@@ -3,8 +3,8 @@ import type { BackendResult } from '../backends/backend.ts'
 import type { Outcome } from '../results/outcome.ts'
 import type { Upstream } from './upstream.ts'
 
-/** What the recorder does with blobs (`journal`, `seal`, `recall`) and in the database (`commit`, `park`). */
-export type RecordWork = 'journal' | 'seal' | 'recall' | 'commit' | 'park'
+/** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
+export type RecordWork = 'journal' | 'seal' | 'commit' | 'park'
 
 export interface Observer {
   /** A line has been sent, and came back or was called back. */

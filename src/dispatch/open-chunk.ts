@@ -5,7 +5,7 @@ import type { StopReason } from '../domain/batch.ts'
 import type { WireError } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { ChunkLine } from '../intake/chunk-lines.ts'
-import type { Written } from '../results/journal.ts'
+import { type FinishedLine, isInMemory, type Journalled } from '../results/journal.ts'
 import { type Outcome, weight } from '../results/outcome.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 
@@ -20,8 +20,8 @@ export class OpenChunk {
   readonly request_id_prefix: string
   readonly #abort = new AbortController()
   readonly #position = new Map<number, number>()
-  /** By position: what became of the line; `null` where a journal has it and memory no longer does. */
-  readonly #outcomes: (Written | null | undefined)[]
+  /** By position: what became of the line, or where a journal has it. */
+  readonly #outcomes: (FinishedLine | undefined)[]
   #fresh: Outcome[] = []
   #freshBytes = 0
   #keptBytes = 0
@@ -52,7 +52,7 @@ export class OpenChunk {
     batch: BatchRow,
     lines: readonly ChunkLine[],
     bytes: Buffer,
-    journalled: readonly Written[],
+    journalled: readonly Journalled[],
   ) {
     this.claim = claim
     this.batch = batch
@@ -130,42 +130,30 @@ export class OpenChunk {
     return this.#fresh.length > 0
   }
 
-  /** Lets go of results that a committed journal holds. */
-  forget(committed: readonly Outcome[]): void {
-    for (const outcome of committed) {
-      const position = this.#position.get(outcome.line)
-      if (position === undefined || !this.#outcomes[position]) continue
-      this.#outcomes[position] = null
+  /** These lines are in a committed journal: what memory has of them goes. */
+  forget(journalled: readonly Journalled[]): void {
+    for (const line of journalled) {
+      const position = this.#position.get(line.line)
+      const outcome = position === undefined ? undefined : this.#outcomes[position]
+      if (position === undefined || outcome === undefined || !isInMemory(outcome)) continue
+      this.#outcomes[position] = line
       this.#keptBytes -= weight(outcome)
     }
   }
 
-  /** Every finished line, or null when some are in journals only. */
-  allWritten(): Written[] | null {
-    const all: Written[] = []
-    for (const written of this.#outcomes) {
-      if (written === null) return null
-      if (written !== undefined) all.push(written)
-    }
-    return all
+  /** Every finished line. */
+  allFinished(): FinishedLine[] {
+    return this.#outcomes.filter((finished) => finished !== undefined)
   }
 
-  /** Puts lines that were read back from journals into place. */
-  recall(journalled: readonly Written[]): void {
-    for (const written of journalled) {
-      const position = this.#position.get(written.line)
-      if (position !== undefined && this.#outcomes[position] === null) this.#outcomes[position] = written
-    }
-  }
-
-  #place(written: Written): void {
-    const position = this.#position.get(written.line)
+  #place(finished: FinishedLine): void {
+    const position = this.#position.get(finished.line)
     if (position === undefined)
-      throw new Error(`chunk ${this.claim.idx} of ${this.batch.id} has no line ${written.line}`)
+      throw new Error(`chunk ${this.claim.idx} of ${this.batch.id} has no line ${finished.line}`)
     if (this.#outcomes[position] !== undefined)
-      throw new Error(`line ${written.line} of ${this.batch.id} finished twice`)
-    this.#outcomes[position] = written
+      throw new Error(`line ${finished.line} of ${this.batch.id} finished twice`)
+    this.#outcomes[position] = finished
     this.#unfinished--
-    this.#keptBytes += written.result.length + written.audit.length + 200
+    if (isInMemory(finished)) this.#keptBytes += weight(finished)
   }
 }

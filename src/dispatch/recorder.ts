@@ -2,14 +2,13 @@
 // journalled, together with all others, once its oldest finished line has waited long enough. Blobs are
 // written side by side; what they hold counts only with the fenced commit that follows, and commits are
 // grouped: whatever is ready goes into one transaction.
+import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
-import { readChunkJournal } from '../results/chunk-journal.ts'
-import { type ChunkCommit, commitChunks, JOURNAL_OWNER } from '../results/commit.ts'
+import { type ChunkCommit, commitChunks } from '../results/commit.ts'
 import type { FinishRules } from '../results/finish.ts'
-import type { Written } from '../results/journal.ts'
-import { encodeEntries } from '../results/journal.ts'
+import { encodeEntries, JOURNAL_OWNER, journalIndex, placed } from '../results/journal.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { knownBlobs } from '../store/blob-rows.ts'
@@ -53,7 +52,6 @@ export interface RecorderOptions {
 const WORK: Readonly<Record<RecordWork, string>> = {
   journal: 'writing a journal',
   seal: 'sealing a chunk',
-  recall: 'reading a journal',
   commit: 'committing results',
   park: 'giving back a chunk',
 }
@@ -67,7 +65,7 @@ interface Pending {
   tried_at: number
   /** Writes them once more, under other names. */
   rewrite: () => Promise<ChunkCommit['record']>
-  done: () => void
+  done: (record: ChunkCommit['record']) => void
 }
 
 export class Recorder {
@@ -180,7 +178,7 @@ export class Recorder {
       const fresh = chunk.takeFresh()
       this.#freshSince.delete(chunk)
       this.#journalled.add(chunk)
-      return { chunk, fresh, bytes: encodeEntries(fresh) }
+      return { chunk, fresh, ...encodeEntries(fresh) }
     })
     const written = this.#writeJournal(parts)
     for (const chunk of chunks) {
@@ -196,26 +194,31 @@ export class Recorder {
   }
 
   async #writeJournal(
-    parts: readonly { chunk: OpenChunk; fresh: Outcome[]; bytes: Buffer }[],
+    parts: readonly { chunk: OpenChunk; fresh: Outcome[]; pieces: Buffer[]; bytes: number }[],
   ): Promise<void> {
-    const { sealed, clock } = this.#options
-    const put = (bytes: readonly Buffer[]): Promise<SealedBlob> =>
-      sealed.put(JOURNAL_OWNER, `journals/${newId('request', clock.now()).slice('req_'.length)}`, bytes)
-    const journal = await this.#insist('journal', () => put(parts.map((part) => part.bytes)))
+    const { sealed, clock, memory_bytes } = this.#options
+    const put = (of: typeof parts): Promise<SealedBlob> =>
+      sealed.put(JOURNAL_OWNER, `journals/${newId('request', clock.now()).slice('req_'.length)}`, [
+        ...of.flatMap(({ pieces }) => pieces),
+        journalIndex(of.flatMap(({ fresh }) => fresh)),
+      ])
+    const journal = await this.#insist('journal', () => put(parts))
     let at = 0
-    const commits = parts.map(({ chunk, fresh, bytes }) => {
+    const commits = parts.map(async (part) => {
+      const { chunk, fresh, bytes } = part
       const byte_start = at
-      at += bytes.length
+      at += bytes
       const record = { journal, byte_start, byte_end: at }
-      return this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => ({
-        journal: await put([bytes]),
+      const commit = { ...commitOf(chunk), fresh, record }
+      const committed = await this.#commit(chunk, commit, async () => ({
+        journal: await put([part]),
         byte_start: 0,
-        byte_end: bytes.length,
+        byte_end: bytes,
       }))
+      if ('journal' in committed && this.#keptBytes() > memory_bytes)
+        chunk.forget(placed(fresh, committed.journal, committed.byte_start))
     })
     await Promise.all(commits)
-    if (this.#keptBytes() > this.#options.memory_bytes)
-      for (const { chunk, fresh } of parts) chunk.forget(fresh)
   }
 
   #keptBytes(): number {
@@ -233,43 +236,42 @@ export class Recorder {
   async #writeSeal(chunk: OpenChunk): Promise<void> {
     const { sealed, clock, onClosed } = this.#options
     const { project_id, batch_id, idx, epoch } = chunk.claim
-    const written = await this.#insist('recall', () => this.#recall(chunk))
-    if (written === 'damaged') return await this.#giveUp(chunk)
-    if (written === 'lost') {
+    const finished = chunk.allFinished()
+    const write = (): Promise<SealedChunk> =>
+      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, finished)
+    const result = await this.#insist('seal', () => this.#unlessDamaged(chunk, write))
+    if (result === 'damaged') return await this.#giveUp(chunk)
+    if (result === 'lost') {
       onClosed(chunk, 'lost')
       return
     }
     const fresh = chunk.takeFresh()
-    const write = (): Promise<SealedChunk> =>
-      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, written)
-    const result = await this.#insist('seal', write)
     const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
     const record = { sealed: result, journalled }
-    await this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => ({
-      sealed: await write(),
-      journalled,
-    }))
+    await this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => {
+      const again = await this.#unlessDamaged(chunk, write)
+      // Of a lost chunk the fence refuses whatever was written.
+      if (again === 'lost') return record
+      if (again === 'damaged')
+        throw new Error(`a journal of chunk ${idx} of ${batch_id} cannot be read again`)
+      return { sealed: again, journalled }
+    })
   }
 
   /**
-   * All that was written of the chunk. `lost`: somebody else has taken it over, and its journals with it. `damaged`:
-   * a journal of it can no longer be read.
+   * What `write` makes of journals that it reads. `lost`: somebody else has taken the chunk over, and its journals with
+   * it. `damaged`: a journal of it can no longer be read.
    */
-  async #recall(chunk: OpenChunk): Promise<Written[] | 'lost' | 'damaged'> {
-    const { store, sealed } = this.#options
-    const { batch_id, idx } = chunk.claim
-    const kept = chunk.allWritten()
-    if (kept) return kept
-    try {
-      const { written, damaged } = await readChunkJournal(store.read, sealed, batch_id, idx)
-      if (damaged.length > 0 && (await this.#isHeld(chunk))) return 'damaged'
-      chunk.recall(written)
-      const all = chunk.allWritten()
-      if (all) return all
-      throw new Error(`the journals of chunk ${idx} of ${batch_id} lack some of its lines`)
-    } catch (error) {
-      if (await this.#isHeld(chunk)) throw error
-      return 'lost'
+  async #unlessDamaged<T>(chunk: OpenChunk, write: () => Promise<T>): Promise<T | 'lost' | 'damaged'> {
+    for (let readings = 1; ; readings++) {
+      try {
+        return await write()
+      } catch (error) {
+        if (!isDamaged(error)) throw error
+        if (!(await this.#isHeld(chunk))) return 'lost'
+        // One bad read is no proof.
+        if (readings === 2) return 'damaged'
+      }
     }
   }
 
@@ -288,8 +290,12 @@ export class Recorder {
     onClosed(chunk, parked ? 'parked' : 'lost')
   }
 
-  /** Resolves when the commit was accepted or its lease was found lost. */
-  #commit(chunk: OpenChunk, commit: ChunkCommit, rewrite: Pending['rewrite']): Promise<void> {
+  /** Resolves when the commit was accepted, or its lease was found lost, with what was committed in the end. */
+  #commit(
+    chunk: OpenChunk,
+    commit: ChunkCommit,
+    rewrite: Pending['rewrite'],
+  ): Promise<ChunkCommit['record']> {
     return new Promise((done) => {
       const now = this.#options.clock.now()
       this.#queue.push({ chunk, commit, written_at: now, tried_at: now, rewrite, done })
@@ -322,7 +328,7 @@ export class Recorder {
       return await store.write((tx) => commitChunks(tx, commits(), rules, clock.now()))
     })
     for (const { chunk, commit, done } of group) {
-      done()
+      done(commit.record)
       if (lost.includes(commit)) {
         this.#open.delete(chunk)
         onClosed(chunk, 'lost')

@@ -8,7 +8,7 @@ import { ID_PREFIXES, lineRequestId } from '../domain/ids.ts'
 import { revokeKey } from '../store/api-keys.ts'
 import type { Declared } from './route.ts'
 import { RouteTable, route } from './route.ts'
-import { type Answer, type TestServer, testServer } from './test-server.ts'
+import { type Answer, recordText, type TestServer, testServer } from './test-server.ts'
 import type { TypeboxProvider } from './type-provider.ts'
 
 const NEVER = '0'.repeat(26)
@@ -115,7 +115,7 @@ test('each single scope opens exactly the endpoints that ask for it', async () =
 
 test("another project's object is byte for byte one that never existed", async () => {
   await using server = await testServer({
-    readLineRecord: async () => ({ id: 'secret' }),
+    readLineRecord: async () => recordText({ id: 'secret' }),
   })
   const file_id = await server.processedFile()
   const { id: batch_id, request_id } = await server.createBatch(file_id)

@@ -10,6 +10,7 @@ import fastify, {
 } from 'fastify'
 import type { Registry } from 'prom-client'
 import { HttpRecords } from '../audit/http-record.ts'
+import type { LineRecordText } from '../audit/read-line-record.ts'
 import type { KeyBox } from '../blobs/key-box.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -54,7 +55,7 @@ export interface ServerDeps {
   /** Called after background work was added, so that workers in this process look at once. */
   wake: () => void
   /** The audit record of one line, if this batch of this project has one. */
-  readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<object | undefined>
+  readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<LineRecordText | undefined>
   /** Whether the service can do its work; asked by /readyz. */
   ready: () => Promise<boolean>
   log?: FastifyBaseLogger

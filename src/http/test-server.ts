@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
+import { Readable } from 'node:stream'
 import { type TestClock, testClock } from '../../test/fakes/clock.ts'
+import type { LineRecordText } from '../audit/read-line-record.ts'
 import type { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { temporaryDisk } from '../blobs/disk/temporary-disk.ts'
 import { keyBox } from '../blobs/key-box.ts'
@@ -225,4 +227,10 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
       await disk[Symbol.asyncDispose]()
     },
   }
+}
+
+/** An audit record as it is read. */
+export function recordText(record: object): LineRecordText {
+  const whole = Buffer.from(JSON.stringify(record))
+  return { bytes: whole.length, text: Readable.from([whole]) }
 }

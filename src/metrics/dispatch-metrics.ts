@@ -74,7 +74,7 @@ export function dispatchMetrics(
   })
   const records = new CellHistogram({
     name: 'offpeak_record_duration_seconds',
-    help: 'How long it took to make lines durable: journal, seal and recall are blobs, commit and park are SQL.',
+    help: 'How long it took to make lines durable: journal and seal are blobs, commit and park are SQL.',
     labelNames: ['work'],
     buckets: STORE_BUCKETS_S,
     registers,
@@ -112,7 +112,6 @@ export function dispatchMetrics(
   const ofWork: Record<RecordWork, HistogramCell> = {
     journal: records.cell({ work: 'journal' }),
     seal: records.cell({ work: 'seal' }),
-    recall: records.cell({ work: 'recall' }),
     commit: records.cell({ work: 'commit' }),
     park: records.cell({ work: 'park' }),
   }

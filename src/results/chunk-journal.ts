@@ -1,16 +1,16 @@
-// What the journals hold of one chunk, and which of them can no longer be read.
+// Where the journals have the finished lines of one chunk, and which of them can no longer be read. Every part is
+// read to its end, and none of it is kept.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { JournalPartRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { JOURNAL_OWNER } from './commit.ts'
-import { readJournal, type Written } from './journal.ts'
+import { type Journalled, scanJournal } from './journal.ts'
 
 export interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */
-  written: Written[]
+  written: Journalled[]
   /** Parts that are damaged or gone: what was in them is lost (take-back.ts). */
   damaged: JournalPartRow[]
 }
@@ -32,11 +32,11 @@ export async function readChunkJournal(
 }
 
 /** Null when it is damaged or gone. */
-async function readPart(db: Reader, sealed: SealedBlobs, part: JournalPartRow): Promise<Written[] | null> {
+async function readPart(db: Reader, sealed: SealedBlobs, part: JournalPartRow): Promise<Journalled[] | null> {
   const blob = await readBlobRow(db, part.journal_blob)
   if (!blob) return null
   try {
-    return await readJournal(sealed, JOURNAL_OWNER, [{ part, blob }])
+    return await scanJournal(sealed, { part, blob })
   } catch (error) {
     if (isDamaged(error)) return null
     throw error

@@ -14,6 +14,7 @@ import { dropJournal, insertJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
+import { JOURNAL_OWNER } from './journal.ts'
 import type { Outcome } from './outcome.ts'
 import type { SealedChunk } from './seal.ts'
 import { journalSums } from './take-back.ts'
@@ -101,9 +102,6 @@ export async function commitChunks(
   }
   return { lost, ended }
 }
-
-/** A journal holds lines of several projects, so it belongs to none of them. */
-export const JOURNAL_OWNER = 'offpeak'
 
 interface Sums {
   completed: number

@@ -1,28 +1,18 @@
 // Reads a batch's result lines while it runs: sealed chunks from their blobs, open ones from their journals,
 // in the order of the input. Lines do not end in that order, so a page also says through which line nothing
-// is missing: whoever goes on from there misses none.
-import type { SealedBlobs } from '../blobs/sealed.ts'
-import { base32, parseLineRequestId } from '../domain/ids.ts'
+// is missing: whoever goes on from there misses none. A page is where its lines lie; their bytes are read as they
+// are sent.
 import { readBlobRow } from '../store/blob-rows.ts'
 import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
-import { listJournalParts } from '../store/journal-parts.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { Reader } from '../store/store.ts'
-import { JOURNAL_OWNER } from './commit.ts'
-import { readJournal } from './journal.ts'
+import { findLine, openPlaces, type Ports, scanResults, sealedPlaces } from './find-line.ts'
+import { JOURNAL_OWNER } from './journal.ts'
+import { bytesIn, readSpans, type Span } from './read-spans.ts'
 
 /** A page ends behind the line that takes it past this. */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
 /** Chunk rows read at a time. */
 const ROWS_PER_READ = 100
-const NEWLINE = 0x0a
-const HEAD = Buffer.from('{"id":"')
-const REQUEST_ID_LENGTH = 'req_'.length + 26 + base32(1).length
-
-interface Ports {
-  db: Reader
-  sealed: SealedBlobs
-}
 
 export type ResultPart = 'output' | 'error' | 'all'
 
@@ -36,8 +26,8 @@ export interface PageOrder {
 }
 
 export interface FinishedPage {
-  /** Each with its line break. */
-  lines: Buffer[]
+  /** The lines, each with its line break. */
+  text: AsyncIterable<Buffer>
   /** There is more to read now, behind `next_after`. */
   has_more: boolean
   /**
@@ -48,9 +38,10 @@ export interface FinishedPage {
 }
 
 interface Found {
+  chunk: ChunkRow
   line: number
   part: 'output' | 'error'
-  bytes: Buffer
+  span: Span
 }
 
 /** What is finished of a batch. Lines whose files have been deleted are left out. */
@@ -58,17 +49,31 @@ export async function readFinished(ports: Ports, batch_id: string, order: PageOr
   // Looked up first: what is finished meanwhile is then found below, and never the other way round.
   const complete_through = await completeThrough(ports, batch_id)
   const last = order.contiguous ? complete_through : Number.POSITIVE_INFINITY
-  const lines: Buffer[] = []
+  const lines: Found[] = []
   let bytes = 0
   let at = order.after
   for await (const found of finishedAfter(ports, batch_id, order, last)) {
     if (lines.length === order.limit || (lines.length > 0 && bytes >= PAGE_BYTES_MAX))
-      return { lines, has_more: true, next_after: at }
-    lines.push(found.bytes)
-    bytes += found.bytes.length
+      return { text: textOf(ports, lines), has_more: true, next_after: at }
+    lines.push(found)
+    bytes += bytesIn(found.span)
     at = found.line
   }
-  return { lines, has_more: false, next_after: order.contiguous ? at : Math.min(at, complete_through) }
+  const next_after = order.contiguous ? at : Math.min(at, complete_through)
+  return { text: textOf(ports, lines), has_more: false, next_after }
+}
+
+/** A chunk that is sealed while the page is read takes its journals with it: its lines are then in its blobs. */
+function textOf(ports: Ports, lines: readonly Found[]): AsyncIterable<Buffer> {
+  return readSpans(
+    ports.sealed,
+    lines.map(({ span }) => span),
+    async (number) => {
+      const found = lines[number]
+      const chunk = found && (await readChunk(ports.db, found.chunk.batch_id, found.chunk.idx))
+      return chunk && ((await findLine(ports, chunk, found.line))?.result ?? undefined)
+    },
+  )
 }
 
 /** The last line before which every line is finished; infinite when all are. */
@@ -106,61 +111,35 @@ async function* finishedAfter(
 
 /** The finished lines of a chunk, in order. */
 async function finishedOf(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
-  if (chunk.state === 'sealed') return await fromBlobs(ports, chunk)
-  const found = await fromJournal(ports, chunk)
-  if (found) return found
-  const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
-  return now?.state === 'sealed' ? await fromBlobs(ports, now) : []
-}
-
-/** Null when the journal has gone, which is when the chunk has just been sealed. */
-async function fromJournal({ db, sealed }: Ports, chunk: ChunkRow): Promise<Found[] | null> {
-  const parts = []
-  for (const part of await listJournalParts(db, chunk.batch_id, chunk.idx)) {
-    const blob = await readBlobRow(db, part.journal_blob)
-    if (!blob) return null
-    parts.push({ part, blob })
+  if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
+  const places = await openPlaces(ports, chunk)
+  if (places.length < chunk.completed + chunk.failed) {
+    // Its journals go when it is sealed.
+    const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
+    if (now?.state === 'sealed') return await inBlobs(ports, now)
   }
-  if (parts.length === 0) return chunk.completed + chunk.failed > 0 ? null : []
-  let written: Awaited<ReturnType<typeof readJournal>>
-  try {
-    written = await readJournal(sealed, JOURNAL_OWNER, parts)
-  } catch (error) {
-    // It may have gone between two reads; one that is there and cannot be read is a fault.
-    const still = await listJournalParts(db, chunk.batch_id, chunk.idx)
-    if (still.length === 0) return null
-    throw error
-  }
-  return written
-    .map(({ line, part, result }) => ({ line, part, bytes: result }))
+  return places
+    .map(({ line, part, journal, result }) => {
+      return { chunk, line, part, span: { project_id: JOURNAL_OWNER, blob: journal, range: result } }
+    })
     .sort((a, b) => a.line - b.line)
 }
 
-async function fromBlobs(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
-  const [output, error] = await Promise.all([
-    linesOf(ports, chunk.output_blob, 'output'),
-    linesOf(ports, chunk.error_blob, 'error'),
-  ])
-  return [...output, ...error].sort((a, b) => a.line - b.line)
-}
-
-async function linesOf({ db, sealed }: Ports, key: string | null, part: Found['part']): Promise<Found[]> {
-  const blob = key === null ? undefined : await readBlobRow(db, key)
-  if (!blob) return []
-  const bytes = await sealed.readAll(blob.project_id, blob)
+async function inBlobs(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
+  const places = await sealedPlaces(ports, chunk)
   const found: Found[] = []
-  for (let at = 0; at < bytes.length; ) {
-    const end = bytes.indexOf(NEWLINE, at) + 1
-    found.push({ line: lineNumber(bytes, at), part, bytes: bytes.subarray(at, end) })
-    at = end
+  for (const part of ['output', 'error'] as const) {
+    const key = part === 'output' ? chunk.output_blob : chunk.error_blob
+    const blob = key === null ? undefined : await readBlobRow(ports.db, key)
+    if (!blob) continue
+    const { project_id } = blob
+    if (places) {
+      for (const { line, part: of, result: range } of places)
+        if (of === part) found.push({ chunk, line, part, span: { project_id, blob, range } })
+    } else {
+      for await (const { line, start, end } of scanResults(ports.sealed, blob))
+        found.push({ chunk, line, part, span: { project_id, blob, range: { start, end } } })
+    }
   }
-  return found
-}
-
-/** A result line begins with its request ID, and that names the line. */
-function lineNumber(bytes: Buffer, at: number): number {
-  const start = at + HEAD.length
-  const address = parseLineRequestId(bytes.toString('latin1', start, start + REQUEST_ID_LENGTH))
-  if (!address) throw new Error('a result line does not begin with its request ID')
-  return address.line
+  return found.sort((a, b) => a.line - b.line)
 }

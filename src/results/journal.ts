@@ -1,52 +1,106 @@
-// The journal: finished lines of chunks that are still open, written together so that a crash loses none.
-// An entry is three lines of text: `LINE PART`, the result line, the audit line.
+// The journal: finished lines of chunks that are still open, written together so that a crash loses none. An entry
+// is three rows of text: `LINE PART`, the result line, the audit line. Behind the last entry stands an index of them
+// all (line-index.ts).
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { JournalPartRow } from '../store/schema.ts'
+import {
+  encodeLineIndex,
+  entryHead,
+  type LinePlace,
+  type LineSizes,
+  placesInJournal,
+  readLineIndex,
+} from './line-index.ts'
 import type { Outcome } from './outcome.ts'
-
-const NEWLINE = 0x0a
+import type { Bytes } from './read-spans.ts'
+import { scanRows } from './scan-rows.ts'
 
 /** What sealing needs of a line that was finished earlier. */
 export type Written = Pick<Outcome, 'line' | 'part' | 'result' | 'audit'>
 
-export function encodeEntries(outcomes: readonly Written[]): Buffer {
-  return Buffer.concat(
-    outcomes.flatMap(({ line, part, result, audit }) => [Buffer.from(`${line} ${part}\n`), result, audit]),
-  )
+/** A finished line that is in a journal, and not in memory. */
+export interface Journalled extends LinePlace {
+  journal: SealedBlob
 }
 
-export function decodeEntries(bytes: Buffer): Written[] {
-  const entries: Written[] = []
-  let at = 0
-  const row = (): Buffer => {
-    const end = bytes.indexOf(NEWLINE, at) + 1
-    if (end === 0) throw new Error('a journal entry is cut short')
-    const found = bytes.subarray(at, end)
-    at = end
-    return found
-  }
-  while (at < bytes.length) {
-    const head = row().toString()
-    const [line, part] = head.trimEnd().split(' ')
-    if (part !== 'output' && part !== 'error') throw new Error(`a journal entry begins with "${head}"`)
-    entries.push({ line: Number(line), part, result: row(), audit: row() })
-  }
-  return entries
+export type FinishedLine = Written | Journalled
+
+/** A journal belongs to no project: it has lines of several. */
+export const JOURNAL_OWNER = 'offpeak'
+
+/** Longer than the first row of an entry can be. */
+const HEAD_BYTES_MAX = 32
+const HEAD = /^([1-9]\d*) (output|error)\n$/
+
+/** Entries as the pieces of a journal, and how many bytes they are. */
+export function encodeEntries(lines: readonly Written[]): { pieces: Buffer[]; bytes: number } {
+  const pieces = lines.flatMap(({ line, part, result, audit }) => [
+    Buffer.from(entryHead(line, part)),
+    result,
+    audit,
+  ])
+  return { pieces, bytes: pieces.reduce((sum, piece) => sum + piece.length, 0) }
 }
 
-/** Everything that the journals hold of one chunk. */
-export async function readJournal(
-  sealed: SealedBlobs,
-  project_id: string,
-  parts: readonly { part: JournalPartRow; blob: SealedBlob }[],
-): Promise<Written[]> {
-  const all: Written[] = []
-  for (const { part, blob } of parts) {
-    const pieces: Buffer[] = []
-    for await (const piece of sealed.read(project_id, blob, { start: part.byte_start, end: part.byte_end })) {
-      pieces.push(piece)
-    }
-    all.push(...decodeEntries(Buffer.concat(pieces)))
+/** What a journal ends with. */
+export function journalIndex(lines: readonly Written[]): Buffer {
+  return encodeLineIndex(lines.map(sizesOf))
+}
+
+function sizesOf({ line, part, result, audit }: Written): LineSizes {
+  return { line, part, result_bytes: result.length, audit_bytes: audit.length }
+}
+
+/** One field of a line: its bytes, or where they are. */
+export function fieldOf(line: FinishedLine, field: 'result' | 'audit'): Bytes {
+  if (isInMemory(line)) return line[field]
+  return { project_id: JOURNAL_OWNER, blob: line.journal, range: line[field] }
+}
+
+export function isInMemory(line: FinishedLine): line is Written {
+  return !('journal' in line)
+}
+
+/** Where lines lie that were written to `journal` one behind the other, from `byte_start` on. */
+export function placed(lines: readonly Written[], journal: SealedBlob, byte_start: number): Journalled[] {
+  return placesInJournal(lines.map(sizesOf), byte_start).map((place) => ({ ...place, journal }))
+}
+
+interface Part {
+  part: Pick<JournalPartRow, 'byte_start' | 'byte_end'>
+  blob: SealedBlob
+}
+
+/** Finds the entries of a part by reading all of it: whoever has them knows that they can be read. */
+export async function scanJournal(sealed: SealedBlobs, { part, blob }: Part): Promise<Journalled[]> {
+  const range = { start: part.byte_start, end: part.byte_end }
+  const rows = scanRows(sealed.read(JOURNAL_OWNER, blob, range), HEAD_BYTES_MAX, range.start)
+  const journal = { key: blob.key, wrapped_key: blob.wrapped_key, bytes: blob.bytes }
+  const found: Journalled[] = []
+  for (;;) {
+    const { value: first } = await rows.next()
+    if (!first) return found
+    const head = HEAD.exec(first.head)
+    if (!head) throw new Error(`a journal entry begins with "${first.head}"`)
+    const { value: result } = await rows.next()
+    const { value: audit } = await rows.next()
+    if (!result || !audit) throw new Error('a journal entry is cut short')
+    found.push({
+      line: Number(head[1]),
+      part: head[2] === 'output' ? 'output' : 'error',
+      result: { start: result.start, end: result.end },
+      audit: { start: audit.start, end: audit.end },
+      journal,
+    })
   }
-  return all
+}
+
+/** Finds the entries of a part by the journal's index. */
+export async function findJournalled(sealed: SealedBlobs, { part, blob }: Part): Promise<Journalled[]> {
+  const index = await readLineIndex(sealed, JOURNAL_OWNER, blob)
+  if (!index) return await scanJournal(sealed, { part, blob })
+  const journal = { key: blob.key, wrapped_key: blob.wrapped_key, bytes: blob.bytes }
+  return placesInJournal(index, 0)
+    .filter(({ result, audit }) => result.start > part.byte_start && audit.end <= part.byte_end)
+    .map((place) => ({ ...place, journal }))
 }

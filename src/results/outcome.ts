@@ -17,6 +17,6 @@ export interface Outcome extends EndedLine {
 }
 
 /** Roughly what it occupies in memory, in bytes. */
-export function weight(outcome: Outcome): number {
+export function weight(outcome: Pick<Outcome, 'result' | 'audit'>): number {
   return outcome.result.length + outcome.audit.length + 200
 }

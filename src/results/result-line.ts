@@ -3,7 +3,9 @@
 import type { WireError } from '../domain/errors.ts'
 import type { Splice } from './splice-cost.ts'
 
-const TAIL = '},"error":null}\n'
+/** What follows the response of a line that succeeded. */
+export const RESULT_TAIL = ',"error":null}\n'
+const TAIL = `}${RESULT_TAIL}`
 const NEWLINE = 0x0a
 const CARRIAGE_RETURN = 0x0d
 const SPACE = 0x20

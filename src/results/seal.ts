@@ -1,8 +1,11 @@
-// Sealing a chunk: its results in input order become one output blob, one error blob and one audit blob. A
-// blob that would be empty is not written.
+// Sealing a chunk: its results in input order become one output blob, one error blob and one audit blob, which
+// ends with an index of them all (line-index.ts). They are written as they are read. A blob that would be empty is
+// not written.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { ChunkSeal } from '../store/chunks.ts'
-import type { Written } from './journal.ts'
+import { type FinishedLine, fieldOf } from './journal.ts'
+import { encodeLineIndex } from './line-index.ts'
+import { bytesIn, readSpans } from './read-spans.ts'
 
 export interface SealedChunk {
   seal: ChunkSeal
@@ -11,34 +14,39 @@ export interface SealedChunk {
   error_lines: number
 }
 
+type Source = Iterable<Buffer> | AsyncIterable<Buffer>
+
 /**
- * Writes the blobs of a chunk under names of this attempt. `written` holds every line of the chunk once, in
- * any order.
+ * Writes the blobs of a chunk under names of this attempt. `finished` has every line of the chunk once, in any
+ * order. Throws BlobMissing or BlobDamaged for lines that their journal no longer gives.
  */
 export async function sealChunk(
   sealed: SealedBlobs,
   chunk: { project_id: string; batch_id: string; idx: number },
   attempt: string,
-  written: readonly Written[],
+  finished: readonly FinishedLine[],
 ): Promise<SealedChunk> {
-  const inOrder = written.toSorted((a, b) => a.line - b.line)
-  const key = (part: string): string =>
-    `batches/${chunk.batch_id}/${String(chunk.idx).padStart(7, '0')}-${attempt}-${part}`
-  const write = async (part: string, rows: readonly Buffer[]): Promise<SealedBlob | null> => {
-    if (rows.length === 0) return null
-    return await sealed.put(chunk.project_id, key(part), [Buffer.concat(rows)])
+  if (finished.length === 0) throw new Error('a chunk without lines cannot be sealed')
+  const inOrder = finished.toSorted((a, b) => a.line - b.line)
+  const index = encodeLineIndex(
+    inOrder.map((line) => ({
+      line: line.line,
+      part: line.part,
+      result_bytes: bytesIn(fieldOf(line, 'result')),
+      audit_bytes: bytesIn(fieldOf(line, 'audit')),
+    })),
+  )
+  const put = async (name: string, source: Source): Promise<SealedBlob> => {
+    const key = `batches/${chunk.batch_id}/${String(chunk.idx).padStart(7, '0')}-${attempt}-${name}`
+    return await sealed.put(chunk.project_id, key, source)
   }
-  const outputs = inOrder.filter((line) => line.part === 'output').map((line) => line.result)
-  const errors = inOrder.filter((line) => line.part === 'error').map((line) => line.result)
+  const outputs = inOrder.filter((line) => line.part === 'output')
+  const errors = inOrder.filter((line) => line.part === 'error')
   const [output, error, audit] = await Promise.all([
-    write('output', outputs),
-    write('error', errors),
-    write(
-      'audit',
-      inOrder.map((line) => line.audit),
-    ),
+    outputs.length === 0 ? null : put('output', rows(sealed, outputs, 'result', [])),
+    errors.length === 0 ? null : put('error', rows(sealed, errors, 'result', [])),
+    put('audit', rows(sealed, inOrder, 'audit', [index])),
   ])
-  if (audit === null) throw new Error('a chunk without lines cannot be sealed')
   return {
     seal: {
       output_blob: output?.key ?? null,
@@ -51,4 +59,15 @@ export async function sealChunk(
     output_lines: outputs.length,
     error_lines: errors.length,
   }
+}
+
+/** What is in memory is handed over as it is, for then nothing is copied. */
+function rows(
+  sealed: SealedBlobs,
+  lines: readonly FinishedLine[],
+  field: 'result' | 'audit',
+  tail: readonly Buffer[],
+): Source {
+  const all = [...lines.map((line) => fieldOf(line, field)), ...tail]
+  return all.every(Buffer.isBuffer) ? all : readSpans(sealed, all)
 }

@@ -162,7 +162,8 @@ async function ofAudit({ store, sealed }: Pick<Stores, 'store' | 'sealed'>): Pro
     }
     const texts = String(await sealed.readAll(row.project_id, row))
       .split('\n')
-      .filter(Boolean)
+      // Behind the last line break stands the index.
+      .slice(0, -1)
     const records: { id: string; cost_usd: number; attempts: { at: number }[] }[] = texts.map((text) =>
       JSON.parse(text),
     )

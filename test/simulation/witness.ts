@@ -3,8 +3,8 @@
 import { DatabaseSync } from 'node:sqlite'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { BATCH_STATUSES, type BatchStatus, isTerminal, mayMove } from '../../src/domain/batch.ts'
-import { JOURNAL_OWNER } from '../../src/results/commit.ts'
-import { readJournal } from '../../src/results/journal.ts'
+import { fieldOf, scanJournal } from '../../src/results/journal.ts'
+import { readSpans } from '../../src/results/read-spans.ts'
 import type { Asked } from './model-server.ts'
 
 interface ChunkState {
@@ -172,8 +172,9 @@ export class Witness {
       }
       const blob = { key, wrapped_key: String(row.wrapped_key), bytes: Number(row.bytes) }
       try {
-        for (const { result } of await readJournal(this.#sealed, JOURNAL_OWNER, [{ part, blob }]))
-          this.#finish(String(result).trimEnd())
+        const lines = await scanJournal(this.#sealed, { part, blob })
+        const results = lines.map((line) => fieldOf(line, 'result'))
+        for await (const result of readSpans(this.#sealed, results)) this.#finish(String(result).trimEnd())
       } catch (error) {
         this.violations.push(`journal ${key} was committed and cannot be read: ${error}`)
       }

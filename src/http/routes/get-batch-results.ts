@@ -48,7 +48,9 @@ export function getBatchResultsRoute(
         'x-content-type-options': 'nosniff',
       })
       reply.type('application/x-ndjson')
-      return reply.send(Readable.from(page.lines, { objectMode: false }))
+      const text = Readable.from(page.text, { objectMode: false })
+      text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a page broke off'))
+      return reply.send(text)
     },
   })
 }

@@ -1,4 +1,6 @@
 // GET /v1/requests/{request_id}: an HTTP call of the project, or a line of one of its batches.
+import { Readable } from 'node:stream'
+import type { LineRecordText } from '../../audit/read-line-record.ts'
 import { Refusal } from '../../domain/errors.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
 import { readBatch } from '../../store/batches.ts'
@@ -15,14 +17,10 @@ export function getRequestRoute(
   app: App,
   { store, readLineRecord }: Pick<ServerDeps, 'store' | 'readLineRecord'>,
 ): void {
-  async function find(project_id: string, id: string): Promise<object | undefined> {
+  async function readLine(project_id: string, id: string): Promise<LineRecordText | undefined> {
     const line = parseLineRequestId(id)
-    if (line === null) {
-      const call = await readHttpRequest(store.read, project_id, id)
-      return call && showHttpRequest(call)
-    }
-    const batch = await readBatch(store.read, project_id, line.batchId)
-    return batch && (await readLineRecord(project_id, line.batchId, line.line))
+    const batch = line && (await readBatch(store.read, project_id, line.batchId))
+    return batch ? await readLineRecord(project_id, batch.id, line.line) : undefined
   }
 
   route(app, {
@@ -36,10 +34,19 @@ export function getRequestRoute(
       errors: ['request_not_found'],
     },
     accepts: { params: RequestParams },
-    async handler(request) {
-      const record = await find(callerOf(request).project_id, request.params.request_id)
+    async handler(request, reply) {
+      const { project_id } = callerOf(request)
+      const id = request.params.request_id
+      if (parseLineRequestId(id) === null) {
+        const call = await readHttpRequest(store.read, project_id, id)
+        if (!call) throw new Refusal('request_not_found')
+        return showHttpRequest(call)
+      }
+      const record = await readLine(project_id, id)
       if (!record) throw new Refusal('request_not_found')
-      return record
+      const text = Readable.from(record.text, { objectMode: false })
+      text.on('error', (error) => request.log.error({ err: error }, 'an audit record broke off'))
+      return reply.type('application/json; charset=utf-8').header('content-length', record.bytes).send(text)
     },
   })
 }

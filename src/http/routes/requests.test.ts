@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { lineRequestId } from '../../domain/ids.ts'
-import { testServer } from '../test-server.ts'
+import { recordText, testServer } from '../test-server.ts'
 
 test('the record of a call says what was asked and how it ended, and for a change what was answered', async () => {
   await using server = await testServer()
@@ -47,7 +47,7 @@ test('a line is looked up in its batch', async () => {
     async readLineRecord(project_id, batch_id, line) {
       asked.push([project_id, batch_id, line])
       if (line !== 3) return undefined
-      return {
+      return recordText({
         id: lineRequestId(batch_id, line),
         object: 'request',
         kind: 'line',
@@ -64,7 +64,7 @@ test('a line is looked up in its batch', async () => {
         cost_usd: 0,
         error: null,
         created: 1,
-      }
+      })
     },
   })
   const { id } = await server.createBatch(await server.processedFile())

@@ -1,0 +1,107 @@
+// Where each line lies in the blobs of a chunk or in a journal, so that one line is read without the lines around
+// it. The index is the tail of the audit blob of a sealed chunk, and the tail of a journal:
+//
+//   entries (base64; for each line: number (4) | part (1) | result bytes (4) | audit bytes (4)) | footer (16 characters)
+//
+// Lines stand one behind the other, so their lengths are enough. The tail ends in no line break, which tells it
+// from the lines of JSON before it; blobs of earlier versions have none and are scanned.
+import type { ByteRange } from '../blobs/blobs.ts'
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+
+export interface LineSizes {
+  /** Its physical line number in the input file. */
+  line: number
+  part: 'output' | 'error'
+  result_bytes: number
+  audit_bytes: number
+}
+
+export interface LinePlace {
+  line: number
+  part: 'output' | 'error'
+  result: ByteRange
+  audit: ByteRange
+}
+
+const ENTRY_BYTES = 13
+const FOOTER_BYTES = 16
+const MAGIC = '#index-1'
+/** One read covers the index of 3,000 lines, three times what a chunk has. */
+const TAIL_BYTES = 64 * 1024
+
+export function encodeLineIndex(lines: readonly LineSizes[]): Buffer {
+  const entries = Buffer.allocUnsafe(ENTRY_BYTES * lines.length)
+  let at = 0
+  for (const { line, part, result_bytes, audit_bytes } of lines) {
+    at = entries.writeUInt32BE(line, at)
+    at = entries.writeUInt8(part === 'output' ? 0 : 1, at)
+    at = entries.writeUInt32BE(result_bytes, at)
+    at = entries.writeUInt32BE(audit_bytes, at)
+  }
+  return Buffer.from(entries.toString('base64') + lines.length.toString(16).padStart(8, '0') + MAGIC)
+}
+
+/** The index at the end of a blob, in the order in which the lines were written; null when the blob has none. */
+export async function readLineIndex(
+  sealed: SealedBlobs,
+  project_id: string,
+  blob: SealedBlob,
+): Promise<LineSizes[] | null> {
+  if (blob.bytes < FOOTER_BYTES) return null
+  const read = (bytes: number): Promise<Buffer> =>
+    sealed.readAll(project_id, blob, { start: Math.max(0, blob.bytes - bytes), end: blob.bytes })
+  let tail = await read(TAIL_BYTES)
+  const footer = tail.toString('latin1', tail.length - FOOTER_BYTES)
+  if (!footer.endsWith(MAGIC)) return null
+  const count = Number.parseInt(footer.slice(0, 8), 16)
+  const bytes = base64Bytes(ENTRY_BYTES * count) + FOOTER_BYTES
+  if (bytes > tail.length) tail = await read(bytes)
+  const text = tail.toString('latin1', tail.length - bytes, tail.length - FOOTER_BYTES)
+  return decode(Buffer.from(text, 'base64'))
+}
+
+function decode(entries: Buffer): LineSizes[] {
+  const lines: LineSizes[] = []
+  for (let at = 0; at < entries.length; at += ENTRY_BYTES) {
+    lines.push({
+      line: entries.readUInt32BE(at),
+      part: entries.readUInt8(at + 4) === 0 ? 'output' : 'error',
+      result_bytes: entries.readUInt32BE(at + 5),
+      audit_bytes: entries.readUInt32BE(at + 9),
+    })
+  }
+  return lines
+}
+
+function base64Bytes(bytes: number): number {
+  return Math.ceil(bytes / 3) * 4
+}
+
+/** In the output, error and audit blobs of a sealed chunk. */
+export function placesInBlobs(lines: readonly LineSizes[]): LinePlace[] {
+  const at = { output: 0, error: 0, audit: 0 }
+  return lines.map(({ line, part, result_bytes, audit_bytes }) => {
+    const result = { start: at[part], end: at[part] + result_bytes }
+    const audit = { start: at.audit, end: at.audit + audit_bytes }
+    at[part] = result.end
+    at.audit = audit.end
+    return { line, part, result, audit }
+  })
+}
+
+/** In a journal, from `start` on: each line is an entry of three rows (journal.ts). */
+export function placesInJournal(lines: readonly LineSizes[], start: number): LinePlace[] {
+  let at = start
+  return lines.map(({ line, part, result_bytes, audit_bytes }) => {
+    at += entryHead(line, part).length
+    const result = { start: at, end: at + result_bytes }
+    const audit = { start: result.end, end: result.end + audit_bytes }
+    at = audit.end
+    return { line, part, result, audit }
+  })
+}
+
+/** The first row of an entry in a journal; ASCII. */
+export function entryHead(line: number, part: 'output' | 'error'): string {
+  return `${line} ${part}\n`
+}

@@ -1,0 +1,105 @@
+// Stretches of blobs as bytes, one after the other, in any order and from any number of blobs. They are read a
+// window at a time: memory is the window, however much there is to read.
+import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+
+/** A stretch of a blob. */
+export interface Span {
+  project_id: string
+  blob: SealedBlob
+  range: ByteRange
+}
+
+/** What is in memory already stands for itself. */
+export type Bytes = Buffer | Span
+
+/** Spans that are read together. A longer one is read by itself, piece by piece. */
+const WINDOW_BYTES = 2 * 1024 * 1024
+/** What lies between two spans is read along with them up to here. */
+const GAP_BYTES_MAX = 4 * 1024
+/** Stretches read at once. */
+const READS_MAX = 4
+
+export function bytesIn(bytes: Bytes): number {
+  return Buffer.isBuffer(bytes) ? bytes.length : bytes.range.end - bytes.range.start
+}
+
+/**
+ * All of them in their order. `moved` says where the span of that number lies when its blob has gone meanwhile.
+ * Throws BlobMissing, BlobDamaged, BlobStoreFailed.
+ */
+export async function* readSpans(
+  sealed: SealedBlobs,
+  all: readonly Bytes[],
+  moved?: (number: number) => Promise<Span | undefined>,
+): AsyncGenerator<Buffer, void, undefined> {
+  const read = async (from: number, to: number): Promise<Buffer[]> => {
+    const window = all.slice(from, to)
+    try {
+      return await readWindow(sealed, window)
+    } catch (error) {
+      if (!moved || !isDamaged(error)) throw error
+      const again = await Promise.all(window.map(async (bytes, i) => (await moved(from + i)) ?? bytes))
+      return await readWindow(sealed, again)
+    }
+  }
+  let from = 0
+  let window_bytes = 0
+  for (const [number, bytes] of all.entries()) {
+    const length = bytesIn(bytes)
+    const alone = length > WINDOW_BYTES && !Buffer.isBuffer(bytes)
+    if (number > from && (alone || window_bytes + length > WINDOW_BYTES)) {
+      yield* await read(from, number)
+      from = number
+      window_bytes = 0
+    }
+    if (alone) {
+      yield* sealed.read(bytes.project_id, bytes.blob, bytes.range)
+      from = number + 1
+    } else window_bytes += length
+  }
+  if (from < all.length) yield* await read(from, all.length)
+}
+
+/** What is read in one go, and the places of the window that lie in it. */
+interface Stretch extends Span {
+  parts: { place: number; range: ByteRange }[]
+}
+
+async function readWindow(sealed: SealedBlobs, window: readonly Bytes[]): Promise<Buffer[]> {
+  const found = new Array<Buffer>(window.length)
+  const away: { place: number; span: Span }[] = []
+  for (const [place, bytes] of window.entries()) {
+    if (Buffer.isBuffer(bytes)) found[place] = bytes
+    else away.push({ place, span: bytes })
+  }
+  const stretches = stretchesOf(away)
+  let next = 0
+  const read = async (): Promise<void> => {
+    for (let stretch = stretches[next++]; stretch; stretch = stretches[next++]) {
+      const { project_id, blob, range, parts } = stretch
+      const bytes = await sealed.readAll(project_id, blob, range)
+      for (const { place, range: own } of parts)
+        found[place] = bytes.subarray(own.start - range.start, own.end - range.start)
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(READS_MAX, stretches.length) }, read))
+  return found
+}
+
+function stretchesOf(away: readonly { place: number; span: Span }[]): Stretch[] {
+  const inOrder = away.toSorted(({ span: a }, { span: b }) => {
+    if (a.blob.key === b.blob.key) return a.range.start - b.range.start
+    return a.blob.key < b.blob.key ? -1 : 1
+  })
+  const stretches: Stretch[] = []
+  for (const { place, span } of inOrder) {
+    const { range } = span
+    const last = stretches.at(-1)
+    if (last?.blob.key === span.blob.key && range.start - last.range.end <= GAP_BYTES_MAX) {
+      last.range = { start: last.range.start, end: Math.max(last.range.end, range.end) }
+      last.parts.push({ place, range })
+    } else stretches.push({ ...span, parts: [{ place, range }] })
+  }
+  return stretches
+}

@@ -1,0 +1,189 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { describe, test } from 'node:test'
+import fc from 'fast-check'
+import type { Blobs } from '../blobs/blobs.ts'
+import { temporaryDisk } from '../blobs/disk/temporary-disk.ts'
+import { masterKeyFromText } from '../blobs/master-key.ts'
+import { type SealedBlob, type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
+import {
+  encodeEntries,
+  type FinishedLine,
+  findJournalled,
+  JOURNAL_OWNER,
+  journalIndex,
+  placed,
+  scanJournal,
+  type Written,
+} from './journal.ts'
+import { placesInBlobs, readLineIndex } from './line-index.ts'
+import { sealChunk } from './seal.ts'
+
+const master = masterKeyFromText(randomBytes(32).toString('base64'), 'a test')
+const CHUNK = { project_id: 'proj_1', batch_id: 'batch_1', idx: 0 }
+const MIB = 1024 * 1024
+
+function written(line: number, part: 'output' | 'error', bytes: number): Written {
+  return {
+    line,
+    part,
+    result: Buffer.from(`{"line":${line},"is":"${'r'.repeat(bytes)}"}\n`),
+    audit: Buffer.from(`{"record":${line}}\n`),
+  }
+}
+
+async function writeJournal(
+  sealed: SealedBlobs,
+  key: string,
+  lines: readonly Written[],
+): Promise<{ blob: SealedBlob; bytes: number }> {
+  const { pieces, bytes } = encodeEntries(lines)
+  return { blob: await sealed.put(JOURNAL_OWNER, key, [...pieces, journalIndex(lines)]), bytes }
+}
+
+describe('sealing', () => {
+  test('lines from memory and from any journals come out in input order, and the index says where', async () => {
+    await using disk = await temporaryDisk()
+    const sealed = sealBlobs(disk.blobs, master)
+    const line = fc.record({
+      part: fc.constantFrom('output' as const, 'error' as const),
+      bytes: fc.oneof(fc.integer({ min: 0, max: 500 }), fc.integer({ min: 0, max: 3 * MIB })),
+      home: fc.integer({ min: 0, max: 2 }),
+    })
+    let run = 0
+    await fc.assert(
+      fc.asyncProperty(fc.array(line, { minLength: 1, maxLength: 12 }), async (shapes) => {
+        const lines = shapes.map(({ part, bytes }, i) => written(i + 1, part, bytes))
+        const homeOf = (home: number): Written[] => lines.filter((_, i) => shapes[i]!.home === home).reverse()
+        const finished: FinishedLine[] = homeOf(0)
+        for (const home of [1, 2]) {
+          const { blob } = await writeJournal(sealed, `journals/${++run}`, homeOf(home))
+          finished.push(...placed(homeOf(home), blob, 0))
+        }
+        const { seal, blobs } = await sealChunk(sealed, CHUNK, String(++run), finished)
+        const content = async (key: string | null): Promise<Buffer> => {
+          const blob = blobs.find((one) => one.key === key)
+          return blob ? await sealed.readAll(CHUNK.project_id, blob) : Buffer.alloc(0)
+        }
+        const texts = {
+          output: await content(seal.output_blob),
+          error: await content(seal.error_blob),
+          audit: await content(seal.audit_blob),
+        }
+        for (const part of ['output', 'error'] as const)
+          assert.ok(
+            texts[part].equals(
+              Buffer.concat(lines.filter((one) => one.part === part).map((one) => one.result)),
+            ),
+          )
+        const audit = blobs.find((one) => one.key === seal.audit_blob)
+        const index = audit && (await readLineIndex(sealed, CHUNK.project_id, audit))
+        assert.ok(index)
+        for (const [i, place] of placesInBlobs(index).entries()) {
+          const { start, end } = place.result
+          assert.ok(texts[place.part].subarray(start, end).equals(lines[i]!.result))
+          assert.ok(texts.audit.subarray(place.audit.start, place.audit.end).equals(lines[i]!.audit))
+        }
+      }),
+      { numRuns: 25 },
+    )
+  })
+
+  test('what is read from journals is written before more is read, however much it is', async () => {
+    await using disk = await temporaryDisk()
+    const sealed = sealBlobs(disk.blobs, master)
+    const finished: FinishedLine[] = []
+    for (let at = 0; at < 10; at++) {
+      const lines = Array.from({ length: 10 }, (_, i) => written(1 + i * 10 + at, 'output', MIB / 2))
+      const { blob } = await writeJournal(sealed, `journals/${at}`, lines)
+      finished.push(...placed(lines, blob, 0))
+    }
+    let ahead = 0
+    let peak = 0
+    const watched: SealedBlobs = {
+      async put(project_id, key, source) {
+        return await sealed.put(
+          project_id,
+          key,
+          (async function* () {
+            for await (const piece of source) {
+              yield piece
+              ahead -= piece.length
+            }
+          })(),
+        )
+      },
+      async readAll(project_id, blob, range) {
+        const bytes = await sealed.readAll(project_id, blob, range)
+        ahead += bytes.length
+        peak = Math.max(peak, ahead)
+        return bytes
+      },
+      read: () => assert.fail('a short line is read with its neighbours'),
+      delete: () => assert.fail('nothing is deleted'),
+    }
+    const { seal } = await sealChunk(watched, CHUNK, 'a', finished)
+    assert.ok(seal.output_bytes > 50 * MIB)
+    assert.ok(peak < 3 * MIB, `${peak} bytes were read ahead`)
+  })
+})
+
+describe('a journal', () => {
+  test('is found by its index as it is found by reading it, part for part', async () => {
+    await using disk = await temporaryDisk()
+    const { blobs, read } = counting(disk.blobs)
+    const sealed = sealBlobs(blobs, master)
+    const first = Array.from({ length: 30 }, (_, i) => written(i + 1, i % 3 ? 'output' : 'error', 400_000))
+    const second = Array.from({ length: 3 }, (_, i) => written(i + 7, 'output', 10))
+    const { pieces, bytes } = encodeEntries([...first, ...second])
+    const blob = await sealed.put(JOURNAL_OWNER, 'journals/1', [
+      ...pieces,
+      journalIndex([...first, ...second]),
+    ])
+    const border = encodeEntries(first).bytes
+    for (const [byte_start, byte_end, lines] of [
+      [0, border, first],
+      [border, bytes, second],
+    ] as const) {
+      const part = { part: { byte_start, byte_end }, blob }
+      const scanned = await scanJournal(sealed, part)
+      assert.deepEqual(
+        scanned.map(({ line }) => line),
+        lines.map(({ line }) => line),
+      )
+      read.bytes = 0
+      assert.deepEqual(await findJournalled(sealed, part), scanned)
+      assert.ok(read.bytes < 600_000, `${read.bytes} bytes were read to find them`)
+    }
+  })
+
+  test('of an earlier version has no index, and is read to its end', async () => {
+    await using disk = await temporaryDisk()
+    const sealed = sealBlobs(disk.blobs, master)
+    const lines = [written(4, 'output', 10), written(2, 'error', 20)]
+    const { pieces, bytes } = encodeEntries(lines)
+    const blob = await sealed.put(JOURNAL_OWNER, 'journals/1', pieces)
+    const found = await findJournalled(sealed, { part: { byte_start: 0, byte_end: bytes }, blob })
+    assert.deepEqual(found, placed(lines, blob, 0))
+  })
+})
+
+/** Counts the stored bytes that are read. */
+function counting(blobs: Blobs): { blobs: Blobs; read: { bytes: number } } {
+  const read = { bytes: 0 }
+  return {
+    read,
+    blobs: {
+      put: (key, source) => blobs.put(key, source),
+      size: (key) => blobs.size(key),
+      delete: (key) => blobs.delete(key),
+      list: (prefix) => blobs.list(prefix),
+      async *read(key, range) {
+        for await (const piece of blobs.read(key, range)) {
+          read.bytes += piece.length
+          yield piece
+        }
+      },
+    },
+  }
+}
