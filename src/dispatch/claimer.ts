@@ -229,12 +229,12 @@ export class Claimer {
   }
 
   async #open(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {
-    const { store, clock, log } = this.#options
+    const { clock, log } = this.#options
     try {
       const input = await reading
       const chunk = await this.#options.reader.read(claim, input)
       const rest = await this.#options.admit(chunk, input.limit_version)
-      if (rest) await store.write((tx) => parkChunk(tx, claim, rest.rest_until, 'usage_limit'))
+      if (rest) await this.#giveBack(chunk.lease, rest.rest_until, 'usage_limit')
       // Under a session that ended meanwhile it is somebody else's to take up.
       else if (claim.worker_id === this.#options.worker_id()) this.#options.onOpened(chunk)
     } catch (error) {
@@ -246,8 +246,14 @@ export class Claimer {
         error instanceof InputUnreadable
           ? (['input_unreadable', UNREADABLE_PARK_MS] as const)
           : (['stores_failing', UNOPENED_PARK_MS] as const)
-      await store.write((tx) => parkChunk(tx, claim, clock.now() + rest_ms, reason))
+      await this.#giveBack(claim, clock.now() + rest_ms, reason)
     }
+  }
+
+  async #giveBack(claim: ChunkRow, run_at: number, reason: string): Promise<void> {
+    const parked = await this.#options.store.write((tx) => parkChunk(tx, claim, run_at, reason))
+    // Something was committed to it that nobody has heard of: then it goes back as a chunk that nobody knows.
+    if (parked !== 'accepted') this.#unsure = true
   }
 
   async #input(batch_id: string): Promise<BatchInput> {

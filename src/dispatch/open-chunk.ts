@@ -28,6 +28,8 @@ export class OpenChunk {
   #unfinished: number
   #stop: ChunkStop | null = null
   #entities: ReadonlySet<string> | null = null
+  /** Of the last commit that took effect; each builds on the one before. */
+  commit_seq: number
   /** Positions whose worst case is set aside under the limits that match them. */
   readonly held = new Set<number>()
   /** Whether anything was ever to be set aside for it under this lease. */
@@ -55,6 +57,7 @@ export class OpenChunk {
     journalled: readonly Journalled[],
   ) {
     this.claim = claim
+    this.commit_seq = claim.commit_seq
     this.batch = batch
     this.lines = lines
     this.bytes = bytes
@@ -64,6 +67,11 @@ export class OpenChunk {
     for (const [position, { line }] of lines.entries()) this.#position.set(line, position)
     for (const written of journalled) this.#place(written)
     setMaxListeners(0, this.#abort.signal)
+  }
+
+  /** What the next commit names. */
+  get lease(): ChunkRow {
+    return { ...this.claim, commit_seq: this.commit_seq }
   }
 
   get signal(): AbortSignal {

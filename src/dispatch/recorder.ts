@@ -11,7 +11,6 @@ import type { FinishRules } from '../results/finish.ts'
 import { encodeEntries, JOURNAL_OWNER, journalIndex, placed } from '../results/journal.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
-import { knownBlobs } from '../store/blob-rows.ts'
 import { parkChunk, readChunk } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -118,9 +117,9 @@ export class Recorder {
     this.#open.delete(chunk)
     const { store, onClosed } = this.#options
     const parked = await this.#insist('park', () =>
-      store.write((tx) => parkChunk(tx, chunk.claim, run_at, reason, model)),
+      store.write((tx) => parkChunk(tx, chunk.lease, run_at, reason, model)),
     )
-    onClosed(chunk, parked ? 'parked' : 'lost')
+    onClosed(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
 
   /** Resolves when everything recorded so far is committed, or found lost. */
@@ -285,9 +284,9 @@ export class Recorder {
     const { store, clock, onClosed } = this.#options
     if (chunk.hasFresh) await this.#journal([chunk])
     const parked = await this.#insist('park', () =>
-      store.write((tx) => parkChunk(tx, chunk.claim, clock.now(), 'stores_failing')),
+      store.write((tx) => parkChunk(tx, chunk.lease, clock.now(), 'stores_failing')),
     )
-    onClosed(chunk, parked ? 'parked' : 'lost')
+    onClosed(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
 
   /** Resolves when the commit was accepted, or its lease was found lost, with what was committed in the end. */
@@ -319,12 +318,9 @@ export class Recorder {
   async #commitGroup(group: readonly Pending[]): Promise<void> {
     const { store, clock, rules, onClosed, onEnded, observe } = this.#options
     const commits = (): ChunkCommit[] => group.map((pending) => pending.commit)
-    let mayBeDone = false
+    // An attempt whose answer was lost, or is late, is no reason to wait: only one of them can take effect.
     const { lost, ended } = await this.#insist('commit', async () => {
-      // A commit whose answer was lost is not done again: its blobs would count twice.
-      if (mayBeDone && (await this.#isCommitted(commits()))) return { lost: [], ended: [] }
       await this.#freshen(group)
-      mayBeDone = true
       return await store.write((tx) => commitChunks(tx, commits(), rules, clock.now()))
     })
     for (const { chunk, commit, done } of group) {
@@ -334,6 +330,7 @@ export class Recorder {
         onClosed(chunk, 'lost')
         continue
       }
+      chunk.commit_seq++
       observe?.committed(commit.fresh)
       if ('sealed' in commit.record) onClosed(chunk, 'sealed')
     }
@@ -355,13 +352,6 @@ export class Recorder {
       pending.commit = { ...pending.commit, record: await pending.rewrite() }
       pending.written_at = written_at
     }
-  }
-
-  async #isCommitted(commits: readonly ChunkCommit[]): Promise<boolean> {
-    const keys = commits.flatMap(({ record }) =>
-      'sealed' in record ? record.sealed.blobs.map((blob) => blob.key) : [record.journal.key],
-    )
-    return (await knownBlobs(this.#options.store.read, keys)).size > 0
   }
 
   /** Tries until it works: finished lines are paid for, and a full disk may be given room again. */
@@ -389,5 +379,5 @@ export class Recorder {
 }
 
 function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begun_at' | 'holds'> {
-  return { claim: chunk.claim, begun_at: chunk.begun_at, holds: chunk.mayHold }
+  return { claim: chunk.lease, begun_at: chunk.begun_at, holds: chunk.mayHold }
 }

@@ -44,7 +44,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   assert.ok(chunk)
   const { project_id, batch_id, idx } = chunk
   await addLimit(tx, project_id, { amount: COUNT_MAX, metric: 'cost_usd' })
-  for (const lines of commits) {
+  for (const [commit_seq, lines] of commits.entries()) {
     const asked = lines.map(({ projected }, position) => ({
       position,
       entity: null,
@@ -69,7 +69,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       failed: 0,
       cost_nanos: tallies.reduce((sum, { cost_nanos }) => Math.min(COUNT_MAX, sum + cost_nanos), 0),
     }
-    assert.ok(await commitChunk(tx, chunk, sums, null))
+    assert.equal(await commitChunk(tx, { ...chunk, commit_seq }, sums, null), 'accepted')
     await settle(tx, [{ ...chunk, tallies, last: false, holds: true }], NOW)
     await addToBatch(tx, batch_id, { ...sums, ...NOTHING_SEALED, at: NOW })
   }

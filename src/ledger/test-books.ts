@@ -50,6 +50,7 @@ export interface TestChunk {
   batch_id: string
   idx: number
   epoch: number
+  commit_seq: number
 }
 
 /** A batch of `count` chunks, each leased to `worker_id`. */
@@ -108,7 +109,7 @@ export async function leasedChunks(
     .set({ state: 'leased', worker_id, epoch: 1 })
     .where('batch_id', '=', batch.id)
     .execute()
-  return spans.map(({ index }) => ({ project_id, batch_id: batch.id, idx: index, epoch: 1 }))
+  return spans.map(({ index }) => ({ project_id, batch_id: batch.id, idx: index, epoch: 1, commit_seq: 0 }))
 }
 
 export async function addLimit(

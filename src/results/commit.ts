@@ -1,5 +1,6 @@
-// The fenced commit: one transaction records what a worker has finished over all its chunks. A chunk whose
-// lease was lost, or whose part was committed before (the answer to that commit was lost), changes nothing.
+// The fenced commit: one transaction records what a worker has finished over all its chunks. A chunk whose lease was
+// lost, or whose part was committed before (the answer to that commit was lost, or came late), changes nothing. So a
+// commit may be tried again however the last attempt ended.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
@@ -20,7 +21,7 @@ import type { SealedChunk } from './seal.ts'
 import { journalSums } from './take-back.ts'
 
 export interface ChunkCommit {
-  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
+  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id'>
   /** When the first line was sent under this lease (Unix ms), if the batch was still queued by then. */
   begun_at: number | null
   /** The lines that this commit counts: those finished since the last one. */
@@ -60,10 +61,9 @@ export async function commitChunks(
     const tallies = tally(commit.fresh)
     const sums = sum(commit.fresh, tallies)
     const sealed = 'sealed' in record ? record.sealed : null
-    if (!(await commitChunk(tx, claim, sums, sealed?.seal ?? null))) {
-      lost.push(commit)
-      continue
-    }
+    const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
+    if (fenced === 'lost') lost.push(commit)
+    if (fenced !== 'accepted') continue
     if ('sealed' in record) {
       for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id: claim.project_id, blob })
       if (record.journalled) await dropJournal(tx, claim.batch_id, claim.idx, now)

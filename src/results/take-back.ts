@@ -47,7 +47,7 @@ export async function takeBack(
     }
     expired_lines -= read.expired_lines
   }
-  if (!(await commitChunk(tx, claim, delta, null))) return null
+  if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
   const { project_id, batch_id, idx } = claim
   await dropJournal(
     tx,
@@ -62,6 +62,7 @@ export async function takeBack(
   await lowerRateMark(tx, batch_id)
   return {
     ...claim,
+    commit_seq: claim.commit_seq + 1,
     completed: claim.completed + delta.completed,
     failed: claim.failed + delta.failed,
     cost_nanos: claim.cost_nanos + delta.cost_nanos,

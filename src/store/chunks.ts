@@ -54,6 +54,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     project_id: batch.project_id,
     state: 'ready',
     epoch: 0,
+    commit_seq: 0,
     worker_id: null,
     run_at: 0,
     parked_reason: null,
@@ -93,30 +94,50 @@ export interface ChunkSeal {
 
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>
 
+/** The lease and the number of the last commit under it that is known to have taken effect. */
+export type CommitLease = Lease & Pick<ChunkRow, 'commit_seq'>
+
 /**
- * The fence: adds to the chunk, and seals it if `seal` is given, only while the epoch is the one it was
- * claimed with. False when the lease was lost: then nothing of this chunk may be committed.
+ * `repeated`: an earlier attempt of this commit, of which nobody had heard, has taken effect. `lost`: the lease is
+ * another worker's. In both cases nothing was changed.
+ */
+export type Fenced = 'accepted' | 'repeated' | 'lost'
+
+/**
+ * The fence: adds to the chunk, and seals it if `seal` is given, only while the epoch is the one it was claimed with
+ * and no commit has taken effect since `commit_seq`. Whatever is not accepted may not be counted anywhere else.
  */
 export async function commitChunk(
   tx: Writer,
-  lease: Lease,
+  lease: CommitLease,
   delta: ChunkDelta,
   seal: ChunkSeal | null,
-): Promise<boolean> {
+): Promise<Fenced> {
   let update = tx
     .updateTable('chunks')
     .set((eb) => ({
       completed: eb('completed', '+', delta.completed),
       failed: eb('failed', '+', delta.failed),
       cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
+      commit_seq: eb('commit_seq', '+', 1),
     }))
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)
     .where('epoch', '=', lease.epoch)
+    .where('commit_seq', '=', lease.commit_seq)
     .where('state', '=', 'leased')
   if (seal) update = update.set({ ...seal, state: 'sealed', worker_id: null })
   const result = await update.executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  return result.numUpdatedRows > 0n ? 'accepted' : await whyRefused(tx, lease)
+}
+
+/**
+ * Only the holder of an epoch commits under it, and one commit at a time: a number that has been raised by one
+ * proves that the commit under way has taken effect.
+ */
+async function whyRefused(tx: Writer, { batch_id, idx, epoch, commit_seq }: CommitLease): Promise<Fenced> {
+  const now = await readChunk(tx, batch_id, idx)
+  return now?.epoch === epoch && now.commit_seq === commit_seq + 1 ? 'repeated' : 'lost'
 }
 
 /** Whether the chunk is still leased under this epoch; if it is, it stays so until the transaction ends. */
@@ -139,23 +160,30 @@ export async function holdsLease(tx: Writer, lease: Lease): Promise<boolean> {
  */
 export async function parkChunk(
   tx: Writer,
-  lease: Lease,
+  lease: CommitLease,
   run_at: number,
   reason: string,
   model?: string | null,
-): Promise<boolean> {
+): Promise<Fenced> {
   const result = await tx
     .updateTable('chunks')
-    .set({ state: 'parked', worker_id: null, run_at, parked_reason: reason })
+    .set((eb) => ({
+      state: 'parked',
+      worker_id: null,
+      run_at,
+      parked_reason: reason,
+      commit_seq: eb('commit_seq', '+', 1),
+    }))
     .$if(model !== undefined, (update) => update.set({ model: model ?? null }))
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)
     .where('epoch', '=', lease.epoch)
+    .where('commit_seq', '=', lease.commit_seq)
     .where('state', '=', 'leased')
     .executeTakeFirst()
-  if (result.numUpdatedRows === 0n) return false
+  if (result.numUpdatedRows === 0n) return await whyRefused(tx, lease)
   await dropHolds(tx, lease)
-  return true
+  return 'accepted'
 }
 
 /** Gives the chunk back to be claimed by anyone at once. */

@@ -12,6 +12,7 @@ import { requestMonths } from './migrations/0007-request-months.ts'
 import { unsealed } from './migrations/0008-unsealed.ts'
 import { entities } from './migrations/0009-entities.ts'
 import { journalSums } from './migrations/0010-journal-sums.ts'
+import { commitSequence } from './migrations/0011-commit-sequence.ts'
 import { secrets } from './migrations/0017-secrets.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
@@ -32,6 +33,7 @@ const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => 
   '0008-unsealed': unsealed,
   '0009-entities': entities,
   '0010-journal-sums': journalSums,
+  '0011-commit-sequence': commitSequence,
   '0017-secrets': secrets,
 })
 

@@ -132,6 +132,8 @@ interface ChunkTable {
   state: ChunkState
   /** Raised by every claim; each commit names the epoch it was claimed with. */
   epoch: number
+  /** Raised by every commit under a lease; each commit names the number that it builds on. */
+  commit_seq: Generated<number>
   worker_id: string | null
   run_at: number
   parked_reason: string | null

@@ -408,12 +408,13 @@ export function storeConformance(
       const [second] = await store.write((tx) => claimChunks(tx, order(theirs)))
       assert.deepEqual([first?.epoch, second?.epoch], [1, 2])
       const delta = { completed: 3, failed: 1, cost_nanos: 10 }
-      assert.equal(await store.write((tx) => commitChunk(tx, first!, delta, SEAL)), false)
-      assert.equal(await store.write((tx) => parkChunk(tx, first!, NOW, 'late')), false)
+      assert.equal(await store.write((tx) => commitChunk(tx, first!, delta, SEAL)), 'lost')
+      assert.equal(await store.write((tx) => parkChunk(tx, first!, NOW, 'late')), 'lost')
       await store.write((tx) => releaseChunk(tx, first!))
-      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null)), true)
-      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), true)
-      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), false)
+      const next = { ...second!, commit_seq: second!.commit_seq + 1 }
+      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null)), 'accepted')
+      assert.equal(await store.write((tx) => commitChunk(tx, next, delta, SEAL)), 'accepted')
+      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), 'lost')
       const listed = await listSealed(store.read, batch.id, 0, 10)
       assert.deepEqual(
         listed.map(({ idx }) => idx),
@@ -422,6 +423,31 @@ export function storeConformance(
       const sealed = await readChunk(store.read, batch.id, 0)
       assert.deepEqual([sealed?.completed, sealed?.failed, sealed?.cost_nanos], [6, 2, 20])
       assert.deepEqual(await store.write((tx) => claimChunks(tx, order(theirs))), [])
+    })
+
+    test('of two commits that build on the same state one takes effect, and the other is told so', async (store) => {
+      const { batch } = await seed(store, 'a', 1)
+      const worker_id = await open(store)
+      const [claim] = await store.write((tx) => claimChunks(tx, order(worker_id)))
+      const delta = { completed: 3, failed: 0, cost_nanos: 10 }
+      const outcomes = [
+        await store.write((tx) => commitChunk(tx, claim!, delta, null)),
+        await store.write((tx) => commitChunk(tx, claim!, delta, null)),
+        await store.write((tx) => commitChunk(tx, claim!, delta, SEAL)),
+        await store.write((tx) => parkChunk(tx, claim!, NOW, 'late')),
+      ]
+      assert.deepEqual(outcomes, ['accepted', 'repeated', 'repeated', 'repeated'])
+      const row = await readChunk(store.read, batch.id, 0)
+      assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 3, 10])
+      const next = { ...claim!, commit_seq: claim!.commit_seq + 1 }
+      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'accepted')
+      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'repeated')
+      const [again] = await store.write(async (tx) => {
+        await wakeParked(tx, store.claimSql)
+        return await claimChunks(tx, order(worker_id))
+      })
+      assert.deepEqual([again?.epoch, again?.commit_seq], [2, 2])
+      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'lost')
     })
 
     test('a parked chunk is ready again at its time, or when its batch is woken', async (store) => {

@@ -19,6 +19,7 @@ const OURS = {
   statement_timeout_ms: STATEMENT_TIMEOUT_MS,
   lock_timeout_ms: LOCK_TIMEOUT_MS,
   connect_timeout_ms: CONNECT_TIMEOUT_MS,
+  answer_extra_ms: ANSWER_EXTRA_MS,
 } as const
 
 type OurParameter = keyof typeof OURS
@@ -45,7 +46,7 @@ export function readAddress(url: string): PoolConfig {
     application_name: 'offpeak',
     max,
     statement_timeout,
-    query_timeout: statement_timeout + ANSWER_EXTRA_MS,
+    query_timeout: statement_timeout + take('answer_extra_ms'),
     lock_timeout,
     idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
     connectionTimeoutMillis,

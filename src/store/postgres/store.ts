@@ -117,6 +117,10 @@ async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T
   try {
     await tx.commit().execute()
   } catch (error) {
+    // Gives the connection back, or up, once the server has answered; whoever waits for the outcome need not.
+    tx.rollback()
+      .execute()
+      .catch(() => {})
     throw isUnavailable(error) ? new OutcomeUnknown(error) : error
   }
   return value

@@ -1,0 +1,217 @@
+// What the recorder makes of a database that stalls: its commits hang, and complete after their author gave up.
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { EventEmitter, once } from 'node:events'
+import { after, test } from 'node:test'
+import { sql } from 'kysely'
+import { Client } from 'pg'
+import { testClock } from '../../test/fakes/clock.ts'
+import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
+import { type PostgresServer, postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
+import { memoryBlobs } from '../../test/simulation/memory-blobs.ts'
+import { masterKeyFromText } from '../blobs/master-key.ts'
+import { sealBlobs } from '../blobs/sealed.ts'
+import { lineRequestIdPrefix } from '../domain/ids.ts'
+import { NO_SPEND } from '../domain/spend.ts'
+import { reconcile } from '../ledger/reconcile.ts'
+import { leasedChunks } from '../ledger/test-books.ts'
+import { readChunkJournal } from '../results/chunk-journal.ts'
+import type { Outcome } from '../results/outcome.ts'
+import { readBatchRow } from '../store/batches.ts'
+import { readChunk } from '../store/chunks.ts'
+import { postgresStore } from '../store/postgres/store.ts'
+import type { Store, Writer } from '../store/store.ts'
+import { OpenChunk } from './open-chunk.ts'
+import { Recorder } from './recorder.ts'
+import { unreadableLines } from './unreadable-chunk.ts'
+
+const FLUSH_MS = 100
+const BLOB_FRESH_MS = 120_000
+const LINES = 3
+
+let server: PostgresServer
+if (!withoutPostgres) {
+  // A standby that is away: whoever asks for it waits until somebody calls the wait off.
+  server = await postgresServer({ settings: ['synchronous_standby_names=away', 'synchronous_commit=local'] })
+  after(() => server[Symbol.asyncDispose]())
+}
+
+test('a commit that hangs until its author has given up, and completes during the next attempt, counts once', {
+  skip: withoutPostgres,
+}, async () => {
+  await using stage = await stalling()
+  const { recorder, chunks, clock, store } = stage
+  stage.stall = true
+  for (const chunk of chunks) recorder.record(chunk, outcome(chunk, 1))
+  await stage.failsDuring(() => clock.advance(FLUSH_MS))
+  // By now its blobs are old, and the next attempt writes them again under other names.
+  await clock.advance(2 * BLOB_FRESH_MS)
+  await stage.someoneWaits()
+  stage.stall = false
+  await stage.allGoesOn(recorder.flush())
+
+  for (const chunk of chunks) {
+    const { batch_id, idx } = chunk.claim
+    const row = await readChunk(store.read, batch_id, idx)
+    assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 1, 10])
+    const { written } = await readChunkJournal(store.read, stage.sealed, batch_id, idx)
+    assert.deepEqual(
+      written.map(({ line }) => line),
+      [1],
+    )
+    for (const line of [2, 3]) recorder.record(chunk, outcome(chunk, line))
+  }
+  await recorder.flush()
+  assert.deepEqual(stage.closed, ['sealed', 'sealed'])
+  const batch = await readBatchRow(store.read, chunks[0]!.batch.id)
+  assert.deepEqual([batch?.completed, batch?.cost_nanos], [2 * LINES, 2 * LINES * 10])
+  assert.deepEqual((await reconcile({ store, sealed: stage.sealed })).mismatches, [])
+})
+
+test('a park that hangs and takes effect after all is a chunk given back, not one that was lost', {
+  skip: withoutPostgres,
+}, async () => {
+  await using stage = await stalling()
+  const { recorder, chunks } = stage
+  stage.stall = true
+  let parked: Promise<void> = Promise.resolve()
+  await stage.failsDuring(async () => {
+    parked = recorder.park(chunks[0]!, 0, 'usage_limit')
+  })
+  stage.stall = false
+  await stage.allGoesOn(parked)
+  assert.deepEqual(stage.closed, ['parked'])
+})
+
+test('commits whose outcome is unknown leave no connection behind', { skip: withoutPostgres }, async () => {
+  await using stage = await stalling({ pool_max: 1 })
+  stage.stall = true
+  for (let round = 0; round < 2; round++) {
+    await assert.rejects(stage.store.write((tx) => touch(tx, stage.chunks[0]!)))
+    await stage.standbyIsBack()
+  }
+  stage.stall = false
+  await stage.store.write((tx) => touch(tx, stage.chunks[0]!))
+})
+
+async function touch(tx: Writer, chunk: OpenChunk): Promise<void> {
+  await tx.updateTable('batches').set({ rate_done: 0 }).where('id', '=', chunk.batch.id).execute()
+}
+
+/** A recorder with two open chunks of one batch, on a database whose commits hang while `stall` is set. */
+async function stalling({ pool_max = 10 } = {}) {
+  const database = await emptyPostgres(server)
+  await database.open().migrate()
+  const options = `statement_timeout_ms=400&answer_extra_ms=1&pool_max=${pool_max}`
+  const real = postgresStore({ url: `${database.url}?${options}`, patience_ms: 1 })
+  const admin = new Client({ connectionString: database.url })
+  await admin.connect()
+  const clock = testClock()
+  const sealed = sealBlobs(
+    memoryBlobs(clock, () => 0),
+    masterKeyFromText(randomBytes(32).toString('base64'), 'test'),
+  )
+  const failures = new EventEmitter()
+  const stage = {
+    stall: false,
+    clock,
+    sealed,
+    closed: [] as string[],
+    /** Resolves when an attempt has failed for lack of an answer. */
+    async failsDuring(work: () => Promise<void>): Promise<void> {
+      const failed = once(failures, 'failure')
+      await work()
+      await failed
+    },
+    someoneWaits: () => database.contention?.(),
+    async standbyIsBack(): Promise<void> {
+      const hanging = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event = 'SyncRep'`
+      while (((await admin.query(hanging)).rowCount ?? 0) > 0) {
+        // Asked again: each answer takes a round trip.
+      }
+    },
+  }
+  /** The standby answers again, and time passes, until the work is done. */
+  const allGoesOn = async (work: Promise<void>): Promise<void> => {
+    let done = false
+    const end = work.finally(() => {
+      done = true
+    })
+    while (!done) {
+      await stage.standbyIsBack()
+      await clock.advance(1_000)
+    }
+    await end
+  }
+  const store: Store = {
+    ...real,
+    write: (change) =>
+      real.write(async (tx) => {
+        if (stage.stall) await sql`SET LOCAL synchronous_commit = on`.execute(tx)
+        return await change(tx)
+      }),
+  }
+  const claims = await store.write((tx) => leasedChunks(tx, 2, clock.now()))
+  const batch = await readBatchRow(store.read, claims[0]!.batch_id)
+  const chunks: OpenChunk[] = []
+  const recorder = new Recorder({
+    store,
+    sealed,
+    clock,
+    log: { info() {}, warn() {}, error: () => void failures.emit('failure') },
+    rules: { file_retention_ms: () => 1_000 },
+    flush_interval_ms: FLUSH_MS,
+    memory_bytes: 1_000_000,
+    blob_fresh_ms: BLOB_FRESH_MS,
+    onClosed: (_, how) => stage.closed.push(how),
+    onCommitted() {},
+    onEnded() {},
+  })
+  for (const { batch_id, idx } of claims) {
+    const row = await readChunk(store.read, batch_id, idx)
+    const lines = unreadableLines({ first_line: 1, line_count: LINES }, [])
+    const chunk = new OpenChunk(row!, batch!, lines, Buffer.alloc(0), [])
+    chunks.push(chunk)
+    recorder.track(chunk)
+  }
+  return {
+    ...stage,
+    get stall() {
+      return stage.stall
+    },
+    set stall(on: boolean) {
+      stage.stall = on
+    },
+    allGoesOn,
+    store,
+    chunks,
+    recorder,
+    async [Symbol.asyncDispose]() {
+      await admin.end()
+      await real.close()
+      await database[Symbol.asyncDispose]()
+    },
+  }
+}
+
+function outcome(chunk: OpenChunk, line: number): Outcome {
+  const id = `${lineRequestIdPrefix(chunk.batch.id)}${line}`
+  const body = '{"usage":{"cost_usd":0.00000001}}'
+  const audit = `{"id":"${id}","usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"cost_usd":0.00000001}`
+  return {
+    line,
+    part: 'output',
+    result: Buffer.from(`{"id":"${id}","custom_id":"${line}","response":{"body":${body}},"error":null}\n`),
+    audit: Buffer.from(`${audit}\n`),
+    code: 'ok',
+    expired: false,
+    finished_at: 0,
+    model: 'm',
+    entity: 'user:a',
+    usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
+    cost_nanos: 10,
+    projected: NO_SPEND,
+    held: false,
+  }
+}
