@@ -11,7 +11,7 @@ import { counted, humanDuration, humanUsd } from '../src/cli/format.ts'
 import { LOCAL_PACE } from '../src/cli/poll.ts'
 import { progressView } from '../src/cli/progress-view.ts'
 import { type RunReport, runBatch } from '../src/cli/run-batch.ts'
-import { paintFor } from '../src/cli/terminal.ts'
+import { paintFor, writeLine } from '../src/cli/terminal.ts'
 import { serve } from '../src/compose/serve.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { systemClock } from '../src/domain/clock.ts'
@@ -84,13 +84,17 @@ function report({ batch, duration_ms }: RunReport): void {
 }
 
 async function showAnswers(count: number): Promise<void> {
-  console.log(paint('bold', '\nThe first answers (by the simulator, so they are only shaped like answers):'))
+  console.log()
+  writeLine(
+    process.stdout,
+    paint('bold', 'The first answers (by the simulator, so they are only shaped like answers):'),
+  )
   const file = await open(answers)
   let shown = 0
   for await (const line of file.readLines()) {
     const { custom_id, response }: Result = JSON.parse(line)
     const said = response.body.choices[0]?.message.content ?? ''
-    console.log(`  ${paint('cyan', custom_id)}  ${said.replace(/\s+/g, ' ').slice(0, 100)}`)
+    writeLine(process.stdout, `  ${paint('cyan', custom_id)}  ${said.replace(/\s+/g, ' ').slice(0, 100)}`)
     if (++shown === count) break
   }
 }

@@ -1,6 +1,7 @@
 // A refusal by the API as one sentence: what it said, where, and what the table of errors advises.
 import { Value } from 'typebox/value'
 import { ERRORS } from '../domain/errors.ts'
+import { visible } from '../domain/visible-text.ts'
 import { Failure } from './failure.ts'
 import { ErrorAnswer } from './shapes.ts'
 
@@ -27,7 +28,7 @@ export class ApiError extends Failure {
     ]
     const what = error === null ? `the server's answer is not one of Offpeak's` : error.message
     const advice = error === null ? 'Check OFFPEAK_BASE_URL.' : adviceFor(error.code)
-    super(`${what} (${place.join(', ')})${advice === null ? '' : ` ${advice}`}`)
+    super(visible(`${what} (${place.join(', ')})${advice === null ? '' : ` ${advice}`}`))
     this.name = 'ApiError'
     this.status = answer.status
     this.code = error?.code ?? null

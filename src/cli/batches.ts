@@ -14,7 +14,7 @@ import { percent } from './progress-line.ts'
 import { progressView } from './progress-view.ts'
 import type { Shell } from './shell.ts'
 import { printFields, printJson, printTable } from './table.ts'
-import { type Output, writeLine } from './terminal.ts'
+import { writeData, writeLine } from './terminal.ts'
 import { watchBatch } from './watch-batch.ts'
 
 interface CreateFlags extends ApiFlags {
@@ -158,19 +158,12 @@ async function follow(shell: Shell, id: string, flags: ResultFlags): Promise<voi
     followResults(client, path(id), {
       part: 'all',
       follow: true,
-      write: (lines) => written(stdout, lines),
+      write: (lines) => writeData(stdout, [lines]),
       pace,
       clock: shell.clock,
       signal,
     }),
   )
-}
-
-/** Resolves when the reader has taken it: a slow one holds up the pages, not the memory. */
-function written(output: Output, lines: Buffer): Promise<void> {
-  return new Promise((resolve, reject) => {
-    output.write(lines, (error) => (error ? reject(error) : resolve()))
-  })
 }
 
 async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promise<void> {

@@ -1,5 +1,4 @@
 // files: the files of a project, from a shell.
-import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { FILE_PURPOSES } from '../domain/file.ts'
 import { DeletedFile, FileObject } from '../wire/file.ts'
@@ -12,7 +11,7 @@ import { uploadLine } from './progress-line.ts'
 import { progressView } from './progress-view.ts'
 import type { Shell } from './shell.ts'
 import { printFields, printJson, printTable } from './table.ts'
-import { writeLine } from './terminal.ts'
+import { writeData, writeLine } from './terminal.ts'
 import { uploadInput } from './upload.ts'
 import { watchFile } from './watch-batch.ts'
 
@@ -116,7 +115,7 @@ async function printContent(shell: Shell, id: string, flags: ApiFlags & { output
     }
     const response = await client.stream(`/v1/files/${encodeURIComponent(id)}/content`)
     try {
-      await pipeline(response.body, shell.terminal.stdout, { end: false })
+      await writeData(shell.terminal.stdout, response.body)
     } catch (error) {
       if (signal.aborted) throw new Interrupted()
       throw error

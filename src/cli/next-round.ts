@@ -6,7 +6,8 @@ import type { Command } from 'commander'
 import { counted } from './format.ts'
 import { examples } from './option-values.ts'
 import type { Shell } from './shell.ts'
-import { writeLine } from './terminal.ts'
+import { printJson } from './table.ts'
+import { writeData, writeLine } from './terminal.ts'
 import { nextRound, readToolResults, readTurns } from './tool-round.ts'
 
 interface NextRoundFlags {
@@ -28,13 +29,12 @@ export function addNextRound(program: Command, shell: Shell): void {
       const turns = await readTurns(createReadStream(path))
       if (flags.tools === undefined || flags.input === undefined) {
         if (flags.tools !== undefined) command.error('error: --tools needs --input')
-        for (const { calls } of turns.values())
-          for (const call of calls) writeLine(stdout, JSON.stringify(call))
+        for (const { calls } of turns.values()) for (const call of calls) printJson(stdout, call)
         return
       }
       const results = await readToolResults(createReadStream(flags.tools))
       const lines = nextRound(createReadStream(flags.input), turns, results)
-      if (flags.output === undefined) for await (const line of lines) stdout.write(line)
+      if (flags.output === undefined) await writeData(stdout, lines)
       else await writeWhole(lines, flags.output)
       writeLine(stderr, `offpeak: ${counted(turns.size, 'line')} for the next round`)
     })

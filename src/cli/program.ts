@@ -19,7 +19,7 @@ import { addRun } from './run.ts'
 import { addServe } from './serve.ts'
 import type { Shell } from './shell.ts'
 import { addSim } from './sim.ts'
-import { writeLine } from './terminal.ts'
+import { writeLine, writeLines } from './terminal.ts'
 import { addUsage } from './usage.ts'
 import { addWebhooks } from './webhooks.ts'
 
@@ -52,7 +52,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       writeLine(stderr, usageText(error))
       return EXIT_FAILED
     }
-    writeLine(stderr, failureText(error, options.with_stack))
+    writeLines(stderr, failureText(error, options.with_stack))
     return exitCode(error)
   }
 }

@@ -1,5 +1,7 @@
 // One line that says how a batch stands, never wider than it may be: first the bar gives way, then what can
 // best be spared.
+
+import { visible } from '../domain/visible-text.ts'
 import { counted, humanBytes, humanCount, humanDuration, humanRate, humanUsd } from './format.ts'
 import type { Paint } from './terminal.ts'
 
@@ -27,7 +29,8 @@ export function percent(done: number, total: number): number {
 }
 
 export function batchLine(standing: Standing, columns: number, paint: Paint): string {
-  const { status, total, done, failed, cost_usd, rate, left_ms, note } = standing
+  const { status, total, done, failed, cost_usd, rate, left_ms } = standing
+  const note = standing.note === undefined ? undefined : visible(standing.note)
   const moving = status === 'in_progress' || status === 'cancelling'
   // From what must be there to what can be spared.
   const parts = [

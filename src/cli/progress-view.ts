@@ -2,7 +2,7 @@
 // plain line at every change of phase and every few seconds between.
 import { SingleBar } from 'cli-progress'
 import type { Clock } from '../domain/clock.ts'
-import { type Output, type Paint, paintFor, plain, writeLine } from './terminal.ts'
+import { type Output, type Paint, paintFor, plain, shown, writeLine } from './terminal.ts'
 
 /** Draws itself into `columns` columns at most. */
 export type Line = (columns: number, paint: Paint) => string
@@ -37,7 +37,7 @@ function redrawn(output: Output): ProgressView {
     // Signals are answered by whoever runs the command; it calls stop().
     gracefulExit: false,
     // The last column stays free: some terminals wrap when it is filled.
-    format: (_options, { maxWidth }) => line(maxWidth - 1, paint),
+    format: (_options, { maxWidth }) => shown(line(maxWidth - 1, paint)),
   })
   const stop = (): void => {
     if (active) bar.stop()

@@ -5,7 +5,7 @@ import { examples } from './option-values.ts'
 import { AnyObject } from './shapes.ts'
 import type { Shell } from './shell.ts'
 import { printJson } from './table.ts'
-import { writeLine } from './terminal.ts'
+import { writeLines } from './terminal.ts'
 
 export function addRequests(program: Command, shell: Shell): void {
   const requests = program.command('requests').description('look up what became of a request')
@@ -16,7 +16,7 @@ export function addRequests(program: Command, shell: Shell): void {
         withApi(shell, flags, async ({ client }) => {
           const record = await client.get(AnyObject, `/v1/requests/${encodeURIComponent(id)}`)
           if (flags.json) printJson(shell.terminal.stdout, record)
-          else writeLine(shell.terminal.stdout, JSON.stringify(record, null, 2))
+          else writeLines(shell.terminal.stdout, JSON.stringify(record, null, 2))
         }),
       ),
     'offpeak requests get req_01k0…',

@@ -1,4 +1,5 @@
 // Columns for people. On a terminal no row is wider than it; in a pipe nothing is cut.
+import { visible } from '../domain/visible-text.ts'
 import { type Output, paintFor, writeLine } from './terminal.ts'
 
 const GAP = '  '
@@ -9,8 +10,9 @@ export function tableLines(
   rows: readonly (readonly string[])[],
   columns = Number.POSITIVE_INFINITY,
 ): string[] {
-  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => row[i]?.length ?? 0)))
-  return [head, ...rows].map((row) => {
+  const seen = rows.map((row) => row.map(visible))
+  const widths = head.map((title, i) => Math.max(title.length, ...seen.map((row) => row[i]?.length ?? 0)))
+  return [head, ...seen].map((row) => {
     const line = row
       .map((cell, i) => cell.padEnd(widths[i] ?? 0))
       .join(GAP)

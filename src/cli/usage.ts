@@ -1,5 +1,4 @@
 // usage: what was used and what it cost, and how that stands against the caps.
-import { pipeline } from 'node:stream/promises'
 import { type Command, InvalidArgumentError } from 'commander'
 import { windowAt } from '../domain/limit.ts'
 import { dayOf, dayText, parseDay } from '../domain/utc-day.ts'
@@ -14,7 +13,7 @@ import { commaList, examples } from './option-values.ts'
 import type { Shell } from './shell.ts'
 import { bar, type Standing, spendingByCap } from './spending-by-cap.ts'
 import { printJson, printTable } from './table.ts'
-import { type Output, writeLine } from './terminal.ts'
+import { type Output, writeData, writeLine } from './terminal.ts'
 
 const PATH = '/v1/usage/entities'
 const LIMITS_MAX = 100
@@ -74,7 +73,7 @@ async function streamCsv(
 ): Promise<void> {
   const given = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))
   const response = await client.stream(`${PATH}?${new URLSearchParams([...given, ['format', 'csv']])}`)
-  await pipeline(response.body, output, { end: false })
+  await writeData(output, response.body)
 }
 
 /** Of the caps that concern what was asked for; none where the key may not read limits. */

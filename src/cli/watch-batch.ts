@@ -1,6 +1,7 @@
 // Waits for a file or a batch while showing how it stands.
 import { isTerminal } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
+import { visible } from '../domain/visible-text.ts'
 import { BatchObject } from '../wire/batch.ts'
 import { FileObject } from '../wire/file.ts'
 import type { ApiClient } from './client.ts'
@@ -56,10 +57,12 @@ export function standingOf(batch: BatchObject): Standing {
 export class FileRefused extends Failure {
   constructor(file: FileObject) {
     // The first bad line is in status_details already.
-    const others = (file.errors ?? []).slice(1).map(({ line, message }) => `  line ${line}: ${message}`)
+    const others = (file.errors ?? [])
+      .slice(1)
+      .map(({ line, message }) => visible(`  line ${line}: ${message}`))
     super(
       [
-        `${file.filename} was refused: ${file.status_details ?? 'it did not validate'}`,
+        visible(`${file.filename} was refused: ${file.status_details ?? 'it did not validate'}`),
         ...others,
         'Mend the file and run it again; nothing was run, and nothing is billed.',
       ].join('\n'),

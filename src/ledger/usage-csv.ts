@@ -1,5 +1,5 @@
 // A usage report as CSV (RFC 4180), made page by page. Names come from whoever uploads files, and a
-// spreadsheet runs a cell that begins like a formula: such cells get an apostrophe in front.
+// spreadsheet runs a cell that begins like a formula: such beginnings get an apostrophe in front.
 import { usdLiteral } from '../domain/money.ts'
 import { dayText } from '../domain/utc-day.ts'
 import type { Reader } from '../store/store.ts'
@@ -44,7 +44,7 @@ export async function* usageCsv(
 }
 
 function nameCells(group: UsageGroupRow, by: readonly UsageColumn[]): string[] {
-  return by.map((column) => (column === 'day' ? dayText(group.day ?? 0) : cell(group[column] ?? '')))
+  return by.map((column) => (column === 'day' ? dayText(group.day ?? 0) : csvCell(group[column] ?? '')))
 }
 
 function sumCells(sums: UsageSums): string[] {
@@ -53,10 +53,18 @@ function sumCells(sums: UsageSums): string[] {
   return [...counts.map(String), usdLiteral(cost_nanos)]
 }
 
-function cell(text: string): string {
-  const harmless = /^[=+\-@\t\r\n]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless
+/**
+ * A formula may begin a cell in its full-width form too, and behind blanks and controls, which spreadsheets skip. Those
+ * of regions with a decimal comma take `;` for the end of a cell, and some a tab, unless it is quoted; some split
+ * at it in spite of the quotes, so that a formula behind one is kept from being one as well.
+ */
+export function csvCell(text: string): string {
+  const harmless = text.replaceAll(FORMULA, "'")
+  return /[",;\t\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless
 }
+
+/** Where a cell begins, or may be taken to: its skipped characters, then what makes it a formula. */
+const FORMULA = /(?<=^|[,;\t\r\n"])(?=[\p{Z}\p{C}]*[=+\-@＝＋－＠\t\r])/gu
 
 function row(cells: readonly string[]): string {
   return `${cells.join(',')}\r\n`
