@@ -256,6 +256,26 @@ test('the answer is kept as it came, with its cost set in', async () => {
   )
 })
 
+test('a usage that cannot be is replaced by the estimate, and the record keeps what was reported', async () => {
+  const usage = { prompt_tokens: -5, completion_tokens: 1e300, total_tokens: 'many' }
+  await using upstream = await testUpstream(({ response }) =>
+    send(
+      response,
+      200,
+      `{"choices":[{"message":{"content":"hi"}}],\n"usage":\n${JSON.stringify(usage, null, 1)}}`,
+    ),
+  )
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const batch = await service.run([line('a')])
+  const [answer] = await service.lines(batch.output_file_id)
+  const billed = answer?.response?.body.usage
+  assert.ok((billed?.cost_usd ?? 0) > 0)
+  const record = await service.json<Record<string, unknown>>('GET', `/v1/requests/${answer?.id}`)
+  assert.equal(record.usage_estimated, true)
+  assert.deepEqual(record.usage_reported, usage)
+  assert.deepEqual({ ...(record.usage as object), cost_usd: record.cost_usd }, billed)
+})
+
 test('an answer without usage is priced by estimate, and its record says so', async () => {
   await using upstream = await testUpstream(({ response }) =>
     send(response, 200, completion('12345678', null)),

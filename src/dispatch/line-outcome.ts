@@ -12,6 +12,9 @@ import { errorLine, outputLine } from '../results/result-line.ts'
 import { spliceCost } from '../results/splice-cost.ts'
 import type { Job } from './lane.ts'
 
+/** More of a usage that is not billed is not kept. */
+const REPORTED_BYTES_MAX = 1000
+
 type Answered = Extract<BackendResult, { kind: 'answered' }>
 
 /**
@@ -42,7 +45,7 @@ export function answered(
       recordOf(job, request_id, {
         usage,
         usage_estimated: completion.usage === null,
-        usage_reported: isCapped && completion.usage ? usageLiteral(completion.usage) : null,
+        usage_reported: completion.usage_refused || (isCapped && completion.usage) ? reportedUsage(result) : null,
         cost_nanos,
         error: null,
         now,
@@ -122,6 +125,14 @@ function recordOf(
 function estimateUsage(input_tokens: number, message_bytes: number): TokenUsage {
   const completion_tokens = estimateTokens(message_bytes)
   return { prompt_tokens: input_tokens, completion_tokens, total_tokens: input_tokens + completion_tokens }
+}
+
+/** What the server reported, as JSON: a text where it is long. */
+function reportedUsage({ body, completion }: Answered): string | null {
+  const { start, end, kind } = completion.usage_place
+  if (kind !== 'usage') return null
+  if (end - start <= REPORTED_BYTES_MAX) return JSON.stringify(JSON.parse(body.toString('utf8', start, end)))
+  return JSON.stringify(`${body.toString('utf8', start, start + REPORTED_BYTES_MAX)}…`)
 }
 
 function usageLiteral(usage: TokenUsage): string {

@@ -28,9 +28,13 @@ test('usage is read where it counts properly, a missing total being the sum', ()
     ['{"prompt_tokens":9007199254740991,"completion_tokens":1}', null],
     ['{"prompt_tokens":3,"completion_tokens":4294967295}', null],
     [
-      '{"prompt_tokens":3,"completion_tokens":4,"total_tokens":9007199254740991}',
+      '{"prompt_tokens":3,"completion_tokens":4,"total_tokens":null}',
       { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 },
     ],
+    ['{"prompt_tokens":3,"completion_tokens":4,"total_tokens":9007199254740991}', null],
+    ['{"prompt_tokens":3,"completion_tokens":4,"total_tokens":-7}', null],
+    ['{"prompt_tokens":3,"completion_tokens":4,"total_tokens":"7"}', null],
+    ['{"prompt_tokens":NaN,"completion_tokens":4}'.replace('NaN', '1e999'), null],
     ['null', null],
     ['[1]', null],
   ]
@@ -52,8 +56,8 @@ test('of a member given twice the last counts, and a name may be written with es
 test('the length of the messages is that of all choices', () => {
   const one = '{"content":"hi"}'
   assert.equal(scan(`{${CHOICES}}`)?.message_bytes, one.length)
-  const three = `{"choices":[{"message":${one}},{"message":${one}},{"message":null,"message":{}}]}`
-  assert.equal(scan(three)?.message_bytes, 2 * one.length + 2)
+  const three = `{"choices":[{"message":${one}},{"message":${one}},{"message":null,"message":{"role":"a"}}]}`
+  assert.equal(scan(three)?.message_bytes, 2 * one.length + '{"role":"a"}'.length)
 })
 
 test('what is no completion, or breaks off, is not taken for one', () => {
@@ -68,9 +72,18 @@ test('what is no completion, or breaks off, is not taken for one', () => {
     '{"choices":[1]}',
     '{"choices":[{}]}',
     '{"choices":[{"message":null}]}',
-    '{"choices":[{"message":{}},{"text":"x"}]}',
-    '{"choices":[{"message":{},"finish_reason":"abort"}]}',
-    '{"choices":[{"finish_reason":"stop","message":{},"finish_reason":"error"}]}',
+    '{"choices":[{"message":{}}]}',
+    '{"choices":[{"message":[]}]}',
+    '{"choices":[{"message":"hi"}]}',
+    '{"choices":[{"message":{"content":7}}]}',
+    '{"choices":[{"message":{"content":{}}}]}',
+    '{"choices":[{"message":{"role":1,"content":"hi"}}]}',
+    '{"choices":[{"message":{"content":null,"tool_calls":{}}}]}',
+    `{"choices":[{"delta":{"content":"hi"}}],"object":"chat.completion.chunk"}`,
+    '{"choices":{"0":{"message":{"content":"hi"}}}}',
+    '{"choices":[{"message":{"role":"a"}},{"text":"x"}]}',
+    '{"choices":[{"message":{"role":"a"},"finish_reason":"abort"}]}',
+    '{"choices":[{"finish_reason":"stop","message":{"role":"a"},"finish_reason":"error"}]}',
     `{${CHOICES}`,
     `{${CHOICES}} x`,
     `{${CHOICES},}`,
@@ -82,7 +95,35 @@ test('what is no completion, or breaks off, is not taken for one', () => {
 
 test('a reason to finish that is not a word breaks nothing off', () => {
   for (const reason of ['null', '"length"', '{"type":"stop"}', '"ab\\u006frt"']) {
-    const found = scan(`{"choices":[{"message":{},"finish_reason":${reason}}]}`)
+    const found = scan(`{"choices":[{"message":{"role":"a"},"finish_reason":${reason}}]}`)
     assert.equal(found !== null, !reason.includes('\\u006f'), reason)
   }
+})
+
+test('a usage that is no set of counts is named, and its place is where another goes', () => {
+  for (const usage of [
+    '{"prompt_tokens":-5,"completion_tokens":1}',
+    '{}',
+    '"12"',
+    '[{"prompt_tokens":1}]',
+    '7',
+  ]) {
+    const text = `{${CHOICES},"usage":${usage},"id":"x"}`
+    const found = scan(text)
+    assert.equal(found?.usage, null)
+    assert.equal(found?.usage_refused, true)
+    assert.equal(found?.cost.kind, 'usage')
+    assert.equal(text.slice(found?.cost.start, found?.cost.end), usage)
+  }
+  for (const text of [`{${CHOICES}}`, `{${CHOICES},"usage":null}`, `{${CHOICES},"usage":{},"usage":null}`]) {
+    assert.equal(scan(text)?.usage_refused, false, text)
+  }
+  const good = scan(`{${CHOICES},"usage":{"prompt_tokens":1,"completion_tokens":2,"cost_usd":9}}`)
+  assert.deepEqual([good?.usage_refused, good?.cost.kind], [false, 'cost'])
+})
+
+test('what the model said is marked off from what the server adds', () => {
+  const text = `{"id":"x",${CHOICES} ,"usage":null}`
+  const { start, end } = scan(text)?.choices ?? { start: 0, end: 0 }
+  assert.equal(`"choices":${text.slice(start, end)}`, CHOICES)
 })

@@ -6,7 +6,8 @@ import { outputLine } from './result-line.ts'
 import { spliceCost } from './splice-cost.ts'
 
 const USAGE = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}'
-const CHOICES = '"choices":[{"message":{}}]'
+const COUNTS = '"prompt_tokens":3.0,"completion_tokens":1e1,"x":1'
+const CHOICES = '"choices":[{"message":{"role":"a"}}]'
 
 /** The answer as it stands in its result line. */
 function spliced(answer: string, cost: string): string {
@@ -23,41 +24,54 @@ function spliced(answer: string, cost: string): string {
 test('the cost is set into the usage that the answer has, and nothing else moves', () => {
   const rest = `,"a":[1e2,9007199254740993,"\\ud800","ü"],"a":2,${CHOICES}}`
   assert.equal(
-    spliced(`{"z":1.0,"usage":{"prompt_tokens":3}${rest}`, '0.5'),
-    `{"z":1.0,"usage":{"prompt_tokens":3,"cost_usd":0.5}${rest}`,
+    spliced(`{"z":1.0,"usage":{${COUNTS}}${rest}`, '0.5'),
+    `{"z":1.0,"usage":{${COUNTS},"cost_usd":0.5}${rest}`,
   )
 })
 
 test('a cost that the server reported itself is replaced', () => {
   assert.equal(
-    spliced(`{${CHOICES},"usage":{"cost_usd" : 7 ,"x":1}}`, '0.5'),
-    `{${CHOICES},"usage":{"cost_usd" : 0.5 ,"x":1}}`,
+    spliced(`{${CHOICES},"usage":{"cost_usd" : 7 ,${COUNTS}}}`, '0.5'),
+    `{${CHOICES},"usage":{"cost_usd" : 0.5 ,${COUNTS}}}`,
   )
 })
 
-test('an answer without usage, or with null, gets the one that was estimated', () => {
+test('an answer without usage, or with one that is no set of counts, gets the one that was estimated', () => {
   const added = '"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"cost_usd":0.5}'
   assert.equal(spliced(`{${CHOICES}}`, '0.5'), `{${CHOICES},${added}}`)
   assert.equal(spliced(`{"usage": null,${CHOICES}}`, '0.5'), `{"usage": ${added.slice(8)},${CHOICES}}`)
-  assert.equal(spliced(`{${CHOICES},"usage":{ }}`, '0.5'), `{${CHOICES},"usage":{ "cost_usd":0.5}}`)
+  for (const usage of [
+    '{ }',
+    '{"cost_usd":7}',
+    '{"prompt_tokens":-1,"completion_tokens":1}',
+    '[1]',
+    '"free"',
+  ])
+    assert.equal(spliced(`{${CHOICES},"usage":${usage}}`, '0.5'), `{${CHOICES},${added}}`)
 })
 
 test('a usage inside another object, or inside a text, is left alone', () => {
-  const text = `{"choices":[{"message":{"usage":{"a":1}},"text":"\\"usage\\":{}\\\\"}],"usage":{},"end":{"usage":{}}}`
-  assert.equal(spliced(text, '1'), text.replace('"usage":{},', '"usage":{"cost_usd":1},'))
+  const text = `{"choices":[{"message":{"usage":{"a":1}},"text":"\\"usage\\":{}\\\\"}],"usage":{${COUNTS}},"end":{"usage":{}}}`
+  assert.equal(spliced(text, '1'), text.replace(`{${COUNTS}}`, `{${COUNTS},"cost_usd":1}`))
 })
 
 test('an answer printed over many lines becomes one line', () => {
-  const answer = { id: 'x', choices: [{ message: { content: 'a\nb' } }], usage: { a: 1 } }
+  const usage = { prompt_tokens: 1, completion_tokens: 2 }
+  const answer = { id: 'x', choices: [{ message: { content: 'a\nb' } }], usage }
   for (const newline of ['\n', '\r\n']) {
     const text = spliced(JSON.stringify(answer, null, 2).replaceAll('\n', newline), '1')
     assert.doesNotMatch(text, /[\n\r]/)
-    assert.deepEqual(JSON.parse(text), { ...answer, usage: { a: 1, cost_usd: 1 } })
+    assert.deepEqual(JSON.parse(text), { ...answer, usage: { ...usage, cost_usd: 1 } })
   }
 })
 
 test('for any answer, parsing gives the answer with the cost added', () => {
-  const answer = fc.dictionary(fc.oneof(fc.constant('usage'), fc.string()), fc.jsonValue())
+  const count = fc.oneof(fc.nat(), fc.jsonValue())
+  const usage = fc.record(
+    { prompt_tokens: count, completion_tokens: count, total_tokens: count, x: count },
+    { requiredKeys: [] },
+  )
+  const answer = fc.dictionary(fc.oneof(fc.constant('usage'), fc.string()), fc.oneof(usage, fc.jsonValue()))
   fc.assert(
     fc.property(answer, fc.boolean(), fc.boolean(), (value, pretty, first) => {
       const choices = [{ message: { content: 'x' } }]
@@ -66,9 +80,18 @@ test('for any answer, parsing gives the answer with the cost added', () => {
       const expected: Record<string, unknown> = JSON.parse(text)
       if (JSON.stringify(expected.choices) !== JSON.stringify(choices)) return
       const own = expected.usage
-      const isObject = typeof own === 'object' && own !== null && !Array.isArray(own)
-      expected.usage = isObject ? { ...own, cost_usd: 0.25 } : { ...JSON.parse(USAGE), cost_usd: 0.25 }
+      expected.usage = { ...(isUsage(own) ? own : JSON.parse(USAGE)), cost_usd: 0.25 }
       assert.deepEqual(JSON.parse(spliced(text, '0.25')), expected)
     }),
   )
 })
+
+function isUsage(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  const isCount = (count: unknown): boolean =>
+    typeof count === 'number' && Number.isInteger(count) && count >= 0 && count <= 100_000_000
+  const { prompt_tokens, completion_tokens, total_tokens = null } = value as Record<string, unknown>
+  return (
+    isCount(prompt_tokens) && isCount(completion_tokens) && (total_tokens === null || isCount(total_tokens))
+  )
+}

@@ -21,6 +21,8 @@ export interface Target {
   timeout_ms: number
   connect_timeout_ms: number
   answer_bytes_max: number
+  /** Strikes secrets out of what the server said, before any of it is quoted. */
+  strike: (text: string) => string
 }
 
 export interface ConnectionHooks {
@@ -62,7 +64,7 @@ export class Connection {
   constructor(target: Target, hooks: ConnectionHooks, exchange: Exchange) {
     this.#target = target
     this.#hooks = hooks
-    this.#reader = new ResponseReader(target.answer_bytes_max)
+    this.#reader = new ResponseReader(target.answer_bytes_max, target.strike)
     this.#timer = setTimeout(() => this.#onTimeout(), target.timeout_ms).unref()
     this.#begin(exchange)
     this.#socket = this.#connect()
@@ -178,7 +180,14 @@ export class Connection {
     this.#exchange = null
     this.#reader.reset()
     const reusable = inStep && keepsAlive && this.#socket.writableLength === 0 && !this.#socket.destroyed
-    exchange.settle({ kind: 'whole', status, body, retry_after_ms: retryAfterMs(headers, Date.now()) })
+    const retry_after_ms = retryAfterMs(headers, Date.now())
+    exchange.settle({
+      kind: 'whole',
+      status,
+      body,
+      retry_after_ms,
+      content_encoding: headers['content-encoding'],
+    })
     if (reusable) this.#hooks.onFree(this)
     else this.#end()
   }

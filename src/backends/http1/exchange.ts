@@ -2,7 +2,13 @@
 import type { FailureCode } from '../backend.ts'
 
 export type Exchanged =
-  | { kind: 'whole'; status: number; body: Buffer; retry_after_ms: number | undefined }
+  | {
+      kind: 'whole'
+      status: number
+      body: Buffer
+      retry_after_ms: number | undefined
+      content_encoding: string | undefined
+    }
   | { kind: 'broken'; code: FailureCode; reason: string }
 
 /** What carries an exchange at the moment: a connection. */

@@ -138,6 +138,9 @@ test('what could mix two answers up is refused', () => {
     `${head}content-length: 5, 5\r\n\r\n`,
     `${head}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n`,
     `${head}transfer-encoding: gzip, chunked\r\n\r\n`,
+    `${head}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n`,
+    `${head}transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n`,
+    `${head}transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n`,
     `${head}transfer-encoding: chunked\r\n\r\nxyz\r\n`,
     `${head}transfer-encoding: chunked\r\n\r\n2\r\nabc\r\n`,
     `${head}transfer-encoding: chunked\r\n\r\n2\nab`,
@@ -159,4 +162,22 @@ test('an answer that grows too large is refused, by its length or as it comes', 
     () => readWhole(`${head}transfer-encoding: chunked\r\n\r\n1;${'y'.repeat(5000)}`),
     /does not end/,
   )
+})
+
+test('trailers have an end', () => {
+  const head = 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n'
+  assert.throws(() => readWhole(head + 'x: y\r\n'.repeat(20_000)), ResponseError)
+})
+
+test('a body in pieces of one byte takes the memory of one buffer', () => {
+  const size = 4 * 1024 * 1024
+  const reader = new ResponseReader(size)
+  const feed = (text: string): number | null => reader.read(Buffer.from(text), text.length)
+  feed('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n')
+  const piece = Buffer.from('1\r\nx\r\n')
+  const before = process.memoryUsage().arrayBuffers
+  for (let i = 0; i < size; i++) reader.read(piece, piece.length)
+  assert.ok(process.memoryUsage().arrayBuffers - before < 4 * size)
+  feed('0\r\n\r\n')
+  assert.equal(reader.body.length, size)
 })

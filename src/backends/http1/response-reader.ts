@@ -3,6 +3,8 @@
 // that is no number end the connection. An answer that comes whole in one piece, as nearly all do, is copied
 // out of it once.
 
+import { GrowingBytes } from './growing-bytes.ts'
+
 /** The server spoke, but not HTTP as it is written, or more of it than is taken. */
 export class ResponseError extends Error {}
 
@@ -14,6 +16,8 @@ const CHUNK_SIZE = /^([0-9a-f]{1,13})\s*(?:;|$)/i
 const HEAD_BYTES_MAX = 64 * 1024
 /** A chunk's size with its extensions, or one trailer. */
 const CHUNK_LINE_BYTES_MAX = 4 * 1024
+/** This much of what a server says is quoted, once secrets have been struck out of it. */
+const QUOTED_LENGTH_MAX = 40
 const NOTHING = Buffer.alloc(0)
 const CR = 0x0d
 const LF = 0x0a
@@ -23,22 +27,25 @@ type Part = 'head' | 'length' | 'close' | 'chunk-size' | 'chunk' | 'chunk-end' |
 
 export class ResponseReader {
   readonly #bytes_max: number
+  readonly #strike: (text: string) => string
   #part: Part = 'head'
   /** Of a head or a chunk's line, what earlier pieces brought. */
-  #begun: Buffer | null = null
+  readonly #begun = new GrowingBytes()
   /** Bytes of the body, or of its chunk, that are still to come. */
   #left = 0
-  #pieces: Buffer[] = []
-  #size = 0
+  /** Of the body, while it comes in pieces. */
+  readonly #pieces = new GrowingBytes()
+  #trailer_bytes = 0
   #body: Buffer = NOTHING
   #status = 0
   #keepsAlive = true
   #keep_alive_s: number | null = null
   #headers: Record<string, string> = {}
 
-  /** `bytes_max`: the largest body that is taken. */
-  constructor(bytes_max: number) {
+  /** `bytes_max`: the largest body that is taken. `strike`: takes secrets out of what errors quote. */
+  constructor(bytes_max: number, strike = (text: string): string => text) {
     this.#bytes_max = bytes_max
+    this.#strike = strike
   }
 
   get status(): number {
@@ -67,15 +74,15 @@ export class ResponseReader {
 
   /** Whether anything of the answer has come. */
   get hasBegun(): boolean {
-    return this.#part !== 'head' || this.#begun !== null
+    return this.#part !== 'head' || this.#begun.length > 0
   }
 
   /** Makes ready for the next answer. */
   reset(): void {
     this.#part = 'head'
-    this.#begun = null
-    this.#pieces = []
-    this.#size = 0
+    this.#begun.clear()
+    this.#pieces.clear()
+    this.#trailer_bytes = 0
     this.#body = NOTHING
   }
 
@@ -94,7 +101,7 @@ export class ResponseReader {
 
   /** The connection has ended. Whether that made the answer whole. */
   end(): boolean {
-    if (this.#part === 'head' && this.#begun !== null) this.#checkStart(this.#begun, true)
+    if (this.#part === 'head' && this.#begun.length > 0) this.#checkStart(this.#begun.view, true)
     if (this.#part !== 'close') return false
     this.#finish()
     return true
@@ -116,20 +123,25 @@ export class ResponseReader {
   }
 
   #readHead(bytes: Buffer, at: number, length: number): number {
-    if (this.#begun !== null) {
-      const before = this.#begun.length
-      const joined = Buffer.concat([this.#begun, bytes.subarray(at, length)])
-      this.#begun = null
+    const before = this.#begun.length
+    if (before > 0) {
+      this.#begun.add(bytes, at, length, HEAD_BYTES_MAX)
+      const joined = this.#begun.view
+      if (joined.indexOf(END_OF_HEAD, Math.max(0, before - END_OF_HEAD.length)) === -1) {
+        this.#checkHeadSize(joined.length)
+        this.#checkStart(joined, false)
+        return length
+      }
+      this.#begun.clear()
       // The rest of this piece is read from the copy, from where the head ended.
       const end = this.#readHead(joined, 0, joined.length)
       return at + end - before
     }
     const end = indexOfHeadEnd(bytes, at, length)
     if (end === -1 || end - at > HEAD_BYTES_MAX) {
-      if (length - at > HEAD_BYTES_MAX)
-        throw new ResponseError(`the head is larger than ${HEAD_BYTES_MAX} bytes`)
-      this.#begun = Buffer.from(bytes.subarray(at, length))
-      this.#checkStart(this.#begun, false)
+      this.#checkHeadSize(end === -1 ? length - at : end - at)
+      this.#begun.add(bytes, at, length, HEAD_BYTES_MAX)
+      this.#checkStart(this.#begun.view, false)
       return length
     }
     this.#parseHead(bytes.toString('latin1', at, end))
@@ -147,20 +159,24 @@ export class ResponseReader {
     return start
   }
 
-  /** Something that will never become a head is told early. */
+  #checkHeadSize(bytes: number): void {
+    if (bytes > HEAD_BYTES_MAX) throw new ResponseError(`the head is larger than ${HEAD_BYTES_MAX} bytes`)
+  }
+
+  /** Something that will never become a head is told early. A line that has not ended may hold half a secret. */
   #checkStart(begun: Buffer, whole: boolean): void {
     const said = begun.toString('latin1', 0, START.length)
     const lineEnd = begun.indexOf(LF)
-    if (lineEnd !== -1 && begun[lineEnd - 1] !== CR) throw notHttp(begun.toString('latin1', 0, 40))
-    if (whole ? !said.startsWith(START) : !START.startsWith(said))
-      throw notHttp(begun.toString('latin1', 0, 40))
+    const line = begun.toString('latin1', 0, lineEnd !== -1 ? lineEnd : whole ? begun.length : said.length)
+    if (lineEnd !== -1 && begun[lineEnd - 1] !== CR) throw this.#notHttp(line)
+    if (whole ? !said.startsWith(START) : !START.startsWith(said)) throw this.#notHttp(line)
   }
 
   #parseHead(head: string): void {
     let lineEnd = head.indexOf('\r\n')
     if (lineEnd === -1) lineEnd = head.length
     const status = STATUS_LINE.exec(head.slice(0, lineEnd))
-    if (status === null) throw notHttp(head.slice(0, Math.min(lineEnd, 40)))
+    if (status === null) throw this.#notHttp(head.slice(0, lineEnd))
     this.#status = Number(status[2])
     if (this.#status === 101) throw new ResponseError('the server changed to another protocol, unasked')
     this.#keepsAlive = status[1] === '1'
@@ -179,7 +195,7 @@ export class ResponseReader {
         !isNameEnd(head.charCodeAt(at)) ||
         !isNameEnd(head.charCodeAt(colon - 1))
       )
-        throw notHttp(head.slice(at, Math.min(lineEnd, at + 40)))
+        throw this.#notHttp(head.slice(at, lineEnd))
       if (!mayMatter(head.charCodeAt(at))) continue
       const name = head.slice(at, colon).toLowerCase()
       const value = head.slice(colon + 1, lineEnd).trim()
@@ -187,8 +203,11 @@ export class ResponseReader {
         if (content_length !== null && content_length !== value)
           throw new ResponseError('the answer has two lengths')
         content_length = value
-      } else if (name === 'transfer-encoding') transfer_encoding = value.toLowerCase()
-      else if (name === 'connection') options += `,${value.toLowerCase()}`
+      } else if (name === 'transfer-encoding') {
+        // Said in several headers, it is one list (RFC 9110, section 5.3).
+        const coding = value.toLowerCase()
+        transfer_encoding = transfer_encoding === null ? coding : `${transfer_encoding}, ${coding}`
+      } else if (name === 'connection') options += `,${value.toLowerCase()}`
       else if (name === 'keep-alive') this.#keep_alive_s = timeoutOf(value)
       else this.#headers[name] = value
     }
@@ -206,7 +225,7 @@ export class ResponseReader {
   #frame(content_length: string | null, transfer_encoding: string | null): void {
     if (transfer_encoding !== null) {
       if (transfer_encoding !== 'chunked')
-        throw new ResponseError(`the transfer encoding "${transfer_encoding.slice(0, 40)}" is not known`)
+        throw new ResponseError(`the transfer encoding ${this.#quoted(transfer_encoding)} is not known`)
       if (content_length !== null) throw new ResponseError('the answer has a length and is chunked, too')
       this.#part = 'chunk-size'
       return
@@ -217,8 +236,7 @@ export class ResponseReader {
       this.#keepsAlive = false
       return
     }
-    if (!LENGTH.test(content_length))
-      throw new ResponseError(`its length is "${content_length.slice(0, 40)}"`)
+    if (!LENGTH.test(content_length)) throw new ResponseError(`its length is ${this.#quoted(content_length)}`)
     this.#left = Number(content_length)
     if (this.#left > this.#bytes_max) throw this.#tooLarge()
     this.#part = 'length'
@@ -236,23 +254,24 @@ export class ResponseReader {
   }
 
   #keep(bytes: Buffer, at: number, end: number): void {
-    this.#size += end - at
-    if (this.#size > this.#bytes_max) throw this.#tooLarge()
-    this.#pieces.push(Buffer.from(bytes.subarray(at, end)))
+    if (this.#pieces.length + end - at > this.#bytes_max) throw this.#tooLarge()
+    const most = this.#part === 'length' ? this.#pieces.length + this.#left : this.#bytes_max
+    this.#pieces.add(bytes, at, end, most)
   }
 
   /** The lines around chunks: sizes, the line breaks after them, trailers. */
   #readLine(bytes: Buffer, at: number, length: number): number {
     const found = bytes.subarray(0, length).indexOf(LF, at)
     const end = found === -1 ? length : found + 1
-    const piece = bytes.subarray(at, end)
-    const line = this.#begun === null ? piece : Buffer.concat([this.#begun, piece])
-    if (line.length > CHUNK_LINE_BYTES_MAX) throw new ResponseError('a line between chunks does not end')
-    if (found === -1) {
-      this.#begun = Buffer.from(line)
-      return length
+    if (this.#begun.length + end - at > CHUNK_LINE_BYTES_MAX)
+      throw new ResponseError('a line between chunks does not end')
+    let line = bytes.subarray(at, end)
+    if (found === -1 || this.#begun.length > 0) {
+      this.#begun.add(bytes, at, end, CHUNK_LINE_BYTES_MAX)
+      if (found === -1) return length
+      line = this.#begun.view
+      this.#begun.clear()
     }
-    this.#begun = null
     if (line.at(-2) !== CR) throw new ResponseError('a line between chunks does not end as it should')
     this.#takeLine(line.toString('latin1', 0, line.length - 2))
     return end
@@ -261,33 +280,40 @@ export class ResponseReader {
   #takeLine(line: string): void {
     if (this.#part === 'chunk-size') {
       const size = CHUNK_SIZE.exec(line)
-      if (size === null) throw new ResponseError(`a chunk's size is "${line.slice(0, 40)}"`)
+      if (size === null) throw new ResponseError(`a chunk's size is ${this.#quoted(line)}`)
       this.#left = Number.parseInt(size[1] ?? '', 16)
       this.#part = this.#left === 0 ? 'trailer' : 'chunk'
     } else if (this.#part === 'chunk-end') {
       if (line !== '') throw new ResponseError('a chunk is longer than its size')
       this.#part = 'chunk-size'
     } else if (line === '') this.#finish()
+    else {
+      this.#trailer_bytes += line.length
+      this.#checkHeadSize(this.#trailer_bytes)
+    }
   }
 
   #finish(): void {
-    this.#body = this.#pieces.length === 1 ? this.#pieces[0]! : Buffer.concat(this.#pieces)
-    this.#pieces = []
+    this.#body = this.#pieces.take()
     this.#part = 'done'
   }
 
   #tooLarge(): ResponseError {
     return new ResponseError(`the answer is larger than ${this.#bytes_max} bytes`)
   }
+
+  #notHttp(line: string): ResponseError {
+    return new ResponseError(`the answer does not match the HTTP/1.1 protocol: ${this.#quoted(line)}`)
+  }
+
+  #quoted(said: string): string {
+    return JSON.stringify(this.#strike(said).slice(0, QUOTED_LENGTH_MAX))
+  }
 }
 
 function indexOfHeadEnd(bytes: Buffer, at: number, length: number): number {
   const end = bytes.indexOf(END_OF_HEAD, at)
   return end === -1 || end + END_OF_HEAD.length > length ? -1 : end
-}
-
-function notHttp(said: string): ResponseError {
-  return new ResponseError(`the answer does not match the HTTP/1.1 protocol: ${JSON.stringify(said)}`)
 }
 
 /** Names of headers have no blanks, neither before nor after them. */

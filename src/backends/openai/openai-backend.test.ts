@@ -404,6 +404,60 @@ test('a key that the server quotes is struck out of what is reported', async (t)
   }
 })
 
+test('a key is struck out before anything is cut, from every field that others get to read', async (t) => {
+  const api_key = 'sk-very-secret-0123456789'
+  const half = /secret|sk-very/
+  for (let pad = 560; pad <= 600; pad += 8) {
+    const long = `${'x'.repeat(pad)} ${api_key}`
+    const bodies: [status: number, body: string][] = [
+      [
+        400,
+        JSON.stringify({
+          error: { message: long, param: `${'p'.repeat(pad - 480)}${api_key}`, code: api_key },
+        }),
+      ],
+      [422, JSON.stringify({ detail: [{ loc: ['body', api_key], msg: long }] })],
+      [502, `<html><p>${long}</p></html>`],
+      [200, JSON.stringify({ error: { message: long } })],
+      [200, JSON.stringify({ error: { message: long, code: 400 } })],
+      [200, long],
+      [
+        200,
+        `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":"${api_key}"},"warning":{"sent":"Bearer ${api_key}"}}`,
+      ],
+      [200, `{"debug":"${api_key}","choices":[{"message":{"content":"${api_key}"},"error":"${api_key}"}]}`],
+    ]
+    for (const [status, said] of bodies) {
+      const base_url = await serve(t, (_request, response) => response.writeHead(status).end(said))
+      const result = await connect(t, base_url, { api_key }).send({ body })
+      const told = result.kind === 'answered' ? result.body.toString() : JSON.stringify(result)
+      assert.doesNotMatch(told, half, said)
+      if (result.kind !== 'answered') continue
+      const { usage_refused, cost } = result.completion
+      assert.equal(JSON.parse(told).choices.length, 1)
+      if (usage_refused) assert.equal(told.slice(cost.start, cost.end), '{"prompt_tokens":"[redacted]"}')
+    }
+  }
+})
+
+test('a key in what is no HTTP is struck out before it is quoted, and no half of it is', async (t) => {
+  const api_key = 'sk-very-secret-0123456789'
+  for (const said of [
+    `HTTP/1.1 200 OK\r\nabcdefghijklmnopqrstuv ${api_key}\r\n\r\n`,
+    `HTTP/1.1 200 abc\r\ncontent-length: ${api_key}\r\n\r\n`,
+    `HTTP/1.1 200 OK\r\ntransfer-encoding: ${'a'.repeat(25)}${api_key}\r\n\r\n`,
+    `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n${'a'.repeat(25)}${api_key}\r\n`,
+    `who is ${api_key}?\r\n`,
+    'Bearer sk-very-secret',
+    `HTTP/1.1 ${'x'.repeat(20)}${api_key}\r\n\r\n`,
+  ]) {
+    const base_url = await serveRaw(t, (socket) => socket.once('data', () => socket.end(said)))
+    const result = await connect(t, base_url, { api_key }).send({ body })
+    assert.equal(result.kind, 'failed', said)
+    assert.doesNotMatch(JSON.stringify(result), /secret|sk-very/, said)
+  }
+})
+
 test('a base URL that cannot be used is refused without being quoted', () => {
   for (const base_url of ['ftp://host/v1', 'not a url', 'http://user:hunter22@host/v1']) {
     assert.throws(

@@ -8,7 +8,7 @@ import { HttpPool } from '../http1/http-pool.ts'
 import { requestHead } from '../http1/request-head.ts'
 import { classify } from '../verdict/classify.ts'
 import { endpointOf } from './endpoint.ts'
-import { redactor } from './redact.ts'
+import { secretsOf } from './redact.ts'
 
 export interface OpenAiBackendOptions {
   /** Shown in audit records, logs and metrics. */
@@ -34,7 +34,7 @@ const CONNECT_TIMEOUT_MS_MAX = 10_000
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const { name, timeout_ms, connections_max } = options
   const endpoint = endpointOf(options.base_url)
-  const redact = redactor([options.api_key, ...Object.values(options.headers ?? {})])
+  const secrets = secretsOf([options.api_key, ...Object.values(options.headers ?? {})])
   const watch = new AbortWatch()
   const pool = new HttpPool(
     {
@@ -43,6 +43,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
       connect_timeout_ms: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answer_bytes_max: ANSWER_BYTES_MAX,
+      strike: secrets.strike,
     },
     connections_max,
   )
@@ -64,11 +65,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     async send(call) {
       if (call.signal?.aborted) return broken('upstream_unavailable', 'aborted')
       const outcome = await exchange(call)
-      if (outcome.kind === 'broken') return broken(outcome.code, redact(outcome.reason))
-      const result = classify(outcome)
-      if (result.kind === 'answered') return result
-      if (result.kind === 'refused') return { ...result, message: redact(result.message) }
-      return { ...result, reason: redact(result.reason) }
+      if (outcome.kind === 'broken') return broken(outcome.code, secrets.strike(outcome.reason))
+      return classify(outcome, secrets)
     },
 
     async close() {
@@ -85,6 +83,8 @@ function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap
   const all = new Map([
     ['content-type', 'application/json'],
     ['accept', 'application/json'],
+    // Without this header a server may send whatever encoding it likes.
+    ['accept-encoding', 'identity'],
   ])
   if (api_key) all.set('authorization', `Bearer ${api_key}`)
   for (const [name, value] of Object.entries(headers)) all.set(name.toLowerCase(), value)

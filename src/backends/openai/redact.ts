@@ -1,17 +1,73 @@
-// Servers quote what they were sent, keys included; reasons end up in logs and audit records.
+// Servers quote what they were sent, keys included, in whatever way they write their errors. Callers of the API,
+// logs and audit records get to read it.
+
+import type { Secrets } from '../verdict/classify.ts'
 
 /** Shorter values are no secrets, and striking them out would garble ordinary words. */
 const SECRET_LENGTH_MIN = 8
+const STRUCK = '[redacted]'
+const NAMED: Readonly<Record<string, string>> = { '&': 'amp', '<': 'lt', '>': 'gt', '"': 'quot', "'": 'apos' }
 
-/** Strikes every secret of `secrets` out of a text. */
-export function redactor(secrets: readonly (string | null | undefined)[]): (text: string) => string {
-  const secret = secrets.filter((value) => typeof value === 'string').flatMap(parts)
-  if (secret.length === 0) return (text) => text
-  return (text) => secret.reduce((left, value) => left.replaceAll(value, '[redacted]'), text)
+/** In what a model says, only what nobody could have written by chance is taken for a key. */
+const KEY_LENGTH_MIN = 16
+
+/**
+ * Strikes every secret of `secrets` out of a text: as it is, in any case, and as JSON, URLs, HTML and quoted
+ * strings write it. It has to be given the text before it is cut.
+ */
+export function secretsOf(secrets: readonly (string | null | undefined)[]): Secrets {
+  const words = secrets.filter((value) => typeof value === 'string').flatMap(parts)
+  const known = [...new Set(words)].filter((word) => word.length >= SECRET_LENGTH_MIN)
+  const traces = known.map((word) => Buffer.from(longestRun(word)))
+  return {
+    strike: striker(known),
+    strikeKeys: striker(known.filter((word) => word.length >= KEY_LENGTH_MIN)),
+    mayBeIn: (bytes) => traces.some((trace) => bytes.includes(trace)),
+  }
 }
 
-/** A header's value may be a scheme and a key: the key counts on its own. Longest first. */
+function striker(words: readonly string[]): (text: string) => string {
+  if (words.length === 0) return (text) => text
+  const longestFirst = words.toSorted((a, b) => b.length - a.length)
+  const pattern = new RegExp(longestFirst.map(spellings).join('|'), 'gi')
+  return (text) => text.replace(pattern, STRUCK)
+}
+
+/** The longest piece of a secret that is written alike everywhere. */
+function longestRun(word: string): string {
+  const runs = word.match(/[a-z0-9]+/gi) ?? []
+  return runs.reduce((longest, run) => (run.length > longest.length ? run : longest), '')
+}
+
+/** A header's value may be a scheme and a key, or a name and a password: the secret counts on its own. */
 function parts(value: string): string[] {
-  const words = value.split(/\s+/).filter((word) => word !== value)
-  return [value, ...words].filter((part) => part.length >= SECRET_LENGTH_MIN)
+  const words = value.split(/\s+/)
+  const basic = /^basic$/i.test(words[0] ?? '') ? Buffer.from(words[1] ?? '', 'base64').toString() : ''
+  return [value, ...words, basic, basic.slice(basic.indexOf(':') + 1)]
+}
+
+/** A pattern for the ways to write `secret`. Each character has its own, so that they may be mixed. */
+function spellings(secret: string): string {
+  return Array.from(secret, (character) =>
+    /[a-z0-9]/i.test(character) ? character : `(?:${formsOf(character).join('|')})`,
+  ).join('')
+}
+
+function formsOf(character: string): string[] {
+  const code = character.codePointAt(0) ?? 0
+  const hex = code.toString(16)
+  const uri = encodeURIComponent(character)
+  const named = NAMED[character]
+  return [
+    // Quoted in a string, perhaps one within another.
+    `\\\\{0,4}\\u${hex.padStart(4, '0')}`,
+    `\\\\{1,4}u${hex.padStart(4, '0')}`,
+    `\\\\{1,4}x${hex.padStart(2, '0')}`,
+    // Twice encoded, a percent sign is %25.
+    (uri === character ? `%${hex.padStart(2, '0')}` : uri).replaceAll('%', '%(?:25)?'),
+    `&#0*${code};`,
+    `&#x0*${hex};`,
+    ...(named === undefined ? [] : [`&${named};`]),
+    ...(character === ' ' ? ['\\+'] : []),
+  ]
 }

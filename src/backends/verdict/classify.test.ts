@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import { gzipSync } from 'node:zlib'
+import fc from 'fast-check'
 import type { BackendResult } from '../backend.ts'
 import { classify } from './classify.ts'
-import { MESSAGE_LENGTH_MAX } from './upstream-error.ts'
+import { MESSAGE_LENGTH_MAX, PARAM_LENGTH_MAX } from './upstream-error.ts'
 
 /** Status, body (an object is sent as JSON), and what it comes to: kind, then code where there is one. */
 type Row = [title: string, status: number, body: unknown, expected: string, param?: string]
@@ -141,7 +142,6 @@ rows('a 200', [
 test('what came in place of a completion is told', () => {
   const cases: [body: string | Buffer, reason: string][] = [
     ['', '200 with an empty body'],
-    [gzipSync(JSON.stringify(completion)), '200 with a compressed body, which was not asked for'],
     ['data: {"choices":[]}\n\ndata: [DONE]\n\n', '200 with a stream of events, which was not asked for'],
     ['<html>', '200 with a body that is not JSON'],
   ]
@@ -637,7 +637,7 @@ rows('trouble of the server', [
 
 test('an answer keeps its bytes', () => {
   const body = Buffer.from(
-    '{ "seed": 12345678901234567890, "choices": [{"message": {}}],\t"usage": null, "a": "ü" }',
+    '{ "seed": 12345678901234567890, "choices": [{"message": {"content": null}}],\t"usage": null, "a": "ü" }',
   )
   const result = classify({ status: 200, body })
   assert.ok(result.kind === 'answered')
@@ -667,6 +667,18 @@ test('a message that quotes the whole request back is cut to one line', () => {
   assert.ok(result.message.startsWith('bad: xxx') && result.message.endsWith('…'))
 })
 
+test('a compressed answer says so, and what to do, whether or not it names its encoding', () => {
+  const body = gzipSync(JSON.stringify(completion))
+  for (const status of [200, 400, 502]) {
+    for (const content_encoding of [undefined, 'GZIP', 'br']) {
+      const result = classify({ status, body, content_encoding })
+      assert.match(JSON.stringify(result), /compressed its answer \((gzip|br)\).*switch compression off/)
+    }
+  }
+  const plain = Buffer.from(JSON.stringify(completion))
+  assert.equal(classify({ status: 200, body: plain, content_encoding: 'identity' }).kind, 'answered')
+})
+
 test('a page is told without its tags', () => {
   const result = verdict(
     502,
@@ -678,4 +690,82 @@ test('a page is told without its tags', () => {
 test('a refused key is not quoted, whatever the server says of it', () => {
   const result = verdict(401, openAi('Incorrect API key provided: sk-secret', 'invalid_api_key'))
   assert.ok(!JSON.stringify(result).includes('sk-secret'))
+})
+
+test('however deep a server nests what it says, it is judged', () => {
+  const deep = (count: number): string => '['.repeat(count) + ']'.repeat(count)
+  for (const nest of [deep(50_000), `${'{"a":'.repeat(50_000)}1${'}'.repeat(50_000)}`]) {
+    const bodies = [
+      nest,
+      `{"detail":[{"loc":["body",${nest}],"msg":"too odd"}]}`,
+      `{"detail":[{"loc":${nest},"msg":${nest}}]}`,
+      `{"error":{"message":${nest},"code":${nest},"param":${nest},"innererror":${nest}}}`,
+      `{"error":${nest},"message":${nest},"detail":${nest}}`,
+      `{"choices":${nest}}`,
+      `{"choices":[{"message":${nest}}],"usage":${nest}}`,
+    ]
+    for (const body of bodies) {
+      assert.equal(summary(verdict(422, body)), 'refused upstream_rejected')
+      assert.equal(summary(verdict(200, body)), 'failed upstream_invalid_response')
+      assert.equal(summary(verdict(500, body)), 'failed upstream_unavailable')
+    }
+  }
+  const said = verdict(422, `{"detail":[{"loc":["body",${deep(50_000)},3],"msg":"too odd"}]}`)
+  assert.equal(said.kind === 'refused' && said.message, 'body.3: too odd')
+})
+
+test('whatever a server sends, it is judged, and what is told of it is short', () => {
+  const key = fc.oneof(
+    fc.constantFrom(
+      'error',
+      'message',
+      'detail',
+      'code',
+      'type',
+      'param',
+      'loc',
+      'msg',
+      'innererror',
+      'status',
+    ),
+    fc.constantFrom('choices', 'usage', 'finish_reason', 'content', 'prompt_tokens', '__proto__', 'toString'),
+  )
+  const { value } = fc.letrec((tie) => ({
+    value: fc.oneof(
+      { depthSize: 'medium' },
+      fc.jsonValue(),
+      fc.constantFrom('\ud800', 'x'.repeat(5000), '<'.repeat(3000), -1, 1e308),
+      fc.dictionary(key, tie('value')),
+      fc.array(tie('value')),
+    ),
+  }))
+  const body = fc.oneof(
+    value.map((said) => Buffer.from(JSON.stringify(said) ?? '')),
+    fc.uint8Array({ maxLength: 200 }).map((bytes) => Buffer.from(bytes)),
+    fc
+      .string({ unit: fc.constantFrom('<', '>', '/', '!', '--', 'style', 'a', ' ') })
+      .map((page) => Buffer.from(page)),
+  )
+  fc.assert(
+    fc.property(fc.integer({ min: 200, max: 599 }), body, fc.boolean(), (status, bytes, suspect) => {
+      const strike = (text: string): string => text.replaceAll('x', 'y')
+      const secrets = { strike, strikeKeys: strike, mayBeIn: () => suspect }
+      const result = classify({ status, body: bytes }, secrets)
+      if (result.kind === 'answered') return
+      const said = result.kind === 'refused' ? result.message : result.reason
+      assert.ok(said !== '' && said.length < 2 * MESSAGE_LENGTH_MAX && said.isWellFormed(), said)
+      if (result.kind === 'refused') assert.ok((result.param ?? '').length <= PARAM_LENGTH_MAX)
+    }),
+    { numRuns: 500 },
+  )
+})
+
+test('the parameter that a server blames is bounded, and control characters stay out of what is told', () => {
+  const result = verdict(400, {
+    error: { message: 'bad\u0000\u009b\u202etext', param: `a\u0007${'b'.repeat(100_000)}` },
+  })
+  assert.ok(result.kind === 'refused')
+  assert.equal(result.message, 'bad text')
+  assert.equal(result.param?.length, PARAM_LENGTH_MAX)
+  assert.match(result.param ?? '', /^a b+…$/)
 })

@@ -5,10 +5,10 @@
 // in words alone: too long, unknown model, filtered content. Whatever smells of our own configuration (a
 // wrong path, a wrong key, an empty account) is `failed`: no line should carry the blame for that.
 import { isUtf8 } from 'node:buffer'
-import { CompletionScanner } from '../../domain/completion-scan.ts'
+import { type Completion, CompletionScanner } from '../../domain/completion-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { completionFault } from './completion-fault.ts'
-import { readUpstreamError, type UpstreamError, upstreamErrorOf } from './upstream-error.ts'
+import { type Redact, readUpstreamError, type UpstreamError, upstreamErrorOf } from './upstream-error.ts'
 
 export interface HttpAnswer {
   status: number
@@ -16,7 +16,21 @@ export interface HttpAnswer {
   body: Buffer
   /** What the server asked us to wait, if it did. */
   retry_after_ms?: number | undefined
+  /** The `Content-Encoding`, where there is one. */
+  content_encoding?: string | undefined
 }
+
+/** What keeps our keys from those who read what a server says. */
+export interface Secrets {
+  /** Strikes them out of a text, and whatever else requests carry that looks like one. */
+  strike: Redact
+  /** The same in what the model itself says, where less looks like a key. */
+  strikeKeys: Redact
+  /** Whether bytes may hold any: quick, and wrong only where they do not. */
+  mayBeIn(bytes: Buffer): boolean
+}
+
+const NO_SECRETS: Secrets = { strike: (text) => text, strikeKeys: (text) => text, mayBeIn: () => false }
 
 const TOO_LONG_MARKS = [
   'context_length_exceeded',
@@ -50,31 +64,40 @@ const NEVER_FITS = /request too large/i
 
 /** How a gzip file begins (RFC 1952). */
 const GZIP = [0x1f, 0x8b]
+const ENCODING_LENGTH_MAX = 40
 
 const scanner = new CompletionScanner()
 
-/** What one attempt came to, judged by what the server answered. */
-export function classify(answer: HttpAnswer): BackendResult {
+/** What one attempt came to, judged by what the server answered. Nothing that a server sends makes it throw. */
+export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): BackendResult {
   const { status, body } = answer
-  if (status >= 200 && status < 300) return classifySuccess(answer)
-  return classifyError(status, readUpstreamError(body.toString()), answer.retry_after_ms)
+  const encoding = encodingOf(answer)
+  if (status >= 200 && status < 300) {
+    if (encoding === null) return classifySuccess(answer, secrets)
+    return failed(status, 'upstream_invalid_response', `${status}, but ${compressed(encoding)}`)
+  }
+  const error =
+    encoding === null
+      ? readUpstreamError(body, secrets.strike)
+      : { message: compressed(encoding), marks: [], status: null, param: null }
+  return classifyError(status, error, answer.retry_after_ms)
 }
 
-function classifySuccess({ status, body, retry_after_ms }: HttpAnswer): BackendResult {
+function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: Secrets): BackendResult {
   // Result files are UTF-8: what is not becomes the sign for what cannot be read.
   const bytes = isUtf8(body) ? body : Buffer.from(body.toString())
   const completion = scanner.scan(bytes)
-  if (completion !== null) return { kind: 'answered', status, body: bytes, completion }
+  if (completion !== null) return answered(status, bytes, completion, secrets)
 
   const text = bytes.toString()
   let parsed: unknown
   try {
     parsed = JSON.parse(text)
   } catch {
-    return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(body, text)}`)
+    return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(text)}`)
   }
   // Some proxies report errors under a 200. Only one that says what it is can be taken at its word.
-  const error = upstreamErrorOf(parsed)
+  const error = upstreamErrorOf(parsed, secrets.strike)
   const meant = error.status ?? statusOfMarks(error)
   if (meant !== null) return classifyError(meant, error, retry_after_ms)
   const fault = completionFault(parsed)
@@ -82,10 +105,38 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer): BackendR
   return failed(status, 'upstream_invalid_response', `${status}, but ${reason}`)
 }
 
+/** The answer's own bytes, unless they hold a key of ours: beside the choices servers and proxies speak. */
+function answered(status: number, body: Buffer, found: Completion, secrets: Secrets): BackendResult {
+  if (!secrets.mayBeIn(body)) return { kind: 'answered', status, body, completion: found }
+  const { start, end } = found.choices
+  const bytes = Buffer.concat([
+    redacted(body.subarray(0, start), secrets.strike),
+    redacted(body.subarray(start, end), secrets.strikeKeys),
+    redacted(body.subarray(end), secrets.strike),
+  ])
+  const completion = scanner.scan(bytes)
+  if (completion !== null) return { kind: 'answered', status, body: bytes, completion }
+  return failed(status, 'upstream_invalid_response', `${status}, but the answer quotes our API key`)
+}
+
+function redacted(bytes: Buffer, redact: Redact): Buffer {
+  return Buffer.from(redact(bytes.toString()))
+}
+
+/** How the body is compressed; null where it is not. Some servers do it and do not say so. */
+function encodingOf({ body, content_encoding = '' }: HttpAnswer): string | null {
+  const said = content_encoding.trim().toLowerCase()
+  if (said !== '' && said !== 'identity') return said.slice(0, ENCODING_LENGTH_MAX)
+  return body[0] === GZIP[0] && body[1] === GZIP[1] ? 'gzip' : null
+}
+
+function compressed(encoding: string): string {
+  return `the server compressed its answer (${encoding}), though the request says "Accept-Encoding: identity": switch compression off in the server, or in the proxy before it`
+}
+
 /** What came where JSON was expected. */
-function kindOfBody(body: Buffer, text: string): string {
+function kindOfBody(text: string): string {
   if (text.trim() === '') return 'an empty body'
-  if (body[0] === GZIP[0] && body[1] === GZIP[1]) return 'a compressed body, which was not asked for'
   if (/^(data|event):/.test(text)) return 'a stream of events, which was not asked for'
   return 'a body that is not JSON'
 }

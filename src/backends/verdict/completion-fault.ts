@@ -9,6 +9,12 @@ export function completionFault(value: unknown): string {
   if (choices.length === 0) return 'the list of choices is empty'
   for (const choice of choices) {
     if (!isRecord(choice) || !isRecord(choice.message)) return 'a choice has no message'
+    const { role = null, content = null, tool_calls = null } = choice.message
+    if (Object.keys(choice.message).length === 0) return 'a message is empty'
+    if (role !== null && typeof role !== 'string') return 'the role of a message is no text'
+    if (content !== null && typeof content !== 'string' && !Array.isArray(content))
+      return 'the content of a message is neither text nor parts'
+    if (tool_calls !== null && !Array.isArray(tool_calls)) return 'the tool calls of a message are no list'
     const { finish_reason } = choice
     if (finish_reason === 'abort' || finish_reason === 'error')
       return `generation broke off (${finish_reason})`

@@ -3,7 +3,11 @@
 // - `{"object": "error", "message", "type", "code"}`: SGLang, older vLLM
 // - `{"error": "text"}`, `{"message": "text"}`, `{"detail": "text" | [{"msg"}]}`: Ollama, proxies, FastAPI
 // - no JSON at all: the page of a proxy in between
+//
+// Callers of the API read what comes out of here, so secrets go first, while they are whole, and length after.
+// Nothing here walks down into what a server nests: a body may be as deep as it is long.
 import { isRecord } from '../json-record.ts'
+import { withoutTags } from './without-tags.ts'
 
 export interface UpstreamError {
   /** One line of at most MESSAGE_LENGTH_MAX characters; '' when nothing was said. */
@@ -12,53 +16,62 @@ export interface UpstreamError {
   marks: readonly string[]
   /** An HTTP status given inside the body, as some proxies do under a 200. */
   status: number | null
-  /** The parameter that the server blames. */
+  /** The parameter that the server blames, of at most PARAM_LENGTH_MAX characters. */
   param: string | null
 }
 
+/** Strikes secrets out of a text. */
+export type Redact = (text: string) => string
+
 /** Validation errors may quote the whole request back; this much of a message is kept. */
 export const MESSAGE_LENGTH_MAX = 600
+export const PARAM_LENGTH_MAX = 128
 
-/** More of a page than this is not looked at. */
+/** A larger body is read as a page: what parsing it costs is not worth what it could say. */
+const PARSED_BYTES_MAX = 4 * 1024 * 1024
+/** This much of a page is searched for secrets, and this much of that is read. */
+const PAGE_BYTES_MAX = 65_536
 const PAGE_LENGTH_MAX = 16_384
+const COMPLAINTS_MAX = 20
+const STEPS_MAX = 10
+const MARK_LENGTH_MAX = 100
 
-export function readUpstreamError(text: string): UpstreamError {
+export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
   let parsed: unknown
   try {
-    parsed = JSON.parse(text)
+    if (body.length <= PARSED_BYTES_MAX) parsed = JSON.parse(body.toString())
   } catch {
-    return {
-      message: oneLine(withoutTags(text.slice(0, PAGE_LENGTH_MAX))),
-      marks: [],
-      status: null,
-      param: null,
-    }
+    parsed = undefined
   }
-  return upstreamErrorOf(parsed)
+  if (parsed !== undefined) return upstreamErrorOf(parsed, redact)
+  const page = redact(body.toString('utf8', 0, PAGE_BYTES_MAX)).slice(0, PAGE_LENGTH_MAX)
+  return { message: oneLine(withoutTags(page), MESSAGE_LENGTH_MAX), marks: [], status: null, param: null }
 }
 
 /** The same from a body that is already parsed. */
-export function upstreamErrorOf(body: unknown): UpstreamError {
+export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
+  const messageIn = (text: string): string => oneLine(redact(text), MESSAGE_LENGTH_MAX)
   if (!isRecord(body)) {
-    return { message: typeof body === 'string' ? oneLine(body) : '', marks: [], status: null, param: null }
+    return { message: typeof body === 'string' ? messageIn(body) : '', marks: [], status: null, param: null }
   }
   const error = isRecord(body.error) ? body.error : body
   const inner = isRecord(error.innererror) ? error.innererror : {}
   const marks = [error.code, error.type, inner.code].flatMap((mark) =>
-    typeof mark === 'string' && mark !== '' ? [mark.toLowerCase()] : [],
+    typeof mark === 'string' && mark !== '' ? [mark.slice(0, MARK_LENGTH_MAX).toLowerCase()] : [],
   )
+  const param = typeof error.param === 'string' ? oneLine(redact(error.param), PARAM_LENGTH_MAX) : ''
   return {
-    message: oneLine(messageOf(error, body)),
+    message: messageIn(messageOf(error, body)),
     marks,
     status: statusOf(error.code),
-    param: typeof error.param === 'string' ? error.param : null,
+    param: param === '' ? null : param,
   }
 }
 
 function messageOf(error: Record<string, unknown>, body: Record<string, unknown>): string {
   for (const said of [error.message, body.error, body.message, error.detail]) {
     if (typeof said === 'string') return said
-    if (Array.isArray(said)) return said.map(complaint).filter(Boolean).join('; ')
+    if (Array.isArray(said)) return said.slice(0, COMPLAINTS_MAX).map(complaint).filter(Boolean).join('; ')
   }
   return ''
 }
@@ -66,7 +79,12 @@ function messageOf(error: Record<string, unknown>, body: Record<string, unknown>
 /** One entry of FastAPI's list of validation errors: where, and what. */
 function complaint(entry: unknown): string {
   if (!isRecord(entry) || typeof entry.msg !== 'string') return ''
-  return Array.isArray(entry.loc) ? `${entry.loc.join('.')}: ${entry.msg}` : entry.msg
+  const where = Array.isArray(entry.loc) ? entry.loc.slice(0, STEPS_MAX).filter(isStep).join('.') : ''
+  return where === '' ? entry.msg : `${where}: ${entry.msg}`
+}
+
+function isStep(step: unknown): step is string | number {
+  return typeof step === 'string' || typeof step === 'number'
 }
 
 function statusOf(code: unknown): number | null {
@@ -76,15 +94,12 @@ function statusOf(code: unknown): number | null {
     : null
 }
 
-function withoutTags(page: string): string {
-  return page.replace(/<(style|script)\b[^>]*>[^<]*<\/\1>/gi, ' ').replace(/<[^<>]*>/g, ' ')
-}
-
-function oneLine(text: string): string {
+/** Without line breaks, control characters and those that turn the direction of writing. */
+function oneLine(text: string, length_max: number): string {
   const line = text
     .slice(0, PAGE_LENGTH_MAX)
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must go
-    .replace(/[\s\u0000-\u001f\u007f]+/g, ' ')
+    .replace(/[\s\p{Cc}\p{Bidi_Control}]+/gu, ' ')
     .trim()
-  return line.length > MESSAGE_LENGTH_MAX ? `${line.slice(0, MESSAGE_LENGTH_MAX - 1)}…` : line
+  // The cut may halve a character, as the server may have done.
+  return (line.length > length_max ? `${line.slice(0, length_max - 1)}…` : line).toWellFormed()
 }

@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { secretsOf } from './redact.ts'
+
+const KEY = 'sk-a/b+c="Q"&<9>%~longer'
+const { strike, mayBeIn } = secretsOf([KEY, 'Basic dXNlcjpodW50ZXIyMjIy', 'short', null])
+
+const written: [how: string, text: string][] = [
+  ['as it is', KEY],
+  ['behind its scheme', `Bearer ${KEY}`],
+  ['in another case', KEY.toUpperCase()],
+  ['as JSON', JSON.stringify(KEY)],
+  ['as JSON within JSON', JSON.stringify(JSON.stringify({ key: KEY }))],
+  ['as JSON that escapes slashes', JSON.stringify(KEY).replaceAll('/', '\\/')],
+  [
+    'as JSON that escapes what HTML minds',
+    JSON.stringify(KEY).replace(/[<>&=+]/g, (c) => `\\u00${c.charCodeAt(0).toString(16)}`),
+  ],
+  ['in a URL', encodeURIComponent(KEY)],
+  ['in a URL, in lower case', encodeURIComponent(KEY).toLowerCase()],
+  ['in a URL within a URL', encodeURIComponent(encodeURIComponent(KEY))],
+  ['in a form', new URLSearchParams({ KEY }).toString()],
+  ['as HTML', KEY.replace(/[&<>"+]/g, (c) => `&#${c.charCodeAt(0)};`)],
+  ['as HTML with names', KEY.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;')],
+  ['as HTML in hexadecimal', KEY.replace(/[^a-z0-9]/gi, (c) => `&#x${c.charCodeAt(0).toString(16)};`)],
+]
+for (const [how, text] of written) {
+  test(`a key is struck out as a server may write it: ${how}`, () => {
+    const left = strike(`before ${text} after`)
+    assert.match(left, /^before .*\[redacted\].* after$/)
+    assert.doesNotMatch(left, /longer/i)
+    if (!/other case/.test(how)) assert.ok(mayBeIn(Buffer.from(text)))
+  })
+}
+
+test('the password of a basic authorization is a secret, with its name and without', () => {
+  assert.equal(
+    strike('not dXNlcjpodW50ZXIyMjIy, user:hunter2222, hunter2222'),
+    `not ${'[redacted], '.repeat(3).slice(0, -2)}`,
+  )
+})
+
+test('short words are no secrets, and what the model says loses keys alone', () => {
+  assert.equal(strike('short'), 'short')
+  const secrets = secretsOf(['production', 'sk-0123456789abcdef'])
+  assert.equal(secrets.strike('production sk-0123456789abcdef'), '[redacted] [redacted]')
+  assert.equal(secrets.strikeKeys('production sk-0123456789abcdef'), 'production [redacted]')
+})
+
+test('without secrets every text stays as it is', () => {
+  const none = secretsOf([undefined, '', 'EMPTY'])
+  assert.equal(none.strike('a text'), 'a text')
+  assert.equal(none.mayBeIn(Buffer.from('a text')), false)
+})
