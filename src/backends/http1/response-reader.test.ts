@@ -170,7 +170,7 @@ test('trailers have an end', () => {
 })
 
 test('a body in pieces of one byte takes the memory of one buffer', () => {
-  const size = 4 * 1024 * 1024
+  const size = 256 * 1024
   const reader = new ResponseReader(size)
   const feed = (text: string): number | null => reader.read(Buffer.from(text), text.length)
   feed('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n')
