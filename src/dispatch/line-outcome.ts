@@ -45,7 +45,8 @@ export function answered(
       recordOf(job, request_id, {
         usage,
         usage_estimated: completion.usage === null,
-        usage_reported: completion.usage_refused || (isCapped && completion.usage) ? reportedUsage(result) : null,
+        usage_reported:
+          completion.usage_refused || (isCapped && completion.usage) ? reportedUsage(result) : null,
         cost_nanos,
         error: null,
         now,
