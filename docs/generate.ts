@@ -37,7 +37,7 @@ export function errorsPage(): string {
 function table(rows: readonly [string, ErrorRow][]): string {
   const lines = rows.map(
     ([code, row]) =>
-      `| \`${code}\` | ${row.status} | \`${row.type}\` | ${row.retryable ? 'yes' : 'no'} | ${cell(row.message)} | ${cell(row.advice)} |`,
+      `| \`${code}\` | ${row.status} | \`${row.type}\` | ${row.retryable ? 'yes' : 'no'} | ${cell(row.message)} | ${cell(row.operators === undefined ? row.advice : `${row.advice} *Operators:* ${row.operators}`)} |`,
   )
   return [
     '| code | status | type | retry | message | what to do |',

@@ -1,52 +1,21 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
-// has received a response can read its record. It is a note, not a promise: the last of them may go with the power. Calls that end at the same time share a transaction: while one
-// commit is on its way the next records gather, and go together. No secret is kept with them.
-
+// has received a response can read its record. No secret is kept with it.
 import { withoutSecrets } from '../domain/secret-text.ts'
 import { insertHttpRequests } from '../store/http-requests.ts'
 import type { HttpRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-
-interface Waiting {
-  row: HttpRequestRow
-  settle: { resolve: () => void; reject: (error: unknown) => void }
-}
+import { GroupedWrites } from './grouped-writes.ts'
 
 export class HttpRecords {
-  readonly #store: Pick<Store, 'note'>
-  #waiting: Waiting[] = []
-  #writing = false
+  readonly #writes: GroupedWrites<HttpRequestRow>
 
   constructor(store: Pick<Store, 'note'>) {
-    this.#store = store
+    this.#writes = new GroupedWrites(store, insertHttpRequests)
   }
 
   /** Resolves once the row can be read. */
   add(row: HttpRequestRow): Promise<void> {
-    const { promise, ...settle } = Promise.withResolvers<void>()
-    this.#waiting.push({ row: withoutItsSecrets(row), settle })
-    if (!this.#writing) void this.#flush()
-    return promise
-  }
-
-  async #flush(): Promise<void> {
-    this.#writing = true
-    while (this.#waiting.length > 0) {
-      const group = this.#waiting
-      this.#waiting = []
-      try {
-        await this.#store.note((tx) =>
-          insertHttpRequests(
-            tx,
-            group.map(({ row }) => row),
-          ),
-        )
-        for (const { settle } of group) settle.resolve()
-      } catch (error) {
-        for (const { settle } of group) settle.reject(error)
-      }
-    }
-    this.#writing = false
+    return this.#writes.add(withoutItsSecrets(row))
   }
 }
 

@@ -25,7 +25,11 @@ export function addKeys(program: Command, shell: Shell): void {
     .description('make a key, and its project if there is none of that name')
     .requiredOption('--project <name>', 'the project it belongs to')
     .option('--plan <name>', 'plan of the project: payg, enterprise or one of your own (default: payg)')
-    .option('--scopes <list>', 'what it may do, separated by commas (default: everything)', scopes)
+    .option(
+      '--scopes <list>',
+      'what it may do, separated by commas (default: everything in its project, so all but operator)',
+      scopes,
+    )
     .option('--name <text>', 'what you want to call it')
   examples(
     withConfig(withJson(create)).action((flags: CreateFlags) => createKey(shell, flags)),

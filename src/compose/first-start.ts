@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs'
 import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
+import { SCOPES } from '../domain/api-key.ts'
 import { createKey } from '../http/keys.ts'
 import { listKeys } from '../store/api-keys.ts'
 import type { OpenStore } from './stores.ts'
@@ -25,6 +26,7 @@ export async function ensureFirstKey(config: Config, store: OpenStore): Promise<
     project: PROJECT,
     plan,
     name: 'made at the first start',
+    scopes: SCOPES,
   })
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 })
   // Of processes that start at once, the one that links first wins, and no reader sees half a key.

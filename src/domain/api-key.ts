@@ -18,9 +18,13 @@ export const SCOPES = [
   'events:read',
   'webhooks:read',
   'webhooks:write',
+  'operator',
 ] as const
 
 export type Scope = (typeof SCOPES)[number]
+
+/** What a project's own keys may do at most. `operator` shows what belongs to no project, such as refused calls. */
+export const PROJECT_SCOPES: readonly Scope[] = SCOPES.filter((scope) => scope !== 'operator')
 
 export function isScope(text: string): text is Scope {
   return SCOPES.some((scope) => scope === text)

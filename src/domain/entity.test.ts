@@ -14,6 +14,15 @@ test('an empty entity names nobody', () => {
   assert.equal(entityOf({}, {}, ''), null)
 })
 
+test('whitespace around an entity is no part of it, wherever it is named', () => {
+  for (const entity of [' user:42 ', '\tuser:42\n', '\u00a0user:42\u3000', 'user:42']) {
+    assert.equal(entityOf({ entity }, null, null), 'user:42')
+    assert.equal(entityOf(null, { entity }, null), 'user:42')
+    assert.equal(entityOf(null, null, entity), 'user:42')
+  }
+  assert.equal(entityOf({ entity: ' ' }, { entity: 'b' }, null), 'b')
+})
+
 test('colon, slash and underscore all separate the type', () => {
   for (const entity of ['user:42', 'user/42', 'user_42', 'user:a_b/c'])
     assert.equal(entityType(entity), 'user')

@@ -20,8 +20,10 @@ export interface ErrorRow {
   retryable: boolean
   /** The public message where the raiser gives none. */
   message: string
-  /** For the reference: what the reader should do. */
+  /** What the caller should do; shown in the reference, by the command line, and in `status_details`. */
   advice: string
+  /** What whoever runs the service can do; for the reference only, never part of an answer. */
+  operators?: string
 }
 
 const invalid = 'invalid_request_error'
@@ -92,6 +94,7 @@ export const ERRORS = table({
     retryable: false,
     message: 'The request body is too large.',
     advice: 'Make the body smaller; split a large input file into several.',
+    operators: '`limits.file_bytes_max` sets the limit of uploads.',
   },
   range_not_satisfiable: {
     status: 416,
@@ -107,7 +110,8 @@ export const ERRORS = table({
     where: http,
     retryable: false,
     message: 'The content type is not supported here.',
-    advice: 'Send JSON with `Content-Type: application/json`, files as `multipart/form-data`.',
+    advice:
+      'Send JSON as UTF-8 with `Content-Type: application/json`, files as `multipart/form-data`, neither compressed.',
   },
 
   // Access
@@ -118,7 +122,8 @@ export const ERRORS = table({
     retryable: false,
     message:
       'No valid API key was given. Send "Authorization: Bearer <API_KEY>" with a key that was issued for this region and has not been revoked.',
-    advice: 'Check the key; ask an operator for a new one (`offpeak keys create`).',
+    advice: 'Check the key, or get a new one from whoever runs the service.',
+    operators: '`offpeak keys list` shows the keys, `offpeak keys create` makes one.',
   },
   missing_scope: {
     status: 403,
@@ -134,7 +139,8 @@ export const ERRORS = table({
     where: http,
     retryable: false,
     message: 'The plan of this project does not include this.',
-    advice: 'Choose what the plan includes, or have the plan changed.',
+    advice: 'Choose what the plan includes, or ask for another plan.',
+    operators: '`plans` sets what each plan includes.',
   },
 
   // Objects that do not exist
@@ -313,6 +319,7 @@ export const ERRORS = table({
     retryable: false,
     message: 'The file holds too many lines.',
     advice: 'Split it into several files.',
+    operators: '`limits.lines_max` sets the limit.',
   },
   line_too_long: {
     status: 400,
@@ -320,7 +327,8 @@ export const ERRORS = table({
     where: file,
     retryable: false,
     message: 'The line is too long.',
-    advice: 'Shorten the request, or raise `limits.line_bytes_max`.',
+    advice: 'Shorten the request.',
+    operators: '`limits.line_bytes_max` sets the limit.',
   },
   invalid_utf8: {
     status: 400,
@@ -450,7 +458,8 @@ export const ERRORS = table({
     where: line,
     retryable: true,
     message: 'The model server gave an answer that is not a chat completion.',
-    advice: 'Resubmit the line; if it stays, look at the model server.',
+    advice: 'Resubmit the line later, or on another model.',
+    operators: 'The audit record of the line shows each attempt; look at the log of the model server.',
   },
   upstream_timeout: {
     status: 503,
@@ -458,7 +467,8 @@ export const ERRORS = table({
     where: line,
     retryable: true,
     message: 'The model server did not answer in time.',
-    advice: 'Resubmit the line, lower `max_tokens`, or raise the timeout of the upstream.',
+    advice: 'Resubmit the line, or lower its `max_tokens`.',
+    operators: 'The timeout of the upstream sets how long an answer may take.',
   },
   batch_expired: {
     status: 503,
@@ -517,13 +527,22 @@ export class Refusal extends Error {
   readonly details: ErrorDetails
   /** Seconds for `Retry-After`, where one is known. */
   readonly retryAfter_s: number | undefined
+  /** What the message is written in (RFC 5646). */
+  readonly language: string
 
-  constructor(code: ErrorCode, message?: string, details: ErrorDetails = {}, retryAfter_s?: number) {
+  constructor(
+    code: ErrorCode,
+    message?: string,
+    details: ErrorDetails = {},
+    retryAfter_s?: number,
+    language = 'en',
+  ) {
     super(message ?? ERRORS[code].message)
     this.name = 'Refusal'
     this.code = code
     this.details = details
     this.retryAfter_s = retryAfter_s
+    this.language = language
   }
 
   get status(): number {

@@ -1,4 +1,5 @@
 // The `metadata` of a line: a few short strings. Only the entity is read at once; the rest waits until asked.
+import { trimmedEntity } from './entity.ts'
 import type { JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
 import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
@@ -18,6 +19,7 @@ export class MetadataScan {
 
   #entity: Span = { start: 0, end: 0 }
   #entity_escaped = false
+  #has_entity = false
   #entities = new RepeatedText()
 
   reset(): void {
@@ -25,6 +27,7 @@ export class MetadataScan {
     this.problem = null
     setSpan(this.span, 0, 0)
     setSpan(this.#entity, 0, 0)
+    this.#has_entity = false
   }
 
   /** Reads the value that `json` stands at. */
@@ -38,10 +41,16 @@ export class MetadataScan {
     }
   }
 
-  /** `metadata.entity`; null where it is absent or empty. */
+  /** `metadata.entity`; null where it is absent or blank. */
   entity(json: JsonScanner): string | null {
     const { start, end } = this.#entity
-    return start === end ? null : this.#entities.readSpan(json, start, end, this.#entity_escaped)
+    if (start === end) return null
+    return trimmedEntity(this.#entities.readSpan(json, start, end, this.#entity_escaped))
+  }
+
+  /** Whether `metadata.entity` is there and says nothing. */
+  isBlankEntity(json: JsonScanner): boolean {
+    return this.#has_entity && this.entity(json) === null
   }
 
   /** The pairs of a line without a problem; null where there are none to read. */
@@ -74,6 +83,7 @@ export class MetadataScan {
         if (is_entity) {
           setSpan(this.#entity, text_start, text_end)
           this.#entity_escaped = text_escaped
+          this.#has_entity = true
         }
       } else {
         suspect = true

@@ -165,7 +165,8 @@ describe('a well-formed line', () => {
         (body, custom_id, entity) => {
           const line = accepted(make({ custom_id, body, metadata: { entity } }))
           assert.equal(line.custom_id, custom_id)
-          assert.equal(line.entity, entity === '' ? null : entity)
+          assert.equal(line.entity, entity.trim() || null)
+          assert.equal(line.entity_is_blank, entity.trim() === '')
           assert.equal(line.body.model, typeof body.model === 'string' ? body.model : null)
           assert.equal(line.body.max_tokens, numberField(body.max_tokens))
           assert.equal(line.body.max_completion_tokens, numberField(body.max_completion_tokens))

@@ -22,8 +22,10 @@ export interface InputLine {
   readonly custom_id_escaped: boolean
   /** Decoded on demand. */
   readonly custom_id: string
-  /** `metadata.entity`; null where it is absent or empty. */
+  /** `metadata.entity`, trimmed; null where it is absent or blank. */
   readonly entity: string | null
+  /** It is there and blank: a new file with such a line is refused, older ones may hold some. */
+  readonly entity_is_blank: boolean
   /** The bytes of `metadata`, or null where it is absent or `null`. */
   readonly metadata_span: Span | null
   /** Parsed on demand; null where it is absent or `null`. */
@@ -188,6 +190,10 @@ class ScannedLine implements InputLine {
 
   get entity(): string | null {
     return this.meta.entity(this.#json)
+  }
+
+  get entity_is_blank(): boolean {
+    return this.meta.isBlankEntity(this.#json)
   }
 
   get metadata_span(): Span | null {

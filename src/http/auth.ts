@@ -19,13 +19,22 @@ const NO_KEY_SHA256 = '0'.repeat(64)
 
 /** `header` is that of Authorization. Throws invalid_api_key. */
 export async function authenticate(db: Reader, region: string, header: string | undefined): Promise<Caller> {
-  const [, text = ''] = /^Bearer +(\S+) *$/i.exec(header ?? '') ?? []
-  const parsed = parseApiKey(text)
+  const parsed = parseApiKey(bearerOf(header))
   if (parsed?.region !== region) throw new Refusal('invalid_api_key')
   const key = await readKey(db, parsed.key_id)
   const matches = secretMatches(parsed.secret, key?.secret_sha256 ?? NO_KEY_SHA256)
   if (!key || !matches || key.revoked_at !== null) throw new Refusal('invalid_api_key')
   return { project_id: key.project_id, plan: key.plan, key_id: key.id, scopes: scopesOf(key.scopes) }
+}
+
+/** The ID of the key that a header names, whether there is such a key or not. */
+export function namedKey(header: string | undefined): string | null {
+  return parseApiKey(bearerOf(header))?.key_id ?? null
+}
+
+function bearerOf(header: string | undefined): string {
+  const [, text = ''] = /^Bearer +(\S+) *$/i.exec(header ?? '') ?? []
+  return text
 }
 
 /** Throws missing_scope when the key may not use an endpoint with this access. */

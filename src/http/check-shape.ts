@@ -1,9 +1,15 @@
 // Checks each part of a request against its typebox shape. Nothing is coerced or dropped, except that the
-// whole numbers of a query, which can only arrive as text, are read as numbers first.
+// whole numbers of a query, which can only arrive as text, are read as numbers first; and nothing is ignored:
+// a parameter or a field of the body that the shape does not name is refused.
 import type { FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
+import { Refusal } from '../domain/errors.ts'
 import { explain } from './explain.ts'
+
+const NAME_CHARACTERS_MAX = 100
+/** What other APIs call the place at which a page begins. */
+const OFFSETS = ['offset', 'page', 'skip']
 
 const WHOLE: Record<string, string> = {
   body: 'The request body',
@@ -15,12 +21,44 @@ const WHOLE: Record<string, string> = {
 export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart }) => {
   if (!IsSchema(schema)) throw new TypeError(`the ${httpPart} of an endpoint has no shape`)
   const shape = Compile(schema)
+  const known = httpPart === 'querystring' || httpPart === 'body' ? membersOf(schema) : null
   const integers = httpPart === 'querystring' ? integersOf(schema) : []
   return (given: unknown) => {
     const value = integers.length > 0 ? withNumbers(given, integers) : given
+    const unknown = known && unknownMember(value, known)
+    if (known && unknown !== undefined && unknown !== null)
+      return { error: refuseMember(unknown, known, httpPart === 'body' ? 'field' : 'parameter') }
     if (shape.Check(value)) return { value }
     return { error: explain(shape.Errors(value), value, WHOLE[httpPart ?? ''] ?? 'It') }
   }
+}
+
+/** What an object of this shape may hold, where the shape is one object, or one object or null; else null. */
+function membersOf(schema: TSchema): readonly string[] | null {
+  const parts: unknown = Reflect.get(schema, 'anyOf')
+  const shapes = Array.isArray(parts)
+    ? parts.filter((part) => Reflect.get(part, 'type') !== 'null')
+    : [schema]
+  const properties: unknown = shapes.length === 1 ? Reflect.get(shapes[0], 'properties') : null
+  return typeof properties === 'object' && properties !== null ? Object.keys(properties) : null
+}
+
+function unknownMember(value: unknown, known: readonly string[]): string | undefined {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined
+  return Object.keys(value).find((name) => !known.includes(name))
+}
+
+function refuseMember(name: string, known: readonly string[], kind: 'field' | 'parameter'): Refusal {
+  const param = name.length > NAME_CHARACTERS_MAX ? `${name.slice(0, NAME_CHARACTERS_MAX)}…` : name
+  const where = kind === 'field' ? 'The request body' : 'This endpoint'
+  const list = known.map((one) => `\`${one}\``).join(', ')
+  const takes = known.length === 0 ? `takes no ${kind}s` : `takes ${list}`
+  const hint = OFFSETS.includes(name)
+    ? ' Pages go on behind an object: pass `next_cursor` as `starting_after`.'
+    : ''
+  return new Refusal('invalid_request', `\`${param}\` is no ${kind} here. ${where} ${takes}.${hint}`, {
+    param,
+  })
 }
 
 function integersOf(schema: TSchema): string[] {

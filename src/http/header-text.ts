@@ -12,7 +12,7 @@ export function headerText(
   const given = headers[name.toLowerCase()]
   if (given === undefined) return null
   const raw = Array.isArray(given) ? given.join(', ') : given
-  const text = decoded(raw)
+  const text = decoded(raw).trim()
   if (text.length === 0 || text.length > characters_max) {
     const message = `The header ${name} must have 1 to ${characters_max} characters, not ${text.length}.`
     throw new Refusal('invalid_request', message, { param: name })

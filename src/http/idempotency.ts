@@ -24,7 +24,7 @@ const KEY_CHARACTERS_MAX = 255
 const IN_PROGRESS_RETRY_S = 1
 
 /** Keys are shared by these: the same key on another one is a different request. */
-const ROUTES = ['POST /v1/batches', 'POST /v1/limits'] as const
+const ROUTES = ['POST /v1/batches', 'POST /v1/files', 'POST /v1/limits'] as const
 
 /** What the caller wants of a repeated call. */
 interface Terms {
@@ -111,6 +111,20 @@ function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Term
     throw new Refusal('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
   if (implicit) throw new Refusal('idempotency_cache_not_requested', undefined, details)
   return { text: first.response, status: first.status, replayed: true }
+}
+
+/** To be called before a body is read that might be long. Throws invalid_request. */
+export function hasIdempotencyKey(headers: OnceOnly['headers']): boolean {
+  return termsOf(headers).key !== null
+}
+
+/** For endpoints that make something and cannot promise to make it once. Throws invalid_request. */
+export function refuseIdempotencyKey(headers: OnceOnly['headers']): void {
+  for (const name of ['Idempotency-Key', 'Idempotency-Mode'])
+    if (headers[name.toLowerCase()] !== undefined)
+      throw new Refusal('invalid_request', `The header ${name} is not supported by this endpoint.`, {
+        param: name,
+      })
 }
 
 function termsOf(headers: OnceOnly['headers']): Terms {

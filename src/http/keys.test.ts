@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { SCOPES } from '../domain/api-key.ts'
+import { PROJECT_SCOPES } from '../domain/api-key.ts'
 import { listKeys } from '../store/api-keys.ts'
 import { createKey } from './keys.ts'
 import { testServer } from './test-server.ts'
@@ -16,7 +16,7 @@ test('a key is issued for a project, which is made if there is none and keeps it
   })
   assert.equal(second.project_id, first.project_id)
   assert.equal(second.plan, 'enterprise')
-  assert.deepEqual(first.scopes, SCOPES)
+  assert.deepEqual(first.scopes, PROJECT_SCOPES)
   assert.deepEqual(second.scopes, ['files:read'])
   const listed = await listKeys(store.read)
   assert.deepEqual([listed[0]?.id, listed[1]?.id, listed[1]?.name], [second.id, first.id, 'laptop'])

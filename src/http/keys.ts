@@ -1,5 +1,5 @@
 // Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/api-keys.ts.
-import { makeApiKey, SCOPES, type Scope } from '../domain/api-key.ts'
+import { makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { insertKey } from '../store/api-keys.ts'
@@ -11,7 +11,7 @@ export interface KeyOrder {
   project: string
   /** For a new project; one that exists keeps its plan. */
   plan: string
-  /** All of them if not given. */
+  /** PROJECT_SCOPES if not given. */
   scopes?: readonly Scope[]
   name?: string
 }
@@ -31,7 +31,7 @@ export async function createKey(
   store: Store,
   clock: Clock,
   region: string,
-  { project, plan, scopes = SCOPES, name }: KeyOrder,
+  { project, plan, scopes = PROJECT_SCOPES, name }: KeyOrder,
 ): Promise<IssuedKey> {
   const now = clock.now()
   const id = newId('key', now)

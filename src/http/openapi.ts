@@ -77,7 +77,9 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
     ...requestBody(body, doc, schemas),
     responses: {
       200: success,
-      ...(doc.partial ? { 206: success } : {}),
+      ...(doc.partial
+        ? { 206: success, 304: { description: 'Not modified', headers: requestIdHeader() } }
+        : {}),
       ...refusals(codesOf(declared, doc), schemas),
     },
   }
@@ -92,7 +94,14 @@ function requestBody(body: unknown, { form }: RouteDoc, schemas: Json): Json {
   const [type, schema] = form ? ['multipart/form-data', form] : [JSON_TYPE, body]
   if (schema === undefined) return {}
   const required = !allowsNull(schema)
-  return { requestBody: { required, content: { [type]: { schema: hoisted(schema, schemas) } } } }
+  return { requestBody: { required, content: { [type]: { schema: hoisted(closed(schema), schemas) } } } }
+}
+
+/** A body with a field that it does not name is refused. */
+function closed(schema: unknown): unknown {
+  if (!isObject(schema)) return schema
+  if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map(closed) }
+  return schema.type === 'object' ? { ...schema, additionalProperties: false } : schema
 }
 
 /** A body that may be left out is declared as one that may be null. */
@@ -121,7 +130,7 @@ function codesOf({ access, accepts }: Declared, { errors = [], form }: RouteDoc)
   const codes: ErrorCode[] = [...errors, 'internal_error', 'service_unavailable']
   if (access !== 'public') codes.push('invalid_api_key', 'rate_limit_exceeded')
   if (typeof access !== 'string') codes.push('missing_scope')
-  if (accepts.params || accepts.querystring || accepts.body || form) codes.push('invalid_request')
+  if (access !== 'public') codes.push('invalid_request')
   if (accepts.body) codes.push('invalid_json')
   if (accepts.body || form) codes.push('unsupported_media_type', 'payload_too_large', 'request_timeout')
   return [...new Set(codes)]

@@ -54,6 +54,35 @@ test('processes that share a database let no more through together than the limi
   await rm(folder, { recursive: true, force: true })
 })
 
+test('a key that has used up its calls waits for the next one, not for the next minute', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  let now = 1_000_000
+  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: () => now })
+  await store.migrate()
+  const clock = testClock(now)
+  const pass = async (ms: number): Promise<void> => {
+    now += ms
+    await clock.advance(ms)
+  }
+  for (const [limit, wait_s] of [
+    [6000, 1],
+    [20, 3],
+    [1, 60],
+  ] as const) {
+    const rate = new RateLimit(store, clock, limit)
+    const call = () => rate.count(`key_${limit}`)
+    for (let i = 0; i < limit; i++) assert.equal((await call()).refusal, undefined, `${limit}: ${i}`)
+    const refused = await call()
+    assert.equal(refused.refusal?.retryAfter_s, wait_s)
+    assert.equal(refused.headers['x-ratelimit-remaining-requests'], '0')
+    assert.equal(refused.headers['x-ratelimit-reset-requests'], '60s')
+    await pass(wait_s * 1000)
+    assert.equal((await call()).refusal, undefined)
+  }
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
 test('few calls cost a write', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
   const store = sqliteStore({ path: join(folder, 'offpeak.db') })

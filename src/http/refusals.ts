@@ -39,7 +39,11 @@ export function refusalOf(error: unknown): Refusal | undefined {
 const RETRIED_BY_CLIENTS = [408, 409, 429]
 
 export function refusalHeaders(refusal: Refusal): Record<string, string> {
-  const headers: Record<string, string> = {}
+  // Only limits are told in the caller's language, and any call may ask for one.
+  const headers: Record<string, string> = {
+    'content-language': refusal.language,
+    vary: 'accept-language',
+  }
   if (refusal.retryAfter_s !== undefined) headers['retry-after'] = String(refusal.retryAfter_s)
   if (refusal.status === 401) headers['www-authenticate'] = 'Bearer'
   if (RETRIED_BY_CLIENTS.includes(refusal.status) && !ERRORS[refusal.code].retryable)

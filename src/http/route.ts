@@ -9,7 +9,7 @@ import type {
   RouteGenericInterface,
   RouteOptions,
 } from 'fastify'
-import type { TSchema } from 'typebox'
+import { type TSchema, Type } from 'typebox'
 import type { Scope } from '../domain/api-key.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import type { App, TypeboxProvider } from './type-provider.ts'
@@ -70,13 +70,16 @@ export interface RouteSpec<S extends FastifySchema> extends Declared {
   handler: Options<S>['handler']
 }
 
+const NO_PARAMETERS = Type.Object({})
+
 export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): void {
   const { method, url, access, doc, accepts, handler } = spec
   app.route<RouteGenericInterface, ContextConfigDefault, S>({
     method,
     url,
     handler,
-    schema: accepts,
+    // Public endpoints are asked by machinery of all kinds, which adds what it likes.
+    schema: access === 'public' ? accepts : { querystring: NO_PARAMETERS, ...accepts },
     config: { declared: { method, url, access, doc, accepts } },
   })
 }
@@ -100,7 +103,8 @@ export class RouteTable {
   }
 
   /** The endpoint that answers this call, as it was declared. */
-  patternOf(method: string, path: string): string | undefined {
+  patternOf(method: string, given: string): string | undefined {
+    const path = withoutSlash(given)
     const routes = this.#routes.filter((route) => route.methods.includes(method))
     return (routes.find((route) => route.url === path) ?? routes.find((route) => matches(route.url, path)))
       ?.url
@@ -108,9 +112,14 @@ export class RouteTable {
 
   /** What `path` can be asked to do, for the Allow header; empty when nothing lives there. */
   methodsOf(path: string): string[] {
-    const there = this.#routes.filter((route) => matches(route.url, path))
+    const there = this.#routes.filter((route) => matches(route.url, withoutSlash(path)))
     return [...new Set(there.flatMap((route) => route.methods))].sort()
   }
+}
+
+/** The server finds an endpoint with and without a slash at the end. */
+function withoutSlash(path: string): string {
+  return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path
 }
 
 /** `*` stands for the rest of the path, `:name` for one segment. */

@@ -38,7 +38,7 @@ import type { App } from './type-provider.ts'
 
 export function addRoutes(app: App, deps: ServerDeps): void {
   const idempotency = new Idempotency(deps.store, deps.clock)
-  uploadFileRoute(app, deps)
+  uploadFileRoute(app, { ...deps, idempotency })
   listFilesRoute(app, deps)
   getFileRoute(app, deps)
   getFileContentRoute(app, deps)

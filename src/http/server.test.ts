@@ -184,8 +184,53 @@ test('a call with a key is on record before it is answered, whatever became of i
     assert.equal(row.path, path.split('?')[0])
     assert.equal(row.response, method === 'GET' ? null : answer.text)
   }
-  const unknown = await server.call('GET', '/v1/models', { key: null })
-  assert.equal(await readHttpRequest(read, server.key.project_id, unknown.request_id), undefined)
+})
+
+test('a call that no key vouches for is on record for operators, and for nobody else', async () => {
+  await using server = await testServer()
+  const operator = (await server.issue({ scopes: ['operator'] })).key
+  const unknown = `opk_local_${'0'.repeat(26)}_${'x'.repeat(43)}`
+  const broken = await sendRaw(server.port, 'HELLO\r\n\r\n')
+  for (const [answer, method, path, key_id] of [
+    [await server.call('GET', '/v1/models?limit=1', { key: null }), 'GET', '/v1/models', null],
+    [
+      await server.call('POST', '/v1/batches', { key: unknown }),
+      'POST',
+      '/v1/batches',
+      `key_${'0'.repeat(26)}`,
+    ],
+    [await server.call('GET', '/nowhere', { key: null }), 'GET', '/nowhere', null],
+    [await server.call('DELETE', '/healthz', { key: null }), 'DELETE', '/healthz', null],
+    [await server.call('GET', '/v1/files/%zz', { key: null }), 'GET', '/v1/files/%zz', null],
+    [broken, '', '', null],
+  ] as const) {
+    const where = `/v1/requests/${answer.request_id}`
+    assert.equal((await server.call('GET', where)).outcome, '404 request_not_found')
+    const { json } = await server.call('GET', where, { key: operator })
+    assert.deepEqual(
+      [json.status_code, json.method, json.path, json.api_key_id, json.address],
+      [answer.status, method, path, key_id, '127.0.0.1'],
+    )
+  }
+})
+
+test('a broken URL is on record for the key that sent it', async () => {
+  await using server = await testServer()
+  for (const path of ['/v1/files/%zz', '/v1/batches/%ff/cancel', '/%']) {
+    const answer = await server.call('GET', path)
+    assert.equal(answer.outcome, '400 invalid_request', path)
+    const { json } = await server.call('GET', `/v1/requests/${answer.request_id}`)
+    assert.deepEqual([json.status_code, json.path], [400, path])
+  }
+})
+
+test('a refusal says what language it is in', async () => {
+  await using server = await testServer()
+  const answer = await server.call('GET', '/v1/files/file_x')
+  assert.deepEqual(
+    [answer.headers.get('content-language'), answer.headers.get('vary')],
+    ['en', 'accept-language'],
+  )
 })
 
 test('many calls at once are all on record', async () => {

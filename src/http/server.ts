@@ -1,6 +1,7 @@
 // The HTTP face. What every call goes through is told here, in order: it gets an ID, its sender is watched,
 // its key is read, counted and compared with what the endpoint asks for, its shape is checked, it is answered,
 // and before the answer leaves, the call is on record.
+import type { Socket } from 'node:net'
 import multipart from '@fastify/multipart'
 import fastify, {
   type FastifyBaseLogger,
@@ -9,6 +10,7 @@ import fastify, {
   LogController,
 } from 'fastify'
 import type { Registry } from 'prom-client'
+import { AnonymousRecords } from '../audit/anonymous-records.ts'
 import { HttpRecords } from '../audit/http-record.ts'
 import type { LineRecordText } from '../audit/read-line-record.ts'
 import type { KeyBox } from '../blobs/key-box.ts'
@@ -19,10 +21,13 @@ import { newId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { EarlyReadings } from '../intake/early-readings.ts'
+import type { AnonymousRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { answerError, MethodNotAllowed } from './answer-error.ts'
-import { authenticate, authorize, type Caller } from './auth.ts'
+import { authenticate, authorize, type Caller, namedKey } from './auth.ts'
 import { refusalOfBrokenHttp, refuseOnSocket } from './broken-connection.ts'
+import { hasBrokenEncoding, routableUrl } from './broken-url.ts'
+import { checkBodyHeaders } from './check-body-headers.ts'
 import { checkShape } from './check-shape.ts'
 import { drain } from './drain.ts'
 import { httpMetrics } from './http-metrics.ts'
@@ -89,6 +94,7 @@ const JSON_BYTES_MAX = 1024 * 1024
 /** Node's limit on all headers is 16 KiB, so this bounds nothing: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024
 const RECORDED_PATH_LENGTH_MAX = 2048
+const ANONYMOUS_PATH_LENGTH_MAX = 256
 
 declare module 'fastify' {
   interface FastifyInstance {
@@ -108,6 +114,7 @@ export function buildServer(deps: ServerDeps): App {
   const timeouts = { ...TIMEOUTS, ...deps.timeouts }
   const routes = new RouteTable()
   const records = new HttpRecords(store)
+  const anonymous = new AnonymousRecords(store, clock)
   const rateLimit =
     deps.requests_per_minute === null ? null : new RateLimit(store, clock, deps.requests_per_minute)
   const observe = deps.metrics ? httpMetrics(deps.metrics) : null
@@ -119,7 +126,7 @@ export function buildServer(deps: ServerDeps): App {
     genReqId: nextRequestId,
     trustProxy: false,
     bodyLimit: JSON_BYTES_MAX,
-    routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
+    routerOptions: { maxParamLength: PARAM_LENGTH_MAX, ignoreTrailingSlash: true },
     connectionTimeout: timeouts.idle_ms,
     keepAliveTimeout: timeouts.keep_alive_ms,
     // The whole of an upload may take hours; watchSender sees to those that only pretend to send.
@@ -130,10 +137,11 @@ export function buildServer(deps: ServerDeps): App {
       requireHostHeader: false,
     },
     return503OnClosing: false,
+    rewriteUrl: ({ url = '/' }) => routableUrl(url),
     frameworkErrors: (error, request, reply) => answerError(error, request, reply),
     clientErrorHandler: (error, socket) => {
       const refusal = refusalOfBrokenHttp(error)
-      if (refusal) refuseOnSocket(socket, refusal, nextRequestId())
+      if (refusal) void refuseBrokenHttp(socket, refusal)
       else socket.destroy()
     },
   })
@@ -148,7 +156,7 @@ export function buildServer(deps: ServerDeps): App {
   // Shapes describe answers and tests hold answers to them; nothing is cut out of them on the way.
   app.setSerializerCompiler(() => (answer) => JSON.stringify(answer))
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'string' }, parseJson)
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, parseJson)
   app.register(multipart)
 
   app.addHook('onRequest', async (request, reply) => {
@@ -162,6 +170,13 @@ export function buildServer(deps: ServerDeps): App {
     }
     const access = request.routeOptions.config.declared?.access ?? null
     if (access !== 'public') await admit(request, reply, access)
+    if (hasBrokenEncoding(request.originalUrl))
+      throw new Refusal('invalid_request', 'The URL holds a broken percent-encoding.')
+  })
+
+  app.addHook('preParsing', async (request) => {
+    const { declared } = request.routeOptions.config
+    if (declared && hasBody(request)) checkBodyHeaders(request.headers, declared.doc?.form !== undefined)
   })
 
   /** `access` is null where no endpoint is: then a key is read for the record only. */
@@ -182,14 +197,17 @@ export function buildServer(deps: ServerDeps): App {
 
   app.addHook('onSend', async (request, reply, payload) => {
     const { caller } = request
-    if (!caller) return payload
+    if (!caller) {
+      await recordAnonymous(request, reply)
+      return payload
+    }
     const changes = request.method === 'POST' || request.method === 'DELETE'
     const record = {
       id: request.id,
       project_id: caller.project_id,
       key_id: caller.key_id,
       method: request.method,
-      path: (request.url.split('?', 1)[0] ?? '').slice(0, RECORDED_PATH_LENGTH_MAX),
+      path: pathOf(request).slice(0, RECORDED_PATH_LENGTH_MAX),
       status: reply.statusCode,
       created: clock.now(),
       duration_ms: Math.round(reply.elapsedTime),
@@ -204,6 +222,41 @@ export function buildServer(deps: ServerDeps): App {
     }
     return payload
   })
+
+  /** What public endpoints answer is nobody's business but their own; what they refuse is. */
+  async function recordAnonymous(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+    const { statusCode: status } = reply
+    const isPublic = request.routeOptions.config.declared?.access === 'public'
+    if (status < 400 || (isPublic && status >= 500)) return
+    await addAnonymous({
+      id: request.id,
+      method: request.method,
+      path: pathOf(request).slice(0, ANONYMOUS_PATH_LENGTH_MAX),
+      status,
+      created: clock.now(),
+      duration_ms: Math.round(reply.elapsedTime),
+      address: request.ip,
+      key_id: namedKey(request.headers.authorization),
+    })
+  }
+
+  async function addAnonymous(row: AnonymousRequestRow): Promise<void> {
+    try {
+      await anonymous.add(row)
+    } catch (error) {
+      app.log.error({ err: error, request_id: row.id }, 'a refused call could not be recorded')
+    }
+  }
+
+  async function refuseBrokenHttp(socket: Socket, refusal: Refusal): Promise<void> {
+    const id = nextRequestId()
+    const { status } = refusal
+    const address = socket.remoteAddress ?? ''
+    await addAnonymous({
+      ...{ id, status, address, method: '', path: '', key_id: null, duration_ms: 0, created: clock.now() },
+    })
+    refuseOnSocket(socket, refusal, id)
+  }
 
   app.addHook('onResponse', async (request, reply) => {
     drain(request.raw, clock)
@@ -222,7 +275,7 @@ export function buildServer(deps: ServerDeps): App {
   app.setErrorHandler(answerError)
 
   app.setNotFoundHandler((request) => {
-    const path = request.url.split('?', 1)[0] ?? ''
+    const path = pathOf(request)
     const allowed = routes.methodsOf(path)
     if (allowed.length === 0) {
       const meant = routes.methodsOf(`/v1${path}`).length > 0 ? ` Did you mean /v1${path}?` : ''
@@ -235,6 +288,10 @@ export function buildServer(deps: ServerDeps): App {
   app.decorate('routeTable', routes)
   addRoutes(app, deps)
   return app
+}
+
+function pathOf({ originalUrl }: FastifyRequest): string {
+  return originalUrl.split('?', 1)[0] ?? ''
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {

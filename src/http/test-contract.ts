@@ -38,6 +38,7 @@ export class Contract {
     )
     assert(response, `${where} is not described`)
     assert(answer.headers.get('x-service-request-id'), `${where} has no request ID`)
+    if (answer.status === 304) return
     const type = (answer.headers.get('content-type') ?? '').split(';')[0] ?? ''
     const schema = dig(response, 'content', type, 'schema')
     assert(schema, `${where} is not described as ${type}`)

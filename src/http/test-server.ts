@@ -119,7 +119,7 @@ export interface TestServer extends AsyncDisposable {
   clock: TestClock
   app: App
   blobs: DiskBlobs
-  /** A key with every scope, of the project "default", which has the plan "payg". */
+  /** A key with every scope but `operator`, of the project "default", which has the plan "payg". */
   key: IssuedKey
   /** How often background work was announced. */
   woken(): number

@@ -34,7 +34,10 @@ export function readUsageQuery(
   const to_day = end === undefined ? undefined : dayFrom('end', end, Math.ceil)
   if (from_day !== undefined && to_day !== undefined && to_day < from_day)
     throw new Refusal('invalid_request', '`end` must not lie before `start`.', { param: 'end' })
-  return { filter: { project_id, entity, entity_type, from_day, to_day }, by: columns(group_by) }
+  return {
+    filter: { project_id, entity: entity?.trim(), entity_type: entity_type?.trim(), from_day, to_day },
+    by: columns(group_by),
+  }
 }
 
 /** A moment within a day counts the whole of it, at either end. */

@@ -1,5 +1,6 @@
 // Turns a request into a batch that waits to be planned. What can be judged without the database is judged
 // first (orderBatch); the rest happens in one transaction (createBatch), so a file cannot vanish in between.
+import { trimmedEntity } from '../domain/entity.ts'
 import { Refusal } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
@@ -28,13 +29,18 @@ export interface BatchOrder extends BatchOwner {
   completion_window: string
   window_ms: number
   metadata: string | null
+  output_expires_after_ms: number | null
 }
 
 /** Throws invalid_request and plan_lacks_feature. */
 export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan): BatchOrder {
-  const { endpoint, input_file_id, completion_window, metadata } = request
+  const { endpoint, input_file_id, completion_window, metadata, output_expires_after } = request
   if (endpoint !== BATCH_ENDPOINT)
     throw new Refusal('invalid_request', `\`endpoint\` must be "${BATCH_ENDPOINT}".`, { param: 'endpoint' })
+  if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
+    throw new Refusal('invalid_request', '`metadata.entity` is blank; name the entity, or leave it out.', {
+      param: 'metadata.entity',
+    })
   const window = windowOf(plan, completion_window)
   return {
     ...owner,
@@ -43,6 +49,7 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
     completion_window: window.text,
     window_ms: window.ms,
     metadata: metadata ? JSON.stringify(metadata) : null,
+    output_expires_after_ms: output_expires_after ? output_expires_after.seconds * 1000 : null,
   }
 }
 

@@ -2,15 +2,18 @@
 // whatever the order of the form's fields. A big one is read along meanwhile, and its index stored with it, if
 // all of it is in order. A file exists from the moment its row is committed; an upload that breaks off, or turns
 // out to be unacceptable, leaves neither row nor blob.
+import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { COMPRESSION_BYTES, compressionOf } from '../domain/compression.ts'
 import { Refusal } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blob-rows.ts'
 import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import type { Store, Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
 import type { EarlyReadings } from './early-readings.ts'
+import { ExpiresAfter } from './expires-after.ts'
 import { safeFilename } from './filename.ts'
 import { type StoredUpload, storeUpload } from './store-upload.ts'
 
@@ -27,6 +30,8 @@ export interface Upload {
   file_bytes_max: number
   /** The size of the form as its sender gives it; 0 where it does not. */
   form_bytes: number
+  /** Whether the content's hash is wanted. */
+  digest?: boolean
 }
 
 export interface UploadDeps {
@@ -36,47 +41,88 @@ export interface UploadDeps {
   early?: EarlyReadings
 }
 
-interface Received extends StoredUpload {
+/** A form that has arrived whole: its content is stored, and nothing refers to it yet. */
+export interface Received extends StoredUpload {
   id: string
   filename: string
+  /** Of the content, hex; null unless the upload asks for it. */
+  sha256: string | null
+  /** Unix ms. */
+  expires_at: number
 }
 
-/**
- * The row of the new file, `pending`, with its validation waiting to be taken up. Throws refusals for what is
- * wrong with the form, and whatever `form` throws. Fields that it does not know are ignored.
- */
-export async function receiveUpload(
-  deps: UploadDeps,
+/** Throws refusals for what is wrong with the form, and whatever `form` throws; then nothing is left of it. */
+export async function receiveForm(
+  deps: Pick<UploadDeps, 'sealed' | 'early'>,
   form: AsyncIterable<FormPart>,
   upload: Upload,
-): Promise<FileRow> {
-  const { store, sealed } = deps
-  let received: Received | undefined
+): Promise<Received> {
+  const { sealed } = deps
+  let received: Omit<Received, 'expires_at'> | undefined
   let purpose: unknown
+  const expiry = new ExpiresAfter()
   try {
     for await (const part of form) {
       if (part.type === 'field') {
         if (part.fieldname === 'purpose') purpose = checkPurpose(part.value)
-        if (part.fieldname === 'file') throw notAFile()
+        else if (part.fieldname === 'file') throw notAFile()
+        else if (!expiry.take(part.fieldname, part.value)) throw unknownField(part.fieldname)
         continue
       }
       if (part.fieldname !== 'file')
         throw refuse(part.fieldname, `The only file of this form is \`file\`, not \`${part.fieldname}\`.`)
       if (received) throw refuse('file', 'The form holds more than one `file`; upload one at a time.')
       const id = newId('file', upload.now)
-      const stored = await storeUpload(deps, bounded(part.file, upload.file_bytes_max), { ...upload, id })
-      received = { id, filename: safeFilename(part.filename), ...stored }
+      const hash = upload.digest ? createHash('sha256') : null
+      const pieces = plain(bounded(part.file, upload.file_bytes_max))
+      const stored = await storeUpload(deps, hash ? hashed(pieces, hash) : pieces, { ...upload, id })
+      received = {
+        id,
+        filename: safeFilename(part.filename),
+        sha256: hash?.digest('hex') ?? null,
+        ...stored,
+      }
     }
     if (!received) throw refuse('file', '`file` is required: the JSONL file, sent as a file.')
     if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
+    return { ...received, expires_at: upload.now + Math.min(upload.retention_ms, expiry.ms) }
   } catch (error) {
-    if (received) await sealed.delete(received.content.key)
-    if (received?.index) await sealed.delete(received.index.blob.key)
+    if (received) await discard(sealed, received)
     throw error
   }
+}
+
+/** Takes back what was stored; nothing may refer to it. */
+export async function discard(
+  sealed: SealedBlobs,
+  { content, index }: Pick<Received, 'content' | 'index'>,
+): Promise<void> {
+  await sealed.delete(content.key)
+  if (index) await sealed.delete(index.blob.key)
+}
+
+/**
+ * The row of the new file, `pending`, with its validation waiting to be taken up. Throws like receiveForm, and
+ * what `check` throws, which runs in the transaction that makes the row.
+ */
+export async function receiveUpload(
+  deps: UploadDeps,
+  form: AsyncIterable<FormPart>,
+  upload: Upload,
+  check: (tx: Writer, bytes: number) => Promise<void> = async () => {},
+): Promise<FileRow> {
+  const { store, sealed } = deps
+  const received = await receiveForm(deps, form, upload)
   try {
-    return await record(store, received, upload)
+    return await store.write(async (tx) => {
+      await check(tx, received.content.bytes)
+      return await insertUpload(tx, received, upload)
+    })
   } catch (error) {
+    if (error instanceof Refusal) {
+      await discard(sealed, received)
+      throw error
+    }
     // It may have been accepted and only its answer lost. If it was not, or not yet, the content stays all the
     // same: a commit that is still on its way must find it, and where none is, the sweep takes it.
     const file = await readFileRow(store.read, received.id)
@@ -85,9 +131,11 @@ export async function receiveUpload(
   }
 }
 
-async function record(store: Store, received: Received, upload: Upload): Promise<FileRow> {
-  const { id, filename, content, index } = received
-  const { project_id, now } = upload
+export async function insertUpload(
+  tx: Writer,
+  { id, filename, content, index, expires_at }: Received,
+  { project_id, now }: Pick<Upload, 'project_id' | 'now'>,
+): Promise<FileRow> {
   const file: FileRow = {
     id,
     project_id,
@@ -99,19 +147,24 @@ async function record(store: Store, received: Received, upload: Upload): Promise
     status_details: null,
     errors: null,
     created: now,
-    expires_at: now + upload.retention_ms,
+    expires_at,
     deleted_at: null,
     content_blob: content.key,
     index_blob: index?.blob.key ?? null,
     batch_id: null,
     part: null,
   }
-  await store.write(async (tx) => {
-    await insertBlobs(tx, project_id, index ? [content, index.blob] : [content], now)
-    await insertFile(tx, file)
-    await insertTask(tx, { kind: 'validate', subject: id, project_id }, now)
-  })
+  await insertBlobs(tx, project_id, index ? [content, index.blob] : [content], now)
+  await insertFile(tx, file)
+  await insertTask(tx, { kind: 'validate', subject: id, project_id }, now)
   return file
+}
+
+async function* hashed(pieces: AsyncIterable<Buffer>, hash: Hash): AsyncGenerator<Buffer> {
+  for await (const piece of pieces) {
+    hash.update(piece)
+    yield piece
+  }
 }
 
 async function* bounded(source: AsyncIterable<Buffer>, bytes_max: number): AsyncGenerator<Buffer> {
@@ -124,6 +177,31 @@ async function* bounded(source: AsyncIterable<Buffer>, bytes_max: number): Async
   }
 }
 
+/** The same pieces. Throws for compressed content, before anything of it is passed on. */
+async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let beginning: Buffer | null = Buffer.alloc(0)
+  for await (const piece of source) {
+    if (beginning === null) {
+      yield piece
+      continue
+    }
+    beginning = beginning.length === 0 ? piece : Buffer.concat([beginning, piece])
+    if (beginning.length < COMPRESSION_BYTES) continue
+    refuseCompressed(beginning)
+    yield beginning
+    beginning = null
+  }
+  if (beginning === null || beginning.length === 0) return
+  refuseCompressed(beginning)
+  yield beginning
+}
+
+function refuseCompressed(beginning: Buffer): void {
+  const compression = compressionOf(beginning)
+  if (compression !== null)
+    throw refuse('file', `The file is compressed (${compression}). Upload the JSONL itself, decompressed.`)
+}
+
 function checkPurpose(value: unknown): 'batch' {
   if (value === 'batch') return value
   throw refuse('purpose', `\`purpose\` must be "batch", not ${clip(JSON.stringify(value) ?? 'nothing')}.`)
@@ -131,6 +209,13 @@ function checkPurpose(value: unknown): 'batch' {
 
 function notAFile(): Refusal {
   return refuse('file', '`file` must be sent as a file, with a filename, not as a plain field.')
+}
+
+function unknownField(name: string): Refusal {
+  return refuse(
+    clip(name),
+    `\`${clip(name)}\` is no field of this form. It takes \`purpose\`, \`file\`, \`expires_after[anchor]\` and \`expires_after[seconds]\`.`,
+  )
 }
 
 function refuse(param: string, message: string): Refusal {

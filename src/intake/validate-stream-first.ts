@@ -9,6 +9,8 @@ import type { LineSink } from './line-split.ts'
 import type { ValidationLimits } from './validate-stream.ts'
 import { BadLines, ERRORS_COUNTED_MAX } from './validate-stream-errors.ts'
 
+const BLANK_ENTITY = '`metadata.entity` is blank; name the entity, or leave it out.'
+
 export class FirstReading implements LineSink {
   readonly bad = new BadLines()
   /** Requests so far, bad ones included. */
@@ -52,6 +54,10 @@ export class FirstReading implements LineSink {
     const line = this.#scanner.scan(bytes, start, end)
     if (!line.ok) {
       this.bad.add(number, line.code, line.message, line.param)
+      return
+    }
+    if (line.entity_is_blank) {
+      this.bad.add(number, 'invalid_metadata', BLANK_ENTITY, 'metadata.entity')
       return
     }
     hashCustomId(line, this.#hash)

@@ -56,6 +56,23 @@ const weak: IdHash & { lo: number } = {
   },
 }
 
+test('an entity counts without the whitespace around it, and a blank one is refused with its line', async () => {
+  const { index } = await accepted(
+    [' user:42 ', 'user:42', '\u00a0user:42\t']
+      .map((entity, i) => lineOf(`${i}`, { metadata: { entity } }))
+      .join('\n'),
+  )
+  assert.deepEqual(
+    index.groups.map(({ entity, lines }) => [entity, lines]),
+    [['user:42', 3]],
+  )
+  for (const entity of ['', '  ', '\u3000']) {
+    const { errors } = await refused(`${lineOf('a')}\n${lineOf('b', { metadata: { entity } })}`)
+    const [{ line, code, param }] = [errors[0]!]
+    assert.deepEqual([line, code, param], [2, 'invalid_metadata', 'metadata.entity'])
+  }
+})
+
 describe('a good file', () => {
   test('is counted and indexed', async () => {
     const text = `${lineOf('a')}\n\n${lineOf('b', { metadata: { entity: 'user:1' } })}\r\n${lineOf('c')}`

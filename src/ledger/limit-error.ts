@@ -33,6 +33,7 @@ export function batchRefused(
     message('would_exceed', counter, { needed, open }, language),
     details(counter),
     Math.max(1, Math.ceil((counter.window.end - now) / 1000)),
+    language,
   )
 }
 

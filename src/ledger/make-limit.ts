@@ -25,13 +25,8 @@ export function newLimitRow(
   }
 }
 
-const FIXED = ['scope', 'entity', 'entity_type', 'metric', 'window'] as const
-
 /** What the request changes of a limit on `metric`. Throws invalid_request, naming the parameter at fault. */
 export function limitChange(request: UpdateLimit, metric: LimitMetric): LimitChange {
-  const fixed = FIXED.find((name) => Object.hasOwn(request, name))
-  if (fixed)
-    refuse(fixed, `\`${fixed}\` of a limit cannot be changed. Make another limit, and delete this one.`)
   const { amount, action, description, notify_at } = request
   return {
     ...(amount === undefined ? {} : { amount: unitsOf(metric, amount) }),
@@ -48,12 +43,16 @@ function subjectOf({ scope, entity, entity_type }: CreateLimit): string {
       refuse(name, `\`${name}\` does not go with the scope "${scope}".`)
   }
   if (scope === 'project') return ''
-  const subject = given[scope]
+  const subject = given[scope]?.trim() ?? null
+  if (subject === '') refuse(scope, `\`${scope}\` is blank.`)
   if (subject === null) refuse(scope, `\`${scope}\` is required with the scope "${scope}".`)
   if (scope === 'entity_type' && /[:/_]/.test(subject))
     refuse(scope, '`entity_type` is what stands before the first ":", "/" or "_" of an entity.')
   return subject
 }
+
+/** The smallest sum that is told apart from nothing. */
+const NANO_USD = 1e-9
 
 /** Nano-dollars or tokens. */
 function unitsOf(metric: LimitMetric, amount: number): number {
@@ -61,6 +60,7 @@ function unitsOf(metric: LimitMetric, amount: number): number {
     if (!Number.isSafeInteger(amount)) refuse('amount', '`amount` must be a whole number of tokens.')
     return amount
   }
+  if (amount > 0 && amount < NANO_USD) refuse('amount', '`amount` must be 0, or at least 0.000000001 USD.')
   try {
     return nanosFromUsd(amount)
   } catch {

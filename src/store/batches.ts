@@ -21,7 +21,8 @@ export type NewBatch = Pick<
   | 'total'
   | 'created'
   | 'expires_at'
->
+> &
+  Partial<Pick<BatchRow, 'output_expires_after_ms'>>
 
 export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow> {
   return await tx

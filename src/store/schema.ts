@@ -18,7 +18,8 @@ export interface Schema {
   blobs: BlobTable
   http_requests: HttpRequestTable
   idempotency_keys: IdempotencyTable
-  rate_windows: RateWindowTable
+  anonymous_requests: AnonymousRequestTable
+  rate_buckets: RateBucketTable
   limits: LimitTable
   limit_versions: LimitVersionTable
   usage_days: UsageDayTable
@@ -120,6 +121,8 @@ interface BatchTable {
   rate_at: number | null
   rate_done: number
   lines_per_s: number | null
+  /** How soon its result files are to be gone, where that is sooner than the plan says. */
+  output_expires_after_ms: Generated<number | null>
 }
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
@@ -382,12 +385,26 @@ interface MarkTable {
   value: string
 }
 
-interface RateWindowTable {
+/** A call that no key vouches for, and that was refused. */
+interface AnonymousRequestTable {
+  id: string
+  method: string
+  path: string
+  status: number
+  created: number
+  duration_ms: number
+  /** Where it came from, as the server saw it. */
+  address: string
+  /** The key that the call named, whether there is such a key or not. */
+  key_id: string | null
+}
+
+interface RateBucketTable {
   key_id: string
-  /** By the database's clock. */
-  ends: number
-  /** May pass what is allowed: what was refused counts too. */
-  taken: number
+  /** When the bucket will be full, by the database's clock, in Unix µs. */
+  full_at: number
+  /** By the last call that asked. */
+  granted: number
 }
 
 export type ProjectRow = Selectable<ProjectTable>
@@ -399,6 +416,7 @@ export type ChunkRow = Selectable<ChunkTable>
 export type JournalPartRow = Selectable<JournalPartTable>
 export type TaskRow = Selectable<TaskTable>
 export type BlobRow = Selectable<BlobTable>
+export type AnonymousRequestRow = Selectable<AnonymousRequestTable>
 export type HttpRequestRow = Selectable<HttpRequestTable>
 export type IdempotencyRow = Selectable<IdempotencyTable>
 export type EventRow = Selectable<EventTable>

@@ -48,7 +48,7 @@ import {
 } from './leases.ts'
 import { takeTurn, writeMark } from './marks.ts'
 import { ensureProject, readProjectByName } from './projects.ts'
-import { takeCalls } from './rate-windows.ts'
+import { takeCalls } from './rate-buckets.ts'
 import type { BatchRow, FileRow, HttpRequestRow } from './schema.ts'
 import { SchemaMismatch, type Store } from './store.ts'
 import { claimTask, finishTask, hasDueTask, insertTask, postponeTask } from './tasks.ts'
@@ -694,16 +694,21 @@ export function storeConformance(
       assert.equal(await ask(other), true)
     })
 
-    test('calls that are taken by many at once are all counted, in one window', async (store, other) => {
-      const take = (mine: Store) => mine.write((tx) => takeCalls(tx, mine.claimSql, 'key_1', 3, HOUR_MS))
-      const taken = await Promise.all([store, other, store, other].map(take))
+    test('calls that are taken by many at once all come out of one bucket', async (store, other) => {
+      const bucket = { calls_max: 10, interval_us: 3_600_000_000 }
+      const take = (mine: Store, calls: number) =>
+        mine.write((tx) => takeCalls(tx, mine.claimSql, 'key_1', calls, bucket))
+      const taken = await Promise.all([store, other, store, other].map((mine) => take(mine, 3)))
       assert.deepEqual(
-        taken.map((one) => one.taken).sort((a, b) => a - b),
-        [3, 6, 9, 12],
+        taken.map(({ granted }) => granted).sort((a, b) => a - b),
+        [1, 3, 3, 3],
       )
-      assert.ok(taken.every(({ left_ms }) => left_ms > 0 && left_ms <= HOUR_MS))
-      await store.write((tx) => tx.updateTable('rate_windows').set({ ends: 1 }).execute())
-      assert.equal((await take(other)).taken, 3)
+      assert.equal((await take(other, 1)).granted, 0)
+      const passed = sql<number>`full_at - ${2 * bucket.interval_us}`
+      await store.write((tx) => tx.updateTable('rate_buckets').set({ full_at: passed }).execute())
+      assert.equal((await take(other, 5)).granted, 2)
+      await store.write((tx) => tx.updateTable('rate_buckets').set({ full_at: 1 }).execute())
+      assert.equal((await take(other, 50)).granted, 10)
     })
 
     test('the last two chunks, sealed at once by two workers, end the batch once', async (store, other) => {

@@ -21,6 +21,7 @@ const TABLES = {
   tasks: ['id'],
   blobs: ['key'],
   http_requests: ['id'],
+  anonymous_requests: ['id'],
   idempotency_keys: ['project_id', 'route', 'key'],
   limits: ['id'],
   limit_versions: ['project_id'],
@@ -34,7 +35,7 @@ const TABLES = {
   webhooks: ['id'],
   deliveries: ['id'],
 } as const satisfies Record<
-  Exclude<keyof Schema, 'workers' | 'lane_reports' | 'marks' | 'rate_windows'>,
+  Exclude<keyof Schema, 'workers' | 'lane_reports' | 'marks' | 'rate_buckets'>,
   readonly string[]
 >
 

@@ -95,12 +95,22 @@ export const BatchObject = Type.Object(
 
 export type BatchObject = Static<typeof BatchObject>
 
+const OutputExpiresAfter = Type.Object(
+  { anchor: Type.Literal('created_at'), seconds: Type.Integer({ minimum: 1, maximum: 10 ** 10 }) },
+  { additionalProperties: false },
+)
+
 export const CreateBatch = Type.Object(
   {
     input_file_id: Type.String({ description: 'A file of yours that is `processed`.' }),
     endpoint: Type.String({ description: `\`${BATCH_ENDPOINT}\`.` }),
     completion_window: Type.String({ description: 'A window of your plan: `24h`, or `4h` on enterprise.' }),
     metadata: Type.Optional(Type.Union([Metadata, Type.Null()])),
+    output_expires_after: Type.Optional(
+      Type.Union([OutputExpiresAfter, Type.Null()], {
+        description: 'Deletes the result files so long after their creation, if that is sooner.',
+      }),
+    ),
   },
   {
     title: 'CreateBatch',

@@ -5,6 +5,9 @@ export const PAGE_LIMIT_DEFAULT = 20
 export const PAGE_LIMIT_MAX = 100
 
 export const PageQuery = {
+  order: Type.Optional(
+    Type.Enum(['desc'], { description: 'Lists are newest first; there is no other order.' }),
+  ),
   limit: Type.Optional(
     Type.Integer({
       minimum: 1,

@@ -12,7 +12,12 @@ export const HttpRequestRecord = Type.Object(
     method: Type.String(),
     path: Type.String(),
     status_code: Type.Integer(),
-    api_key_id: Type.String(),
+    api_key_id: Type.Union([Type.String(), Type.Null()], {
+      description: 'The key; with an `address`, the one that the call named, if any, be it valid or not.',
+    }),
+    address: Type.Optional(
+      Type.String({ description: 'Where a call came from that no key vouched for; for operators.' }),
+    ),
     entity: TextOrNull,
     created: timestamp('when it was answered.'),
     duration_ms: Type.Integer({ minimum: 0 }),

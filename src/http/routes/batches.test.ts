@@ -124,13 +124,20 @@ test('a request that makes no sense says what was expected and what was found', 
   assert.deepEqual((await server.call('GET', '/v1/batches')).data, [])
 })
 
-test('fields that nobody knows are ignored, and metadata may be null', async () => {
+test('what OpenAI clients may add is understood, and metadata may be null', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const extra = { metadata: null, output_expires_after: { anchor: 'created_at', seconds: 9 } }
   const answer = await server.call('POST', '/v1/batches', order(file, extra))
   assert.equal(answer.status, 200)
   assert.deepEqual(answer.json.metadata, {})
+  const { output_expires_after_ms } = await server.deps.store.read
+    .selectFrom('batches')
+    .select('output_expires_after_ms')
+    .executeTakeFirstOrThrow()
+  assert.equal(output_expires_after_ms, 9000)
+  const wrong = order(file, { output_expires_after: { anchor: 'now', seconds: 9 } })
+  assert.equal((await server.call('POST', '/v1/batches', wrong)).error.param, 'output_expires_after.anchor')
 })
 
 test('a window that the plan lacks is a 403 that names the plan', async () => {

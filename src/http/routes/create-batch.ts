@@ -1,5 +1,6 @@
 // POST /v1/batches
 import { Type } from 'typebox'
+import { entityOf } from '../../domain/entity.ts'
 import { Refusal } from '../../domain/errors.ts'
 import { negotiateLanguage } from '../../domain/language.ts'
 import { createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
@@ -75,14 +76,14 @@ export function createBatchRoute(app: App, deps: Deps): void {
       const caller = callerOf(request)
       const { headers, body } = request
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
-      request.entity = body.metadata?.entity || header_entity
+      request.entity = entityOf(null, body.metadata, header_entity)
       const owner = {
         project_id: caller.project_id,
         key_id: caller.key_id,
         header_entity,
         language: negotiateLanguage(headers['accept-language']),
       }
-      const { input_file_id, endpoint, completion_window, metadata } = body
+      const { input_file_id, endpoint, completion_window, metadata, output_expires_after } = body
       const projection = await readProjection(deps, {
         ...owner,
         input_file_id,
@@ -100,7 +101,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         request_id: request.id,
         route: 'POST /v1/batches' as const,
         headers,
-        request: { input_file_id, endpoint, completion_window, metadata },
+        request: { input_file_id, endpoint, completion_window, metadata, output_expires_after },
       }
       const answer = await idempotency.once(call, async (tx, now) => {
         const order = orderBatch(body, owner, planOf(plans, caller))

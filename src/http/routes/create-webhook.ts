@@ -7,6 +7,7 @@ import type { WebhookRow } from '../../store/schema.ts'
 import { countWebhooks, insertWebhook } from '../../store/webhooks.ts'
 import { CreateWebhook, WebhookWithSecret } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
+import { refuseIdempotencyKey } from '../idempotency.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
 import { showWebhook } from '../show-webhook.ts'
@@ -32,6 +33,7 @@ export function createWebhookRoute(
     accepts: { body: CreateWebhook },
     async handler(request) {
       const { project_id } = callerOf(request)
+      refuseIdempotencyKey(request.headers)
       const { url, event_types = null, description = null } = request.body
       const now = clock.now()
       const id = newId('webhook', now)

@@ -28,7 +28,14 @@ export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps
       answer: Type.String(),
       content_type: JSONL,
       partial: true,
-      headers: Type.Object({ Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })) }),
+      headers: Type.Object({
+        Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
+        'If-None-Match': Type.Optional(
+          Type.String({
+            description: 'The `ETag` of a content that is there already: 304 while it is the same.',
+          }),
+        ),
+      }),
       errors: ['file_not_found', 'range_not_satisfiable'],
     },
     accepts: { params: FileParams },
@@ -36,6 +43,7 @@ export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps
       const file = await readFile(store.read, callerOf(request).project_id, request.params.file_id)
       if (!file) throw new Refusal('file_not_found')
       const etag = `"${file.id}"`
+      if (isNamed(etag, request.headers['if-none-match'])) return reply.code(304).header('etag', etag).send()
       reply.headers({
         'accept-ranges': 'bytes',
         'content-disposition': attachment(file.filename),
@@ -59,6 +67,12 @@ export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps
       return reply.send(content)
     },
   })
+}
+
+/** Whether `If-None-Match` names this content (RFC 9110 §13.1.2). */
+function isNamed(etag: string, header: string | undefined): boolean {
+  const tags = (header ?? '').split(',').map((tag) => tag.trim().replace(/^W\//, ''))
+  return tags.includes('*') || tags.includes(etag)
 }
 
 function notSatisfiable(reply: FastifyReply, bytes: number): FastifyReply {

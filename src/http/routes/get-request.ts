@@ -3,14 +3,16 @@ import { Readable } from 'node:stream'
 import type { LineRecordText } from '../../audit/read-line-record.ts'
 import { Refusal } from '../../domain/errors.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
+import { readAnonymousRequest } from '../../store/anonymous-requests.ts'
 import { readBatch } from '../../store/batches.ts'
 import { readHttpRequest } from '../../store/http-requests.ts'
 import { RequestRecord } from '../../wire/request-record.ts'
+import type { Caller } from '../auth.ts'
 import { callerOf } from '../caller-of.ts'
 import { RequestParams } from '../params.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
-import { showHttpRequest } from '../show-http-request.ts'
+import { showAnonymousRequest, showHttpRequest } from '../show-http-request.ts'
 import type { App } from '../type-provider.ts'
 
 export function getRequestRoute(
@@ -23,26 +25,35 @@ export function getRequestRoute(
     return batch ? await readLineRecord(project_id, batch.id, line.line) : undefined
   }
 
+  async function readCall({ project_id, scopes }: Caller, id: string): Promise<object | undefined> {
+    const call = await readHttpRequest(store.read, project_id, id)
+    if (call) return showHttpRequest(call)
+    const refused = scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined
+    return refused && showAnonymousRequest(refused)
+  }
+
   route(app, {
     method: 'GET',
     url: '/v1/requests/:request_id',
-    access: ['batches:read', 'requests:read'],
+    access: ['batches:read', 'requests:read', 'operator'],
     doc: {
       operation: 'getRequest',
       summary: 'Read the audit record of a call or of a line',
+      description:
+        'With the scope `operator` also that of a call that no key vouched for, such as one that was answered with a 401.',
       answer: RequestRecord,
       errors: ['request_not_found'],
     },
     accepts: { params: RequestParams },
     async handler(request, reply) {
-      const { project_id } = callerOf(request)
+      const caller = callerOf(request)
       const id = request.params.request_id
       if (parseLineRequestId(id) === null) {
-        const call = await readHttpRequest(store.read, project_id, id)
+        const call = await readCall(caller, id)
         if (!call) throw new Refusal('request_not_found')
-        return showHttpRequest(call)
+        return call
       }
-      const record = await readLine(project_id, id)
+      const record = await readLine(caller.project_id, id)
       if (!record) throw new Refusal('request_not_found')
       const text = Readable.from(record.text, { objectMode: false })
       text.on('error', (error) => request.log.error({ err: error }, 'an audit record broke off'))

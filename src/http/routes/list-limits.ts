@@ -33,7 +33,7 @@ export function listLimitsRoute(app: App, { store }: Pick<ServerDeps, 'store'>):
       const { scope, entity, ...page } = request.query
       return await readPage(page, {
         exists: async (id) => (await readLimit(store.read, project_id, id)) !== undefined,
-        list: (bounds) => listLimits(store.read, project_id, { ...bounds, scope, entity }),
+        list: (bounds) => listLimits(store.read, project_id, { ...bounds, scope, entity: entity?.trim() }),
         show: (row) => showLimit(toLimit(row)),
       })
     },

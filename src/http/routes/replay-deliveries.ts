@@ -4,6 +4,7 @@ import { replayEvent, replayFailed } from '../../notify/replay.ts'
 import { lockFailedDeliveries, lockWebhook } from '../../store/webhooks.ts'
 import { ReplayDeliveries, ReplayedDeliveries } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
+import { refuseIdempotencyKey } from '../idempotency.ts'
 import { WebhookParams } from '../params.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
@@ -27,6 +28,7 @@ export function replayDeliveriesRoute(
     accepts: { params: WebhookParams, body: ReplayDeliveries },
     async handler(request) {
       const { project_id } = callerOf(request)
+      refuseIdempotencyKey(request.headers)
       const { event_id } = request.body ?? {}
       const now = clock.now()
       const answer = await store.write(async (tx) => {

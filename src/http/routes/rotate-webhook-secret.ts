@@ -4,6 +4,7 @@ import { newSigningSecret } from '../../notify/signing-secret.ts'
 import { lockWebhook, updateWebhook } from '../../store/webhooks.ts'
 import { ROTATION_OVERLAP_S_DEFAULT, RotateSecret, WebhookWithSecret } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
+import { refuseIdempotencyKey } from '../idempotency.ts'
 import { WebhookParams } from '../params.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
@@ -29,6 +30,7 @@ export function rotateWebhookSecretRoute(
     accepts: { params: WebhookParams, body: RotateSecret },
     async handler(request) {
       const { project_id } = callerOf(request)
+      refuseIdempotencyKey(request.headers)
       const id = request.params.webhook_id
       const { overlap_seconds = ROTATION_OVERLAP_S_DEFAULT } = request.body ?? {}
       const secret = newSigningSecret(webhooks.keys, project_id, id)

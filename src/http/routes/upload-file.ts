@@ -1,10 +1,19 @@
 // POST /v1/files
-import type { FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { Refusal } from '../../domain/errors.ts'
-import { type FormPart, receiveUpload } from '../../intake/upload.ts'
+import {
+  discard,
+  type FormPart,
+  insertUpload,
+  receiveForm,
+  receiveUpload,
+  type Upload,
+} from '../../intake/upload.ts'
 import { FileObject } from '../../wire/file.ts'
 import { callerOf } from '../caller-of.ts'
+import { hasIdempotencyKey, type Idempotency } from '../idempotency.ts'
+import { IdempotencyHeaders } from '../idempotency-headers.ts'
 import { planOf } from '../plan-of.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
@@ -21,6 +30,13 @@ const UploadForm = Type.Object(
       contentMediaType: 'application/x-ndjson',
       description: 'The JSONL, sent as a file.',
     }),
+    'expires_after[anchor]': Type.Optional(Type.Literal('created_at')),
+    'expires_after[seconds]': Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        description: 'Deletes the file so long after its creation, if that is sooner.',
+      }),
+    ),
   },
   { title: 'UploadFile' },
 )
@@ -28,10 +44,10 @@ const UploadForm = Type.Object(
 type Deps = Pick<
   ServerDeps,
   'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'early' | 'wake'
->
+> & { idempotency: Idempotency }
 
 export function uploadFileRoute(app: App, deps: Deps): void {
-  const { clock, region, plans, file_bytes_max, wake } = deps
+  const { sealed, clock, region, plans, file_bytes_max, wake, idempotency } = deps
   route(app, {
     method: 'POST',
     url: '/v1/files',
@@ -43,10 +59,16 @@ export function uploadFileRoute(app: App, deps: Deps): void {
         'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. The file is `pending` until it has been validated.',
       answer: FileObject,
       form: UploadForm,
-      errors: ['invalid_multipart'],
+      headers: IdempotencyHeaders,
+      errors: [
+        'invalid_multipart',
+        'idempotency_key_reused',
+        'idempotency_in_progress',
+        'idempotency_cache_not_requested',
+      ],
     },
     accepts: {},
-    async handler(request) {
+    async handler(request, reply) {
       const caller = callerOf(request)
       if (!request.isMultipart())
         throw new Refusal('unsupported_media_type', 'Send the file as `multipart/form-data`.')
@@ -55,17 +77,47 @@ export function uploadFileRoute(app: App, deps: Deps): void {
         throw new Refusal('payload_too_large', `The file is larger than ${file_bytes_max} bytes.`, {
           param: 'file',
         })
-      const file = await receiveUpload(deps, formOf(request), {
+      const digest = hasIdempotencyKey(request.headers)
+      const upload = {
         project_id: caller.project_id,
         now: clock.now(),
         retention_ms: planOf(plans, caller).file_retention_ms,
         file_bytes_max,
         form_bytes,
-      })
+        digest,
+      }
+      if (digest) return await receiveOnce(request, reply, upload)
+      const file = await receiveUpload(deps, formOf(request), upload)
       wake()
       return showFile(file, region)
     },
   })
+
+  /** A call under an Idempotency-Key: the same file sent again makes no second one. */
+  async function receiveOnce(request: FastifyRequest, reply: FastifyReply, upload: Upload) {
+    const received = await receiveForm(deps, formOf(request), upload)
+    const call = {
+      project_id: upload.project_id,
+      request_id: request.id,
+      route: 'POST /v1/files' as const,
+      headers: request.headers,
+      request: { filename: received.filename, sha256: received.sha256 },
+    }
+    try {
+      const answer = await idempotency.once(call, async (tx) =>
+        JSON.stringify(showFile(await insertUpload(tx, received, upload), region)),
+      )
+      if (answer.replayed) {
+        await discard(sealed, received)
+        reply.header('idempotency-replayed', 'true')
+      } else wake()
+      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+    } catch (error) {
+      // After another error the commit may have happened all the same; if it has not, the sweep takes the content.
+      if (error instanceof Refusal) await discard(sealed, received)
+      throw error
+    }
+  }
 }
 
 /** The parts of the form; whatever is wrong with the form as such is the sender's to mend. */

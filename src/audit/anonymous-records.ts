@@ -1,0 +1,56 @@
+// Records of refused calls that no key vouches for: an operator sees who knocks. Anybody can make such calls, so
+// what they may write is bounded: so many records a minute for each address and for the process, and only the
+// newest stay. What goes beyond is in the log alone.
+import type { Clock } from '../domain/clock.ts'
+import { withoutSecrets } from '../domain/secret-text.ts'
+import { insertAnonymousRequests, keepNewestAnonymousRequests } from '../store/anonymous-requests.ts'
+import type { AnonymousRequestRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { GroupedWrites } from './grouped-writes.ts'
+
+export const PER_ADDRESS_MAX = 60
+export const PER_PROCESS_MAX = 600
+const WINDOW_MS = 60_000
+export const KEPT_MAX = 10_000
+/** Records between two looks at how many there are. */
+const TRIM_EVERY = 500
+
+export class AnonymousRecords {
+  readonly #store: Pick<Store, 'note'>
+  readonly #clock: Clock
+  readonly #kept_max: number
+  readonly #writes: GroupedWrites<AnonymousRequestRow>
+  #window_ends = 0
+  #total = 0
+  readonly #by_address = new Map<string, number>()
+  #added = 0
+
+  constructor(store: Pick<Store, 'note'>, clock: Clock, kept_max = KEPT_MAX) {
+    this.#store = store
+    this.#clock = clock
+    this.#kept_max = kept_max
+    this.#writes = new GroupedWrites(store, insertAnonymousRequests)
+  }
+
+  /** Resolves once the row can be read, or at once where it is one too many. */
+  async add(row: AnonymousRequestRow): Promise<void> {
+    if (!this.#takes(row.address)) return
+    await this.#writes.add({ ...row, path: withoutSecrets(row.path) })
+    if (this.#added++ % TRIM_EVERY === 0)
+      await this.#store.note((tx) => keepNewestAnonymousRequests(tx, this.#kept_max))
+  }
+
+  #takes(address: string): boolean {
+    const now = this.#clock.now()
+    if (now >= this.#window_ends) {
+      this.#window_ends = now + WINDOW_MS
+      this.#total = 0
+      this.#by_address.clear()
+    }
+    const count = this.#by_address.get(address) ?? 0
+    if (count >= PER_ADDRESS_MAX || this.#total >= PER_PROCESS_MAX) return false
+    this.#by_address.set(address, count + 1)
+    this.#total++
+    return true
+  }
+}

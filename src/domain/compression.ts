@@ -1,0 +1,18 @@
+// Compressed content, known by how it begins: none of these can begin a JSON text.
+
+const BEGINNINGS: readonly (readonly [name: string, bytes: readonly number[]])[] = [
+  ['gzip', [0x1f, 0x8b]],
+  ['zstd', [0x28, 0xb5, 0x2f, 0xfd]],
+  ['zip', [0x50, 0x4b, 0x03, 0x04]],
+  ['bzip2', [0x42, 0x5a, 0x68]],
+  ['xz', [0xfd, 0x37, 0x7a, 0x58, 0x5a]],
+]
+
+/** So many bytes of a text are enough to tell. */
+export const COMPRESSION_BYTES = 5
+
+/** The format that `bytes` begin like; null for any other content. */
+export function compressionOf(bytes: Uint8Array): string | null {
+  const found = BEGINNINGS.find(([, beginning]) => beginning.every((byte, i) => bytes[i] === byte))
+  return found?.[0] ?? null
+}

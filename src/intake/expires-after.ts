@@ -1,0 +1,29 @@
+// How soon a caller wants a file to be gone, as OpenAI clients say it: so many seconds after it was created. It
+// can only be sooner than the plan says.
+import { Refusal } from '../domain/errors.ts'
+
+const ANCHOR = 'expires_after[anchor]'
+const SECONDS = 'expires_after[seconds]'
+
+/** Gathers the two fields of a form, in any order. */
+export class ExpiresAfter {
+  /** After the creation; infinite where the caller does not say. */
+  ms = Number.POSITIVE_INFINITY
+
+  /** False for other fields. Throws invalid_request. */
+  take(name: string, value: unknown): boolean {
+    if (name === ANCHOR) {
+      if (value !== 'created_at') throw refuse(ANCHOR, 'must be "created_at"')
+      return true
+    }
+    if (name !== SECONDS) return false
+    if (typeof value !== 'string' || !/^[1-9]\d{0,9}$/.test(value))
+      throw refuse(SECONDS, 'must be a whole number of seconds, at least 1')
+    this.ms = Number(value) * 1000
+    return true
+  }
+}
+
+function refuse(param: string, problem: string): Refusal {
+  return new Refusal('invalid_request', `\`${param}\` ${problem}.`, { param })
+}
