@@ -23,8 +23,12 @@ export type BackendResult =
   | { kind: 'throttled'; status: number; reason: string; retry_after_ms?: number }
   | { kind: 'failed'; status: number | null; code: FailureCode; reason: string; retry_after_ms?: number }
 
-/** What a line that ran out of attempts fails with. */
-export type FailureCode = 'upstream_unavailable' | 'upstream_timeout' | 'upstream_invalid_response'
+/** What a line that ran out of attempts fails with; `internal_error` is a mistake of our own, not the server's. */
+export type FailureCode =
+  | 'upstream_unavailable'
+  | 'upstream_timeout'
+  | 'upstream_invalid_response'
+  | 'internal_error'
 
 export interface Backend {
   /** Names the upstream in audit records, logs and metrics: no credentials in it. */

@@ -15,7 +15,7 @@ import type { Job } from './lane.ts'
 /** More of a usage that is not billed is not kept. */
 const REPORTED_BYTES_MAX = 1000
 
-type Answered = Extract<BackendResult, { kind: 'answered' }>
+export type Answered = Extract<BackendResult, { kind: 'answered' }>
 
 /**
  * A line that produced a result: the only kind that costs anything. `model` is undefined where the configuration no

@@ -9,11 +9,13 @@ import type { Outcome } from '../results/outcome.ts'
 import { type Appetite, appetiteOf, runsLow } from './appetite.ts'
 import type { Sent } from './concurrency.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
-import { answered, failed } from './line-outcome.ts'
+import { type Answered, answered, failed } from './line-outcome.ts'
+import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { ParkedTries } from './parked-tries.ts'
 import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
+import { ownFault, sendOnce } from './send-once.ts'
 import type { Upstream } from './upstream.ts'
 
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
@@ -31,6 +33,7 @@ export interface SenderOptions {
   clock: Clock
   /** In [0, 1). */
   random: () => number
+  log: Log
   models: ReadonlyMap<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
   retry: RetryPolicy
@@ -214,13 +217,13 @@ export class Sender {
       chunk.begun_at = at
       this.#options.onBegun(chunk)
     }
-    const body = requestBody(job, upstream)
-    const result = await upstream.backend.send({ body, signal: chunk.signal })
+    const call = { body: requestBody(job, upstream), signal: chunk.signal }
+    const result = await sendOnce(upstream.backend, call, this.#options.log)
     const now = clock.now()
     chunk.inFlight--
     const aborted = chunk.signal.aborted && result.kind === 'failed'
     this.#options.observe?.attempted(upstream, aborted ? 'aborted' : result.kind, now - at)
-    if (aborted) {
+    if (aborted || (result.kind === 'failed' && result.code === 'internal_error')) {
       upstream.limit.onAborted(sent, now)
       upstream.circuit.onAborted()
     } else {
@@ -251,8 +254,7 @@ export class Sender {
     const { chunk } = job
     if (chunk.stopped === 'lost') return
     if (result.kind === 'answered') {
-      const model = this.#options.models.get(chunk.lines[job.position]!.model ?? '')
-      this.#options.onOutcome(chunk, answered(job, result, model, now))
+      this.#options.onOutcome(chunk, this.#answered(job, upstream, result, now))
       return
     }
     if (result.kind === 'refused') {
@@ -280,6 +282,17 @@ export class Sender {
     const lane = this.#lanes.get(chunk.lines[job.position]!.model!)
     this.#options.observe?.retried(upstream)
     lane?.retry(job, now + backoffMs(this.#options.retry, job.tries, result, this.#options.random()))
+  }
+
+  /** An answer that cannot be written down could not be the next time either: it ends the line. */
+  #answered(job: Job, upstream: Upstream, result: Answered, now: number): Outcome {
+    const { models, log } = this.#options
+    try {
+      return answered(job, result, models.get(job.chunk.lines[job.position]!.model ?? ''), now)
+    } catch (error) {
+      const { code, reason } = ownFault(upstream.backend, error, log)
+      return failed(job, wireError(code, reason), now)
+    }
   }
 
   /** A line of a stopped chunk that came back without an answer ends with the chunk's reason, if that ends lines. */

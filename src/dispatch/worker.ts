@@ -95,6 +95,7 @@ export class Worker {
     this.#sender = new Sender({
       clock,
       random: options.random,
+      log,
       models: options.models,
       upstreams: options.upstreams,
       retry: options.retry,

@@ -170,8 +170,7 @@ export class Connection {
       if (used === null) return
       this.#finish(exchange, used === length)
     } catch (error) {
-      if (!(error instanceof ResponseError)) throw error
-      this.#fail('upstream_invalid_response', error.message)
+      this.#onFault(error)
     }
   }
 
@@ -199,9 +198,14 @@ export class Connection {
       if (exchange !== null && !this.#unsent && this.#reader.end()) this.#finish(exchange, false)
       else this.#onClose()
     } catch (error) {
-      if (!(error instanceof ResponseError)) throw error
-      this.#fail('upstream_invalid_response', error.message)
+      this.#onFault(error)
     }
+  }
+
+  /** Thrown here, an error would end the process. */
+  #onFault(error: unknown): void {
+    if (error instanceof ResponseError) this.#fail('upstream_invalid_response', error.message)
+    else this.#fail('internal_error', 'The service failed to read the answer.')
   }
 
   #onTimeout(): void {
