@@ -1,6 +1,7 @@
 // Turns a regular expression around: makes a string that it matches. The pattern is read, never run, so one
 // written to backtrack forever does no harm here. Understood are literals, classes, groups, alternatives,
 // quantifiers and anchors; anything else (lookaround, back-references, \p) gives null.
+import type { AnswerBudget } from './answer-budget.ts'
 import type { Dice } from './dice.ts'
 
 type Part = { kind: 'chars'; chars: string } | { kind: 'group'; options: Repeat[][] }
@@ -29,12 +30,18 @@ const REPEAT_MAX = 10_000
 const PIECES_MAX = 20_000
 
 /** A string of at least `length_min` characters where the pattern allows it, or null when it is not understood. */
-export function samplePattern(pattern: string, length_min: number, dice: Dice): string | null {
+export function samplePattern(
+  pattern: string,
+  length_min: number,
+  dice: Dice,
+  budget: AnswerBudget,
+): string | null {
+  budget.steps(pattern.length)
   try {
-    const reader = new PatternReader(pattern)
+    const reader = new PatternReader(pattern, budget)
     const options = reader.alternatives()
     if (!reader.atEnd) return null
-    return new PatternWriter(dice).write(options, length_min)
+    return new PatternWriter(dice, budget).write(options, length_min)
   } catch (error) {
     if (error instanceof NotUnderstood) return null
     throw error
@@ -45,11 +52,13 @@ class NotUnderstood extends Error {}
 
 class PatternReader {
   readonly #pattern: string
+  readonly #budget: AnswerBudget
   #at = 0
   #depth = 0
 
-  constructor(pattern: string) {
+  constructor(pattern: string, budget: AnswerBudget) {
     this.#pattern = pattern
+    this.#budget = budget
   }
 
   get atEnd(): boolean {
@@ -100,6 +109,7 @@ class PatternReader {
     let chars = ''
     while (!this.#take(']')) {
       const from = this.#classChar()
+      this.#budget.steps(from.length)
       if (from.length === 1 && this.#peek() === '-' && this.#pattern[this.#at + 1] !== ']') {
         this.#next()
         const to = this.#classChar()
@@ -173,14 +183,17 @@ class PatternReader {
 /** Repeats no more than must be, except where `length_min` asks for more. */
 class PatternWriter {
   readonly #dice: Dice
+  readonly #budget: AnswerBudget
   #left = PIECES_MAX
 
-  constructor(dice: Dice) {
+  constructor(dice: Dice, budget: AnswerBudget) {
     this.#dice = dice
+    this.#budget = budget
   }
 
   write(options: Repeat[][], length_min: number): string {
     const sequence = options[this.#dice.next() % options.length] ?? []
+    this.#budget.steps(sequence.length)
     const pieces = sequence.map(({ part, min }) => {
       let piece = ''
       for (let i = 0; i < min; i++) piece += this.#part(part)
@@ -200,11 +213,13 @@ class PatternWriter {
 
   #part(part: Part): string {
     if (--this.#left < 0) throw new NotUnderstood()
+    this.#budget.steps(1)
     if (part.kind === 'group') return this.write(part.options, 0)
     return part.chars[this.#dice.next() % part.chars.length] ?? ''
   }
 }
 
 function without(chars: string, unwanted: string): string {
-  return [...chars].filter((char) => !unwanted.includes(char)).join('')
+  const gone = new Set(unwanted)
+  return [...chars].filter((char) => !gone.has(char)).join('')
 }

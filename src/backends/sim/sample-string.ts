@@ -1,4 +1,5 @@
 // A string that a JSON Schema accepts: by its format, its pattern, its length.
+import type { AnswerBudget } from './answer-budget.ts'
 import type { Dice } from './dice.ts'
 import type { Schema } from './merge-schemas.ts'
 import { samplePattern } from './sample-pattern.ts'
@@ -7,12 +8,16 @@ import { samplePattern } from './sample-pattern.ts'
 const LENGTH_MAX = 100_000
 
 /** `pattern` is met best-effort: lookarounds and back-references are not understood. */
-export function sampleString(schema: Schema, dice: Dice): string {
+export function sampleString(schema: Schema, dice: Dice, budget: AnswerBudget): string {
   const least = typeof schema.minLength === 'number' ? Math.min(schema.minLength, LENGTH_MAX) : 0
   const most = typeof schema.maxLength === 'number' ? schema.maxLength : Number.POSITIVE_INFINITY
+  budget.bytes(least)
   if (typeof schema.pattern === 'string') {
-    const sample = samplePattern(schema.pattern, least, dice)
-    if (sample !== null) return sample
+    const sample = samplePattern(schema.pattern, least, dice, budget)
+    if (sample !== null) {
+      budget.bytes(sample.length)
+      return sample
+    }
   }
   if (typeof schema.format === 'string') {
     const sample = sampleFormat(schema.format, dice)

@@ -5,6 +5,7 @@
 // value cannot be made within DEPTH_MAX and NODES_MAX its parent tries another way (the next option, an empty
 // array, without the property).
 import { isRecord } from '../json-record.ts'
+import { AnswerBudget } from './answer-budget.ts'
 import type { Dice } from './dice.ts'
 import { mergeSchemas, type Schema } from './merge-schemas.ts'
 import { sampleString } from './sample-string.ts'
@@ -21,12 +22,13 @@ const NOTHING = Symbol('nothing')
 interface Making {
   root: unknown
   dice: Dice
+  budget: AnswerBudget
   nodes: number
 }
 
-/** A JSON value that `schema` accepts, or undefined when none was found. */
-export function schemaInstance(schema: unknown, dice: Dice): unknown {
-  const made = make(schema, { root: schema, dice, nodes: 0 }, 0)
+/** A JSON value that `schema` accepts, or undefined when none was found. Throws a SimRefusal beyond the budget. */
+export function schemaInstance(schema: unknown, dice: Dice, budget = new AnswerBudget()): unknown {
+  const made = make(schema, { root: schema, dice, budget, nodes: 0 }, 0)
   return made === NOTHING ? undefined : made
 }
 
@@ -36,12 +38,13 @@ function make(given: unknown, making: Making, depth: number): unknown {
   if (given === true) return 'simulated'
   const schema = flatten(given, making)
   if (schema === null) return NOTHING
-  if ('const' in schema) return schema.const
-  if (Array.isArray(schema.enum)) return pick(schema.enum, making.dice)
+  if ('const' in schema) return quoted(schema.const, making)
+  if (Array.isArray(schema.enum)) return quoted(pick(schema.enum, making.dice), making)
 
   const options = schema.anyOf ?? schema.oneOf
   if (Array.isArray(options)) return makeOption(schema, options, making, depth)
   const types = typesOf(schema)
+  making.budget.steps(1 + types.length)
   for (const type of startingAnywhere(types, making.dice, depth)) {
     const made = makeType(type, schema, making, depth)
     if (made !== NOTHING) return made
@@ -49,22 +52,29 @@ function make(given: unknown, making: Making, depth: number): unknown {
   return NOTHING
 }
 
+function quoted(value: unknown, { budget }: Making): unknown {
+  if (value !== NOTHING) budget.quoted(value)
+  return value
+}
+
 /** Follows `$ref` and folds `allOf` in; null when a reference leads nowhere, or round in circles. */
 function flatten(given: unknown, making: Making, hops = 0): Schema | null {
   making.nodes += 1
   if (given === true) return {}
   if (!isRecord(given) || hops > DEPTH_MAX || making.nodes > NODES_MAX) return null
+  making.budget.steps(Object.keys(given).length)
   const { $ref, allOf, ...beside } = given
   let schema: Schema = beside
   if (typeof $ref === 'string') {
+    making.budget.steps($ref.length)
     const target = flatten(resolve($ref, making.root), making, hops + 1)
     if (target === null) return null
-    schema = mergeSchemas(target, schema)
+    schema = mergeSchemas(target, schema, making.budget)
   }
   for (const part of Array.isArray(allOf) ? allOf : []) {
     const flat = flatten(part, making, hops + 1)
     if (flat === null) return null
-    schema = mergeSchemas(schema, flat)
+    schema = mergeSchemas(schema, flat, making.budget)
   }
   return schema
 }
@@ -92,6 +102,7 @@ function decodeStep(step: string): string {
 }
 
 function makeOption(schema: Schema, options: unknown[], making: Making, depth: number): unknown {
+  making.budget.steps(Object.keys(schema).length + 4 * options.length)
   const { anyOf: _, oneOf: __, ...beside } = schema
   // Deep down, what needs no further level comes first.
   const order =
@@ -100,7 +111,7 @@ function makeOption(schema: Schema, options: unknown[], making: Making, depth: n
       : startingAnywhere(options, making.dice, depth)
   for (const option of order) {
     const flat = flatten(option, making)
-    const made = flat === null ? NOTHING : make(mergeSchemas(beside, flat), making, depth + 1)
+    const made = flat === null ? NOTHING : make(mergeSchemas(beside, flat, making.budget), making, depth + 1)
     if (made !== NOTHING) return made
   }
   return NOTHING
@@ -127,7 +138,7 @@ function makeType(type: string, schema: Schema, making: Making, depth: number): 
     case 'array':
       return makeArray(schema, making, depth)
     case 'string':
-      return sampleString(schema, making.dice)
+      return sampleString(schema, making.dice, making.budget)
     case 'integer':
     case 'number':
       return makeNumber(type, schema, making.dice)
@@ -141,17 +152,18 @@ function makeType(type: string, schema: Schema, making: Making, depth: number): 
 
 function makeObject(schema: Schema, making: Making, depth: number): unknown {
   const properties = isRecord(schema.properties) ? schema.properties : {}
-  const required = Array.isArray(schema.required) ? schema.required.filter(isString) : []
+  const required = new Set(Array.isArray(schema.required) ? schema.required.filter(isString) : [])
+  making.budget.steps(Object.keys(properties).length + required.size)
   const made: [string, unknown][] = []
   for (const [key, property] of Object.entries(properties)) {
-    const needed = required.includes(key)
+    const needed = required.has(key)
     if (!needed && depth >= DEPTH_GENEROUS) continue
     const value = make(property, making, depth + 1)
     if (value !== NOTHING) made.push([key, value])
     else if (needed) return NOTHING
   }
   const others = schema.additionalProperties ?? true
-  const wanted = required.filter((key) => !Object.hasOwn(properties, key))
+  const wanted = [...required].filter((key) => !Object.hasOwn(properties, key))
   const least = typeof schema.minProperties === 'number' ? Math.min(schema.minProperties, ITEMS_MAX) : 0
   for (let i = 1; made.length + wanted.length < least; i++) wanted.push(`simulated_${i}`)
   for (const key of wanted) {
@@ -159,6 +171,7 @@ function makeObject(schema: Schema, making: Making, depth: number): unknown {
     if (value === NOTHING) return NOTHING
     made.push([key, value])
   }
+  for (const [key] of made) making.budget.bytes(key.length)
   // Unlike assignment, this makes a plain property even of `__proto__`.
   return Object.fromEntries(made)
 }
@@ -189,6 +202,7 @@ function makeItem(schema: unknown, making: Making, depth: number, seen: Set<stri
     const item = make(schema, making, depth + 1)
     if (item === NOTHING || seen === null) return item
     const text = JSON.stringify(item)
+    making.budget.steps(text.length >> 3)
     if (!seen.has(text)) {
       seen.add(text)
       return item

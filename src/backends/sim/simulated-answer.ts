@@ -1,6 +1,7 @@
 // The chat completion that the simulator gives to a request: always the same for the same bytes, and saying
 // of itself that no model ran. It is put together as text, for a load test spends most of its time here.
 import { estimateTokens } from '../../domain/tokens.ts'
+import { AnswerBudget } from './answer-budget.ts'
 import type { Dice } from './dice.ts'
 import { schemaInstance } from './schema-instance.ts'
 import type { SimSettings } from './sim-options.ts'
@@ -26,17 +27,19 @@ interface Choice {
   tokens: number
 }
 
-/** Throws a SimRefusal when no value fits the schema that was asked for. */
+/** Throws a SimRefusal when no value fits the schema that was asked for, or the answer would take too much. */
 export function simulatedAnswer(
   request: SimRequest,
   settings: SimSettings,
   dice: Dice,
   with_usage: boolean,
 ): SimulatedAnswer {
+  const budget = new AnswerBudget()
   const choices: string[] = []
   let completion_tokens = 0
   for (let index = 0; index < request.n; index++) {
-    const { message, finish_reason, tokens } = choiceOf(request, settings, dice, index)
+    const { message, finish_reason, tokens } = choiceOf(request, settings, dice, index, budget)
+    budget.text(message.length)
     completion_tokens += tokens
     choices.push(`{"index":${index},"message":${message},"logprobs":null,"finish_reason":"${finish_reason}"}`)
   }
@@ -51,11 +54,17 @@ export function simulatedAnswer(
   return { text, prompt_tokens, completion_tokens }
 }
 
-function choiceOf(request: SimRequest, settings: SimSettings, dice: Dice, index: number): Choice {
+function choiceOf(
+  request: SimRequest,
+  settings: SimSettings,
+  dice: Dice,
+  index: number,
+  budget: AnswerBudget,
+): Choice {
   const most = request.output_tokens_max ?? Number.POSITIVE_INFINITY
-  if (request.tool !== null) return toolChoice(request.tool, dice, index, most)
+  if (request.tool !== null) return toolChoice(request.tool, dice, index, most, budget)
   if (request.format.kind === 'schema') {
-    const value = schemaInstance(request.format.schema, dice)
+    const value = schemaInstance(request.format.schema, dice, budget)
     if (value === undefined) throw unsatisfiable('response_format')
     return jsonChoice(value, most)
   }
@@ -74,8 +83,9 @@ function toolChoice(
   dice: Dice,
   index: number,
   most: number,
+  budget: AnswerBudget,
 ): Choice {
-  const value = schemaInstance(parameters, dice)
+  const value = schemaInstance(parameters, dice, budget)
   if (value === undefined) throw unsatisfiable('tools')
   const { text, tokens, cut } = cutTo(JSON.stringify(value), most)
   const call = {
