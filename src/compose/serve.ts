@@ -122,6 +122,7 @@ async function startApi(
     file_bytes_max: config.limits.file_bytes_max,
     early,
     requests_per_minute: config.rate_limit.requests_per_minute,
+    wait_for_file_ms: config.create.wait_for_file_ms,
     webhooks: { ...config.webhooks, keys },
     wake: () => workers?.wake(),
     readLineRecord: (project_id, batch_id, line) =>

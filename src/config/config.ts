@@ -19,6 +19,8 @@ export interface Config {
   rate_limit: { requests_per_minute: number | null }
   plans: ReadonlyMap<string, Plan>
   limits: { file_bytes_max: number; lines_max: number; line_bytes_max: number }
+  /** How long creating a batch waits for a file that is being validated. */
+  create: { wait_for_file_ms: number }
   models: readonly ModelConfig[]
   worker: WorkerConfig
   retry: RetryConfig

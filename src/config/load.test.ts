@@ -44,6 +44,7 @@ describe('without a file', () => {
       database: { kind: 'sqlite', path: join(empty, 'offpeak-data', 'offpeak.db') },
       blobs: { kind: 'disk', root: join(empty, 'offpeak-data', 'blobs') },
       rate_limit: { requests_per_minute: 6000 },
+      create: { wait_for_file_ms: 10_000 },
       plans: new Map([
         [
           'payg',

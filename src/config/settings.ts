@@ -65,6 +65,9 @@ export function readSettings(root: Section, cwd: string, now: number): Settings 
       lines_max: limits.value('lines_max', integer(1, LINE_NUMBER_MAX), 10_000_000),
       line_bytes_max: limits.value('line_bytes_max', size(1), 8 * MiB),
     })),
+    create: root.section('create', (create) => ({
+      wait_for_file_ms: create.value('wait_for_file', duration(0), 10_000),
+    })),
     models: readModels(root, Math.floor(now / 1000)),
     worker: root.section('worker', (worker) => ({
       processes: worker.value('processes', PROCESSES, 'auto'),

@@ -62,10 +62,15 @@ export class Idempotency {
   }
 
   /**
-   * Does `perform` in a transaction unless it has been done. Throws idempotency_key_reused,
+   * Does `perform` in a transaction unless it has been done, after `prepare`, which may take its time: a retry that
+   * comes meanwhile is told to wait. Throws idempotency_key_reused,
    * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for headers that make no sense.
    */
-  async once(call: OnceOnly, perform: (tx: Writer, now: number) => Promise<string>): Promise<OnceAnswer> {
+  async once(
+    call: OnceOnly,
+    perform: (tx: Writer, now: number) => Promise<string>,
+    prepare: () => Promise<void> = async () => {},
+  ): Promise<OnceAnswer> {
     const terms = termsOf(call.headers)
     const fingerprint = fingerprintOf(call)
     // No header value begins with a space, so a key of ours is never one of a caller's.
@@ -78,6 +83,7 @@ export class Idempotency {
 
     this.#running.set(name, running + 1)
     try {
+      await prepare()
       return await this.#store.write(async (tx) => {
         const now = this.#clock.now()
         const { project_id, request_id, route } = call

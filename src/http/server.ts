@@ -51,6 +51,8 @@ export interface ServerDeps {
   early?: EarlyReadings
   /** Per key; null: as many as they like. */
   requests_per_minute: number | null
+  /** How long creating a batch waits for a file that is being validated. */
+  wait_for_file_ms: number
   webhooks: {
     /** Whether receivers may be in private networks, and be reached without TLS. */
     allow_private_networks: boolean

@@ -154,6 +154,7 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     models: TEST_MODELS,
     file_bytes_max: 1024 * 1024,
     requests_per_minute: null,
+    wait_for_file_ms: 0,
     webhooks: { allow_private_networks: false, keys: keyBox(master) },
     wake: () => void woken++,
     readLineRecord: async () => undefined,

@@ -102,7 +102,9 @@ const OutputExpiresAfter = Type.Object(
 
 export const CreateBatch = Type.Object(
   {
-    input_file_id: Type.String({ description: 'A file of yours that is `processed`.' }),
+    input_file_id: Type.String({
+      description: 'A file of yours that is `processed`, or will be in a few seconds: the call waits for it.',
+    }),
     endpoint: Type.String({ description: `\`${BATCH_ENDPOINT}\`.` }),
     completion_window: Type.String({ description: 'A window of your plan: `24h`, or `4h` on enterprise.' }),
     metadata: Type.Optional(Type.Union([Metadata, Type.Null()])),

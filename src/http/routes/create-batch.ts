@@ -1,11 +1,14 @@
 // POST /v1/batches
+import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { entityOf } from '../../domain/entity.ts'
 import { Refusal } from '../../domain/errors.ts'
 import { negotiateLanguage } from '../../domain/language.ts'
+import { ValidationWaits } from '../../intake/await-validation.ts'
 import { createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
 import { readProjection } from '../../intake/read-projection.ts'
 import { foresee } from '../../ledger/admit.ts'
+import type { BatchProjection } from '../../ledger/project-batch.ts'
 import { readFile } from '../../store/files.ts'
 import { BatchObject, CreateBatch } from '../../wire/batch.ts'
 import { BatchEstimate } from '../../wire/batch-estimate.ts'
@@ -36,7 +39,10 @@ const CreateHeaders = Type.Object({
   ),
 })
 
-type Deps = Pick<ServerDeps, 'store' | 'sealed' | 'clock' | 'models' | 'region' | 'plans' | 'wake'> & {
+type Deps = Pick<
+  ServerDeps,
+  'store' | 'sealed' | 'clock' | 'models' | 'region' | 'plans' | 'wake' | 'wait_for_file_ms'
+> & {
   idempotency: Idempotency
 }
 
@@ -49,7 +55,9 @@ const Query = Type.Object({
 })
 
 export function createBatchRoute(app: App, deps: Deps): void {
-  const { store, clock, idempotency, region, plans, wake } = deps
+  const { store, clock, idempotency, region, plans, wake, wait_for_file_ms } = deps
+  const waits = new ValidationWaits(store, clock, wait_for_file_ms)
+  app.addHook('preClose', async () => waits.stop())
   route(app, {
     method: 'POST',
     url: '/v1/batches',
@@ -84,13 +92,14 @@ export function createBatchRoute(app: App, deps: Deps): void {
         language: negotiateLanguage(headers['accept-language']),
       }
       const { input_file_id, endpoint, completion_window, metadata, output_expires_after } = body
-      const projection = await readProjection(deps, {
-        ...owner,
-        input_file_id,
-        metadata: metadata ?? null,
-      })
+      const order = orderBatch(body, owner, planOf(plans, caller))
+      const project = async (): Promise<BatchProjection | null> => {
+        const { project_id } = caller
+        await whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
+        return await readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
+      }
       if (request.query.dry_run === 'true') {
-        orderBatch(body, owner, planOf(plans, caller))
+        const projection = await project()
         usableInput(await readFile(store.read, caller.project_id, input_file_id))
         if (!projection) throw new Refusal('file_not_processed')
         const prospects = await foresee(store.read, caller.project_id, projection, clock.now())
@@ -103,13 +112,33 @@ export function createBatchRoute(app: App, deps: Deps): void {
         headers,
         request: { input_file_id, endpoint, completion_window, metadata, output_expires_after },
       }
-      const answer = await idempotency.once(call, async (tx, now) => {
-        const order = orderBatch(body, owner, planOf(plans, caller))
-        return JSON.stringify(showBatch(await createBatch(tx, order, projection, now), region))
-      })
+      let projection: BatchProjection | null = null
+      const answer = await idempotency.once(
+        call,
+        async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), region)),
+        async () => {
+          projection = await project()
+        },
+      )
       if (answer.replayed) reply.header('idempotency-replayed', 'true')
       else wake()
       return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
     },
   })
+}
+
+/** The signal aborts when the caller's connection ends; then nothing more is done. */
+async function whileConnected(
+  { raw: { socket } }: FastifyRequest,
+  act: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const left = new AbortController()
+  const leave = (): void => left.abort()
+  socket.once('close', leave)
+  try {
+    await act(left.signal)
+  } finally {
+    socket.off('close', leave)
+  }
+  if (socket.destroyed) throw new Refusal('invalid_request', 'The request was cut short.')
 }
