@@ -5,6 +5,8 @@
 #   docker build -t offpeak .
 #   docker run --read-only --tmpfs /tmp -v offpeak:/data -p 127.0.0.1:8080:8080 offpeak
 
+# A tag may be moved to another image; a digest names one for good (docs/operations.md, "Images and packages"):
+#   docker build --build-arg NODE_IMAGE=node:26-slim@sha256:… -t offpeak .
 ARG NODE_IMAGE=node:26-slim
 
 FROM ${NODE_IMAGE} AS build
@@ -42,7 +44,8 @@ ENV NODE_ENV=production \
 # A number, so that an orchestrator can see that it is not root.
 USER 1000:1000
 VOLUME /data
-EXPOSE 8080
+# 9464: metrics of api and worker, not to be published.
+EXPOSE 8080 9464
 # Node is the process that is told to stop, and drains; it starts its worker itself and waits for it.
 ENTRYPOINT ["node", "/app/bin/offpeak.js"]
 CMD ["serve"]

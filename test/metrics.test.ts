@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { Registry } from 'prom-client'
+import { metricsPlace, serveMetricsPage } from '../src/compose/metrics-page.ts'
 import { serve } from '../src/compose/serve.ts'
-import { serveWorkerPage } from '../src/compose/worker-page.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { completion, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
@@ -151,28 +151,79 @@ test('the counts of what waits are those of the database', async () => {
   assert.ok(Math.abs(slack_s - (batch.expires_at - now / 1000)) < 1)
 })
 
-test('a worker alone shows health and metrics on a page of its own', async () => {
-  await using upstream = await testUpstream()
-  await using service = await TestService.start(configFor(upstream.base_url))
-  const registry = new Registry()
-  const page = await serveWorkerPage({ host: '127.0.0.1', port: 0 }, service.worker, registry)
+test('the page of a port of its own shows health and metrics, and nothing else', async () => {
+  let trouble: string | null = null
+  const page = await serveMetricsPage(
+    { host: '127.0.0.1', port: 0 },
+    { trouble: async () => trouble, registry: new Registry() },
+  )
   const get = async (path: string, method = 'GET') => {
     const response = await fetch(page.url + path, { method })
+    assert.equal(response.headers.get('x-content-type-options'), 'nosniff')
+    assert.equal(response.headers.get('cache-control'), 'no-store')
     await response.text()
     return response.status
   }
   try {
-    assert.deepEqual(
-      [
-        await get('/healthz'),
-        await get('/readyz'),
-        await get('/metrics'),
-        await get('/'),
-        await get('/metrics', 'POST'),
-      ],
-      [200, 200, 200, 404, 405],
-    )
+    const paths = ['/healthz', '/readyz', '/metrics', '/', '/v1/files']
+    assert.deepEqual(await Promise.all(paths.map((path) => get(path))), [200, 200, 200, 404, 404])
+    assert.equal(await get('/metrics', 'POST'), 405)
+    trouble = 'the stores refuse'
+    assert.equal(await get('/readyz'), 503)
+    trouble = null
+    page.leave()
+    assert.equal(await get('/readyz'), 503)
   } finally {
     await page.close()
+  }
+})
+
+test('two processes of one machine that choose for themselves get a port each', async () => {
+  const of = { trouble: async () => null, registry: new Registry() }
+  const listen = { host: '127.0.0.1', port: 'auto' } as const
+  const pages = [await serveMetricsPage(listen, of), await serveMetricsPage(listen, of)]
+  try {
+    assert.equal(new Set(pages.map(({ url }) => url)).size, 2)
+  } finally {
+    for (const page of pages) await page.close()
+  }
+})
+
+test('metrics have a port of their own in api and worker, and the port of the API only where it is told so', () => {
+  const place = (port: number | 'auto' | 'off', half: 'api' | 'worker' | 'both') =>
+    metricsPlace({ metrics: { port }, listen: { host: 'h', port: 8080, stop_delay_ms: 0 } }, half)
+  assert.deepEqual(
+    [place('auto', 'api'), place('auto', 'worker'), place('auto', 'both')],
+    ['auto', 'auto', 'api'],
+  )
+  assert.deepEqual([place(8080, 'api'), place(8080, 'worker'), place(8080, 'both')], ['api', 8080, 'api'])
+  assert.deepEqual([place(9000, 'api'), place(9000, 'worker'), place(9000, 'both')], [9000, 9000, 9000])
+  for (const half of ['api', 'worker', 'both'] as const) assert.equal(place('off', half), null)
+})
+
+test('an API alone does not show metrics to its callers, and counts their calls on a port of its own', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-metrics-'))
+  // Free a moment ago; nobody else on this machine is told of it.
+  const free = await serveMetricsPage(
+    { host: '127.0.0.1', port: 0 },
+    { trouble: async () => null, registry: new Registry() },
+  )
+  await free.close()
+  const env = { OFFPEAK_METRICS_PORT: new URL(free.url).port }
+  const overrides = { data: folder, port: '0', log_level: 'silent' }
+  const running = await serve(loadConfig({ env, overrides, cwd: folder }), { half: 'api' })
+  try {
+    const answer = await fetch(`${running.url}/metrics`)
+    assert.equal(answer.status, 404)
+    await answer.text()
+    assert.match(
+      await (await fetch(`${free.url}/metrics`)).text(),
+      /offpeak_http_request_duration_seconds_count\{method="GET",route="none",status="404"/,
+    )
+    const { status, headers } = await fetch(`${free.url}/readyz`)
+    assert.deepEqual([status, headers.get('content-type')], [200, 'application/json'])
+  } finally {
+    await running.stop()
+    await rm(folder, { recursive: true })
   }
 })

@@ -5,6 +5,7 @@ import { Failure } from '../cli/failure.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
+import type { Log } from '../dispatch/log.ts'
 import { systemClock, unixSeconds } from '../domain/clock.ts'
 import { Departure } from '../http/departure.ts'
 import { buildServer } from '../http/server.ts'
@@ -14,12 +15,12 @@ import { standingGauges } from '../metrics/standing-gauges.ts'
 import { ensureFirstKey } from './first-start.ts'
 import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
+import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
 import { announce, type Presence } from './presence.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
 import { workerCount } from './worker-count.ts'
-import { serveWorkerPage } from './worker-page.ts'
 
 interface Part {
   stop(): Promise<void>
@@ -112,6 +113,12 @@ async function startApi(
     clock: systemClock,
     onFall: (err) => log.warn({ err }, 'the thread that reads uploads fell; they are read afterwards'),
   })
+  const ready = async (): Promise<boolean> => {
+    if (departure.isGoing) return false
+    await store.read.selectFrom('projects').select('id').limit(1).execute()
+    return true
+  }
+  const place = metricsPlace(config, workers === null ? 'api' : 'both')
   const server = buildServer({
     store,
     sealed,
@@ -129,15 +136,18 @@ async function startApi(
       readLineRecord({ store, sealed }, project_id, batch_id, line),
     ready: async () => {
       departure.looked()
-      if (departure.isGoing) return false
-      await store.read.selectFrom('projects').select('id').limit(1).execute()
-      return true
+      return await ready()
     },
     log,
     metrics,
+    metrics_elsewhere: place !== 'api',
   })
   departure.watch(server)
   const url = await server.listen({ host: config.listen.host, port: config.listen.port })
+  const page = await showMetrics(config, place, log, {
+    trouble: async () => ((await ready()) ? null : 'stopping'),
+    registry: metrics,
+  })
   return {
     url,
     failed: never,
@@ -145,8 +155,22 @@ async function startApi(
       const cut = await departure.go(server)
       if (cut > 0) log.warn({ connections: cut }, 'calls that took too long were cut off')
       await early.close()
+      await page?.close()
     },
   }
+}
+
+/** Null where they are shown elsewhere, or nowhere. */
+async function showMetrics(
+  { listen }: Config,
+  place: ReturnType<typeof metricsPlace>,
+  log: Log,
+  of: MetricsOf,
+): Promise<MetricsPage | null> {
+  if (place === null || place === 'api') return null
+  const page = await serveMetricsPage({ host: listen.host, port: place }, of)
+  log.info({ url: page.url }, 'metrics are shown')
+  return page
 }
 
 /** A process that only works has no need for a second thread. */
@@ -158,11 +182,10 @@ async function startWorker(config: Config): Promise<Part> {
   await worker.start()
   // Its own session says from now on that it is there.
   await presence.end()
-  const { metrics_port } = config.worker
-  const page =
-    metrics_port === null
-      ? null
-      : await serveWorkerPage({ host: config.listen.host, port: metrics_port }, worker, metrics)
+  const page = await showMetrics(config, metricsPlace(config, 'worker'), makeLog(config), {
+    trouble: async () => (worker.standing.stores_failing ? 'the stores refuse' : null),
+    registry: metrics,
+  })
   return {
     failed: never,
     async stop() {

@@ -23,6 +23,10 @@ export interface Config {
   create: { wait_for_file_ms: number }
   models: readonly ModelConfig[]
   worker: WorkerConfig
+  metrics: {
+    /** Where a process shows what it measures, on `listen.host`; `auto`: as its role has it. */
+    port: number | 'auto' | 'off'
+  }
   retry: RetryConfig
   log: { level: LogLevel }
   retention: { audit_ms: number }
@@ -63,8 +67,6 @@ export interface WorkerConfig {
   memory_bytes: number
   /** The longest that a finished line waits for its commit. */
   flush_interval_ms: number
-  /** Where a worker without an API shows its metrics and health, on `listen.host`; null: nowhere. */
-  metrics_port: number | null
 }
 
 export interface RetryConfig {

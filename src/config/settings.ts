@@ -26,10 +26,13 @@ const REQUESTS_PER_MINUTE: Kind<number | null> = {
   read: (found) => (/^(0|off|false)$/.test(found) ? null : integer(1).read(found)),
 }
 
-const OPTIONAL_PORT: Kind<number | null> = {
-  expected: 'a port from 0 to 65535, or off',
+const METRICS_PORT: Kind<number | 'auto' | 'off'> = {
+  expected: 'a port from 0 to 65535, auto or off',
   scalars: ['number', 'string', 'boolean'],
-  read: (found) => (/^(off|false)$/.test(found) ? null : integer(0, 65_535).read(found)),
+  read(found) {
+    if (/^(off|false)$/.test(found)) return 'off'
+    return found === 'auto' ? 'auto' : integer(0, 65_535).read(found)
+  },
 }
 
 const PROCESSES: Kind<number | 'auto'> = {
@@ -76,8 +79,8 @@ export function readSettings(root: Section, cwd: string, now: number): Settings 
       drain_ms: worker.value('drain', duration(0), 8000),
       memory_bytes: worker.value('memory', size(1), 64 * MiB),
       flush_interval_ms: worker.value('flush_interval', duration(1), 250),
-      metrics_port: worker.value('metrics_port', OPTIONAL_PORT, null),
     })),
+    metrics: root.section('metrics', (metrics) => ({ port: metrics.value('port', METRICS_PORT, 'auto') })),
     retry: root.section('retry', (retry) => ({
       attempts_max: retry.value('attempts_max', integer(1, 1000), 5),
       backoff_min_ms: retry.value('backoff_min', duration(1), 500),

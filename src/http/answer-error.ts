@@ -1,8 +1,8 @@
 // The one place where an error becomes an answer.
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Refusal } from '../domain/errors.ts'
+import { answerHeaders } from './answer-headers.ts'
 import { refusalHeaders, refusalOf } from './refusals.ts'
-import { requestIdHeaders } from './request-id.ts'
 
 /** The one refusal that needs a header of its own. */
 export class MethodNotAllowed extends Refusal {
@@ -27,7 +27,7 @@ export function answerError(error: unknown, request: FastifyRequest, reply: Fast
   if (refusal instanceof MethodNotAllowed) reply.header('allow', refusal.allow)
   void reply
     .code(refusal.status)
-    .headers(requestIdHeaders(request.id))
+    .headers(answerHeaders(request.id))
     .headers(refusalHeaders(refusal))
     .type('application/json; charset=utf-8')
     .send({ error: refusal.toWire() })

@@ -3,8 +3,8 @@
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { Refusal } from '../domain/errors.ts'
+import { answerHeaders } from './answer-headers.ts'
 import { refusalHeaders } from './refusals.ts'
-import { requestIdHeaders } from './request-id.ts'
 
 /** What Node's parser complains about (`clientError`), as a refusal; null where nobody is left to be told. */
 export function refusalOfBrokenHttp(error: Error & { code?: string }): Refusal | null {
@@ -28,7 +28,7 @@ export function refuseOnSocket(socket: Socket, refusal: Refusal, request_id: str
   }
   const body = JSON.stringify({ error: refusal.toWire() })
   const headers = {
-    ...requestIdHeaders(request_id),
+    ...answerHeaders(request_id),
     ...refusalHeaders(refusal),
     'content-type': 'application/json; charset=utf-8',
     'content-length': String(Buffer.byteLength(body)),

@@ -68,7 +68,7 @@ export function addRoutes(app: App, deps: ServerDeps): void {
   listDeliveriesRoute(app, deps)
   replayDeliveriesRoute(app, deps)
   healthRoutes(app, deps)
-  if (deps.metrics) metricsRoute(app, deps.metrics)
+  if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics)
   openapiRoute(app)
   docsRoutes(app)
 }

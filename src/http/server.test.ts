@@ -252,3 +252,25 @@ test('metrics count every call by endpoint and status, and there is no such page
   await using bare = await testServer()
   assert.equal((await bare.call('GET', '/metrics')).status, 404)
 })
+
+test('metrics that are shown elsewhere are no endpoint of the API', async () => {
+  await using server = await testServer({ metrics: new Registry(), metrics_elsewhere: true })
+  assert.equal((await server.call('GET', '/metrics')).status, 404)
+})
+
+test('no answer is kept on its way or taken for another type, whatever became of the call', async () => {
+  await using server = await testServer()
+  for (const [method, path, key] of [
+    ['GET', '/v1/models', undefined],
+    ['GET', '/v1/files/none', undefined],
+    ['GET', '/v1/files', null],
+    ['POST', '/v1/batches', undefined],
+    ['GET', '/nowhere', undefined],
+    ['GET', '/healthz', null],
+    ['GET', '/v1/files/%zz', undefined],
+  ] as const) {
+    const { headers } = await server.call(method, path, { key })
+    assert.equal(headers.get('x-content-type-options'), 'nosniff', path)
+    assert.equal(headers.get('cache-control'), 'no-store', path)
+  }
+})

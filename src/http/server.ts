@@ -24,6 +24,7 @@ import type { EarlyReadings } from '../intake/early-readings.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { answerError, MethodNotAllowed } from './answer-error.ts'
+import { answerHeaders } from './answer-headers.ts'
 import { authenticate, authorize, type Caller, namedKey } from './auth.ts'
 import { refusalOfBrokenHttp, refuseOnSocket } from './broken-connection.ts'
 import { hasBrokenEncoding, routableUrl } from './broken-url.ts'
@@ -33,7 +34,6 @@ import { drain } from './drain.ts'
 import { httpMetrics } from './http-metrics.ts'
 import { parseJson } from './parse-json.ts'
 import { RateLimit } from './rate-limit.ts'
-import { requestIdHeaders } from './request-id.ts'
 import { type Access, RouteTable } from './route.ts'
 import { addRoutes } from './routes.ts'
 import { watchSender } from './slow-sender.ts'
@@ -66,8 +66,10 @@ export interface ServerDeps {
   /** Whether the service can do its work; asked by /readyz. */
   ready: () => Promise<boolean>
   log?: FastifyBaseLogger
-  /** Shown at /metrics; without it there is no such page. */
+  /** Where calls are counted; shown at /metrics. */
   metrics?: Registry
+  /** Whether they are shown on another port instead. */
+  metrics_elsewhere?: boolean
   timeouts?: Partial<Timeouts>
 }
 
@@ -162,7 +164,7 @@ export function buildServer(deps: ServerDeps): App {
   app.register(multipart)
 
   app.addHook('onRequest', async (request, reply) => {
-    reply.headers(requestIdHeaders(request.id))
+    reply.headers(answerHeaders(request.id))
     if (hasBody(request)) {
       const pace = { window_ms: timeouts.body_window_ms, bytes_min: timeouts.body_window_bytes }
       watchSender(request.raw, clock, pace, () => {
