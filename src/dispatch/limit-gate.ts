@@ -1,20 +1,21 @@
 // Lets lines through as far as spending limits allow. Before a chunk's lines are sent their worst case is
 // reserved; a line that has met a cap ends there and then, and one for which there may be room later waits
-// with its chunk, holding nothing. While chunks are open they are judged again when a limit was changed, when
-// spending has passed a cap after all, and, for lines that wait, whenever something settled. Where no limit
-// matches, all this is one indexed read.
+// with its chunk, holding nothing. While chunks are open, lines that wait are judged again whenever something
+// settled. All that is not sent is judged again when a limit was changed, when what is spent and reserved has
+// passed a cap after all, and when lines cost so much more than estimated that too little is left of what is
+// reserved (reserved-funds.ts). Where no limit matches, all this is one indexed read.
 import type { Clock } from '../domain/clock.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { counted } from '../domain/spend.ts'
-import { readCounters } from '../ledger/counters.ts'
 import { languageOf, lineRefused } from '../ledger/limit-error.ts'
 import { named } from '../ledger/named.ts'
-import { type Reservation, type ReserveLine, reserve } from '../ledger/reserve.ts'
+import { overcommitted, type Reservation, type ReserveLine, reserve } from '../ledger/reserve.ts'
 import { limitCrossed } from '../notify/limit-crossed.ts'
 import { recordEvent } from '../notify/record-event.ts'
 import { matchingLimits } from '../store/limits.ts'
 import type { Store } from '../store/store.ts'
 import type { OpenChunk } from './open-chunk.ts'
+import type { ReservedFunds } from './reserved-funds.ts'
 import type { Sender, Unsent } from './sender.ts'
 
 /** How long a chunk that nothing fits rests before it is looked at again; chance spreads them. */
@@ -28,11 +29,21 @@ export interface LimitGateOptions {
   /** In [0, 1). */
   random: () => number
   sender: Pick<Sender, 'withdraw' | 'resume' | 'refuse'>
+  funds: ReservedFunds
+  /** Commits what these chunks have finished by now. */
+  settle: (chunks: readonly OpenChunk[]) => Promise<void>
   held: () => Iterable<OpenChunk>
   /** Gives back an open chunk of which nothing can be sent before `run_at` (Unix ms). */
   park: (chunk: OpenChunk, run_at: number) => void
   /** The chunk's lease turned out to be lost. */
   onLost: (chunk: OpenChunk) => void
+}
+
+/** Lines of a chunk that are judged, those that were taken back from the sender among them. */
+interface Asked {
+  chunk: OpenChunk
+  unsent: Unsent
+  lines: readonly ReserveLine[]
 }
 
 interface Pending {
@@ -46,11 +57,10 @@ export class LimitGate {
   readonly #options: LimitGateOptions
   #queue: Pending[] = []
   #reserving = false
-  readonly #judging = new Set<OpenChunk>()
-  /** Spenders past their cap for whom the chunk was judged already. */
-  readonly #judgedFor = new WeakMap<OpenChunk, Set<string>>()
+  /** Projects of which lines were kept back because too little was left for them. */
+  readonly #short = new Set<string>()
   readonly #pausedUntil = new Map<string, number>()
-  #checking: Promise<void> | null = null
+  readonly #checking = new Map<string, Promise<void>>()
 
   constructor(options: LimitGateOptions) {
     this.#options = options
@@ -79,7 +89,7 @@ export class LimitGate {
     if (lines.length === 0) return null
     const reservation = await this.#reserve(chunk, lines)
     if (!reservation) return null
-    for (const [position, error] of this.#note(chunk, reservation)) chunk.refused.set(position, error)
+    for (const [position, error] of this.#note(chunk, lines, reservation)) chunk.refused.set(position, error)
     return chunk.waiting.size === chunk.unfinished ? { rest_until: this.#rest(chunk) } : null
   }
 
@@ -87,106 +97,167 @@ export class LimitGate {
    * Judges the open chunks again where there is a reason to. `versions`: of the limits of projects, where they
    * were read just now; otherwise only what has settled since is looked at.
    */
-  recheck(versions: ReadonlyMap<string, number> = new Map()): Promise<void> {
-    this.#checking ??= this.#recheckAll(versions).finally(() => {
-      this.#checking = null
-    })
-    return this.#checking
-  }
-
-  async #recheckAll(versions: ReadonlyMap<string, number>): Promise<void> {
-    const open = [...this.#options.held()].filter((chunk) => chunk.stopped === null && chunk.unfinished > 0)
-    for (const [project_id, chunks] of Map.groupBy(open, (chunk) => chunk.claim.project_id))
-      await this.#recheckProject(project_id, chunks, versions.get(project_id) ?? 0)
-  }
-
-  async #recheckProject(project_id: string, chunks: readonly OpenChunk[], read: number): Promise<void> {
-    // What was read may be older than what a chunk was admitted under meanwhile.
-    const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
-    if (version === 0) return
-    const limited = chunks.filter((chunk) => chunk.held.size > 0 || chunk.waiting.size > 0)
-    const over = limited.length > 0 ? await this.#overspent(project_id, limited) : new Set<string>()
-    for (const chunk of chunks) {
-      const isNew = chunk.limit_version !== version
-      if (isNew) this.#judgedFor.delete(chunk)
-      if (isNew || this.#concerns(chunk, over)) await this.#judge(chunk, version, true)
-      else if (chunk.waiting.size > 0) await this.#judge(chunk, version, false)
-    }
-  }
-
-  /** Spenders that are past a cap: real usage may exceed the estimate that was held. */
-  async #overspent(project_id: string, chunks: readonly OpenChunk[]): Promise<Set<string>> {
-    const { store, clock } = this.#options
-    const entities = new Set(chunks.flatMap((chunk) => [...chunk.entities]))
-    const limits = await matchingLimits(store.read, { project_id, action: 'block', ...named(entities) })
-    const counters = await readCounters(store.read, project_id, limits, entities, clock.now())
-    return new Set(
-      counters.filter(({ limit, spent }) => spent > limit.amount).map((counter) => counter.spender),
+  async recheck(versions: ReadonlyMap<string, number> = new Map()): Promise<void> {
+    const projects = new Set([...this.#options.held()].map((chunk) => chunk.claim.project_id))
+    await Promise.all(
+      [...projects].map((project_id) => this.#check(project_id, versions.get(project_id) ?? 0)),
     )
   }
 
-  #concerns(chunk: OpenChunk, spenders: ReadonlySet<string>): boolean {
-    const judged = this.#judgedFor.get(chunk) ?? new Set()
-    this.#judgedFor.set(chunk, judged)
-    let isNew = false
-    for (const spender of spenders) {
-      if (judged.has(spender) || !(spender === WHOLE_PROJECT || chunk.entities.has(spender))) continue
-      judged.add(spender)
-      isNew = true
-    }
-    return isNew
+  /** One check of a project at a time: who asks meanwhile waits for it. */
+  #check(project_id: string, version: number): Promise<void> {
+    const running = this.#checking.get(project_id)
+    if (running) return running
+    const checking = this.#recheckProject(project_id, version).finally(() => {
+      this.#checking.delete(project_id)
+    })
+    this.#checking.set(project_id, checking)
+    return checking
   }
 
-  /** `all`: every line that has not been sent; else only those that wait. */
-  async #judge(chunk: OpenChunk, version: number, all: boolean): Promise<void> {
-    const { sender } = this.#options
-    if (this.#judging.has(chunk) || chunk.stopped !== null) return
-    this.#judging.add(chunk)
-    const unsent: Unsent = all ? sender.withdraw(chunk) : { fresh: [], tried: [] }
-    try {
-      const lines = linesOf(chunk, unsent, all)
-      const reservation = await this.#reserve(chunk, lines)
-      if (!reservation) return this.#options.onLost(chunk)
-      const refused = this.#note(chunk, reservation)
-      chunk.limit_version = version
-      if (chunk.stopped !== null) return
-      const inFlight = new Set(lines.filter((line) => line.sent).map((line) => line.position))
-      sender.resume(
-        chunk,
-        reservation.allowed.filter((position) => !inFlight.has(position)),
-        unsent.tried,
+  /** Too little is left for a line of the chunk. True when that is news: then `recheck` is due. */
+  short(chunk: OpenChunk): boolean {
+    const { project_id } = chunk.claim
+    if (this.#short.has(project_id)) return false
+    this.#short.add(project_id)
+    return true
+  }
+
+  async #recheckProject(project_id: string, read: number): Promise<void> {
+    do await this.#recheckOnce(project_id, read)
+    while (this.#short.has(project_id))
+  }
+
+  async #recheckOnce(project_id: string, read: number): Promise<void> {
+    const isShort = this.#short.delete(project_id)
+    const chunks = [...this.#options.held()].filter(
+      ({ claim, stopped, unfinished }) =>
+        claim.project_id === project_id && stopped === null && unfinished > 0,
+    )
+    // What was read may be older than what a chunk was admitted under meanwhile.
+    const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
+    if (version === 0) return
+    const isNew = chunks.some((chunk) => chunk.limit_version !== version)
+    if (isNew || isShort || (await this.#isOver(project_id, chunks)))
+      return await this.#judgeAll(project_id, chunks, version, isNew)
+    const waiting = chunks.filter((chunk) => chunk.waiting.size > 0)
+    const none: Unsent = { fresh: [], tried: [] }
+    await this.#judge(
+      waiting.map((chunk) => ({ chunk, unsent: none, lines: linesOf(chunk, none, false) })),
+      version,
+    )
+  }
+
+  /** Whether a line that could still be kept back counts for a cap that is passed: others may have overspent. */
+  async #isOver(project_id: string, chunks: readonly OpenChunk[]): Promise<boolean> {
+    const { store, clock } = this.#options
+    const waiting = chunks.filter((chunk) => chunk.reserved.size > 0)
+    if (waiting.length === 0) return false
+    const entities = new Set(waiting.flatMap((chunk) => [...chunk.entities]))
+    const over = await overcommitted(store.read, project_id, entities, clock.now())
+    if (over.length === 0) return false
+    const concerns = ({ entity, projected }: OpenChunk['lines'][number]): boolean =>
+      over.some(
+        ({ limit, spender }) =>
+          (spender === WHOLE_PROJECT || spender === entity) && counted(projected, limit.metric) > 0,
       )
-      for (const [position, error] of refused) sender.refuse(chunk, position, error)
-      // What it has finished and not yet settled may make room for the rest.
-      const settled = !chunk.hasFresh && !chunk.journalling
-      if (settled && chunk.unfinished > 0 && chunk.waiting.size === chunk.unfinished)
-        this.#options.park(chunk, this.#rest(chunk))
-    } catch (error) {
-      // What was granted stays granted; what could not be judged waits.
-      const granted = positionsOf(unsent).filter((position) => chunk.held.has(position))
-      if (chunk.stopped === null) sender.resume(chunk, granted, unsent.tried)
-      for (const position of positionsOf(unsent)) if (!chunk.held.has(position)) chunk.waiting.add(position)
-      throw error
-    } finally {
-      this.#judging.delete(chunk)
+    return waiting.some((chunk) => [...chunk.reserved].some((position) => concerns(chunk.lines[position]!)))
+  }
+
+  /**
+   * Judges whatever is not sent. What has finished is committed first: what it really cost then counts for
+   * everybody before anything that is reserved here is given back.
+   */
+  async #judgeAll(
+    project_id: string,
+    chunks: readonly OpenChunk[],
+    version: number,
+    isNew: boolean,
+  ): Promise<void> {
+    const { sender, funds, settle, held } = this.#options
+    const withdrawn = chunks.map((chunk) => [chunk, sender.withdraw(chunk)] as const)
+    await settle([...held()].filter((chunk) => chunk.claim.project_id === project_id))
+    const seen = funds.beginJudgment(project_id)
+    const judged = withdrawn.map(([chunk, unsent]) => ({
+      chunk,
+      unsent,
+      lines: linesOf(chunk, unsent, true),
+    }))
+    await this.#judge(judged, version, seen)
+    if (isNew) funds.capAsReserved(project_id)
+  }
+
+  /** `seen` is called once all of them are judged, before any line is sent. */
+  async #judge(asked: readonly Asked[], version: number, seen = (): void => {}): Promise<void> {
+    const open = asked.filter(({ chunk }) => chunk.stopped === null && !chunk.parking)
+    for (const { chunk, lines } of open) if (lines.length === 0) chunk.limit_version = version
+    const reserving = open.filter(({ lines }) => lines.length > 0)
+    const answers = await Promise.allSettled(reserving.map(({ chunk, lines }) => this.#reserve(chunk, lines)))
+    const done: (() => void)[] = []
+    let failure: { reason: unknown } | null = null
+    for (const [i, answer] of answers.entries()) {
+      const one = reserving[i]!
+      if (answer.status === 'rejected') failure ??= answer
+      done.push(
+        answer.status === 'rejected' ? () => this.#restore(one) : this.#conclude(one, answer.value, version),
+      )
     }
+    if (!failure) seen()
+    for (const conclude of done) conclude()
+    if (failure) throw failure.reason
+  }
+
+  /** Notes what was decided; what it returns sends and ends lines accordingly. */
+  #conclude({ chunk, unsent, lines }: Asked, reservation: Reservation | null, version: number): () => void {
+    const { sender, park, onLost } = this.#options
+    if (!reservation) return () => onLost(chunk)
+    const refused = this.#note(chunk, lines, reservation)
+    chunk.limit_version = version
+    const inFlight = new Set(lines.filter((line) => line.sent).map((line) => line.position))
+    return () => {
+      if (chunk.stopped !== null) return
+      const allowed = reservation.allowed.filter((position) => !inFlight.has(position))
+      sender.resume(chunk, allowed, unsent.tried)
+      for (const [position, error] of refused) sender.refuse(chunk, position, error)
+      // What it has finished and not yet settled may make room for the rest, and so may another judgment.
+      const settled = !chunk.hasFresh && !chunk.journalling && !this.#short.has(chunk.claim.project_id)
+      if (settled && chunk.unfinished > 0 && chunk.waiting.size === chunk.unfinished)
+        park(chunk, this.#rest(chunk))
+    }
+  }
+
+  /** What was granted stays granted; what could not be judged waits. */
+  #restore({ chunk, unsent }: Asked): void {
+    const positions = positionsOf(unsent)
+    const granted = positions.filter((position) => chunk.held.has(position))
+    if (chunk.stopped === null) this.#options.sender.resume(chunk, granted, unsent.tried)
+    for (const position of positions) if (!chunk.held.has(position)) chunk.waiting.add(position)
   }
 
   /** Writes down what became of each line, and returns the errors of those that are refused. */
-  #note(chunk: OpenChunk, { allowed, refused, waiting, held }: Reservation) {
+  #note(chunk: OpenChunk, lines: readonly ReserveLine[], reservation: Reservation) {
+    const { funds } = this.#options
+    const { allowed, refused, waiting, held, capped } = reservation
+    chunk.capped = capped
+    funds.cap(chunk.claim.project_id, capped)
+    const inFlight = new Set(lines.filter((line) => line.sent).map((line) => line.position))
     for (const position of allowed) {
       chunk.waiting.delete(position)
       if (held) chunk.held.add(position)
       else chunk.held.delete(position)
+      if (held && !inFlight.has(position) && !chunk.isFinished(position)) funds.reserve(chunk, position)
+      else funds.release(chunk, position)
     }
     for (const position of waiting) {
       chunk.waiting.add(position)
       chunk.held.delete(position)
+      funds.release(chunk, position)
     }
     const language = languageOf(chunk.batch.language)
     return [...refused].map(([position, meter]) => {
       chunk.waiting.delete(position)
       chunk.held.delete(position)
+      funds.release(chunk, position)
       const needed = counted(chunk.lines[position]!.projected, meter.limit.metric)
       return [position, lineRefused(meter, needed, language)] as const
     })

@@ -8,6 +8,7 @@ import type { ChunkLine } from '../intake/chunk-lines.ts'
 import { type FinishedLine, isInMemory, type Journalled } from '../results/journal.ts'
 import { type Outcome, weight } from '../results/outcome.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import type { Capped } from './reserved-funds.ts'
 
 /** Why a chunk's lines are no longer sent. `lost`: another worker has it. `drained`: this one is stopping. */
 export type ChunkStop = StopReason | 'lost' | 'drained'
@@ -32,6 +33,10 @@ export class OpenChunk {
   commit_seq: number
   /** Positions whose worst case is set aside under the limits that match them. */
   readonly held = new Set<number>()
+  /** Those of them that are not in flight: what is set aside for them is not in use yet. */
+  readonly reserved = new Set<number>()
+  /** The spenders that its last reservation found capped. */
+  capped: readonly Capped[] = []
   /** Whether anything was ever to be set aside for it under this lease. */
   mayHold = false
   /** Positions that the limits have no room for just now. */
@@ -110,6 +115,14 @@ export class OpenChunk {
     return positions
   }
 
+  /** Throws for a line that is not the chunk's. */
+  positionOf(line: number): number {
+    const position = this.#position.get(line)
+    if (position === undefined)
+      throw new Error(`chunk ${this.claim.idx} of ${this.batch.id} has no line ${line}`)
+    return position
+  }
+
   isFinished(position: number): boolean {
     return this.#outcomes[position] !== undefined
   }
@@ -155,9 +168,7 @@ export class OpenChunk {
   }
 
   #place(finished: FinishedLine): void {
-    const position = this.#position.get(finished.line)
-    if (position === undefined)
-      throw new Error(`chunk ${this.claim.idx} of ${this.batch.id} has no line ${finished.line}`)
+    const position = this.positionOf(finished.line)
     if (this.#outcomes[position] !== undefined)
       throw new Error(`line ${finished.line} of ${this.batch.id} finished twice`)
     this.#outcomes[position] = finished

@@ -165,6 +165,7 @@ async function stalling({ pool_max = 10 } = {}) {
     memory_bytes: 1_000_000,
     blob_fresh_ms: BLOB_FRESH_MS,
     onClosed: (_, how) => stage.closed.push(how),
+    onSettled() {},
     onCommitted() {},
     onEnded() {},
   })

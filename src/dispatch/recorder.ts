@@ -41,13 +41,14 @@ export interface RecorderOptions {
   blob_fresh_ms: number
   /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
   onClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
+  /** These lines of a chunk count in the database now. */
+  onSettled: (chunk: OpenChunk, outcomes: readonly Outcome[]) => void
   /** Lines have settled: there may be room under a limit. */
   onCommitted: () => void
   onEnded: (batch: BatchRow) => void
   observe?: Observer | undefined
 }
 
-/** As the log puts it. */
 const WORK: Readonly<Record<RecordWork, string>> = {
   journal: 'writing a journal',
   seal: 'sealing a chunk',
@@ -78,6 +79,7 @@ export class Recorder {
   #queue: Pending[] = []
   #committing: Promise<void> | null = null
   readonly #writing = new Set<Promise<void>>()
+  readonly #sealing = new Map<OpenChunk, Promise<void>>()
   /** Set while the stores refuse: no new work should be claimed. */
   failingSince: number | null = null
 
@@ -131,6 +133,14 @@ export class Recorder {
       if (this.#writing.size === 0 && journals.length === 0 && !this.#committing) return
       await Promise.all([...this.#writing, ...journals, this.#committing])
     }
+  }
+
+  /** Resolves when what these chunks have finished by now is committed, or found lost. */
+  async settle(chunks: readonly OpenChunk[]): Promise<void> {
+    await Promise.all(chunks.map((chunk) => chunk.journalling))
+    const fresh = chunks.filter((chunk) => this.#open.has(chunk) && chunk.hasFresh && !chunk.journalling)
+    const rest = chunks.flatMap((chunk) => [chunk.journalling, this.#sealing.get(chunk)])
+    await Promise.all([fresh.length > 0 ? this.#journal(fresh) : null, ...rest])
   }
 
   #freshBytes(): number {
@@ -229,7 +239,9 @@ export class Recorder {
   #seal(chunk: OpenChunk): void {
     if (chunk.journalling) return
     this.#open.delete(chunk)
-    this.#background(this.#writeSeal(chunk))
+    const sealing = this.#writeSeal(chunk).finally(() => this.#sealing.delete(chunk))
+    this.#sealing.set(chunk, sealing)
+    this.#background(sealing)
   }
 
   async #writeSeal(chunk: OpenChunk): Promise<void> {
@@ -316,7 +328,7 @@ export class Recorder {
   }
 
   async #commitGroup(group: readonly Pending[]): Promise<void> {
-    const { store, clock, rules, onClosed, onEnded, observe } = this.#options
+    const { store, clock, rules, onSettled, onClosed, onEnded, observe } = this.#options
     const commits = (): ChunkCommit[] => group.map((pending) => pending.commit)
     // An attempt whose answer was lost, or is late, is no reason to wait: only one of them can take effect.
     const { lost, ended } = await this.#insist('commit', async () => {
@@ -332,6 +344,7 @@ export class Recorder {
       }
       chunk.commit_seq++
       observe?.committed(commit.fresh)
+      onSettled(chunk, commit.fresh)
       if ('sealed' in commit.record) onClosed(chunk, 'sealed')
     }
     for (const batch of ended) onEnded(batch)

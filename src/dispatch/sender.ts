@@ -14,6 +14,7 @@ import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { ParkedTries } from './parked-tries.ts'
+import type { ReservedFunds } from './reserved-funds.ts'
 import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
 import { ownFault, sendOnce } from './send-once.ts'
 import type { Upstream } from './upstream.ts'
@@ -41,6 +42,10 @@ export interface SenderOptions {
   maySend: () => boolean
   /** The first line of a chunk is sent whose batch was queued. */
   onBegun: (chunk: OpenChunk) => void
+  /** What may be spent on lines: of what is reserved, or without bound. */
+  funds: Pick<ReservedFunds, 'draw' | 'reserve'>
+  /** There was too little left for a line: it waits with its chunk. */
+  onShort: (chunk: OpenChunk) => void
   /** Called once per line that ended. */
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when a stopped or drained chunk has nothing in flight any more. */
@@ -137,7 +142,10 @@ export class Sender {
   resume(chunk: OpenChunk, positions: readonly number[], tried: Unsent['tried']): void {
     // It is on its way back to the database: others will send these lines.
     if (chunk.parking) return
-    const earlier = new Map(tried.map((waiting) => [waiting.job.position, waiting]))
+    const now = this.#options.clock.now()
+    const earlier = new Map<number, Waiting>()
+    for (const [position, job] of this.#tried.get(chunk) ?? []) earlier.set(position, { job, due: now })
+    for (const waiting of tried) earlier.set(waiting.job.position, waiting)
     const byModel = new Map<string, number[]>()
     for (const position of positions) {
       const { model } = chunk.lines[position]!
@@ -208,6 +216,12 @@ export class Sender {
       // The alarm that closes the window comes late where the clock was set forward, or the process slept.
       this.#remember(chunk, [job])
       this.stop(chunk, 'batch_expired', true)
+      return
+    }
+    if (!this.#options.funds.draw(chunk, job.position)) {
+      if (job.attempts.length > 0) this.#remember(chunk, [job])
+      chunk.waiting.add(job.position)
+      this.#options.onShort(chunk)
       return
     }
     const sent = upstream.limit.acquire(at)
@@ -281,6 +295,7 @@ export class Sender {
     if (result.kind === 'failed') job.avoid = upstream
     const lane = this.#lanes.get(chunk.lines[job.position]!.model!)
     this.#options.observe?.retried(upstream)
+    if (chunk.held.has(job.position)) this.#options.funds.reserve(chunk, job.position)
     lane?.retry(job, now + backoffMs(this.#options.retry, job.tries, result, this.#options.random()))
   }
 

@@ -20,6 +20,7 @@ import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { Recorder } from './recorder.ts'
+import { ReservedFunds } from './reserved-funds.ts'
 import type { RetryPolicy } from './retry-policy.ts'
 import { Sender } from './sender.ts'
 import { Session } from './session.ts'
@@ -68,6 +69,7 @@ export class Worker {
   readonly #sender: Sender
   readonly #recorder: Recorder
   readonly #starts: BatchStarts
+  readonly #funds = new ReservedFunds()
   readonly #gate: LimitGate
   readonly #blocked: BlockedChunks
   readonly #reporter: LaneReporter
@@ -101,7 +103,12 @@ export class Worker {
       retry: options.retry,
       maySend: () => this.#session.isCertain,
       onBegun: (chunk) => this.#starts.begun(chunk),
+      funds: this.#funds,
+      onShort: (chunk) => {
+        if (this.#gate.short(chunk)) this.#recheckLimits()
+      },
       onOutcome: (chunk, outcome) => {
+        this.#funds.ended(chunk, outcome)
         this.#recorder.record(chunk, outcome)
         if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
       },
@@ -119,6 +126,7 @@ export class Worker {
       memory_bytes: options.memory_bytes,
       blob_fresh_ms: options.blob_fresh_ms,
       onClosed: (chunk, how) => this.#close(chunk, how),
+      onSettled: (chunk, outcomes) => this.#funds.committed(chunk, outcomes),
       onCommitted: () => {
         for (const chunk of this.#open.keys()) if (chunk.waiting.size > 0) return this.#recheckLimits()
       },
@@ -134,6 +142,8 @@ export class Worker {
       clock,
       random: options.random,
       sender: this.#sender,
+      funds: this.#funds,
+      settle: (chunks) => this.#recorder.settle(chunks),
       held: () => this.#open.keys(),
       park: (chunk, run_at) => void this.#recorder.park(chunk, run_at, 'usage_limit'),
       onLost: (chunk) => {
@@ -258,6 +268,7 @@ export class Worker {
     const left_ms = chunk.claim.deadline - clock.now()
     const cancelAlarm = clock.after(left_ms, () => this.#sender.stop(chunk, 'batch_expired', true))
     this.#open.set(chunk, cancelAlarm)
+    this.#funds.open(chunk)
     this.#recorder.track(chunk)
     const reason = this.#stopReason(chunk)
     if (reason) this.#sender.stop(chunk, reason, false)
@@ -286,6 +297,7 @@ export class Worker {
     if (how === 'parked') this.#sender.park(chunk)
     this.#open.get(chunk)?.()
     this.#open.delete(chunk)
+    this.#funds.close(chunk)
     this.#checkQuiet()
     if (!this.#stopping) this.#claimer.refill()
   }
@@ -295,6 +307,7 @@ export class Worker {
       cancelAlarm()
       this.#recorder.untrack(chunk)
       this.#sender.stop(chunk, 'lost', true)
+      this.#funds.close(chunk)
     }
     this.#open.clear()
     this.#tasks.abandon()

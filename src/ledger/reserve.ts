@@ -1,13 +1,13 @@
 // Reserving: before any line of a chunk is sent, its worst case is set aside under every limit that matches,
 // in one transaction that locks those limits. So the sum of what is spent and what is held never passes a
 // cap, however many workers reserve at once.
-import { type Limit, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
+import { type Limit, type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { addSpend, isNothing, minus, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { holdsLease } from '../store/chunks.ts'
 import { addHolds, heldByEntities, heldByProject } from '../store/holds.ts'
-import { lockMatchingLimits } from '../store/limits.ts'
+import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { Writer } from '../store/store.ts'
+import type { Reader, Writer } from '../store/store.ts'
 import { readCounters, readSpending, type Spending, spendingOf } from './counters.ts'
 import { type Crossing, cross } from './cross.ts'
 import { type Candidate, type Fit, fitLines, type Meter } from './fit.ts'
@@ -25,6 +25,8 @@ export interface ReserveOrder {
 }
 
 export interface Reservation extends Pick<Fit, 'allowed' | 'refused' | 'waiting'> {
+  /** The spenders that limits cap, and what they count. */
+  capped: readonly { spender: string; metric: LimitMetric }[]
   /** Whether what is allowed is held: not where no limit matches. */
   held: boolean
   /** Caps that this reservation found reached, and that nobody was told of. */
@@ -45,7 +47,8 @@ export async function reserve(tx: Writer, order: ReserveOrder, now: number): Pro
   const reached = [...new Set(refused.values())]
   const crossings: Crossing[] = []
   for (const meter of reached) crossings.push(...(await cross(tx, meter, [REACHED], now)))
-  return { allowed, refused, waiting, held, crossings }
+  const capped = meters.map(({ spender, limit }) => ({ spender, metric: limit.metric }))
+  return { allowed, refused, waiting, held, capped, crossings }
 }
 
 /**
@@ -59,15 +62,39 @@ async function readMeters(
   entities: ReadonlySet<string>,
   now: number,
 ): Promise<Meter[]> {
-  const hasProjectLimit = limits.some((limit) => limit.scope === 'project')
-  const held = await readSpending(
-    hasProjectLimit ? [...entities, WHOLE_PROJECT] : entities,
-    (names) => heldByEntities(tx, claim.project_id, names),
-    () => heldByProject(tx, claim.project_id),
-  )
-  const others = without(held, lines)
+  const others = without(await readHeld(tx, claim.project_id, limits, entities), lines)
   const counters = await readCounters(tx, claim.project_id, limits, entities, now)
   return counters.map((counter) => ({ ...counter, held: spendingOf(others, counter) }))
+}
+
+async function readHeld(
+  db: Reader,
+  project_id: string,
+  limits: readonly Limit[],
+  entities: ReadonlySet<string>,
+): Promise<Spending> {
+  const hasProjectLimit = limits.some((limit) => limit.scope === 'project')
+  return await readSpending(
+    hasProjectLimit ? [...entities, WHOLE_PROJECT] : entities,
+    (names) => heldByEntities(db, project_id, names),
+    () => heldByProject(db, project_id),
+  )
+}
+
+/** Caps on these entities and the project that are passed by what is spent and held together. */
+export async function overcommitted(
+  db: Reader,
+  project_id: string,
+  entities: ReadonlySet<string>,
+  now: number,
+): Promise<Meter[]> {
+  const limits = await matchingLimits(db, { project_id, action: 'block', ...named(entities) })
+  if (limits.length === 0) return []
+  const held = await readHeld(db, project_id, limits, entities)
+  const counters = await readCounters(db, project_id, limits, entities, now)
+  return counters
+    .map((counter) => ({ ...counter, held: spendingOf(held, counter) }))
+    .filter(({ limit, spent, held }) => spent + held > limit.amount)
 }
 
 /** What is held apart from these lines, which are about to be judged again. */
