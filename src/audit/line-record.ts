@@ -2,7 +2,7 @@
 // it holds nothing of their content; while the result file exists, reading a record shows its response too.
 import type { WireError } from '../domain/errors.ts'
 import { type TokenUsage, usdLiteral } from '../domain/money.ts'
-import { asLine } from '../results/result-line.ts'
+import { asLine, errorJson } from '../results/result-line.ts'
 
 export interface Attempt {
   /** Unix ms. */
@@ -51,7 +51,7 @@ export function lineRecordLine(record: LineRecord): Buffer {
       `"usage":${usage === null ? 'null' : `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}}`},` +
       (record.usage_estimated ? '"usage_estimated":true,' : '') +
       (record.usage_reported === null ? '' : `"usage_reported":${record.usage_reported},`) +
-      `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : JSON.stringify(record.error)},` +
+      `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : errorJson(record.error)},` +
       `"created":${Math.floor(record.finished / 1000)}}`,
   )
 }

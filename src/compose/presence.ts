@@ -12,6 +12,8 @@ import type { Stores } from './stores.ts'
 const CLOCK_OFF_MS_MAX = 1_000
 
 export interface Presence {
+  /** Of its session. */
+  readonly id: string
   /** To be called before the stores are closed. */
   end(): Promise<void>
 }
@@ -30,6 +32,7 @@ export async function announce(
     clock: store.clock,
     log,
     lease_ms: config.worker.lease_ms,
+    role: 'api',
     onRenewed: () => {},
     onLost: () => {},
   })
@@ -40,5 +43,10 @@ export async function announce(
     await session.close()
     throw error
   }
-  return { end: () => session.close() }
+  return {
+    get id() {
+      return session.id
+    },
+    end: () => session.close(),
+  }
 }

@@ -12,6 +12,7 @@ import { buildServer } from '../http/server.ts'
 import { EarlyReadings } from '../intake/early-readings.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
 import { standingGauges } from '../metrics/standing-gauges.ts'
+import { ApiMaintenance } from './api-maintenance.ts'
 import { ensureFirstKey } from './first-start.ts'
 import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
@@ -40,7 +41,7 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
     const { end } = presence
     await ensureFirstKey(config, stores.store)
     const [api] = await Promise.all([
-      startApi(config, stores, workers),
+      startApi(config, stores, presence, workers),
       workers?.begin(config, makeLog(config)),
     ])
     return running(api.url, workers ? [api, workers] : [api], async () => {
@@ -97,6 +98,7 @@ const never = new Promise<never>(() => {})
 async function startApi(
   config: Config,
   stores: Stores,
+  presence: Presence,
   workers: WorkerProcesses | null,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
@@ -119,6 +121,8 @@ async function startApi(
     return true
   }
   const place = metricsPlace(config, workers === null ? 'api' : 'both')
+  const maintenance = new ApiMaintenance(config, stores, log, () => presence.id)
+  maintenance.start()
   const server = buildServer({
     store,
     sealed,
@@ -138,6 +142,7 @@ async function startApi(
       departure.looked()
       return await ready()
     },
+    noWorkerSince: () => maintenance.noWorkerSince,
     log,
     metrics,
     metrics_elsewhere: place !== 'api',
@@ -153,6 +158,7 @@ async function startApi(
     failed: never,
     async stop() {
       const cut = await departure.go(server)
+      await maintenance.stop()
       if (cut > 0) log.warn({ connections: cut }, 'calls that took too long were cut off')
       await early.close()
       await page?.close()

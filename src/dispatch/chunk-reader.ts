@@ -1,6 +1,7 @@
 // Opens a claimed chunk: its lines from the input, and what is finished of it from the journals.
 import { BlobMissing } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { endReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import { readChunkLines } from '../intake/chunk-lines.ts'
@@ -50,9 +51,7 @@ export class ChunkReader {
       return new OpenChunk(await this.#takeBack(claim, damaged), batch, lines, bytes, journalled)
     } catch (error) {
       if (!isDamage(error)) throw error
-      const isOver =
-        clock.now() >= claim.deadline || batch.status === 'cancelling' || batch.input_deleted_at !== null
-      if (!isOver) throw new InputUnreadable(error)
+      if (endReason(batch, clock.now()) === null) throw new InputUnreadable(error)
       log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
       const left = await this.#takeBack(claim, damaged)
       return new OpenChunk(left, batch, unreadableLines(left, journalled), Buffer.alloc(0), journalled)

@@ -2,6 +2,7 @@
 // (it slept, or the database was away) has lost everything it held, and begins again with a new session.
 import type { Clock } from '../domain/clock.ts'
 import { closeSession, openSession, renewSession } from '../store/leases.ts'
+import type { SessionRole } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { Log } from './log.ts'
 
@@ -13,6 +14,8 @@ export interface SessionOptions {
   clock: Clock
   log: Log
   lease_ms: number
+  /** `api`: of a process that sends nothing. */
+  role?: SessionRole
   /** The lease holds for certain again: what was held back meanwhile may go on. */
   onRenewed: () => void
   /** The session has ended by itself: what was held under it is lost. A new one is open already. */
@@ -47,9 +50,9 @@ export class Session {
   }
 
   async open(): Promise<void> {
-    const { store, clock, lease_ms } = this.#options
+    const { store, clock, lease_ms, role } = this.#options
     this.#renewed_at = clock.now()
-    this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now()))
+    this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now(), role))
     this.#schedule()
   }
 
@@ -72,7 +75,7 @@ export class Session {
   }
 
   async #renew(): Promise<void> {
-    const { store, clock, log, lease_ms, onLost, onRenewed } = this.#options
+    const { store, clock, log, lease_ms, role, onLost, onRenewed } = this.#options
     const id = this.id
     const asked_at = clock.now()
     try {
@@ -85,7 +88,7 @@ export class Session {
         this.#id = await store.write(async (tx) => {
           // Nobody need wait until somebody notices.
           await closeSession(tx, id)
-          return await openSession(tx, store.claimSql, lease_ms, clock.now())
+          return await openSession(tx, store.claimSql, lease_ms, clock.now(), role)
         })
         onLost()
       }

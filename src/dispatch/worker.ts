@@ -2,7 +2,7 @@
 // other background work (tasks, chores) beside it. It ends in order: no new claims, lines in flight finish
 // within a limit, what is finished is committed, what is not is given back.
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import type { StopReason } from '../domain/batch.ts'
+import { endReason, type StopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { FinishRules } from '../results/finish.ts'
@@ -13,6 +13,7 @@ import { BatchStarts } from './batch-starts.ts'
 import { BlockedChunks } from './blocked-chunks.ts'
 import { ChunkReader } from './chunk-reader.ts'
 import { Claimer } from './claimer.ts'
+import { Closer } from './closer.ts'
 import { batchesAtRisk } from './deadline-risk.ts'
 import { LaneReporter } from './lane-reporter.ts'
 import { LimitGate } from './limit-gate.ts'
@@ -24,13 +25,15 @@ import { ReservedFunds } from './reserved-funds.ts'
 import type { RetryPolicy } from './retry-policy.ts'
 import { Sender } from './sender.ts'
 import { Session } from './session.ts'
-import { type TaskHandlers, TaskRunner } from './task-runner.ts'
+import { type TaskHandler, type TaskHandlers, TaskRunner } from './task-runner.ts'
 import type { Upstream } from './upstream.ts'
 
 /** How often an idle worker looks for work that nobody woke it for. */
 const POLL_MS = 500
 /** How often the standing of the batches at hand is read: cancelled, input deleted. */
 const STANDING_MS = 300
+/** How long lines in flight may take whose input was deleted. */
+const DELETED_MS = 5_000
 const CHORES_MS = 1_000
 /** How often models that cannot be reached are reported, when that has changed. */
 const REPORT_MS = 1_000
@@ -53,7 +56,7 @@ export interface WorkerOptions {
   memory_bytes: number
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
   blob_fresh_ms: number
-  tasks: TaskHandlers
+  tasks: TaskHandlers & { plan: TaskHandler }
   /** Upkeep, run about once a second by every worker. */
   chores: () => Promise<void>
   onEnded?: (batch: BatchRow) => void
@@ -74,6 +77,7 @@ export class Worker {
   readonly #blocked: BlockedChunks
   readonly #reporter: LaneReporter
   readonly #claimer: Claimer
+  readonly #closer: Closer
   readonly #tasks: TaskRunner
   readonly #open = new Map<OpenChunk, () => void>()
   readonly #loops: (() => void)[] = []
@@ -130,11 +134,7 @@ export class Worker {
       onCommitted: () => {
         for (const chunk of this.#open.keys()) if (chunk.waiting.size > 0) return this.#recheckLimits()
       },
-      onEnded: (batch) => {
-        options.onEnded?.(batch)
-        // Its end is an event, which may have to be delivered.
-        this.#tasks.look()
-      },
+      onEnded: (batch) => this.#onEnded(batch),
       observe: options.observe,
     })
     this.#gate = new LimitGate({
@@ -182,6 +182,19 @@ export class Worker {
       paused: () => this.#gate.pausedProjects(),
       onOpened: (chunk) => this.#take(chunk),
     })
+    this.#closer = new Closer({
+      store,
+      sealed,
+      reader,
+      clock,
+      log,
+      rules: options.rules,
+      worker_id: () => this.#session.id,
+      held: () => this.#open.keys(),
+      plan: options.tasks.plan,
+      onEnded: (batch) => this.#onEnded(batch),
+      observe: options.observe,
+    })
     this.#tasks = new TaskRunner({
       store,
       clock,
@@ -223,6 +236,7 @@ export class Worker {
   /** There may be something new to do. */
   wake(): void {
     if (this.#stopping) return
+    this.#closer.look()
     this.#tasks.look()
     if (this.#recorder.failingSince === null) this.#claimer.look()
     if (this.#open.size > 0) void this.#readStanding()
@@ -239,7 +253,7 @@ export class Worker {
     for (const cancel of this.#loops) cancel()
     // Nothing more is sent from here on, whatever the claims and tasks that are just being made still wait for.
     const drained = this.#drain()
-    await Promise.all([this.#claimer.close(), this.#tasks.close(), drained])
+    await Promise.all([this.#claimer.close(), this.#closer.close(), this.#tasks.close(), drained])
     await Promise.all([this.#recorder.flush(), this.#starts.close()])
     await this.#session.close()
     for (const cancelAlarm of this.#open.values()) cancelAlarm()
@@ -271,13 +285,31 @@ export class Worker {
     this.#funds.open(chunk)
     this.#recorder.track(chunk)
     const reason = this.#stopReason(chunk)
-    if (reason) this.#sender.stop(chunk, reason, false)
+    if (reason) this.#stop(chunk, reason)
     else if (this.#stopping) this.#sender.stop(chunk, 'drained', false)
     else this.#sender.start(chunk)
   }
 
+  /** Lines in flight may finish; those whose input was deleted not for long, for it is destroyed only after them. */
+  #stop(chunk: OpenChunk, reason: StopReason): void {
+    this.#sender.stop(chunk, reason, reason === 'batch_expired')
+    if (reason !== 'input_file_deleted' || !this.#open.has(chunk)) return
+    const cancelAlarm = this.#open.get(chunk)
+    const cancelAbort = this.#options.clock.after(DELETED_MS, () => this.#sender.stop(chunk, reason, true))
+    this.#open.set(chunk, () => {
+      cancelAlarm?.()
+      cancelAbort()
+    })
+  }
+
   #stopReason(chunk: OpenChunk): StopReason | null {
-    return chunk.claim.deadline <= this.#options.clock.now() ? 'batch_expired' : stopReason(chunk.batch)
+    return endReason(chunk.batch, this.#options.clock.now())
+  }
+
+  #onEnded(batch: BatchRow): void {
+    this.#options.onEnded?.(batch)
+    // Its end is an event, which may have to be delivered.
+    this.#tasks.look()
   }
 
   #recheckLimits(versions?: ReadonlyMap<string, number>): void {
@@ -322,8 +354,8 @@ export class Worker {
     const standing = new Map(rows.map((row) => [row.id, row]))
     for (const chunk of [...this.#open.keys()]) {
       const now = standing.get(chunk.batch.id)
-      const reason = now && stopReason(now)
-      if (reason && chunk.stopped === null) this.#sender.stop(chunk, reason, false)
+      const reason = now && endReason({ ...chunk.batch, ...now }, this.#options.clock.now())
+      if (reason && chunk.stopped === null) this.#stop(chunk, reason)
     }
     this.#recheckLimits(new Map(rows.map((row) => [row.project_id, row.limit_version])))
   }
@@ -350,12 +382,4 @@ export class Worker {
   #checkQuiet(): void {
     if (this.#onQuiet && this.#isQuiet()) this.#onQuiet()
   }
-}
-
-/** Why lines of this batch are not to be sent any more; null while they are. */
-function stopReason(
-  batch: Pick<BatchRow, 'status' | 'input_deleted_at'>,
-): 'batch_cancelled' | 'input_file_deleted' | null {
-  if (batch.status === 'cancelling') return 'batch_cancelled'
-  return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }

@@ -49,6 +49,16 @@ export function onCancel(status: BatchStatus): 'move' | 'same' | 'refuse' {
 /** Why lines of a batch are no longer sent; each is the error code those lines end with. */
 export type StopReason = 'batch_expired' | 'batch_cancelled' | 'input_file_deleted'
 
+/** Why nothing more of this batch is to be sent; null while there is no reason. */
+export function endReason(
+  batch: { status: BatchStatus; input_deleted_at: number | null; expires_at: number },
+  now: number,
+): StopReason | null {
+  if (now >= batch.expires_at) return 'batch_expired'
+  if (batch.status === 'cancelling') return 'batch_cancelled'
+  return batch.input_deleted_at === null ? null : 'input_file_deleted'
+}
+
 /** What the last sealed chunk makes of its batch. `unfinished` counts lines that ended as batch_expired. */
 export function finalStatus(status: BatchStatus, unfinished: number): 'completed' | 'cancelled' | 'expired' {
   if (status === 'cancelling') return 'cancelled'

@@ -164,6 +164,18 @@ test('readiness is a 503 with Retry-After until the service is ready', async () 
   assert.equal((await server.call('GET', '/healthz', { key: null })).status, 200)
 })
 
+test('readiness tells since when no worker has run', async () => {
+  let since: number | null = null
+  await using server = await testServer({ noWorkerSince: () => since })
+  assert.equal(
+    (await server.call('GET', '/readyz', { key: null })).text,
+    '{"status":"ready","no_worker_since":null}',
+  )
+  since = 1_767_225_600_999
+  const answer = await server.call('GET', '/readyz', { key: null })
+  assert.deepEqual([answer.status, JSON.parse(answer.text).no_worker_since], [200, 1_767_225_600])
+})
+
 test('a path of any length is looked up and not found', async () => {
   await using server = await testServer()
   assert.equal((await server.call('GET', `/v1/files/${'x'.repeat(9000)}`)).outcome, '404 file_not_found')

@@ -65,6 +65,8 @@ export interface ServerDeps {
   readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<LineRecordText | undefined>
   /** Whether the service can do its work; asked by /readyz. */
   ready: () => Promise<boolean>
+  /** Since when no worker runs (Unix ms), if that is a minute or longer. */
+  noWorkerSince?: () => number | null
   log?: FastifyBaseLogger
   /** Where calls are counted; shown at /metrics. */
   metrics?: Registry

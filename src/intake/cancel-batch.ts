@@ -2,7 +2,6 @@
 import { onCancel } from '../domain/batch.ts'
 import { Refusal } from '../domain/errors.ts'
 import { moveBatch, readBatch } from '../store/batches.ts'
-import { wakeBatches } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
@@ -19,7 +18,5 @@ export async function cancelBatch(
   if (effect === 'same') return batch
   const moved = effect === 'move' ? await moveBatch(tx, id, 'cancelling', now) : undefined
   if (!moved) throw new Refusal('batch_not_cancellable', `The batch is already ${batch.status}.`)
-  // Chunks that wait for a blocked model have lines to write off now.
-  await wakeBatches(tx, [id])
   return moved
 }

@@ -4,6 +4,7 @@
 import { lineRecordLine } from '../audit/line-record.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { endReason } from '../domain/batch.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
 import { lineRequestId } from '../domain/ids.ts'
@@ -24,6 +25,9 @@ import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import { type ChunkLine, readChunkLines } from './chunk-lines.ts'
 import { readIndex } from './read-index.ts'
+
+/** Chunks that are checked between two looks at whether the batch is to end. */
+const LOOK_EVERY = 10
 
 export interface PlanDeps {
   store: Store
@@ -50,9 +54,9 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     return
   }
   const { content, spans } = await inputOf(deps, batch, signal)
-  // A batch that was cancelled meanwhile is closed line by line like any other.
+  // A batch that is ending is closed chunk by chunk like any other.
   const failed =
-    batch.status === 'validating' && content !== null
+    content !== null && endReason(batch, clock.now()) === null
       ? await failedThroughout(deps, task, batch, content, spans, signal)
       : null
   const ended = await store.write(async (tx) => {
@@ -84,8 +88,7 @@ async function inputOf(
     if (!content || !index) throw new Error('it is gone')
     return { content, spans: index.chunks }
   } catch (error) {
-    const isOver =
-      clock.now() >= batch.expires_at || batch.status === 'cancelling' || batch.input_deleted_at !== null
+    const isOver = endReason(batch, clock.now()) !== null
     if (isOver && (isDamaged(error) || !content)) return { content: null, spans: spansByNumber(batch.total) }
     const reason = error instanceof Error ? error.message : error
     throw new Error(
@@ -109,7 +112,13 @@ function spansByNumber(line_count: number): ChunkSpan[] {
   })
 }
 
-/** The sealed errors of all lines; null as soon as one line can run. */
+/** Cancelled or expired since the plan was begun: then there is no hurry but to close it. */
+async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<boolean> {
+  const batch = await readBatchRow(store.read, id)
+  return !batch || endReason(batch, clock.now()) !== null
+}
+
+/** The sealed errors of all lines; null as soon as one line can run, or none is to. */
 async function failedThroughout(
   deps: PlanDeps,
   task: TaskRow,
@@ -126,6 +135,7 @@ async function failedThroughout(
   const failed: FailedChunk[] = []
   for (const span of spans) {
     signal.throwIfAborted()
+    if (span.index % LOOK_EVERY === LOOK_EVERY - 1 && (await isEnding(deps, batch))) return null
     const range = { start: span.byte_start, end: span.byte_end }
     const lines = await sealed.readAll(content.project_id, content, range).then(
       (bytes) => readChunkLines(bytes, span, models, defaults),

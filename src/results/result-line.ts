@@ -34,8 +34,17 @@ export function outputLine(
 
 export function errorLine(request_id: string, custom_id_json: string, error: WireError): Buffer {
   return asLine(
-    `{"id":"${request_id}","custom_id":${custom_id_json},"response":null,"error":${JSON.stringify(error)}}`,
+    `{"id":"${request_id}","custom_id":${custom_id_json},"response":null,"error":${errorJson(error)}}`,
   )
+}
+
+/** Of a batch that is cancelled, every line ends with the same error. */
+const known = new WeakMap<WireError, string>()
+
+export function errorJson(error: WireError): string {
+  const json = known.get(error) ?? JSON.stringify(error)
+  known.set(error, json)
+  return json
 }
 
 /** JSON text as one line of a JSONL file, its line break included. */

@@ -278,17 +278,6 @@ export async function markInputDeleted(tx: Writer, ids: readonly string[], now: 
   await tx.updateTable('batches').set({ input_deleted_at: now }).where('id', 'in', ids).execute()
 }
 
-/** Unfinished batches whose window has closed and that still have parked chunks to wake. */
-export async function listOverdue(db: Reader, now: number): Promise<string[]> {
-  const rows = await db
-    .selectFrom('batches')
-    .select('id')
-    .where('status', 'in', OPEN)
-    .where('expires_at', '<=', now)
-    .execute()
-  return rows.map((row) => row.id)
-}
-
 /** What is needed to tell how unfinished batches get on; those that end first, first. */
 export type Pace = Pick<
   BatchRow,

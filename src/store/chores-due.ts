@@ -8,8 +8,6 @@ export interface DueChores {
   sessions: boolean
   /** Parked chunks whose time has come. */
   parked: boolean
-  /** Unfinished batches whose window has closed. */
-  batches: boolean
   /** Files past their retention. */
   files: boolean
   /** Blobs that nobody can open any more. */
@@ -28,17 +26,6 @@ export async function dueChores(db: Reader, { now: leaseNow }: ClaimSql, now: nu
           .where('run_at', '<=', leaseNow),
       ).as('parked'),
       exists(
-        selectFrom('batches')
-          .select('id')
-          .where('status', 'in', [
-            sql.lit('validating' as const),
-            sql.lit('queued' as const),
-            sql.lit('in_progress' as const),
-            sql.lit('cancelling' as const),
-          ])
-          .where('expires_at', '<=', now),
-      ).as('batches'),
-      exists(
         selectFrom('files').select('id').where('deleted_at', 'is', null).where('expires_at', '<=', now),
       ).as('files'),
       exists(selectFrom('blobs').select('key').where('doomed_at', 'is not', null)).as('blobs'),
@@ -47,7 +34,6 @@ export async function dueChores(db: Reader, { now: leaseNow }: ClaimSql, now: nu
   return {
     sessions: Boolean(due.sessions),
     parked: Boolean(due.parked),
-    batches: Boolean(due.batches),
     files: Boolean(due.files),
     blobs: Boolean(due.blobs),
   }

@@ -198,7 +198,9 @@ async function readyProjects(
   tx: Writer,
   { count, among }: Pick<ClaimOrder, 'count' | 'among'>,
 ): Promise<WaitingProject[]> {
-  const workers = among ? raw`(SELECT count(*) FROM workers WHERE lease_until > ${among.now})` : raw`1`
+  const workers = among
+    ? raw`(SELECT count(*) FROM workers WHERE role = 'worker' AND lease_until > ${among.now})`
+    : raw`1`
   const { rows } = await raw<WaitingProject>`
     WITH RECURSIVE waiting(project_id) AS (
       SELECT min(project_id) FROM chunks WHERE state = 'ready'

@@ -210,27 +210,6 @@ export async function wakeParked(tx: Writer, sql: ClaimSql): Promise<number> {
   return Number(result.numUpdatedRows)
 }
 
-/**
- * Makes every parked chunk of these batches ready: their lines are to be ended. That needs no model server, so
- * no model keeps them from being claimed any more.
- */
-export async function wakeBatches(tx: Writer, batch_ids: readonly string[]): Promise<void> {
-  if (batch_ids.length === 0) return
-  await tx
-    .updateTable('chunks')
-    .set({ model: null })
-    .where('batch_id', 'in', batch_ids)
-    .where('state', 'in', ['ready', 'parked'])
-    .where('model', 'is not', null)
-    .execute()
-  await tx
-    .updateTable('chunks')
-    .set({ state: 'ready', parked_reason: null })
-    .where('state', '=', 'parked')
-    .where('batch_id', 'in', batch_ids)
-    .execute()
-}
-
 /** Where the results of a sealed chunk are. */
 export type SealedPart = Pick<ChunkRow, 'idx' | 'output_blob' | 'output_bytes' | 'error_blob' | 'error_bytes'>
 

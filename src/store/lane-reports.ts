@@ -40,6 +40,7 @@ export async function hasWorker(db: Reader, sql: ClaimSql): Promise<boolean> {
   const row = await db
     .selectFrom('workers')
     .select('id')
+    .where('role', '=', 'worker')
     .where('lease_until', '>', sql.now)
     .limit(1)
     .execute()

@@ -7,14 +7,20 @@ import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
 import { dropHoldsOfWorker } from './holds.ts'
 import { dropLaneReports } from './lane-reports.ts'
-import type { ChunkRow } from './schema.ts'
+import type { ChunkRow, SessionRole } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
-export async function openSession(tx: Writer, sql: ClaimSql, lease_ms: number, now: number): Promise<string> {
+export async function openSession(
+  tx: Writer,
+  sql: ClaimSql,
+  lease_ms: number,
+  now: number,
+  role: SessionRole = 'worker',
+): Promise<string> {
   const id = newId('worker', now)
   await tx
     .insertInto('workers')
-    .values((eb) => ({ id, lease_until: eb(sql.now, '+', lease_ms), started: now }))
+    .values((eb) => ({ id, role, lease_until: eb(sql.now, '+', lease_ms), started: now }))
     .execute()
   return id
 }
@@ -52,12 +58,13 @@ export async function holdSession(tx: Writer, sql: ClaimSql, worker_id: string):
 
 /**
  * Gives back the chunks that are leased to a worker which knows nothing of them: the answer to its claim was
- * lost. Returns how many.
+ * lost. Returns how many. `batch_ids`: only of these.
  */
 export async function releaseStrayChunks(
   tx: Writer,
   worker_id: string,
   held: readonly Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>[],
+  batch_ids?: readonly string[],
 ): Promise<number> {
   // One that was claimed anew is not the one that is held.
   const name = ({ batch_id, idx, epoch }: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>): string =>
@@ -68,17 +75,19 @@ export async function releaseStrayChunks(
     .select(['batch_id', 'idx', 'epoch'])
     .where('worker_id', '=', worker_id)
     .where('state', '=', raw.lit('leased' as const))
+    .$if(batch_ids !== undefined, (query) => query.where('batch_id', 'in', batch_ids ?? []))
     .execute()
   const strays = leased.filter((chunk) => !known.has(name(chunk)))
   for (const stray of strays) await releaseChunk(tx, stray)
   return strays.length
 }
 
-/** The same for tasks. */
+/** The same for tasks; `subjects`: only those about these. */
 export async function releaseStrayTasks(
   tx: Writer,
   worker_id: string,
   held: readonly string[],
+  subjects?: readonly string[],
 ): Promise<number> {
   let query = tx
     .updateTable('tasks')
@@ -86,6 +95,7 @@ export async function releaseStrayTasks(
     .where('worker_id', '=', worker_id)
     .where('state', '=', raw.lit('leased' as const))
   if (held.length > 0) query = query.where('id', 'not in', held)
+  if (subjects) query = query.where('subject', 'in', subjects)
   return Number((await query.executeTakeFirst()).numUpdatedRows)
 }
 

@@ -179,6 +179,8 @@ interface TaskTable {
   /** The ID of what it is about. */
   subject: string
   project_id: string
+  /** 1 for one that may take long: it never has the last place. */
+  large: Generated<number>
   state: 'ready' | 'leased'
   epoch: number
   worker_id: string | null
@@ -188,9 +190,13 @@ interface TaskTable {
   created: number
 }
 
+export type SessionRole = 'worker' | 'api'
+
 /** A session of a worker process. Its leases hold as long as `lease_until` lies ahead, by the database's clock. */
 interface WorkerTable {
   id: string
+  /** A process that only serves the API holds one too: nobody moves the database under it. */
+  role: Generated<SessionRole>
   lease_until: number
   started: number
 }

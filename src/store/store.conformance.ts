@@ -5,7 +5,15 @@ import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { ulid } from 'ulid'
 import { newId } from '../domain/ids.ts'
-import { addToBatch, insertBatch, listBatches, moveBatch, readBatch, setChunkCount } from './batches.ts'
+import {
+  addToBatch,
+  insertBatch,
+  listBatches,
+  markInputDeleted,
+  moveBatch,
+  readBatch,
+  setChunkCount,
+} from './batches.ts'
 import { insertBlobs, knownBlobs, listDoomed, readBlobRow } from './blob-rows.ts'
 import { claimChunks, hasReadyChunk, type ModelChoice } from './chunk-claims.ts'
 import {
@@ -16,9 +24,9 @@ import {
   readChunk,
   readChunkOfLine,
   releaseChunk,
-  wakeBatches,
   wakeParked,
 } from './chunks.ts'
+import { claimClosable, claimPlan, listClosable, listEnding } from './ending.ts'
 import {
   holdFile,
   insertFile,
@@ -343,14 +351,51 @@ export function storeConformance(
       assert.deepEqual(await claim(), [0])
     })
 
-    test('chunks whose lines are to be ended wait for no model', async (store) => {
-      await seed(store, 'a', 0)
-      const { id } = await addBatch(store, 'a', 2, {}, ['down', 'down'])
-      await store.write((tx) => wakeBatches(tx, [id]))
+    test('chunks of a batch that is ending are claimed whatever they wait for, and no others', async (store) => {
+      const { batch: other } = await seed(store, 'a', 1)
+      const ending = await addBatch(store, 'a', 4)
+      const deleted = await addBatch(store, 'a', 1)
+      const overdue = await addBatch(store, 'a', 1, { expires_at: NOW })
       const worker_id = await open(store)
-      const models = { except_models: ['down'] }
-      const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2, models }))
-      assert.equal(claims.length, 2)
+      await store.write((tx) =>
+        tx
+          .updateTable('chunks')
+          .set((eb) => ({
+            state: 'parked',
+            run_at: eb(store.claimSql.now, '+', HOUR_MS),
+            parked_reason: eb.case().when('idx', '=', 3).then('stores_failing').else('usage_limit').end(),
+          }))
+          .where('batch_id', '=', ending.id)
+          .where('idx', '>', 1)
+          .execute(),
+      )
+      const claim = async (count: number) =>
+        await store.write(async (tx) => {
+          const ids = await listEnding(tx, NOW, 10)
+          const closable = await listClosable(tx, store.claimSql, ids)
+          const claims = await claimClosable(tx, store.claimSql, worker_id, closable, count)
+          return claims.map(({ batch_id, idx, epoch }) => [batch_id, idx, epoch])
+        })
+      assert.deepEqual(await claim(10), [[overdue.id, 0, 1]])
+      await store.write((tx) => moveBatch(tx, ending.id, 'cancelling', NOW))
+      await store.write((tx) => markInputDeleted(tx, [deleted.id], NOW))
+      assert.deepEqual(
+        await claim(3),
+        [0, 1, 2].map((idx) => [ending.id, idx, 1]),
+      )
+      assert.deepEqual(await claim(10), [[deleted.id, 0, 1]], 'what no store could open rests')
+      assert.deepEqual(await claim(10), [])
+      assert.equal((await readChunk(store.read, other.id, 0))?.state, 'ready')
+    })
+
+    test('the plan of a batch that is ending is claimed once', async (store) => {
+      const { batch } = await seed(store, 'a', 1)
+      await store.write((tx) => insertTask(tx, planOf(batch), NOW))
+      const worker_id = await open(store)
+      const claim = async () =>
+        await store.write((tx) => claimPlan(tx, store.claimSql, worker_id, [batch.id, 'batch_other']))
+      assert.equal((await claim())?.subject, batch.id)
+      assert.equal(await claim(), undefined)
     })
 
     test('batches that are at risk go before everybody', async (store) => {
@@ -450,8 +495,8 @@ export function storeConformance(
       assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'lost')
     })
 
-    test('a parked chunk is ready again at its time, or when its batch is woken', async (store) => {
-      const { batch } = await seed(store, 'a', 2)
+    test('a parked chunk is ready again at its time', async (store) => {
+      await seed(store, 'a', 2)
       const worker_id = await open(store)
       const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
       const clock = await databaseNow(store)
@@ -464,8 +509,6 @@ export function storeConformance(
         again.map((chunk) => [chunk.idx, chunk.parked_reason, chunk.epoch]),
         [[0, null, 2]],
       )
-      await store.write((tx) => wakeBatches(tx, [batch.id]))
-      assert.equal((await store.write((tx) => claimChunks(tx, order(worker_id))))[0]?.idx, 1)
     })
 
     test('the chunk of a line is found by its number', async (store) => {

@@ -1,12 +1,10 @@
 // What every worker does about once a second, so that no process has to be special: leases of dead workers
-// go back, parked chunks whose time has come are ready again, batches whose window has closed are closed,
-// files past their retention go, and content that nobody can open any more leaves the store.
+// go back, parked chunks whose time has come are ready again, files past their retention go, and content that nobody can open any more leaves the store.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import { listOverdue } from '../store/batches.ts'
 import { forgetBlobs, listDoomed } from '../store/blob-rows.ts'
 import { dueChores } from '../store/chores-due.ts'
-import { wakeBatches, wakeParked } from '../store/chunks.ts'
+import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
 import { rescueLeases } from '../store/leases.ts'
 import type { Store } from '../store/store.ts'
@@ -30,13 +28,11 @@ export interface ChoreReport {
 export async function doChores({ store, sealed, clock }: ChoreDeps): Promise<ChoreReport> {
   const now = clock.now()
   const due = await dueChores(store.read, store.claimSql, now)
-  const overdue = due.batches ? await listOverdue(store.read, now) : []
   const rescued =
-    due.sessions || due.parked || due.batches
+    due.sessions || due.parked
       ? await store.write(async (tx) => {
           const ended = await rescueLeases(tx, store.claimSql)
           await wakeParked(tx, store.claimSql)
-          await wakeBatches(tx, overdue)
           return ended
         })
       : []

@@ -5,7 +5,6 @@ import { isTerminal } from '../domain/batch.ts'
 import { Refusal } from '../domain/errors.ts'
 import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
 import { doomBlobs, doomResults } from '../store/blob-rows.ts'
-import { wakeBatches } from '../store/chunks.ts'
 import { lockFileRow, markDeleted } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
@@ -26,7 +25,6 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
   const open = (await openBatchesOfInput(tx, file.id)).map((batch) => batch.id)
   if (open.length === 0) return await doomContent(tx, file, now)
   await markInputDeleted(tx, open, now)
-  await wakeBatches(tx, open)
 }
 
 /** To be called in the transaction that ends a batch, for its input: dooms what a deletion had to leave behind. */
