@@ -37,6 +37,8 @@ export class CrashTest implements AsyncDisposable {
 
   readonly folder: string
   readonly upstream: TestUpstream
+  /** What is started: this version of the program, unless a test puts another in its place. */
+  main = MAIN
   /** Calls that wait for `answerHeld`. */
   readonly held: Call[] = []
   #url = ''
@@ -92,7 +94,7 @@ export class CrashTest implements AsyncDisposable {
   }
 
   launch(args: readonly string[], env?: NodeJS.ProcessEnv): ChildProcess {
-    return this.#launch(process.execPath, [MAIN, ...args], env)
+    return this.#launch(process.execPath, [this.main, ...args], env)
   }
 
   /** As npm does it: a shell in between, which is told to end and tells nobody. */
