@@ -1,93 +1,54 @@
-// A tool loop of two rounds through a service that it starts for itself, with the simulator as the model: the
-// model asks for a tool, the tool runs here, and a second batch carries its answers. Both rounds run under one
-// entity and one conversation.
+// A tool loop of two rounds: the model asks for a tool, the tool runs here, and a second batch carries the
+// answers of the tool. Both rounds have the same entity and conversation, so usage and audit records belong together.
 //
 //   node examples/tool-loop.ts
-import { createReadStream, createWriteStream } from 'node:fs'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { Readable } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
-import OpenAI from 'openai'
-import { readApiKey } from '../src/cli/connect.ts'
-import { nextRound, readToolResults, readTurns } from '../src/cli/tool-round.ts'
-import { serve } from '../src/compose/serve.ts'
-import { loadConfig } from '../src/config/load.ts'
+import type OpenAI from 'openai'
+import { type Line, runBatch } from './run-batch.ts'
 
 const CITIES = ['Berlin', 'Lima', 'Osaka']
-const ABOUT = { entity: 'user:42', conversation: 'weather-today' }
+const METADATA = { entity: 'user:42', conversation: 'weather-today' }
 
-const weather = {
-  type: 'function',
-  function: {
-    name: 'get_weather',
-    description: 'The weather in a city.',
-    parameters: {
-      type: 'object',
-      properties: { city: { type: 'string', enum: CITIES } },
-      required: ['city'],
-      additionalProperties: false,
+const tools: OpenAI.ChatCompletionTool[] = [
+  {
+    type: 'function',
+    function: {
+      name: 'get_weather',
+      description: 'The weather in a city.',
+      parameters: {
+        type: 'object',
+        properties: { city: { type: 'string', enum: CITIES } },
+        required: ['city'],
+        additionalProperties: false,
+      },
     },
   },
-}
+]
 
-const folder = await mkdtemp(join(tmpdir(), 'offpeak-tool-loop-'))
-const at = (name: string): string => join(folder, name)
-const config = loadConfig({ env: {}, cwd: folder, overrides: { data: 'data', port: 0, log_level: 'warn' } })
-const service = await serve(config, { half: 'both' })
-const client = new OpenAI({ baseURL: `${service.url}/v1`, apiKey: readApiKey(config) })
+const lineOf = (city: string, messages: OpenAI.ChatCompletionMessageParam[]): Line => ({
+  custom_id: city,
+  body: { model: 'sim-1', messages, tools },
+})
+const asked = new Map<string, OpenAI.ChatCompletionMessageParam[]>(
+  CITIES.map((city) => [city, [{ role: 'user', content: `What should I wear in ${city} today?` }]]),
+)
 
-try {
-  const first = CITIES.map((city) => ({
-    custom_id: city,
-    method: 'POST',
-    url: '/v1/chat/completions',
-    metadata: ABOUT,
-    body: {
-      model: 'sim-1',
-      messages: [{ role: 'user', content: `What should I wear in ${city} today?` }],
-      tools: [weather],
-    },
-  }))
-  await writeFile(at('round-1.jsonl'), `${first.map((line) => JSON.stringify(line)).join('\n')}\n`)
-  await runBatch('round-1')
+const first = await runBatch(
+  [...asked].map(([city, messages]) => lineOf(city, messages)),
+  METADATA,
+)
 
-  const turns = await readTurns(createReadStream(at('round-1-output.jsonl')))
-  const calls = [...turns.values()].flatMap((turn) => turn.calls)
-  const said = calls.map((call) => {
-    console.log(`${call.custom_id} asks for ${call.name}(${call.arguments})`)
-    const { custom_id, tool_call_id } = call
-    return JSON.stringify({ custom_id, tool_call_id, content: { sky: 'clear', celsius: 21 } })
+const next: Line[] = []
+for (const { custom_id, response } of first.output) {
+  const message = response?.body.choices[0]?.message
+  if (!message?.tool_calls) continue
+  const answers = message.tool_calls.map((call): OpenAI.ChatCompletionMessageParam => {
+    if (call.type === 'function')
+      console.log(`${custom_id} asks for ${call.function.name}(${call.function.arguments})`)
+    return { role: 'tool', tool_call_id: call.id, content: JSON.stringify({ sky: 'clear', celsius: 21 }) }
   })
-  const results = await readToolResults(Readable.from([Buffer.from(said.join('\n'))]))
-  const next = nextRound(createReadStream(at('round-1.jsonl')), turns, results)
-  await pipeline(next, createWriteStream(at('round-2.jsonl')))
-  await runBatch('round-2')
-
-  for (const text of (await readFile(at('round-2-output.jsonl'), 'utf8')).trimEnd().split('\n')) {
-    const line = JSON.parse(text)
-    console.log(`${line.custom_id}: ${line.response.body.choices[0].message.content}`)
-  }
-} finally {
-  await service.stop()
-  await rm(folder, { recursive: true })
+  next.push(lineOf(custom_id, [...(asked.get(custom_id) ?? []), message, ...answers]))
 }
 
-/** Runs NAME.jsonl as a batch, and leaves its answers in NAME-output.jsonl. */
-async function runBatch(name: string): Promise<void> {
-  const { id } = await client.files.create({ file: createReadStream(at(`${name}.jsonl`)), purpose: 'batch' })
-  await client.files.waitForProcessing(id, { pollInterval: 50 })
-  let batch = await client.batches.create({
-    input_file_id: id,
-    endpoint: '/v1/chat/completions',
-    completion_window: '24h',
-    metadata: ABOUT,
-  })
-  while (batch.status !== 'completed' && batch.status !== 'failed') {
-    await new Promise((resolve) => setTimeout(resolve, 50))
-    batch = await client.batches.retrieve(batch.id)
-  }
-  if (!batch.output_file_id) throw new Error(`${name} is ${batch.status} without an answer`)
-  await writeFile(at(`${name}-output.jsonl`), await (await client.files.content(batch.output_file_id)).text())
-}
+const second = await runBatch(next, METADATA)
+for (const { custom_id, response } of second.output)
+  console.log(`${custom_id}: ${response?.body.choices[0]?.message.content}`)
