@@ -6,6 +6,8 @@ import type { ErrorCode } from '../domain/errors.ts'
 export interface BackendCall {
   /** The chat-completion request: the very bytes to send (a JSON object). */
   body: Uint8Array
+  /** Whose request it is: connections carry the requests of one project only. */
+  project_id?: string
   /** Aborts the attempt: the window closed, or the worker gives up. */
   signal?: AbortSignal
 }

@@ -231,7 +231,8 @@ export class Sender {
       chunk.begun_at = at
       this.#options.onBegun(chunk)
     }
-    const call = { body: requestBody(job, upstream), signal: chunk.signal }
+    const { project_id } = chunk.batch
+    const call = { body: requestBody(job, upstream), project_id, signal: chunk.signal }
     const result = await sendOnce(upstream.backend, call, this.#options.log)
     const now = clock.now()
     chunk.inFlight--

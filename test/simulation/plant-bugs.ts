@@ -1,6 +1,7 @@
 // node test/simulation/plant-bugs.ts [--runs 200] [--only WORDS]
 // Proves that the simulation finds what it is there to find: each bug is planted into a copy of the source, and
-// seeds are run, from 1 on, until one breaks a promise. Prints a table; fails if a bug gets away.
+// seeds are run, from 1 on, until one breaks a promise; or the test that it names is run, until it fails. Prints a
+// table; fails if a bug gets away.
 import { execFile } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -16,8 +17,8 @@ const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 const PLANT_MS_MAX = 300_000
 
 interface Found {
-  /** Null: it got away. */
-  seed: number | null
+  /** `null`: it got away. A test has no seeds. */
+  seed: number | 'test' | null
   /** The first promise that was broken. */
   says: string
 }
@@ -31,7 +32,7 @@ for (const plant of PLANTS.filter(({ bug }) => bug.includes(values.only))) {
   if (seed === null) process.exitCode = 1
 }
 
-async function find({ file, take, put }: Plant): Promise<Found> {
+async function find({ file, take, put, test }: Plant): Promise<Found> {
   const copy = mkdtempSync(join(tmpdir(), 'offpeak-plant-'))
   try {
     for (const part of ['src', 'test/fakes', 'test/simulation', 'package.json'])
@@ -43,7 +44,11 @@ async function find({ file, take, put }: Plant): Promise<Found> {
       join(copy, file),
       source.replace(take, () => put),
     )
-    const said = await simulate(copy)
+    if (test !== undefined) {
+      const failed = /^✖ (.*) \(/m.exec(await run(copy, ['--test', '--test-timeout=20000', test]))
+      return { seed: failed ? 'test' : null, says: failed?.[1] ?? `${test} passed` }
+    }
+    const said = await run(copy, [join(copy, 'test/simulation/simulate.ts'), '--runs', values.runs])
     const seed = /^seed (\d+) breaks a promise:\n- (.*)$/m.exec(said)
     if (!seed) return { seed: null, says: said.trim().split('\n').at(-1) ?? '' }
     return { seed: Number(seed[1]), says: (seed[2] ?? '').replaceAll('|', '/').slice(0, 120) }
@@ -52,10 +57,9 @@ async function find({ file, take, put }: Plant): Promise<Found> {
   }
 }
 
-function simulate(folder: string): Promise<string> {
-  const args = [join(folder, 'test/simulation/simulate.ts'), '--runs', values.runs]
+function run(cwd: string, args: readonly string[]): Promise<string> {
   return new Promise((resolve) => {
-    execFile(process.execPath, args, { timeout: PLANT_MS_MAX }, (_, stdout, stderr) =>
+    execFile(process.execPath, args, { cwd, timeout: PLANT_MS_MAX }, (_, stdout, stderr) =>
       resolve(stdout + stderr),
     )
   })

@@ -7,6 +7,8 @@ export interface Plant {
   /** Stands in the file exactly once. */
   take: string
   put: string
+  /** The test that is to find it, where it lies below what is simulated. */
+  test?: string
 }
 
 export const PLANTS: readonly Plant[] = [
@@ -126,5 +128,26 @@ export const PLANTS: readonly Plant[] = [
     take: `      if (await this.#isHeld(chunk)) throw error
       return 'lost'`,
     put: '      throw error',
+  },
+  {
+    bug: 'a connection to a model server carries the lines of whatever project comes next',
+    file: 'src/backends/openai/openai-backend.ts',
+    take: 'new Exchange(body, project_id,',
+    put: 'new Exchange(body, project_id.slice(0, 0),',
+    test: 'src/backends/http1/http-pool.test.ts',
+  },
+  {
+    bug: 'a connection is used again at once',
+    file: 'src/backends/http1/http-pool.ts',
+    take: 'if (idle && (!hasRoom || performance.now() - idle.idleSince >= REST_MS)) {',
+    put: 'if (idle) {',
+    test: 'src/backends/http1/http-pool.test.ts',
+  },
+  {
+    bug: 'what comes on an idle connection is left for the next line',
+    file: 'src/backends/http1/connection.ts',
+    take: 'if (exchange === null || this.#unsent || !this.#spoke) {',
+    put: 'if (exchange === null || this.#unsent || !this.#spoke) return\n    if (bytes.length < length) {',
+    test: 'src/backends/http1/http-pool.test.ts',
   },
 ]

@@ -1,5 +1,6 @@
-// A connection that carries one exchange at a time, and is used again as long as both sides stay in step: an
-// answer that came before its request was out, bytes behind an answer, or a word to close it end it.
+// A connection that carries one exchange at a time, and is used again, for the same project, as long as both sides
+// stay in step: an answer that came before its request was out, bytes behind an answer, bytes while nothing is
+// asked, or a word to close it end it.
 //
 // It stands on plain sockets instead of an HTTP library because every line passes here: bytes are read into one
 // buffer that is used again and again, and a request is one write.
@@ -54,9 +55,13 @@ export class Connection {
   #connected = false
   /** It has taken an exchange of which nothing has gone out. */
   #unsent = false
+  /** Whether it has ever sent anything. */
+  #spoke = false
   #ended = false
   /** Used again for each request: nothing is written while an answer is awaited. */
   #out = Buffer.allocUnsafe(2048)
+  /** The only one whose exchanges it carries: what a server sends unasked is then at worst an answer of its own. */
+  readonly project_id: string
   /** When it became idle, in ms of `performance.now()`. */
   idleSince = 0
 
@@ -64,6 +69,7 @@ export class Connection {
   constructor(target: Target, hooks: ConnectionHooks, exchange: Exchange) {
     this.#target = target
     this.#hooks = hooks
+    this.project_id = exchange.project_id
     this.#reader = new ResponseReader(target.answer_bytes_max, target.strike)
     this.#timer = setTimeout(() => this.#onTimeout(), target.timeout_ms).unref()
     this.#begin(exchange)
@@ -87,6 +93,7 @@ export class Connection {
 
   flush(): void {
     this.#unsent = false
+    this.#spoke = true
     if (this.#exchange && !this.#ended) this.#write(this.#exchange.body)
   }
 
@@ -115,7 +122,8 @@ export class Connection {
       clearTimeout(connectTimer)
       this.#connected = true
       this.#timer.refresh()
-      if (this.#exchange) this.#write(this.#exchange.body)
+      // What has come by then, nobody has asked for.
+      setImmediate(() => this.flush())
     }
     let socket: Socket
     if (tls) {
@@ -160,7 +168,7 @@ export class Connection {
 
   #onBytes(bytes: Buffer, length: number): void {
     const exchange = this.#exchange
-    if (exchange === null || this.#unsent) {
+    if (exchange === null || this.#unsent || !this.#spoke) {
       // Nobody asked; or it is the farewell of a server that has waited long enough.
       this.#fail('upstream_unavailable', 'the server spoke before it was asked')
       return

@@ -19,12 +19,14 @@ export interface Carrier {
 
 export class Exchange {
   readonly body: Uint8Array
+  readonly project_id: string
   readonly #settle: (exchanged: Exchanged) => void
   carrier: Carrier | null = null
   #settled = false
 
-  constructor(body: Uint8Array, settle: (exchanged: Exchanged) => void) {
+  constructor(body: Uint8Array, project_id: string, settle: (exchanged: Exchanged) => void) {
     this.body = body
+    this.project_id = project_id
     this.#settle = settle
   }
 

@@ -48,9 +48,9 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     connections_max,
   )
 
-  function exchange({ body, signal }: BackendCall): Promise<Exchanged> {
+  function exchange({ body, project_id = '', signal }: BackendCall): Promise<Exchanged> {
     return new Promise((resolve) => {
-      const call = new Exchange(body, (exchanged) => {
+      const call = new Exchange(body, project_id, (exchanged) => {
         if (signal !== undefined) watch.leave(signal, call)
         resolve(exchanged)
       })

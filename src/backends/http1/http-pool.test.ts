@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type Socket } from 'node:net'
+import test, { type TestContext } from 'node:test'
+import { openaiBackend } from '../openai/openai-backend.ts'
+
+interface Arrival {
+  socket: Socket
+  /** What the request asks to be answered with. */
+  asks: string
+}
+
+/** A server on plain TCP: `onRequest` says what goes out, on which connection. */
+async function serve(t: TestContext, onRequest: (arrival: Arrival, open: ReadonlySet<Socket>) => void) {
+  const open = new Set<Socket>()
+  let onClose = (): void => {}
+  const server = createServer((socket) => {
+    open.add(socket)
+    socket.on('error', () => {})
+    socket.on('close', () => {
+      open.delete(socket)
+      onClose()
+    })
+    socket.on('data', (bytes) => {
+      for (const [, asks] of bytes.toString().matchAll(/"content":"([^"]*)"/g))
+        onRequest({ socket, asks: asks ?? '' }, open)
+    })
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => {
+    for (const socket of open) socket.destroy()
+    server.close()
+  })
+  const address = server.address()
+  assert.ok(address !== null && typeof address === 'object')
+  return {
+    base_url: `http://127.0.0.1:${address.port}/v1`,
+    /** Resolves when no more connections than these are open. */
+    async shrinks(to: number) {
+      while (open.size > to) await new Promise<void>((resolve) => (onClose = resolve))
+    },
+  }
+}
+
+function poolOf(t: TestContext, base_url: string, connections_max: number) {
+  const backend = openaiBackend({ name: 'upstream', base_url, timeout_ms: 10_000, connections_max })
+  t.after(() => backend.close())
+  return async (project_id: string, asks: string): Promise<string> => {
+    const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: asks }] }))
+    const result = await backend.send({ body, project_id })
+    if (result.kind !== 'answered') return JSON.stringify(result)
+    return JSON.parse(result.body.toString()).choices[0].message.content
+  }
+}
+
+function answerTo(asks: string): string {
+  const body = JSON.stringify({ choices: [{ message: { content: asks } }] })
+  return `HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\n\r\n${body}`
+}
+
+test('an answer sent twice never reaches another project, however late the second comes', async (t) => {
+  const last = new Map<Socket, string>()
+  const { base_url } = await serve(t, ({ socket, asks }) => {
+    // The second copy of the answer before comes in the very moment in which it does most harm.
+    socket.write((last.get(socket) ?? '') + answerTo(asks))
+    last.set(socket, answerTo(asks))
+  })
+  const ask = poolOf(t, base_url, 1)
+  for (let i = 0; i < 10; i++) {
+    assert.match(await ask('one', `one ${i}`), /^one/)
+    assert.match(await ask('two', `two ${i}`), /^two/)
+  }
+  const both = await Promise.all(
+    Array.from({ length: 40 }, (_, i) => ask(i % 2 ? 'one' : 'two', `${i % 2 ? 'one' : 'two'} ${i}`)),
+  )
+  for (const [i, said] of both.entries()) assert.match(said, i % 2 ? /^one/ : /^two/)
+})
+
+test('an answer sent twice is not taken for the next one, since its connection rests before it is used again', async (t) => {
+  let late: Arrival[] = []
+  const { base_url } = await serve(t, (arrival) => {
+    for (const { socket, asks } of late) socket.write(answerTo(asks))
+    late = [arrival]
+    arrival.socket.write(answerTo(arrival.asks))
+  })
+  const ask = poolOf(t, base_url, 8)
+  for (let i = 0; i < 20; i++) assert.equal(await ask('one', `line ${i}`), `line ${i}`)
+})
+
+test('what nobody asked for ends an idle connection', async (t) => {
+  const arrivals: Arrival[] = []
+  const { base_url, shrinks } = await serve(t, (arrival) => {
+    arrivals.push(arrival)
+    arrival.socket.write(answerTo(arrival.asks))
+  })
+  const ask = poolOf(t, base_url, 8)
+  assert.equal(await ask('one', 'first'), 'first')
+  arrivals[0]?.socket.write(answerTo('unasked'))
+  await shrinks(0)
+  assert.equal(await ask('one', 'second'), 'second')
+})
+
+test('connections that other projects left idle make room, and there are never more than may be', async (t) => {
+  let most = 0
+  let busy = 0
+  const { base_url, shrinks } = await serve(t, ({ socket, asks }) => {
+    busy++
+    most = Math.max(most, busy)
+    setImmediate(() => {
+      busy--
+      socket.write(answerTo(asks))
+    })
+  })
+  const few = poolOf(t, base_url, 3)
+  const asked = Array.from({ length: 60 }, (_, i) => `${i % 12} ${i}`)
+  const said = await Promise.all(asked.map((asks) => few(asks.split(' ', 1)[0] ?? '', asks)))
+  assert.deepEqual(said, asked)
+  assert.ok(most <= 3, `${most} requests at once`)
+
+  const many = poolOf(t, base_url, 1000)
+  for (let i = 0; i < 40; i++) assert.equal(await many(`project ${i}`, `${i}`), `${i}`)
+  // Three of the first pool, and of the second no more than one project would have had.
+  await shrinks(3 + 2)
+})
