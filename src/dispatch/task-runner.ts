@@ -4,13 +4,25 @@ import type { Clock } from '../domain/clock.ts'
 import { holdSession, releaseStrayTasks } from '../store/leases.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { claimTask, hasDueTask, postponeTask } from '../store/tasks.ts'
+import { claimTask, hasDueTask, postponeTask, type TaskChoice } from '../store/tasks.ts'
 import type { Log } from './log.ts'
 
-/** How many tasks run at once. Deliveries wait for servers of others, so they have room of their own. */
-const ROOMS: readonly { kinds: readonly TaskKind[]; at_once_max: number }[] = [
-  { kinds: ['validate', 'plan', 'purge'], at_once_max: 4 },
-  { kinds: ['deliver'], at_once_max: 16 },
+interface Room {
+  kinds: readonly TaskKind[]
+  large: boolean
+  places: number
+  /** Of these, so many are for projects that have none of the others. */
+  kept: number
+}
+
+/**
+ * How many tasks run at once. Small work has places that large work never takes, and deliveries, which wait for
+ * servers of others, have theirs.
+ */
+const ROOMS: readonly Room[] = [
+  { kinds: ['validate', 'plan', 'purge'], large: false, places: 3, kept: 1 },
+  { kinds: ['validate', 'plan', 'purge'], large: true, places: 3, kept: 1 },
+  { kinds: ['deliver'], large: false, places: 16, kept: 4 },
 ]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
@@ -31,7 +43,9 @@ export interface TaskRunnerOptions {
 
 export class TaskRunner {
   readonly #options: TaskRunnerOptions
-  readonly #running = new Map<Promise<void>, TaskKind>()
+  readonly #running = new Map<Promise<void>, { room: Room; project_id: string }>()
+  /** By room, the project that had its turn last. */
+  readonly #served = new Map<Room, string>()
   /** The IDs of what runs. */
   readonly #held = new Set<string>()
   /** A claim failed, or a task could not be given back: it may still be leased to this worker. */
@@ -74,22 +88,9 @@ export class TaskRunner {
   }
 
   async #claimAll(): Promise<void> {
-    const { store, worker_id, log } = this.#options
+    const { log } = this.#options
     try {
-      while (!this.#closed) {
-        const kinds = this.#kindsWithRoom()
-        if (kinds.length === 0) return
-        if (!this.#unsure && !(await hasDueTask(store.read, store.claimSql, kinds))) return
-        const id = worker_id()
-        const task = await store.write(async (tx) => {
-          if (!(await holdSession(tx, store.claimSql, id))) return undefined
-          if (this.#unsure) await releaseStrayTasks(tx, id, [...this.#held])
-          return await claimTask(tx, store.claimSql, id, kinds)
-        })
-        this.#unsure = false
-        if (!task) return
-        this.#start(task)
-      }
+      for (const room of ROOMS) while (!this.#closed && (await this.#claimOne(room)));
     } catch (error) {
       // What the database may have leased to this worker all the same is given back at the next look.
       this.#unsure = true
@@ -97,24 +98,44 @@ export class TaskRunner {
     }
   }
 
-  #kindsWithRoom(): TaskKind[] {
-    const running = [...this.#running.values()]
-    return ROOMS.filter(
-      ({ kinds, at_once_max }) => running.filter((kind) => kinds.includes(kind)).length < at_once_max,
-    )
-      .flatMap(({ kinds }) => kinds)
-      .filter((kind) => kind in this.#options.handlers)
+  async #claimOne(room: Room): Promise<boolean> {
+    const { store, worker_id } = this.#options
+    const choice = this.#choiceFor(room)
+    if (!choice) return false
+    if (!this.#unsure && !(await hasDueTask(store.read, store.claimSql, choice))) return false
+    const id = worker_id()
+    const task = await store.write(async (tx) => {
+      if (!(await holdSession(tx, store.claimSql, id))) return undefined
+      if (this.#unsure) await releaseStrayTasks(tx, id, [...this.#held])
+      return await claimTask(tx, store.claimSql, id, choice)
+    })
+    this.#unsure = false
+    if (task) this.#start(task, room)
+    return task !== undefined
   }
 
-  #start(task: TaskRow): void {
+  /** Null when every place of the room is taken. */
+  #choiceFor(room: Room): TaskChoice | null {
+    const running = [...this.#running.values()].filter((task) => task.room === room)
+    if (running.length >= room.places) return null
+    const { large } = room
+    const kinds = room.kinds.filter((kind) => kind in this.#options.handlers)
+    if (kinds.length === 0) return null
+    const except_projects =
+      running.length < room.places - room.kept ? [] : running.map((task) => task.project_id)
+    return { kinds, large, except_projects, after: this.#served.get(room) ?? null }
+  }
+
+  #start(task: TaskRow, room: Room): void {
     this.#held.add(task.id)
+    this.#served.set(room, task.project_id)
     const run = this.#run(task).finally(() => {
       this.#running.delete(run)
       this.#held.delete(task.id)
       this.#options.onDone(task)
       this.look()
     })
-    this.#running.set(run, task.kind)
+    this.#running.set(run, { room, project_id: task.project_id })
   }
 
   async #run(task: TaskRow): Promise<void> {

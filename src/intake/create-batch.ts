@@ -11,7 +11,7 @@ import { insertBatch } from '../store/batches.ts'
 import { holdFile } from '../store/files.ts'
 import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import { insertTask } from '../store/tasks.ts'
+import { insertTask, sizeClass } from '../store/tasks.ts'
 import { BATCH_ENDPOINT, type CreateBatch } from '../wire/batch.ts'
 
 /** Who wants the batch, beside what the request says. */
@@ -77,7 +77,9 @@ export async function createBatch(
     expires_at: Math.floor(now / 1000) * 1000 + window_ms,
   })
   await expect(tx, batch, projection)
-  await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id }, now)
+  // Where no line can run, the plan reads all of them.
+  const large = sizeClass(file.bytes)
+  await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id, large }, now)
   return batch
 }
 

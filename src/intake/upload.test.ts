@@ -78,7 +78,9 @@ function earlyReadings(t: TestContext): EarlyReadings {
 async function validate(deps: { store: Store; sealed: SealedBlobs }): Promise<void> {
   const { store } = deps
   const worker = await store.write((tx) => openSession(tx, store.claimSql, 60_000, NOW))
-  const task = await store.write((tx) => claimTask(tx, store.claimSql, worker, ['validate']))
+  const task = await store.write((tx) =>
+    claimTask(tx, store.claimSql, worker, { kinds: ['validate'], large: false }),
+  )
   assert.ok(task)
   await validateFile({ ...deps, clock: testClock(), limits: LIMITS }, task, new AbortController().signal)
 }

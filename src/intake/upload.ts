@@ -11,7 +11,7 @@ import { insertBlobs } from '../store/blob-rows.ts'
 import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
-import { insertTask } from '../store/tasks.ts'
+import { insertTask, sizeClass } from '../store/tasks.ts'
 import type { EarlyReadings } from './early-readings.ts'
 import { ExpiresAfter } from './expires-after.ts'
 import { safeFilename } from './filename.ts'
@@ -156,7 +156,9 @@ export async function insertUpload(
   }
   await insertBlobs(tx, project_id, index ? [content, index.blob] : [content], now)
   await insertFile(tx, file)
-  await insertTask(tx, { kind: 'validate', subject: id, project_id }, now)
+  // Of one that was read as it arrived, nothing is left to read.
+  const large = index ? 0 : sizeClass(content.bytes)
+  await insertTask(tx, { kind: 'validate', subject: id, project_id, large }, now)
   return file
 }
 

@@ -3,6 +3,7 @@
 import { sql as raw } from 'kysely'
 import type { ChunkRow, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
+import { leaseTask } from './tasks.ts'
 
 const RUNNING = [raw.lit('validating' as const), raw.lit('queued' as const), raw.lit('in_progress' as const)]
 
@@ -121,15 +122,5 @@ export async function claimPlan(
     .skipLocked()
     .executeTakeFirst()
   if (!next) return undefined
-  return await tx
-    .updateTable('tasks')
-    .set((eb) => ({
-      state: 'leased',
-      worker_id,
-      epoch: eb('epoch', '+', 1),
-      attempts: eb('attempts', '+', 1),
-    }))
-    .where('id', '=', next.id)
-    .returningAll()
-    .executeTakeFirst()
+  return await leaseTask(tx, worker_id, next.id)
 }

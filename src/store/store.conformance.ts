@@ -57,9 +57,9 @@ import {
 import { takeTurn, writeMark } from './marks.ts'
 import { ensureProject, readProjectByName } from './projects.ts'
 import { takeCalls } from './rate-buckets.ts'
-import type { BatchRow, FileRow, HttpRequestRow } from './schema.ts'
+import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from './schema.ts'
 import { SchemaMismatch, type Store } from './store.ts'
-import { claimTask, finishTask, hasDueTask, insertTask, postponeTask } from './tasks.ts'
+import { claimTask, finishTask, hasDueTask, insertTask, postponeTask, type TaskChoice } from './tasks.ts'
 
 /** An empty database, gone when it is disposed of together with whatever is connected to it. */
 export interface EmptyDatabase extends AsyncDisposable {
@@ -540,14 +540,14 @@ export function storeConformance(
       const [dead, alive] = [await open(store), await open(store)]
       const [chunk] = await store.write((tx) => claimChunks(tx, order(dead)))
       await store.write((tx) => insertTask(tx, planOf(batch), NOW))
-      const task = await store.write((tx) => claimTask(tx, store.claimSql, dead, ['plan']))
+      const task = await store.write((tx) => claimTask(tx, store.claimSql, dead, small('plan')))
       await runOut(store, dead)
       assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, dead, LEASE_MS)), false)
       assert.deepEqual(await store.write((tx) => rescueLeases(tx, store.claimSql)), [dead])
       const [again] = await store.write((tx) => claimChunks(tx, order(alive)))
       assert.deepEqual([again?.idx, again?.epoch], [chunk!.idx, 2])
       assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
-      const taken = await store.write((tx) => claimTask(tx, store.claimSql, alive, ['plan']))
+      const taken = await store.write((tx) => claimTask(tx, store.claimSql, alive, small('plan')))
       assert.deepEqual([taken?.id, taken?.epoch, taken?.attempts], [task!.id, 2, 2])
     })
 
@@ -595,7 +595,7 @@ export function storeConformance(
         ],
       )
       await store.write((tx) => insertTask(tx, planOf(batch), NOW))
-      const task = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, ['plan']))
+      const task = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan')))
       assert.equal(await store.write((tx) => releaseStrayTasks(tx, worker_id, [task!.id])), 0)
       assert.equal(await store.write((tx) => releaseStrayTasks(tx, worker_id, [])), 1)
     })
@@ -613,10 +613,40 @@ export function storeConformance(
       await add('plan', clock + HOUR_MS)
       await add('purge', 0)
       const claim = async (): Promise<string | undefined> =>
-        (await store.write((tx) => claimTask(tx, store.claimSql, worker_id, ['plan', 'validate'])))?.kind
-      assert.equal(await hasDueTask(store.read, store.claimSql, ['plan', 'validate']), true)
+        (await store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan', 'validate'))))?.kind
+      assert.equal(await hasDueTask(store.read, store.claimSql, small('plan', 'validate')), true)
       assert.deepEqual([await claim(), await claim(), await claim()], ['plan', 'validate', undefined])
-      assert.equal(await hasDueTask(store.read, store.claimSql, ['plan', 'validate']), false)
+      assert.equal(await hasDueTask(store.read, store.claimSql, small('plan', 'validate')), false)
+    })
+
+    test('projects have their tasks claimed in turn, those with the fewest under way first', async (store) => {
+      for (const name of ['a', 'b', 'c']) await seed(store, name)
+      const worker_id = await open(store)
+      const add = (name: string, large: number): Promise<void> =>
+        store.write((tx) =>
+          insertTask(
+            tx,
+            { kind: 'validate', subject: `file_${name}`, project_id: `proj_${name}`, large },
+            NOW,
+          ),
+        )
+      for (let i = 0; i < 3; i++) await add('a', 0)
+      await add('c', 1)
+      for (const name of ['b', 'b', 'c']) await add(name, 0)
+      const claim = async (more: Partial<TaskChoice> = {}): Promise<TaskRow | undefined> =>
+        await store.write((tx) =>
+          claimTask(tx, store.claimSql, worker_id, { ...small('plan', 'validate'), ...more }),
+        )
+      const first = await claim({ after: 'proj_a' })
+      const turns = [first, await claim(), await claim({ except_projects: ['proj_b'] }), await claim()]
+      assert.deepEqual(
+        turns.map((task) => task?.project_id),
+        ['proj_b', 'proj_a', 'proj_c', 'proj_a'],
+      )
+      await store.write((tx) => finishTask(tx, first!))
+      assert.equal((await claim())?.project_id, 'proj_b', 'it has none under way')
+      assert.equal((await claim({ except_projects: ['proj_a'] }))?.project_id, undefined)
+      assert.equal((await claim({ large: true }))?.project_id, 'proj_c')
     })
 
     test('a task is claimed once, put off with its error, and ended once', async (store, other) => {
@@ -626,14 +656,14 @@ export function storeConformance(
       const claimed = await Promise.all(
         stores.map(async (mine) => {
           const worker_id = await open(mine)
-          return await mine.write((tx) => claimTask(tx, mine.claimSql, worker_id, ['plan']))
+          return await mine.write((tx) => claimTask(tx, mine.claimSql, worker_id, small('plan')))
         }),
       )
       const [task, ...more] = claimed.filter((one) => one !== undefined)
       assert.equal(more.length, 0)
       await store.write((tx) => postponeTask(tx, task!, 0, 'no luck'))
       const worker_id = await open(store)
-      const again = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, ['plan']))
+      const again = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan')))
       assert.deepEqual([again?.last_error, again?.attempts, again?.epoch], ['no luck', 2, 2])
       assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
       assert.equal(await store.write((tx) => finishTask(tx, again!)), true)
@@ -891,6 +921,10 @@ function httpCall(created: number): HttpRequestRow {
     entity: null,
     response: null,
   }
+}
+
+function small(...kinds: TaskKind[]): TaskChoice {
+  return { kinds, large: false }
 }
 
 function planOf(batch: BatchRow): { kind: 'plan'; subject: string; project_id: string } {

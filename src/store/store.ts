@@ -4,7 +4,10 @@ import type { Kysely, RawBuilder, Transaction } from 'kysely'
 import type { Schema } from './schema.ts'
 
 /** What a function needs that only reads; a Writer will do as well. */
-export type Reader = Pick<Kysely<Schema>, 'selectFrom' | 'selectNoFrom' | 'with' | 'withRecursive' | 'fn'>
+export type Reader = Pick<
+  Kysely<Schema>,
+  'selectFrom' | 'selectNoFrom' | 'with' | 'withRecursive' | 'fn' | 'getExecutor'
+>
 
 /** An open transaction: the only way to change anything. */
 export type Writer = Transaction<Schema>

@@ -1,13 +1,21 @@
-// Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Claimed in order of
-// run_at under the same leases as chunks (leases.ts).
+// Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Projects take turns, and each
+// has its tasks claimed in order of run_at, under the same leases as chunks (leases.ts).
 import { sql as raw } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
+/** Reading more than this (bytes) makes a task a large one, which never has the last place. */
+const LARGE_BYTES_MIN = 2 * 1024 * 1024
+
+/** What `large` is for a task that may have to read so much. */
+export function sizeClass(bytes: number): number {
+  return Number(bytes >= LARGE_BYTES_MIN)
+}
+
 export async function insertTask(
   tx: Writer,
-  task: { kind: TaskKind; subject: string; project_id: string; run_at?: number },
+  task: Pick<TaskRow, 'kind' | 'subject' | 'project_id'> & Partial<Pick<TaskRow, 'run_at' | 'large'>>,
   now: number,
 ): Promise<void> {
   await tx
@@ -26,39 +34,55 @@ export async function insertTask(
     .execute()
 }
 
-/** Whether there is anything to claim, without taking the write lock. */
-export async function hasDueTask(db: Reader, sql: ClaimSql, kinds: readonly TaskKind[]): Promise<boolean> {
-  const due = await db
-    .selectFrom('tasks')
-    .select('id')
-    .where('state', '=', raw.lit('ready' as const))
-    .where('run_at', '<=', sql.now)
-    .where('kind', 'in', kinds)
-    .limit(1)
-    .executeTakeFirst()
-  return due !== undefined
+/** Which tasks are asked for. */
+export interface TaskChoice {
+  kinds: readonly TaskKind[]
+  /** Those that may take long, or those that do not. */
+  large: boolean
+  except_projects?: readonly string[]
+  /** The project that had its turn last. */
+  after?: string | null
 }
 
-/** Leases the task that has been due longest, if any is due. */
+interface Turn {
+  kind: TaskKind
+  project_id: string
+}
+
+/** Whether there is anything to claim, without taking the write lock. */
+export async function hasDueTask(db: Reader, sql: ClaimSql, choice: TaskChoice): Promise<boolean> {
+  return (await dueTurns(db, sql, choice)).length > 0
+}
+
+/** Leases the task that has been due longest of the project whose turn it is, if any is due. */
 export async function claimTask(
   tx: Writer,
   sql: ClaimSql,
   worker_id: string,
-  kinds: readonly TaskKind[],
+  choice: TaskChoice,
 ): Promise<TaskRow | undefined> {
-  const due = tx
-    .selectFrom('tasks')
-    .select('id')
-    .where('state', '=', raw.lit('ready' as const))
-    .where('run_at', '<=', sql.now)
-    .where('kind', 'in', kinds)
-    .orderBy('run_at')
-    .orderBy('id')
-    .limit(1)
-    .forUpdate()
-    .skipLocked()
-  const next = await due.executeTakeFirst()
-  if (!next) return undefined
+  for (const { kind, project_id } of await dueTurns(tx, sql, choice)) {
+    const next = await tx
+      .selectFrom('tasks')
+      .select('id')
+      .where('state', '=', raw.lit('ready' as const))
+      .where('kind', '=', kind)
+      .where('large', '=', Number(choice.large))
+      .where('project_id', '=', project_id)
+      .where('run_at', '<=', sql.now)
+      .orderBy('run_at')
+      .orderBy('id')
+      .limit(1)
+      .forUpdate()
+      .skipLocked()
+      .executeTakeFirst()
+    // Another worker has it under its hands.
+    if (next) return await leaseTask(tx, worker_id, next.id)
+  }
+  return undefined
+}
+
+export async function leaseTask(tx: Writer, worker_id: string, id: string): Promise<TaskRow | undefined> {
   return await tx
     .updateTable('tasks')
     .set((eb) => ({
@@ -67,9 +91,58 @@ export async function claimTask(
       epoch: eb('epoch', '+', 1),
       attempts: eb('attempts', '+', 1),
     }))
-    .where('id', '=', next.id)
+    .where('id', '=', id)
     .returningAll()
     .executeTakeFirst()
+}
+
+/**
+ * Whose turn it is: projects that have the fewest of such tasks under way, round robin among those that have as
+ * many. Steps from project to project through the index: the cost is that of the projects, not of their tasks.
+ */
+async function dueTurns(db: Reader, sql: ClaimSql, choice: TaskChoice): Promise<Turn[]> {
+  const { kinds, large, except_projects = [], after = null } = choice
+  const size = raw.lit(Number(large))
+  const ofKind = (kind: TaskKind) => raw`state = 'ready' AND kind = ${raw.lit(kind)} AND large = ${size}`
+  const parts = kinds.map((kind) => {
+    const waiting = raw.ref(`waiting_${kind}`)
+    return {
+      steps: raw`${waiting}(project_id) AS (
+        SELECT min(project_id) FROM tasks WHERE ${ofKind(kind)}
+        UNION ALL
+        SELECT (SELECT min(project_id) FROM tasks WHERE ${ofKind(kind)} AND tasks.project_id > ${waiting}.project_id)
+        FROM ${waiting} WHERE ${waiting}.project_id IS NOT NULL)`,
+      first: raw`SELECT ${raw.lit(kind)} AS kind, project_id,
+        (SELECT min(run_at) FROM tasks WHERE ${ofKind(kind)} AND tasks.project_id = ${waiting}.project_id) AS run_at
+        FROM ${waiting} WHERE project_id IS NOT NULL`,
+    }
+  })
+  const { rows } = await raw<Turn & { leased: number; run_at: number }>`
+    WITH RECURSIVE ${raw.join(parts.map((part) => part.steps))},
+    held(project_id, leased) AS (
+      SELECT project_id, count(*) FROM tasks
+      WHERE state = 'leased' AND large = ${size} AND kind IN (${raw.join(kinds.map((kind) => raw.lit(kind)))})
+      GROUP BY project_id)
+    SELECT due.kind, due.project_id, due.run_at, coalesce(held.leased, 0) AS leased
+    FROM (${raw.join(
+      parts.map((part) => part.first),
+      raw` UNION ALL `,
+    )}) AS due LEFT JOIN held ON held.project_id = due.project_id
+    WHERE due.run_at <= ${sql.now}`.execute(db)
+  const isLater = ({ project_id }: Turn): number => Number(after !== null && project_id <= after)
+  return rows
+    .filter(({ project_id }) => !except_projects.includes(project_id))
+    .sort(
+      (a, b) =>
+        a.leased - b.leased ||
+        isLater(a) - isLater(b) ||
+        compare(a.project_id, b.project_id) ||
+        a.run_at - b.run_at,
+    )
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b)
 }
 
 /** Ends the task, if its lease still holds: call it first in the transaction that records its effect. */
