@@ -1,4 +1,5 @@
 // Makes the model servers that the configuration names.
+import type { AnswerBudget } from '../backends/answer-budget.ts'
 import type { Backend } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
@@ -11,29 +12,42 @@ export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
 }
 
 /** By model ID, in the order of the configuration. */
-export function makeUpstreams(config: Config): Map<string, Upstream[]> {
+export function makeUpstreams(config: Config, budget: AnswerBudget): Map<string, Upstream[]> {
   return new Map(
     config.models.map(({ model, upstreams }) => [
       model.id,
-      upstreams.map((upstream) => makeUpstream(model, upstream, config.worker.concurrency_max)),
+      upstreams.map((upstream) => makeUpstream(model, upstream, config.worker.concurrency_max, budget)),
     ]),
   )
 }
 
-function makeUpstream(model: Model, upstream: UpstreamConfig, worker_max: number): Upstream {
+function makeUpstream(
+  model: Model,
+  upstream: UpstreamConfig,
+  worker_max: number,
+  budget: AnswerBudget,
+): Upstream {
   const alias = upstream.type === 'openai' && upstream.model !== model.id ? upstream.model : null
   return new Upstream({
-    backend: makeBackend(upstream),
+    backend: makeBackend(upstream, budget),
     concurrency_max: Math.min(upstream.concurrency_max, worker_max),
     model_alias: alias,
   })
 }
 
-function makeBackend(upstream: UpstreamConfig): Backend {
+function makeBackend(upstream: UpstreamConfig, budget: AnswerBudget): Backend {
   if (upstream.type === 'sim') {
     const { name, latency_ms, faults, capacity, context_window } = upstream
     return simBackend({ name, latency_ms, faults, capacity, context_window })
   }
   const { name, base_url, api_key, timeout_ms, concurrency_max, headers } = upstream
-  return openaiBackend({ name, base_url, api_key, timeout_ms, connections_max: concurrency_max, headers })
+  return openaiBackend({
+    name,
+    base_url,
+    api_key,
+    timeout_ms,
+    connections_max: concurrency_max,
+    budget,
+    headers,
+  })
 }

@@ -1,5 +1,6 @@
 // Wires a worker from the configuration: its tasks, its chores and its upstreams.
 import type { Registry } from 'prom-client'
+import { AnswerBudget } from '../backends/answer-budget.ts'
 import type { Config } from '../config/config.ts'
 import type { Log } from '../dispatch/log.ts'
 import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
@@ -55,7 +56,8 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     }
     if (removed + halves > 0) log.info({ orphans: removed, halves }, 'removed blobs that a crash had left')
   }
-  const upstreams = makeUpstreams(config)
+  const answers = new AnswerBudget(config.worker.memory_bytes)
+  const upstreams = makeUpstreams(config, answers)
   const { metrics } = hooks
   const worker = new Worker({
     store,
@@ -71,6 +73,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     drain_ms: config.worker.drain_ms,
     flush_interval_ms: config.worker.flush_interval_ms,
     memory_bytes: config.worker.memory_bytes,
+    answers,
     blob_fresh_ms: BLOB_FRESH_MS,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),

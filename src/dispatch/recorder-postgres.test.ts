@@ -9,6 +9,7 @@ import { testClock } from '../../test/fakes/clock.ts'
 import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import { memoryBlobs } from '../../test/simulation/memory-blobs.ts'
+import { AnswerBudget } from '../backends/answer-budget.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
@@ -162,7 +163,7 @@ async function stalling({ pool_max = 10 } = {}) {
     log: { info() {}, warn() {}, error: () => void failures.emit('failure') },
     rules: { file_retention_ms: () => 1_000 },
     flush_interval_ms: FLUSH_MS,
-    memory_bytes: 1_000_000,
+    answers: new AnswerBudget(1_000_000),
     blob_fresh_ms: BLOB_FRESH_MS,
     onClosed: (_, how) => stage.closed.push(how),
     onSettled() {},

@@ -2,6 +2,8 @@
 // journalled, together with all others, once its oldest finished line has waited long enough. Blobs are
 // written side by side; what they hold counts only with the fenced commit that follows, and commits are
 // grouped: whatever is ready goes into one transaction.
+
+import type { AnswerBudget } from '../backends/answer-budget.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
@@ -18,8 +20,6 @@ import type { Log } from './log.ts'
 import type { Observer, RecordWork } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 
-/** Finished lines of open chunks that wait for a journal, in bytes: beyond it they do not wait for the clock. */
-const JOURNAL_BYTES_MAX = 16 * 1024 * 1024
 /**
  * The share of the flush interval from which on a line goes along into a journal that is written anyway. Those
  * that are younger wait for their own: their chunk may be sealed before, and then needs no journal at all.
@@ -35,8 +35,8 @@ export interface RecorderOptions {
   log: Log
   rules: FinishRules
   flush_interval_ms: number
-  /** Results kept in memory until their chunk is sealed; beyond it they are read back from journals. */
-  memory_bytes: number
+  /** Told how many bytes of results are in memory. */
+  answers: AnswerBudget
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
   blob_fresh_ms: number
   /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
@@ -71,6 +71,9 @@ interface Pending {
 export class Recorder {
   readonly #options: RecorderOptions
   readonly #open = new Set<OpenChunk>()
+  /** Bytes of results in memory, by chunk: open ones, and those that are being sealed. */
+  readonly #kept = new Map<OpenChunk, number>()
+  #keptBytes = 0
   /** When the oldest finished line that no journal holds yet was finished. */
   readonly #freshSince = new WeakMap<OpenChunk, number>()
   /** Chunks of which this process has written to a journal. */
@@ -94,16 +97,18 @@ export class Recorder {
 
   untrack(chunk: OpenChunk): void {
     this.#open.delete(chunk)
+    this.#count(chunk, 0)
   }
 
   /** A line of a tracked chunk has ended. */
   record(chunk: OpenChunk, outcome: Outcome): void {
     chunk.finish(outcome)
     if (!this.#open.has(chunk)) return
+    this.#count(chunk, chunk.keptBytes)
     if (chunk.unfinished === 0) this.#seal(chunk)
     else {
       if (!this.#freshSince.has(chunk)) this.#freshSince.set(chunk, this.#options.clock.now())
-      if (this.#freshBytes() > JOURNAL_BYTES_MAX) this.#startJournal(0)
+      if (this.#freshBytes() > this.#options.answers.unwritten_bytes_max) this.#startJournal(0)
       else this.#arm()
     }
   }
@@ -117,11 +122,11 @@ export class Recorder {
     while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
     if (!this.#open.has(chunk) || chunk.stopped !== null) return
     this.#open.delete(chunk)
-    const { store, onClosed } = this.#options
+    const { store } = this.#options
     const parked = await this.#insist('park', () =>
       store.write((tx) => parkChunk(tx, chunk.lease, run_at, reason, model)),
     )
-    onClosed(chunk, parked === 'lost' ? 'lost' : 'parked')
+    this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
 
   /** Resolves when everything recorded so far is committed, or found lost. */
@@ -205,7 +210,7 @@ export class Recorder {
   async #writeJournal(
     parts: readonly { chunk: OpenChunk; fresh: Outcome[]; pieces: Buffer[]; bytes: number }[],
   ): Promise<void> {
-    const { sealed, clock, memory_bytes } = this.#options
+    const { sealed, clock, answers } = this.#options
     const put = (of: typeof parts): Promise<SealedBlob> =>
       sealed.put(JOURNAL_OWNER, `journals/${newId('request', clock.now()).slice('req_'.length)}`, [
         ...of.flatMap(({ pieces }) => pieces),
@@ -224,16 +229,23 @@ export class Recorder {
         byte_start: 0,
         byte_end: bytes,
       }))
-      if ('journal' in committed && this.#keptBytes() > memory_bytes)
-        chunk.forget(placed(fresh, committed.journal, committed.byte_start))
+      if (!('journal' in committed) || this.#keptBytes <= answers.kept_bytes_max) return
+      chunk.forget(placed(fresh, committed.journal, committed.byte_start))
+      if (this.#kept.has(chunk)) this.#count(chunk, chunk.keptBytes)
     })
     await Promise.all(commits)
   }
 
-  #keptBytes(): number {
-    let bytes = 0
-    for (const chunk of this.#open) bytes += chunk.keptBytes
-    return bytes
+  #count(chunk: OpenChunk, bytes: number): void {
+    this.#keptBytes += bytes - (this.#kept.get(chunk) ?? 0)
+    if (bytes === 0) this.#kept.delete(chunk)
+    else this.#kept.set(chunk, bytes)
+    this.#options.answers.result_bytes = this.#keptBytes
+  }
+
+  #close(chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost'): void {
+    this.#count(chunk, 0)
+    this.#options.onClosed(chunk, how)
   }
 
   #seal(chunk: OpenChunk): void {
@@ -245,7 +257,7 @@ export class Recorder {
   }
 
   async #writeSeal(chunk: OpenChunk): Promise<void> {
-    const { sealed, clock, onClosed } = this.#options
+    const { sealed, clock } = this.#options
     const { project_id, batch_id, idx, epoch } = chunk.claim
     const finished = chunk.allFinished()
     const write = (): Promise<SealedChunk> =>
@@ -253,7 +265,7 @@ export class Recorder {
     const result = await this.#insist('seal', () => this.#unlessDamaged(chunk, write))
     if (result === 'damaged') return await this.#giveUp(chunk)
     if (result === 'lost') {
-      onClosed(chunk, 'lost')
+      this.#close(chunk, 'lost')
       return
     }
     const fresh = chunk.takeFresh()
@@ -293,12 +305,12 @@ export class Recorder {
 
   /** A journal of the chunk is damaged: whoever takes it up next takes back what is lost with it. */
   async #giveUp(chunk: OpenChunk): Promise<void> {
-    const { store, clock, onClosed } = this.#options
+    const { store, clock } = this.#options
     if (chunk.hasFresh) await this.#journal([chunk])
     const parked = await this.#insist('park', () =>
       store.write((tx) => parkChunk(tx, chunk.lease, clock.now(), 'stores_failing')),
     )
-    onClosed(chunk, parked === 'lost' ? 'lost' : 'parked')
+    this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
 
   /** Resolves when the commit was accepted, or its lease was found lost, with what was committed in the end. */
@@ -328,7 +340,7 @@ export class Recorder {
   }
 
   async #commitGroup(group: readonly Pending[]): Promise<void> {
-    const { store, clock, rules, onSettled, onClosed, onEnded, observe } = this.#options
+    const { store, clock, rules, onSettled, onEnded, observe } = this.#options
     const commits = (): ChunkCommit[] => group.map((pending) => pending.commit)
     // An attempt whose answer was lost, or is late, is no reason to wait: only one of them can take effect.
     const { lost, ended } = await this.#insist('commit', async () => {
@@ -339,13 +351,13 @@ export class Recorder {
       done(commit.record)
       if (lost.includes(commit)) {
         this.#open.delete(chunk)
-        onClosed(chunk, 'lost')
+        this.#close(chunk, 'lost')
         continue
       }
       chunk.commit_seq++
       observe?.committed(commit.fresh)
       onSettled(chunk, commit.fresh)
-      if ('sealed' in commit.record) onClosed(chunk, 'sealed')
+      if ('sealed' in commit.record) this.#close(chunk, 'sealed')
     }
     for (const batch of ended) onEnded(batch)
     this.#options.onCommitted()

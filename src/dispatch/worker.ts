@@ -1,6 +1,7 @@
 // The worker: holds a session, takes up chunks, sends their lines, records what comes back, and does the
 // other background work (tasks, chores) beside it. It ends in order: no new claims, lines in flight finish
 // within a limit, what is finished is committed, what is not is given back.
+import type { AnswerBudget } from '../backends/answer-budget.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { endReason, type StopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -54,6 +55,8 @@ export interface WorkerOptions {
   drain_ms: number
   flush_interval_ms: number
   memory_bytes: number
+  /** Bytes of answers in memory; half of them at most are kept once they are in journals. */
+  answers: AnswerBudget
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
   blob_fresh_ms: number
   tasks: TaskHandlers & { plan: TaskHandler }
@@ -105,7 +108,7 @@ export class Worker {
       models: options.models,
       upstreams: options.upstreams,
       retry: options.retry,
-      maySend: () => this.#session.isCertain,
+      maySend: () => this.#session.isCertain && options.answers.hasRoom,
       onBegun: (chunk) => this.#starts.begun(chunk),
       funds: this.#funds,
       onShort: (chunk) => {
@@ -127,7 +130,7 @@ export class Worker {
       log,
       rules: options.rules,
       flush_interval_ms: options.flush_interval_ms,
-      memory_bytes: options.memory_bytes,
+      answers: options.answers,
       blob_fresh_ms: options.blob_fresh_ms,
       onClosed: (chunk, how) => this.#close(chunk, how),
       onSettled: (chunk, outcomes) => this.#funds.committed(chunk, outcomes),
@@ -137,6 +140,7 @@ export class Worker {
       onEnded: (batch) => this.#onEnded(batch),
       observe: options.observe,
     })
+    options.answers.onRoom = () => this.#sender.pump()
     this.#gate = new LimitGate({
       store,
       clock,

@@ -1,10 +1,12 @@
 // One simulated night: machines with workers, a model server, a database, a blob store, and everything that can
 // happen to them, dealt out by one seed. The database is real; below the ports all else is fake, and time is
 // virtual. When the storm is over, whatever is still alive must bring every batch to its end.
+
 import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { AnswerBudget } from '../../src/backends/answer-budget.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
 import type { Log } from '../../src/dispatch/log.ts'
@@ -398,6 +400,7 @@ class World {
     const { clock } = machine
     const models = new Map([[SIM_MODEL.id, SIM_MODEL]])
     const sweep = new OrphanSweep({ store: machine.store, blobs: machine.blobs, clock }, SWEEP)
+    const memory_bytes = random.pick([1, 3_000, 1_000_000])
     const worker = new Worker({
       store: machine.store,
       sealed,
@@ -422,7 +425,8 @@ class World {
       lease_ms: LEASE_MS,
       drain_ms: 500,
       flush_interval_ms: FLUSH_MS,
-      memory_bytes: random.pick([1, 3_000, 1_000_000]),
+      memory_bytes,
+      answers: new AnswerBudget(memory_bytes),
       blob_fresh_ms: ORPHAN_AGE_MS / 10,
       tasks: {
         plan: (task, signal) =>

@@ -6,6 +6,7 @@
 // buffer that is used again and again, and a request is one write.
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
+import type { AnswerBudget, Receiving } from '../answer-budget.ts'
 import type { FailureCode } from '../backend.ts'
 import type { Exchange } from './exchange.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
@@ -24,6 +25,8 @@ export interface Target {
   answer_bytes_max: number
   /** Strikes secrets out of what the server said, before any of it is quoted. */
   strike: (text: string) => string
+  /** What answers may take in memory, all of them together. */
+  budget: AnswerBudget
 }
 
 export interface ConnectionHooks {
@@ -45,7 +48,7 @@ const END_OF_HEAD = '\r\n\r\n'
 /** Generation takes minutes in which nothing is sent; what lies between must not forget the connection. */
 const TCP_KEEP_ALIVE_MS = 60_000
 
-export class Connection {
+export class Connection implements Receiving {
   readonly #target: Target
   readonly #hooks: ConnectionHooks
   readonly #socket: Socket
@@ -58,6 +61,8 @@ export class Connection {
   /** Whether it has ever sent anything. */
   #spoke = false
   #ended = false
+  /** There are too many bytes of answers already: what comes is left to wait in the socket. */
+  #paused = false
   /** Used again for each request: nothing is written while an answer is awaited. */
   #out = Buffer.allocUnsafe(2048)
   /** The only one whose exchanges it carries: what a server sends unasked is then at worst an answer of its own. */
@@ -105,6 +110,18 @@ export class Connection {
 
   close(): void {
     this.#fail('upstream_unavailable', 'aborted')
+  }
+
+  pause(): void {
+    this.#paused = true
+    this.#socket.pause()
+  }
+
+  resume(): void {
+    this.#paused = false
+    // What was ours to wait for is not the server's delay.
+    this.#timer.refresh()
+    this.#socket.resume()
   }
 
   #begin(exchange: Exchange): void {
@@ -175,8 +192,8 @@ export class Connection {
     }
     try {
       const used = this.#reader.read(bytes, length)
-      if (used === null) return
-      this.#finish(exchange, used === length)
+      if (used === null) this.#target.budget.received(this, this.#reader.gathered)
+      else this.#finish(exchange, used === length)
     } catch (error) {
       this.#onFault(error)
     }
@@ -186,6 +203,7 @@ export class Connection {
     const { status, body, headers, keepsAlive } = this.#reader
     this.#exchange = null
     this.#reader.reset()
+    this.#target.budget.ended(this)
     const reusable = inStep && keepsAlive && this.#socket.writableLength === 0 && !this.#socket.destroyed
     const retry_after_ms = retryAfterMs(headers, Date.now())
     exchange.settle({
@@ -219,6 +237,10 @@ export class Connection {
   #onTimeout(): void {
     // While it connects, the time for connecting counts.
     if (this.#exchange === null || !this.#connected) return
+    if (this.#paused) {
+      this.#timer.refresh()
+      return
+    }
     this.#fail('upstream_timeout', `no complete answer within ${this.#target.timeout_ms} ms`)
   }
 
@@ -239,6 +261,7 @@ export class Connection {
   #end(): void {
     if (this.#ended) return
     this.#ended = true
+    this.#target.budget.ended(this)
     clearTimeout(this.#timer)
     this.#socket.destroy()
     this.#hooks.onEnded(this)

@@ -10,6 +10,11 @@ export class GrowingBytes {
     return this.#length
   }
 
+  /** What it takes in memory. */
+  get capacity(): number {
+    return this.#buffer.length
+  }
+
   /** What was gathered, until more is added. */
   get view(): Buffer {
     return this.#buffer.subarray(0, this.#length)

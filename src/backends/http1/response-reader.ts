@@ -62,6 +62,11 @@ export class ResponseReader {
     return this.#body
   }
 
+  /** Bytes of memory that a body takes that is not whole yet. */
+  get gathered(): number {
+    return this.#pieces.capacity
+  }
+
   /** Whether the server lets the connection be used again. */
   get keepsAlive(): boolean {
     return this.#keepsAlive

@@ -2,6 +2,7 @@
 // The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
 // a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
 import { AbortWatch } from '../abort-watch.ts'
+import { AnswerBudget } from '../answer-budget.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
 import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
@@ -21,6 +22,8 @@ export interface OpenAiBackendOptions {
   timeout_ms: number
   /** Connections open at once; calls beyond it wait for one. */
   connections_max: number
+  /** What answers may take in memory, those of other backends of this process included. */
+  budget?: AnswerBudget
   /** Added to every request. */
   headers?: Readonly<Record<string, string>>
 }
@@ -44,6 +47,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       connect_timeout_ms: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answer_bytes_max: ANSWER_BYTES_MAX,
       strike: secrets.strike,
+      budget: options.budget ?? new AnswerBudget(ANSWER_BYTES_MAX),
     },
     connections_max,
   )
