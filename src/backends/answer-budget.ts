@@ -14,10 +14,14 @@ const BYTES_MIN = 1024 * 1024
 const UNWRITTEN_SHARE = 0.25
 const UNWRITTEN_BYTES_MAX = 16 * 1024 * 1024
 /** Results that journals have are kept in memory up to this share. */
-const KEPT_SHARE = 0.5
+const KEPT_SHARE = 0.4
+/** More than what is kept for long, so that there comes a time to read on. */
+const FIRST_SHARE = 0.5
 
 export class AnswerBudget {
   readonly #bytes_max: number
+  /** Bytes of results beyond which not even the first is read on: it may be as large as all of them. */
+  readonly #first_bytes_max: number
   /** Results that no journal has, in bytes: beyond it they are written at once. */
   readonly unwritten_bytes_max: number
   /** Results in memory, in bytes: beyond it, those that journals have are read back from there. */
@@ -33,6 +37,7 @@ export class AnswerBudget {
 
   constructor(bytes_max: number) {
     this.#bytes_max = Math.max(BYTES_MIN, bytes_max)
+    this.#first_bytes_max = this.#bytes_max * FIRST_SHARE
     this.unwritten_bytes_max = Math.min(UNWRITTEN_BYTES_MAX, this.#bytes_max * UNWRITTEN_SHARE)
     this.kept_bytes_max = bytes_max * KEPT_SHARE
   }
@@ -47,7 +52,7 @@ export class AnswerBudget {
     this.#received_bytes += bytes - (this.#received.get(answer) ?? 0)
     this.#received.set(answer, bytes)
     if (this.hasRoom || this.#paused.has(answer)) return
-    if (this.#result_bytes < this.#bytes_max) {
+    if (this.#result_bytes < this.#first_bytes_max) {
       this.#first ??= answer
       if (this.#first === answer) return
     }
@@ -85,7 +90,7 @@ export class AnswerBudget {
       return
     }
     if (this.#first && !this.#paused.has(this.#first)) return
-    if (this.#result_bytes >= this.#bytes_max) return
+    if (this.#result_bytes >= this.#first_bytes_max) return
     this.#first ??= this.#paused.values().next().value ?? null
     if (!this.#first) return
     this.#paused.delete(this.#first)
