@@ -16,6 +16,7 @@ import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { parkChunk, readChunk } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
+import { KeptBytes } from './kept-bytes.ts'
 import type { Log } from './log.ts'
 import type { Observer, RecordWork } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
@@ -71,9 +72,7 @@ interface Pending {
 export class Recorder {
   readonly #options: RecorderOptions
   readonly #open = new Set<OpenChunk>()
-  /** Bytes of results in memory, by chunk: open ones, and those that are being sealed. */
-  readonly #kept = new Map<OpenChunk, number>()
-  #keptBytes = 0
+  readonly #kept: KeptBytes
   /** When the oldest finished line that no journal holds yet was finished. */
   readonly #freshSince = new WeakMap<OpenChunk, number>()
   /** Chunks of which this process has written to a journal. */
@@ -88,6 +87,7 @@ export class Recorder {
 
   constructor(options: RecorderOptions) {
     this.#options = options
+    this.#kept = new KeptBytes(options.answers)
   }
 
   track(chunk: OpenChunk): void {
@@ -97,14 +97,14 @@ export class Recorder {
 
   untrack(chunk: OpenChunk): void {
     this.#open.delete(chunk)
-    this.#count(chunk, 0)
+    this.#kept.drop(chunk)
   }
 
   /** A line of a tracked chunk has ended. */
   record(chunk: OpenChunk, outcome: Outcome): void {
     chunk.finish(outcome)
     if (!this.#open.has(chunk)) return
-    this.#count(chunk, chunk.keptBytes)
+    this.#kept.count(chunk)
     if (chunk.unfinished === 0) this.#seal(chunk)
     else {
       if (!this.#freshSince.has(chunk)) this.#freshSince.set(chunk, this.#options.clock.now())
@@ -210,7 +210,7 @@ export class Recorder {
   async #writeJournal(
     parts: readonly { chunk: OpenChunk; fresh: Outcome[]; pieces: Buffer[]; bytes: number }[],
   ): Promise<void> {
-    const { sealed, clock, answers } = this.#options
+    const { sealed, clock } = this.#options
     const put = (of: typeof parts): Promise<SealedBlob> =>
       sealed.put(JOURNAL_OWNER, `journals/${newId('request', clock.now()).slice('req_'.length)}`, [
         ...of.flatMap(({ pieces }) => pieces),
@@ -229,22 +229,15 @@ export class Recorder {
         byte_start: 0,
         byte_end: bytes,
       }))
-      if (!('journal' in committed) || this.#keptBytes <= answers.kept_bytes_max) return
+      if (!('journal' in committed) || !this.#kept.isTooMuch) return
       chunk.forget(placed(fresh, committed.journal, committed.byte_start))
-      if (this.#kept.has(chunk)) this.#count(chunk, chunk.keptBytes)
+      if (this.#kept.has(chunk)) this.#kept.count(chunk)
     })
     await Promise.all(commits)
   }
 
-  #count(chunk: OpenChunk, bytes: number): void {
-    this.#keptBytes += bytes - (this.#kept.get(chunk) ?? 0)
-    if (bytes === 0) this.#kept.delete(chunk)
-    else this.#kept.set(chunk, bytes)
-    this.#options.answers.result_bytes = this.#keptBytes
-  }
-
   #close(chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost'): void {
-    this.#count(chunk, 0)
+    this.#kept.drop(chunk)
     this.#options.onClosed(chunk, how)
   }
 
