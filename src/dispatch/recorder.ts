@@ -257,10 +257,7 @@ export class Recorder {
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, finished)
     const result = await this.#insist('seal', () => this.#unlessDamaged(chunk, write))
     if (result === 'damaged') return await this.#giveUp(chunk)
-    if (result === 'lost') {
-      this.#close(chunk, 'lost')
-      return
-    }
+    if (result === 'lost') return this.#close(chunk, 'lost')
     const fresh = chunk.takeFresh()
     const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
     const record = { sealed: result, journalled }
