@@ -47,6 +47,7 @@ export function unreadableLines(
       messages: { start: 0, end: 0 },
       input_tokens: 0,
       output_tokens_max: 0,
+      prompt_bytes: null,
       choices: 1,
       projected: NO_SPEND,
       fault,

@@ -21,6 +21,7 @@ import { LimitGate } from './limit-gate.ts'
 import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
+import { PromptLearner } from './prompt-learner.ts'
 import { Recorder } from './recorder.ts'
 import { ReservedFunds } from './reserved-funds.ts'
 import type { RetryPolicy } from './retry-policy.ts'
@@ -38,6 +39,8 @@ const DELETED_MS = 5_000
 const CHORES_MS = 1_000
 /** How often models that cannot be reached are reported, when that has changed. */
 const REPORT_MS = 1_000
+/** How often it is shared what was learned of models. */
+const LEARN_MS = 5_000
 /** How often it is told which batches may miss their deadline. */
 const RISK_MS = 1_000
 
@@ -47,7 +50,8 @@ export interface WorkerOptions {
   clock: Clock
   log: Log
   random: () => number
-  models: ReadonlyMap<string, Model>
+  /** Changed in place, as the worker learns of them. */
+  models: Map<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
   retry: RetryPolicy
   rules: FinishRules
@@ -75,6 +79,7 @@ export class Worker {
   readonly #sender: Sender
   readonly #recorder: Recorder
   readonly #starts: BatchStarts
+  readonly #learner: PromptLearner
   readonly #funds = new ReservedFunds()
   readonly #gate: LimitGate
   readonly #blocked: BlockedChunks
@@ -93,6 +98,7 @@ export class Worker {
   constructor(options: WorkerOptions) {
     this.#options = options
     const { store, sealed, clock, log } = options
+    this.#learner = new PromptLearner(store, options.models)
     this.#session = new Session({
       store,
       clock,
@@ -116,6 +122,7 @@ export class Worker {
       },
       onOutcome: (chunk, outcome) => {
         this.#funds.ended(chunk, outcome)
+        this.#learner.ended(chunk, outcome)
         this.#recorder.record(chunk, outcome)
         if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
       },
@@ -230,6 +237,7 @@ export class Worker {
     this.#loop(STANDING_MS, () => this.#readStanding())
     this.#loop(POLL_MS, async () => this.wake())
     this.#loop(REPORT_MS, () => this.#reporter.report())
+    this.#loop(LEARN_MS, () => this.#learner.share(), 0)
     this.#loop(RISK_MS, async () => {
       this.#atRisk = await batchesAtRisk(store.read, clock.now())
       this.#sender.hurry(this.#atRisk)
@@ -259,6 +267,9 @@ export class Worker {
     const drained = this.#drain()
     await Promise.all([this.#claimer.close(), this.#closer.close(), this.#tasks.close(), drained])
     await Promise.all([this.#recorder.flush(), this.#starts.close()])
+    await this.#learner.share().catch((error: unknown) => {
+      this.#options.log.warn({ err: error }, 'what was learned of prompts could not be stored')
+    })
     await this.#session.close()
     for (const cancelAlarm of this.#open.values()) cancelAlarm()
     this.#sender.close()

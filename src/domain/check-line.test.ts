@@ -39,10 +39,11 @@ function check(change: Record<string, unknown>): [string, string | undefined] | 
 
 /** A body that can run, with more members, written as they are. */
 function checkText(members: string): ReturnType<typeof checkLine> {
-  const bytes = Buffer.from(
-    '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1",' +
-      `"messages":[{"role":"user","content":"Hi"}],${members}}}`,
-  )
+  return checkBody(`{"model":"sim-1","messages":[{"role":"user","content":"Hi"}],${members}}`)
+}
+
+function checkBody(body: string): ReturnType<typeof checkLine> {
+  const bytes = Buffer.from(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`)
   const line = new LineScanner().scan(bytes, 0, bytes.length)
   assert.ok(line.ok)
   return checkLine(line, models)
@@ -214,16 +215,30 @@ describe('the context window', () => {
   const user = (content: unknown): unknown[] => [{ role: 'user', content }]
 
   test('is exceeded by max_tokens alone', () => {
-    assert.equal(check({ max_tokens: 1000 }), null)
-    assert.deepEqual(check({ max_tokens: 1001 }), exceeded)
+    assert.equal(check({ max_tokens: 999 }), null)
+    assert.deepEqual(check({ max_tokens: 1000 }), exceeded)
+    assert.equal(check({ max_tokens: 1000, messages: user('') }), null)
+    assert.deepEqual(check({ max_tokens: 1001, messages: user('') }), exceeded)
     assert.deepEqual(check({ max_completion_tokens: 1001 }), exceeded)
   })
 
   test('is exceeded by input that no tokenizer could fit', () => {
-    assert.equal(check({ messages: user('x'.repeat(16 * 1000)) }), null)
-    assert.deepEqual(check({ messages: user('x'.repeat(16 * 1001)) }), exceeded)
-    assert.equal(check({ messages: user('x'.repeat(16 * 900)), max_tokens: 100 }), null)
-    assert.deepEqual(check({ messages: user('x'.repeat(16 * 901)), max_tokens: 100 }), exceeded)
+    const text = (tokens: number): string => 'abcdefgh'.repeat(2 * tokens)
+    assert.equal(check({ messages: user(text(1000)) }), null)
+    assert.deepEqual(check({ messages: user(text(1001)) }), exceeded)
+    assert.equal(check({ messages: user(text(900)), max_tokens: 100 }), null)
+    assert.deepEqual(check({ messages: user(text(901)), max_tokens: 100 }), exceeded)
+    assert.deepEqual(check({ messages: user([{ type: 'text', text: text(1001) }]) }), exceeded)
+  })
+
+  test('is exceeded by less where servers have told how dense text is', () => {
+    const seen = { bytes: 0, tokens: 0, long_bytes: 90_000, long_tokens: 30_000 }
+    const learned = new Map([['sim-1', { ...sim, seen }]])
+    const of = (characters: number) =>
+      checkLine(lineOf({ model: 'sim-1', messages: user('abcdefghi'.repeat(characters / 9)) }), learned)
+        ?.code ?? null
+    assert.equal(of(9 * 1000), null)
+    assert.equal(of(9 * 1001), 'context_length_exceeded')
   })
 
   test('is left to the server where the count is unsure', () => {
@@ -231,6 +246,14 @@ describe('the context window', () => {
     const image = { type: 'image_url', image_url: { url: 'A'.repeat(100_000) } }
     assert.equal(check({ messages: user([image]) }), null)
     assert.equal(check({ max_tokens: 10, max_completion_tokens: 5000 }), null)
+    // A run may be one token, an escape is one character, and what the model said before may be left out.
+    assert.equal(check({ messages: user(' '.repeat(100_000)) }), null)
+    const escaped = JSON.stringify({ model: 'sim-1', messages: user('*'.repeat(8000)) })
+      .replace('********', '')
+      .replaceAll('**', '\\u0bb5\\u0ba3')
+    assert.equal(checkBody(escaped), null)
+    const said = { role: 'assistant', content: 'abcdefgh'.repeat(3000) }
+    assert.equal(check({ messages: [...user('Hi'), said, ...user('Go on')] }), null)
   })
 
   test('that is unknown refuses nothing', () => {

@@ -5,9 +5,7 @@ import { type InputLine, streamingMessage } from './line-scan.ts'
 import type { BodyFacts, NumberField } from './line-scan-body.ts'
 import { type MessageFacts, type MessageProblem, ROLES } from './line-scan-messages.ts'
 import type { Model } from './model.ts'
-
-/** No tokenizer in use packs running text more tightly than this, so it bounds the input from below. */
-const BYTES_PER_TOKEN_MAX = 16
+import { charactersPerTokenMax, countedCharacters } from './tokens.ts'
 
 const PROBLEMS: Record<MessageProblem, { field: string; message: string }> = {
   not_an_object: { field: '', message: 'must be an object with `role` and `content`.' },
@@ -35,7 +33,7 @@ export function checkLine(line: InputLine, models: ReadonlyMap<string, Model>): 
     const message = `The model ${quoted(body.model)} does not exist. \`GET /v1/models\` lists those that do.`
     return wireError('model_not_found', message, { param: 'model' })
   }
-  return checkMessages(body.messages) ?? checkNumbers(body) ?? checkShapes(body) ?? checkWindow(body, model)
+  return checkMessages(body.messages) ?? checkNumbers(body) ?? checkShapes(body) ?? checkWindow(line, model)
 }
 
 /** What is checked and priced here has to be what the server reads: keys that leave a choice are refused. */
@@ -98,20 +96,43 @@ function checkShapes(body: BodyFacts): WireError | null {
   return null
 }
 
-function checkWindow(body: BodyFacts, model: Model): WireError | null {
+/** Refuses what cannot fit, by any count; what may fit is left to the server. */
+function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null {
   const window = model.context_window
   if (window === null) return null
   const asked = outputTokensAtLeast(body)
-  const input = Math.floor(body.messages.text_bytes / BYTES_PER_TOKEN_MAX)
   if (asked > window) {
     const message = `The output limit of ${asked} tokens alone exceeds the context window of ${window} tokens of ${quoted(model.id)}. Lower \`max_tokens\`.`
     return wireError('context_length_exceeded', message, { param: 'messages' })
   }
-  if (input + asked > window) {
-    const message = `The messages are at least ${input} tokens long, which together with an output limit of ${asked} exceeds the context window of ${window} tokens of ${quoted(model.id)}. Shorten the messages or lower \`max_tokens\`.`
-    return wireError('context_length_exceeded', message, { param: 'messages' })
+  const { text_bytes, start, end } = body.messages
+  if (text_bytes === 0) return null
+  const perToken = charactersPerTokenMax(model.seen)
+  // A character is a byte at least: only what may be too long is looked at closely.
+  const mayExceed = Math.ceil(text_bytes / perToken) + asked > window
+  if (!mayExceed) return null
+  const text = countedText(bytes.toString('utf8', start, end))
+  const input = Math.max(1, Math.ceil(text / perToken))
+  if (input + asked <= window) return null
+  const message = `The messages are at least ${input} tokens long, which together with an output limit of ${asked} exceeds the context window of ${window} tokens of ${quoted(model.id)}. Shorten the messages or lower \`max_tokens\`.`
+  return wireError('context_length_exceeded', message, { param: 'messages' })
+}
+
+/** The characters that surely reach the model: templates may leave out what it said before itself. */
+function countedText(messages_json: string): number {
+  const messages: unknown = JSON.parse(messages_json)
+  let characters = 0
+  for (const message of Array.isArray(messages) ? messages : []) {
+    if (message.role === 'assistant') continue
+    for (const text of textsOf(message.content)) characters += countedCharacters(text)
   }
-  return null
+  return characters
+}
+
+function textsOf(content: unknown): string[] {
+  if (typeof content === 'string') return [content]
+  if (!Array.isArray(content)) return []
+  return content.map((part) => part?.text).filter((text) => typeof text === 'string')
 }
 
 /** Servers differ in which of the two limits they obey when both are given: the smaller one is certain. */

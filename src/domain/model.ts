@@ -1,5 +1,6 @@
 // A model as the configuration declares it and the API shows it.
 import type { Price } from './money.ts'
+import type { SeenPrompts } from './tokens.ts'
 
 export interface Model {
   id: string
@@ -8,6 +9,8 @@ export interface Model {
   /** What is projected for a line that sets no max_tokens; null when unknown. */
   max_output_tokens: number | null
   price: Price
+  /** What its servers have reported of prompts; absent where nothing is known. */
+  seen?: SeenPrompts | undefined
   /** False when the configuration gives no price: the model costs 0, and is said to. */
   priced: boolean
   supports: { structured_output: boolean; tools: boolean }

@@ -23,13 +23,14 @@ export function showEstimate(
     input_tokens: groups.reduce((sum, group) => sumOf(sum, group.input_tokens), 0),
     output_tokens_max: groups.reduce((sum, group) => sumOf(sum, group.output_tokens_max), 0),
     cost_usd: usd(total.cost_nanos),
-    groups: groups.map(({ spend, model, entity, priced, lines, input_tokens, output_tokens_max }) => ({
+    groups: groups.map(({ spend, model, entity, priced, lines, ...tokens }) => ({
       model,
       entity,
       priced,
       lines,
-      input_tokens,
-      output_tokens_max,
+      input_tokens: tokens.input_tokens,
+      output_tokens_max: tokens.output_tokens_max,
+      bytes_per_token: tokens.bytes_per_token,
       cost_usd: usd(spend.cost_nanos),
     })),
     unpriced_models: [...new Set(unpriced)],

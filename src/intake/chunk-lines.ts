@@ -6,7 +6,7 @@ import { entityOf } from '../domain/entity.ts'
 import type { WireError } from '../domain/errors.ts'
 import { type InputLine, LineScanner, type Span } from '../domain/line-scan.ts'
 import type { Model } from '../domain/model.ts'
-import { choicesOf, projectTokens } from '../domain/projection.ts'
+import { choicesOf, projectTokens, promptBytes } from '../domain/projection.ts'
 import type { Spend } from '../domain/spend.ts'
 import { projectedSpend } from '../ledger/line-projection.ts'
 import { hasMark, isBlank, LF, withoutCr } from './line-bytes.ts'
@@ -29,6 +29,8 @@ export interface ChunkLine {
   /** Estimated; what is projected and, where the server reports no usage, billed. */
   input_tokens: number
   output_tokens_max: number
+  /** Of its prompt, as written; null with media, whose tokens nobody can tell from their bytes. */
+  prompt_bytes: number | null
   /** The `n` of its request. */
   choices: number
   /** What it may cost at most. */
@@ -106,6 +108,7 @@ function chunkLine(
     messages: { start: body.messages.start, end: body.messages.end },
     input_tokens: tokens.input_tokens,
     output_tokens_max: tokens.output_tokens_max,
+    prompt_bytes: body.messages.media_parts > 0 ? null : promptBytes(body),
     choices: choicesOf(body),
     projected: projectedSpend(tokens, model),
     fault: checkLine(scanned, models),

@@ -2,6 +2,7 @@
 import type { Model } from '../domain/model.ts'
 import { type BatchProjection, type EntityDefaults, projectBatch } from '../ledger/project-batch.ts'
 import { readFile } from '../store/files.ts'
+import { readSeenPrompts } from '../store/seen-prompts.ts'
 import { type IndexDeps, readIndex } from './read-index.ts'
 
 export interface ProjectionDeps extends IndexDeps {
@@ -13,9 +14,11 @@ export async function readProjection(
   deps: ProjectionDeps,
   wanted: EntityDefaults & { project_id: string; input_file_id: string },
 ): Promise<BatchProjection | null> {
+  const seen = await readSeenPrompts(deps.store.read)
+  const models = new Map([...deps.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]))
   const index = await readIndex(
     deps,
     await readFile(deps.store.read, wanted.project_id, wanted.input_file_id),
   )
-  return index && projectBatch(index, deps.models, wanted)
+  return index && projectBatch(index, models, wanted)
 }

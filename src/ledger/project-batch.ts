@@ -5,6 +5,7 @@ import type { FileIndex } from '../domain/file-index.ts'
 import type { Model } from '../domain/model.ts'
 import { projectSums, type TokenSums } from '../domain/projection.ts'
 import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { bytesPerToken } from '../domain/tokens.ts'
 import { projectedSpend } from './line-projection.ts'
 
 /** Lines of one model for one entity. */
@@ -13,8 +14,9 @@ export interface ProjectedGroup {
   model: string | null
   entity: string | null
   lines: number
-  /** Estimated. */
+  /** Estimated, at so many bytes a token. */
   input_tokens: number
+  bytes_per_token: number
   output_tokens_max: number
   /** At most. */
   spend: Spend
@@ -68,6 +70,7 @@ function projectGroup(
     entity,
     lines: sums.lines,
     ...tokens,
+    bytes_per_token: bytesPerToken(model?.seen),
     spend: projectedSpend(tokens, model),
     priced: model?.priced ?? false,
   }

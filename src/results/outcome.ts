@@ -12,6 +12,8 @@ export interface Outcome extends EndedLine {
   audit: Buffer
   /** `ok`, or the code of its error. */
   code: 'ok' | ErrorCode
+  /** Whether the usage is what the server reported. */
+  usage_by_server: boolean
   /** Whether it ended because the window closed. */
   expired: boolean
 }

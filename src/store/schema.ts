@@ -28,6 +28,7 @@ export interface Schema {
   holds: HoldTable
   batch_outlook: BatchOutlookTable
   crossings: CrossingTable
+  seen_prompts: SeenPromptsTable
   events: EventTable
   webhooks: WebhookTable
   deliveries: DeliveryTable
@@ -373,6 +374,15 @@ interface BatchOutlookTable {
   project_id: string
   cost_nanos: number
   tokens: number
+}
+
+/** What servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
+interface SeenPromptsTable {
+  model: string
+  bytes: number
+  tokens: number
+  long_bytes: number
+  long_tokens: number
 }
 
 /** Thresholds that have been met: each once per window and spender. */

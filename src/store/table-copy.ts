@@ -31,6 +31,7 @@ const TABLES = {
   holds: ['batch_id', 'idx', 'entity'],
   batch_outlook: ['batch_id', 'entity'],
   crossings: ['limit_id', 'entity', 'window_start', 'threshold'],
+  seen_prompts: ['model'],
   events: ['id'],
   webhooks: ['id'],
   deliveries: ['id'],

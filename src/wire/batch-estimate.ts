@@ -28,6 +28,10 @@ export const BatchEstimate = Type.Object(
         entity: Type.Union([Type.String(), Type.Null()]),
         priced: Type.Boolean({ description: 'False: the model has no price, so these lines cost nothing.' }),
         ...projected,
+        bytes_per_token: Type.Number({
+          minimum: 0,
+          description: 'Of text, as projected: learned from what the servers of the model report.',
+        }),
       }),
     ),
     unpriced_models: Type.Array(Type.String(), {
@@ -68,6 +72,7 @@ export const BatchEstimate = Type.Object(
             input_tokens: 480,
             output_tokens_max: 6144,
             cost_usd: 0.0025056,
+            bytes_per_token: 4,
           },
         ],
         unpriced_models: [],
