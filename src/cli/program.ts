@@ -12,6 +12,7 @@ import { addMigrateData } from './migrate-data.ts'
 import { addModels } from './models.ts'
 import { addNextRound } from './next-round.ts'
 import { examples } from './option-values.ts'
+import { addQuotas } from './quotas.ts'
 import { addRekey } from './rekey.ts'
 import { addRequests } from './requests.ts'
 import { addRetry } from './retry.ts'
@@ -83,6 +84,7 @@ function buildProgram(shell: Shell, version: string): Command {
   addModels(program, shell)
   addLimits(program, shell)
   addUsage(program, shell)
+  addQuotas(program, shell)
   addWebhooks(program, shell)
   addEvents(program, shell)
   addKeys(program, shell)

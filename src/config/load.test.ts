@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
+import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import type { Config } from './config.ts'
 import { ConfigError } from './config-error.ts'
 import { type ConfigFlags, loadConfig } from './load.ts'
@@ -52,6 +53,7 @@ describe('without a file', () => {
             name: 'payg',
             completion_windows: [{ text: '24h', ms: 86_400_000 }],
             file_retention_ms: 90 * 86_400_000,
+            quotas: QUOTAS_DEFAULT,
           },
         ],
         [
@@ -63,6 +65,7 @@ describe('without a file', () => {
               { text: '24h', ms: 86_400_000 },
             ],
             file_retention_ms: 395 * 86_400_000,
+            quotas: QUOTAS_DEFAULT,
           },
         ],
       ]),

@@ -3,15 +3,29 @@
 
 import { durationMs } from '../domain/duration.ts'
 import type { CompletionWindow, Plan } from '../domain/plan.ts'
-import { duration, type Kind } from './kinds.ts'
+import { QUOTAS_DEFAULT, type QuotaName, type Quotas } from '../domain/quota.ts'
+import { duration, integer, type Kind, size } from './kinds.ts'
 import type { Section } from './section.ts'
 
 const DAY_MS = 86_400_000
 
 const BUILT_IN: readonly Plan[] = [
-  { name: 'payg', completion_windows: [window('24h')], file_retention_ms: 90 * DAY_MS },
-  { name: 'enterprise', completion_windows: [window('4h'), window('24h')], file_retention_ms: 395 * DAY_MS },
+  {
+    name: 'payg',
+    completion_windows: [window('24h')],
+    file_retention_ms: 90 * DAY_MS,
+    quotas: QUOTAS_DEFAULT,
+  },
+  {
+    name: 'enterprise',
+    completion_windows: [window('4h'), window('24h')],
+    file_retention_ms: 395 * DAY_MS,
+    quotas: QUOTAS_DEFAULT,
+  },
 ]
+
+const COUNT = orOff(integer(0))
+const BYTES = orOff(size(0))
 
 /** `expires_at` and `created` are whole seconds, so a window has to be. */
 const WINDOW: Kind<CompletionWindow> = {
@@ -59,6 +73,28 @@ function readPlan(section: Section, name: string, built_in: Plan | undefined): P
       duration(1000),
       built_in?.file_retention_ms ?? 90 * DAY_MS,
     ),
+    quotas: section.section('quotas', readQuotas),
+  }
+}
+
+function readQuotas(section: Section): Quotas {
+  const count = (name: QuotaName) => section.value(name, COUNT, QUOTAS_DEFAULT[name])
+  return {
+    stored_bytes: section.value('stored_bytes', BYTES, QUOTAS_DEFAULT.stored_bytes),
+    open_batches: count('open_batches'),
+    queued_lines: count('queued_lines'),
+    limits: count('limits'),
+    webhooks: count('webhooks'),
+    entities_per_batch: count('entities_per_batch'),
+    uploads: count('uploads'),
+  }
+}
+
+function orOff(kind: Kind<number>): Kind<number | null> {
+  return {
+    expected: `${kind.expected}, or off`,
+    scalars: ['number', 'string', 'boolean'],
+    read: (found) => (/^(off|false)$/.test(found) ? null : kind.read(found)),
   }
 }
 

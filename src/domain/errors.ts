@@ -285,6 +285,16 @@ export const ERRORS = table({
     advice: 'Raise the limit that `limit_id` names, or wait until `resets_at`.',
   },
 
+  quota_exceeded: {
+    status: 429,
+    type: 'rate_limit_error',
+    where: http,
+    retryable: false,
+    message: 'A quota of the project is used up.',
+    advice: 'Make room as the message says; `GET /v1/quotas` shows each quota and what is used of it.',
+    operators: '`plans.<name>.quotas` sets the quotas of a plan.',
+  },
+
   // Our side
   internal_error: {
     status: 500,
@@ -502,6 +512,7 @@ export type ErrorCode = keyof typeof ERRORS
 export interface ErrorDetails {
   param?: string
   limit_id?: string
+  quota?: string
   resets_at?: number
   original_request_id?: string
 }

@@ -3,6 +3,7 @@ import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import { durationMs, durationText } from './duration.ts'
 import { type Plan, windowMs } from './plan.ts'
+import { QUOTAS_DEFAULT } from './quota.ts'
 
 describe('durations', () => {
   test('each unit is understood', () => {
@@ -63,6 +64,7 @@ describe('the window of a batch', () => {
     name: 'payg',
     completion_windows: [{ text: '24h', ms: 86_400_000 }],
     file_retention_ms: 1,
+    quotas: QUOTAS_DEFAULT,
   }
 
   test('is as long as the plan says', () => {

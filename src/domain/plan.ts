@@ -1,5 +1,6 @@
 // A plan says what a project has bought: how soon its batches may be due, and how long its files are kept.
 import { durationMs } from './duration.ts'
+import type { Quotas } from './quota.ts'
 
 export interface CompletionWindow {
   /** As configured, and as a batch shows it: `24h`. */
@@ -12,6 +13,7 @@ export interface Plan {
   /** At least one, in the order configured. */
   completion_windows: readonly CompletionWindow[]
   file_retention_ms: number
+  quotas: Quotas
 }
 
 /**

@@ -62,14 +62,14 @@ export class Idempotency {
   }
 
   /**
-   * Does `perform` in a transaction unless it has been done, after `prepare`, which may take its time: a retry that
-   * comes meanwhile is told to wait. Throws idempotency_key_reused,
+   * Does `perform` in a transaction unless it has been done. `around` runs that transaction and may take its time
+   * before: a retry that comes meanwhile is told to wait. Throws idempotency_key_reused,
    * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for headers that make no sense.
    */
   async once(
     call: OnceOnly,
     perform: (tx: Writer, now: number) => Promise<string>,
-    prepare: () => Promise<void> = async () => {},
+    around: (write: () => Promise<OnceAnswer>) => Promise<OnceAnswer> = (write) => write(),
   ): Promise<OnceAnswer> {
     const terms = termsOf(call.headers)
     const fingerprint = fingerprintOf(call)
@@ -83,30 +83,38 @@ export class Idempotency {
 
     this.#running.set(name, running + 1)
     try {
-      await prepare()
-      return await this.#store.write(async (tx) => {
-        const now = this.#clock.now()
-        const { project_id, request_id, route } = call
-        const kept_ms = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
-        const row = { project_id, route, key, fingerprint, request_id, created: now, expires: now + kept_ms }
-        if (mayRepeat) {
-          const known = await readIdempotency(tx, row, ROUTES, now)
-          const isFirst = !known && (await reserveIdempotencyKey(tx, row))
-          const first = known ?? (isFirst ? undefined : await readIdempotency(tx, row, ROUTES, now))
-          if (first) return repeated(first, fingerprint, terms)
-        } else {
-          await dropIdempotencyKey(tx, row)
-          await reserveIdempotencyKey(tx, row)
-        }
-        const text = await perform(tx, now)
-        await completeIdempotencyKey(tx, row, { status: 200, response: text })
-        return { text, status: 200, replayed: false }
-      })
+      return await around(() => this.#write(call, terms, { key, fingerprint, mayRepeat }, perform))
     } finally {
       const left = (this.#running.get(name) ?? 1) - 1
       if (left > 0) this.#running.set(name, left)
       else this.#running.delete(name)
     }
+  }
+
+  #write(
+    call: OnceOnly,
+    terms: Terms,
+    { key, fingerprint, mayRepeat }: { key: string; fingerprint: string; mayRepeat: boolean },
+    perform: (tx: Writer, now: number) => Promise<string>,
+  ): Promise<OnceAnswer> {
+    return this.#store.write(async (tx) => {
+      const now = this.#clock.now()
+      const { project_id, request_id, route } = call
+      const kept_ms = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
+      const row = { project_id, route, key, fingerprint, request_id, created: now, expires: now + kept_ms }
+      if (mayRepeat) {
+        const known = await readIdempotency(tx, row, ROUTES, now)
+        const isFirst = !known && (await reserveIdempotencyKey(tx, row))
+        const first = known ?? (isFirst ? undefined : await readIdempotency(tx, row, ROUTES, now))
+        if (first) return repeated(first, fingerprint, terms)
+      } else {
+        await dropIdempotencyKey(tx, row)
+        await reserveIdempotencyKey(tx, row)
+      }
+      const text = await perform(tx, now)
+      await completeIdempotencyKey(tx, row, { status: 200, response: text })
+      return { text, status: 200, replayed: false }
+    })
   }
 }
 

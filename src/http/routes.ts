@@ -15,6 +15,7 @@ import { getFileRoute } from './routes/get-file.ts'
 import { getFileContentRoute } from './routes/get-file-content.ts'
 import { getLimitRoute } from './routes/get-limit.ts'
 import { getModelRoute } from './routes/get-model.ts'
+import { getQuotasRoute } from './routes/get-quotas.ts'
 import { getRequestRoute } from './routes/get-request.ts'
 import { getUsageRoute } from './routes/get-usage.ts'
 import { getWebhookRoute } from './routes/get-webhook.ts'
@@ -35,10 +36,12 @@ import { updateWebhookRoute } from './routes/update-webhook.ts'
 import { uploadFileRoute } from './routes/upload-file.ts'
 import type { ServerDeps } from './server.ts'
 import type { App } from './type-provider.ts'
+import { UploadSlots } from './upload-slots.ts'
 
 export function addRoutes(app: App, deps: ServerDeps): void {
+  const uploads = new UploadSlots()
   const idempotency = new Idempotency(deps.store, deps.clock)
-  uploadFileRoute(app, { ...deps, idempotency })
+  uploadFileRoute(app, { ...deps, idempotency, uploads })
   listFilesRoute(app, deps)
   getFileRoute(app, deps)
   getFileContentRoute(app, deps)
@@ -51,7 +54,8 @@ export function addRoutes(app: App, deps: ServerDeps): void {
   listModelsRoute(app, deps)
   getModelRoute(app, deps)
   getRequestRoute(app, deps)
-  createLimitRoute(app, { idempotency })
+  getQuotasRoute(app, { ...deps, uploads })
+  createLimitRoute(app, { ...deps, idempotency })
   listLimitsRoute(app, deps)
   getLimitRoute(app, deps)
   updateLimitRoute(app, deps)

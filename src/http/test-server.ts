@@ -14,6 +14,8 @@ import type { Scope } from '../domain/api-key.ts'
 import type { Model } from '../domain/model.ts'
 import { picosPerToken } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
+import type { TokenSums } from '../domain/projection.ts'
+import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { insertBlobs } from '../store/blob-rows.ts'
 import { markProcessed, readFileRow } from '../store/files.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
@@ -28,7 +30,12 @@ const DAY_MS = 24 * HOUR_MS
 export const TEST_PLANS: ReadonlyMap<string, Plan> = new Map([
   [
     'payg',
-    { name: 'payg', completion_windows: [{ text: '24h', ms: DAY_MS }], file_retention_ms: 90 * DAY_MS },
+    {
+      name: 'payg',
+      completion_windows: [{ text: '24h', ms: DAY_MS }],
+      file_retention_ms: 90 * DAY_MS,
+      quotas: QUOTAS_DEFAULT,
+    },
   ],
   [
     'enterprise',
@@ -39,6 +46,7 @@ export const TEST_PLANS: ReadonlyMap<string, Plan> = new Map([
         { text: '24h', ms: DAY_MS },
       ],
       file_retention_ms: 395 * DAY_MS,
+      quotas: QUOTAS_DEFAULT,
     },
   ],
 ])
@@ -129,9 +137,13 @@ export interface TestServer extends AsyncDisposable {
   /** The file is pending afterwards. */
   upload(content?: string, options?: { key?: string; filename?: string }): Promise<Answer>
   /** Uploads, and does what validation would have done; gives the ID. */
-  processedFile(options?: { key?: string; line_count?: number }): Promise<string>
+  processedFile(options?: {
+    key?: string
+    line_count?: number
+    groups?: readonly TokenSums[]
+  }): Promise<string>
   /** Does what validation would have done to an uploaded file. */
-  process(id: string, line_count?: number): Promise<void>
+  process(id: string, line_count?: number, groups?: readonly TokenSums[]): Promise<void>
   createBatch(input_file_id: string, options?: CallOptions): Promise<Answer>
 }
 
@@ -187,11 +199,11 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     return call('POST', '/v1/files', { key, raw: form })
   }
 
-  const process: TestServer['process'] = async (id, line_count = 1) => {
+  const process: TestServer['process'] = async (id, line_count = 1, groups = []) => {
     const file = await readFileRow(store.read, id)
     assert(file)
     const index = await sealed.put(file.project_id, `files/${id}/index`, [
-      Buffer.from(JSON.stringify({ chunks: [], groups: [], unattributed: [] })),
+      Buffer.from(JSON.stringify({ chunks: [], groups, unattributed: [] })),
     ])
     await store.write(async (tx) => {
       await insertBlobs(tx, file.project_id, [index], clock.now())
@@ -212,9 +224,9 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
     call,
     upload,
     process,
-    async processedFile({ key, line_count } = {}) {
+    async processedFile({ key, line_count, groups } = {}) {
       const { id } = await upload(undefined, { key })
-      await process(id, line_count)
+      await process(id, line_count, groups)
       return id
     },
     createBatch: (input_file_id, options = {}) =>

@@ -5,6 +5,7 @@ import { Refusal } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
 import { type Plan, windowMs } from '../domain/plan.ts'
+import { type Quotas, quotaExceeded } from '../domain/quota.ts'
 import { admit, expect } from '../ledger/admit.ts'
 import type { BatchProjection } from '../ledger/project-batch.ts'
 import { insertBatch } from '../store/batches.ts'
@@ -13,6 +14,7 @@ import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import { BATCH_ENDPOINT, type CreateBatch } from '../wire/batch.ts'
+import { checkQuotas } from './check-quota.ts'
 
 /** Who wants the batch, beside what the request says. */
 export interface BatchOwner {
@@ -28,6 +30,7 @@ export interface BatchOrder extends BatchOwner {
   input_file_id: string
   completion_window: string
   window_ms: number
+  quotas: Quotas
   metadata: string | null
   output_expires_after_ms: number | null
 }
@@ -48,6 +51,7 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
     input_file_id,
     completion_window: window.text,
     window_ms: window.ms,
+    quotas: plan.quotas,
     metadata: metadata ? JSON.stringify(metadata) : null,
     output_expires_after_ms: output_expires_after ? output_expires_after.seconds * 1000 : null,
   }
@@ -55,7 +59,7 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
 
 /**
  * Throws file_not_found, file_not_processed, invalid_request for a file that is no input, and
- * usage_limit_exceeded. `projection` is what the file's index says; null when the file had none.
+ * quota_exceeded, usage_limit_exceeded. `projection` is what the file's index says; null when the file had none.
  */
 export async function createBatch(
   tx: Writer,
@@ -63,10 +67,14 @@ export async function createBatch(
   projection: BatchProjection | null,
   now: number,
 ): Promise<BatchRow> {
-  const { window_ms, ...fields } = order
+  const { window_ms, quotas, ...fields } = order
   const file = usableInput(await holdFile(tx, order.project_id, order.input_file_id))
   // It was processed between the reading of its index and now.
   if (!projection) throw new Refusal('file_not_processed', PENDING, { param: 'input_file_id' })
+  const entities = projection.byEntity.size
+  if (quotas.entities_per_batch !== null && entities > quotas.entities_per_batch)
+    throw quotaExceeded('entities_per_batch', quotas.entities_per_batch, 0, entities)
+  await checkQuotas(tx, order, { open_batches: 1, queued_lines: file.line_count })
   await admit(tx, order.project_id, projection, order.language, now)
   const batch = await insertBatch(tx, {
     ...fields,

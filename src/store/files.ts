@@ -18,6 +18,18 @@ export async function readFile(db: Reader, project_id: string, id: string): Prom
     .executeTakeFirst()
 }
 
+/** How large the index of the project's file is; 0 where there is none. */
+export async function readIndexBytes(db: Reader, project_id: string, id: string): Promise<number> {
+  const row = await db
+    .selectFrom('files')
+    .innerJoin('blobs', 'blobs.key', 'files.index_blob')
+    .select('blobs.bytes')
+    .where('files.id', '=', id)
+    .where('files.project_id', '=', project_id)
+    .executeTakeFirst()
+  return row?.bytes ?? 0
+}
+
 /** The row whoever owns it and whether it was deleted or not: for background work. */
 export async function readFileRow(db: Reader, id: string): Promise<FileRow | undefined> {
   return await db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst()

@@ -18,6 +18,7 @@ export const ErrorEnvelope = Type.Object(
       code: Type.Unsafe<ErrorCode>({ type: 'string', enum: ERROR_CODES, description: 'What to branch on.' }),
       message: Type.String({ description: 'For people; may change.' }),
       param: Type.Optional(Type.String({ description: 'The parameter that is at fault.' })),
+      quota: Type.Optional(Type.String({ description: 'On `quota_exceeded`: its name.' })),
       limit_id: Type.Optional(Type.String({ description: 'On limit errors: the limit.' })),
       resets_at: Type.Optional(
         Type.Integer({ description: 'On limit errors: Unix seconds at which its window ends.' }),

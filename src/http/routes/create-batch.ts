@@ -9,7 +9,7 @@ import { createBatch, orderBatch, usableInput } from '../../intake/create-batch.
 import { readProjection } from '../../intake/read-projection.ts'
 import { foresee } from '../../ledger/admit.ts'
 import type { BatchProjection } from '../../ledger/project-batch.ts'
-import { readFile } from '../../store/files.ts'
+import { readFile, readIndexBytes } from '../../store/files.ts'
 import { BatchObject, CreateBatch } from '../../wire/batch.ts'
 import { BatchEstimate } from '../../wire/batch-estimate.ts'
 import { callerOf } from '../caller-of.ts'
@@ -17,6 +17,7 @@ import { headerText } from '../header-text.ts'
 import type { Idempotency } from '../idempotency.ts'
 import { IdempotencyHeaders } from '../idempotency-headers.ts'
 import { planOf } from '../plan-of.ts'
+import { ProjectTurns } from '../project-turns.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
 import { showBatch } from '../show-batch.ts'
@@ -24,6 +25,8 @@ import { showEstimate } from '../show-estimate.ts'
 import type { App } from '../type-provider.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
+/** What a batch reads and writes grows with the index of its file: those beyond this take turns. */
+const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 
 const CreateHeaders = Type.Object({
   ...IdempotencyHeaders.properties,
@@ -56,6 +59,7 @@ const Query = Type.Object({
 
 export function createBatchRoute(app: App, deps: Deps): void {
   const { store, clock, idempotency, region, plans, wake, wait_for_file_ms } = deps
+  const turns = new ProjectTurns()
   const waits = new ValidationWaits(store, clock, wait_for_file_ms)
   app.addHook('preClose', async () => waits.stop())
   route(app, {
@@ -77,6 +81,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         'idempotency_in_progress',
         'idempotency_cache_not_requested',
         'usage_limit_exceeded',
+        'quota_exceeded',
       ],
     },
     accepts: { body: CreateBatch, querystring: Query },
@@ -93,13 +98,18 @@ export function createBatchRoute(app: App, deps: Deps): void {
       }
       const { input_file_id, endpoint, completion_window, metadata, output_expires_after } = body
       const order = orderBatch(body, owner, planOf(plans, caller))
-      const project = async (): Promise<BatchProjection | null> => {
-        const { project_id } = caller
-        await whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
-        return await readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
+      const { project_id } = caller
+      const processed = (): Promise<void> =>
+        whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
+      const inTurn = async <T>(act: () => Promise<T>): Promise<T> => {
+        const index_bytes = await readIndexBytes(store.read, project_id, input_file_id)
+        return index_bytes > INDEX_BYTES_AT_ONCE_MAX ? await turns.run(project_id, act) : await act()
       }
+      const project = (): Promise<BatchProjection | null> =>
+        readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
       if (request.query.dry_run === 'true') {
-        const projection = await project()
+        await processed()
+        const projection = await inTurn(project)
         usableInput(await readFile(store.read, caller.project_id, input_file_id))
         if (!projection) throw new Refusal('file_not_processed')
         const prospects = await foresee(store.read, caller.project_id, projection, clock.now())
@@ -116,8 +126,12 @@ export function createBatchRoute(app: App, deps: Deps): void {
       const answer = await idempotency.once(
         call,
         async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), region)),
-        async () => {
-          projection = await project()
+        async (write) => {
+          await processed()
+          return await inTurn(async () => {
+            projection = await project()
+            return await write()
+          })
         },
       )
       if (answer.replayed) reply.header('idempotency-replayed', 'true')

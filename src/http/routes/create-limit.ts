@@ -1,16 +1,21 @@
 // POST /v1/limits
 import { newId } from '../../domain/ids.ts'
+import { checkQuotas } from '../../intake/check-quota.ts'
 import { newLimitRow } from '../../ledger/make-limit.ts'
 import { insertLimit, toLimit } from '../../store/limits.ts'
 import { CreateLimit, LimitObject } from '../../wire/limit.ts'
 import { callerOf } from '../caller-of.ts'
 import type { Idempotency } from '../idempotency.ts'
 import { IdempotencyHeaders } from '../idempotency-headers.ts'
+import { planOf } from '../plan-of.ts'
 import { route } from '../route.ts'
+import type { ServerDeps } from '../server.ts'
 import { showLimit } from '../show-limit.ts'
 import type { App } from '../type-provider.ts'
 
-export function createLimitRoute(app: App, { idempotency }: { idempotency: Idempotency }): void {
+type Deps = Pick<ServerDeps, 'plans'> & { idempotency: Idempotency }
+
+export function createLimitRoute(app: App, { plans, idempotency }: Deps): void {
   route(app, {
     method: 'POST',
     url: '/v1/limits',
@@ -22,11 +27,18 @@ export function createLimitRoute(app: App, { idempotency }: { idempotency: Idemp
         'It holds from the next line on, also in batches that are running. With scope `entity_type` every entity of the type has a cap of its own.',
       answer: LimitObject,
       headers: IdempotencyHeaders,
-      errors: ['idempotency_key_reused', 'idempotency_in_progress', 'idempotency_cache_not_requested'],
+      errors: [
+        'idempotency_key_reused',
+        'idempotency_in_progress',
+        'idempotency_cache_not_requested',
+        'quota_exceeded',
+      ],
     },
     accepts: { body: CreateLimit },
     async handler(request, reply) {
-      const { project_id } = callerOf(request)
+      const caller = callerOf(request)
+      const { project_id } = caller
+      const { quotas } = planOf(plans, caller)
       const { headers, body } = request
       const call = {
         project_id,
@@ -37,6 +49,7 @@ export function createLimitRoute(app: App, { idempotency }: { idempotency: Idemp
       }
       const answer = await idempotency.once(call, async (tx, now) => {
         const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
+        await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
         await insertLimit(tx, row)
         return JSON.stringify(showLimit(toLimit(row)))
       })

@@ -1,24 +1,22 @@
 // POST /v1/webhooks
-import { Refusal } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
+import { checkQuotas } from '../../intake/check-quota.ts'
 import { newSigningSecret } from '../../notify/signing-secret.ts'
 import { webhookUrl } from '../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../store/schema.ts'
-import { countWebhooks, insertWebhook } from '../../store/webhooks.ts'
+import { insertWebhook } from '../../store/webhooks.ts'
 import { CreateWebhook, WebhookWithSecret } from '../../wire/webhook.ts'
 import { callerOf } from '../caller-of.ts'
 import { refuseIdempotencyKey } from '../idempotency.ts'
+import { planOf } from '../plan-of.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
 import { showWebhook } from '../show-webhook.ts'
 import type { App } from '../type-provider.ts'
 
-/** The end of a batch writes a delivery for each, in the transaction that ends it. */
-const WEBHOOKS_PER_PROJECT_MAX = 20
-
 export function createWebhookRoute(
   app: App,
-  { store, clock, webhooks }: Pick<ServerDeps, 'store' | 'clock' | 'webhooks'>,
+  { store, clock, plans, webhooks }: Pick<ServerDeps, 'store' | 'clock' | 'plans' | 'webhooks'>,
 ): void {
   route(app, {
     method: 'POST',
@@ -29,10 +27,13 @@ export function createWebhookRoute(
       summary: 'Have events sent to a URL',
       description: 'The answer holds the secret that signs them, this once.',
       answer: WebhookWithSecret,
+      errors: ['quota_exceeded'],
     },
     accepts: { body: CreateWebhook },
     async handler(request) {
-      const { project_id } = callerOf(request)
+      const caller = callerOf(request)
+      const { project_id } = caller
+      const { quotas } = planOf(plans, caller)
       refuseIdempotencyKey(request.headers)
       const { url, event_types = null, description = null } = request.body
       const now = clock.now()
@@ -52,11 +53,7 @@ export function createWebhookRoute(
         created: now,
       }
       await store.write(async (tx) => {
-        if ((await countWebhooks(tx, project_id)) >= WEBHOOKS_PER_PROJECT_MAX)
-          throw new Refusal(
-            'invalid_request',
-            `A project has at most ${WEBHOOKS_PER_PROJECT_MAX} webhooks; delete one first.`,
-          )
+        await checkQuotas(tx, { project_id, quotas }, { webhooks: 1 })
         await insertWebhook(tx, row)
       })
       return { ...showWebhook(row), secret: secret.text }

@@ -2,6 +2,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { Refusal } from '../../domain/errors.ts'
+import { quotaExceeded } from '../../domain/quota.ts'
+import { checkQuotas, type QuotaHolder, readUse } from '../../intake/check-quota.ts'
 import {
   discard,
   type FormPart,
@@ -10,6 +12,7 @@ import {
   receiveUpload,
   type Upload,
 } from '../../intake/upload.ts'
+import type { Writer } from '../../store/store.ts'
 import { FileObject } from '../../wire/file.ts'
 import { callerOf } from '../caller-of.ts'
 import { hasIdempotencyKey, type Idempotency } from '../idempotency.ts'
@@ -19,6 +22,7 @@ import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
 import { showFile } from '../show-file.ts'
 import type { App } from '../type-provider.ts'
+import type { UploadSlots } from '../upload-slots.ts'
 
 /** The form around the file: fields, boundaries, headers. */
 const FORM_BYTES_MAX = 1024 * 1024
@@ -44,10 +48,13 @@ const UploadForm = Type.Object(
 type Deps = Pick<
   ServerDeps,
   'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'early' | 'wake'
-> & { idempotency: Idempotency }
+> & { idempotency: Idempotency; uploads: UploadSlots }
+
+/** To be called in the transaction that makes the file. */
+type QuotaCheck = (tx: Writer, bytes: number) => Promise<void>
 
 export function uploadFileRoute(app: App, deps: Deps): void {
-  const { sealed, clock, region, plans, file_bytes_max, wake, idempotency } = deps
+  const { sealed, clock, region, plans, file_bytes_max, wake, idempotency, uploads } = deps
   route(app, {
     method: 'POST',
     url: '/v1/files',
@@ -62,6 +69,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       headers: IdempotencyHeaders,
       errors: [
         'invalid_multipart',
+        'quota_exceeded',
         'idempotency_key_reused',
         'idempotency_in_progress',
         'idempotency_cache_not_requested',
@@ -77,24 +85,44 @@ export function uploadFileRoute(app: App, deps: Deps): void {
         throw new Refusal('payload_too_large', `The file is larger than ${file_bytes_max} bytes.`, {
           param: 'file',
         })
+      const { project_id } = caller
+      const { quotas, file_retention_ms } = planOf(plans, caller)
       const digest = hasIdempotencyKey(request.headers)
       const upload = {
-        project_id: caller.project_id,
+        project_id,
         now: clock.now(),
-        retention_ms: planOf(plans, caller).file_retention_ms,
+        retention_ms: file_retention_ms,
         file_bytes_max,
         form_bytes,
         digest,
       }
-      if (digest) return await receiveOnce(request, reply, upload)
-      const file = await receiveUpload(deps, formOf(request), upload)
-      wake()
-      return showFile(file, region)
+      return await uploads.hold(project_id, quotas.uploads, async () => {
+        await refuseFull({ project_id, quotas })
+        const check: QuotaCheck = (tx, bytes) =>
+          checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes })
+        if (digest) return await receiveOnce(request, reply, upload, check)
+        const file = await receiveUpload(deps, formOf(request), upload, check)
+        wake()
+        return showFile(file, region)
+      })
     },
   })
 
+  /** A project that has no room for a byte need not send its file to be told so. */
+  async function refuseFull({ project_id, quotas }: QuotaHolder): Promise<void> {
+    const { stored_bytes: limit } = quotas
+    if (limit === null) return
+    const { stored_bytes: used = 0 } = await readUse(deps.store.read, project_id, ['stored_bytes'])
+    if (used >= limit) throw quotaExceeded('stored_bytes', limit, used, 1)
+  }
+
   /** A call under an Idempotency-Key: the same file sent again makes no second one. */
-  async function receiveOnce(request: FastifyRequest, reply: FastifyReply, upload: Upload) {
+  async function receiveOnce(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    upload: Upload,
+    check: QuotaCheck,
+  ) {
     const received = await receiveForm(deps, formOf(request), upload)
     const call = {
       project_id: upload.project_id,
@@ -104,9 +132,10 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       request: { filename: received.filename, sha256: received.sha256 },
     }
     try {
-      const answer = await idempotency.once(call, async (tx) =>
-        JSON.stringify(showFile(await insertUpload(tx, received, upload), region)),
-      )
+      const answer = await idempotency.once(call, async (tx) => {
+        await check(tx, received.content.bytes)
+        return JSON.stringify(showFile(await insertUpload(tx, received, upload), region))
+      })
       if (answer.replayed) {
         await discard(sealed, received)
         reply.header('idempotency-replayed', 'true')

@@ -60,7 +60,7 @@ test('a project has at most twenty webhooks', async () => {
   await using server = await testServer()
   for (let i = 0; i < 20; i++) assert.equal((await create(server)).status, 200)
   const answer = await create(server)
-  assert.equal(answer.outcome, '400 invalid_request')
+  assert.equal(answer.outcome, '429 quota_exceeded')
   const { key } = await server.issue({ project: 'other' })
   assert.equal((await create(server, {}, key)).status, 200)
 })

@@ -1,0 +1,55 @@
+// How much a project may have at once, whatever it may spend. Each plan says so; nothing that a quota refuses has
+// left anything behind.
+import { Refusal } from './errors.ts'
+
+/** In the order in which they are shown. */
+export const QUOTA_NAMES = [
+  'stored_bytes',
+  'open_batches',
+  'queued_lines',
+  'limits',
+  'webhooks',
+  'entities_per_batch',
+  'uploads',
+] as const
+export type QuotaName = (typeof QUOTA_NAMES)[number]
+
+/** Null: as many as they like. */
+export type Quotas = Readonly<Record<QuotaName, number | null>>
+
+export const QUOTAS_DEFAULT: Quotas = {
+  stored_bytes: 2 ** 40,
+  open_batches: 1000,
+  queued_lines: 100_000_000,
+  limits: 10_000,
+  webhooks: 20,
+  // A batch writes a row for each, in the transaction that creates it.
+  entities_per_batch: 5000,
+  uploads: 16,
+}
+
+/** What counts, and what makes room. */
+const TOLD: Record<QuotaName, { what: string; advice: string }> = {
+  stored_bytes: { what: 'bytes in its files, results included', advice: 'Delete files that are not needed.' },
+  open_batches: { what: 'unfinished batches', advice: 'Wait until some have ended, or cancel some.' },
+  queued_lines: {
+    what: 'unfinished lines in its batches',
+    advice: 'Wait until more lines have finished, or cancel a batch.',
+  },
+  limits: {
+    what: 'limits',
+    advice: 'Delete limits that are not needed; one with scope `entity_type` covers many entities.',
+  },
+  webhooks: { what: 'webhooks', advice: 'Delete one first.' },
+  entities_per_batch: { what: 'different entities in one batch', advice: 'Split the file by entity.' },
+  uploads: { what: 'uploads at once', advice: 'Wait until one of them has ended.' },
+}
+
+/** `used` is what the project has, `more` what the call would add. */
+export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): Refusal {
+  const { what, advice } = TOLD[name]
+  const use =
+    name === 'entities_per_batch' ? `this one has ${more}` : `it has ${used}, and this would add ${more}`
+  const message = `The quota \`${name}\` is used up: a project on this plan may have ${limit} ${what}; ${use}. ${advice}`
+  return new Refusal('quota_exceeded', message, { quota: name }, name === 'uploads' ? 1 : undefined)
+}

@@ -1,0 +1,21 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ProjectTurns } from './project-turns.ts'
+
+test('the work of one project goes one after the other, also after a failure; others do not wait for it', async () => {
+  const turns = new ProjectTurns()
+  const order: string[] = []
+  const gate = Promise.withResolvers<void>()
+  const first = turns.run('a', async () => {
+    order.push('a1 begins')
+    await gate.promise
+    order.push('a1 fails')
+    throw new Error('no')
+  })
+  const second = turns.run('a', async () => order.push('a2'))
+  await turns.run('b', async () => order.push('b'))
+  gate.resolve()
+  await assert.rejects(first, /no/)
+  await second
+  assert.deepEqual(order, ['a1 begins', 'b', 'a1 fails', 'a2'])
+})

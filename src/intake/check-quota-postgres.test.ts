@@ -1,0 +1,51 @@
+// Transactions that run side by side do not pass a quota together.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
+import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
+import { newId } from '../domain/ids.ts'
+import { QUOTAS_DEFAULT } from '../domain/quota.ts'
+import { newLimitRow } from '../ledger/make-limit.ts'
+import { insertLimit } from '../store/limits.ts'
+import { insertOutlook, outlookByEntities } from '../store/outlook.ts'
+import { ensureProject } from '../store/projects.ts'
+import { checkQuotas } from './check-quota.ts'
+
+const NOW = 1_700_000_000_000
+const LIMIT = { scope: 'project', metric: 'tokens', amount: 5, window: 'day' } as const
+
+test('a quota holds however many add at the same moment', { skip: withoutPostgres }, async () => {
+  await using server = await postgresServer()
+  await using database = await emptyPostgres(server)
+  const store = database.open()
+  await store.migrate()
+  const project_id = newId('project', NOW)
+  await store.write((tx) => ensureProject(tx, { id: project_id, name: 'p', plan: 'payg', created: NOW }))
+  const holder = { project_id, quotas: { ...QUOTAS_DEFAULT, limits: 5 } }
+  const add = () =>
+    store.write(async (tx) => {
+      await checkQuotas(tx, holder, { limits: 1 })
+      await insertLimit(tx, newLimitRow(LIMIT, { id: newId('limit', NOW), project_id, created: NOW }))
+    })
+  const added = await Promise.allSettled(Array.from({ length: 20 }, add))
+  const refused = added.flatMap((one) => (one.status === 'rejected' ? [String(one.reason.code)] : []))
+  assert.equal(added.length - refused.length, 5)
+  assert.deepEqual([...new Set(refused)], ['quota_exceeded'])
+
+  const rows = Array.from({ length: 1200 }, (_, i) => ({
+    batch_id: 'batch_1',
+    project_id,
+    entity: `user'$1:${i}`,
+    cost_nanos: 2 ** 53 - 1 - i,
+    tokens: i,
+  }))
+  await store.write((tx) => insertOutlook(tx, 'batch_1', { cost_nanos: 1, tokens: 1 }, rows))
+  const found = await outlookByEntities(
+    store.read,
+    project_id,
+    rows.map(({ entity }) => entity),
+  )
+  assert.equal(found.size, 1200)
+  assert.deepEqual(found.get("user'$1:7"), { cost_nanos: 2 ** 53 - 8, tokens: 7 })
+  await store.close()
+})

@@ -1,0 +1,50 @@
+// Holds a project to its quotas, in the transaction that adds something. Far from a quota nothing is locked; near
+// it, whoever adds does so one after the other, so no race lets a project pass it.
+import type { Plan } from '../domain/plan.ts'
+import { QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/quota.ts'
+import { countLimits, lockProject, sumOpenBatches, sumStoredBytes } from '../store/quota-use.ts'
+import type { Reader, Writer } from '../store/store.ts'
+import { countWebhooks } from '../store/webhooks.ts'
+
+/** A project cannot add this often at the same moment. */
+const AT_ONCE_MAX = 256
+
+/** Quotas of what the database knows. */
+export type StoredQuota = Exclude<QuotaName, 'entities_per_batch' | 'uploads'>
+export type Use = Partial<Record<StoredQuota, number>>
+
+export interface QuotaHolder {
+  project_id: string
+  quotas: Plan['quotas']
+}
+
+/** What a call would add of each. Throws quota_exceeded. */
+export async function checkQuotas(tx: Writer, { project_id, quotas }: QuotaHolder, more: Use): Promise<void> {
+  const names = QUOTA_NAMES.filter(isStored).filter(
+    (name) => more[name] !== undefined && quotas[name] !== null,
+  )
+  if (names.length === 0) return
+  const passed = (used: Use, calls: number): StoredQuota | undefined =>
+    names.find((name) => (used[name] ?? 0) + (more[name] ?? 0) * calls > (quotas[name] ?? 0))
+  if (passed(await readUse(tx, project_id, names), AT_ONCE_MAX) === undefined) return
+  await lockProject(tx, project_id)
+  const used = await readUse(tx, project_id, names)
+  const name = passed(used, 1)
+  if (name !== undefined) throw quotaExceeded(name, quotas[name] ?? 0, used[name] ?? 0, more[name] ?? 0)
+}
+
+export async function readUse(db: Reader, project_id: string, names: readonly StoredQuota[]): Promise<Use> {
+  const use: Use = {}
+  if (names.includes('stored_bytes')) use.stored_bytes = await sumStoredBytes(db, project_id)
+  if (names.includes('open_batches') || names.includes('queued_lines')) {
+    const { batches, lines } = await sumOpenBatches(db, project_id)
+    Object.assign(use, { open_batches: batches, queued_lines: lines })
+  }
+  if (names.includes('limits')) use.limits = await countLimits(db, project_id)
+  if (names.includes('webhooks')) use.webhooks = await countWebhooks(db, project_id)
+  return use
+}
+
+export function isStored(name: QuotaName): name is StoredQuota {
+  return name !== 'entities_per_batch' && name !== 'uploads'
+}
