@@ -23,7 +23,15 @@ export type BackendResult =
   | { kind: 'answered'; status: number; body: Buffer; completion: Completion }
   | { kind: 'refused'; status: number; code: ErrorCode; message: string; param?: string }
   | { kind: 'throttled'; status: number; reason: string; retry_after_ms?: number }
-  | { kind: 'failed'; status: number | null; code: FailureCode; reason: string; retry_after_ms?: number }
+  | {
+      kind: 'failed'
+      status: number | null
+      code: FailureCode
+      reason: string
+      retry_after_ms?: number
+      /** The request reached nobody: no connection came about. */
+      unreachable?: boolean
+    }
 
 /** What a line that ran out of attempts fails with; `internal_error` is a mistake of our own, not the server's. */
 export type FailureCode =

@@ -70,12 +70,16 @@ export interface WorkerConfig {
 }
 
 export interface RetryConfig {
-  /** Attempts per line, the first included. */
+  /** Attempts per line that fail through its own fault, the first included. */
   attempts_max: number
   backoff_min_ms: number
   backoff_max_ms: number
-  /** How long an upstream may be unreachable before its lines are given up. */
+  /** How long an upstream may be gone before its lines are given up. */
   outage_patience_ms: number
+  /** How often a line may be throttled; four times as much while others find room. */
+  throttled_attempts_max: number
+  /** The share of the completion window that a line may wait because it was throttled. */
+  throttled_share: number
 }
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const

@@ -103,7 +103,14 @@ describe('without a file', () => {
         processes: 'auto',
       },
       metrics: { port: 'auto' },
-      retry: { attempts_max: 5, backoff_min_ms: 500, backoff_max_ms: 30_000, outage_patience_ms: 600_000 },
+      retry: {
+        attempts_max: 5,
+        backoff_min_ms: 500,
+        backoff_max_ms: 30_000,
+        outage_patience_ms: 600_000,
+        throttled_attempts_max: 60,
+        throttled_share: 0.5,
+      },
       log: { level: 'info' },
       retention: { audit_ms: 730 * 86_400_000 },
       webhooks: { allow_private_networks: false },
@@ -352,6 +359,11 @@ describe('what is refused', () => {
     ],
     ['retry: {backoff_min: 1m}', 'retry.backoff_min: 1m is longer than retry.backoff_max, 30s'],
     ['retry: {attempts_max: 0}', 'retry.attempts_max: expected a whole number from 1 to 1000, found 0'],
+    [
+      'retry: {throttled_attempts_max: 0}',
+      'retry.throttled_attempts_max: expected a whole number from 1 to 1000000, found 0',
+    ],
+    ['retry: {throttled_share: 2}', 'retry.throttled_share: expected a number from 0 to 1, found 2'],
     ['worker: {lease: 400ms}', 'worker.lease: 400ms is less than twice worker.flush_interval, 250ms'],
     [
       'worker: {lease: 10}',

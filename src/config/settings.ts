@@ -3,7 +3,7 @@
 import { resolve } from 'node:path'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { type Config, LOG_LEVELS } from './config.ts'
-import { anyText, duration, flag, integer, type Kind, oneOf, size, text } from './kinds.ts'
+import { anyText, duration, flag, fraction, integer, type Kind, oneOf, size, text } from './kinds.ts'
 import { type ModelSettings, readModels } from './read-models.ts'
 import { readPlans } from './read-plans.ts'
 import { type BlobsSettings, blobsKind, databaseKind } from './read-stores.ts'
@@ -86,6 +86,8 @@ export function readSettings(root: Section, cwd: string, now: number): Settings 
       backoff_min_ms: retry.value('backoff_min', duration(1), 500),
       backoff_max_ms: retry.value('backoff_max', duration(1), 30_000),
       outage_patience_ms: retry.value('outage_patience', duration(0), 10 * 60_000),
+      throttled_attempts_max: retry.value('throttled_attempts_max', integer(1, 1_000_000), 60),
+      throttled_share: retry.value('throttled_share', fraction, 0.5),
     })),
     log: root.section('log', (log) => ({ level: log.value('level', oneOf(LOG_LEVELS), 'info') })),
     retention: root.section('retention', (retention) => ({

@@ -57,7 +57,7 @@ function blockedModels(
   for (const [position, { model }] of chunk.lines.entries()) {
     if (chunk.isFinished(position)) continue
     if (model !== null && models.has(model)) continue
-    if (model === null || !lanes.get(model)?.blocked(now)) return null
+    if (model === null || !lanes.get(model)?.blocked(now, chunk.batch.id)) return null
     models.add(model)
   }
   return models

@@ -1,56 +1,203 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Circuit } from './circuit.ts'
+import fc from 'fast-check'
+import { Circuit, type Miss, type Ticket } from './circuit.ts'
 
-function broken(now: number): Circuit {
+/** Sends a line that never missed, unless `line` is one that did. */
+function send(circuit: Circuit, batch_id: string, now: number, line?: object): Ticket {
+  return circuit.onSent({ batch_id, missed_before: line !== undefined, line: line ?? {} }, now)
+}
+
+function miss(
+  circuit: Circuit,
+  batch_id: string,
+  now: number,
+  kind: Miss = 'failed',
+  line?: object,
+): boolean {
+  return circuit.onMissed(send(circuit, batch_id, now, line), kind, `${kind}: no`, now)
+}
+
+function answer(circuit: Circuit, batch_id: string, now: number): void {
+  circuit.onAnswered(send(circuit, batch_id, now), now)
+}
+
+function broken(now: number, kind: Miss = 'failed'): Circuit {
   const circuit = new Circuit()
-  for (let i = 0; i < 8; i++) circuit.onFailed(now)
+  for (let i = 0; i < 8; i++) miss(circuit, 'a', now, kind)
   return circuit
 }
 
 test('a few failures in a row leave the circuit closed, and an answer forgives them', () => {
   const circuit = new Circuit()
-  for (let i = 0; i < 7; i++) circuit.onFailed(0)
-  assert.ok(circuit.allows(0))
-  circuit.onAnswered()
-  for (let i = 0; i < 7; i++) circuit.onFailed(0)
-  assert.ok(circuit.allows(0))
+  for (let i = 0; i < 7; i++) miss(circuit, 'a', 0)
+  assert.ok(circuit.closed)
+  answer(circuit, 'a', 0)
+  for (let i = 0; i < 7; i++) miss(circuit, 'a', 0)
+  assert.ok(circuit.closed)
 })
 
-test('once open, nothing is sent until one line may probe', () => {
+test('a line that fails again and again never opens it', () => {
+  const circuit = new Circuit()
+  const line = {}
+  for (let i = 0; i < 100; i++) miss(circuit, 'a', i, 'failed', line)
+  assert.ok(circuit.closed)
+})
+
+test('once open, nothing of the batch is sent until one line may probe', () => {
   const circuit = broken(1_000)
-  assert.ok(!circuit.allows(1_000))
-  assert.equal(circuit.openedAt, 1_000)
-  assert.equal(circuit.retryAt, 1_500)
-  assert.ok(circuit.allows(1_500))
-  circuit.onSent()
-  assert.ok(!circuit.allows(1_500), 'a second line does not probe')
+  assert.deepEqual([circuit.probeDue(1_000), circuit.mayProbeEarly('a')], [false, false])
+  assert.ok(circuit.blocks(1_000, 'a'))
+  assert.deepEqual([circuit.openedAt, circuit.retryAt], [1_000, 1_500])
+  assert.ok(circuit.probeDue(1_500))
+  send(circuit, 'a', 1_500)
+  assert.ok(!circuit.probeDue(1_500), 'a second line does not probe')
+})
+
+test('a batch that is not the cause may send a line at once, unless nobody is there', () => {
+  const circuit = broken(0)
+  assert.deepEqual(
+    [circuit.blocks(0, 'b'), circuit.blocks(0), circuit.mayProbeEarly('b')],
+    [false, false, true],
+  )
+  const ticket = send(circuit, 'b', 0)
+  assert.ok(!circuit.mayProbeEarly('b'), 'one line, not two')
+  assert.ok(circuit.mayProbeEarly('c'))
+  circuit.onMissed(ticket, 'failed', 'no', 0)
+  assert.ok(circuit.blocks(0, 'b'), 'it fails there as well')
+
+  const gone = broken(0, 'unreachable')
+  assert.deepEqual([gone.blocks(0, 'b'), gone.blocks(0), gone.mayProbeEarly('b')], [true, true, false])
 })
 
 test('a probe that is answered closes the circuit', () => {
   const circuit = broken(0)
-  circuit.onSent()
-  circuit.onAnswered()
-  assert.ok(circuit.allows(0))
-  assert.equal(circuit.openedAt, null)
+  answer(circuit, 'a', 500)
+  assert.deepEqual([circuit.closed, circuit.openedAt, circuit.trouble], [true, null, null])
 })
 
-test('probes that fail come ever more rarely, but never rarer than every half minute', () => {
-  const circuit = broken(0)
-  let now = 0
-  const pauses: number[] = []
-  for (let i = 0; i < 9; i++) {
-    now = circuit.retryAt!
-    circuit.onSent()
-    circuit.onFailed(now)
-    pauses.push(circuit.retryAt! - now)
-  }
-  assert.deepEqual(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000])
-})
+for (const [kind, most] of [
+  ['unreachable', 30_000],
+  ['failed', 10_000],
+] as const) {
+  test(`probes that miss (${kind}) come ever more rarely, but never rarer than every ${most} ms`, () => {
+    const circuit = broken(0, kind)
+    let now = 0
+    const pauses: number[] = []
+    for (let i = 0; i < 9; i++) {
+      now = circuit.retryAt!
+      miss(circuit, 'a', now, kind)
+      pauses.push(circuit.retryAt! - now)
+    }
+    const grow = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000]
+    assert.deepEqual(
+      pauses,
+      grow.map((ms) => Math.min(ms, most)),
+    )
+  })
+}
 
 test('a probe that was withdrawn lets another one go', () => {
   const circuit = broken(0)
-  circuit.onSent()
-  circuit.onAborted()
-  assert.ok(circuit.allows(500))
+  circuit.onAborted(send(circuit, 'a', 500))
+  assert.ok(circuit.probeDue(500))
+})
+
+test('a server that asks to wait is left alone so long, but for one line of each other batch', () => {
+  const circuit = new Circuit()
+  circuit.onMissed(send(circuit, 'a', 0), 'throttled', '429', 0, 60_000)
+  assert.deepEqual([circuit.open, circuit.blocks(59_999, 'a'), circuit.probeDue(60_000)], [false, true, true])
+  answer(circuit, 'b', 10)
+  assert.ok(circuit.closed)
+})
+
+test('a batch whose lines fail while those of another are answered cannot open it any more', () => {
+  const circuit = broken(0)
+  for (let i = 0; i < 8; i++) answer(circuit, 'b', 10)
+  assert.ok(circuit.isAtFault('a'))
+  for (let i = 0; i < 100; i++) assert.equal(miss(circuit, 'a', 20), false)
+  assert.ok(circuit.closed)
+  for (let i = 0; i < 8; i++) miss(circuit, 'a', 30, 'unreachable')
+  assert.ok(!circuit.closed, 'a server that is gone is gone for everybody')
+})
+
+test('a server is up while the last thing known of it is an answer, one line aside', () => {
+  const circuit = new Circuit()
+  const line = {}
+  assert.ok(!circuit.isUp(0, line), 'nothing is known')
+  answer(circuit, 'b', 0)
+  miss(circuit, 'a', 1, 'failed', line)
+  assert.ok(circuit.isUp(2, line))
+  circuit.onMissed(circuit.onSent({ batch_id: 'a', missed_before: false, line }, 2), 'failed', 'no', 2)
+  assert.deepEqual([circuit.isUp(3, line), circuit.isUp(3, {})], [true, false])
+  miss(circuit, 'a', 3)
+  assert.ok(!circuit.isUp(4, line), 'another line met the same')
+  answer(circuit, 'b', 5)
+  assert.deepEqual([circuit.isUp(6, line), circuit.isUp(70_000, line)], [true, false])
+})
+
+/** Batches with poison lines only, and batches with none, before a server that may be gone for a while. */
+interface Step {
+  batch: number
+  retry: boolean
+  gap_ms: number
+}
+
+const step: fc.Arbitrary<Step> = fc.record({
+  batch: fc.nat(5),
+  retry: fc.boolean(),
+  gap_ms: fc.nat(300),
+})
+
+function isPoison(batch: number): boolean {
+  return batch >= 3
+}
+
+/** Sends what the circuit lets through; whether it was sent. */
+function play(circuit: Circuit, { batch, retry }: Step, now: number, isGone: boolean, kind: Miss): boolean {
+  const batch_id = String(batch)
+  const may = circuit.closed || circuit.probeDue(now) || (!retry && circuit.mayProbeEarly(batch_id))
+  if (!may) return false
+  const ticket = circuit.onSent({ batch_id, missed_before: retry, line: {} }, now)
+  if (isGone) circuit.onMissed(ticket, 'unreachable', 'gone', now)
+  else if (isPoison(batch)) circuit.onMissed(ticket, kind, 'no', now, kind === 'throttled' ? 3_600_000 : null)
+  else circuit.onAnswered(ticket, now)
+  return true
+}
+
+test('whatever poison does, a line of a healthy batch that never missed is sent at once', () => {
+  fc.assert(
+    fc.property(
+      fc.array(step, { maxLength: 300 }),
+      fc.constantFrom<Miss>('failed', 'throttled'),
+      (steps, kind) => {
+        const circuit = new Circuit()
+        let now = 0
+        for (const one of steps) {
+          now += one.gap_ms
+          const isSent = play(circuit, one, now, false, kind)
+          if (!isPoison(one.batch) && !one.retry) assert.ok(isSent)
+        }
+      },
+    ),
+  )
+})
+
+test('a server that is gone gets no more than a line for each pause, and is found when it is back', () => {
+  fc.assert(
+    fc.property(fc.array(step, { minLength: 20, maxLength: 300 }), (steps) => {
+      const circuit = broken(0, 'unreachable')
+      let now = 0
+      let sent = 0
+      for (const one of steps) {
+        now += one.gap_ms
+        if (play(circuit, one, now, true, 'failed')) sent++
+      }
+      assert.ok(sent <= 1 + Math.log2(1 + now / 500) + now / 30_000, `${sent} lines in ${now} ms`)
+      const back = circuit.retryAt!
+      assert.ok(back <= now + 30_000)
+      assert.ok(play(circuit, { batch: 0, retry: true, gap_ms: 0 }, back, false, 'failed'))
+      assert.ok(circuit.closed)
+    }),
+  )
 })

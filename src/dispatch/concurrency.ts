@@ -126,6 +126,16 @@ export class ConcurrencyLimit {
     if (this.#plateau.onEnded(sent.cohort)) this.#goBack(sent, now)
   }
 
+  /** What lowered the limit was no lack of room: it is as high as it was. */
+  restore(limit: number): void {
+    if (limit <= this.#limit) return
+    this.#limit = Math.min(this.#max, limit)
+    this.#riseTo = Number.POSITIVE_INFINITY
+    this.#trialsLeft = 0
+    this.#plateau.reset(this.#limit)
+    this.#startRound()
+  }
+
   #rise({ lines, factor_max }: typeof RISE): void {
     const bound = Math.min(this.#max, this.#riseTo, Math.max(START, this.#plateau.proven) * factor_max)
     this.#limit = Math.max(this.#limit, Math.min(bound, this.#limit + lines))

@@ -1,9 +1,15 @@
-// Tells the database which models this worker cannot reach, for everybody who asks why a batch waits. Written
+// Tells the database which models this worker cannot reach, and which batches' lines servers fail on, for everybody
+// who asks why a batch waits. Written
 // only when it changes, so a service that runs well writes nothing.
 import type { Clock } from '../domain/clock.ts'
-import { type LaneTrouble, setLaneReports } from '../store/lane-reports.ts'
+import { type LaneTrouble, setLaneReports, type UpstreamTrouble } from '../store/lane-reports.ts'
 import type { Store } from '../store/store.ts'
+import type { Circuit } from './circuit.ts'
 import type { Lane } from './lane.ts'
+
+const OLD_MS = 1_000
+/** Of what a server said, so much is kept. */
+const ERROR_LENGTH_MAX = 300
 
 export interface LaneReporterOptions {
   store: Store
@@ -12,11 +18,11 @@ export interface LaneReporterOptions {
   lanes: () => ReadonlyMap<string, ReportedLane>
 }
 
-type ReportedLane = Pick<Lane, 'upstreams' | 'blocked' | 'waiting' | 'inFlight'>
+type ReportedLane = Pick<Lane, 'upstreams' | 'waiting' | 'inFlight'>
 
 export class LaneReporter {
   readonly #options: LaneReporterOptions
-  readonly #since = new Map<string, LaneTrouble>()
+  readonly #since = new Map<string, Pick<LaneTrouble, 'state' | 'since'>>()
   /** What the database has, and under which session. */
   #reported: { worker_id: string; text: string } = { worker_id: '', text: '[]' }
 
@@ -39,33 +45,55 @@ export class LaneReporter {
   #troubles(): LaneTrouble[] {
     const { clock, lanes } = this.#options
     const now = clock.now()
+    const troubles: LaneTrouble[] = []
     for (const [model, lane] of lanes()) {
-      const state = stateOf(lane, now) ?? lasting(lane, this.#since.get(model))
-      if (state === null) this.#since.delete(model)
-      else if (this.#since.get(model)?.state !== state)
-        this.#since.set(model, { model, state, since: downSince(lane) ?? now })
+      const state = stateOf(lane, now)
+      const before = this.#since.get(model)
+      if (state === null) {
+        this.#since.delete(model)
+        continue
+      }
+      const since = before?.state === state ? before.since : (sinceOf(lane) ?? now)
+      this.#since.set(model, { state, since })
+      troubles.push({ model, state, since, ...detailsOf(lane, state) })
     }
-    return [...this.#since.values()]
+    return troubles
   }
 }
 
-/** A lane is down when every server has failed, also while one of them is being probed. */
-function stateOf(lane: Pick<Lane, 'upstreams' | 'blocked'>, now: number): LaneTrouble['state'] | null {
-  if (lane.upstreams.length > 0 && lane.upstreams.every(({ circuit }) => circuit.open)) return 'unavailable'
-  return lane.blocked(now) ? 'throttled' : null
+function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): LaneTrouble['state'] | null {
+  const isAll = (test: (circuit: Circuit) => boolean): boolean =>
+    upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
+  if (isAll(({ open, trouble }) => trouble?.last === 'unreachable' && (open || isOld(trouble.since, now))))
+    return 'unavailable'
+  // Servers that nobody wants anything of are in no trouble.
+  if (waiting + inFlight === 0) return null
+  if (isAll(({ openKind }) => openKind === 'throttled')) return 'throttled'
+  if (isAll(({ closed }) => !closed)) return 'failing'
+  return upstreams.some(({ circuit }) => circuit.errors.size > 0) ? 'failing' : null
 }
 
-/**
- * Between two pauses that it asked for, a server is tried: until one of those lines is answered, or none is left,
- * nothing has changed.
- */
-function lasting({ upstreams, waiting, inFlight }: ReportedLane, trouble: LaneTrouble | undefined) {
-  if (trouble?.state !== 'throttled' || waiting + inFlight === 0) return null
-  return upstreams.some(({ limit }) => (limit.answeredAt ?? 0) > trouble.since) ? null : trouble.state
+/** A single miss says little: the next answer may be on its way. */
+function isOld(since: number, now: number): boolean {
+  return now - since >= OLD_MS
 }
 
-/** Since when none of its servers answers (Unix ms); null while one does. */
-function downSince({ upstreams }: Pick<Lane, 'upstreams'>): number | null {
-  const opened = upstreams.map(({ circuit }) => circuit.openedAt)
-  return opened.includes(null) ? null : Math.max(...opened.map((at) => at ?? 0))
+/** Since when none of its servers has answered (Unix ms); null while one does. */
+function sinceOf({ upstreams }: ReportedLane): number | null {
+  const since = upstreams.map(({ circuit }) => circuit.trouble?.since ?? null)
+  return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
+}
+
+function detailsOf({ upstreams }: ReportedLane, state: LaneTrouble['state']): UpstreamTrouble {
+  const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
+  const batches = Object.fromEntries(errors.map(([id, error]) => [id, clipped(error)]))
+  const isOpen = upstreams.every(({ circuit }) => !circuit.closed)
+  const [, error = null] = errors.at(-1) ?? []
+  // Where nobody is there, what was said of a line says nothing of the line.
+  if (state === 'unavailable') return { error: error && clipped(error), batches: {}, isOpen }
+  return { error: null, batches, isOpen }
+}
+
+function clipped(error: string): string {
+  return error.length <= ERROR_LENGTH_MAX ? error : `${error.slice(0, ERROR_LENGTH_MAX - 1)}…`
 }

@@ -1,11 +1,13 @@
 // A lane is the queue before one model: whose line is next is told by turns (turns.ts), and the lines of a chunk go
-// in the order that it was given (by prompt prefix). Lines that wait for a retry hold no slot, and go before fresh
-// ones once they are due.
+// in the order that it was given (by prompt prefix). Lines that wait for a retry hold no slot. Once they are due,
+// those that only lacked room go before fresh ones; those that failed alternate with fresh ones, so that lines that
+// fail again and again leave half of the places to others. What is sent to an upstream whose circuit is open is told
+// in circuit.ts.
 
 import type { Attempt } from '../audit/line-record.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { OpenChunk } from './open-chunk.ts'
-import type { TryCount } from './retry-policy.ts'
+import { noTries, type TryCount } from './retry-policy.ts'
 import { Turns } from './turns.ts'
 import type { Upstream } from './upstream.ts'
 
@@ -26,7 +28,7 @@ export function freshJob(chunk: OpenChunk, position: number): Job {
   return {
     chunk,
     position,
-    tries: { failures: 0, throttles: 0, first_failure_at: null },
+    tries: noTries(),
     attempts: [],
     attempts_omitted: 0,
     avoid: null,
@@ -47,6 +49,8 @@ export class Lane {
   readonly #turns = new Turns()
   /** By due time. */
   readonly #retries: Waiting[] = []
+  /** Whether the last line sent was one that had failed. */
+  #sentFailed = false
   #cancelAlarm: (() => void) | null = null
   #alarmAt = Number.POSITIVE_INFINITY
 
@@ -69,13 +73,6 @@ export class Lane {
     return this.#turns.waiting + this.#retries.length
   }
 
-  /** Lines that could be sent at once if they were here. */
-  room(now: number): number {
-    let free = 0
-    for (const upstream of this.upstreams) if (upstream.accepts(now)) free += upstream.limit.free
-    return free
-  }
-
   get concurrency(): number {
     return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.limit, 0)
   }
@@ -84,9 +81,9 @@ export class Lane {
     return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.inFlight, 0)
   }
 
-  /** Whether nothing can be sent until time has passed: all upstreams are down or told us to wait. */
-  blocked(now: number): boolean {
-    return this.upstreams.every((upstream) => upstream.blocked(now))
+  /** Whether nothing, or nothing of one batch, can be sent until time has passed. */
+  blocked(now: number, batch_id?: string): boolean {
+    return this.upstreams.every((upstream) => upstream.blocked(now, batch_id))
   }
 
   /** Adds lines of a chunk, in the order in which they are to be sent. */
@@ -122,15 +119,46 @@ export class Lane {
   pump(): void {
     if (!this.#maySend()) return
     const now = this.#clock.now()
-    for (;;) {
-      if (this.waiting === 0) return
-      const upstream = this.#choose(now, this.#dueRetry(now)?.avoid ?? null)
-      if (!upstream) break
-      const job = this.#next(now)
-      if (!job) break
-      this.#send(job, upstream)
+    while (this.waiting > 0 && this.#sendOne(now)) {
+      // Until nothing more fits.
     }
-    this.#setAlarm(now)
+    if (this.waiting > 0) this.#setAlarm(now)
+  }
+
+  #sendOne(now: number): boolean {
+    if (this.#probe((upstream) => this.#dueProbe(upstream, now))) return true
+    const upstream = this.#choose(this.#dueRetry(now)?.avoid ?? null)
+    if (!upstream) return this.#probe((one) => this.#earlyProbe(one))
+    const job = this.#next(now)
+    if (job) this.#send(job, upstream)
+    return job !== null
+  }
+
+  /** Sends one line to an upstream whose circuit is open, if `lineFor` finds one for it. */
+  #probe(lineFor: (upstream: Upstream) => Job | null): boolean {
+    for (const upstream of this.upstreams) {
+      if (upstream.circuit.closed || upstream.limit.free === 0) continue
+      const job = lineFor(upstream)
+      if (!job) continue
+      this.#send(job, upstream)
+      return true
+    }
+    return false
+  }
+
+  /** The pause is over: best is a batch that the server has not failed on, and any line that has not missed. */
+  #dueProbe(upstream: Upstream, now: number): Job | null {
+    if (!upstream.circuit.probeDue(now)) return null
+    const fresh = this.#turns.draw((id) => upstream.circuit.mayProbeEarly(id)) ?? this.#turns.draw(() => true)
+    if (fresh) return freshJob(fresh.chunk, fresh.position)
+    const due = this.#dueRetry(now)
+    if (!due || (due.avoid === upstream && this.#choose(upstream))) return null
+    return this.#retries.shift()!.job
+  }
+
+  #earlyProbe({ circuit }: Upstream): Job | null {
+    const fresh = this.#turns.draw((id) => circuit.mayProbeEarly(id))
+    return fresh && freshJob(fresh.chunk, fresh.position)
   }
 
   close(): void {
@@ -144,17 +172,23 @@ export class Lane {
   }
 
   #next(now: number): Job | null {
-    if (this.#dueRetry(now)) return this.#retries.shift()!.job
+    const due = this.#dueRetry(now)
+    const hasFailed = due !== null && due.tries.failures > 0
+    if (due && !(hasFailed && this.#sentFailed && this.#turns.waiting > 0)) {
+      this.#sentFailed = hasFailed
+      return this.#retries.shift()!.job
+    }
+    this.#sentFailed = false
     const next = this.#turns.next()
     return next && freshJob(next.chunk, next.position)
   }
 
   /** The upstream with the largest free share; the one to avoid only if there is no other. */
-  #choose(now: number, avoid: Upstream | null): Upstream | null {
+  #choose(avoid: Upstream | null): Upstream | null {
     let best: Upstream | null = null
     let bestShare = -1
     for (const upstream of this.upstreams) {
-      if (!upstream.accepts(now)) continue
+      if (!upstream.accepts) continue
       const share = upstream === avoid ? 0 : upstream.limit.free / upstream.limit.limit
       if (share > bestShare) {
         best = upstream

@@ -1,40 +1,88 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
+import {
+  type Blame,
+  backoffMs,
+  countMiss,
+  givesUp,
+  type MissedResult,
+  noTries,
+  type RetryPolicy,
+} from './retry-policy.ts'
 
 const POLICY: RetryPolicy = {
   attempts_max: 3,
   backoff_min_ms: 500,
   backoff_max_ms: 30_000,
   outage_patience_ms: 600_000,
+  throttled_attempts_max: 60,
+  throttled_share: 0.5,
 }
-const SERVER_ERROR = { kind: 'failed', status: 500, code: 'upstream_unavailable', reason: '500' } as const
-const NOBODY_THERE = {
+const DAY_MS = 86_400_000
+const NEVER = Number.NEGATIVE_INFINITY
+const SERVER_ERROR: MissedResult = {
   kind: 'failed',
-  status: null,
+  status: 500,
   code: 'upstream_unavailable',
-  reason: 'refused',
-} as const
-const THROTTLED = { kind: 'throttled', status: 429, reason: '429' } as const
+  reason: '500',
+}
+const NOBODY_THERE: MissedResult = { ...SERVER_ERROR, status: null, reason: 'refused', unreachable: true }
+const THROTTLED: MissedResult = { kind: 'throttled', status: 429, reason: '429' }
 
-test('a line is given up after as many failures as the policy allows', () => {
-  assert.ok(!givesUp(POLICY, { failures: 2, throttles: 0, first_failure_at: 0 }, SERVER_ERROR, 1))
-  assert.ok(givesUp(POLICY, { failures: 3, throttles: 0, first_failure_at: 0 }, SERVER_ERROR, 1))
+/** After how many such misses the line ends; null: not after a thousand. */
+function endsAfter(miss: MissedResult, blame: Blame): number | null {
+  const tries = noTries()
+  for (let count = 1; count <= 1_000; count++) {
+    countMiss(tries, miss, blame, NEVER, 1)
+    if (givesUp(POLICY, tries, miss, 1, DAY_MS)) return count
+  }
+  return null
+}
+
+test('a line is given up after as many misses through its own fault as the policy allows', () => {
+  assert.equal(endsAfter(SERVER_ERROR, 'line'), 3)
+  assert.equal(endsAfter(THROTTLED, 'line'), 3)
 })
 
-test('being throttled is no failure, however often', () => {
-  assert.ok(!givesUp(POLICY, { failures: 0, throttles: 1_000, first_failure_at: null }, THROTTLED, 1))
+test('a throttled line ends too, and sooner where others find room', () => {
+  assert.equal(endsAfter(THROTTLED, 'server'), 60)
+  assert.equal(endsAfter(THROTTLED, 'unlucky'), 15)
 })
 
-test('a server that cannot be reached is waited for before its lines are given up', () => {
-  const tries = { failures: 50, throttles: 0, first_failure_at: 1_000 }
-  assert.ok(!givesUp(POLICY, tries, NOBODY_THERE, 600_999))
-  assert.ok(givesUp(POLICY, tries, NOBODY_THERE, 601_000))
+test('a throttled line waits for no more than its share of the window, whatever it is asked for', () => {
+  const asked = { ...THROTTLED, retry_after_ms: 3_600_000 }
+  const tries = noTries()
+  let waited_ms = 0
+  for (;;) {
+    countMiss(tries, asked, 'server', NEVER, 1)
+    if (givesUp(POLICY, tries, asked, 1, 4 * 3_600_000)) break
+    const wait_ms = backoffMs(POLICY, tries, asked, 0.5, 4 * 3_600_000)
+    tries.throttled_ms += wait_ms
+    waited_ms += wait_ms
+  }
+  assert.equal(tries.throttles, 3)
+  assert.equal(waited_ms, 2 * 3_600_000)
+})
+
+test('a server that is gone is waited for before its lines are given up', () => {
+  assert.equal(endsAfter(NOBODY_THERE, 'server'), null)
+  const tries = { ...noTries(), failures: 50, first_failure_at: 1_000 }
+  assert.ok(!givesUp(POLICY, tries, NOBODY_THERE, 600_999, DAY_MS))
+  assert.ok(givesUp(POLICY, tries, NOBODY_THERE, 601_000, DAY_MS))
+})
+
+test('the patience begins anew when the server was back in between', () => {
+  const tries = noTries()
+  countMiss(tries, NOBODY_THERE, 'server', NEVER, 1_000)
+  countMiss(tries, NOBODY_THERE, 'server', 500, 2_000)
+  assert.equal(tries.first_failure_at, 1_000)
+  countMiss(tries, NOBODY_THERE, 'server', 3_000, 4_000)
+  assert.equal(tries.first_failure_at, 4_000)
 })
 
 test('pauses grow, are spread by chance, and stay within their bounds', () => {
   const at = (failures: number, random: number): number =>
-    backoffMs(POLICY, { failures, throttles: 0, first_failure_at: 0 }, SERVER_ERROR, random)
+    backoffMs(POLICY, { ...noTries(), failures }, SERVER_ERROR, random, DAY_MS)
   assert.equal(at(1, 0), 250)
   assert.ok(at(1, 0.999) < 500)
   assert.ok(at(5, 0.999) > 7_900 && at(5, 0.999) < 8_000)
@@ -44,12 +92,12 @@ test('pauses grow, are spread by chance, and stay within their bounds', () => {
 
 test('what the server asks for counts more', () => {
   const asked = { ...THROTTLED, retry_after_ms: 45_000 }
-  assert.equal(backoffMs(POLICY, { failures: 0, throttles: 1, first_failure_at: null }, asked, 0.5), 45_000)
+  assert.equal(backoffMs(POLICY, { ...noTries(), throttles: 1 }, asked, 0.5, DAY_MS), 45_000)
 })
 
 test('a line that found no room is back soon; one that never finds any comes ever more rarely', () => {
   const at = (throttles: number, random: number): number =>
-    backoffMs(POLICY, { failures: 2, throttles, first_failure_at: 0 }, THROTTLED, random)
+    backoffMs(POLICY, { ...noTries(), failures: 2, throttles }, THROTTLED, random, DAY_MS)
   assert.ok(at(1, 0.999) <= 20)
   assert.ok(at(12, 0.999) > 29_000 && at(12, 0.999) <= 30_000)
 })

@@ -7,7 +7,6 @@ import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { type Appetite, appetiteOf, runsLow } from './appetite.ts'
-import type { Sent } from './concurrency.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
 import { type Answered, answered, failed } from './line-outcome.ts'
 import type { Log } from './log.ts'
@@ -15,14 +14,19 @@ import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { ParkedTries } from './parked-tries.ts'
 import type { ReservedFunds } from './reserved-funds.ts'
-import { backoffMs, givesUp, type RetryPolicy } from './retry-policy.ts'
+import {
+  type Blame,
+  backoffMs,
+  countMiss,
+  givesUp,
+  type MissedResult,
+  type RetryPolicy,
+} from './retry-policy.ts'
 import { ownFault, sendOnce } from './send-once.ts'
 import type { Upstream } from './upstream.ts'
 
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
 const ATTEMPTS_LISTED_MAX = 20
-/** A throttled upstream that names no time is left alone this long once nothing else is in flight there. */
-const THROTTLE_PAUSE_MS = 250
 
 /** Lines of a chunk that nothing was sent of, or that wait for another attempt. */
 export interface Unsent {
@@ -50,6 +54,8 @@ export interface SenderOptions {
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when a stopped or drained chunk has nothing in flight any more. */
   onIdle: (chunk: OpenChunk) => void
+  /** Called when a server that answers others could not answer a line. */
+  onBlamed?: (chunk: OpenChunk, upstream: Upstream, result: BackendResult) => void
   observe?: Observer | undefined
 }
 
@@ -224,8 +230,8 @@ export class Sender {
       this.#options.onShort(chunk)
       return
     }
-    const sent = upstream.limit.acquire(at)
-    upstream.circuit.onSent()
+    const missed_before = job.tries.failures + job.tries.throttles > 0
+    const sent = upstream.begin({ batch_id: chunk.batch.id, missed_before, line: job.tries }, at)
     chunk.inFlight++
     if (chunk.begun_at === null && chunk.batch.status === 'queued') {
       chunk.begun_at = at
@@ -238,34 +244,18 @@ export class Sender {
     chunk.inFlight--
     const aborted = chunk.signal.aborted && result.kind === 'failed'
     this.#options.observe?.attempted(upstream, aborted ? 'aborted' : result.kind, now - at)
-    if (aborted || (result.kind === 'failed' && result.code === 'internal_error')) {
-      upstream.limit.onAborted(sent, now)
-      upstream.circuit.onAborted()
-    } else {
-      this.#tellUpstream(upstream, result, sent, now)
-    }
+    const isOurs = result.kind === 'failed' && result.code === 'internal_error'
+    let blame: Blame | null = null
+    if (aborted || isOurs) upstream.withdraw(sent, now)
+    else blame = upstream.end(sent, result, now)
+    if (blame === 'line' && job.tries.own > 0) this.#options.onBlamed?.(chunk, upstream, result)
     note(job, attemptOf(upstream, result, at, now))
-    this.#conclude(job, upstream, result, now)
+    this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
     if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
     this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
   }
 
-  #tellUpstream(upstream: Upstream, result: BackendResult, sent: Sent, now: number): void {
-    if (result.kind === 'answered' || result.kind === 'refused') {
-      upstream.limit.onAnswered(sent, now)
-      upstream.circuit.onAnswered()
-    } else if (result.kind === 'throttled') {
-      upstream.limit.onThrottled(sent)
-      upstream.circuit.onAnswered()
-      if (upstream.limit.inFlight === 0)
-        upstream.pauseUntil(now + (result.retry_after_ms ?? THROTTLE_PAUSE_MS))
-    } else {
-      upstream.limit.onFailed(sent, now)
-      upstream.circuit.onFailed(now)
-    }
-  }
-
-  #conclude(job: Job, upstream: Upstream, result: BackendResult, now: number): void {
+  #conclude(job: Job, upstream: Upstream, result: BackendResult, blame: Blame, now: number): void {
     const { chunk } = job
     if (chunk.stopped === 'lost') return
     if (result.kind === 'answered') {
@@ -277,27 +267,27 @@ export class Sender {
       this.#options.onOutcome(chunk, failed(job, wireError(result.code, result.message, details), now))
       return
     }
-    if (result.kind === 'throttled') job.tries.throttles++
-    else {
-      job.tries.failures++
-      job.tries.first_failure_at ??= now
-    }
-    if (chunk.stopped !== null) {
-      this.#endStopped(job, now)
-      return
-    }
-    if (result.kind === 'failed' && givesUp(this.#options.retry, job.tries, result, now)) {
-      this.#options.onOutcome(
-        chunk,
-        failed(job, wireError(result.code, `${result.reason} (${attemptsText(job)})`), now),
-      )
+    countMiss(job.tries, result, blame, upstream.circuit.answeredAt, now)
+    if (chunk.stopped !== null) this.#endStopped(job, now)
+    else this.#retry(job, upstream, result, now)
+  }
+
+  /** Queues the line for another attempt, unless it has had enough of them. */
+  #retry(job: Job, upstream: Upstream, result: MissedResult, now: number): void {
+    const { retry, random, observe, onOutcome } = this.#options
+    const { chunk, tries } = job
+    const window_ms = chunk.claim.deadline - chunk.batch.created
+    if (givesUp(retry, tries, result, now, window_ms)) {
+      const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
+      onOutcome(chunk, failed(job, wireError(code, `${result.reason} (${attemptsText(job)})`), now))
       return
     }
     if (result.kind === 'failed') job.avoid = upstream
-    const lane = this.#lanes.get(chunk.lines[job.position]!.model!)
-    this.#options.observe?.retried(upstream)
+    observe?.retried(upstream)
+    const wait_ms = backoffMs(retry, tries, result, random(), window_ms)
+    if (result.kind === 'throttled') tries.throttled_ms += wait_ms
     if (chunk.held.has(job.position)) this.#options.funds.reserve(chunk, job.position)
-    lane?.retry(job, now + backoffMs(this.#options.retry, job.tries, result, this.#options.random()))
+    this.#lanes.get(chunk.lines[job.position]!.model!)?.retry(job, now + wait_ms)
   }
 
   /** An answer that cannot be written down could not be the next time either: it ends the line. */

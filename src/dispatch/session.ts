@@ -8,6 +8,8 @@ import type { Log } from './log.ts'
 
 /** A lease survives two renewals that fail. */
 const RENEWALS_PER_LEASE = 3
+/** Who asks why nothing moves is to hear of a worker that is gone before the lease has run out. */
+const RENEW_MS_MAX = 2_000
 
 export interface SessionOptions {
   store: Store
@@ -69,7 +71,7 @@ export class Session {
   #schedule(): void {
     const { clock, lease_ms } = this.#options
     if (this.#closed) return
-    this.#cancel = clock.after(lease_ms / RENEWALS_PER_LEASE, () => {
+    this.#cancel = clock.after(Math.min(lease_ms / RENEWALS_PER_LEASE, RENEW_MS_MAX), () => {
       this.#renewing = this.#renew()
     })
   }

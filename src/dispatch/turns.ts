@@ -5,6 +5,8 @@ import type { OpenChunk } from './open-chunk.ts'
 
 /** Of so many lines one goes by turns, however much there is in a hurry. */
 const TURNS_EVERY = 4
+/** The golden section: its multiples, whole turns taken off, fall everywhere alike. */
+const SPREAD = 0.618_033_988_749_895
 
 interface Queue {
   chunk: OpenChunk
@@ -27,6 +29,7 @@ export class Turns {
   #hurried: ReadonlySet<string> = new Set()
   #served = 0
   #waiting = 0
+  #drawn = 0
 
   /** Lines that have not been handed out. */
   get waiting(): number {
@@ -69,11 +72,35 @@ export class Turns {
     if (!entity || !queue) return null
     const position = queue.positions[queue.next++]!
     this.#waiting--
-    if (queue.next === queue.positions.length) {
-      entity.queues.splice(entity.queues.indexOf(queue), 1)
-      if (entity.queues.length === 0) this.#tidy()
-    }
+    this.#leave(entity, queue)
     return { chunk: queue.chunk, position }
+  }
+
+  /**
+   * A line to try a server with: by turns, of a batch that `allows` lets through, and from anywhere in its chunk,
+   * since lines that are alike lie together.
+   */
+  draw(allows: (batch_id: string) => boolean): { chunk: OpenChunk; position: number } | null {
+    for (const { entities } of this.#projects.round()) {
+      for (const entity of entities.round()) {
+        const queue = entity.queues.find(({ chunk }) => allows(chunk.batch.id))
+        if (!queue) continue
+        const left = queue.positions.slice(queue.next)
+        const [position] = left.splice(Math.floor(((++this.#drawn * SPREAD) % 1) * left.length), 1)
+        queue.positions = left
+        queue.next = 0
+        this.#waiting--
+        this.#leave(entity, queue)
+        return { chunk: queue.chunk, position: position! }
+      }
+    }
+    return null
+  }
+
+  #leave(entity: Entity, queue: Queue): void {
+    if (queue.next < queue.positions.length) return
+    entity.queues.splice(entity.queues.indexOf(queue), 1)
+    if (entity.queues.length === 0) this.#tidy()
   }
 
   #queueByTurn(): { entity: Entity; queue: Queue } | null {
@@ -126,6 +153,11 @@ class Rota<T extends { id: string }> {
   turn(): T | undefined {
     this.#last = (this.#last + 1) % Math.max(1, this.#members.length)
     return this.#members[this.#last]
+  }
+
+  /** Everybody once; the turn stays with the one that was taken last. */
+  *round(): Generator<T> {
+    for (let i = this.#members.length; i > 0; i--) yield this.turn()!
   }
 
   /** Who leaves costs nobody a turn. */

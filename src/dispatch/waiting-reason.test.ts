@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { PacedBatch } from '../domain/progress.ts'
+import type { LaneTrouble } from '../store/lane-reports.ts'
 import type { ChunkGroup } from '../store/waiting.ts'
 import { type Surroundings, waitingReason } from './waiting-reason.ts'
 
 const NOW = 1_700_000_000_000
 
-const QUEUED: PacedBatch = {
+const QUEUED: PacedBatch & { id: string } = {
+  id: 'b',
   status: 'queued',
   total: 100,
   completed: 0,
@@ -16,6 +18,10 @@ const QUEUED: PacedBatch = {
   rate_at: null,
   rate_done: 0,
   lines_per_s: null,
+}
+
+function trouble(more: Partial<LaneTrouble> = {}): LaneTrouble {
+  return { model: 'm', state: 'unavailable', since: NOW, error: null, batches: {}, isOpen: true, ...more }
 }
 
 function chunks(more: Partial<ChunkGroup> = {}): ChunkGroup {
@@ -38,14 +44,14 @@ test('a queued batch says behind how much it waits', () => {
 })
 
 test('without a worker nothing moves, whatever else is amiss', () => {
-  const troubles = [{ model: 'm', state: 'unavailable' as const, since: NOW }]
+  const troubles = [trouble()]
   assert.equal(reason([chunks()], { has_worker: false, troubles })?.code, 'no_worker')
 })
 
 test('trouble counts if it is that of a model which is left to run', () => {
   const troubles = [
-    { model: 'other', state: 'throttled' as const, since: NOW - 9 },
-    { model: 'm', state: 'unavailable' as const, since: NOW - 5 },
+    trouble({ model: 'other', state: 'throttled', since: NOW - 9 }),
+    trouble({ since: NOW - 5 }),
   ]
   assert.deepEqual(
     [reason([chunks()], { troubles })?.model, reason([chunks()], { troubles })?.since],
@@ -53,6 +59,34 @@ test('trouble counts if it is that of a model which is left to run', () => {
   )
   assert.equal(reason([chunks({ model: 'fine' })], { troubles }), null)
   assert.equal(reason([chunks({ model: null, state: 'leased' })], { troubles })?.code, 'upstream_throttled')
+})
+
+test('a server that nobody reaches says why; what it says of lines is told to their own batch alone', () => {
+  const told = (more: Partial<LaneTrouble>): string => {
+    const found = reason([chunks()], { troubles: [trouble(more)] })
+    return `${found?.code}: ${found?.message}`
+  }
+  assert.equal(
+    told({ error: 'connect ECONNREFUSED 127.0.0.1:8000' }),
+    'model_unavailable: No server of the model m answers: connect ECONNREFUSED 127.0.0.1:8000',
+  )
+  assert.match(
+    told({ state: 'failing', batches: { b: '500: no images' } }),
+    /^lines_failing: .*500: no images$/,
+  )
+  assert.match(
+    told({ state: 'failing', batches: { other: 'secret' } }),
+    /^model_unavailable: .* other batches/,
+  )
+  assert.equal(
+    told({ state: 'failing', batches: { other: 'secret' }, isOpen: false }),
+    'undefined: undefined',
+  )
+  assert.match(
+    told({ state: 'throttled', batches: { b: '429: slow down' } }),
+    /asked to wait: 429: slow down$/,
+  )
+  assert.doesNotMatch(told({ state: 'throttled', batches: { other: 'secret' } }), /secret/)
 })
 
 test('chunks that rest say why, unless others of the batch run', () => {
@@ -70,7 +104,7 @@ test('chunks that rest say why, unless others of the batch run', () => {
 })
 
 test('a batch of which lines end, or that has ended, waits for nothing', () => {
-  const troubles = [{ model: 'm', state: 'unavailable' as const, since: NOW }]
+  const troubles = [trouble()]
   assert.equal(reason([chunks()], { troubles }, { ...QUEUED, rate_at: NOW - 1_000 }), null)
   assert.equal(reason([chunks()], { troubles }, { ...QUEUED, status: 'completed' }), null)
 })

@@ -21,20 +21,9 @@ export interface Surroundings {
   leased: { chunks: number; batches: number }
 }
 
-const TROUBLES = {
-  unavailable: {
-    code: 'model_unavailable',
-    says: (model: string) => `No server of the model ${model} answers.`,
-  },
-  throttled: {
-    code: 'upstream_throttled',
-    says: (model: string) => `The servers of the model ${model} have asked to wait.`,
-  },
-} as const
-
 /** `groups`: the batch's unsealed chunks. Null when it waits for nothing that is known. */
 export function waitingReason(
-  batch: PacedBatch,
+  batch: PacedBatch & { id: string },
   groups: readonly ChunkGroup[],
   { now, has_worker, troubles, leased }: Surroundings,
 ): WaitingReason | null {
@@ -44,7 +33,7 @@ export function waitingReason(
   if (!has_worker)
     return { code: 'no_worker', message: 'No worker is running; start one with "offpeak worker".' }
   if (status === 'validating') return null
-  const trouble = troubleOf(groups, troubles)
+  const trouble = troubleOf(batch.id, groups, troubles)
   if (trouble) return trouble
   const parked = groups.filter((group) => group.state === 'parked')
   if (groups.some((group) => group.state === 'leased')) return null
@@ -60,13 +49,47 @@ export function waitingReason(
 }
 
 /** Trouble of a model that the batch needs; chunks of several models may need any. */
-function troubleOf(groups: readonly ChunkGroup[], troubles: readonly LaneTrouble[]): WaitingReason | null {
+function troubleOf(
+  batch_id: string,
+  groups: readonly ChunkGroup[],
+  troubles: readonly LaneTrouble[],
+): WaitingReason | null {
   const needed = new Set(groups.map((group) => group.model))
-  const trouble =
-    troubles.find(({ model }) => needed.has(model)) ?? (needed.has(null) ? troubles[0] : undefined)
-  if (!trouble) return null
-  const { model, since, state } = trouble
-  return { code: TROUBLES[state].code, message: TROUBLES[state].says(model), model, since }
+  const ofNeeded = troubles.filter(({ model }) => needed.has(model))
+  for (const trouble of ofNeeded.length > 0 || !needed.has(null) ? ofNeeded : troubles) {
+    const told = tell(batch_id, trouble)
+    if (told) return { ...told, model: trouble.model, since: trouble.since }
+  }
+  return null
+}
+
+/** What a server says of a line may quote it: only the batch's own errors are shown. */
+function tell(
+  batch_id: string,
+  { model, state, error, batches, isOpen }: LaneTrouble,
+): Pick<WaitingReason, 'code' | 'message'> | null {
+  const own = batches[batch_id]
+  if (state === 'unavailable') {
+    const why = error === null ? '.' : `: ${error}`
+    return { code: 'model_unavailable', message: `No server of the model ${model} answers${why}` }
+  }
+  if (state === 'throttled') {
+    const said = own === undefined ? '.' : `: ${own}`
+    return {
+      code: 'upstream_throttled',
+      message: `The servers of the model ${model} have asked to wait${said}`,
+    }
+  }
+  if (own !== undefined)
+    return {
+      code: 'lines_failing',
+      message: `The servers of the model ${model} fail on lines of this batch; the last error: ${own}`,
+    }
+  if (!isOpen) return null
+  return {
+    code: 'model_unavailable',
+    message: `The servers of the model ${model} fail on lines of other batches; lines of this one are tried in between.`,
+  }
 }
 
 const PARKED: Readonly<Record<string, string>> = {

@@ -2,6 +2,7 @@
 // other background work (tasks, chores) beside it. It ends in order: no new claims, lines in flight finish
 // within a limit, what is finished is committed, what is not is given back.
 import type { AnswerBudget } from '../backends/answer-budget.ts'
+import type { BackendResult } from '../backends/backend.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { endReason, type StopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -43,6 +44,9 @@ const REPORT_MS = 1_000
 const LEARN_MS = 5_000
 /** How often it is told which batches may miss their deadline. */
 const RISK_MS = 1_000
+
+const WARNINGS_REMEMBERED = 1_000
+const LINES_FAILING = 'a model server failed on lines of a batch while it answered others'
 
 export interface WorkerOptions {
   store: Store
@@ -91,6 +95,8 @@ export class Worker {
   readonly #loops: (() => void)[] = []
   /** Batches that may miss their deadline, as of the last look. */
   #atRisk: readonly string[] = []
+  /** Batches and servers that the log was told of. */
+  readonly #warnedOf = new Set<string>()
   #stopping = false
   #ended: Promise<void> | null = null
   #onQuiet: (() => void) | null = null
@@ -127,6 +133,7 @@ export class Worker {
         if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
       },
       onIdle: () => this.#checkQuiet(),
+      onBlamed: (chunk, upstream, result) => this.#warnOfLines(chunk, upstream, result),
       observe: options.observe,
     })
     this.#starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => this.#open.has(chunk) })
@@ -392,6 +399,16 @@ export class Worker {
   #isQuiet(): boolean {
     for (const chunk of this.#open.keys()) if (chunk.inFlight > 0) return false
     return true
+  }
+
+  /** Once for each batch and server. */
+  #warnOfLines({ batch }: OpenChunk, { name }: Upstream, result: BackendResult): void {
+    const key = `${batch.id} ${name}`
+    if (this.#warnedOf.has(key)) return
+    if (this.#warnedOf.size >= WARNINGS_REMEMBERED) this.#warnedOf.clear()
+    this.#warnedOf.add(key)
+    const reason = 'reason' in result ? result.reason : undefined
+    this.#options.log.warn({ batch: batch.id, upstream: name, reason }, LINES_FAILING)
   }
 
   #checkQuiet(): void {

@@ -14,6 +14,7 @@ export const WAITING_CODES = [
   'no_worker',
   'model_unavailable',
   'upstream_throttled',
+  'lines_failing',
   'usage_limit',
   'parked',
   'queued',

@@ -3,7 +3,24 @@
 import type { LaneReportRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
-export type LaneTrouble = Pick<LaneReportRow, 'model' | 'state' | 'since'>
+/** What the servers of a model said last, and to whom. */
+export interface UpstreamTrouble {
+  /** Where nobody answers at all: why not. */
+  error: string | null
+  /** By ID of a batch whose lines get no answer: what was said of the last one. */
+  batches: Readonly<Record<string, string>>
+  /** Whether that keeps the lines of other batches back as well. */
+  isOpen: boolean
+}
+
+/**
+ * `unavailable`: nobody is there; `throttled`: the servers have asked to wait; `failing`: they fail on lines of the
+ * batches that are named.
+ */
+export type LaneTrouble = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamTrouble
+
+/** A worker that has not renewed its lease for so long does nothing just now. */
+const SILENT_MS = 5_000
 
 /** What a worker reports from now on, in place of what it reported before. */
 export async function setLaneReports(
@@ -15,7 +32,15 @@ export async function setLaneReports(
   if (troubles.length === 0) return
   await tx
     .insertInto('lane_reports')
-    .values(troubles.map((trouble) => ({ ...trouble, worker_id })))
+    .values(
+      troubles.map(({ model, state, since, error, batches, isOpen }) => ({
+        worker_id,
+        model,
+        state,
+        since,
+        details: JSON.stringify({ error, batches, isOpen }),
+      })),
+    )
     .execute()
 }
 
@@ -26,22 +51,32 @@ export async function dropLaneReports(tx: Writer, worker_id: string): Promise<vo
 
 /** What workers whose session lives report, earliest trouble first. */
 export async function listLaneReports(db: Reader, sql: ClaimSql): Promise<LaneTrouble[]> {
-  return await db
+  const rows = await db
     .selectFrom('lane_reports')
     .innerJoin('workers', 'workers.id', 'lane_reports.worker_id')
-    .select(['model', 'state', 'since'])
+    .select(['model', 'state', 'since', 'details'])
     .where('lease_until', '>', sql.now)
     .orderBy('since')
     .execute()
+  return rows.map(({ details, ...report }) => ({ ...UNTOLD, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
-/** Whether any worker holds a session. */
+/** Of a worker of an earlier version. */
+const UNTOLD: UpstreamTrouble = { error: null, batches: {}, isOpen: true }
+
+/** Whether any worker holds a session, and has renewed it lately. */
 export async function hasWorker(db: Reader, sql: ClaimSql): Promise<boolean> {
   const row = await db
     .selectFrom('workers')
     .select('id')
     .where('role', '=', 'worker')
     .where('lease_until', '>', sql.now)
+    .where((eb) =>
+      eb.or([
+        eb('lease_ms', 'is', null),
+        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(sql.now, '-', SILENT_MS)),
+      ]),
+    )
     .limit(1)
     .execute()
   return row.length > 0

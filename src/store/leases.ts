@@ -20,7 +20,13 @@ export async function openSession(
   const id = newId('worker', now)
   await tx
     .insertInto('workers')
-    .values((eb) => ({ id, role, lease_until: eb(sql.now, '+', lease_ms), started: now }))
+    .values((eb) => ({
+      id,
+      role,
+      lease_until: eb(sql.now, '+', lease_ms),
+      started: now,
+      lease_ms,
+    }))
     .execute()
   return id
 }
@@ -34,7 +40,7 @@ export async function renewSession(
 ): Promise<boolean> {
   const result = await tx
     .updateTable('workers')
-    .set((eb) => ({ lease_until: eb(sql.now, '+', lease_ms) }))
+    .set((eb) => ({ lease_until: eb(sql.now, '+', lease_ms), lease_ms }))
     .where('id', '=', worker_id)
     .where('lease_until', '>', sql.now)
     .executeTakeFirst()

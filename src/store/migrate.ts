@@ -13,6 +13,7 @@ import { unsealed } from './migrations/0008-unsealed.ts'
 import { entities } from './migrations/0009-entities.ts'
 import { journalSums } from './migrations/0010-journal-sums.ts'
 import { commitSequence } from './migrations/0011-commit-sequence.ts'
+import { upstreamErrors } from './migrations/0012-upstream-errors.ts'
 import { fairPreparation } from './migrations/0014-fair-preparation.ts'
 import { seenPrompts } from './migrations/0015-seen-prompts.ts'
 import { callers } from './migrations/0016-callers.ts'
@@ -37,6 +38,7 @@ const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => 
   '0009-entities': entities,
   '0010-journal-sums': journalSums,
   '0011-commit-sequence': commitSequence,
+  '0012-upstream-errors': upstreamErrors,
   '0014-fair-preparation': fairPreparation,
   '0015-seen-prompts': seenPrompts,
   '0016-callers': callers,

@@ -200,14 +200,18 @@ interface WorkerTable {
   role: Generated<SessionRole>
   lease_until: number
   started: number
+  /** With `lease_until`, when the lease was renewed. */
+  lease_ms: number | null
 }
 
-/** A model that a worker cannot send lines to: all its servers are down, or have told it to wait. */
+/** A model whose servers give a worker trouble: down, asking to wait, or failing on lines of some batches. */
 interface LaneReportTable {
   worker_id: string
   model: string
-  state: 'unavailable' | 'throttled'
+  state: 'unavailable' | 'throttled' | 'failing'
   since: number
+  /** JSON of UpstreamTrouble (lane-reports.ts). */
+  details: string | null
 }
 
 /** One row per sealed blob: its wrapped key, so that a rotation of the master key rewrites rows, not blobs. */

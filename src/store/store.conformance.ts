@@ -44,7 +44,7 @@ import {
   reserveIdempotencyKey,
 } from './idempotency.ts'
 import { dropJournal, insertJournalParts, listJournalParts } from './journal-parts.ts'
-import { listLaneReports, setLaneReports } from './lane-reports.ts'
+import { type LaneTrouble, listLaneReports, setLaneReports } from './lane-reports.ts'
 import {
   closeSession,
   holdSession,
@@ -425,11 +425,18 @@ export function storeConformance(
 
     test('trouble is reported for as long as the session of the worker lasts', async (store) => {
       const worker_id = await open(store)
-      const report = { model: 'm', state: 'unavailable' as const, since: NOW }
+      const report: LaneTrouble = {
+        model: 'm',
+        state: 'failing',
+        since: NOW,
+        error: null,
+        batches: { b: '500: no' },
+        isOpen: false,
+      }
       await store.write((tx) => setLaneReports(tx, worker_id, [report, { ...report, model: 'n' }]))
       await store.write((tx) => setLaneReports(tx, worker_id, [report]))
       const reports = await listLaneReports(store.read, store.claimSql)
-      assert.deepEqual({ ...reports[0] }, report)
+      assert.deepEqual(reports[0], report)
       assert.equal(reports.length, 1)
       await store.write((tx) => closeSession(tx, worker_id))
       assert.deepEqual(await store.read.selectFrom('lane_reports').selectAll().execute(), [])

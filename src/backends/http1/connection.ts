@@ -255,7 +255,7 @@ export class Connection implements Receiving {
     this.#end()
     if (exchange === null) return
     if (this.#unsent) this.#hooks.onUnsent(exchange)
-    else exchange.settle({ kind: 'broken', code, reason })
+    else exchange.settle({ kind: 'broken', code, reason, unreachable: !this.#connected })
   }
 
   #end(): void {

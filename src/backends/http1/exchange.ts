@@ -1,6 +1,7 @@
 // One request and what becomes of it: a whole answer, or how it broke. It settles once.
 import type { FailureCode } from '../backend.ts'
 
+/** `unreachable`: no connection came about, so nothing was sent. */
 export type Exchanged =
   | {
       kind: 'whole'
@@ -9,7 +10,7 @@ export type Exchanged =
       retry_after_ms: number | undefined
       content_encoding: string | undefined
     }
-  | { kind: 'broken'; code: FailureCode; reason: string }
+  | { kind: 'broken'; code: FailureCode; reason: string; unreachable?: boolean }
 
 /** What carries an exchange at the moment: a connection. */
 export interface Carrier {

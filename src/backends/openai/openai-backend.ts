@@ -69,7 +69,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     async send(call) {
       if (call.signal?.aborted) return broken('upstream_unavailable', 'aborted')
       const outcome = await exchange(call)
-      if (outcome.kind === 'broken') return broken(outcome.code, secrets.strike(outcome.reason))
+      if (outcome.kind === 'broken')
+        return broken(outcome.code, secrets.strike(outcome.reason), outcome.unreachable === true)
       return classify(outcome, secrets)
     },
 
@@ -79,8 +80,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   }
 }
 
-function broken(code: FailureCode, reason: string): BackendResult {
-  return { kind: 'failed', status: null, code, reason }
+function broken(code: FailureCode, reason: string, unreachable = false): BackendResult {
+  return { kind: 'failed', status: null, code, reason, ...(unreachable ? { unreachable } : {}) }
 }
 
 function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap<string, string> {

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
 import { addToBatch } from '../../store/batches.ts'
 import { insertChunks } from '../../store/chunks.ts'
-import { setLaneReports } from '../../store/lane-reports.ts'
+import { type LaneTrouble, setLaneReports } from '../../store/lane-reports.ts'
 import { openSession } from '../../store/leases.ts'
 import { insertTask } from '../../store/tasks.ts'
 import { type CallOptions, object, type TestServer, testServer } from '../test-server.ts'
@@ -273,7 +273,14 @@ test('an unfinished batch says how it gets on, and why it does not', async () =>
 
   const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 60_000, clock.now()))
   assert.deepEqual(await standing(), [null, nothing])
-  const trouble = { model: 'sim-1', state: 'unavailable' as const, since: clock.now() - 5_000 }
+  const trouble: LaneTrouble = {
+    model: 'sim-1',
+    state: 'unavailable',
+    since: clock.now() - 5_000,
+    error: 'refused',
+    batches: {},
+    isOpen: true,
+  }
   await store.write((tx) => setLaneReports(tx, worker_id, [{ ...trouble, model: 'other' }]))
   assert.deepEqual(await standing(), [null, nothing])
   await store.write((tx) => setLaneReports(tx, worker_id, [trouble]))

@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { BatchFaults } from './batch-faults.ts'
+
+test('a batch is at fault once lines of others were answered that were sent after its own missed', () => {
+  const faults = new BatchFaults()
+  for (let i = 0; i < 20; i++) faults.onMissed('bad', 100)
+  for (let i = 0; i < 20; i++) faults.onAnswered('good', 99)
+  assert.ok(!faults.isAtFault('bad'), 'the server may have gone down in between')
+  faults.onAnswered('good', 100)
+  assert.deepEqual([faults.isAtFault('bad'), faults.isAtFault('good')], [true, false])
+  assert.ok(faults.isHopeless('bad'))
+  faults.onAnswered('bad', 101)
+  assert.deepEqual([faults.isAtFault('bad'), faults.isHopeless('bad')], [true, false])
+})
+
+test('two batches of poison do not vouch for each other', () => {
+  const faults = new BatchFaults()
+  for (let i = 0; i < 20; i++) {
+    faults.onMissed('bad', i)
+    faults.onMissed('worse', i)
+    faults.onAnswered('good', i)
+  }
+  assert.deepEqual([faults.isAtFault('bad'), faults.isAtFault('worse')], [true, true])
+})
+
+test('a server that was not reached makes everything void', () => {
+  const faults = new BatchFaults()
+  for (let i = 0; i < 20; i++) faults.onMissed('bad', 0)
+  for (let i = 0; i < 20; i++) faults.onAnswered('good', 1)
+  faults.onUnreachable()
+  assert.ok(!faults.isAtFault('bad'))
+})
+
+test('alone, a batch is at nobody’s fault but the server’s', () => {
+  const faults = new BatchFaults()
+  for (let i = 0; i < 100; i++) faults.onMissed('only', i)
+  for (let i = 0; i < 100; i++) faults.onAnswered('only', 100 + i)
+  assert.ok(!faults.isAtFault('only'))
+})
+
+test('a server that misses all batches alike puts hardly ever one at fault', () => {
+  let judged = 0
+  let wrong = 0
+  const dice = fc.array(fc.tuple(fc.nat(3), fc.double({ min: 0, max: 1, noNaN: true })), {
+    minLength: 300,
+    maxLength: 300,
+  })
+  fc.assert(
+    fc.property(dice, fc.double({ min: 0.02, max: 0.9, noNaN: true }), (lines, rate) => {
+      const faults = new BatchFaults()
+      for (const [i, [batch, chance]] of lines.entries()) {
+        const id = String(batch)
+        if (chance < rate) faults.onMissed(id, i)
+        else faults.onAnswered(id, i)
+        judged++
+        if (faults.isAtFault(id)) wrong++
+      }
+    }),
+    { seed: 7, numRuns: 100 },
+  )
+  assert.ok(wrong < judged / 500, `${wrong} of ${judged}`)
+})

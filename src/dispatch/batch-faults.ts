@@ -1,0 +1,108 @@
+// Tells lines that a server cannot answer from a server that cannot answer, for one upstream. What a server makes of
+// the lines of one batch is compared with what it makes of everybody else's: a batch whose lines miss (fail, or are
+// refused for lack of room) while the lines of others are answered is at fault itself.
+//
+// Only the first miss of a line counts: a line that missed before proves nothing by missing again. And a miss counts
+// only once it is confirmed: a line of another batch, sent after it, has been answered, so the server was not down.
+// A server that is overloaded or breaks now and then treats all batches alike, and no batch is at fault. A server
+// that could not be reached at all makes everything void.
+
+/** Batches remembered at most; those that came first are forgotten first. */
+const BATCHES_MAX = 256
+/** So many lines of a batch are remembered; older ones fade. */
+const LINES_REMEMBERED = 64
+/** Confirmed misses of a batch before it can be at fault. */
+const MISSES_MIN = 3
+/** Lines of others that would have missed by now, were they treated like those of the batch. */
+const EXPECTED_MIN = 5
+/** How much rarer misses of others must be. */
+const RATIO = 4
+
+interface Tally {
+  answered: number
+  missed: number
+  /** Misses that nothing has confirmed yet, and when the last of them came (Unix ms). */
+  pending: number
+  pending_at: number
+}
+
+export class BatchFaults {
+  readonly #batches = new Map<string, Tally>()
+  readonly #pending = new Set<string>()
+
+  /** A line of the batch was answered that had been sent at `sent_at` (Unix ms). */
+  onAnswered(batch_id: string, sent_at: number): void {
+    for (const other of this.#pending) {
+      const tally = this.#batches.get(other)
+      if (other === batch_id || (tally && tally.pending_at > sent_at)) continue
+      this.#pending.delete(other)
+      if (!tally) continue
+      tally.missed += tally.pending
+      tally.pending = 0
+      fade(tally)
+    }
+    const own = this.#tally(batch_id)
+    own.answered++
+    fade(own)
+  }
+
+  /** A line of the batch missed that had not missed before. */
+  onMissed(batch_id: string, now: number): void {
+    const own = this.#tally(batch_id)
+    own.pending++
+    own.pending_at = now
+    this.#pending.add(batch_id)
+  }
+
+  /** Nobody was there to answer: whatever was learned may have been about a server on its way down. */
+  onUnreachable(): void {
+    this.#batches.clear()
+    this.#pending.clear()
+  }
+
+  /** Whether the batch's own lines make the server fail. */
+  isAtFault(batch_id: string): boolean {
+    const own = this.#batches.get(batch_id)
+    if (!own || own.missed < MISSES_MIN) return false
+    const rate = rateOf(own)
+    let lines = 0
+    let missed = 0
+    for (const [other, tally] of this.#batches) {
+      const bad = tally.missed + tally.pending
+      // Batches that do as badly are judged in their turn, and are no witnesses here.
+      if (other === batch_id || (bad >= MISSES_MIN && rateOf(tally) >= rate / 2)) continue
+      lines += tally.answered + bad
+      missed += bad
+    }
+    const expected = rate * lines
+    return expected >= EXPECTED_MIN && missed * RATIO <= expected
+  }
+
+  /** Whether nothing of a batch that is at fault was ever answered. */
+  isHopeless(batch_id: string): boolean {
+    return this.isAtFault(batch_id) && this.#batches.get(batch_id)?.answered === 0
+  }
+
+  #tally(batch_id: string): Tally {
+    const known = this.#batches.get(batch_id)
+    if (known) return known
+    const tally: Tally = { answered: 0, missed: 0, pending: 0, pending_at: 0 }
+    this.#batches.set(batch_id, tally)
+    if (this.#batches.size > BATCHES_MAX) {
+      const [first] = this.#batches.keys()
+      this.#batches.delete(first!)
+      this.#pending.delete(first!)
+    }
+    return tally
+  }
+}
+
+function rateOf({ answered, missed }: Tally): number {
+  return missed / Math.max(1, answered + missed)
+}
+
+function fade(tally: Tally): void {
+  if (tally.answered + tally.missed <= LINES_REMEMBERED) return
+  tally.answered /= 2
+  tally.missed /= 2
+}
