@@ -77,7 +77,9 @@ for (const [name, answer] of Object.entries(ANSWERS)) {
     for (const { error } of errors) {
       assert.equal(error?.code, 'upstream_unavailable')
       assert.match(error?.message ?? '', said)
-      assert.match(error?.message ?? '', /after [567] attempts/)
+      // Throttled lines get more of them, until it is clear that they alone find no room.
+      const attempts = Number(/after (\d+) attempts/.exec(error?.message ?? '')?.[1])
+      assert.ok(attempts >= 5 && attempts <= (name === '503' ? 20 : 7), error?.message)
     }
     assert.ok(performance.now() - begun < 10_000)
   })

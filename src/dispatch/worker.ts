@@ -2,7 +2,6 @@
 // other background work (tasks, chores) beside it. It ends in order: no new claims, lines in flight finish
 // within a limit, what is finished is committed, what is not is given back.
 import type { AnswerBudget } from '../backends/answer-budget.ts'
-import type { BackendResult } from '../backends/backend.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { endReason, type StopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -19,6 +18,7 @@ import { Closer } from './closer.ts'
 import { batchesAtRisk } from './deadline-risk.ts'
 import { LaneReporter } from './lane-reporter.ts'
 import { LimitGate } from './limit-gate.ts'
+import { LineWarnings } from './line-warnings.ts'
 import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
@@ -44,9 +44,6 @@ const REPORT_MS = 1_000
 const LEARN_MS = 5_000
 /** How often it is told which batches may miss their deadline. */
 const RISK_MS = 1_000
-
-const WARNINGS_REMEMBERED = 1_000
-const LINES_FAILING = 'a model server failed on lines of a batch while it answered others'
 
 export interface WorkerOptions {
   store: Store
@@ -95,8 +92,6 @@ export class Worker {
   readonly #loops: (() => void)[] = []
   /** Batches that may miss their deadline, as of the last look. */
   #atRisk: readonly string[] = []
-  /** Batches and servers that the log was told of. */
-  readonly #warnedOf = new Set<string>()
   #stopping = false
   #ended: Promise<void> | null = null
   #onQuiet: (() => void) | null = null
@@ -113,6 +108,7 @@ export class Worker {
       onLost: () => this.#loseAll(),
       onRenewed: () => this.#sender.pump(),
     })
+    const warnings = new LineWarnings(log)
     this.#sender = new Sender({
       clock,
       random: options.random,
@@ -133,7 +129,7 @@ export class Worker {
         if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
       },
       onIdle: () => this.#checkQuiet(),
-      onBlamed: (chunk, upstream, result) => this.#warnOfLines(chunk, upstream, result),
+      onBlamed: (chunk, upstream, result) => warnings.warn(chunk, upstream, result),
       observe: options.observe,
     })
     this.#starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => this.#open.has(chunk) })
@@ -399,16 +395,6 @@ export class Worker {
   #isQuiet(): boolean {
     for (const chunk of this.#open.keys()) if (chunk.inFlight > 0) return false
     return true
-  }
-
-  /** Once for each batch and server. */
-  #warnOfLines({ batch }: OpenChunk, { name }: Upstream, result: BackendResult): void {
-    const key = `${batch.id} ${name}`
-    if (this.#warnedOf.has(key)) return
-    if (this.#warnedOf.size >= WARNINGS_REMEMBERED) this.#warnedOf.clear()
-    this.#warnedOf.add(key)
-    const reason = 'reason' in result ? result.reason : undefined
-    this.#options.log.warn({ batch: batch.id, upstream: name, reason }, LINES_FAILING)
   }
 
   #checkQuiet(): void {
