@@ -9,6 +9,7 @@ import type { Outcome } from '../results/outcome.ts'
 import { type Appetite, appetiteOf, runsLow } from './appetite.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
 import { type Answered, answered, failed } from './line-outcome.ts'
+import { LineWarnings } from './line-warnings.ts'
 import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
@@ -54,8 +55,6 @@ export interface SenderOptions {
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when a stopped or drained chunk has nothing in flight any more. */
   onIdle: (chunk: OpenChunk) => void
-  /** Called when a server that answers others could not answer a line. */
-  onBlamed?: (chunk: OpenChunk, upstream: Upstream, result: BackendResult) => void
   observe?: Observer | undefined
 }
 
@@ -65,9 +64,11 @@ export class Sender {
   /** Of chunks whose lines were taken back, the lines that were waiting for another attempt: their records keep the earlier ones. */
   readonly #tried = new WeakMap<OpenChunk, Map<number, Job>>()
   readonly #parked = new ParkedTries()
+  readonly #warnings: LineWarnings
 
   constructor(options: SenderOptions) {
     this.#options = options
+    this.#warnings = new LineWarnings(options.log)
     for (const [model, upstreams] of options.upstreams) {
       this.#lanes.set(
         model,
@@ -248,7 +249,7 @@ export class Sender {
     let blame: Blame | null = null
     if (aborted || isOurs) upstream.withdraw(sent, now)
     else blame = upstream.end(sent, result, now)
-    if (blame === 'line' && job.tries.own > 0) this.#options.onBlamed?.(chunk, upstream, result)
+    if (blame === 'line' && job.tries.own > 0) this.#warnings.warn(chunk, upstream, result)
     note(job, attemptOf(upstream, result, at, now))
     this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
     if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)

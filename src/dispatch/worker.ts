@@ -18,7 +18,6 @@ import { Closer } from './closer.ts'
 import { batchesAtRisk } from './deadline-risk.ts'
 import { LaneReporter } from './lane-reporter.ts'
 import { LimitGate } from './limit-gate.ts'
-import { LineWarnings } from './line-warnings.ts'
 import type { Log } from './log.ts'
 import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
@@ -108,7 +107,6 @@ export class Worker {
       onLost: () => this.#loseAll(),
       onRenewed: () => this.#sender.pump(),
     })
-    const warnings = new LineWarnings(log)
     this.#sender = new Sender({
       clock,
       random: options.random,
@@ -129,7 +127,6 @@ export class Worker {
         if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
       },
       onIdle: () => this.#checkQuiet(),
-      onBlamed: (chunk, upstream, result) => warnings.warn(chunk, upstream, result),
       observe: options.observe,
     })
     this.#starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => this.#open.has(chunk) })
