@@ -31,7 +31,7 @@ export function waitingReason(
   if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
   if (isMoving(batch, now)) return null
   if (!has_worker)
-    return { code: 'no_worker', message: 'No worker is running; start one with "offpeak worker".' }
+    return { code: 'no_worker', message: 'No worker is running; nothing is sent until one does.' }
   if (status === 'validating') return null
   const trouble = troubleOf(batch.id, groups, troubles)
   if (trouble) return trouble

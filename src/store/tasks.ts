@@ -181,3 +181,16 @@ export async function hastenTask(tx: Writer, subject: string, now: number): Prom
     .where('state', '=', 'ready')
     .execute()
 }
+
+/** How far the validation of a pending file has come; undefined where none is left to be done. */
+export async function readValidation(
+  db: Reader,
+  file_id: string,
+): Promise<Pick<TaskRow, 'state' | 'last_error'> | undefined> {
+  return await db
+    .selectFrom('tasks')
+    .select(['state', 'last_error'])
+    .where('subject', '=', file_id)
+    .where('kind', '=', 'validate')
+    .executeTakeFirst()
+}

@@ -25,6 +25,18 @@ export const FileObject = Type.Object(
     bytes: Type.Integer({ minimum: 0 }),
     line_count: Type.Integer({ minimum: 0, description: '0 until the file has been validated.' }),
     status: Type.Unsafe<FileStatus>({ type: 'string', enum: [...FILE_STATUSES] }),
+    waiting_reason: Type.Optional(
+      Type.Object(
+        {
+          code: Type.Enum(['no_worker', 'validating', 'retrying', 'queued']),
+          message: Type.String(),
+        },
+        {
+          title: 'FileWaitingReason',
+          description: 'Only while the file is `pending`, and not in lists: what its validation waits for.',
+        },
+      ),
+    ),
     status_details: Type.Optional(
       Type.String({
         description: 'Only where validation failed: the first bad line and what is wrong with it.',

@@ -7,7 +7,9 @@ import { setImmediate } from 'node:timers/promises'
 import { insertBatch } from '../../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../store/blob-rows.ts'
 import { insertFile, markRefused, readFileRow } from '../../store/files.ts'
+import { openSession } from '../../store/leases.ts'
 import type { FileRow } from '../../store/schema.ts'
+import { claimTask } from '../../store/tasks.ts'
 import { ONE_LINE, type TestServer, testServer } from '../test-server.ts'
 
 async function blobsLeft(server: TestServer): Promise<string[]> {
@@ -46,6 +48,26 @@ test('an upload is a pending file whose validation waits to be taken up', async 
   const task = await server.deps.store.read.selectFrom('tasks').selectAll().executeTakeFirstOrThrow()
   assert.deepEqual([task.kind, task.subject], ['validate', id])
   assert.equal((await server.call('GET', `/v1/files/${id}/content`)).text, ONE_LINE)
+})
+
+test('a pending file says what its validation waits for', async () => {
+  await using server = await testServer()
+  const { store } = server.deps
+  const { id } = await server.upload()
+  const code = async (): Promise<unknown> => {
+    const { json } = await server.call('GET', `/v1/files/${id}`)
+    return json.waiting_reason && Reflect.get(Object(json.waiting_reason), 'code')
+  }
+  assert.equal(await code(), 'no_worker')
+  const worker = await store.write((tx) => openSession(tx, store.claimSql, 60_000, server.clock.now()))
+  assert.equal(await code(), 'queued')
+  const task = await store.write((tx) =>
+    claimTask(tx, store.claimSql, worker, { kinds: ['validate'], large: false }),
+  )
+  assert.equal(await code(), 'validating')
+  assert.equal(task?.subject, id)
+  await server.process(id)
+  assert.equal(await code(), undefined)
 })
 
 test('files of an enterprise project are kept longer', async () => {

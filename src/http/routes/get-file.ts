@@ -3,6 +3,7 @@ import { Refusal } from '../../domain/errors.ts'
 import { readFile } from '../../store/files.ts'
 import { FileObject } from '../../wire/file.ts'
 import { callerOf } from '../caller-of.ts'
+import { fileWaiting } from '../file-waiting.ts'
 import { FileParams } from '../params.ts'
 import { route } from '../route.ts'
 import type { ServerDeps } from '../server.ts'
@@ -24,7 +25,10 @@ export function getFileRoute(app: App, { store, region }: Pick<ServerDeps, 'stor
     async handler(request) {
       const file = await readFile(store.read, callerOf(request).project_id, request.params.file_id)
       if (!file) throw new Refusal('file_not_found')
-      return showFile(file, region)
+      const shown = showFile(file, region)
+      return file.status === 'pending'
+        ? { ...shown, waiting_reason: await fileWaiting(store, file.id) }
+        : shown
     },
   })
 }
