@@ -7,7 +7,7 @@ export interface BackendCall {
   /** The chat-completion request: the very bytes to send (a JSON object). */
   body: Uint8Array
   /** Whose request it is: connections carry the requests of one project only. */
-  project_id?: string
+  project_id: string
   /** Aborts the attempt: the window closed, or the worker gives up. */
   signal?: AbortSignal
 }

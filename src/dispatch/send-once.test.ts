@@ -22,7 +22,7 @@ test('whatever is thrown on the way of an attempt, it comes back as failed, and 
     }),
   ]
   for (const backend of backends) {
-    const result = await sendOnce(backend, { body: Buffer.from('{}') }, log)
+    const result = await sendOnce(backend, { project_id: 'p', body: Buffer.from('{}') }, log)
     assert.ok(result.kind === 'failed')
     assert.equal(result.code, 'internal_error')
     assert.doesNotMatch(result.reason, /text of a body/)

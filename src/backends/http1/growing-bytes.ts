@@ -1,9 +1,10 @@
 // Bytes that come in pieces, gathered in one buffer: a piece costs what it holds, however small it is.
 
 const CAPACITY_MIN = 1024
+const NOTHING = Buffer.alloc(0)
 
 export class GrowingBytes {
-  #buffer: Buffer = Buffer.alloc(0)
+  #buffer: Buffer = NOTHING
   #length = 0
 
   get length(): number {
@@ -42,7 +43,7 @@ export class GrowingBytes {
   }
 
   clear(): void {
-    this.#buffer = Buffer.alloc(0)
+    this.#buffer = NOTHING
     this.#length = 0
   }
 }

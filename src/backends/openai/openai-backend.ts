@@ -52,7 +52,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     connections_max,
   )
 
-  function exchange({ body, project_id = '', signal }: BackendCall): Promise<Exchanged> {
+  function exchange({ body, project_id, signal }: BackendCall): Promise<Exchanged> {
     return new Promise((resolve) => {
       const call = new Exchange(body, project_id, (exchanged) => {
         if (signal !== undefined) watch.leave(signal, call)

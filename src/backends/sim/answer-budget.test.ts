@@ -70,7 +70,7 @@ for (const [name, schema] of Object.entries(hostile)) {
     ]) {
       const body = Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...asked }))
       const started = performance.now()
-      const result = await backend.send({ body })
+      const result = await backend.send({ project_id: 'p', body })
       assert.ok(performance.now() - started < MS_MAX, `${performance.now() - started} ms`)
       if (result.kind === 'answered') assert.ok(result.body.length < TOLD_BYTES_MAX)
       else {

@@ -24,7 +24,10 @@ const clockTool = { type: 'function', function: { name: 'get_time' } }
 
 function send(request: object, options: SimOptions = {}): Promise<BackendResult> {
   const backend = simBackend({ name: 'sim', ...options })
-  return backend.send({ body: Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...request })) })
+  return backend.send({
+    project_id: 'p',
+    body: Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...request })),
+  })
 }
 
 interface Answer {
@@ -193,7 +196,10 @@ test('the answer comes when its latency has passed, not before', async () => {
   const clock = testClock()
   const backend = simBackend({ name: 'sim', latency_ms: 200, clock })
   let settled = false
-  const sending = backend.send({ body: Buffer.from(JSON.stringify({ model: 'm', messages })) })
+  const sending = backend.send({
+    project_id: 'p',
+    body: Buffer.from(JSON.stringify({ model: 'm', messages })),
+  })
   sending.finally(() => {
     settled = true
   })
@@ -211,7 +217,7 @@ test('latencies spread over their range, each request always the same', async ()
     const started = clock.now()
     let ended = 0
     const sending = backend
-      .send({ body: Buffer.from(JSON.stringify({ model: 'm', messages, seed: i })) })
+      .send({ project_id: 'p', body: Buffer.from(JSON.stringify({ model: 'm', messages, seed: i })) })
       .finally(() => {
         ended = clock.now()
       })
@@ -230,7 +236,7 @@ test('an abort leaves no timer behind', async () => {
   const clock = testClock()
   const backend = simBackend({ name: 'sim', faults: { hang: 1 }, clock })
   const abort = new AbortController()
-  const sending = backend.send({ body: Buffer.from('{}'), signal: abort.signal })
+  const sending = backend.send({ project_id: 'p', body: Buffer.from('{}'), signal: abort.signal })
   assert.equal(clock.waiting, 1)
   abort.abort()
   await sending

@@ -31,7 +31,7 @@ test('over the wire comes what the backend in the process says, to the byte', as
   const { base_url } = await serve(t)
   const { status, text } = await post(base_url)
   assert.equal(status, 200)
-  const inProcess = await simBackend({ name: 'sim' }).send({ body: Buffer.from(body) })
+  const inProcess = await simBackend({ name: 'sim' }).send({ project_id: 'p', body: Buffer.from(body) })
   assert.equal(inProcess.kind === 'answered' ? inProcess.body.toString() : '', text)
 })
 

@@ -710,7 +710,13 @@ test('however deep a server nests what it says, it is judged', () => {
       assert.equal(summary(verdict(500, body)), 'failed upstream_unavailable')
     }
   }
-  const said = verdict(422, `{"detail":[{"loc":["body",${deep(50_000)},3],"msg":"too odd"}]}`)
+  for (const long of ['['.repeat(16_000_000), `${deep(500_000)},`.repeat(12), `{"a":${deep(8_000_000)}}`]) {
+    const started = performance.now()
+    assert.equal(summary(verdict(422, long)), 'refused upstream_rejected')
+    assert.equal(summary(verdict(200, long)), 'failed upstream_invalid_response')
+    assert.ok(performance.now() - started < 5000)
+  }
+  const said = verdict(422, `{"detail":[{"loc":["body",${deep(900)},3],"msg":"too odd"}]}`)
   assert.equal(said.kind === 'refused' && said.message, 'body.3: too odd')
 })
 

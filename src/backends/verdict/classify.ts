@@ -8,6 +8,7 @@ import { isUtf8 } from 'node:buffer'
 import { type Completion, CompletionScanner } from '../../domain/completion-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { completionFault } from './completion-fault.ts'
+import { parseBody } from './parse-body.ts'
 import { type Redact, readUpstreamError, type UpstreamError, upstreamErrorOf } from './upstream-error.ts'
 
 export interface HttpAnswer {
@@ -64,6 +65,8 @@ const NEVER_FITS = /request too large/i
 
 /** How a gzip file begins (RFC 1952). */
 const GZIP = [0x1f, 0x8b]
+/** As much of a body as tells what it is. */
+const BEGINNING_BYTES = 1024
 const ENCODING_LENGTH_MAX = 40
 
 const scanner = new CompletionScanner()
@@ -89,13 +92,9 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: 
   const completion = scanner.scan(bytes)
   if (completion !== null) return answered(status, bytes, completion, secrets)
 
-  const text = bytes.toString()
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(text)
-  } catch {
-    return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(text)}`)
-  }
+  const parsed = parseBody(bytes)
+  if (parsed === undefined)
+    return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(bytes)}`)
   // Some proxies report errors under a 200. Only one that says what it is can be taken at its word.
   const error = upstreamErrorOf(parsed, secrets.strike)
   const meant = error.status ?? statusOfMarks(error)
@@ -135,9 +134,11 @@ function compressed(encoding: string): string {
 }
 
 /** What came where JSON was expected. */
-function kindOfBody(text: string): string {
+function kindOfBody(body: Buffer): string {
+  const text = body.toString('utf8', 0, BEGINNING_BYTES)
   if (text.trim() === '') return 'an empty body'
   if (/^(data|event):/.test(text)) return 'a stream of events, which was not asked for'
+  if (/^\s*[[{]/.test(text)) return 'JSON that is not whole, not a completion, or nested too deep'
   return 'a body that is not JSON'
 }
 

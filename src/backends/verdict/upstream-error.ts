@@ -7,6 +7,7 @@
 // Callers of the API read what comes out of here, so secrets go first, while they are whole, and length after.
 // Nothing here walks down into what a server nests: a body may be as deep as it is long.
 import { isRecord } from '../json-record.ts'
+import { parseBody } from './parse-body.ts'
 import { withoutTags } from './without-tags.ts'
 
 export interface UpstreamError {
@@ -27,8 +28,6 @@ export type Redact = (text: string) => string
 export const MESSAGE_LENGTH_MAX = 600
 export const PARAM_LENGTH_MAX = 128
 
-/** A larger body is read as a page: what parsing it costs is not worth what it could say. */
-const PARSED_BYTES_MAX = 4 * 1024 * 1024
 /** This much of a page is searched for secrets, and this much of that is read. */
 const PAGE_BYTES_MAX = 65_536
 const PAGE_LENGTH_MAX = 16_384
@@ -37,12 +36,7 @@ const STEPS_MAX = 10
 const MARK_LENGTH_MAX = 100
 
 export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
-  let parsed: unknown
-  try {
-    if (body.length <= PARSED_BYTES_MAX) parsed = JSON.parse(body.toString())
-  } catch {
-    parsed = undefined
-  }
+  const parsed = parseBody(body)
   if (parsed !== undefined) return upstreamErrorOf(parsed, redact)
   const page = redact(body.toString('utf8', 0, PAGE_BYTES_MAX)).slice(0, PAGE_LENGTH_MAX)
   return { message: oneLine(withoutTags(page), MESSAGE_LENGTH_MAX), marks: [], status: null, param: null }
