@@ -85,6 +85,7 @@ test('many choices share what one could have', async () => {
   const backend = simBackend({ name: 'sim', output_tokens: 8192 })
   const ask = (n: number) =>
     backend.send({
+      project_id: 'p',
       body: Buffer.from(JSON.stringify({ model: 'm', n, messages: [{ role: 'user', content: 'x' }] })),
     })
   assert.equal((await ask(10)).kind, 'answered')
