@@ -104,6 +104,7 @@ async function measure(): Promise<Record<string, number>> {
         const { chunk, position } = jobs[at]!
         const { body } = chunk.lines[position]!
         answers[at] = await backend.send({
+          project_id: chunk.batch.project_id,
           body: chunk.bytes.subarray(body.start, body.end),
           signal: chunk.signal,
         })
