@@ -3,8 +3,8 @@
 // bytes: a response is as large as a server made it, and is streamed.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { findLine } from '../results/find-line.ts'
-import type { Span } from '../results/read-spans.ts'
 import { RESULT_TAIL } from '../results/result-line.ts'
+import { type Span, streamSpan } from '../results/stream-span.ts'
 import { readBatch } from '../store/batches.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
 import type { Store } from '../store/store.ts'
@@ -48,7 +48,7 @@ export async function readLineRecord(
     return { bytes: whole.length, text: streamed([whole]) }
   }
   const bytes = head.length + response.range.end - response.range.start + 1
-  const text = sealed.read(response.project_id, response.blob, response.range)
+  const text = streamSpan(sealed, response)
   return { bytes, text: streamed([head], text, [Buffer.from('}')]) }
 }
 

@@ -40,7 +40,7 @@ export interface SealedBlobs {
 }
 
 /** Chunks of one big input are read range by range; a table is 8 bytes for each of its frames. */
-const TABLES_KEPT = 8
+const TABLES_KEPT = 32
 
 /** `frame_bytes` is what new blobs are cut into; blobs say in their header what they were cut into. */
 export function sealBlobs(

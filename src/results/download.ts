@@ -6,6 +6,7 @@ import { readBlobRow } from '../store/blob-rows.ts'
 import { listSealed } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
+import { streamSpan } from './stream-span.ts'
 
 /** Chunk rows read at a time. */
 const PAGE_ROWS = 200
@@ -66,7 +67,7 @@ async function* rest({ bytes, first }: Opened): AsyncGenerator<Buffer> {
 async function* readPiece({ db, sealed }: Ports, project_id: string, piece: Piece): AsyncGenerator<Buffer> {
   const blob = await readBlobRow(db, piece.key)
   if (!blob) throw new ContentDestroyed(piece.key)
-  yield* sealed.read(project_id, blob, piece.range)
+  yield* streamSpan(sealed, { project_id, blob, range: piece.range })
 }
 
 async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): AsyncGenerator<Piece> {

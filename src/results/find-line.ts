@@ -10,8 +10,8 @@ import type { BlobRow, ChunkRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import { findJournalled, JOURNAL_OWNER, type Journalled } from './journal.ts'
 import { type LinePlace, placesInBlobs, readLineIndex } from './line-index.ts'
-import type { Span } from './read-spans.ts'
 import { type Row, scanRows } from './scan-rows.ts'
+import type { Span } from './stream-span.ts'
 
 export interface Ports {
   db: Reader

@@ -7,10 +7,13 @@ import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/c
 import type { ChunkRow } from '../store/schema.ts'
 import { findLine, openPlaces, type Ports, scanResults, sealedPlaces } from './find-line.ts'
 import { JOURNAL_OWNER } from './journal.ts'
-import { bytesIn, readSpans, type Span } from './read-spans.ts'
+import { bytesIn, readSpans } from './read-spans.ts'
+import type { Span } from './stream-span.ts'
 
 /** A page ends behind the line that takes it past this. */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
+/** Read at a time: callers may be many, and slow. */
+const WINDOW_BYTES = 256 * 1024
 /** Chunk rows read at a time. */
 const ROWS_PER_READ = 100
 
@@ -68,10 +71,13 @@ function textOf(ports: Ports, lines: readonly Found[]): AsyncIterable<Buffer> {
   return readSpans(
     ports.sealed,
     lines.map(({ span }) => span),
-    async (number) => {
-      const found = lines[number]
-      const chunk = found && (await readChunk(ports.db, found.chunk.batch_id, found.chunk.idx))
-      return chunk && ((await findLine(ports, chunk, found.line))?.result ?? undefined)
+    {
+      window_bytes: WINDOW_BYTES,
+      async moved(number) {
+        const found = lines[number]
+        const chunk = found && (await readChunk(ports.db, found.chunk.batch_id, found.chunk.idx))
+        return chunk && ((await findLine(ports, chunk, found.line))?.result ?? undefined)
+      },
     },
   )
 }

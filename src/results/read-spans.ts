@@ -1,19 +1,13 @@
 // Stretches of blobs as bytes, one after the other, in any order and from any number of blobs. They are read a
 // window at a time: memory is the window, however much there is to read.
 import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-
-/** A stretch of a blob. */
-export interface Span {
-  project_id: string
-  blob: SealedBlob
-  range: ByteRange
-}
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { type Span, streamSpan } from './stream-span.ts'
 
 /** What is in memory already stands for itself. */
 export type Bytes = Buffer | Span
 
-/** Spans that are read together. A longer one is read by itself, piece by piece. */
+/** Spans that are read together, unless the reader says less. A longer one is read by itself, piece by piece. */
 const WINDOW_BYTES = 2 * 1024 * 1024
 /** What lies between two spans is read along with them up to here. */
 const GAP_BYTES_MAX = 4 * 1024
@@ -31,7 +25,10 @@ export function bytesIn(bytes: Bytes): number {
 export async function* readSpans(
   sealed: SealedBlobs,
   all: readonly Bytes[],
-  moved?: (number: number) => Promise<Span | undefined>,
+  {
+    window_bytes: window_bytes_max = WINDOW_BYTES,
+    moved,
+  }: { window_bytes?: number; moved?: (number: number) => Promise<Span | undefined> } = {},
 ): AsyncGenerator<Buffer, void, undefined> {
   const read = async (from: number, to: number): Promise<Buffer[]> => {
     const window = all.slice(from, to)
@@ -47,18 +44,37 @@ export async function* readSpans(
   let window_bytes = 0
   for (const [number, bytes] of all.entries()) {
     const length = bytesIn(bytes)
-    const alone = length > WINDOW_BYTES && !Buffer.isBuffer(bytes)
-    if (number > from && (alone || window_bytes + length > WINDOW_BYTES)) {
+    const alone = length > window_bytes_max && !Buffer.isBuffer(bytes)
+    if (number > from && (alone || window_bytes + length > window_bytes_max)) {
       yield* await read(from, number)
       from = number
       window_bytes = 0
     }
     if (alone) {
-      yield* sealed.read(bytes.project_id, bytes.blob, bytes.range)
+      yield* streamMoved(sealed, bytes, () => moved?.(number))
       from = number + 1
     } else window_bytes += length
   }
   if (from < all.length) yield* await read(from, all.length)
+}
+
+/** One that has gone before any of it was read is read from where it lies now. */
+async function* streamMoved(
+  sealed: SealedBlobs,
+  span: Span,
+  moved: () => Promise<Span | undefined> | undefined,
+): AsyncGenerator<Buffer, void, undefined> {
+  let begun = false
+  try {
+    for await (const piece of streamSpan(sealed, span)) {
+      begun = true
+      yield piece
+    }
+  } catch (error) {
+    const again = begun || !isDamaged(error) ? undefined : await moved()
+    if (!again) throw error
+    yield* streamSpan(sealed, again)
+  }
 }
 
 /** What is read in one go, and the places of the window that lie in it. */
