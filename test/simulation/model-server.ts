@@ -99,6 +99,8 @@ export class ModelServer {
   }
 
   #result(line: string, tokens_max: number, fate: keyof ServerFaults | 'answers'): BackendResult {
+    // Not a matter of room, whatever it says: this line never finds any.
+    if (line.endsWith('poison')) return { kind: 'throttled', status: 503, reason: 'not this one' }
     if (line.endsWith('refuse'))
       return { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'not this one' }
     switch (fate) {

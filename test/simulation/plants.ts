@@ -117,6 +117,18 @@ export const PLANTS: readonly Plant[] = [
     put: `  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()`,
   },
   {
+    bug: 'a line that never finds room is tried for ever',
+    file: 'src/dispatch/retry-policy.ts',
+    take: '      tries.throttles_weighed >= policy.throttled_attempts_max ||',
+    put: '',
+  },
+  {
+    bug: 'a circuit that one batch opened is never probed by a line that missed before',
+    file: 'src/dispatch/lane.ts',
+    take: 'if (!due || (due.avoid === upstream && this.#choose(upstream))) return null',
+    put: 'if (due !== this.#dueRetry(-1)) return null',
+  },
+  {
     bug: 'removed results leave their content',
     file: 'src/upkeep/remove-file.ts',
     take: 'if (await markDeleted(tx, file.id, now)) await doomResults(tx, file.batch_id, file.part, now)',

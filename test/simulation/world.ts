@@ -79,6 +79,9 @@ export const SIM_MODEL: Model = {
   created: 0,
 }
 
+/** Two, of one price: lines of one chunk may need either. */
+const SIM_MODELS: readonly Model[] = [SIM_MODEL, { ...SIM_MODEL, id: 'n' }]
+
 export interface PlannedBatch {
   id: string
   name: string
@@ -398,7 +401,7 @@ class World {
     })
     const sealed = sealBlobs(machine.blobs, this.#master)
     const { clock } = machine
-    const models = new Map([[SIM_MODEL.id, SIM_MODEL]])
+    const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
     const sweep = new OrphanSweep({ store: machine.store, blobs: machine.blobs, clock }, SWEEP)
     const memory_bytes = random.pick([1, 3_000, 1_000_000])
     const worker = new Worker({
@@ -408,9 +411,9 @@ class World {
       log: this.#logOf(machine),
       random: random.next,
       models,
-      upstreams: new Map([
-        [
-          SIM_MODEL.id,
+      upstreams: new Map(
+        SIM_MODELS.map(({ id }) => [
+          id,
           [
             new Upstream({
               backend: server.seenFrom(machine),
@@ -418,14 +421,14 @@ class World {
               model_alias: null,
             }),
           ],
-        ],
-      ]),
+        ]),
+      ),
       retry: {
         attempts_max: 4,
         backoff_min_ms: 20,
         backoff_max_ms: 400,
         outage_patience_ms: 1_000,
-        throttled_attempts_max: 40,
+        throttled_attempts_max: 12,
         throttled_share: 0.5,
       },
       rules: RULES,
@@ -472,7 +475,7 @@ class World {
       const line_count = random.int(1, 12)
       let chunk = ''
       for (let j = 0; j < line_count; j++) {
-        const line = `${name}/l${lines.length}${random.chance(0.04) ? '-refuse' : ''}`
+        const line = `${name}/l${lines.length}${random.chance(0.04) ? '-refuse' : random.chance(0.03) ? '-poison' : ''}`
         lines.push(line)
         chunk += `${inputLine(line, random)}\n`
       }
@@ -575,7 +578,7 @@ function wholeMilliseconds(clock: TestClock): TestClock {
 
 function inputLine(line: string, random: SeededRandom): string {
   // Some name a model that nobody has, and end without being sent.
-  const model = random.chance(0.03) ? 'unknown' : SIM_MODEL.id
+  const model = random.chance(0.03) ? 'unknown' : random.pick(SIM_MODELS).id
   const messages = [{ role: 'user', content: line }]
   const metadata = random.chance(0.5) ? { entity: random.pick(['user:a', 'user:b']) } : undefined
   const body = { model, messages, max_tokens: random.int(TOKENS_MEAN - 30, TOKENS_MEAN + 30) }
