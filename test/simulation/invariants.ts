@@ -74,7 +74,7 @@ async function ofBatch(night: Night, planned: PlannedBatch, batch: BatchRow): Pr
 function isCostOfAnAnswer({ server }: Night, line: string, nanos: number): boolean {
   if (server.unmetered.has(line)) return true
   const answers = server.answers.get(line) ?? []
-  return answers.some((tokens) => costNanos(1, tokens, SIM_MODEL.price) === nanos)
+  return answers.some((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price) === nanos)
 }
 
 /** Of files that were removed, nothing can be read any more. */
@@ -88,7 +88,8 @@ async function leftOfFiles({ store }: Night, { id, name }: PlannedBatch): Promis
   return left.map(({ key }) => `the files of ${name} were removed, and ${key} is still there`)
 }
 
-async function ofBooks({ store, sealed, batches, caps }: Night): Promise<string[]> {
+async function ofBooks(night: Night): Promise<string[]> {
+  const { store, sealed, batches, caps } = night
   const { mismatches } = await reconcile({ store, sealed })
   const found = mismatches.map(({ problem }) => `the books: ${problem}`)
   const lines = batches.reduce((sum, batch) => sum + batch.lines.length, 0)
@@ -98,12 +99,7 @@ async function ofBooks({ store, sealed, batches, caps }: Night): Promise<string[
   const used = usage.reduce((sum, row) => sum + row.succeeded + row.failed, 0)
   if (settled !== lines) found.push(`the ledger has settled ${settled} lines of ${lines}`)
   if (used !== lines) found.push(`usage counts ${used} lines of ${lines}`)
-  for (const [project_id, cap] of caps) {
-    const spent = entries
-      .filter((entry) => entry.project_id === project_id)
-      .reduce((sum, entry) => sum + entry.cost_nanos, 0)
-    if (spent > cap) found.push(`${project_id} has spent ${spent}; its cap is ${cap}`)
-  }
+  found.push(...(await caps.violations(night)))
   const holds = await store.read.selectFrom('holds').selectAll().execute()
   if (holds.length > 0) found.push(`${holds.length} holds are left`)
   return found

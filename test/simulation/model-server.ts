@@ -38,6 +38,10 @@ export class ModelServer {
   #inFlight = 0
   /** Completion tokens of each answer that was given, by line: each a little less than the line allows. */
   readonly answers = new Map<string, number[]>()
+  /** When each line was asked last, by the one true clock. */
+  readonly askedAt = new Map<string, number>()
+  /** What every prompt comes to. */
+  readonly prompt_tokens: number
   /** Lines of which some answer did not say what it used. */
   readonly unmetered = new Set<string>()
 
@@ -46,6 +50,7 @@ export class ModelServer {
     random: SeededRandom
     faults: () => ServerFaults
     capacity: number
+    prompt_tokens: number
     onAsked: (asked: Asked) => void
     /** An answer has reached the machine. */
     onAnswered: (machine: string, line: string) => void
@@ -54,6 +59,7 @@ export class ModelServer {
     this.#random = options.random
     this.#faults = options.faults
     this.#capacity = options.capacity
+    this.prompt_tokens = options.prompt_tokens
     this.#onAsked = options.onAsked
     this.#onAnswered = options.onAnswered
   }
@@ -65,6 +71,7 @@ export class ModelServer {
       send: async ({ body, signal }) => {
         const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
         const line = String(messages[0].content)
+        this.askedAt.set(line, this.#clock.now())
         this.#onAsked({ machine: machine.name, line, at: machine.clock.now() })
         const random = this.#random
         const fate = this.#fate()
@@ -121,12 +128,12 @@ export class ModelServer {
         }
       case 'forgets_usage':
         this.unmetered.add(line)
-        return answered(line, null)
+        return answered(line, this.prompt_tokens, null)
       case 'doubles':
         this.#answer(line, tokens_max)
-        return answered(line, this.#answer(line, tokens_max))
+        return answered(line, this.prompt_tokens, this.#answer(line, tokens_max))
       case 'answers':
-        return answered(line, this.#answer(line, tokens_max))
+        return answered(line, this.prompt_tokens, this.#answer(line, tokens_max))
     }
   }
 
@@ -139,11 +146,11 @@ export class ModelServer {
   }
 }
 
-function answered(line: string, completion_tokens: number | null): BackendResult {
+function answered(line: string, prompt_tokens: number, completion_tokens: number | null): BackendResult {
   const usage =
     completion_tokens === null
       ? null
-      : { prompt_tokens: 1, completion_tokens, total_tokens: 1 + completion_tokens }
+      : { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
   const body = {
     id: 'chatcmpl-1',
     object: 'chat.completion',

@@ -162,4 +162,16 @@ export const PLANTS: readonly Plant[] = [
     put: 'if (exchange === null || this.#unsent || !this.#spoke) return\n    if (bytes.length < length) {',
     test: 'src/backends/http1/http-pool.test.ts',
   },
+  {
+    bug: 'what finished lines cost counts only once it is committed',
+    file: 'src/dispatch/reserved-funds.ts',
+    take: '    if (!chunk.reserved.has(position)) return true\n',
+    put: '    if (position >= 0) return true\n',
+  },
+  {
+    bug: 'a limit made or lowered in mid-run counts for new chunks only',
+    file: 'src/dispatch/limit-gate.ts',
+    take: 'const isNew = chunks.some((chunk) => chunk.limit_version !== version)',
+    put: 'const isNew = version < 0',
+  },
 ]

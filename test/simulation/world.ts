@@ -22,7 +22,6 @@ import { planBatch } from '../../src/intake/plan.ts'
 import { insertBatch, readBatchRow } from '../../src/store/batches.ts'
 import { insertBlobs } from '../../src/store/blob-rows.ts'
 import { insertFile, readFileRow } from '../../src/store/files.ts'
-import { insertLimit } from '../../src/store/limits.ts'
 import { ensureProject } from '../../src/store/projects.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
@@ -32,6 +31,7 @@ import { doChores } from '../../src/upkeep/chores.ts'
 import { removeFile } from '../../src/upkeep/remove-file.ts'
 import { OrphanSweep, type SweepPace } from '../../src/upkeep/sweep.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
+import { Caps } from './caps.ts'
 import { Machine, type Weather } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
@@ -42,8 +42,11 @@ import { Witness } from './witness.ts'
 /** IDs are drawn by chance of another kind; nothing but their order matters, and that is by time. */
 const CHANCE_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
+const MONTH_END = Date.UTC(2026, 1, 1)
 const LEASE_MS = 2_000
 const FLUSH_MS = 100
+/** Where lines cost more than estimated: what counts before a flush shows. */
+const FLUSH_MS_LOW = 3_000
 /** A blob that no row knows is an orphan when it is older: by more than clocks jump or are apart. */
 const ORPHAN_AGE_MS = 20_000
 const SWEEP: SweepPace = {
@@ -100,8 +103,7 @@ export interface Night {
   batches: PlannedBatch[]
   server: ModelServer
   witness: Witness
-  /** By project: nano-dollars that may be spent. */
-  caps: Map<string, number>
+  caps: Caps
   /** What happened, for whoever looks at a seed that failed. */
   diary: string[]
 }
@@ -156,7 +158,8 @@ interface Slot {
 class World {
   readonly night: Night
   readonly #random: SeededRandom
-  readonly #clock = wholeMilliseconds(testClock(START))
+  readonly #start: number
+  readonly #clock: TestClock
   readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
   readonly #slots: Slot[] = []
   #weather: Weather = CALM
@@ -165,6 +168,9 @@ class World {
 
   constructor(seed: number, path: string) {
     this.#random = seededRandom(seed)
+    const caps = new Caps(seed)
+    this.#start = caps.isMonthEnd ? MONTH_END - 30_000 : START
+    this.#clock = wholeMilliseconds(testClock(this.#start))
     const random = this.#random
     const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
     const blobs = memoryBlobs(this.#clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
@@ -175,10 +181,11 @@ class World {
       random,
       faults: () => this.#faults,
       capacity: random.int(4, 40),
+      prompt_tokens: caps.prompt_tokens,
       onAsked: (asked) => witness.onAsked(asked),
       onAnswered: (machine, line) => witness.onAnswered(machine, line),
     })
-    this.night = { store, sealed, blobs, batches: [], server, witness, caps: new Map(), diary: [] }
+    this.night = { store, sealed, blobs, batches: [], server, witness, caps, diary: [] }
   }
 
   async prepare(): Promise<void> {
@@ -191,7 +198,7 @@ class World {
       )
       const batches = random.int(1, 2)
       for (let j = 0; j < batches; j++) await this.#addBatch(project_id)
-      if (random.chance(0.3)) await this.#addCap(project_id)
+      if (this.night.caps.wants(0.4)) await this.#addCap(project_id, false)
     }
     const machines = random.int(1, 3)
     for (let i = 0; i < machines; i++) {
@@ -323,9 +330,10 @@ class World {
   /** Somebody has more work, or changes his mind. */
   async #disturb(): Promise<void> {
     const random = this.#random
-    const { store, batches } = this.night
+    const { store, batches, caps } = this.night
     const planned = random.pick(batches)
     const { id, name, project_id } = planned
+    if (caps.wants(0.3)) await this.#changeCaps(project_id)
     if (random.chance(0.6)) {
       await this.#addBatch(project_id)
       this.#tell(`b${batches.length - 1} is created`)
@@ -417,7 +425,7 @@ class World {
           [
             new Upstream({
               backend: server.seenFrom(machine),
-              concurrency_max: random.pick([2, 8, 64]),
+              concurrency_max: this.night.caps.isLow ? this.night.caps.in_flight : random.pick([2, 8, 64]),
               model_alias: null,
             }),
           ],
@@ -434,7 +442,7 @@ class World {
       rules: RULES,
       lease_ms: LEASE_MS,
       drain_ms: 500,
-      flush_interval_ms: FLUSH_MS,
+      flush_interval_ms: this.night.caps.isLow ? FLUSH_MS_LOW : FLUSH_MS,
       memory_bytes,
       answers: new AnswerBudget(memory_bytes),
       blob_fresh_ms: ORPHAN_AGE_MS / 10,
@@ -477,7 +485,9 @@ class World {
       for (let j = 0; j < line_count; j++) {
         const line = `${name}/l${lines.length}${random.chance(0.04) ? '-refuse' : random.chance(0.03) ? '-poison' : ''}`
         lines.push(line)
-        chunk += `${inputLine(line, random)}\n`
+        const text = inputLine(line, random)
+        this.night.caps.entities.set(line, JSON.parse(text).metadata?.entity ?? '')
+        chunk += `${text}\n`
       }
       const byte_end = byte_start + Buffer.byteLength(chunk)
       const first_line = lines.length - line_count + 1
@@ -535,29 +545,23 @@ class World {
     await this.#clock.advance(1)
   }
 
-  /** Of what the lines may cost, a share. */
-  async #addCap(project_id: string): Promise<void> {
-    const now = this.#clock.now()
+  async #addCap(project_id: string, isRunning: boolean): Promise<void> {
     const lines = this.night.batches
       .filter((batch) => batch.project_id === project_id)
       .reduce((sum, batch) => sum + batch.lines.length, 0)
-    const amount = Math.ceil(lines * costNanos(1, TOKENS_MEAN, SIM_MODEL.price) * this.#random.next())
-    this.night.caps.set(project_id, amount)
-    await this.#write((tx) =>
-      insertLimit(tx, {
-        id: newId('limit', now),
-        project_id,
-        scope: 'project',
-        subject: '',
-        metric: 'cost_usd',
-        amount,
-        window: 'month',
-        action: 'block',
-        description: null,
-        notify_at: '[0.5]',
-        created: now,
-      }),
-    )
+    const { caps } = this.night
+    const each = {
+      nanos: costNanos(caps.prompt_tokens, TOKENS_MEAN, SIM_MODEL.price),
+      tokens: caps.prompt_tokens + TOKENS_MEAN,
+    }
+    await caps.make((change) => this.#write(change), project_id, lines, each, this.#clock.now(), isRunning)
+  }
+
+  async #changeCaps(project_id: string): Promise<void> {
+    const { caps } = this.night
+    const changed = caps.wants(0.5) && (await caps.change((change) => this.#write(change), this.#clock.now()))
+    if (!changed) await this.#addCap(project_id, true)
+    this.#tell(changed ? 'a cap is changed' : 'a cap is made')
   }
 
   /** What the API does: it is not what is tried here, so nothing befalls it. */
@@ -566,7 +570,7 @@ class World {
   }
 
   #tell(what: string): void {
-    const seconds = ((this.#clock.now() - START) / 1000).toFixed(3)
+    const seconds = ((this.#clock.now() - this.#start) / 1000).toFixed(3)
     this.night.diary.push(`${seconds} s: ${what.replace(CHANCE_OF_IDS, '…')}`)
   }
 }

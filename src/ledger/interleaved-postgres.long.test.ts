@@ -1,0 +1,148 @@
+// Transactions side by side on PostgreSQL: workers reserve and settle, somebody makes, raises, lowers and deletes
+// limits, batches are admitted, all at once. The simulation runs each transaction alone; here locks decide.
+import assert from 'node:assert/strict'
+import { after, test } from 'node:test'
+import { sql } from 'kysely'
+import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
+import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
+import { seededRandom } from '../../test/simulation/seeded-random.ts'
+import { Refusal } from '../domain/errors.ts'
+import { commitChunk, parkChunk, readChunk } from '../store/chunks.ts'
+import { deleteLimit, updateLimit } from '../store/limits.ts'
+import type { Store } from '../store/store.ts'
+import { admit } from './admit.ts'
+import { reserve } from './reserve.ts'
+import { settle } from './settle.ts'
+import { tally } from './tally.ts'
+import { addLimit, endedLine, leasedChunks, type TestChunk } from './test-books.ts'
+
+const NOW = Date.UTC(2026, 10, 15, 12)
+const WORKERS = 6
+const ROUNDS = 12
+const CAP = 5_000
+const ENTITIES = ['user:a', 'user:b', null] as const
+
+if (withoutPostgres) test('interleaved transactions', { skip: withoutPostgres }, () => {})
+else {
+  const server = await postgresServer()
+  after(() => server[Symbol.asyncDispose]())
+
+  test('no interleaving of reservations, commits and changes of limits passes a cap or loses a token', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    const chunks = await store.write((tx) => leasedChunks(tx, WORKERS, NOW))
+    const { project_id } = chunks[0]!
+    await store.write((tx) => addLimit(tx, project_id, { amount: CAP }))
+    let isOver = false
+    const watching = watch(store, project_id, () => isOver)
+    const meddling = meddle(store, project_id, () => isOver)
+    const spent = await Promise.all(chunks.map((chunk, seed) => work(store, chunk, seed)))
+    isOver = true
+    await Promise.all([watching, meddling])
+    const total = spent.reduce((sum, tokens) => sum + tokens, 0)
+    assert.ok(total > CAP / 2 && total <= CAP, `${total}`)
+    const books = await standing(store, project_id)
+    assert.deepEqual([books.spent, books.entered, books.held], [total, total, 0])
+  })
+}
+
+/** Reserves and commits until its rounds are over, then gives back its chunk; what it has spent. */
+async function work(store: Store, chunk: TestChunk, seed: number): Promise<number> {
+  const random = seededRandom(seed)
+  let spent = 0
+  let pending: Promise<void> | null = null
+  for (let round = 0; round < ROUNDS; round++) {
+    const lines = Array.from({ length: random.int(1, 8) }, (_, position) => {
+      const worst = random.int(1, 40)
+      const need = { cost_nanos: worst * 10, tokens: worst }
+      return { position, entity: random.pick(ENTITIES), need, sent: false, held: false }
+    })
+    const reservation = await store.write((tx) => reserve(tx, { claim: chunk, lines }, NOW))
+    assert.ok(reservation, 'the lease holds')
+    await pending
+    const done = reservation.allowed.map((position) => {
+      const { entity, need } = lines[position]!
+      return { entity, need, used: random.int(0, need.tokens) }
+    })
+    spent += done.reduce((sum, { used }) => sum + used, 0)
+    // The next reservation does not wait for it.
+    pending = commit(store, chunk, done)
+  }
+  await pending
+  const row = await readChunk(store.read, chunk.batch_id, chunk.idx)
+  assert.ok(row)
+  await store.write((tx) => parkChunk(tx, row, NOW, 'usage_limit'))
+  return spent
+}
+
+async function commit(
+  store: Store,
+  chunk: TestChunk,
+  done: readonly { entity: string | null; need: { cost_nanos: number; tokens: number }; used: number }[],
+): Promise<void> {
+  const tallies = tally(
+    done.map(({ entity, need, used }) =>
+      endedLine({ tokens: used, entity, finished_at: NOW, projected: need }),
+    ),
+  )
+  await store.write(async (tx) => {
+    const row = await readChunk(tx, chunk.batch_id, chunk.idx)
+    assert.ok(row)
+    const sums = { completed: done.length, failed: 0, cost_nanos: 0 }
+    assert.equal(await commitChunk(tx, row, sums, null), 'accepted')
+    await settle(tx, [{ ...chunk, tallies, last: false, holds: true }], NOW)
+  })
+}
+
+/** Makes, changes and deletes limits beside the one that is watched, and asks for batches. */
+async function meddle(store: Store, project_id: string, isOver: () => boolean): Promise<void> {
+  const random = seededRandom(99)
+  const projection = {
+    groups: [],
+    byEntity: new Map([['user:a', { cost_nanos: 10, tokens: 1 }]]),
+    total: { cost_nanos: 10, tokens: 1 },
+    lines: 1,
+  }
+  while (!isOver()) {
+    const id = await store.write((tx) =>
+      addLimit(tx, project_id, {
+        amount: random.int(0, CAP),
+        scope: 'entity_type',
+        subject: 'user',
+        window: random.pick(['day', 'month'] as const),
+        action: random.pick(['block', 'notify'] as const),
+      }),
+    )
+    for (let i = 0; i < 3; i++)
+      await store.write((tx) => updateLimit(tx, project_id, id, { amount: random.int(0, CAP) }))
+    await store
+      .write((tx) => admit(tx, project_id, projection, 'en', NOW))
+      .catch((error: unknown) => assert.ok(error instanceof Refusal, String(error)))
+    assert.ok(await store.write((tx) => deleteLimit(tx, project_id, id)))
+  }
+}
+
+async function watch(store: Store, project_id: string, isOver: () => boolean): Promise<void> {
+  while (!isOver()) {
+    const { spent, held } = await standing(store, project_id)
+    assert.ok(spent + held <= CAP, `${spent} spent and ${held} held under a cap of ${CAP}`)
+    assert.ok(held >= 0)
+  }
+}
+
+/** Tokens, as of one moment: in one statement. */
+async function standing(store: Store, project_id: string) {
+  const row = await store.read
+    .selectNoFrom([
+      sumOf('project_days', project_id).as('spent'),
+      sumOf('ledger_entries', project_id).as('entered'),
+      sumOf('holds', project_id).as('held'),
+    ])
+    .executeTakeFirstOrThrow()
+  return row
+}
+
+function sumOf(table: 'project_days' | 'ledger_entries' | 'holds', project_id: string) {
+  return sql<number>`(SELECT coalesce(sum(tokens), 0)::bigint FROM ${sql.table(table)} WHERE project_id = ${project_id})`
+}
