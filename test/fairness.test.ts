@@ -166,3 +166,35 @@ test('with several workers, three lines of another project get on at once as wel
   while ((await service.get(giant.id)).status !== 'cancelled') held.answer()
   for (const worker of others) await worker.stop()
 })
+
+test('a slow model that is full of one-line batches keeps nobody from another model, nor others from itself', async () => {
+  await using held = await HeldUpstream.start()
+  await using quick = await testUpstream()
+  await using service = await TestService.start(`
+models:
+  - {id: m, upstreams: [{type: openai, base_url: "${held.upstream.base_url}", timeout: 60s, concurrency_max: 512}]}
+  - {id: quick, upstreams: [{type: openai, base_url: "${quick.base_url}", timeout: 5s}]}
+worker: {flush_interval: 20ms, lease: 5s}`)
+  const one = await service.upload(JSON.stringify(line('slow')))
+  const batches = 100
+  for (let i = 0; i < batches; i++) await service.create(one.id)
+  while (service.worker.standing.open_chunks < 64) await service.request('GET', '/v1/models')
+  // The same project on a model that is idle, another project there, and another one on the slow model.
+  const own = await service.upload(JSON.stringify(line('own', 'own', { model: 'quick' })))
+  assert.equal((await service.ended((await service.create(own.id)).id)).request_counts.completed, 1)
+  const { key } = await createKey(service.stores.store, systemClock, service.config.region, {
+    project: 'other',
+    plan: service.config.plans.keys().next().value!,
+  })
+  service.key = key
+  const file = await service.upload(JSON.stringify(line('other', 'other', { model: 'quick' })))
+  assert.equal((await service.ended((await service.create(file.id)).id)).request_counts.completed, 1)
+  const slow = await service.upload(JSON.stringify(line('others')))
+  const { id } = await service.create(slow.id)
+  const open = service.stores.store.read.selectFrom('chunks').select('batch_id').where('state', '=', 'leased')
+  while ((await open.where('batch_id', '=', id).execute()).length === 0) await service.get(id)
+  assert.ok((await open.execute()).length < batches, 'the slow model has no place for all of them')
+  held.upstream.reply = echo
+  held.answer()
+  await service.ended(id)
+})

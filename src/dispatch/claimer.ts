@@ -3,7 +3,7 @@
 // project by turns, so that nobody starves.
 import type { Clock } from '../domain/clock.ts'
 import { type BatchInput, readBatchInput } from '../store/batches.ts'
-import { type ClaimOrder, claimChunks, hasReadyChunk } from '../store/chunk-claims.ts'
+import { type ClaimOrder, claimChunks, hasReadyChunk, type ModelChoice } from '../store/chunk-claims.ts'
 import { parkChunk } from '../store/chunks.ts'
 import { claimOfEntities, waitingEntities } from '../store/entity-claims.ts'
 import { holdSession, releaseStrayChunks } from '../store/leases.ts'
@@ -13,11 +13,11 @@ import type { Appetite } from './appetite.ts'
 import type { ChunkReader } from './chunk-reader.ts'
 import type { Log } from './log.ts'
 import type { OpenChunk } from './open-chunk.ts'
+import { placesOf } from './places.ts'
 import { InputUnreadable } from './unreadable-chunk.ts'
 
 /** A chunk whose deadline is nearer than this goes before everybody's turn. */
 const URGENT_MS = 10 * 60_000
-const OPEN_CHUNKS_MAX = 64
 /** Chunks taken in one transaction. */
 const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
@@ -39,7 +39,7 @@ export interface ClaimerOptions {
   appetite: () => Appetite
   /** Batches that may miss their deadline. */
   atRisk: () => readonly string[]
-  /** Nothing more can be held, though there are upstreams with room. */
+  /** Places are taken, though there are upstreams with room. */
   onCrowded: () => void
   held: () => Iterable<OpenChunk>
   /** Asks the limits, as of that version; a chunk of which nothing may be done now rests until then (Unix ms). */
@@ -145,10 +145,12 @@ export class Claimer {
 
   /** One chunk each of those entities of the projects at hand that wait while others of their project have work here. */
   async #claimForEntities(): Promise<boolean> {
-    const { store, clock, held, appetite, paused } = this.#options
+    const { store, clock, held, appetite, paused, memory_bytes } = this.#options
     const now = clock.now()
-    if (now < this.#entitiesAt || !this.#hasRoom()) return false
-    const models = { except_models: appetite().blocked }
+    if (now < this.#entitiesAt) return false
+    const { room, taken } = placesOf(held(), memory_bytes)
+    if (!room) return false
+    const models = { except_models: [...appetite().blocked, ...taken] }
     const byProject = Map.groupBy(held(), (chunk) => chunk.claim.project_id)
     for (const [project_id, chunks] of byProject) {
       if (paused().includes(project_id)) continue
@@ -202,30 +204,31 @@ export class Claimer {
 
   /** What to look for, most wanted first; nothing when there is no room. */
   #wanted(): Wanted[] {
-    const { appetite, held, paused, onCrowded } = this.#options
+    const { appetite, held, paused, memory_bytes, onCrowded } = this.#options
     const { hungry, low, full, blocked } = appetite()
-    const projects = new Set<string>()
-    for (const chunk of held()) projects.add(chunk.claim.project_id)
-    if (!this.#hasRoom()) {
-      if (low.length > 0) onCrowded()
-      return []
-    }
+    const places = placesOf(held(), memory_bytes)
+    const { room, taken, packed, holders } = places
+    if (low.length > 0 && (!room || taken.length > 0)) onCrowded()
+    if (places.full) return []
     const any = { count: CLAIMS_PER_COMMIT_MAX, except_projects: paused(), one_each: false }
-    if (hungry) return [{ ...any, models: { except_models: [...blocked, ...full] } }]
-    const except_projects = [...new Set([...projects, ...any.except_projects])]
-    const others = { ...any, except_projects, one_each: true, models: { except_models: blocked } }
-    return low.length > 0 ? [{ ...any, models: { only_models: low } }, others] : [others]
-  }
-
-  #hasRoom(): boolean {
-    const { held, memory_bytes } = this.#options
-    let open = 0
-    let bytes = 0
-    for (const chunk of held()) {
-      open++
-      bytes += chunk.bytes.length
+    const oneOf = (models: ModelChoice, projects: Iterable<string>): Wanted => {
+      const except_projects = [...new Set([...projects, ...any.except_projects])]
+      return { ...any, except_projects, one_each: true, models }
     }
-    return open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memory_bytes)
+    const all = [...holders.values()].flatMap((projects) => [...projects])
+    const others = oneOf({ except_models: [...blocked, ...packed] }, all)
+    if (!room) {
+      const idle = low.filter((model) => !holders.has(model))
+      return idle.length > 0 ? [others, oneOf({ only_models: idle }, [])] : [others]
+    }
+    const newcomers = taken
+      .filter((model) => !packed.includes(model) && (model === null || !blocked.includes(model)))
+      .map((model) => oneOf({ only_models: [model] }, holders.get(model) ?? []))
+    if (hungry) return [{ ...any, models: { except_models: [...blocked, ...full, ...taken] } }, ...newcomers]
+    const wanted = low.filter((model) => !taken.includes(model))
+    return wanted.length > 0
+      ? [{ ...any, models: { only_models: wanted } }, others, ...newcomers]
+      : [others, ...newcomers]
   }
 
   async #open(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {

@@ -1,14 +1,20 @@
 // Which chunk runs next: the claims under which chunks are leased.
-import { sql as raw, type SelectQueryBuilder } from 'kysely'
+import {
+  type ExpressionBuilder,
+  type ExpressionWrapper,
+  sql as raw,
+  type SelectQueryBuilder,
+  type SqlBool,
+} from 'kysely'
 import type { ChunkRow, Schema } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
-/** Restricts claims by the model of a chunk; chunks of several models have none. */
+/** Restricts claims by the model of a chunk; null stands for chunks of several models. */
 export type ModelChoice =
   /** Any but chunks of these. */
-  | { except_models: readonly string[] }
+  | { except_models: readonly (string | null)[] }
   /** None but chunks of these. */
-  | { only_models: readonly string[] }
+  | { only_models: readonly (string | null)[] }
 
 export interface ClaimOrder {
   worker_id: string
@@ -91,10 +97,25 @@ function ofModels<O>(
   query: SelectQueryBuilder<Schema, 'chunks', O>,
   models: ModelChoice,
 ): SelectQueryBuilder<Schema, 'chunks', O> {
-  if ('only_models' in models) return query.where('model', 'in', models.only_models)
-  const { except_models } = models
-  if (except_models.length === 0) return query
-  return query.where((eb) => eb.or([eb('model', 'is', null), eb('model', 'not in', except_models)]))
+  return query.where((eb) => isOfModels(eb, models))
+}
+
+/** The condition of a choice of models. */
+export function isOfModels(
+  eb: ExpressionBuilder<Schema, 'chunks'>,
+  models: ModelChoice,
+): ExpressionWrapper<Schema, 'chunks', SqlBool> {
+  const only = 'only_models' in models
+  const list = only ? models.only_models : models.except_models
+  const named = list.filter((model) => model !== null)
+  const several = eb('model', 'is', null)
+  if (only) {
+    const parts = named.length > 0 ? [eb('model', 'in', named)] : []
+    return eb.or(list.includes(null) ? [several, ...parts] : parts)
+  }
+  const others = named.length > 0 ? [eb('model', 'not in', named)] : [eb('model', 'is not', null)]
+  if (list.includes(null)) return eb.and([eb('model', 'is not', null), ...others])
+  return named.length > 0 ? eb.or([several, ...others]) : eb.and([])
 }
 
 type Choice =

@@ -1,7 +1,7 @@
 // Turns within a project: chunks of those of its entities whose work is not under way. The other claims go by
 // deadline, and would leave whoever came last behind all that came before.
 import { sql as raw } from 'kysely'
-import type { ModelChoice } from './chunk-claims.ts'
+import { isOfModels, type ModelChoice } from './chunk-claims.ts'
 import type { ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -57,12 +57,7 @@ export async function claimOfEntities(
       .where('state', '=', raw.lit('ready'))
       .where('project_id', '=', order.project_id)
       .where('entity', '=', entity)
-      .where((eb) => {
-        const { models } = order
-        if ('only_models' in models) return eb('model', 'in', models.only_models)
-        if (models.except_models.length === 0) return eb.lit(true)
-        return eb.or([eb('model', 'is', null), eb('model', 'not in', models.except_models)])
-      })
+      .where((eb) => isOfModels(eb, order.models))
       .orderBy('deadline')
       .orderBy('batch_id')
       .orderBy('idx')
