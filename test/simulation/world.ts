@@ -57,7 +57,8 @@ const SWEEP: SweepPace = {
   second_look_ms: 7_000,
 }
 const STEP_MS = 250
-const CALM_MS_MAX = 180_000
+/** Lines that never find room are tried one by one, and anew by each worker that takes their chunk up. */
+const CALM_MS_MAX = 600_000
 const STOP_MS_MAX = 30_000
 const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
