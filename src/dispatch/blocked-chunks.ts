@@ -38,7 +38,6 @@ export class BlockedChunks {
     for (const chunk of [...held()]) {
       const models = blockedModels(chunk, sender.lanes, now)
       if (!models) continue
-      chunk.parking = true
       sender.withdraw(chunk)
       const [model = null] = models
       park(chunk, now + REST_MS * (1 + random()), models.size === 1 ? model : null)

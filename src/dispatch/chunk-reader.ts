@@ -12,7 +12,7 @@ import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { Log } from './log.ts'
 import { OpenChunk } from './open-chunk.ts'
-import { InputUnreadable, isDamage, unreadableLines } from './unreadable-chunk.ts'
+import { InputUnreadable, isDamage, refusedLines, unreadableLines } from './unreadable-chunk.ts'
 
 const JOURNAL_LOST =
   'a journal is damaged or gone: its finished lines are taken back from the books and run again'
@@ -44,10 +44,11 @@ export class ChunkReader {
     try {
       if (!content) throw new BlobMissing(`of the input of ${batch.id}`)
       const bytes = await sealed.readAll(content.project_id, content, range)
-      const lines = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
+      const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
         metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
         header_entity: batch.header_entity,
       })
+      const lines = claim.refused === null ? read : refusedLines(read)
       return new OpenChunk(await this.#takeBack(claim, damaged), batch, lines, bytes, journalled)
     } catch (error) {
       if (!isDamage(error)) throw error

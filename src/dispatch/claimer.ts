@@ -4,13 +4,14 @@
 import type { Clock } from '../domain/clock.ts'
 import { type BatchInput, readBatchInput } from '../store/batches.ts'
 import { type ClaimOrder, claimChunks, hasReadyChunk, type ModelChoice } from '../store/chunk-claims.ts'
-import { parkChunk } from '../store/chunks.ts'
+import { parkChunk, refuseChunk } from '../store/chunks.ts'
 import { claimOfEntities, waitingEntities } from '../store/entity-claims.ts'
 import { holdSession, releaseStrayChunks } from '../store/leases.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import { StatementRefused, type Store, type Writer } from '../store/store.ts'
 import type { Appetite } from './appetite.ts'
 import type { ChunkReader } from './chunk-reader.ts'
+import { ClaimDoubt } from './claim-doubt.ts'
 import type { Log } from './log.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import { placesOf } from './places.ts'
@@ -63,13 +64,13 @@ export class Claimer {
   /** When to look next for entities that wait (Unix ms), and by project whose turn it was last. */
   #entitiesAt = 0
   readonly #served = new Map<string, string>()
-  /** A claim failed, and it may have gone through nevertheless. */
-  #unsure = false
+  readonly #doubt: ClaimDoubt
   /** The last claim brought all that was asked for: there is likely to be more, and nobody need look first. */
   #plenty = false
 
   constructor(options: ClaimerOptions) {
     this.#options = options
+    this.#doubt = new ClaimDoubt(options.clock)
   }
 
   /** There is room for more lines: looks, unless nothing was ready the last time. */
@@ -100,6 +101,11 @@ export class Claimer {
     })
   }
 
+  /** Something may be leased to this worker that it knows nothing of. */
+  doubt(): void {
+    this.#doubt.raise()
+  }
+
   async close(): Promise<void> {
     this.#closed = true
     await this.#running
@@ -112,7 +118,7 @@ export class Claimer {
       }
     } catch (error) {
       // What the database may have leased to this worker all the same is given back at the next look.
-      this.#unsure = true
+      this.#doubt.raise()
       this.#options.log.error({ err: error }, 'claiming chunks failed')
     }
   }
@@ -122,8 +128,8 @@ export class Claimer {
     let looked = false
     for (const order of this.#wanted()) {
       const partial = isPartial(order)
-      if (partial && clock.now() < this.#othersAt && !this.#unsure) continue
-      const expected = this.#unsure || (this.#plenty && !order.one_each)
+      if (partial && clock.now() < this.#othersAt && !this.#doubt.isRaised) continue
+      const expected = this.#doubt.isRaised || (this.#plenty && !order.one_each)
       if (expected || (await hasReadyChunk(store.read, order.except_projects, order.models)))
         return await this.#claim(order)
       if (partial) looked = true
@@ -176,9 +182,10 @@ export class Claimer {
   ): Promise<ChunkRow[]> {
     const { store, clock, worker_id, held } = this.#options
     const id = worker_id()
+    const inDoubt = this.#doubt.isRaised
     const claims = await store.write(async (tx) => {
       if (!(await holdSession(tx, store.claimSql, id))) return []
-      if (this.#unsure)
+      if (inDoubt)
         await releaseStrayChunks(
           tx,
           id,
@@ -186,7 +193,7 @@ export class Claimer {
         )
       return await choose(tx, id, clock.now())
     })
-    this.#unsure = false
+    if (inDoubt) this.#doubt.settle()
     return claims
   }
 
@@ -241,6 +248,7 @@ export class Claimer {
       // Under a session that ended meanwhile it is somebody else's to take up.
       else if (claim.worker_id === this.#options.worker_id()) this.#options.onOpened(chunk)
     } catch (error) {
+      if (error instanceof StatementRefused) return await this.#refuse(claim, error)
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },
         'a chunk could not be opened; it is tried again later',
@@ -253,10 +261,21 @@ export class Claimer {
     }
   }
 
+  /** What the chunk holds cannot be written down, not even what it may cost: it is to end. */
+  async #refuse(claim: ChunkRow, error: StatementRefused): Promise<void> {
+    const { store, log } = this.#options
+    log.error(
+      { err: error, batch: claim.batch_id, chunk: claim.idx },
+      'the database refuses a chunk for what it holds; its lines end as errors',
+    )
+    const given = await store.write((tx) => refuseChunk(tx, claim, error.message))
+    if (given !== 'accepted') this.#doubt.raise()
+  }
+
   async #giveBack(claim: ChunkRow, run_at: number, reason: string): Promise<void> {
     const parked = await this.#options.store.write((tx) => parkChunk(tx, claim, run_at, reason))
     // Something was committed to it that nobody has heard of: then it goes back as a chunk that nobody knows.
-    if (parked !== 'accepted') this.#unsure = true
+    if (parked !== 'accepted') this.#doubt.raise()
   }
 
   async #input(batch_id: string): Promise<BatchInput> {

@@ -6,15 +6,15 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { endReason, type StopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import { wireError } from '../domain/errors.ts'
-import { type ChunkCommit, commitChunks } from '../results/commit.ts'
+import { type ChunkCommit, type Committed, commitChunks } from '../results/commit.ts'
 import type { FinishRules } from '../results/finish.ts'
 import { sealChunk } from '../results/seal.ts'
 import { type BatchInput, readBatchInput } from '../store/batches.ts'
-import { parkChunk, releaseChunk } from '../store/chunks.ts'
+import { parkChunk, refuseChunk, releaseChunk } from '../store/chunks.ts'
 import { claimClosable, claimPlan, listClosable, listEnding } from '../store/ending.ts'
 import { holdSession, releaseStrayChunks, releaseStrayTasks } from '../store/leases.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import { StatementRefused, type Store } from '../store/store.ts'
 import { postponeTask } from '../store/tasks.ts'
 import type { ChunkReader } from './chunk-reader.ts'
 import { freshJob } from './lane.ts'
@@ -45,6 +45,8 @@ export interface CloserOptions {
   /** Makes the chunks of a batch that ends before it was planned. */
   plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
   onEnded: (batch: BatchRow) => void
+  /** A claim failed, and may take effect at any time from now on. */
+  onDoubt?: () => void
   observe?: Observer | undefined
 }
 
@@ -100,6 +102,7 @@ export class Closer {
         if (!some) return
       }
     } catch (error) {
+      this.#options.onDoubt?.()
       log.error({ err: error }, 'closing batches failed; it is tried again')
     }
   }
@@ -139,9 +142,24 @@ export class Closer {
   async #commit(commits: readonly ChunkCommit[]): Promise<void> {
     if (commits.length === 0) return
     const { store, clock, rules, onEnded, observe } = this.#options
-    const { lost, ended } = await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
+    let committed: Committed
+    try {
+      committed = await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
+    } catch (error) {
+      if (!(error instanceof StatementRefused)) throw error
+      return await this.#isolate(commits, error)
+    }
+    const { lost, ended } = committed
     for (const commit of commits) if (!lost.includes(commit)) observe?.committed(commit.fresh)
     for (const batch of ended) onEnded(batch)
+  }
+
+  /** The database refuses what one of these holds: that one ends in other words, and the rest as they are. */
+  async #isolate(commits: readonly ChunkCommit[], error: StatementRefused): Promise<void> {
+    const { store } = this.#options
+    const [first, ...others] = commits
+    if (first && others.length === 0) await store.write((tx) => refuseChunk(tx, first.claim, error.message))
+    else for (const commit of commits) await this.#commit([commit])
   }
 
   /** Gives back what is leased to this session and not at hand. */

@@ -13,7 +13,7 @@ import { overcommitted, type Reservation, type ReserveLine, reserve } from '../l
 import { limitCrossed } from '../notify/limit-crossed.ts'
 import { recordEvent } from '../notify/record-event.ts'
 import { matchingLimits } from '../store/limits.ts'
-import type { Store } from '../store/store.ts'
+import { StatementRefused, type Store } from '../store/store.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import type { ReservedFunds } from './reserved-funds.ts'
 import type { Sender, Unsent } from './sender.ts'
@@ -131,8 +131,7 @@ export class LimitGate {
   async #recheckOnce(project_id: string, read: number): Promise<void> {
     const isShort = this.#short.delete(project_id)
     const chunks = [...this.#options.held()].filter(
-      ({ claim, stopped, unfinished }) =>
-        claim.project_id === project_id && stopped === null && unfinished > 0,
+      (chunk) => chunk.claim.project_id === project_id && isJudged(chunk) && chunk.unfinished > 0,
     )
     // What was read may be older than what a chunk was admitted under meanwhile.
     const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
@@ -189,7 +188,7 @@ export class LimitGate {
 
   /** `seen` is called once all of them are judged, before any line is sent. */
   async #judge(asked: readonly Asked[], version: number, seen = (): void => {}): Promise<void> {
-    const open = asked.filter(({ chunk }) => chunk.stopped === null && !chunk.parking)
+    const open = asked.filter(({ chunk }) => isJudged(chunk))
     for (const { chunk, lines } of open) if (lines.length === 0) chunk.limit_version = version
     const reserving = open.filter(({ lines }) => lines.length > 0)
     const answers = await Promise.allSettled(reserving.map(({ chunk, lines }) => this.#reserve(chunk, lines)))
@@ -210,12 +209,14 @@ export class LimitGate {
   /** Notes what was decided; what it returns sends and ends lines accordingly. */
   #conclude({ chunk, unsent, lines }: Asked, reservation: Reservation | null, version: number): () => void {
     const { sender, park, onLost } = this.#options
+    // While it was waited for, the chunk may have been given back: what was granted has gone with its lease.
+    if (chunk.parking) return () => {}
     if (!reservation) return () => onLost(chunk)
     const refused = this.#note(chunk, lines, reservation)
     chunk.limit_version = version
     const inFlight = new Set(lines.filter((line) => line.sent).map((line) => line.position))
     return () => {
-      if (chunk.stopped !== null) return
+      if (!isJudged(chunk)) return
       const allowed = reservation.allowed.filter((position) => !inFlight.has(position))
       sender.resume(chunk, allowed, unsent.tried)
       for (const [position, error] of refused) sender.refuse(chunk, position, error)
@@ -288,10 +289,23 @@ export class LimitGate {
         const reservations = await this.#reserveGroup(group)
         for (const [i, pending] of group.entries()) pending.resolve(reservations[i] ?? null)
       } catch (error) {
-        for (const pending of group) pending.reject(error)
+        // What one of them asks for is no reason to refuse the others.
+        if (error instanceof StatementRefused && group.length > 1) await this.#reserveEach(group)
+        else for (const pending of group) pending.reject(error)
       }
     }
     this.#reserving = false
+  }
+
+  async #reserveEach(group: readonly Pending[]): Promise<void> {
+    for (const pending of group) {
+      try {
+        const [reservation = null] = await this.#reserveGroup([pending])
+        pending.resolve(reservation)
+      } catch (error) {
+        pending.reject(error)
+      }
+    }
   }
 
   async #reserveGroup(group: readonly Pending[]): Promise<(Reservation | null)[]> {
@@ -308,6 +322,11 @@ export class LimitGate {
       return reservations
     })
   }
+}
+
+/** Of a chunk that is being given back nothing may be sent, so nothing is granted either. */
+function isJudged(chunk: OpenChunk): boolean {
+  return chunk.stopped === null && !chunk.parking
 }
 
 function positionsOf({ tried, fresh }: Unsent): number[] {

@@ -147,6 +147,12 @@ export class OpenChunk {
     return fresh
   }
 
+  /** A commit of these could not be made: the next one counts them. */
+  putBack(fresh: readonly Outcome[]): void {
+    this.#fresh.unshift(...fresh)
+    for (const outcome of fresh) this.#freshBytes += weight(outcome)
+  }
+
   get hasFresh(): boolean {
     return this.#fresh.length > 0
   }

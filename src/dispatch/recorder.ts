@@ -6,19 +6,21 @@
 import type { AnswerBudget } from '../backends/answer-budget.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import { type Clock, sleep } from '../domain/clock.ts'
+import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
-import { type ChunkCommit, commitChunks } from '../results/commit.ts'
+import type { ChunkCommit } from '../results/commit.ts'
 import type { FinishRules } from '../results/finish.ts'
 import { encodeEntries, JOURNAL_OWNER, journalIndex, placed } from '../results/journal.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
-import { parkChunk, readChunk } from '../store/chunks.ts'
+import { parkChunk, readChunk, refuseChunk } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import type { StatementRefused, Store } from '../store/store.ts'
+import { type CommitEnd, CommitQueue, type CommitRecord } from './commit-queue.ts'
+import { type Insist, Insistence } from './insist.ts'
 import { KeptBytes } from './kept-bytes.ts'
 import type { Log } from './log.ts'
-import type { Observer, RecordWork } from './observer.ts'
+import type { Observer } from './observer.ts'
 import type { OpenChunk } from './open-chunk.ts'
 
 /**
@@ -26,8 +28,9 @@ import type { OpenChunk } from './open-chunk.ts'
  * that are younger wait for their own: their chunk may be sealed before, and then needs no journal at all.
  */
 const JOURNAL_SHARE_MIN = 0.5
-const RETRY_MS_MIN = 200
-const RETRY_MS_MAX = 5_000
+
+const RESULTS_REFUSED =
+  'the database refuses the results of a chunk for what they hold; its unfinished lines end as errors'
 
 export interface RecorderOptions {
   store: Store
@@ -46,27 +49,10 @@ export interface RecorderOptions {
   onSettled: (chunk: OpenChunk, outcomes: readonly Outcome[]) => void
   /** Lines have settled: there may be room under a limit. */
   onCommitted: () => void
+  /** The database takes no results of the chunk: nothing more of it is to be sent. */
+  onRefused: (chunk: OpenChunk) => void
   onEnded: (batch: BatchRow) => void
   observe?: Observer | undefined
-}
-
-const WORK: Readonly<Record<RecordWork, string>> = {
-  journal: 'writing a journal',
-  seal: 'sealing a chunk',
-  commit: 'committing results',
-  park: 'giving back a chunk',
-}
-
-interface Pending {
-  chunk: OpenChunk
-  commit: ChunkCommit
-  /** When its blobs were written (Unix ms); longer ago than anything where nobody can tell any more. */
-  written_at: number
-  /** The last attempt to commit it: by a clock that has been set back since, nobody can tell how old it is. */
-  tried_at: number
-  /** Writes them once more, under other names. */
-  rewrite: () => Promise<ChunkCommit['record']>
-  done: (record: ChunkCommit['record']) => void
 }
 
 export class Recorder {
@@ -78,16 +64,30 @@ export class Recorder {
   /** Chunks of which this process has written to a journal. */
   readonly #journalled = new WeakSet<OpenChunk>()
   #cancelTimer: (() => void) | null = null
-  #queue: Pending[] = []
-  #committing: Promise<void> | null = null
   readonly #writing = new Set<Promise<void>>()
   readonly #sealing = new Map<OpenChunk, Promise<void>>()
-  /** Set while the stores refuse: no new work should be claimed. */
-  failingSince: number | null = null
+  readonly #insistence: Insistence
+  readonly #insist: Insist
+  readonly #commits: CommitQueue
 
   constructor(options: RecorderOptions) {
     this.#options = options
     this.#kept = new KeptBytes(options.answers)
+    this.#insistence = new Insistence(options)
+    this.#insist = this.#insistence.insist
+    this.#commits = new CommitQueue({
+      ...options,
+      insist: this.#insist,
+      onCommitted: (ended) => {
+        for (const batch of ended) options.onEnded(batch)
+        options.onCommitted()
+      },
+    })
+  }
+
+  /** Set while the stores refuse (Unix ms): no new work should be claimed. */
+  get failingSince(): number | null {
+    return this.#insistence.failingSince
   }
 
   track(chunk: OpenChunk): void {
@@ -115,10 +115,13 @@ export class Recorder {
 
   /**
    * Gives an open chunk back until `run_at` (Unix ms), once what is finished of it is in a journal. Nothing of
-   * it may be in flight. A chunk that is stopped meanwhile is left to end. `model` is what the rest of it waits
-   * for, where that is known.
+   * it may be in flight, and from now on nothing more of it is sent, whatever limits or servers allow meanwhile: what
+   * is reserved for it goes with its lease. A chunk that is stopped meanwhile is left to end. `model` is what the
+   * rest of it waits for, where that is known.
    */
   async park(chunk: OpenChunk, run_at: number, reason: string, model?: string | null): Promise<void> {
+    if (chunk.parking) return
+    chunk.parking = true
     while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
     if (!this.#open.has(chunk) || chunk.stopped !== null) return
     this.#open.delete(chunk)
@@ -135,8 +138,8 @@ export class Recorder {
       // What finished while a journal was being written waits for the next one.
       this.#startJournal(0)
       const journals = [...this.#open].map((chunk) => chunk.journalling).filter((journal) => journal !== null)
-      if (this.#writing.size === 0 && journals.length === 0 && !this.#committing) return
-      await Promise.all([...this.#writing, ...journals, this.#committing])
+      if (this.#writing.size === 0 && journals.length === 0 && !this.#commits.running) return
+      await Promise.all([...this.#writing, ...journals, this.#commits.running])
     }
   }
 
@@ -229,7 +232,7 @@ export class Recorder {
         byte_start: 0,
         byte_end: bytes,
       }))
-      if (!('journal' in committed) || !this.#kept.isTooMuch) return
+      if (!committed || !('journal' in committed) || !this.#kept.isTooMuch) return
       chunk.forget(placed(fresh, committed.journal, committed.byte_start))
       if (this.#kept.has(chunk)) this.#kept.count(chunk)
     })
@@ -265,8 +268,7 @@ export class Recorder {
       const again = await this.#unlessDamaged(chunk, write)
       // Of a lost chunk the fence refuses whatever was written.
       if (again === 'lost') return record
-      if (again === 'damaged')
-        throw new Error(`a journal of chunk ${idx} of ${batch_id} cannot be read again`)
+      if (again === 'damaged') return null
       return { sealed: again, journalled }
     })
   }
@@ -303,88 +305,45 @@ export class Recorder {
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
 
-  /** Resolves when the commit was accepted, or its lease was found lost, with what was committed in the end. */
-  #commit(
+  /** Resolves with where the lines lie from now on; null when nothing of the chunk is to be recorded any more. */
+  async #commit(
     chunk: OpenChunk,
     commit: ChunkCommit,
-    rewrite: Pending['rewrite'],
-  ): Promise<ChunkCommit['record']> {
-    return new Promise((done) => {
-      const now = this.#options.clock.now()
-      this.#queue.push({ chunk, commit, written_at: now, tried_at: now, rewrite, done })
-      // Begun once the caller has handed in all that belongs together: a journal's parts are one commit.
-      this.#committing ??= Promise.resolve()
-        .then(() => this.#commitAll())
-        .finally(() => {
-          this.#committing = null
-        })
-    })
-  }
-
-  async #commitAll(): Promise<void> {
-    while (this.#queue.length > 0) {
-      const group = this.#queue
-      this.#queue = []
-      await this.#commitGroup(group)
+    rewrite: () => Promise<CommitRecord | null>,
+  ): Promise<CommitRecord | null> {
+    const end = await this.#commits.commit(commit, rewrite, (how) => this.#settle(chunk, commit, how))
+    if (end.how === 'accepted') return end.record
+    if (end.how === 'refused') await this.#endRefused(chunk, end.error)
+    if (end.how === 'unwritable') {
+      chunk.putBack(commit.fresh)
+      await this.#giveUp(chunk)
     }
+    return null
   }
 
-  async #commitGroup(group: readonly Pending[]): Promise<void> {
-    const { store, clock, rules, onSettled, onEnded, observe } = this.#options
-    const commits = (): ChunkCommit[] => group.map((pending) => pending.commit)
-    // An attempt whose answer was lost, or is late, is no reason to wait: only one of them can take effect.
-    const { lost, ended } = await this.#insist('commit', async () => {
-      await this.#freshen(group)
-      return await store.write((tx) => commitChunks(tx, commits(), rules, clock.now()))
-    })
-    for (const { chunk, commit, done } of group) {
-      done(commit.record)
-      if (lost.includes(commit)) {
-        this.#open.delete(chunk)
-        this.#close(chunk, 'lost')
-        continue
-      }
+  #settle(chunk: OpenChunk, { fresh }: ChunkCommit, end: CommitEnd): void {
+    const { onSettled, observe } = this.#options
+    if (end.how === 'accepted') {
       chunk.commit_seq++
-      observe?.committed(commit.fresh)
-      onSettled(chunk, commit.fresh)
-      if ('sealed' in commit.record) this.#close(chunk, 'sealed')
+      observe?.committed(fresh)
+      onSettled(chunk, fresh)
+      if ('sealed' in end.record) this.#close(chunk, 'sealed')
+      return
     }
-    for (const batch of ended) onEnded(batch)
-    this.#options.onCommitted()
+    this.#open.delete(chunk)
+    if (end.how === 'lost') this.#close(chunk, 'lost')
   }
 
-  /** Where commits are refused for long, the sweep takes what they would point to: it is written again in time. */
-  async #freshen(group: readonly Pending[]): Promise<void> {
-    const { clock, blob_fresh_ms } = this.#options
-    const now = clock.now()
-    for (const pending of group) {
-      if (now < pending.tried_at) pending.written_at = Number.NEGATIVE_INFINITY
-      pending.tried_at = now
-    }
-    for (const pending of group) {
-      if (now - pending.written_at < blob_fresh_ms) continue
-      const written_at = clock.now()
-      pending.commit = { ...pending.commit, record: await pending.rewrite() }
-      pending.written_at = written_at
-    }
-  }
-
-  /** Tries until it works: finished lines are paid for, and a full disk may be given room again. */
-  async #insist<T>(work: RecordWork, attempt: () => Promise<T>): Promise<T> {
-    const { clock, log, observe } = this.#options
-    for (let wait_ms = RETRY_MS_MIN; ; wait_ms = Math.min(wait_ms * 2, RETRY_MS_MAX)) {
-      try {
-        const begun = clock.now()
-        const value = await attempt()
-        observe?.recorded(work, clock.now() - begun)
-        this.failingSince = null
-        return value
-      } catch (error) {
-        this.failingSince ??= clock.now()
-        log.error({ err: error }, `${WORK[work]} failed; trying again in ${wait_ms} ms`)
-        await sleep(clock, wait_ms)
-      }
-    }
+  /** The database takes no results of the chunk: whoever takes it up next ends its lines as failed. */
+  async #endRefused(chunk: OpenChunk, error: StatementRefused): Promise<void> {
+    const { store, log, onRefused } = this.#options
+    const { batch_id, idx } = chunk.claim
+    log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REFUSED)
+    onRefused(chunk)
+    const given = await this.#insist('park', () =>
+      store.write((tx) => refuseChunk(tx, chunk.lease, error.message)),
+    )
+    this.#close(chunk, given === 'lost' ? 'lost' : 'parked')
   }
 
   #background(work: Promise<void>): void {

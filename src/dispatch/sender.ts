@@ -147,7 +147,6 @@ export class Sender {
 
   /** Queues these lines; those that were tried before keep what they have been through. */
   resume(chunk: OpenChunk, positions: readonly number[], tried: Unsent['tried']): void {
-    // It is on its way back to the database: others will send these lines.
     if (chunk.parking) return
     const now = this.#options.clock.now()
     const earlier = new Map<number, Waiting>()

@@ -5,6 +5,7 @@ import { holdSession, releaseStrayTasks } from '../store/leases.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask, hasDueTask, postponeTask, type TaskChoice } from '../store/tasks.ts'
+import { ClaimDoubt } from './claim-doubt.ts'
 import type { Log } from './log.ts'
 
 interface Room {
@@ -48,8 +49,7 @@ export class TaskRunner {
   readonly #served = new Map<Room, string>()
   /** The IDs of what runs. */
   readonly #held = new Set<string>()
-  /** A claim failed, or a task could not be given back: it may still be leased to this worker. */
-  #unsure = false
+  readonly #doubt: ClaimDoubt
   #abort = new AbortController()
   #looking: Promise<void> | null = null
   #again = false
@@ -57,6 +57,7 @@ export class TaskRunner {
 
   constructor(options: TaskRunnerOptions) {
     this.#options = options
+    this.#doubt = new ClaimDoubt(options.clock)
   }
 
   look(): void {
@@ -93,7 +94,7 @@ export class TaskRunner {
       for (const room of ROOMS) while (!this.#closed && (await this.#claimOne(room)));
     } catch (error) {
       // What the database may have leased to this worker all the same is given back at the next look.
-      this.#unsure = true
+      this.#doubt.raise()
       log.error({ err: error }, 'claiming tasks failed')
     }
   }
@@ -102,14 +103,15 @@ export class TaskRunner {
     const { store, worker_id } = this.#options
     const choice = this.#choiceFor(room)
     if (!choice) return false
-    if (!this.#unsure && !(await hasDueTask(store.read, store.claimSql, choice))) return false
+    const inDoubt = this.#doubt.isRaised
+    if (!inDoubt && !(await hasDueTask(store.read, store.claimSql, choice))) return false
     const id = worker_id()
     const task = await store.write(async (tx) => {
       if (!(await holdSession(tx, store.claimSql, id))) return undefined
-      if (this.#unsure) await releaseStrayTasks(tx, id, [...this.#held])
+      if (inDoubt) await releaseStrayTasks(tx, id, [...this.#held])
       return await claimTask(tx, store.claimSql, id, choice)
     })
-    this.#unsure = false
+    if (inDoubt) this.#doubt.settle()
     if (task) this.#start(task, room)
     return task !== undefined
   }
@@ -151,7 +153,7 @@ export class TaskRunner {
       await store
         .write((tx) => postponeTask(tx, task, clock.now() + wait_ms, text))
         .catch((failure: unknown) => {
-          this.#unsure = true
+          this.#doubt.raise()
           log.error({ err: failure }, 'a failed task could not be given back yet')
         })
     }

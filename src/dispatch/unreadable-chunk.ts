@@ -53,3 +53,16 @@ export function unreadableLines(
       fault,
     }))
 }
+
+/** The lines of a chunk whose results the database refuses: nothing of their text may reach it again. */
+export function refusedLines(lines: readonly ChunkLine[]): ChunkLine[] {
+  const fault = wireError('internal_error', 'The result of this line could not be stored. It is not charged.')
+  return lines.map((line) => ({
+    ...line,
+    model: null,
+    known_model: null,
+    entity: null,
+    projected: NO_SPEND,
+    fault,
+  }))
+}

@@ -131,21 +131,14 @@ export class Worker {
     })
     this.#starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => this.#open.has(chunk) })
     this.#recorder = new Recorder({
-      store,
-      sealed,
-      clock,
-      log,
-      rules: options.rules,
-      flush_interval_ms: options.flush_interval_ms,
-      answers: options.answers,
-      blob_fresh_ms: options.blob_fresh_ms,
+      ...options,
       onClosed: (chunk, how) => this.#close(chunk, how),
       onSettled: (chunk, outcomes) => this.#funds.committed(chunk, outcomes),
       onCommitted: () => {
         for (const chunk of this.#open.keys()) if (chunk.waiting.size > 0) return this.#recheckLimits()
       },
+      onRefused: (chunk) => this.#sender.stop(chunk, 'lost', true),
       onEnded: (batch) => this.#onEnded(batch),
-      observe: options.observe,
     })
     options.answers.onRoom = () => this.#sender.pump()
     this.#gate = new LimitGate({
@@ -204,6 +197,7 @@ export class Worker {
       held: () => this.#open.keys(),
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onEnded(batch),
+      onDoubt: () => this.#claimer.doubt(),
       observe: options.observe,
     })
     this.#tasks = new TaskRunner({

@@ -40,6 +40,8 @@ export interface ChunkCommit {
 export interface Committed {
   /** The commits that found their lease lost. */
   lost: ChunkCommit[]
+  /** The commits of which an earlier attempt has taken effect. */
+  repeated: ChunkCommit[]
   /** Batches that reached their end in this transaction. */
   ended: BatchRow[]
 }
@@ -51,6 +53,7 @@ export async function commitChunks(
   now: number,
 ): Promise<Committed> {
   const lost: ChunkCommit[] = []
+  const repeated: ChunkCommit[] = []
   const deltas = new Map<string, BatchDelta>()
   const begun = new Map<string, number>()
   const settlements: Settlement[] = []
@@ -63,6 +66,7 @@ export async function commitChunks(
     const sealed = 'sealed' in record ? record.sealed : null
     const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
     if (fenced === 'lost') lost.push(commit)
+    if (fenced === 'repeated') repeated.push(commit)
     if (fenced !== 'accepted') continue
     if ('sealed' in record) {
       for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id: claim.project_id, blob })
@@ -100,7 +104,7 @@ export async function commitChunks(
     const end = await finishIfDone(tx, batch, rules, now)
     if (end) ended.push(end)
   }
-  return { lost, ended }
+  return { lost, repeated, ended }
 }
 
 interface Sums {

@@ -2,6 +2,7 @@
 import { sql as raw } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
+import { isStorable, storableText } from '../domain/storable-text.ts'
 import { exactPlus } from './exact-sum.ts'
 import { dropHolds } from './holds.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
@@ -9,6 +10,7 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** Rows per INSERT: bound parameters are limited. */
 const INSERT_ROWS_MAX = 500
+const REFUSED_CHARACTERS_MAX = 500
 
 type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'> &
   Partial<Pick<BatchRow, 'metadata' | 'header_entity'>>
@@ -55,11 +57,12 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     state: 'ready',
     epoch: 0,
     commit_seq: 0,
+    refused: null,
     worker_id: null,
     run_at: 0,
     parked_reason: null,
     // Indexes of files that were validated by earlier versions do not have it.
-    model: span.model ?? null,
+    model: span.model && isStorable(span.model) ? span.model : null,
     entity: entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? '',
     deadline: batch.expires_at,
     first_line: span.first_line,
@@ -175,6 +178,31 @@ export async function parkChunk(
       commit_seq: eb('commit_seq', '+', 1),
     }))
     .$if(model !== undefined, (update) => update.set({ model: model ?? null }))
+    .where('batch_id', '=', lease.batch_id)
+    .where('idx', '=', lease.idx)
+    .where('epoch', '=', lease.epoch)
+    .where('commit_seq', '=', lease.commit_seq)
+    .where('state', '=', 'leased')
+    .executeTakeFirst()
+  if (result.numUpdatedRows === 0n) return await whyRefused(tx, lease)
+  await dropHolds(tx, lease)
+  return 'accepted'
+}
+
+/**
+ * Gives the chunk back to be ended: its results cannot be recorded, for the reason `why`. That needs no model server,
+ * so no model keeps it from being claimed.
+ */
+export async function refuseChunk(tx: Writer, lease: CommitLease, why: string): Promise<Fenced> {
+  const result = await tx
+    .updateTable('chunks')
+    .set((eb) => ({
+      state: 'ready',
+      worker_id: null,
+      model: null,
+      refused: storableText(why).slice(0, REFUSED_CHARACTERS_MAX),
+      commit_seq: eb('commit_seq', '+', 1),
+    }))
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)
     .where('epoch', '=', lease.epoch)

@@ -138,6 +138,8 @@ interface ChunkTable {
   epoch: number
   /** Raised by every commit under a lease; each commit names the number that it builds on. */
   commit_seq: Generated<number>
+  /** Why its results cannot be recorded: its unfinished lines are to end as errors. Null for nearly all. */
+  refused: Generated<string | null>
   worker_id: string | null
   run_at: number
   parked_reason: string | null

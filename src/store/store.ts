@@ -24,7 +24,8 @@ export interface Store {
   readonly claimSql: ClaimSql
   /**
    * Runs `change` in one transaction: all of it is durable when the promise resolves, none of it if it
-   * rejects. `change` may run again after a conflict, so it does nothing but SQL.
+   * rejects. `change` may run again after a conflict, so it does nothing but SQL. Throws StatementRefused for what
+   * can never succeed.
    *
    * Transactions may run side by side, each statement seeing what was committed before it began. What a
    * transaction has read and builds on is locked as it is read (`forUpdate()`, `forShare()`, …).
@@ -66,5 +67,13 @@ export class DatabaseTrouble extends Error {
     this.name = 'DatabaseTrouble'
     this.problem = problem
     this.advice = advice
+  }
+}
+
+/** The database refuses a statement for the data in it: the same statement can never succeed. */
+export class StatementRefused extends Error {
+  constructor(cause: unknown) {
+    super(`the database refuses a statement: ${cause instanceof Error ? cause.message : cause}`, { cause })
+    this.name = 'StatementRefused'
   }
 }

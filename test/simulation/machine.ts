@@ -13,6 +13,10 @@ export interface Weather {
   fails_before: number
   /** It was done, but whoever asked is told that it failed. */
   answer_lost: number
+  /** A transaction takes seconds: as if a disk, or a standby, took its time. */
+  stalls: number
+  /** Whoever asked for a transaction gives up waiting, and it takes effect later. */
+  late: number
   /** The machine dies before or after the step. */
   dies: number
   step_ms_max: number
@@ -32,6 +36,11 @@ export interface MachineOptions {
   observe: <T>(machine: Machine, write: () => Promise<T>) => Promise<T>
   onDeath: (machine: Machine) => void
 }
+
+const STALL_MS_MAX = 3_000
+const PATIENCE_MS_MAX = 500
+/** Less than would make what a transaction points to an orphan. */
+const LATE_MS_MAX = 6_000
 
 const DATABASE_AWAY = (how: string): Error => new Error(`the database: ${how}`)
 
@@ -145,7 +154,17 @@ export class Machine {
       if ((await blobRows(tx)) > before) throw DATABASE_AWAY('it is full')
       return value
     }
-    return this.#step(() => observe(this, () => store.write(fits)), DATABASE_AWAY)
+    return this.#step(async () => {
+      const { random, clock } = this.#options
+      const commit = () => observe(this, () => store.write(fits))
+      const { stalls, late } = weather()
+      if (random.chance(stalls)) await this.pass(random.int(0, STALL_MS_MAX))
+      if (!random.chance(late)) return await commit()
+      // What has reached the database goes on there, whatever becomes of the machine.
+      clock.after(random.int(0, LATE_MS_MAX), () => void commit().catch(() => {}))
+      await this.pass(random.int(0, PATIENCE_MS_MAX))
+      throw DATABASE_AWAY('no answer came in time')
+    }, DATABASE_AWAY)
   }
 
   #faultyBlobs(inner: Blobs): Blobs {

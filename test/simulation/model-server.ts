@@ -27,6 +27,12 @@ export interface Asked {
 }
 
 const TIMEOUT_MS = 3_000
+const ABORTED: BackendResult = {
+  kind: 'failed',
+  status: null,
+  code: 'upstream_unavailable',
+  reason: 'aborted',
+}
 
 export class ModelServer {
   readonly #clock: Clock
@@ -34,7 +40,7 @@ export class ModelServer {
   readonly #faults: () => ServerFaults
   readonly #capacity: number
   readonly #onAsked: (asked: Asked) => void
-  readonly #onAnswered: (machine: string, line: string) => void
+  readonly #onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
   #inFlight = 0
   /** Completion tokens of each answer that was given, by line: each a little less than the line allows. */
   readonly answers = new Map<string, number[]>()
@@ -52,8 +58,8 @@ export class ModelServer {
     capacity: number
     prompt_tokens: number
     onAsked: (asked: Asked) => void
-    /** An answer has reached the machine. */
-    onAnswered: (machine: string, line: string) => void
+    /** The machine has been told how an attempt ended. */
+    onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
   }) {
     this.#clock = options.clock
     this.#random = options.random
@@ -61,7 +67,7 @@ export class ModelServer {
     this.#capacity = options.capacity
     this.prompt_tokens = options.prompt_tokens
     this.#onAsked = options.onAsked
-    this.#onAnswered = options.onAnswered
+    this.#onEnded = options.onEnded
   }
 
   /** The server as one machine reaches it. */
@@ -86,10 +92,9 @@ export class ModelServer {
         const result = this.#result(line, max_tokens, full ? 'throttles' : fate)
         await sleep(machine.clock, full ? 5 : latency_ms, signal)
         // An answer may come in the very moment in which the caller hangs up.
-        if (signal?.aborted && !random.chance(0.2))
-          return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'aborted' }
-        if (result.kind === 'answered') this.#onAnswered(machine.name, line)
-        return result
+        const told = signal?.aborted && !random.chance(0.2) ? ABORTED : result
+        this.#onEnded(machine.name, line, told.kind)
+        return told
       },
       close: async () => {},
     }

@@ -16,9 +16,11 @@ export const PLANTS: readonly Plant[] = [
     bug: 'a commit does not look at the epoch',
     file: 'src/store/chunks.ts',
     take: `    .where('epoch', '=', lease.epoch)
+    .where('commit_seq', '=', lease.commit_seq)
     .where('state', '=', 'leased')
   if (seal)`,
-    put: `    .where('state', '=', 'leased')
+    put: `    .where('commit_seq', '=', lease.commit_seq)
+    .where('state', '=', 'leased')
   if (seal)`,
   },
   {
@@ -44,10 +46,31 @@ export const PLANTS: readonly Plant[] = [
     if (this.#unfinished === 0) this.#fresh = []`,
   },
   {
-    bug: 'a commit whose answer was lost is done again',
+    bug: 'a commit whose answer was lost, or is late, is done again',
+    file: 'src/store/chunks.ts',
+    take: `    .where('commit_seq', '=', lease.commit_seq)
+    .where('state', '=', 'leased')
+  if (seal)`,
+    put: `    .where('state', '=', 'leased')
+  if (seal)`,
+  },
+  {
+    bug: 'a chunk that is being given back goes on sending',
     file: 'src/dispatch/recorder.ts',
-    take: 'if (mayBeDone && (await this.#isCommitted(commits())))',
-    put: 'if (!mayBeDone && (await this.#isCommitted(commits())))',
+    take: '    chunk.parking = true\n',
+    put: '',
+  },
+  {
+    bug: 'a retry of a journal looks for its lines where the last attempt wrote them',
+    file: 'src/dispatch/commit-queue.ts',
+    take: "if (records.length === 1 || !('journal' in last)) return last",
+    put: 'if (records.length > 0) return last',
+  },
+  {
+    bug: 'a claim that takes effect late is never found',
+    file: 'src/dispatch/claim-doubt.ts',
+    take: 'this.#look_at = this.#clock.now() + AGAIN_MS',
+    put: 'this.#look_at = null',
   },
   {
     bug: 'a journal is destroyed while another chunk needs it',
@@ -70,7 +93,7 @@ export const PLANTS: readonly Plant[] = [
   {
     bug: 'a claim whose answer was lost is forgotten',
     file: 'src/dispatch/claimer.ts',
-    take: '      this.#unsure = true\n',
+    take: '      // What the database may have leased to this worker all the same is given back at the next look.\n      this.#doubt.raise()\n',
     put: '',
   },
   {
@@ -94,14 +117,14 @@ export const PLANTS: readonly Plant[] = [
   {
     bug: 'what finishes while a journal is written is forgotten by a worker that stops',
     file: 'src/dispatch/recorder.ts',
-    take: 'await Promise.all([...this.#writing, ...journals, this.#committing])\n',
-    put: 'return void (await Promise.all([...this.#writing, ...journals, this.#committing]))\n',
+    take: 'await Promise.all([...this.#writing, ...journals, this.#commits.running])\n',
+    put: 'return void (await Promise.all([...this.#writing, ...journals, this.#commits.running]))\n',
   },
   {
     bug: 'what a commit points to is not written again, however long commits are refused',
-    file: 'src/dispatch/recorder.ts',
-    take: 'if (now - pending.written_at < blob_fresh_ms) continue',
-    put: 'if (blob_fresh_ms > 0) return',
+    file: 'src/dispatch/commit-queue.ts',
+    take: 'if (now - pending.written_at >= blob_fresh_ms) {',
+    put: 'if (blob_fresh_ms < 0) {',
   },
   {
     bug: 'a clock that is set back holds up the journal',
@@ -137,9 +160,8 @@ export const PLANTS: readonly Plant[] = [
   {
     bug: 'a worker waits for ever for the journals of a chunk that it has lost',
     file: 'src/dispatch/recorder.ts',
-    take: `      if (await this.#isHeld(chunk)) throw error
-      return 'lost'`,
-    put: '      throw error',
+    take: "if (!(await this.#isHeld(chunk))) return 'lost'",
+    put: 'await this.#isHeld(chunk)\n        throw error',
   },
   {
     bug: 'a connection to a model server carries the lines of whatever project comes next',

@@ -1,11 +1,22 @@
 // Watches the database from a connection of its own. After every transaction it compares what is there with
 // what was there before, and says which promise the transaction broke.
 import { DatabaseSync } from 'node:sqlite'
+import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { BATCH_STATUSES, type BatchStatus, isTerminal, mayMove } from '../../src/domain/batch.ts'
 import { fieldOf, scanJournal } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
 import type { Asked } from './model-server.ts'
+
+/** The last time that a line was sent. */
+interface Attempt {
+  machine: string
+  chunk: string
+  /** Under which the chunk was leased; null when it was not. */
+  session: string | null
+  /** `final`: answered or refused; `failed`: it may be tried again. */
+  state: 'in flight' | 'final' | 'failed'
+}
 
 interface ChunkState {
   state: string
@@ -26,6 +37,9 @@ export class Witness {
   /** Who opened which session. */
   readonly #sessions = new Map<string, string>()
   #lastPart = 0
+  readonly #attempts = new Map<string, Attempt>()
+  /** By batch name: its ID, and the number of the last line of each chunk, counted from 0. */
+  readonly #plans = new Map<string, { id: string; ends: readonly number[] }>()
   /** Lines whose answer reached a machine, by its name. */
   readonly #answered = new Map<string, Set<string>>()
   /** Machines that have lost a lease: what they had been answered may be asked again. */
@@ -39,9 +53,10 @@ export class Witness {
     this.#sealed = sealed
   }
 
-  /** Lines of a batch read `NAME/…`; none may be sent from `deadline` on. */
-  expect(batch_name: string, deadline: number): void {
+  /** Lines of a batch read `NAME/lNUMBER`, those of chunk `i` up to `ends[i]`; none may be sent from `deadline` on. */
+  expect(batch_name: string, deadline: number, plan: { id: string; ends: readonly number[] }): void {
     this.#deadline.set(batch_name, deadline)
+    this.#plans.set(batch_name, plan)
   }
 
   onAsked({ machine, line, at }: Asked): void {
@@ -51,9 +66,39 @@ export class Witness {
     const stopped = this.#handedBack.get(line)
     if (stopped)
       this.violations.push(`${machine} sent ${line}, which ${stopped} was answered before it stopped`)
+    this.#judgeAttempt(machine, line)
   }
 
-  onAnswered(machine: string, line: string): void {
+  /** A line is sent while its chunk is leased, and again only after a failure, a crash or a lost lease. */
+  #judgeAttempt(machine: string, line: string): void {
+    const chunk = this.#chunkOf(line)
+    const now = this.#chunks.get(chunk)
+    const session = now?.worker_id ?? null
+    const parked = now?.state === 'parked' || now?.state === 'sealed'
+    if (!now) this.violations.push(`${machine} sent ${line}, whose chunk ${chunk} is not there`)
+    if (parked) this.violations.push(`${machine} sent ${line}, whose chunk is ${now.state}`)
+    const last = this.#attempts.get(line)
+    if (last && last.state !== 'failed' && last.session !== null && this.#isLive(last.session))
+      this.violations.push(`${machine} sent ${line} again, which is ${last.state} on ${last.machine}`)
+    this.#attempts.set(line, { machine, chunk, session, state: 'in flight' })
+  }
+
+  #chunkOf(line: string): string {
+    const [name = '', rest = ''] = line.split('/')
+    const plan = this.#plans.get(name)
+    const number = Number.parseInt(rest.slice(1), 10)
+    return `${plan?.id} ${plan?.ends.findIndex((end) => number <= end)}`
+  }
+
+  #isLive(session: string): boolean {
+    return this.#db.prepare('SELECT id FROM workers WHERE id = ?').get(session) !== undefined
+  }
+
+  onEnded(machine: string, line: string, result: BackendResult['kind']): void {
+    const attempt = this.#attempts.get(line)
+    const isFinal = result === 'answered' || result === 'refused'
+    if (attempt?.machine === machine) attempt.state = isFinal ? 'final' : 'failed'
+    if (result !== 'answered') return
     const lines = this.#answered.get(machine) ?? new Set()
     this.#answered.set(machine, lines)
     lines.add(line)
@@ -136,6 +181,10 @@ export class Witness {
       if (after.epoch < before.epoch) this.violations.push(`the epoch of ${key} fell`)
       if (before.state === 'sealed' && after.state !== 'sealed')
         this.violations.push(`${key} was sealed and is ${after.state}`)
+      if (before.state === 'leased' && after.state === 'parked')
+        for (const [line, attempt] of this.#attempts)
+          if (attempt.chunk === key && attempt.session === before.worker_id && attempt.state === 'in flight')
+            this.violations.push(`${machine} parked ${key} while ${line} was in flight`)
       const committed =
         before.counted !== after.counted || (after.state === 'sealed' && before.state !== 'sealed')
       if (!committed) continue

@@ -63,7 +63,15 @@ const STOP_MS_MAX = 30_000
 const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
 
-const CALM: Weather = { fails_before: 0, answer_lost: 0, dies: 0, step_ms_max: 2, is_full: false }
+const CALM: Weather = {
+  fails_before: 0,
+  answer_lost: 0,
+  stalls: 0,
+  late: 0,
+  dies: 0,
+  step_ms_max: 2,
+  is_full: false,
+}
 const FRIENDLY: ServerFaults = {
   loses: 0,
   breaks: 0,
@@ -184,7 +192,7 @@ class World {
       capacity: random.int(4, 40),
       prompt_tokens: caps.prompt_tokens,
       onAsked: (asked) => witness.onAsked(asked),
-      onAnswered: (machine, line) => witness.onAnswered(machine, line),
+      onEnded: (machine, line, result) => witness.onEnded(machine, line, result),
     })
     this.night = { store, sealed, blobs, batches: [], server, witness, caps, diary: [] }
   }
@@ -216,6 +224,8 @@ class World {
     this.#weather = {
       fails_before: 0.08 * wild,
       answer_lost: 0.08 * wild,
+      stalls: random.chance(0.3) ? 0.2 * random.next() : 0,
+      late: random.chance(0.3) ? 0.1 * random.next() : 0,
       dies: random.chance(0.5) ? 0.004 : 0,
       step_ms_max: random.pick([0, 5, 40, 150]),
       is_full: false,
@@ -478,6 +488,7 @@ class World {
     const lines: string[] = []
     const index: FileIndex = { chunks: [], groups: [], unattributed: [] }
     const texts: string[] = []
+    const ends: number[] = []
     let byte_start = 0
     const chunks = random.int(1, 6)
     for (let i = 0; i < chunks; i++) {
@@ -492,6 +503,7 @@ class World {
       }
       const byte_end = byte_start + Buffer.byteLength(chunk)
       const first_line = lines.length - line_count + 1
+      ends.push(lines.length - 1)
       index.chunks.push({ index: i, model: null, first_line, line_count, byte_start, byte_end })
       byte_start = byte_end
       texts.push(chunk)
@@ -542,7 +554,7 @@ class World {
       await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
     })
     this.night.batches.push({ id, name, project_id, lines, expires_at, read: null })
-    this.night.witness.expect(name, expires_at)
+    this.night.witness.expect(name, expires_at, { id, ends })
     await this.#clock.advance(1)
   }
 

@@ -11,7 +11,7 @@ import { connectingPool, openPool, readingPool } from './database.ts'
 import { patiently, type Remedy } from './patience.ts'
 import { divideRequests, makeMonths, missingMonth, tendMonths } from './request-months.ts'
 import { applyTableSettings } from './table-settings.ts'
-import { isConflict, isUnavailable } from './trouble.ts'
+import { asRefused, isConflict, isUnavailable } from './trouble.ts'
 
 /** A restart takes seconds; whoever waits longer had better be told. */
 const PATIENCE_MS = 10_000
@@ -42,13 +42,13 @@ export function postgresStore({
     read: reader,
     // As a subquery it is asked once for each statement, so that an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
-    write: (change) => patiently(patience, () => transactInMonths(writer, change), remedyOf),
+    write: (change) => patiently(patience, () => transactInMonths(writer, change), remedyOf).catch(refuse),
     note: (change) => {
       const unsynced = async (tx: Writer) => {
         await sql`SET LOCAL synchronous_commit = off`.execute(tx)
         return await change(tx)
       }
-      return patiently(patience, () => transactInMonths(writer, unsynced), remedyOf)
+      return patiently(patience, () => transactInMonths(writer, unsynced), remedyOf).catch(refuse)
     },
     tendHttpRequests: (now, keep_from) =>
       patiently(patience, () => tendMonths(writer, now, keep_from), remedyOf),
@@ -132,6 +132,10 @@ class OutcomeUnknown extends Error {
     super('the connection to the database broke during a commit', { cause })
     this.name = 'OutcomeUnknown'
   }
+}
+
+function refuse(error: unknown): never {
+  throw asRefused(error)
 }
 
 function remedyOf(error: unknown): Remedy {

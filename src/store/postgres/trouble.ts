@@ -1,7 +1,7 @@
 // What went wrong in PostgreSQL, as far as it decides whether to try again.
 // Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 
-import { DatabaseTrouble } from '../store.ts'
+import { DatabaseTrouble, StatementRefused } from '../store.ts'
 
 /** Another transaction was in the way; the same work may succeed now. */
 const CONFLICTS = new Set([
@@ -36,6 +36,17 @@ const REFUSALS = new Set([
 /** What the driver says without a code. */
 const BROKEN =
   /^(Connection terminated|Client has encountered a connection error|timeout exceeded when trying)/
+
+/**
+ * Classes of errors that lie in the data of a statement: cardinality violation, data exception, integrity constraint
+ * violation, program limit exceeded, an exception of a trigger.
+ */
+const REFUSED_CLASSES = new Set(['21', '22', '23', '54', 'P0'])
+
+/** The error as the port names it. */
+export function asRefused(error: unknown): unknown {
+  return REFUSED_CLASSES.has(codeOf(error).slice(0, 2)) ? new StatementRefused(error) : error
+}
 
 export function isConflict(error: unknown): boolean {
   return CONFLICTS.has(codeOf(error))

@@ -2,7 +2,7 @@
 // the worker runs the same few hundred times a second.
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
-import { told } from './trouble.ts'
+import { told, UnbindableValue } from './trouble.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const
@@ -92,7 +92,7 @@ function bindable(parameters: readonly unknown[]): SQLInputValue[] {
   return parameters.map((value) => {
     if (value === null || typeof value === 'number' || typeof value === 'string' || typeof value === 'bigint')
       return value
-    throw new TypeError(`cannot bind a ${typeof value} to a statement`)
+    throw new UnbindableValue(`cannot bind a ${typeof value} to a statement`)
   })
 }
 

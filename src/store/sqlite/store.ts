@@ -24,7 +24,7 @@ import type { Schema } from '../schema.ts'
 import { DatabaseTrouble, type Store } from '../store.ts'
 import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
 import { makeOwnFile } from './own-file.ts'
-import { codeOf } from './trouble.ts'
+import { asRefused, codeOf } from './trouble.ts'
 
 /** Result code of SQLite: somebody else has the lock. */
 const SQLITE_BUSY = 5
@@ -51,8 +51,8 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   return {
     read: reader,
     claimSql: { now: sql<number>`offpeak_now()` },
-    write: (change) => inTurn(() => writer.transaction().execute(change)),
-    note: (change) => whenFree(() => inTurn(() => noter.transaction().execute(change))),
+    write: (change) => inTurn(() => writer.transaction().execute(change)).catch(refuse),
+    note: (change) => whenFree(() => inTurn(() => noter.transaction().execute(change))).catch(refuse),
     check: () => checkDatabase(reader),
     async migrate() {
       const migrated = await migrateToLatest(writer, { divideRequests: null })
@@ -74,6 +74,10 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
       await writer.destroy()
     },
   }
+}
+
+function refuse(error: unknown): never {
+  throw asRefused(error)
 }
 
 async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {

@@ -1,6 +1,6 @@
 // What SQLite says when its file or the disk below it is at fault, as a sentence that names the file and what to do.
 // Result codes: https://www.sqlite.org/rescode.html
-import { DatabaseTrouble } from '../store.ts'
+import { DatabaseTrouble, StatementRefused } from '../store.ts'
 
 const DAMAGED = {
   what: 'is damaged',
@@ -31,6 +31,17 @@ export function told<T>(path: string, work: () => T): T {
     throw new DatabaseTrouble(`${path} ${trouble.what} (${error.message})`, trouble.advice, error)
   }
 }
+
+/** Result codes of errors that lie in the data of a statement: TOOBIG, CONSTRAINT, MISMATCH, RANGE. */
+const REFUSED = new Set([18, 19, 20, 25])
+
+/** The error as the port names it. A value that cannot be bound is no value of SQLite. */
+export function asRefused(error: unknown): unknown {
+  const isData = REFUSED.has(codeOf(error)) || error instanceof UnbindableValue
+  return isData ? new StatementRefused(error) : error
+}
+
+export class UnbindableValue extends TypeError {}
 
 /** The primary result code: extended ones keep theirs in higher bits. */
 export function codeOf(error: unknown): number {
