@@ -24,11 +24,17 @@ const written: [how: string, text: string][] = [
   ['as HTML with names', KEY.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;')],
   ['as HTML in hexadecimal', KEY.replace(/[^a-z0-9]/gi, (c) => `&#x${c.charCodeAt(0).toString(16)};`)],
 ]
+for (const before of ['', 'B', 'Be', 'Bearer '])
+  for (const encoding of ['base64', 'base64url', 'hex'] as const)
+    written.push([
+      `in ${encoding}, behind "${before}"`,
+      Buffer.from(`${before}${KEY}, and more`).toString(encoding),
+    ])
 for (const [how, text] of written) {
   test(`a key is struck out as a server may write it: ${how}`, () => {
     const left = strike(`before ${text} after`)
     assert.match(left, /^before .*\[redacted\].* after$/)
-    assert.doesNotMatch(left, /longer/i)
+    assert.doesNotMatch(left, /longer|lvbmdl|6c6f6e676/i)
     if (!/other case/.test(how)) assert.ok(mayBeIn(Buffer.from(text)))
   })
 }
@@ -38,6 +44,15 @@ test('the password of a basic authorization is a secret, with its name and witho
     strike('not dXNlcjpodW50ZXIyMjIy, user:hunter2222, hunter2222'),
     `not ${'[redacted], '.repeat(3).slice(0, -2)}`,
   )
+})
+
+test('a key that was cut or taken apart is struck out in its pieces', () => {
+  const key = 'sk-proj-0123456789-abcdefghij-KLMNOPQRST'
+  const { strike } = secretsOf([key])
+  assert.equal(strike(`it begins with ${key.slice(0, 20)}…`), 'it begins with [redacted]…')
+  assert.equal(strike(`${key.slice(0, 20)}\n${key.slice(20).toLowerCase()}`), '[redacted]\n[redacted]')
+  assert.equal(strike(`${key.slice(0, 20)}\u202e${key.slice(20)}İ`), '[redacted]\u202e[redacted]İ')
+  assert.equal(strike('the key sk-proj-012… was refused'), 'the key sk-proj-012… was refused')
 })
 
 test('short words are no secrets, and what the model says loses keys alone', () => {

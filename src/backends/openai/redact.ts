@@ -11,16 +11,24 @@ const NAMED: Readonly<Record<string, string>> = { '&': 'amp', '<': 'lt', '>': 'g
 /** In what a model says, only what nobody could have written by chance is taken for a key. */
 const KEY_LENGTH_MIN = 16
 
+/** Servers cut keys and take them apart: of a key, each piece of this length goes. */
+const PIECE_LENGTH = 12
+
 /**
- * Strikes every secret of `secrets` out of a text: as it is, in any case, and as JSON, URLs, HTML and quoted
- * strings write it. It has to be given the text before it is cut.
+ * Strikes every secret of `secrets` out of a text: as it is, in any case, as JSON, URLs, HTML and quoted strings
+ * write it, in base64 and hexadecimal, and what is left of one that was cut or taken apart. It has to be given the
+ * text before it is cut.
  */
 export function secretsOf(secrets: readonly (string | null | undefined)[]): Secrets {
   const words = secrets.filter((value) => typeof value === 'string').flatMap(parts)
-  const known = [...new Set(words)].filter((word) => word.length >= SECRET_LENGTH_MIN)
+  const plain = [...new Set(words)].filter((word) => word.length >= SECRET_LENGTH_MIN)
+  const keys = plain.filter((word) => word.length >= KEY_LENGTH_MIN)
+  const known = [...new Set([...plain, ...keys.flatMap(encodings)])]
   const traces = known.map((word) => Buffer.from(longestRun(word)))
+  const strikeWhole = striker(known)
+  const strikePieces = pieceStriker(keys)
   return {
-    strike: striker(known),
+    strike: (text) => strikePieces(strikeWhole(text)),
     strikeKeys: striker(known.filter((word) => word.length >= KEY_LENGTH_MIN)),
     mayBeIn: (bytes) => traces.some((trace) => bytes.includes(trace)),
   }
@@ -31,6 +39,46 @@ function striker(words: readonly string[]): (text: string) => string {
   const longestFirst = words.toSorted((a, b) => b.length - a.length)
   const pattern = new RegExp(longestFirst.map(spellings).join('|'), 'gi')
   return (text) => text.replace(pattern, STRUCK)
+}
+
+/** Strikes out each run of a text that is made of pieces of `keys`. */
+function pieceStriker(keys: readonly string[]): (text: string) => string {
+  const pieces = new Set<string>()
+  for (const key of keys.map(inLowerCase)) {
+    for (let at = 0; at + PIECE_LENGTH <= key.length; at++) pieces.add(key.slice(at, at + PIECE_LENGTH))
+  }
+  if (pieces.size === 0) return (text) => text
+  return (text) => {
+    const lower = inLowerCase(text)
+    let left = ''
+    let kept = 0
+    for (let at = 0; at + PIECE_LENGTH <= lower.length; at++) {
+      if (!pieces.has(lower.slice(at, at + PIECE_LENGTH))) continue
+      let end = at + PIECE_LENGTH
+      while (end < lower.length && pieces.has(lower.slice(end - PIECE_LENGTH + 1, end + 1))) end++
+      left += text.slice(kept, at) + STRUCK
+      kept = end
+      at = end - 1
+    }
+    return left + text.slice(kept)
+  }
+}
+
+/** Of ASCII alone: other letters may change their length. */
+function inLowerCase(text: string): string {
+  return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
+}
+
+/** What `secret` looks like within something that is encoded as a whole, such as a header: base64 at each of its three places. */
+function encodings(secret: string): string[] {
+  const bytes = Buffer.from(secret)
+  const shifted = [0, 1, 2].flatMap((before) => {
+    const all = Buffer.concat([Buffer.alloc(before), bytes])
+    // Characters that also depend on what stands before or behind are left out.
+    const [from, to] = [Math.ceil((before * 8) / 6), Math.floor((all.length * 8) / 6)]
+    return [all.toString('base64').slice(from, to), all.toString('base64url').slice(from, to)]
+  })
+  return [...shifted, bytes.toString('hex')]
 }
 
 /** The longest piece of a secret that is written alike everywhere. */

@@ -775,3 +775,17 @@ test('the parameter that a server blames is bounded, and control characters stay
   assert.equal(result.param?.length, PARAM_LENGTH_MAX)
   assert.match(result.param ?? '', /^a b+…$/)
 })
+
+test('the name of an encoding is struck of secrets before it is told', () => {
+  const strike = (text: string): string => text.replaceAll('sk-secret', '[redacted]')
+  const secrets = { strike, strikeKeys: strike, mayBeIn: () => false }
+  for (const status of [200, 400]) {
+    const result = classify(
+      { status, body: Buffer.from('{}'), content_encoding: `${'x'.repeat(35)}SK-SECRET` },
+      secrets,
+    )
+    const said = result.kind === 'refused' ? result.message : 'reason' in result ? result.reason : ''
+    assert.match(said, /x\[reda/)
+    assert.doesNotMatch(said, /sk-s/i)
+  }
+})

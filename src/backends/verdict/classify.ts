@@ -74,7 +74,7 @@ const scanner = new CompletionScanner()
 /** What one attempt came to, judged by what the server answered. Nothing that a server sends makes it throw. */
 export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): BackendResult {
   const { status, body } = answer
-  const encoding = encodingOf(answer)
+  const encoding = encodingOf(answer, secrets.strike)
   if (status >= 200 && status < 300) {
     if (encoding === null) return classifySuccess(answer, secrets)
     return failed(status, 'upstream_invalid_response', `${status}, but ${compressed(encoding)}`)
@@ -123,9 +123,9 @@ function redacted(bytes: Buffer, redact: Redact): Buffer {
 }
 
 /** How the body is compressed; null where it is not. Some servers do it and do not say so. */
-function encodingOf({ body, content_encoding = '' }: HttpAnswer): string | null {
+function encodingOf({ body, content_encoding = '' }: HttpAnswer, strike: Redact): string | null {
   const said = content_encoding.trim().toLowerCase()
-  if (said !== '' && said !== 'identity') return said.slice(0, ENCODING_LENGTH_MAX)
+  if (said !== '' && said !== 'identity') return strike(said).slice(0, ENCODING_LENGTH_MAX)
   return body[0] === GZIP[0] && body[1] === GZIP[1] ? 'gzip' : null
 }
 
