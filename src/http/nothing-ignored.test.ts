@@ -228,6 +228,40 @@ test('an entity is trimmed, and a blank one refused, in the header, the batch an
   assert.equal((await server.call('GET', '/v1/limits?entity=%20user:42')).data.length, 1)
 })
 
+test('a body where none is taken is refused, unless it is empty', async () => {
+  await using server = await testServer()
+  for (const [method, path, missing] of [
+    ['POST', '/v1/batches/batch_x/cancel', 'batch_not_found'],
+    ['DELETE', '/v1/files/file_x', 'file_not_found'],
+    ['POST', '/v1/webhooks/wh_x/rotate_secret', 'webhook_not_found'],
+  ] as const) {
+    const refused = await server.call(method, path, { body: { force: true } })
+    assert.deepEqual([refused.outcome, refused.error.param], ['400 invalid_request', 'force'], path)
+    for (const body of [{}, null]) {
+      const { outcome } = await server.call(method, path, { raw: JSON.stringify(body), headers: JSON_TYPE })
+      assert.equal(outcome, `404 ${missing}`)
+    }
+    const text = await server.call(method, path, { raw: '"now"', headers: JSON_TYPE })
+    assert.equal(text.outcome, '400 invalid_request')
+  }
+})
+
+test('a field of a form given twice, and a charset in disguise are refused', async () => {
+  await using server = await testServer()
+  const twice = form([
+    ['expires_after[anchor]', 'created_at'],
+    ['expires_after[seconds]', '4000'],
+    ['expires_after[seconds]', '90000'],
+  ])
+  const doubled = await server.call('POST', '/v1/files', { raw: twice })
+  assert.deepEqual([doubled.outcome, doubled.error.param], ['400 invalid_request', 'expires_after[seconds]'])
+  for (const type of ['charset = utf-16', 'charset=utf-8; charset=utf-16', "charset='utf-16'"]) {
+    const headers = { 'content-type': `application/json; ${type}` }
+    const answer = await server.call('POST', '/v1/limits', { raw: '{}', headers })
+    assert.equal(answer.outcome, '415 unsupported_media_type', type)
+  }
+})
+
 test('a slash at the end of a path changes nothing', async () => {
   await using server = await testServer()
   const { id } = await server.upload()

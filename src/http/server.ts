@@ -28,7 +28,7 @@ import { answerHeaders } from './answer-headers.ts'
 import { authenticate, authorize, type Caller, namedKey } from './auth.ts'
 import { refusalOfBrokenHttp, refuseOnSocket } from './broken-connection.ts'
 import { hasBrokenEncoding, routableUrl } from './broken-url.ts'
-import { checkBodyHeaders } from './check-body-headers.ts'
+import { checkBodyHeaders, checkNoBody } from './check-body-headers.ts'
 import { checkShape } from './check-shape.ts'
 import { drain } from './drain.ts'
 import { httpMetrics } from './http-metrics.ts'
@@ -183,6 +183,12 @@ export function buildServer(deps: ServerDeps): App {
   app.addHook('preParsing', async (request) => {
     const { declared } = request.routeOptions.config
     if (declared && hasBody(request)) checkBodyHeaders(request.headers, declared.doc?.form !== undefined)
+  })
+
+  app.addHook('preValidation', async (request) => {
+    const { declared } = request.routeOptions.config
+    if (!declared || declared.access === 'public' || declared.doc?.form || declared.accepts.body) return
+    checkNoBody(request.headers, request.body)
   })
 
   /** `access` is null where no endpoint is: then a key is read for the record only. */

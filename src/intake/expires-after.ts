@@ -19,6 +19,7 @@ export class ExpiresAfter {
     if (name !== SECONDS) return false
     if (typeof value !== 'string' || !/^[1-9]\d{0,9}$/.test(value))
       throw refuse(SECONDS, 'must be a whole number of seconds, at least 1')
+    if (this.ms !== Number.POSITIVE_INFINITY) throw refuse(SECONDS, 'is given twice')
     this.ms = Number(value) * 1000
     return true
   }
