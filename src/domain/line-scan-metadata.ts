@@ -3,6 +3,7 @@ import { trimmedEntity } from './entity.ts'
 import type { JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
 import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
+import { unstorable } from './storable-text.ts'
 
 export const METADATA_PAIRS_MAX = 16
 export const METADATA_KEY_CHARACTERS_MAX = 64
@@ -16,6 +17,8 @@ export class MetadataScan {
   readonly span: Span = { start: 0, end: 0 }
   /** Why it cannot be accepted, or null. */
   problem: string | null = null
+  /** Which text in it cannot be stored, or null. */
+  text_problem: string | null = null
 
   #entity: Span = { start: 0, end: 0 }
   #entity_escaped = false
@@ -25,6 +28,7 @@ export class MetadataScan {
   reset(): void {
     this.present = false
     this.problem = null
+    this.text_problem = null
     setSpan(this.span, 0, 0)
     setSpan(this.#entity, 0, 0)
     this.#has_entity = false
@@ -72,13 +76,16 @@ export class MetadataScan {
     const start = json.at
     let pairs = 0
     let suspect = false
+    let escaped = false
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       pairs++
       suspect ||= json.longerThan(METADATA_KEY_CHARACTERS_MAX, json.key_start, json.key_end, json.key_escaped)
+      escaped ||= json.key_escaped
       const is_entity = json.key(KEYS) !== null
       if (json.kind() === 'string') {
         json.readString()
         const { text_start, text_end, text_escaped } = json
+        escaped ||= text_escaped
         suspect ||= json.longerThan(METADATA_VALUE_CHARACTERS_MAX, text_start, text_end, text_escaped)
         if (is_entity) {
           setSpan(this.#entity, text_start, text_end)
@@ -95,6 +102,8 @@ export class MetadataScan {
     if ((suspect || pairs > METADATA_PAIRS_MAX) && json.fault === null) {
       this.problem = problemOf(this.#parsed(json))
     }
+    if (escaped && this.problem === null && json.fault === null)
+      this.text_problem = textProblemOf(this.#parsed(json))
   }
 }
 
@@ -116,6 +125,17 @@ function problemOf(pairs: object): string | null {
     if (characters(value) > METADATA_VALUE_CHARACTERS_MAX) {
       return `The value of ${name} in \`metadata\` is longer than ${METADATA_VALUE_CHARACTERS_MAX} characters.`
     }
+  }
+  return null
+}
+
+function textProblemOf(pairs: object): string | null {
+  for (const [key, value] of Object.entries(pairs)) {
+    const name = JSON.stringify(key)
+    const of_key = unstorable(key)
+    if (of_key !== null) return `The key ${name} of \`metadata\` ${of_key}.`
+    const of_value = unstorable(String(value))
+    if (of_value !== null) return `The value of ${name} in \`metadata\` ${of_value}.`
   }
   return null
 }

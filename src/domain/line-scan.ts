@@ -7,6 +7,7 @@ import { Names } from './json-scan-names.ts'
 import { type BodyFacts, BodyScan } from './line-scan-body.ts'
 import { MetadataScan } from './line-scan-metadata.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
+import { unstorable } from './storable-text.ts'
 
 export type { Span } from './line-scan-span.ts'
 
@@ -162,9 +163,22 @@ export class LineScanner {
       return fault('invalid_body', `\`body\` is ${named(this.#body_kind)}, not an object.`, 'body')
     }
     if (line.meta.problem !== null) return fault('invalid_metadata', line.meta.problem, 'metadata')
+    const text = this.#validated ? null : this.#textFault()
+    if (text) return text
     const { streams } = line.body
     if (streams === null || this.#validated) return null
     return fault('streaming_not_supported', streamingMessage(streams), `body.${streams}`)
+  }
+
+  /** Text of the line that no database can store: only an escape can bring it about. */
+  #textFault(): LineFault | null {
+    const line = this.#line
+    const id = line.custom_id_escaped ? unstorable(line.custom_id) : null
+    if (id !== null) return fault('invalid_custom_id', `\`custom_id\` ${id}.`, 'custom_id')
+    const { text_problem } = line.meta
+    if (text_problem !== null) return fault('invalid_metadata', text_problem, 'metadata')
+    const model = line.body.model === null ? null : unstorable(line.body.model)
+    return model === null ? null : fault('invalid_body', `\`model\` ${model}.`, 'body.model')
   }
 }
 

@@ -5,6 +5,7 @@ import type { FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { Refusal } from '../domain/errors.ts'
+import { storableText, unstorable } from '../domain/storable-text.ts'
 import { explain } from './explain.ts'
 
 const NAME_CHARACTERS_MAX = 100
@@ -24,13 +25,48 @@ export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart })
   const known = httpPart === 'querystring' || httpPart === 'body' ? membersOf(schema) : null
   const integers = httpPart === 'querystring' ? integersOf(schema) : []
   return (given: unknown) => {
+    if (httpPart === 'params') return { value: storablePath(given) }
     const value = integers.length > 0 ? withNumbers(given, integers) : given
+    const fault = textFault(value, [])
+    if (fault) return { error: fault }
     const unknown = known && unknownMember(value, known)
     if (known && unknown !== undefined && unknown !== null)
       return { error: refuseMember(unknown, known, httpPart === 'body' ? 'field' : 'parameter') }
     if (shape.Check(value)) return { value }
     return { error: explain(shape.Errors(value), value, WHOLE[httpPart ?? ''] ?? 'It') }
   }
+}
+
+/** An ID that cannot be stored is nobody's: in other words it is looked up, and not found. */
+function storablePath(params: unknown): unknown {
+  if (typeof params !== 'object' || params === null) return params
+  return Object.fromEntries(
+    Object.entries(params).map(([name, value]) => [
+      name,
+      typeof value === 'string' ? storableText(value) : value,
+    ]),
+  )
+}
+
+/** The refusal of the first text in the value, keys included, that no database can store. */
+function textFault(value: unknown, path: readonly string[]): Refusal | null {
+  if (typeof value === 'string') {
+    const why = unstorable(value)
+    if (why === null) return null
+    const param = path.join('.')
+    return new Refusal('invalid_request', `\`${param}\` ${why}.`, { param })
+  }
+  if (typeof value !== 'object' || value === null) return null
+  for (const [key, member] of Object.entries(value)) {
+    const why = unstorable(key)
+    if (why !== null) {
+      const param = path.length === 0 ? storableText(key) : path.join('.')
+      return new Refusal('invalid_request', `The key ${JSON.stringify(key)} ${why}.`, { param })
+    }
+    const fault = textFault(member, [...path, key])
+    if (fault) return fault
+  }
+  return null
 }
 
 /** What an object of this shape may hold, where the shape is one object, or one object or null; else null. */

@@ -3,11 +3,12 @@
 import { checkLine } from '../domain/check-line.ts'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
-import type { WireError } from '../domain/errors.ts'
+import { type WireError, wireError } from '../domain/errors.ts'
 import { type InputLine, LineScanner, type Span } from '../domain/line-scan.ts'
 import type { Model } from '../domain/model.ts'
 import { choicesOf, projectTokens, promptBytes } from '../domain/projection.ts'
 import type { Spend } from '../domain/spend.ts'
+import { unstorable } from '../domain/storable-text.ts'
 import { projectedSpend } from '../ledger/line-projection.ts'
 import { hasMark, isBlank, LF, withoutCr } from './line-bytes.ts'
 
@@ -95,12 +96,13 @@ function chunkLine(
   const model = body.model === null ? undefined : models.get(body.model)
   const tokens = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
   const own = scanned.metadata
+  const entity = entityOf(own, defaults.metadata, defaults.header_entity)
   return {
     line,
     custom_id_json: bytes.toString('utf8', scanned.custom_id_span.start - 1, scanned.custom_id_span.end + 1),
-    model: body.model,
+    model: body.model === null || unstorable(body.model) === null ? body.model : null,
     known_model: model?.id ?? null,
-    entity: entityOf(own, defaults.metadata, defaults.header_entity),
+    entity: entity === null || unstorable(entity) === null ? entity : null,
     conversation: own?.conversation ?? defaults.metadata.conversation ?? null,
     tags: own?.tags ?? defaults.metadata.tags ?? null,
     body: { start: body.span.start, end: body.span.end },
@@ -111,8 +113,16 @@ function chunkLine(
     prompt_bytes: body.messages.media_parts > 0 ? null : promptBytes(body),
     choices: choicesOf(body),
     projected: projectedSpend(tokens, model),
-    fault: checkLine(scanned, models),
+    fault: textFault(entity) ?? checkLine(scanned, models),
   }
+}
+
+/** Versions before this one let pass what no database can store. */
+function textFault(entity: string | null): WireError | null {
+  const why = entity === null ? null : unstorable(entity)
+  return why === null
+    ? null
+    : wireError('invalid_request', `The entity ${why}.`, { param: 'metadata.entity' })
 }
 
 /** A byte order mark can only stand at the very beginning of the file. */

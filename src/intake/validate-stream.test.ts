@@ -183,9 +183,7 @@ describe('a file is refused', () => {
   })
 
   test('but not for ids that only look alike', async () => {
-    await accepted(
-      `${lineOf('é')}\n${lineOf('e\u0301')}\n${lineOf('\ud800')}\n${lineOf('\ud801')}\n${lineOf('\ufffd')}`,
-    )
+    await accepted(`${lineOf('é')}\n${lineOf('e\u0301')}\n${lineOf('\ufffd')}`)
   })
 
   test('with details that name the first bad line and count the rest', async () => {

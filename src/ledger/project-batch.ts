@@ -1,10 +1,12 @@
 // What a batch may cost at most, by model and entity, from the sums that validation kept: the file itself is
 // not read, and it takes as long as there are groups, not lines.
+
 import { entityOf } from '../domain/entity.ts'
 import type { FileIndex } from '../domain/file-index.ts'
 import type { Model } from '../domain/model.ts'
 import { projectSums, type TokenSums } from '../domain/projection.ts'
 import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { isStorable } from '../domain/storable-text.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import { projectedSpend } from './line-projection.ts'
 
@@ -44,7 +46,7 @@ export function projectBatch(
   defaults: EntityDefaults,
 ): BatchProjection {
   const fallback = entityOf(null, defaults.metadata, defaults.header_entity)
-  const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models))
+  const named = index.groups.map((sums) => projectGroup(sums, entityOfGroup(sums.entity, fallback), models))
   // Beyond so many entities the file's index knows no more whose lines these are; reserving will.
   const rest = index.unattributed.map((sums) => projectGroup(sums, null, models))
   const groups = [...named, ...rest]
@@ -74,4 +76,9 @@ function projectGroup(
     spend: projectedSpend(tokens, model),
     priced: model?.priced ?? false,
   }
+}
+
+/** Lines of a name that cannot be stored, which older versions let pass, end without being sent. */
+function entityOfGroup(entity: string | null, fallback: string | null): string | null {
+  return entity === null || isStorable(entity) ? (entity ?? fallback) : null
 }

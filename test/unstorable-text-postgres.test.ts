@@ -1,0 +1,13 @@
+// The same on PostgreSQL and a bucket.
+import { after, test } from 'node:test'
+import { withoutPostgres } from './fakes/postgres-server.ts'
+import { sharedStorage } from './fakes/shared-storage.ts'
+import { TestService } from './service.ts'
+
+if (withoutPostgres) test('unstorable text on PostgreSQL', { skip: withoutPostgres }, () => {})
+else {
+  const storage = await sharedStorage()
+  after(() => storage[Symbol.asyncDispose]())
+  TestService.storage = () => storage.make()
+  await import('./unstorable-text.test.ts')
+}
