@@ -87,10 +87,21 @@ export class LimitGate {
     if ((await matchingLimits(store.read, wanted)).length === 0) return null
     const lines = chunk.runnable().map((position) => candidate(chunk, position, false))
     if (lines.length === 0) return null
-    const reservation = await this.#reserve(chunk, lines)
-    if (!reservation) return null
-    for (const [position, error] of this.#note(chunk, lines, reservation)) chunk.refused.set(position, error)
-    return chunk.waiting.size === chunk.unfinished ? { rest_until: this.#rest(chunk) } : null
+    const { funds } = this.#options
+    // From here on: what is reserved may be granted before excess that others are judged by is committed.
+    funds.open(chunk)
+    try {
+      const reservation = await this.#reserve(chunk, lines)
+      if (!reservation) return null
+      for (const [position, error] of this.#note(chunk, lines, reservation))
+        chunk.refused.set(position, error)
+    } catch (error) {
+      funds.close(chunk)
+      throw error
+    }
+    if (chunk.waiting.size < chunk.unfinished) return null
+    funds.close(chunk)
+    return { rest_until: this.#rest(chunk) }
   }
 
   /**
@@ -137,7 +148,10 @@ export class LimitGate {
     const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
     if (version === 0) return
     const isNew = chunks.some((chunk) => chunk.limit_version !== version)
-    if (isNew || isShort || (await this.#isOver(project_id, chunks)))
+    // What has finished may be all that is needed to see that the cap is far.
+    if (isShort && !isNew) await this.#settle(project_id)
+    const standing = isNew ? 'unclear' : await this.#standing(project_id, chunks)
+    if (isNew || standing === 'over' || (isShort && standing === 'unclear'))
       return await this.#judgeAll(project_id, chunks, version, isNew)
     const waiting = chunks.filter((chunk) => chunk.waiting.size > 0)
     const none: Unsent = { fresh: [], tried: [] }
@@ -147,20 +161,37 @@ export class LimitGate {
     )
   }
 
-  /** Whether a line that could still be kept back counts for a cap that is passed: others may have overspent. */
-  async #isOver(project_id: string, chunks: readonly OpenChunk[]): Promise<boolean> {
-    const { store, clock } = this.#options
+  /**
+   * How what is spent and reserved, by everybody, compares with the caps. `within` all of them: then there is room for
+   * what is committed beside all that is reserved here, and the excess in it is forgiven. `over`: a line that could
+   * still be kept back counts for a cap that is passed.
+   */
+  async #standing(project_id: string, chunks: readonly OpenChunk[]): Promise<'within' | 'over' | 'unclear'> {
+    const { store, clock, funds } = this.#options
     const waiting = chunks.filter((chunk) => chunk.reserved.size > 0)
-    if (waiting.length === 0) return false
+    if (waiting.length === 0) return 'unclear'
+    const seen = funds.beginJudgment(project_id)
     const entities = new Set(waiting.flatMap((chunk) => [...chunk.entities]))
     const over = await overcommitted(store.read, project_id, entities, clock.now())
-    if (over.length === 0) return false
+    if (over.length === 0) {
+      seen()
+      return 'within'
+    }
     const concerns = ({ entity, projected }: OpenChunk['lines'][number]): boolean =>
       over.some(
         ({ limit, spender }) =>
           (spender === WHOLE_PROJECT || spender === entity) && counted(projected, limit.metric) > 0,
       )
-    return waiting.some((chunk) => [...chunk.reserved].some((position) => concerns(chunk.lines[position]!)))
+    const isOver = waiting.some((chunk) =>
+      [...chunk.reserved].some((position) => concerns(chunk.lines[position]!)),
+    )
+    return isOver ? 'over' : 'unclear'
+  }
+
+  /** Commits what the project's chunks have finished by now. */
+  async #settle(project_id: string): Promise<void> {
+    const { settle, held } = this.#options
+    await settle([...held()].filter((chunk) => chunk.claim.project_id === project_id))
   }
 
   /**
@@ -173,16 +204,20 @@ export class LimitGate {
     version: number,
     isNew: boolean,
   ): Promise<void> {
-    const { sender, funds, settle, held } = this.#options
+    const { sender, funds } = this.#options
     const withdrawn = chunks.map((chunk) => [chunk, sender.withdraw(chunk)] as const)
-    await settle([...held()].filter((chunk) => chunk.claim.project_id === project_id))
+    await this.#settle(project_id)
     const seen = funds.beginJudgment(project_id)
     const judged = withdrawn.map(([chunk, unsent]) => ({
       chunk,
       unsent,
       lines: linesOf(chunk, unsent, true),
     }))
-    await this.#judge(judged, version, seen)
+    await this.#judge(judged, version, () => {
+      // A chunk that is being taken up was granted what it has before all this.
+      const missed = funds.chunksOf(project_id).filter((chunk) => isJudged(chunk) && !chunks.includes(chunk))
+      if (missed.every((chunk) => chunk.unfinished === 0)) seen()
+    })
     if (isNew) funds.capAsReserved(project_id)
   }
 

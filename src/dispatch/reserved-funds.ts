@@ -19,6 +19,9 @@ export interface Capped {
   metric: LimitMetric
 }
 
+/** Of what is reserved. */
+const LOW_SHARE = 0.25
+
 interface Account {
   /** What limits that block count of this spender. */
   metrics: Set<LimitMetric>
@@ -45,8 +48,9 @@ export class ReservedFunds {
       if (claim.project_id === project_id) this.cap(project_id, capped)
   }
 
-  /** The chunk is taken up, with what is reserved for it. */
+  /** The chunk is taken up, with what is reserved for it; no more happens if it was opened before. */
   open(chunk: OpenChunk): void {
+    if (this.#open.has(chunk)) return
     this.#open.set(chunk, new Map())
     this.cap(chunk.claim.project_id, chunk.capped)
     for (const position of chunk.reserved) this.#addUnsent(chunk, position, 1)
@@ -61,8 +65,18 @@ export class ReservedFunds {
       for (const account of this.#accountsOf(chunk, entity)) add(account.excess, excess, -1)
     this.#open.delete(chunk)
     const { project_id } = chunk.claim
-    for (const other of this.#open.keys()) if (other.claim.project_id === project_id) return
-    this.#accounts.delete(project_id)
+    if (this.chunksOf(project_id).length === 0) this.#accounts.delete(project_id)
+  }
+
+  /** The session is lost, and with it all that was reserved under it. */
+  closeAll(): void {
+    this.#open.clear()
+    this.#accounts.clear()
+  }
+
+  /** Of a project: those that are open, or about to be. */
+  chunksOf(project_id: string): OpenChunk[] {
+    return [...this.#open.keys()].filter(({ claim }) => claim.project_id === project_id)
   }
 
   /** A line is reserved and not in flight. */
@@ -119,6 +133,15 @@ export class ReservedFunds {
       add(sum, part, -1)
       for (const account of this.#accountsOf(chunk, outcome.entity)) add(account.committed, part, 1)
     }
+  }
+
+  /** Whether a good part of what is reserved covers excess that is committed, and may be forgiven if asked for. */
+  get isLow(): boolean {
+    for (const accounts of this.#accounts.values())
+      for (const { metrics, unsent, committed } of accounts.values())
+        for (const metric of metrics)
+          if (counted(committed, metric) > LOW_SHARE * counted(unsent, metric)) return true
+    return false
   }
 
   /** To be called before all open chunks of a project are judged anew, and what it returns once they are. */

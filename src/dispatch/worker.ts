@@ -135,6 +135,7 @@ export class Worker {
       onClosed: (chunk, how) => this.#close(chunk, how),
       onSettled: (chunk, outcomes) => this.#funds.committed(chunk, outcomes),
       onCommitted: () => {
+        if (this.#funds.isLow) return this.#recheckLimits()
         for (const chunk of this.#open.keys()) if (chunk.waiting.size > 0) return this.#recheckLimits()
       },
       onRefused: (chunk) => this.#sender.stop(chunk, 'lost', true),
@@ -181,8 +182,12 @@ export class Worker {
       atRisk: () => this.#atRisk,
       onCrowded: () => this.#blocked.park(),
       held: () => this.#open.keys(),
-      admit: async (chunk, version) =>
-        this.#stopReason(chunk) === null ? await this.#gate.admit(chunk, version) : null,
+      admit: async (chunk, version) => {
+        const rest = this.#stopReason(chunk) === null ? await this.#gate.admit(chunk, version) : null
+        // Claimed under a session that has ended: it is not going to be opened.
+        if (chunk.claim.worker_id !== this.#session.id) this.#funds.close(chunk)
+        return rest
+      },
       paused: () => this.#gate.pausedProjects(),
       onOpened: (chunk) => this.#take(chunk),
     })
@@ -348,8 +353,8 @@ export class Worker {
       cancelAlarm()
       this.#recorder.untrack(chunk)
       this.#sender.stop(chunk, 'lost', true)
-      this.#funds.close(chunk)
     }
+    this.#funds.closeAll()
     this.#open.clear()
     this.#tasks.abandon()
     this.wake()

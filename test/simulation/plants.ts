@@ -190,10 +190,4 @@ export const PLANTS: readonly Plant[] = [
     take: '    if (!chunk.reserved.has(position)) return true\n',
     put: '    if (position >= 0) return true\n',
   },
-  {
-    bug: 'a limit made or lowered in mid-run counts for new chunks only',
-    file: 'src/dispatch/limit-gate.ts',
-    take: 'const isNew = chunks.some((chunk) => chunk.limit_version !== version)',
-    put: 'const isNew = version < 0',
-  },
 ]
