@@ -1,6 +1,15 @@
 // A journal that rots takes answers with it that were billed: they are taken back, and given again.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { sql } from 'kysely'
+import type { SealedBlob } from '../src/blobs/sealed.ts'
+import { newId } from '../src/domain/ids.ts'
+import { reconcile } from '../src/ledger/reconcile.ts'
+import { JOURNAL_OWNER } from '../src/results/journal.ts'
+import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
+import { insertBlobs, readBlobRow } from '../src/store/blob-rows.ts'
+import { insertJournalParts } from '../src/store/journal-parts.ts'
+import { insertEntries } from '../src/store/ledger-entries.ts'
 import { until } from './crash-processes.ts'
 import { echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
@@ -90,3 +99,70 @@ test('a damaged journal does not keep the worker that needs it from everything e
   assert.deepEqual(batch.request_counts, { total: COUNT, completed: COUNT, failed: 0 })
   assert.equal(Math.round(batch.cost_usd * 1e9), COUNT * 3000)
 })
+
+for (const what of ['damaged', 'there twice'] as const)
+  test(`a journal of an older version that is ${what} is taken back from the books by what the ledger says`, async () => {
+    await using upstream = await testUpstream((call) => {
+      if (call.index < COUNT / 2) echo(call)
+    })
+    await using service = await TestService.start(config(upstream))
+    const { store, blobs } = service.stores
+    const { id, done } = await halfDone(service, upstream)
+    await store.write((tx) => tx.updateTable('journal_parts').set({ sums: null }).execute())
+    if (what === 'damaged') for (const key of await journalKeys(service)) await blobs.delete(key)
+    else {
+      await countTwice(service)
+      const { mismatches } = await reconcile({
+        ...service.stores,
+        linesOfOpenChunk: (chunk) => linesOfOpenChunk(service.stores, chunk),
+      })
+      assert.match(
+        mismatches.map(({ problem }) => problem).join(),
+        /^chunk 0: .*repeats lines of another journal$/,
+      )
+      // Whoever asks for results meanwhile gets each line once.
+      const page = await (await service.request('GET', `/v1/batches/${id}/results`)).text()
+      assert.equal(page.trim().split('\n').length, done)
+    }
+    upstream.reply = echo
+    await service.restartWorker()
+    const batch = await service.ended(id)
+    assert.deepEqual(batch.request_counts, { total: COUNT, completed: COUNT, failed: 0 })
+    assert.equal(Math.round(batch.cost_usd * 1e9), COUNT * 3000)
+    assert.equal(upstream.calls.length, what === 'damaged' ? 2 * COUNT : 2 * COUNT - done)
+    const usage = await store.read.selectFrom('usage_days').selectAll().execute()
+    assert.deepEqual(
+      usage.map(({ entity, model, succeeded }) => [entity, model !== '', succeeded]),
+      [['user:a', true, COUNT]],
+    )
+  })
+
+/** What older versions did when a commit that hung completed after all: every journal, and all that it counts for, twice. */
+async function countTwice({ stores }: TestService): Promise<void> {
+  const { store, sealed } = stores
+  const parts = await store.read.selectFrom('journal_parts').selectAll().execute()
+  const again = new Map<string, SealedBlob>()
+  for (const key of new Set(parts.map((part) => part.journal_blob))) {
+    const bytes = await sealed.readAll(JOURNAL_OWNER, (await readBlobRow(store.read, key))!)
+    again.set(key, await sealed.put(JOURNAL_OWNER, `${key}z`, [bytes]))
+  }
+  await store.write(async (tx) => {
+    await insertBlobs(tx, JOURNAL_OWNER, [...again.values()], 0)
+    await insertJournalParts(
+      tx,
+      parts.map((part) => ({ ...part, journal_blob: again.get(part.journal_blob)!.key })),
+    )
+    for (const entry of await tx.selectFrom('ledger_entries').selectAll().execute())
+      await insertEntries(tx, [{ ...entry, id: newId('ledger', entry.created) }])
+    for (const [table, columns] of COUNTED)
+      for (const column of columns)
+        await sql`UPDATE ${sql.table(table)} SET ${sql.ref(column)} = 2 * ${sql.ref(column)}`.execute(tx)
+  })
+}
+
+const COUNTED = [
+  ['chunks', ['completed', 'cost_nanos']],
+  ['batches', ['completed', 'cost_nanos']],
+  ['usage_days', ['succeeded', 'prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_nanos']],
+  ['project_days', ['tokens', 'cost_nanos']],
+] as const

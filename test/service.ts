@@ -14,6 +14,7 @@ import type { Worker } from '../src/dispatch/worker.ts'
 import { createKey } from '../src/http/keys.ts'
 import { buildServer } from '../src/http/server.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
+import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 
 export interface WireLine {
@@ -276,7 +277,10 @@ export class TestService implements AsyncDisposable {
     try {
       await this.worker.stop()
       if (!this.tampered) {
-        const { mismatches } = await reconcile(this.stores)
+        const { mismatches } = await reconcile({
+          ...this.stores,
+          linesOfOpenChunk: (chunk) => linesOfOpenChunk(this.stores, chunk),
+        })
         assert.deepEqual(mismatches, [], 'the books balance')
       }
     } finally {

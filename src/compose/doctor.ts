@@ -7,6 +7,7 @@ import { Failure } from '../cli/failure.ts'
 import type { Doctor } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 import { reconcile } from '../ledger/reconcile.ts'
+import { linesOfOpenChunk } from '../results/journal-tallies.ts'
 import { readProjectByName } from '../store/projects.ts'
 import { DatabaseTrouble, SchemaMismatch, type Store } from '../store/store.ts'
 import { type Examined, examine, type Finding } from '../upkeep/examine.ts'
@@ -33,7 +34,14 @@ export async function doctor(config: Config): Promise<Doctor> {
       if (name !== undefined && !project) throw new Failure(`there is no project "${name}"`)
       const { blobs } = await openBlobs(config.blobs)
       const sealed = sealBlobs(blobs, await masterKey(config, store))
-      return await reconcile({ store, sealed }, project?.id)
+      return await reconcile(
+        {
+          store,
+          sealed,
+          linesOfOpenChunk: (chunk) => linesOfOpenChunk({ store, sealed }, chunk),
+        },
+        project?.id,
+      )
     },
     close: () => store.close(),
   }

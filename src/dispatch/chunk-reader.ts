@@ -5,8 +5,11 @@ import { endReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import { readChunkLines } from '../intake/chunk-lines.ts'
+import { tally } from '../ledger/tally.ts'
 import { readChunkJournal } from '../results/chunk-journal.ts'
-import { takeBack } from '../results/take-back.ts'
+import type { Journalled } from '../results/journal.ts'
+import { journalledLines } from '../results/journal-tallies.ts'
+import { lacksSums, takeBack } from '../results/take-back.ts'
 import type { BatchInput } from '../store/batches.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -15,7 +18,7 @@ import { OpenChunk } from './open-chunk.ts'
 import { InputUnreadable, isDamage, refusedLines, unreadableLines } from './unreadable-chunk.ts'
 
 const JOURNAL_LOST =
-  'a journal is damaged or gone: its finished lines are taken back from the books and run again'
+  'a journal is damaged, gone, or repeats another one: its lines are taken back from the books, and those that no other journal has are run again'
 const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
 
 export interface ChunkReaderOptions {
@@ -49,21 +52,26 @@ export class ChunkReader {
         header_entity: batch.header_entity,
       })
       const lines = claim.refused === null ? read : refusedLines(read)
-      return new OpenChunk(await this.#takeBack(claim, damaged), batch, lines, bytes, journalled)
+      return new OpenChunk(await this.#takeBack(claim, damaged, journalled), batch, lines, bytes, journalled)
     } catch (error) {
       if (!isDamage(error)) throw error
       if (endReason(batch, clock.now()) === null) throw new InputUnreadable(error)
       log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
-      const left = await this.#takeBack(claim, damaged)
+      const left = await this.#takeBack(claim, damaged, journalled)
       return new OpenChunk(left, batch, unreadableLines(left, journalled), Buffer.alloc(0), journalled)
     }
   }
 
   /** Forgets the journals that can no longer be read, and what was billed for their lines, which are run again. */
-  async #takeBack(claim: ChunkRow, damaged: readonly JournalPartRow[]): Promise<ChunkRow> {
+  async #takeBack(
+    claim: ChunkRow,
+    damaged: readonly JournalPartRow[],
+    journalled: readonly Journalled[],
+  ): Promise<ChunkRow> {
     if (damaged.length === 0) return claim
-    const { store, clock, log } = this.#options
-    const left = await store.write((tx) => takeBack(tx, claim, damaged, clock.now()))
+    const { store, sealed, clock, log } = this.#options
+    const kept = lacksSums(damaged) ? tally(await journalledLines(sealed, journalled)) : []
+    const left = await store.write((tx) => takeBack(tx, claim, damaged, kept, clock.now()))
     if (!left) throw new Error(`chunk ${claim.idx} of ${claim.batch_id} was taken over by another worker`)
     const lines = claim.completed + claim.failed - left.completed - left.failed
     const journals = damaged.map(({ journal_blob }) => journal_blob)

@@ -14,6 +14,7 @@ import {
   listChunksOfBatch,
   settledByEntityAndDay,
   settledForBatch,
+  settledOfChunk,
   spentByDay,
   strayHolds,
   usageByEntityAndDay,
@@ -21,6 +22,7 @@ import {
 import { listProjects } from '../store/projects.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
+import { type EndedLine, type Tally, tally } from './tally.ts'
 
 const BATCHES_AT_ONCE = 200
 
@@ -44,6 +46,8 @@ export interface Reconciled {
 export interface ReconcileDeps {
   store: Store
   sealed: SealedBlobs
+  /** The lines that the journals of a chunk have: without it, open chunks are not compared with them. */
+  linesOfOpenChunk?: (chunk: ChunkRow) => Promise<readonly EndedLine[]>
 }
 
 /** Of one project, or of all. A service at work moves its books meanwhile: only what differs twice is told. */
@@ -78,7 +82,7 @@ async function compare(deps: ReconcileDeps, project_id: string | undefined): Pro
 }
 
 async function compareBatch(
-  { store, sealed }: ReconcileDeps,
+  { store, sealed, linesOfOpenChunk }: ReconcileDeps,
   batch: BatchRow,
   found: Reconciled,
 ): Promise<void> {
@@ -99,6 +103,32 @@ async function compareBatch(
   costs(tell, ['the batch', batch.cost_nanos], ['the ledger', settled.cost_nanos])
   for (const chunk of chunks)
     if (chunk.state === 'sealed') await compareChunk(store.read, sealed, chunk, found)
+    else if (linesOfOpenChunk) await compareOpen(store.read, linesOfOpenChunk, chunk, found)
+}
+
+/** What the journals of a chunk that is not sealed yet have. */
+async function compareOpen(
+  db: Reader,
+  linesOf: NonNullable<ReconcileDeps['linesOfOpenChunk']>,
+  chunk: ChunkRow,
+  found: Reconciled,
+): Promise<void> {
+  const { project_id, batch_id, idx, completed, failed } = chunk
+  const tell = (problem: string): void => {
+    found.mismatches.push({ project_id, batch_id, problem: `chunk ${idx}: ${problem}` })
+  }
+  try {
+    const sums = tally(completed + failed > 0 ? await linesOf(chunk) : [])
+    const of = (count: (one: Tally) => number): number => sums.reduce((sum, one) => sumOf(sum, count(one)), 0)
+    const settled = await settledOfChunk(db, chunk)
+    const tokens = settled.reduce((sum, row) => sumOf(sum, row.tokens), 0)
+    differ(tell, 'lines', ['its journals', of((one) => one.succeeded)], ['completed', completed])
+    differ(tell, 'lines', ['its journals', of((one) => one.failed)], ['failed', failed])
+    differ(tell, 'tokens', ['its journals', of((one) => one.total_tokens)], ['the ledger', tokens])
+    costs(tell, ['its journals', of((one) => one.cost_nanos)], ['the chunk', chunk.cost_nanos])
+  } catch (error) {
+    tell(`its journals cannot be compared: ${error instanceof Error ? error.message : error}`)
+  }
 }
 
 /** What the result lines themselves say, where they can still be read. */

@@ -6,12 +6,15 @@ import { readBlobRow } from '../store/blob-rows.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { JournalPartRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { type Journalled, scanJournal } from './journal.ts'
+import { type Journalled, JournalMalformed, scanJournal } from './journal.ts'
 
 export interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */
   written: Journalled[]
-  /** Parts that are damaged or gone: what was in them is lost (take-back.ts). */
+  /**
+   * Parts that are damaged or gone, and what was in them lost; and parts that have a line of an earlier one, which
+   * older versions could commit twice: the first commit counts. Both are taken back (take-back.ts).
+   */
   damaged: JournalPartRow[]
 }
 
@@ -22,11 +25,14 @@ export async function readChunkJournal(
   idx: number,
 ): Promise<ChunkJournal> {
   const found: ChunkJournal = { written: [], damaged: [] }
+  const seen = new Set<number>()
   for (const part of await listJournalParts(db, batch_id, idx)) {
     // Read twice: one bad read is no proof.
     const written = (await readPart(db, sealed, part)) ?? (await readPart(db, sealed, part))
-    if (written) found.written.push(...written)
-    else found.damaged.push(part)
+    if (written && !written.some(({ line }) => seen.has(line))) {
+      found.written.push(...written)
+      for (const { line } of written) seen.add(line)
+    } else found.damaged.push(part)
   }
   return found
 }
@@ -38,7 +44,7 @@ async function readPart(db: Reader, sealed: SealedBlobs, part: JournalPartRow): 
   try {
     return await scanJournal(sealed, { part, blob })
   } catch (error) {
-    if (isDamaged(error)) return null
+    if (isDamaged(error) || error instanceof JournalMalformed) return null
     throw error
   }
 }

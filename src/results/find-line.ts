@@ -52,11 +52,17 @@ export async function findLine(ports: Ports, chunk: ChunkRow, line: number): Pro
 /** The lines that the journals of an open chunk have. A journal that goes meanwhile is left out. */
 export async function openPlaces({ db, sealed }: Ports, chunk: ChunkRow): Promise<Journalled[]> {
   const found: Journalled[] = []
+  const seen = new Set<number>()
   for (const part of await listJournalParts(db, chunk.batch_id, chunk.idx)) {
     const blob = await readBlobRow(db, part.journal_blob)
     if (!blob) continue
     try {
-      found.push(...(await findJournalled(sealed, { part, blob })))
+      for (const place of await findJournalled(sealed, { part, blob })) {
+        // Of a line that older versions committed twice the first commit counts.
+        if (seen.has(place.line)) continue
+        seen.add(place.line)
+        found.push(place)
+      }
     } catch (error) {
       // One that is still there and cannot be read is a fault.
       if (!isDamaged(error) || (await readBlobRow(db, part.journal_blob))) throw error

@@ -25,6 +25,9 @@ export interface Journalled extends LinePlace {
 
 export type FinishedLine = Written | Journalled
 
+/** Its bytes are what was written, and no entries. */
+export class JournalMalformed extends Error {}
+
 /** A journal belongs to no project: it has lines of several. */
 export const JOURNAL_OWNER = 'offpeak'
 
@@ -81,10 +84,10 @@ export async function scanJournal(sealed: SealedBlobs, { part, blob }: Part): Pr
     const { value: first } = await rows.next()
     if (!first) return found
     const head = HEAD.exec(first.head)
-    if (!head) throw new Error(`a journal entry begins with "${first.head}"`)
+    if (!head) throw new JournalMalformed(`a journal entry begins with "${first.head}"`)
     const { value: result } = await rows.next()
     const { value: audit } = await rows.next()
-    if (!result || !audit) throw new Error('a journal entry is cut short')
+    if (!result || !audit) throw new JournalMalformed('a journal entry is cut short')
     found.push({
       line: Number(head[1]),
       part: head[2] === 'output' ? 'output' : 'error',

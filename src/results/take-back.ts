@@ -11,6 +11,7 @@ import { commitChunk } from '../store/chunks.ts'
 import { dropJournal } from '../store/journal-parts.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
+import { unknownTallies } from './journal-tallies.ts'
 
 interface JournalSums {
   tallies: Tally[]
@@ -21,31 +22,40 @@ export function journalSums(tallies: readonly Tally[], expired_lines: number): s
   return JSON.stringify({ tallies, expired_lines })
 }
 
+/** Whether parts are among them whose sums were not kept yet: then what can still be read has to be known. */
+export function lacksSums(parts: readonly JournalPartRow[]): boolean {
+  return parts.some(({ sums }) => sums === null)
+}
+
 /**
  * Takes back the lines of these parts of the chunk's journal; returns the chunk as it is then, or null when its
- * lease was lost and nothing was done. Throws for parts that were written before their sums were kept.
+ * lease was lost and nothing was done. `left`: what the other parts came to, needed where `lacksSums`.
  */
 export async function takeBack(
   tx: Writer,
   claim: ChunkRow,
   parts: readonly JournalPartRow[],
+  left: readonly Tally[],
   now: number,
 ): Promise<ChunkRow | null> {
+  const lost: Tally[] = []
   const tallies: Tally[] = []
   const delta = { completed: 0, failed: 0, cost_nanos: 0 }
   let projected: Spend = NO_SPEND
   let expired_lines = 0
-  for (const { sums, journal_blob } of parts) {
-    if (sums === null) throw new Error(`nobody knows what the lines of ${journal_blob} came to`)
+  for (const { sums } of parts) {
+    if (sums === null) continue
     const read: JournalSums = JSON.parse(sums)
-    for (const tally of read.tallies.map(negative)) {
-      tallies.push(tally)
-      delta.completed += tally.succeeded
-      delta.failed += tally.failed
-      delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)
-      projected = plus(projected, tally.projected)
-    }
+    lost.push(...read.tallies)
     expired_lines -= read.expired_lines
+  }
+  if (lacksSums(parts)) lost.push(...(await unknownTallies(tx, claim, [...left, ...lost])))
+  for (const tally of lost.map(negative)) {
+    tallies.push(tally)
+    delta.completed += tally.succeeded
+    delta.failed += tally.failed
+    delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)
+    projected = plus(projected, tally.projected)
   }
   if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
   const { project_id, batch_id, idx } = claim

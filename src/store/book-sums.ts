@@ -42,6 +42,27 @@ export async function settledForBatch(db: Reader, batch: BatchRow): Promise<Book
     .executeTakeFirstOrThrow()
 }
 
+/** What the ledger has settled for the lines of one chunk, by entity and day. */
+export async function settledOfChunk(
+  db: Reader,
+  chunk: Pick<ChunkRow, 'project_id' | 'batch_id' | 'idx'>,
+): Promise<(BookSum & { entity: string; day: number })[]> {
+  return await db
+    .selectFrom('ledger_entries')
+    .select([
+      'entity',
+      'day',
+      exactSum('lines').as('lines'),
+      exactSum('tokens').as('tokens'),
+      exactSum('cost_nanos').as('cost_nanos'),
+    ])
+    .where('project_id', '=', chunk.project_id)
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .groupBy(['entity', 'day'])
+    .execute()
+}
+
 /** By what it is keyed by: `entity day`, or `day`. */
 export type BookSums = Map<string, BookSum>
 

@@ -56,6 +56,24 @@ export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[])
   return new Set(added.filter((row) => row.limit_version !== null).map((row) => row.project_id))
 }
 
+/** The counters of an entity on a day, those of the model that was used most first. */
+export async function usageOfEntity(
+  db: Reader,
+  project_id: string,
+  entity: string,
+  day: number,
+): Promise<UsageDayRow[]> {
+  return await db
+    .selectFrom('usage_days')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .where('entity', '=', entity)
+    .where('day', '=', day)
+    .orderBy('total_tokens', 'desc')
+    .orderBy('model')
+    .execute()
+}
+
 /** What each of these entities has spent in the window; those that spent nothing are left out. */
 export async function spentByEntities(
   db: Reader,

@@ -5,6 +5,7 @@ import type { Config } from '../../src/config/config.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import { costNanos, nanosFromUsd, type Price } from '../../src/domain/money.ts'
 import { reconcile } from '../../src/ledger/reconcile.ts'
+import { linesOfOpenChunk } from '../../src/results/journal-tallies.ts'
 import { readBlobRow } from '../../src/store/blob-rows.ts'
 import { doChores } from '../../src/upkeep/chores.ts'
 import { OrphanSweep } from '../../src/upkeep/sweep.ts'
@@ -98,7 +99,11 @@ export async function ofStores(
   const found: string[] = []
   const { store, blobs, sealed } = await openStores(config)
   try {
-    const books = await reconcile({ store, sealed })
+    const books = await reconcile({
+      store,
+      sealed,
+      linesOfOpenChunk: (chunk) => linesOfOpenChunk({ store, sealed }, chunk),
+    })
     for (const { batch_id, problem } of books.mismatches)
       found.push(`the books: ${batch_id ?? ''} ${problem}`)
     const known = new Set(batches.map(({ id }) => id))

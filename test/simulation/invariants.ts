@@ -1,9 +1,9 @@
 // What must be true after every night, however bad it was. Each violation is a sentence.
 import { isTerminal } from '../../src/domain/batch.ts'
 import { costNanos, nanosFromUsd } from '../../src/domain/money.ts'
-import { reconcile } from '../../src/ledger/reconcile.ts'
 import { readBatchRow } from '../../src/store/batches.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
+import { bookViolations } from './books.ts'
 import { resultLines } from './result-lines.ts'
 import { type Night, type PlannedBatch, SIM_MODEL } from './world.ts'
 
@@ -90,8 +90,7 @@ async function leftOfFiles({ store }: Night, { id, name }: PlannedBatch): Promis
 
 async function ofBooks(night: Night): Promise<string[]> {
   const { store, sealed, batches, caps } = night
-  const { mismatches } = await reconcile({ store, sealed })
-  const found = mismatches.map(({ problem }) => `the books: ${problem}`)
+  const found = await bookViolations({ store, sealed })
   const lines = batches.reduce((sum, batch) => sum + batch.lines.length, 0)
   const entries = await store.read.selectFrom('ledger_entries').selectAll().execute()
   const usage = await store.read.selectFrom('usage_days').selectAll().execute()

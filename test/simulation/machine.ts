@@ -4,7 +4,7 @@
 import type { Blobs, StoredBlob } from '../../src/blobs/blobs.ts'
 import { BlobStoreFailed } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
-import type { Store, Writer } from '../../src/store/store.ts'
+import { StatementRefused, type Store, type Writer } from '../../src/store/store.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
 /** What may go wrong at each step; all zero when the storm is over. */
@@ -147,10 +147,15 @@ export class Machine {
 
   #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
     const { store, observe, weather } = this.#options
-    const fits = async (tx: Writer): Promise<T> => {
-      if (!weather().is_full) return await change(tx)
-      const before = await blobRows(tx)
+    const takes = async (tx: Writer): Promise<T> => {
       const value = await change(tx)
+      if (await hasPoison(tx)) throw new StatementRefused(new Error('this text cannot be stored'))
+      return value
+    }
+    const fits = async (tx: Writer): Promise<T> => {
+      if (!weather().is_full) return await takes(tx)
+      const before = await blobRows(tx)
+      const value = await takes(tx)
       if ((await blobRows(tx)) > before) throw DATABASE_AWAY('it is full')
       return value
     }
@@ -204,4 +209,12 @@ async function blobRows(tx: Writer): Promise<number> {
     .select((eb) => eb.fn.countAll<number>().as('count'))
     .executeTakeFirstOrThrow()
   return Number(count)
+}
+
+/** The database takes nothing of what this entity has come to. */
+export const POISON = 'user:poison'
+
+async function hasPoison(tx: Writer): Promise<boolean> {
+  const row = await tx.selectFrom('usage_days').select('day').where('entity', '=', POISON).executeTakeFirst()
+  return row !== undefined
 }

@@ -67,6 +67,18 @@ export const PLANTS: readonly Plant[] = [
     put: 'if (records.length > 0) return last',
   },
   {
+    bug: 'a journal counts its lines twice, in all books alike',
+    file: 'src/results/commit.ts',
+    take: 'const tallies = tally(commit.fresh)',
+    put: "const tallies = tally('journal' in record ? [...commit.fresh, ...commit.fresh] : commit.fresh)",
+  },
+  {
+    bug: 'what the database refuses holds up everything that is committed with it',
+    file: 'src/dispatch/commit-queue.ts',
+    take: 'error instanceof StatementRefused && (!alone || ++refusals >= REFUSALS_MAX)',
+    put: 'error instanceof StatementRefused && alone && ++refusals < 0',
+  },
+  {
     bug: 'a claim that takes effect late is never found',
     file: 'src/dispatch/claim-doubt.ts',
     take: 'this.#look_at = this.#clock.now() + AGAIN_MS',

@@ -31,8 +31,9 @@ import { doChores } from '../../src/upkeep/chores.ts'
 import { removeFile } from '../../src/upkeep/remove-file.ts'
 import { OrphanSweep, type SweepPace } from '../../src/upkeep/sweep.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
+import { bookViolations } from './books.ts'
 import { Caps } from './caps.ts'
-import { Machine, type Weather } from './machine.ts'
+import { Machine, POISON, type Weather } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { resultLines } from './result-lines.ts'
@@ -57,6 +58,8 @@ const SWEEP: SweepPace = {
   second_look_ms: 7_000,
 }
 const STEP_MS = 250
+/** Steps of the storm between two looks at the books. */
+const BOOKS_EVERY = 20
 /** Lines that never find room are tried one by one, and anew by each worker that takes their chunk up. */
 const CALM_MS_MAX = 600_000
 const STOP_MS_MAX = 30_000
@@ -245,9 +248,17 @@ class World {
       if (full) this.#fill(full.from <= step && step < full.to)
       for (const slot of this.#slots) await this.#happen(slot)
       if (random.chance(0.06)) await this.#disturb()
+      if (step % BOOKS_EVERY === 0) await this.#compareBooks()
       await this.#clock.advance(random.int(1, 2 * STEP_MS))
     }
+    await this.#compareBooks()
     this.#tell('the storm is over')
+  }
+
+  /** While chunks are open: once they are sealed, their journals are gone. */
+  async #compareBooks(): Promise<void> {
+    const found = await bookViolations(this.night)
+    for (const one of found) this.night.witness.violations.push(`in the storm: ${one}`)
   }
 
   async calm(): Promise<void> {
@@ -597,7 +608,8 @@ function inputLine(line: string, random: SeededRandom): string {
   // Some name a model that nobody has, and end without being sent.
   const model = random.chance(0.03) ? 'unknown' : random.pick(SIM_MODELS).id
   const messages = [{ role: 'user', content: line }]
-  const metadata = random.chance(0.5) ? { entity: random.pick(['user:a', 'user:b']) } : undefined
+  const entity = random.chance(0.005) ? POISON : random.pick(['user:a', 'user:b'])
+  const metadata = random.chance(0.5) ? { entity } : undefined
   const body = { model, messages, max_tokens: random.int(TOKENS_MEAN - 30, TOKENS_MEAN + 30) }
   return JSON.stringify({ custom_id: line, method: 'POST', url: '/v1/chat/completions', body, metadata })
 }
