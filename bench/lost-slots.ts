@@ -9,7 +9,7 @@ export interface SlotReport {
   step_ms: number
   /** Busy slot-milliseconds, and requests refused, by steps of `step_ms`. */
   busy_ms: number[]
-  refusals: number[]
+  apiErrors: number[]
   /** How many slots there were from when on. */
   changes: { at: number; slots: number }[]
 }
@@ -73,7 +73,7 @@ export function lostSlots(report: SlotReport, begun: number, ended: number): Los
     const empty = (busy: number): number => Math.max(0, slots - busy)
     let refused = 0
     for (let step = Math.ceil(from / step_ms); step * step_ms < to; step++)
-      refused += report.refusals[step] ?? 0
+      refused += report.apiErrors[step] ?? 0
     const slot_s = Math.round(integral(report, from, to, empty) / 100) / 10
     lost.push({ cause, ms: Math.round(to - from), slot_s, refused })
   }

@@ -9,12 +9,12 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { sql } from 'kysely'
 import { newId } from '../src/domain/ids.ts'
-import { readStandings } from '../src/http/batch-standing.ts'
+import { readBatchProgress } from '../src/progress/read-batch-progress.ts'
 import { listBatches, readBatch } from '../src/store/batches.ts'
-import { dueChores } from '../src/store/chores-due.ts'
 import { claimChunks, hasReadyChunk } from '../src/store/chunk-claims.ts'
 import { commitChunk, firstUnsealed, listSealed, readChunkOfLine, releaseChunk } from '../src/store/chunks.ts'
 import { openSession } from '../src/store/leases.ts'
+import { maintenanceDue } from '../src/store/maintenance-due.ts'
 import { postgresStore } from '../src/store/postgres/store.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 import { sqliteStore } from '../src/store/sqlite/store.ts'
@@ -63,10 +63,10 @@ const table: Record<string, object> = {
     store.write((tx) => commitChunk(tx, held[round]!, { completed: 1, failed: 0, cost_nanos: 5 }, null)),
   ),
   'status of a batch of 10 million lines that stands still, and why it does': await measure(() =>
-    readStandings(store, [giant], now),
+    readBatchProgress(store, [giant], now),
   ),
   'the first unfinished chunk of that batch': await measure(() => firstUnsealed(store.read, giant.id)),
-  'whether any upkeep is due': await measure(() => dueChores(store.read, store.claimSql, now)),
+  'whether any upkeep is due': await measure(() => maintenanceDue(store.read, store.claimSql, now)),
   'status of a batch': await measure(() => readBatch(store.read, any().project_id, any().id)),
   'list of batches, 100': await measure(() => listBatches(store.read, any().project_id, { limit: 100 })),
   'list of batches by status': await measure(() =>

@@ -1,9 +1,9 @@
 // What sealing costs: MB/s of plaintext sealed and opened, and microseconds per blob put on disk, plain and
 // sealed, one at a time and four at once. Prints; asserts nothing.  node bench/seal.ts
 import { randomBytes } from 'node:crypto'
-import { temporaryDisk } from '../src/blobs/disk/temporary-disk.ts'
 import { masterKeyFromText } from '../src/blobs/master-key.ts'
 import { sealBlobs } from '../src/blobs/sealed.ts'
+import { temporaryDisk } from '../test/support/temporary-disk.ts'
 
 const MB = 1_000_000
 const STREAM_MB = 256

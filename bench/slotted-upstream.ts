@@ -21,7 +21,7 @@ const now = (): number => performance.now() - started
 let until = 0
 /** Slot-milliseconds that were busy, by step; and requests that were refused. */
 const busy_ms: number[] = []
-const refusals: number[] = []
+const apiErrors: number[] = []
 const changes = [{ at: 0, slots }]
 
 /** In [0, 1), the same in every run. */
@@ -37,7 +37,7 @@ function count(): void {
     const step = Math.floor(until / STEP_MS)
     const next = Math.min(end, (step + 1) * STEP_MS)
     busy_ms[step] = (busy_ms[step] ?? 0) + busy * (next - until)
-    refusals[step] ??= 0
+    apiErrors[step] ??= 0
     until = next
   }
 }
@@ -57,7 +57,7 @@ const server = createServer((request, response) => {
   count()
   if (busy >= slots) {
     refused++
-    refusals[refusals.length - 1]!++
+    apiErrors[apiErrors.length - 1]!++
     response.writeHead(429).end('{"error":{"message":"no slot is free"}}')
     return
   }
@@ -86,5 +86,7 @@ createInterface({ input: process.stdin }).on('line', (line) => {
     slots = Number(value)
     changes.push({ at: now(), slots })
   } else if (verb === 'report')
-    console.log(JSON.stringify({ now: now(), served, refused, step_ms: STEP_MS, busy_ms, refusals, changes }))
+    console.log(
+      JSON.stringify({ now: now(), served, refused, step_ms: STEP_MS, busy_ms, apiErrors, changes }),
+    )
 })

@@ -125,7 +125,7 @@ export class SoakClient {
     await reader?.closed.catch(() => {})
   }
 
-  /** Half a form, and then nothing. */
+  /** Role a form, and then nothing. */
   async #hangUpUploading(): Promise<void> {
     const half = request(`${this.#url}/v1/files`, {
       method: 'POST',

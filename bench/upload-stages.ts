@@ -8,15 +8,15 @@ import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import multipart from '@fastify/multipart'
 import fastify from 'fastify'
-import { temporaryDisk } from '../src/blobs/disk/temporary-disk.ts'
 import { FRAME_BYTES, FrameCipher, newHeader } from '../src/blobs/frame-cipher.ts'
 import { masterKeyFromText } from '../src/blobs/master-key.ts'
 import { sealBlobs } from '../src/blobs/sealed.ts'
 import { ZstdPackers } from '../src/blobs/zstd-packer.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { EarlyReadings } from '../src/intake/early-readings.ts'
-import { letGo } from '../src/intake/let-go.ts'
+import { releaseBlock } from '../src/intake/release-block.ts'
+import { StreamingValidations } from '../src/intake/streaming-validations.ts'
 import { validateStream } from '../src/intake/validate-stream.ts'
+import { temporaryDisk } from '../test/support/temporary-disk.ts'
 
 const SAMPLE_BYTES_MAX = 128 * 1024 * 1024
 const PIECE_BYTES = 64 * 1024
@@ -40,7 +40,7 @@ export async function uploadStages(text: string, input: string): Promise<void> {
   for (const frame of frames) packed.push(Buffer.from(await packers.pack(frame)))
   await using disk = await temporaryDisk()
   const sealed = sealBlobs(disk.blobs, masterKeyFromText(randomBytes(32).toString('hex'), 'the benchmark'))
-  const early = new EarlyReadings({
+  const early = new StreamingValidations({
     limits: LIMITS,
     clock: systemClock,
     onFall: (error) => {
@@ -100,7 +100,7 @@ export async function uploadStages(text: string, input: string): Promise<void> {
   )
 }
 
-async function alongside(early: EarlyReadings, sample: Buffer): Promise<void> {
+async function alongside(early: StreamingValidations, sample: Buffer): Promise<void> {
   const along = early.begin(Number.MAX_SAFE_INTEGER)
   for await (const piece of pieces(sample)) await along?.take(piece)
   if (!(await along?.verdict())) throw new Error('the file is not in order')
@@ -124,7 +124,7 @@ async function receiveForm(input: string): Promise<[Cost, Cost]> {
     const begun = performance.now()
     const before = process.cpuUsage()
     for await (const part of request.parts({ limits: { fileSize: Number.MAX_SAFE_INTEGER } }))
-      if (part.type === 'file') for await (const piece of part.file) letGo(piece)
+      if (part.type === 'file') for await (const piece of part.file) releaseBlock(piece)
     const { user, system } = process.cpuUsage(before)
     cost = {
       ...cost,

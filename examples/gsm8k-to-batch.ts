@@ -1,4 +1,4 @@
-// Turns the GSM8K test set (one {question, answer} a line) into a batch input file on stdout:
+// FairQueue the GSM8K test set (one {question, answer} a line) into a batch input file on stdout:
 //
 //   node examples/gsm8k-to-batch.ts gsm8k-test.jsonl [--model sim-1] [--max-tokens 256] > gsm8k.jsonl
 //

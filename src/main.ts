@@ -2,7 +2,7 @@
 // commands meet what they start.
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
-import { interruption } from './cli/signals.ts'
+import { interruption } from './cli/terminal/signals.ts'
 import { loadConfig } from './config/load.ts'
 import { systemClock } from './domain/clock.ts'
 
@@ -18,7 +18,8 @@ const code = await runProgram(process.argv.slice(2), {
     serve: async (config, options) => (await import('./compose/serve.ts')).serve(config, options),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),
     doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),
-    upkeep: async () => (await import('./compose/upkeep.ts')).upkeep((name) => set(env[name])),
+    adminCommands: async () =>
+      (await import('./compose/admin-commands.ts')).adminCommands((name) => set(env[name])),
     sim: async (order) => (await import('./compose/sim.ts')).sim(order),
   },
   access: { base_url: set(env.OFFPEAK_BASE_URL), api_key: set(env.OFFPEAK_API_KEY) },

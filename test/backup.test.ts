@@ -4,17 +4,17 @@ import { copyFile, cp, mkdtemp, readdir, rm, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { backupBlobs } from '../src/admin/backup-blobs.ts'
+import type { Finding } from '../src/admin/examine.ts'
 import type { Blobs } from '../src/blobs/blobs.ts'
 import { diskBlobs } from '../src/blobs/disk/disk-blobs.ts'
 import { backup } from '../src/compose/backup.ts'
 import { doctor } from '../src/compose/doctor.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { deletePendingBlobs } from '../src/maintenance/maintenance.ts'
 import { copySqlite, replaceSqlite } from '../src/store/sqlite/backup.ts'
 import { sqliteStore } from '../src/store/sqlite/store.ts'
-import { backupBlobs } from '../src/upkeep/backup-blobs.ts'
-import { purgeDoomed } from '../src/upkeep/chores.ts'
-import type { Finding } from '../src/upkeep/examine.ts'
 import { type Call, echo, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 
@@ -109,7 +109,7 @@ test('content that is deleted between database and blobs does not tear the backu
     await copySqlite(database.path, next)
     if (++copies === 1) {
       await service.json('DELETE', `/v1/files/${batch.output_file_id}`)
-      await purgeDoomed(store, sealed)
+      await deletePendingBlobs(store, sealed)
     }
     return sqliteStore({ path: next })
   }
@@ -121,7 +121,11 @@ test('content that is deleted between database and blobs does not tear the backu
   const done = await backupBlobs({ from: blobs, to, live: store, copyDatabase, publish })
   assert.deepEqual([copies, done.missing], [2, []])
   const copied = sqliteStore({ path })
-  const rows = await copied.read.selectFrom('blobs').select('key').where('doomed_at', 'is', null).execute()
+  const rows = await copied.read
+    .selectFrom('blobs')
+    .select('key')
+    .where('deletion_pending_since', 'is', null)
+    .execute()
   assert.equal(rows.length, done.blobs)
   for (const { key } of rows) assert.equal(await to.size(key), await blobs.size(key))
   await copied.close()
@@ -197,7 +201,7 @@ test('a backup that fails, at whatever step, leaves the one before whole, or is 
   const second = await service.run([line('b')])
   await service.json('DELETE', `/v1/files/${first.input_file_id}`)
   await service.worker.stop()
-  await purgeDoomed(service.stores.store, service.stores.sealed)
+  await deletePendingBlobs(service.stores.store, service.stores.sealed)
   const { store, blobs } = service.stores
   const { database } = service.config
   assert(database.kind === 'sqlite')

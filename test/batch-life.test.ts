@@ -220,7 +220,7 @@ test('the input may be deleted while the batch runs: the rest is written off, th
     .selectFrom('blobs')
     .selectAll()
     .where('key', 'like', `files/${file.id}/%`)
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .execute()
   assert.deepEqual(blob, [])
 })

@@ -10,11 +10,11 @@ import { text } from 'node:stream/consumers'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { runProgram } from '../src/cli/program.ts'
+import { adminCommands } from '../src/compose/admin-commands.ts'
 import { doctor } from '../src/compose/doctor.ts'
 import { keys } from '../src/compose/keys.ts'
 import { serve } from '../src/compose/serve.ts'
 import { sim } from '../src/compose/sim.ts'
-import { upkeep } from '../src/compose/upkeep.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
@@ -105,7 +105,7 @@ describe('the command line', { timeout: 120_000 }, () => {
         keys,
         sim,
         doctor,
-        upkeep: async () => upkeep((name) => env[name]),
+        adminCommands: async () => adminCommands((name) => env[name]),
       },
       access: { base_url: env.OFFPEAK_BASE_URL, api_key: env.OFFPEAK_API_KEY },
       terminal,

@@ -65,7 +65,7 @@ export class CrashTest implements AsyncDisposable {
   }
 
   /** Answers lines whose text `answers` accepts, and holds the others. */
-  holdUnless(answers: (content: string) => boolean): void {
+  blockUnless(answers: (content: string) => boolean): void {
     this.upstream.reply = (call) => {
       if (answers(contentOf(call))) echo(call)
       else this.held.push(call)

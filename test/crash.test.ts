@@ -17,7 +17,7 @@ const isEarly = (content: string): boolean => Number(content.slice(1)) < FIRST
 
 /** Fewer lines are held than are answered, whatever order they are sent in: the first are finished for good. */
 async function halfway(crash: CrashTest): Promise<string> {
-  crash.holdUnless(isEarly)
+  crash.blockUnless(isEarly)
   const { id } = await crash.batchOf(COUNT)
   await crash.committed(id, FIRST)
   await until(() => crash.held.length === Math.min(COUNT - FIRST, 32))
@@ -35,7 +35,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     await using crash = await CrashTest.begin()
     const first = await crash.start('serve')
     const id = await halfway(crash)
-    // Half of what is in flight is answered while the service stops, half never is.
+    // Role of what is in flight is answered while the service stops, half never is.
     const held = crash.held.splice(0)
     const finishing = held.slice(0, 10)
     const givenBack = held.slice(10).map((call) => call.body.messages[0]!.content)
@@ -144,7 +144,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
   for (const signal of ['SIGINT', 'SIGKILL'] as const) {
     test(`run, ended by ${signal} and run again, goes on with the same batch`, async () => {
       await using crash = await CrashTest.begin()
-      crash.holdUnless(isEarly)
+      crash.blockUnless(isEarly)
       const input = Array.from({ length: COUNT }, (_, i) => `${JSON.stringify(line(`l${i}`))}\n`)
       await writeFile(join(crash.folder, 'in.jsonl'), input.join(''))
       const args = ['run', 'in.jsonl', '--data', 'data', '--config', 'offpeak.yaml', '--json']

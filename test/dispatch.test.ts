@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { test } from 'node:test'
 import { systemClock } from '../src/domain/clock.ts'
-import { createKey } from '../src/http/keys.ts'
+import { createKey } from '../src/http/access/keys.ts'
 import { completion, echo, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 

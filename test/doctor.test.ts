@@ -3,12 +3,12 @@ import assert from 'node:assert/strict'
 import { open, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import type { Finding } from '../src/admin/examine.ts'
 import { runProgram } from '../src/cli/program.ts'
 import { doctor } from '../src/compose/doctor.ts'
 import { openStores } from '../src/compose/stores.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import type { Reconciled } from '../src/ledger/reconcile.ts'
-import type { Finding } from '../src/upkeep/examine.ts'
 import { launchOnly } from './fakes/launch-only.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
 import { echo, send, testUpstream } from './fakes/upstream.ts'
@@ -189,7 +189,7 @@ test('a lost master key is told once, and neither the doctor nor a start makes a
     /^\d+ blobs open under master key [0-9a-f]{16} alone, and there is none$/,
   )
   assert.equal(report.opened, 0)
-  await assert.rejects(openStores(service.config), { name: 'MasterKeyRefused' })
+  await assert.rejects(openStores(service.config), { name: 'MasterKeyError' })
 
   await writeFile(path, `${Buffer.from('0123456789abcdef0123456789abcdef').toString('base64')}\n`, {
     mode: 0o600,
@@ -201,7 +201,7 @@ test('a lost master key is told once, and neither the doctor nor a start makes a
   )
   assert.match(other.findings[0]?.problem ?? '', /alone, and the one at hand is [0-9a-f]{16}$/)
   await assert.rejects(openStores(service.config), {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message:
       /^the master key of this database is [0-9a-f]{16}, and this process was given [0-9a-f]{16}: put /,
   })

@@ -32,7 +32,7 @@ async function upgradedAtWork(): Promise<void> {
   const newest = crash.main
   crash.main = extract(earlier.commit, join(crash.folder, 'earlier'))
   const old = await crash.start('serve')
-  crash.holdUnless((content) => Number(content.slice(1)) < FIRST)
+  crash.blockUnless((content) => Number(content.slice(1)) < FIRST)
   const { id } = await crash.batchOf(COUNT)
   await crash.committed(id, FIRST)
   await until(() => crash.held.length === COUNT - FIRST)

@@ -49,7 +49,7 @@ async function wrappedKeys(service: TestService, file_id: string): Promise<objec
     .selectFrom('blobs')
     .select('wrapped_key')
     .where('key', 'like', `files/${file_id}/%`)
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .execute()
 }
 

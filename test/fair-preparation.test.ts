@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { systemClock } from '../src/domain/clock.ts'
-import { createKey } from '../src/http/keys.ts'
+import { createKey } from '../src/http/access/keys.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { makeWorker } from '../src/compose/worker.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { createKey } from '../src/http/keys.ts'
+import { createKey } from '../src/http/access/keys.ts'
 import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
 
@@ -21,7 +21,7 @@ worker: {flush_interval: 20ms, lease: 5s}`
 }
 
 /** A server that answers what it holds only when it is told to. */
-class HeldUpstream implements AsyncDisposable {
+class BlockingUpstream implements AsyncDisposable {
   readonly upstream: TestUpstream
   #held: Call[] = []
 
@@ -29,8 +29,8 @@ class HeldUpstream implements AsyncDisposable {
     this.upstream = upstream
   }
 
-  static async start(): Promise<HeldUpstream> {
-    const held = new HeldUpstream(await testUpstream())
+  static async start(): Promise<BlockingUpstream> {
+    const held = new BlockingUpstream(await testUpstream())
     held.upstream.reply = (call) => {
       held.#held.push(call)
     }
@@ -59,7 +59,7 @@ async function start(service: TestService, name: string, count: number, entity?:
 }
 
 /** Answers what is held, again and again, until the batch has ended. */
-async function untilEnded(service: TestService, held: HeldUpstream, id: string): Promise<WireBatch> {
+async function untilEnded(service: TestService, held: BlockingUpstream, id: string): Promise<WireBatch> {
   for (;;) {
     held.answer()
     const batch = await service.get(id)
@@ -67,7 +67,7 @@ async function untilEnded(service: TestService, held: HeldUpstream, id: string):
   }
 }
 
-async function cancel(service: TestService, held: HeldUpstream, id: string): Promise<void> {
+async function cancel(service: TestService, held: BlockingUpstream, id: string): Promise<void> {
   await service.request('POST', `/v1/batches/${id}/cancel`)
   held.upstream.reply = echo
   held.answer()
@@ -75,7 +75,7 @@ async function cancel(service: TestService, held: HeldUpstream, id: string): Pro
 }
 
 test('three lines of one entity do not wait behind the thousands of another in the same project', async () => {
-  await using held = await HeldUpstream.start()
+  await using held = await BlockingUpstream.start()
   await using service = await TestService.start(config(held.upstream.base_url))
   const giant = await start(service, 'giant', LINES, 'team:a')
   await held.upstream.arrived(PLACES)
@@ -88,7 +88,7 @@ test('three lines of one entity do not wait behind the thousands of another in t
 })
 
 test('entities that share a project share its places', async () => {
-  await using held = await HeldUpstream.start()
+  await using held = await BlockingUpstream.start()
   await using service = await TestService.start(config(held.upstream.base_url))
   const batches = []
   for (const entity of ['a', 'b', 'c']) batches.push(await start(service, entity, LINES / 2, entity))
@@ -107,7 +107,7 @@ test('entities that share a project share its places', async () => {
 })
 
 test('a batch that may miss its window gets most of the places', async () => {
-  await using held = await HeldUpstream.start()
+  await using held = await BlockingUpstream.start()
   await using service = await TestService.start(config(held.upstream.base_url))
   const owner = service.key
   const giant = await start(service, 'giant', 2 * LINES)
@@ -142,7 +142,7 @@ test('a batch that may miss its window gets most of the places', async () => {
 })
 
 test('with several workers, three lines of another project get on at once as well', async () => {
-  await using held = await HeldUpstream.start()
+  await using held = await BlockingUpstream.start()
   await using service = await TestService.start(config(held.upstream.base_url))
   const owner = service.key
   const silent = { info() {}, warn() {}, error() {} }
@@ -168,7 +168,7 @@ test('with several workers, three lines of another project get on at once as wel
 })
 
 test('a slow model that is full of one-line batches keeps nobody from another model, nor others from itself', async () => {
-  await using held = await HeldUpstream.start()
+  await using held = await BlockingUpstream.start()
   await using quick = await testUpstream()
   await using service = await TestService.start(`
 models:

@@ -14,7 +14,7 @@ test('a full disk refuses uploads and loses nothing; with room again, the batch 
   await using crash = await CrashTest.begin()
   using disk = new SmallDisk(join(crash.folder, 'data'))
   const service = await crash.start('serve')
-  crash.holdUnless((content) => Number(content.slice(1)) < 12)
+  crash.blockUnless((content) => Number(content.slice(1)) < 12)
   const { id } = await crash.batchOf(COUNT)
   await crash.committed(id, 12)
   disk.fill()

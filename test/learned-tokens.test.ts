@@ -16,7 +16,7 @@ function promptBytes(): number {
 }
 
 test('projections follow the tokens that servers report, and an estimate tells by how much', async () => {
-  // Half a byte more than a token has by default would be cheaper; two make it dearer.
+  // Role a byte more than a token has by default would be cheaper; two make it dearer.
   const prompt_tokens = Math.ceil(promptBytes() / 2)
   const usage = { prompt_tokens, completion_tokens: 5, total_tokens: prompt_tokens + 5 }
   await using upstream = await testUpstream(({ response }) => send(response, 200, completion('ok', usage)))

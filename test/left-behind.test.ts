@@ -9,7 +9,7 @@ import { CrashTest, childrenOf, isAlive, until } from './crash-processes.ts'
 const DRAIN = '60s'
 
 async function underWay(crash: CrashTest): Promise<void> {
-  crash.holdUnless(() => false)
+  crash.blockUnless(() => false)
   await crash.batchOf(5)
   await crash.upstream.arrived(5)
 }

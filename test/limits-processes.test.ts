@@ -42,11 +42,11 @@ test('no cap is passed by forty clients and four workers, one of which is killed
   // The worst case of the last line just fits, that of another does not.
   const cap = (allowed - 1) * USED_TOKENS + LINE_TOKENS + USED_TOKENS - 1
   await service.json('POST', `/v1/limits/${limit.id}`, { amount: cap })
-  const [victim] = await Promise.all([1, 2, 3, 4].map(() => service.start('worker')))
-  assert.ok(victim)
+  const [serviceProcess] = await Promise.all([1, 2, 3, 4].map(() => service.start('worker')))
+  assert.ok(serviceProcess)
   const spent = async (): Promise<Usage> => await service.json('GET', '/v1/usage/entities')
   await until(async () => (await spent()).succeeded >= 50)
-  await victim.end('SIGKILL')
+  await serviceProcess.end('SIGKILL')
   let open = batches
   while (open.length > 0) {
     const { total_tokens } = await spent()

@@ -52,7 +52,7 @@ async function read<T>(response: Response): Promise<T> {
   return (await response.json()) as T
 }
 
-async function refusal(response: Response) {
+async function apiError(response: Response) {
   const { error } = await read<{ error: Record<string, unknown> & { message: string } }>(response)
   return { status: response.status, error, headers: response.headers }
 }
@@ -62,7 +62,7 @@ async function submit(service: TestService, input_file_id: string, query = '', h
   return await service.request('POST', `/v1/batches${query}`, body, headers)
 }
 
-async function heldTokens(service: TestService): Promise<number> {
+async function reservedTokens(service: TestService): Promise<number> {
   const rows = await service.stores.store.read.selectFrom('holds').select('tokens').execute()
   return rows.reduce((sum, row) => sum + row.tokens, 0)
 }
@@ -82,7 +82,7 @@ test('a batch that may pass a cap is refused: which limit, until when, in the ca
     amount: 10 * LINE_TOKENS - 1,
     description: 'Ask Ada.',
   })
-  const english = await refusal(await submit(service, file.id))
+  const english = await apiError(await submit(service, file.id))
   assert.equal(english.status, 429)
   assert.equal(english.error.code, 'usage_limit_exceeded')
   assert.equal(english.error.type, 'rate_limit_error')
@@ -94,7 +94,7 @@ test('a batch that may pass a cap is refused: which limit, until when, in the ca
   assert.ok(Math.abs(retry_after - (end - now.getTime() / 1000)) < 60, `${retry_after}`)
   assert.equal(english.headers.get('x-should-retry'), 'false')
   assert.match(english.error.message, /130 tokens.*129 tokens.*“user:42”.*Ask Ada\./s)
-  const german = await refusal(await submit(service, file.id, '', { 'accept-language': 'de-AT, en;q=0.5' }))
+  const german = await apiError(await submit(service, file.id, '', { 'accept-language': 'de-AT, en;q=0.5' }))
   assert.match(german.error.message, /Monatslimit.*„user:42“.*zurückgesetzt/s)
   assert.deepEqual((await service.json<{ data: object[] }>('GET', '/v1/batches')).data, [])
   await service.json('POST', `/v1/limits/${id}`, { amount: 10 * LINE_TOKENS })
@@ -197,7 +197,7 @@ test('a limit made in a project that had none holds for the batch that runs', as
   const batch = await service.create(file.id)
   await upstream.arrived(32)
   await limit(service, { scope: 'project', amount: 40 * LINE_TOKENS })
-  await until(async () => (await heldTokens(service)) === 40 * LINE_TOKENS)
+  await until(async () => (await reservedTokens(service)) === 40 * LINE_TOKENS)
   upstream.reply = ({ response }) => send(response, 200, completion('ok', usage))
   for (const answer of held.splice(0)) answer()
   const { request_counts } = await service.ended(batch.id)
@@ -226,7 +226,7 @@ test('a worker that dies gives back what it held with its leases', async () => {
   await limit(service, { scope: 'entity', entity: 'user:a', amount: 10 * LINE_TOKENS })
   const batch = await service.create(file.id)
   await upstream.arrived(10)
-  assert.equal(await heldTokens(service), 10 * LINE_TOKENS)
+  assert.equal(await reservedTokens(service), 10 * LINE_TOKENS)
   upstream.reply = ({ response }) => send(response, 200, completion('ok', usage))
   const { store } = service.stores
   // As if it had been silent for longer than its lease.
@@ -234,7 +234,7 @@ test('a worker that dies gives back what it held with its leases', async () => {
   const { request_counts } = await service.ended(batch.id)
   assert.deepEqual(request_counts, { total: 10, completed: 10, failed: 0 })
   assert.equal((await used(service)).total_tokens, 10 * LINE_TOKENS)
-  assert.equal(await heldTokens(service), 0)
+  assert.equal(await reservedTokens(service), 0)
 })
 
 test('while the ledger cannot be asked nothing is sent, and afterwards everything is', async () => {

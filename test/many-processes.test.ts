@@ -92,11 +92,11 @@ log: {level: error}
       if (held.length < 10) held.push(call)
       else echo(call)
     }
-    const doomed = await start('worker', 'c')
+    const pendingDeletion = await start('worker', 'c')
     const file = await upload(0, 'killed', 500)
     const { id } = await create(0, file)
     await until(async () => held.length === 10 && (await get(0, id)).request_counts.completed > 0)
-    await kill(doomed.child)
+    await kill(pendingDeletion.child)
     const before = (await get(1, id)).request_counts.completed
     upstream.reply = echo
     const heir = await start('worker', 'd')

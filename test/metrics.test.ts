@@ -113,7 +113,7 @@ test('the page of a running service shows lines, money, servers, stores and what
     assert.equal(value('offpeak_chunks', 'state="ready"'), 0)
     assert.equal(value('offpeak_deadline_slack_seconds'), Number.NaN)
     assert.equal(value('offpeak_tasks_due', 'kind="plan"'), 0)
-    assert.ok(families.has('offpeak_doomed_blobs'))
+    assert.ok(families.has('offpeak_blobs_pending_deletion'))
     assert.ok(families.get('process_resident_memory_bytes')?.samples.has('process="api"'))
     assert.ok(families.get('process_resident_memory_bytes')?.samples.has('process="worker"'))
 
@@ -137,10 +137,10 @@ test('the page of a running service shows lines, money, servers, stores and what
 test('the counts of what waits are those of the database', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
-  const { standingGauges } = await import('../src/metrics/standing-gauges.ts')
+  const { workGauges } = await import('../src/metrics/work-gauges.ts')
   const registry = new Registry()
   const now = Date.now()
-  standingGauges(registry, service.stores.store, { now: () => now, after: () => () => {} })
+  workGauges(registry, service.stores.store, { now: () => now, after: () => () => {} })
   const file = await service.upload(JSON.stringify(line('a')))
   await service.worker.stop()
   const batch = await service.create(file.id)

@@ -5,18 +5,18 @@ import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import { readFreeze } from '../src/admin/database-freeze.ts'
+import { migrateData as move, type Place } from '../src/admin/migrate-data.ts'
 import { sealBlobs } from '../src/blobs/sealed.ts'
 import { runProgram } from '../src/cli/program.ts'
+import { adminCommands } from '../src/compose/admin-commands.ts'
 import { migrateData } from '../src/compose/migrate-data.ts'
-import { announce } from '../src/compose/presence.ts'
+import { announce } from '../src/compose/process-registration.ts'
 import { masterKey, type OpenStore, openBlobs, openDatabase, openStores } from '../src/compose/stores.ts'
-import { upkeep } from '../src/compose/upkeep.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
-import { readFreeze } from '../src/upkeep/frozen.ts'
-import { migrateData as move, type Place } from '../src/upkeep/migrate-data.ts'
 import { launchOnly } from './fakes/launch-only.ts'
 import { withoutPostgres } from './fakes/postgres-server.ts'
 import { type SharedStorage, sharedStorage } from './fakes/shared-storage.ts'
@@ -83,14 +83,14 @@ test('everything arrives, the service goes on there, and the old place is closed
 
   const { store } = one.service.stores
   await assert.rejects(announce({ store }, one.from, silent), {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message:
       /what it holds was moved to .*; start with that, or run "offpeak migrate-data --from PLACE --release"/,
   })
-  await assert.rejects(migrateData(one.from, one.to, quiet), { name: 'UpkeepRefused' })
-  await upkeep(() => undefined).releaseMoved(one.from)
-  const presence = await announce({ store }, one.from, silent)
-  await presence.end()
+  await assert.rejects(migrateData(one.from, one.to, quiet), { name: 'AdminCommandError' })
+  await adminCommands(() => undefined).releaseMoved(one.from)
+  const registration = await announce({ store }, one.from, silent)
+  await registration.end()
 })
 
 test('a move that is interrupted anywhere is finished by running it again', async () => {
@@ -132,7 +132,7 @@ test('a target with anything in it is refused, and so is a service that runs on 
   await using one = await left()
   const api = await announce(one.service.stores, one.from, silent)
   await assert.rejects(migrateData(one.from, one.to, quiet), {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message: /^nothing can be moved from .*: 1 of the service's processes/,
   })
   await api.end()
@@ -167,7 +167,7 @@ test('a row that changed on the way, and a blob that was cut short, are found by
   const bytes = await from.blobs.size(key)
   await to.blobs.put(key, [Buffer.from('short')])
   await assert.rejects(move(from, to, options), {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message: `blob ${key} differs: ${bytes} bytes at the source, 5 at the target; begin again with an empty target`,
   })
   await to.blobs.put(key, from.blobs.read(key))
@@ -215,7 +215,7 @@ test('from a shell, both sides are configuration files or DATABASE+BLOBS', async
     const code = await runProgram(['migrate-data', ...args], {
       launch: launchOnly({
         loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env: {}, overrides }),
-        upkeep: async () => upkeep(() => undefined),
+        adminCommands: async () => adminCommands(() => undefined),
       }),
       access: { base_url: undefined, api_key: undefined },
       terminal,
@@ -271,7 +271,7 @@ describe('to PostgreSQL and a bucket, and back', { skip: withoutPostgres }, () =
     assert.deepEqual((await reconcile(stores)).mismatches, [])
     await stores.store.close()
 
-    await upkeep(() => undefined).releaseMoved(to)
+    await adminCommands(() => undefined).releaseMoved(to)
     await one.assertArrived({ ...storage, env })
   })
 })

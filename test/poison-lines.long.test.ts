@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { systemClock } from '../src/domain/clock.ts'
-import { createKey } from '../src/http/keys.ts'
+import { createKey } from '../src/http/access/keys.ts'
 import { type Call, echo, type Reply, send, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
 

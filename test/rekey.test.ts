@@ -5,14 +5,14 @@ import { existsSync } from 'node:fs'
 import { copyFile, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { readFreeze } from '../src/admin/database-freeze.ts'
+import { rekey } from '../src/admin/rekey.ts'
+import { nextKeyPath, oldKeyPath, switchKeyFile } from '../src/admin/switch-key-file.ts'
 import { masterKeyFromText, readMasterKey } from '../src/blobs/master-key.ts'
-import { announce } from '../src/compose/presence.ts'
+import { announce } from '../src/compose/process-registration.ts'
 import { rekey as rekeyStores } from '../src/compose/rekey.ts'
 import { openDatabase, openStores } from '../src/compose/stores.ts'
 import { signingSecrets } from '../src/notify/signing-secret.ts'
-import { readFreeze } from '../src/upkeep/frozen.ts'
-import { rekey } from '../src/upkeep/rekey.ts'
-import { nextKeyPath, oldKeyPath, switchKeyFile } from '../src/upkeep/switch-key-file.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 
@@ -59,8 +59,8 @@ async function assertReadable({ config, batch, output, webhook }: Awaited<Return
       .where('id', '=', webhook.id)
       .executeTakeFirstOrThrow()
     assert.deepEqual(signingSecrets(keys, row, 0), [webhook.secret])
-    const presence = await announce({ store }, config, silent)
-    await presence.end()
+    const registration = await announce({ store }, config, silent)
+    await registration.end()
   } finally {
     await store.close()
   }
@@ -82,7 +82,7 @@ test('everything opens under the new key, and a process with the old one does no
 
   await copyFile(oldKeyPath(one.path), one.path)
   await assert.rejects(openStores(one.config), {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message: new RegExp(`is ${now.id}, and this process was given ${old.id}`),
   })
 })
@@ -116,7 +116,7 @@ test('a change that was interrupted anywhere closes the database, and is finishe
     await assert.rejects(crash, /crash/)
     assert.deepEqual(await readFreeze(store.read), { by: 'rekey', from: old.id, to: to.id })
     await assert.rejects(announce({ store }, one.config, silent), {
-      name: 'UpkeepRefused',
+      name: 'AdminCommandError',
       message: /change of its master key from .* was not finished; run "offpeak rekey" again/,
     })
   }
@@ -125,7 +125,7 @@ test('a change that was interrupted anywhere closes the database, and is finishe
   assert.ok(under.includes(old.id) && under.includes(to.id), 'the crash was in the middle')
 
   await assert.rejects(rekeyStores(one.config, { tell }, none), {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message: new RegExp(`a change to master key ${to.id} was begun and not finished`),
   })
   const file = join(one.service.folder, 'new-key')
@@ -154,7 +154,7 @@ test('while the service runs, or is at rest for a moment only, the key is not ch
   await using upstream = await testUpstream(echo)
   await using service = await TestService.start(configFor(upstream.base_url))
   const refused = {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message: /cannot be changed: 1 of the service's processes .* are running; stop them all first/,
   }
   await assert.rejects(rekeyStores(service.config, { tell }, none), refused)
@@ -191,7 +191,7 @@ test('without the key that wrapped something, nothing is changed', async () => {
   const stranger = `${randomBytes(32).toString('base64')}\n`
   await writeFile(one.path, stranger, { mode: 0o600 })
   await assert.rejects(rekeyStores(one.config, { tell }, none), {
-    name: 'UpkeepRefused',
+    name: 'AdminCommandError',
     message: /the master key of this database is [0-9a-f]{16}, and this process was given [0-9a-f]{16}/,
   })
   assert.equal(await readFile(one.path, 'utf8'), stranger)

@@ -4,7 +4,7 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Clock } from '../src/domain/clock.ts'
-import { doChores } from '../src/upkeep/chores.ts'
+import { runMaintenance } from '../src/maintenance/maintenance.ts'
 import { type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireFile } from './service.ts'
 
@@ -94,10 +94,10 @@ test('files end by themselves when their retention is over: content, not records
   const end = Math.max(...expiries.map(Number)) * 1000
 
   const deps = { store: service.stores.store, sealed: service.stores.sealed }
-  await doChores({ ...deps, clock: at(Number(expiries[0]) * 1000 - 1) })
+  await runMaintenance({ ...deps, clock: at(Number(expiries[0]) * 1000 - 1) })
   assert.deepEqual(await onDisk(service), before)
 
-  await doChores({ ...deps, clock: at(end + 1000) })
+  await runMaintenance({ ...deps, clock: at(end + 1000) })
   assert.deepEqual(await onDisk(service), [])
   await assertGone(ended)
   await assertOnRecord(ended)
@@ -115,9 +115,9 @@ test('a file that is deleted is gone at once, its key destroyed before its bytes
   await assertGone(ended)
   const { store, sealed } = service.stores
   const rows = await store.read.selectFrom('blobs').selectAll().execute()
-  for (const { key, doomed_at, wrapped_key } of rows)
-    if (!key.endsWith('-audit')) assert.ok(doomed_at !== null && wrapped_key === '', key)
-  await doChores({ store, sealed, clock: at(Date.now()) })
+  for (const { key, deletion_pending_since, wrapped_key } of rows)
+    if (!key.endsWith('-audit')) assert.ok(deletion_pending_since !== null && wrapped_key === '', key)
+  await runMaintenance({ store, sealed, clock: at(Date.now()) })
   assert.deepEqual(await onDisk(service), [])
   await assertOnRecord(ended)
 })
@@ -130,7 +130,13 @@ test('a worker removes the bytes without being asked', async (t) => {
   for (const id of files) await service.json('DELETE', `/v1/files/${id}`)
   const { store } = service.stores
   const left = async (): Promise<number> =>
-    (await store.read.selectFrom('blobs').select('key').where('doomed_at', 'is not', null).execute()).length
+    (
+      await store.read
+        .selectFrom('blobs')
+        .select('key')
+        .where('deletion_pending_since', 'is not', null)
+        .execute()
+    ).length
   // The database is asked again each time the event loop comes round: there is no event to wait for.
   while ((await left()) > 0) await new Promise((resolve) => setImmediate(resolve))
   assert.deepEqual(await onDisk(service), [])

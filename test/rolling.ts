@@ -24,7 +24,7 @@ const POLL_MS = 20
 /** As long as the slowest of them may need, on a busy machine, to see that one is going. */
 const CONFIG = 'listen: {stop_delay: 700ms}\nrate_limit: {requests_per_minute: 0}\nlog: {level: warn}'
 
-export type Half = 'serve' | 'api' | 'worker'
+export type Role = 'serve' | 'api' | 'worker'
 
 export interface RollingReport {
   /** Processes that were restarted. */
@@ -37,7 +37,7 @@ export interface RollingReport {
 }
 
 interface Process {
-  half: Half
+  half: Role
   child: ChildProcess
   url: string | null
   said: string[]
@@ -45,7 +45,7 @@ interface Process {
 
 /** Each of `halves` is a process; each is restarted once a round, one after the other. */
 export async function rollingRestart(
-  halves: readonly Half[],
+  roles: readonly Role[],
   storage: Storage,
   rounds = 1,
 ): Promise<RollingReport> {
@@ -62,14 +62,14 @@ export async function rollingRestart(
   await writeFile(join(folder, 'offpeak.yaml'), config)
   const report: RollingReport = { restarts: 0, calls: 0, batches: 0, lines: 0, complaints: [] }
   const fleet: Process[] = []
-  const start = async (half: Half, place: number): Promise<void> => {
+  const start = async (half: Role, place: number): Promise<void> => {
     fleet[place] = await startProcess(half, folder, `data-${half === 'serve' ? 0 : place}`, storage.env)
     const { url } = fleet[place]
     if (url !== null) balancer.add(url)
   }
   try {
     // The first one makes the key.
-    const [first, ...others] = halves
+    const [first, ...others] = roles
     if (first) await start(first, 0)
     await Promise.all(others.map((half, i) => start(half, i + 1)))
     const key = (await readFile(join(folder, 'data-0', 'api-key'), 'utf8')).trim()
@@ -79,7 +79,7 @@ export async function rollingRestart(
       for (let batch = 0; going; batch++) await client.oneBatch(`c${i}b${batch}`)
     })
     for (let round = 0; round < rounds; round++) {
-      for (const [place, half] of halves.entries()) {
+      for (const [place, half] of roles.entries()) {
         // Work is under way whenever something is stopped.
         await upstream.arrived(upstream.calls.length + LINES)
         const { child, url, said } = fleet[place]!
@@ -182,7 +182,7 @@ class Client {
 }
 
 async function startProcess(
-  half: Half,
+  half: Role,
   folder: string,
   data: string,
   env: NodeJS.ProcessEnv,

@@ -109,7 +109,7 @@ test('a tool loop of two rounds runs under one entity and conversation, each rou
         keys: refuse,
         sim: refuse,
         doctor: refuse,
-        upkeep: refuse,
+        adminCommands: refuse,
       },
       access: { base_url: undefined, api_key: undefined },
       terminal,

@@ -16,7 +16,7 @@ const CURSORS = [
   ['/v1/usage/entities?entity=%00', 'entity'],
 ] as const
 
-async function refusal(answer: Response): Promise<{ error: { code: string; param?: string } }> {
+async function apiError(answer: Response): Promise<{ error: { code: string; param?: string } }> {
   const body: { error: { code: string; param?: string } } = JSON.parse(await answer.text())
   return body
 }
@@ -57,13 +57,13 @@ test('a request with text that cannot be stored is a 400 that names where; an un
     ]
     for (const [method, path, sent, param] of calls) {
       const answer = await service.request(method, path, sent)
-      const { error } = await refusal(answer)
+      const { error } = await apiError(answer)
       assert.deepEqual([answer.status, error.code, error.param], [400, 'invalid_request', param], path)
     }
   }
   for (const [path, param] of CURSORS) {
     const answer = await service.request('GET', path)
-    const { error } = await refusal(answer)
+    const { error } = await apiError(answer)
     assert.deepEqual([answer.status, error.code, error.param], [400, 'invalid_request', param], path)
   }
   for (const kind of ['files', 'batches', 'limits', 'webhooks', 'requests', 'events', 'models'])

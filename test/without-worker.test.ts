@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ApiMaintenance } from '../src/compose/api-maintenance.ts'
-import { announce } from '../src/compose/presence.ts'
+import { announce } from '../src/compose/process-registration.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireLine } from './service.ts'
 
@@ -17,13 +17,13 @@ async function start() {
   const file = await service.upload(lines.join('\n'))
   await service.worker.stop()
   const { stores, config } = service
-  const presence = await announce(stores, config, silent)
+  const registration = await announce(stores, config, silent)
   const ended = Promise.withResolvers<void>()
   const maintenance = new ApiMaintenance(
     config,
     stores,
     silent,
-    () => presence.id,
+    () => registration.id,
     () => ended.resolve(),
   )
   maintenance.start()
@@ -35,7 +35,7 @@ async function start() {
     maintenance,
     async [Symbol.asyncDispose]() {
       await maintenance.stop()
-      await presence.end()
+      await registration.end()
       await service[Symbol.asyncDispose]()
       await upstream.close()
     },
@@ -82,7 +82,7 @@ test('a batch that is cancelled ends, and its deleted input is destroyed', async
     .selectFrom('blobs')
     .select('key')
     .where('key', 'like', 'files/%')
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .execute()
   assert.deepEqual(left, [])
 })

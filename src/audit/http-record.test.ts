@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { temporaryDisk } from '../blobs/disk/temporary-disk.ts'
+import { temporaryDisk } from '../../test/support/temporary-disk.ts'
 import { newId } from '../domain/ids.ts'
 import { forgetHttpRequests, readHttpRequest } from '../store/http-requests.ts'
 import type { HttpRequestRow } from '../store/schema.ts'

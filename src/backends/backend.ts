@@ -1,7 +1,8 @@
 // The port of model servers. A Backend is one upstream that answers chat completions; it makes one attempt
 // and says what came of it. Retrying, failing over and choosing how much to send at once belong to dispatch/.
-import type { Completion } from '../domain/completion-scan.ts'
+
 import type { ErrorCode } from '../domain/errors.ts'
+import type { Completion } from '../jsonl/completion-scan.ts'
 
 export interface BackendCall {
   /** The chat-completion request: the very bytes to send (a JSON object). */

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, it } from 'node:test'
 import { inspect } from 'node:util'
-import { MasterKeyRefused, masterKeyFromText, readMasterKey, readOrCreateMasterKey } from './master-key.ts'
+import { MasterKeyError, masterKeyFromText, readMasterKey, readOrCreateMasterKey } from './master-key.ts'
 
 async function temporaryFolder() {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-key-'))
@@ -43,7 +43,7 @@ describe('the master key as text', () => {
       assert.throws(
         () => masterKeyFromText(text, 'OFFPEAK_MASTER_KEY'),
         (error) =>
-          error instanceof MasterKeyRefused &&
+          error instanceof MasterKeyError &&
           error.message.startsWith('OFFPEAK_MASTER_KEY is ') &&
           error.message.includes('openssl rand -base64 32') &&
           (text.trim() === '' || !error.message.includes(text)),
@@ -93,7 +93,7 @@ describe('the master key in a file', () => {
     for (const mode of [0o640, 0o604, 0o620, 0o644, 0o666]) {
       await chmod(path, mode)
       await assert.rejects(readOrCreateMasterKey(path), (error) => {
-        assert.ok(error instanceof MasterKeyRefused)
+        assert.ok(error instanceof MasterKeyError)
         assert.ok(error.message.includes(`chmod 600 ${path}`))
         return true
       })
@@ -109,7 +109,7 @@ describe('the master key in a file', () => {
     const path = join(t.folder, 'master-key')
     for (const text of ['', 'not a key', 'x'.repeat(5000)]) {
       await writeFile(path, text, { mode: 0o600 })
-      await assert.rejects(readOrCreateMasterKey(path), MasterKeyRefused)
+      await assert.rejects(readOrCreateMasterKey(path), MasterKeyError)
       assert.equal(await readFile(path, 'utf8'), text)
     }
   })
@@ -119,7 +119,7 @@ describe('the master key in a file', () => {
     const path = join(t.folder, 'master-key')
     await assert.rejects(readMasterKey(path), /there is no master key at .*master-key; restore/)
     await writeFile(path, 'a file')
-    await assert.rejects(readOrCreateMasterKey(join(path, 'below')), MasterKeyRefused)
-    await assert.rejects(readOrCreateMasterKey(t.folder), MasterKeyRefused)
+    await assert.rejects(readOrCreateMasterKey(join(path, 'below')), MasterKeyError)
+    await assert.rejects(readOrCreateMasterKey(t.folder), MasterKeyError)
   })
 })

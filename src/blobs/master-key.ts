@@ -19,38 +19,38 @@ export interface MasterKey {
 }
 
 /** No usable master key; the message says which and how to mend it, and never holds any of its text. */
-export class MasterKeyRefused extends Error {
+export class MasterKeyError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause })
-    this.name = 'MasterKeyRefused'
+    this.name = 'MasterKeyError'
   }
 }
 
 /**
  * The key that `text` spells: 32 bytes as base64, base64url or hex. `where` names its source in errors, for
- * example "OFFPEAK_MASTER_KEY". Throws MasterKeyRefused.
+ * example "OFFPEAK_MASTER_KEY". Throws MasterKeyError.
  */
 export function masterKeyFromText(text: string, where: string): MasterKey {
   const spelled = text.trim()
-  if (spelled === '') throw new MasterKeyRefused(`${where} is empty; ${HOW_TO_MAKE}`)
+  if (spelled === '') throw new MasterKeyError(`${where} is empty; ${HOW_TO_MAKE}`)
   const bytes = decode(spelled)
   if (bytes === null) {
-    throw new MasterKeyRefused(
+    throw new MasterKeyError(
       `${where} is not ${KEY_BYTES} bytes in base64, base64url or hex (it has ${spelled.length} characters); ${HOW_TO_MAKE}`,
     )
   }
   if (bytes.every((byte) => byte === bytes[0]))
-    throw new MasterKeyRefused(`${where} is one byte repeated, which anybody can guess; ${HOW_TO_MAKE}`)
+    throw new MasterKeyError(`${where} is one byte repeated, which anybody can guess; ${HOW_TO_MAKE}`)
   const secret = createSecretKey(bytes)
   const id = createHmac('sha256', secret).update('offpeak master key id').digest('hex').slice(0, 16)
   return { id, secret }
 }
 
-/** The key in the file at `path`, which must be closed to everyone but its owner. Throws MasterKeyRefused. */
+/** The key in the file at `path`, which must be closed to everyone but its owner. Throws MasterKeyError. */
 export async function readMasterKey(path: string): Promise<MasterKey> {
   const key = await readIfThere(path)
   if (key !== null) return key
-  throw new MasterKeyRefused(
+  throw new MasterKeyError(
     `there is no master key at ${path}; restore the file, or set OFFPEAK_MASTER_KEY to the key it held`,
   )
 }
@@ -62,7 +62,7 @@ export async function readOrCreateMasterKey(path: string): Promise<MasterKey> {
   try {
     await create(path)
   } catch (cause) {
-    throw new MasterKeyRefused(
+    throw new MasterKeyError(
       `cannot write a new master key to ${path} (${reason(cause)}); make its folder writable, or set OFFPEAK_MASTER_KEY`,
       cause,
     )
@@ -84,16 +84,16 @@ async function readIfThere(path: string): Promise<MasterKey | null> {
     const { mode, size } = await file.stat()
     // Windows has no such bits and reports every file as open to all.
     if (process.platform !== 'win32' && mode & OTHERS_MAY) {
-      throw new MasterKeyRefused(
+      throw new MasterKeyError(
         `the master key ${path} is open to other users (mode ${(mode & 0o777).toString(8).padStart(4, '0')}); run: chmod 600 ${path}`,
       )
     }
-    if (size > FILE_BYTES_MAX) throw new MasterKeyRefused(`${path} is no master key: it has ${size} bytes`)
+    if (size > FILE_BYTES_MAX) throw new MasterKeyError(`${path} is no master key: it has ${size} bytes`)
     text = await file.readFile('utf8')
   } catch (cause) {
-    if (cause instanceof MasterKeyRefused) throw cause
+    if (cause instanceof MasterKeyError) throw cause
     if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return null
-    throw new MasterKeyRefused(`cannot read the master key ${path} (${reason(cause)})`, cause)
+    throw new MasterKeyError(`cannot read the master key ${path} (${reason(cause)})`, cause)
   }
   return masterKeyFromText(text, `the master key file ${path}`)
 }

@@ -1,12 +1,13 @@
 // What the command line asks of the rest of the program. main.ts supplies it, so that nothing in cli/ names a
 // database, a bucket or a model server.
+
+import type { BackedUp } from '../admin/backup-blobs.ts'
+import type { Examined, Finding } from '../admin/examine.ts'
+import type { Moved } from '../admin/migrate-data.ts'
+import type { Rekeyed } from '../admin/rekey.ts'
 import type { Config, SimFault } from '../config/config.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { Reconciled } from '../ledger/reconcile.ts'
-import type { BackedUp } from '../upkeep/backup-blobs.ts'
-import type { Examined, Finding } from '../upkeep/examine.ts'
-import type { Moved } from '../upkeep/migrate-data.ts'
-import type { Rekeyed } from '../upkeep/rekey.ts'
 
 export interface Launch {
   /** Throws a ConfigError that names everything that is wrong. */
@@ -17,11 +18,11 @@ export interface Launch {
   sim(options: SimOrder): Promise<Running>
   /** Opens the stores as they are found, without mending anything. */
   doctor(config: Config): Promise<Doctor>
-  upkeep(): Promise<Upkeep>
+  adminCommands(): Promise<AdminCommands>
 }
 
 /** Work on the stores as a whole. */
-export interface Upkeep {
+export interface AdminCommands {
   /** Puts everything under another master key. */
   rekey(config: Config, order: RekeyOrder): Promise<RekeyReport>
   /** Copies everything from the stores of one configuration to those of another. */
@@ -67,10 +68,10 @@ export interface ConfigFlags {
   workers?: string | undefined
 }
 
-export type Half = 'both' | 'api' | 'worker'
+export type Role = 'both' | 'api' | 'worker'
 
 export interface ServeOptions {
-  half: Half
+  half: Role
   /** An OpenAI-compatible address whose models take the place of the configured ones. */
   upstream?: string | undefined
 }

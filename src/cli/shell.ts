@@ -2,7 +2,7 @@
 // whole; whatever they call gets the parts it uses.
 import type { Clock } from '../domain/clock.ts'
 import type { Launch } from './launch.ts'
-import type { Terminal } from './terminal.ts'
+import type { Terminal } from './terminal/terminal.ts'
 
 export interface Shell {
   launch: Launch

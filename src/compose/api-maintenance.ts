@@ -2,13 +2,13 @@
 // deleted end all the same, and what must not outlive its time goes. Under the leases that workers use, so nothing is
 // done twice should one start meanwhile. It also tells since when no worker has been seen.
 import type { Config } from '../config/config.ts'
-import { ChunkReader } from '../dispatch/chunk-reader.ts'
-import { Closer } from '../dispatch/closer.ts'
-import type { Log } from '../dispatch/log.ts'
+import { ChunkReader } from '../dispatch/claim/chunk-reader.ts'
+import { Closer } from '../dispatch/claim/closer.ts'
+import type { Log } from '../domain/log.ts'
 import { planBatch } from '../intake/plan.ts'
+import { runMaintenance } from '../maintenance/maintenance.ts'
 import { hasWorker } from '../store/lane-reports.ts'
 import type { BatchRow } from '../store/schema.ts'
-import { doChores } from '../upkeep/chores.ts'
 import type { Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { finishRules } from './worker.ts'
@@ -85,7 +85,7 @@ export class ApiMaintenance {
       this.#worker_seen = clock.now()
       return
     }
-    await doChores({ store, sealed, clock })
+    await runMaintenance({ store, sealed, clock })
     this.#closer.look()
   }
 }

@@ -1,16 +1,16 @@
 // Opens the stores for the doctor: as they are, making and mending nothing. What cannot be opened is itself
 // a finding.
 import { existsSync } from 'node:fs'
-import { MasterKeyRefused } from '../blobs/master-key.ts'
+import { type Examined, examine, type Finding } from '../admin/examine.ts'
+import { MasterKeyError } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
-import { Failure } from '../cli/failure.ts'
 import type { Doctor } from '../cli/launch.ts'
+import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { linesOfOpenChunk } from '../results/journal-tallies.ts'
 import { readProjectByName } from '../store/projects.ts'
-import { DatabaseTrouble, SchemaMismatch, type Store } from '../store/store.ts'
-import { type Examined, examine, type Finding } from '../upkeep/examine.ts'
+import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
 import { masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
 
 const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
@@ -52,7 +52,7 @@ async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { f
     return { store: await openDatabase(config) }
   } catch (error) {
     if (error instanceof SchemaMismatch) throw error
-    const { problem, advice } = error instanceof DatabaseTrouble ? error : unopenedFor(error)
+    const { problem, advice } = error instanceof DatabaseFailure ? error : unopenedFor(error)
     return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }
   }
 }
@@ -82,8 +82,8 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
     return await masterKey(config, store)
   } catch (error) {
     // That the database is damaged is found by whoever looks at all of it.
-    if (error instanceof DatabaseTrouble) return null
-    if (!(error instanceof MasterKeyRefused || error instanceof Failure)) throw error
+    if (error instanceof DatabaseFailure) return null
+    if (!(error instanceof MasterKeyError || error instanceof Failure)) throw error
     tell({
       level: 'damage',
       about: 'master_key',

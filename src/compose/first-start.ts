@@ -6,7 +6,7 @@ import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { SCOPES } from '../domain/api-key.ts'
-import { createKey } from '../http/keys.ts'
+import { createKey } from '../http/access/keys.ts'
 import { listKeys } from '../store/api-keys.ts'
 import type { OpenStore } from './stores.ts'
 

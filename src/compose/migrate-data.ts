@@ -2,19 +2,19 @@
 import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Blobs } from '../blobs/blobs.ts'
-import { type MasterKey, readMasterKey } from '../blobs/master-key.ts'
-import { sealBlobs } from '../blobs/sealed.ts'
-import { Failure } from '../cli/failure.ts'
-import type { Config } from '../config/config.ts'
-import type { Store } from '../store/store.ts'
 import {
   type Moved,
   migrateData as move,
   type Place,
   releaseMoved as release,
-} from '../upkeep/migrate-data.ts'
-import { copyKeyFile } from '../upkeep/switch-key-file.ts'
+} from '../admin/migrate-data.ts'
+import { copyKeyFile } from '../admin/switch-key-file.ts'
+import type { Blobs } from '../blobs/blobs.ts'
+import { type MasterKey, readMasterKey } from '../blobs/master-key.ts'
+import { sealBlobs } from '../blobs/sealed.ts'
+import { Failure } from '../cli/terminal/failure.ts'
+import type { Config } from '../config/config.ts'
+import type { Store } from '../store/store.ts'
 import { masterKey, openBlobs, openDatabase } from './stores.ts'
 
 export async function migrateData(from: Config, to: Config, tell: (text: string) => void): Promise<Moved> {

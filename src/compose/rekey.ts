@@ -1,26 +1,26 @@
 // Changes the master key: where the new one comes from, and whose file takes whose place.
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import {
-  type MasterKey,
-  masterKeyFromText,
-  readMasterKey,
-  readOrCreateMasterKey,
-} from '../blobs/master-key.ts'
-import { Failure } from '../cli/failure.ts'
-import type { RekeyOrder, RekeyReport } from '../cli/launch.ts'
-import type { Config } from '../config/config.ts'
-import type { Store } from '../store/store.ts'
-import { readFreeze } from '../upkeep/frozen.ts'
-import { refuseOtherMasterKey } from '../upkeep/one-master-key.ts'
-import { endRekey, rekey as rewrapAll } from '../upkeep/rekey.ts'
+import { readFreeze } from '../admin/database-freeze.ts'
+import { assertSameMasterKey } from '../admin/one-master-key.ts'
+import { endRekey, rekey as rewrapAll } from '../admin/rekey.ts'
 import {
   copyKeyFile,
   nextKeyPath,
   oldKeyPath,
   retireKeyFile,
   switchKeyFile,
-} from '../upkeep/switch-key-file.ts'
+} from '../admin/switch-key-file.ts'
+import {
+  type MasterKey,
+  masterKeyFromText,
+  readMasterKey,
+  readOrCreateMasterKey,
+} from '../blobs/master-key.ts'
+import type { RekeyOrder, RekeyReport } from '../cli/launch.ts'
+import { Failure } from '../cli/terminal/failure.ts'
+import type { Config } from '../config/config.ts'
+import type { Store } from '../store/store.ts'
 import { masterKey, openBlobs, openDatabase } from './stores.ts'
 
 /** `variable` looks into the environment. */
@@ -50,7 +50,7 @@ export async function rekey(
     // A file that was retired for a variable is gone from its place; the old key lies beside it.
     const from = present ?? (resumed ? await readMasterKey(oldKeyPath(path)) : null)
     if (from === null) throw new Failure(`there is no master key at ${path} that could be changed`)
-    if (resumed === null) await refuseOtherMasterKey(store.read, from.id)
+    if (resumed === null) await assertSameMasterKey(store.read, from.id)
     const done = await rewrapAll({ store, blobs }, { from, to }, { tell })
     if (in_file && to_env === undefined) {
       await switchKeyFile(path)

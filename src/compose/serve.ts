@@ -1,23 +1,23 @@
 // Starts the service, or either half of it, and stops it in order.
 import { readLineRecord } from '../audit/read-line-record.ts'
 import { listUpstreamModels } from '../backends/openai/list-models.ts'
-import { Failure } from '../cli/failure.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
+import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
-import type { Log } from '../dispatch/log.ts'
 import { systemClock, unixSeconds } from '../domain/clock.ts'
-import { Departure } from '../http/departure.ts'
+import type { Log } from '../domain/log.ts'
+import { GracefulShutdown } from '../http/connection/graceful-shutdown.ts'
 import { buildServer } from '../http/server.ts'
-import { EarlyReadings } from '../intake/early-readings.ts'
+import { StreamingValidations } from '../intake/streaming-validations.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
-import { standingGauges } from '../metrics/standing-gauges.ts'
+import { workGauges } from '../metrics/work-gauges.ts'
 import { ApiMaintenance } from './api-maintenance.ts'
 import { ensureFirstKey } from './first-start.ts'
 import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
-import { announce, type Presence } from './presence.ts'
+import { announce, type ProcessRegistration } from './process-registration.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
@@ -34,14 +34,14 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
   if (options.half === 'worker') return running(null, [await startWorker(config)])
   // The workers' processes load while this one opens the stores.
   const workers = options.half === 'both' ? forkWorkers(workerCount(config)) : null
-  let presence: Presence | null = null
+  let registration: ProcessRegistration | null = null
   try {
     const stores = await openStores(config)
-    presence = await announce(stores, config, makeLog(config))
-    const { end } = presence
+    registration = await announce(stores, config, makeLog(config))
+    const { end } = registration
     await ensureFirstKey(config, stores.store)
     const [api] = await Promise.all([
-      startApi(config, stores, presence, workers),
+      startApi(config, stores, registration, workers),
       workers?.begin(config, makeLog(config)),
     ])
     return running(api.url, workers ? [api, workers] : [api], async () => {
@@ -50,7 +50,7 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
     })
   } catch (error) {
     await workers?.stop()
-    await presence?.end()
+    await registration?.end()
     throw error
   }
 }
@@ -98,30 +98,30 @@ const never = new Promise<never>(() => {})
 async function startApi(
   config: Config,
   stores: Stores,
-  presence: Presence,
+  registration: ProcessRegistration,
   workers: WorkerProcesses | null,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
-  standingGauges(metrics, store, store.clock)
+  workGauges(metrics, store, store.clock)
   const log = makeLog(config)
-  const departure = new Departure({
+  const shutdown = new GracefulShutdown({
     clock: systemClock,
     delay_ms: config.listen.stop_delay_ms,
     drain_ms: config.worker.drain_ms,
   })
-  const early = new EarlyReadings({
+  const early = new StreamingValidations({
     limits: config.limits,
     clock: systemClock,
     onFall: (err) => log.warn({ err }, 'the thread that reads uploads fell; they are read afterwards'),
   })
   const ready = async (): Promise<boolean> => {
-    if (departure.isGoing) return false
+    if (shutdown.isGoing) return false
     await store.read.selectFrom('projects').select('id').limit(1).execute()
     return true
   }
   const place = metricsPlace(config, workers === null ? 'api' : 'both')
-  const maintenance = new ApiMaintenance(config, stores, log, () => presence.id)
+  const maintenance = new ApiMaintenance(config, stores, log, () => registration.id)
   maintenance.start()
   const server = buildServer({
     store,
@@ -139,7 +139,7 @@ async function startApi(
     readLineRecord: (project_id, batch_id, line) =>
       readLineRecord({ store, sealed }, project_id, batch_id, line),
     ready: async () => {
-      departure.looked()
+      shutdown.looked()
       return await ready()
     },
     noWorkerSince: () => maintenance.noWorkerSince,
@@ -147,7 +147,7 @@ async function startApi(
     metrics,
     metrics_elsewhere: place !== 'api',
   })
-  departure.watch(server)
+  shutdown.watch(server)
   const url = await server.listen({ host: config.listen.host, port: config.listen.port })
   const page = await showMetrics(config, place, log, {
     trouble: async () => ((await ready()) ? null : 'stopping'),
@@ -157,7 +157,7 @@ async function startApi(
     url,
     failed: never,
     async stop() {
-      const cut = await departure.go(server)
+      const cut = await shutdown.go(server)
       await maintenance.stop()
       if (cut > 0) log.warn({ connections: cut }, 'calls that took too long were cut off')
       await early.close()
@@ -182,12 +182,12 @@ async function showMetrics(
 /** A process that only works has no need for a second thread. */
 async function startWorker(config: Config): Promise<Part> {
   const stores = await openStores(config)
-  const presence = await announce(stores, config, makeLog(config))
+  const registration = await announce(stores, config, makeLog(config))
   const metrics = new ProcessRegistry('worker')
   const worker = makeWorker(config, stores, makeLog(config), { metrics })
   await worker.start()
   // Its own session says from now on that it is there.
-  await presence.end()
+  await registration.end()
   const page = await showMetrics(config, metricsPlace(config, 'worker'), makeLog(config), {
     trouble: async () => (worker.standing.stores_failing ? 'the stores refuse' : null),
     registry: metrics,

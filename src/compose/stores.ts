@@ -2,6 +2,7 @@
 // upstreams.ts, where adapters are chosen.
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
+import { bindMasterKey } from '../admin/one-master-key.ts'
 import type { Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { type KeyBox, keyBox } from '../blobs/key-box.ts'
@@ -12,15 +13,14 @@ import {
   readOrCreateMasterKey,
 } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
-import { Failure } from '../cli/failure.ts'
+import { Failure } from '../cli/terminal/failure.ts'
 import type { BlobsConfig, Config, DatabaseConfig } from '../config/config.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
-import { holdsBlobs } from '../store/blob-references.ts'
-import { troubleAtStart } from '../store/postgres/trouble.ts'
+import { hasBlobs } from '../store/blob-references.ts'
+import { startupFailure } from '../store/postgres/database-failure.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
-import { bindMasterKey } from '../upkeep/one-master-key.ts'
 import { makeLog } from './log.ts'
 import { closeToOthers } from './owner-only.ts'
 
@@ -75,7 +75,7 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
     return { ...store, clock, close }
   } catch (error) {
     await store.close()
-    throw config.database.kind === 'sqlite' ? error : troubleAtStart(error)
+    throw config.database.kind === 'sqlite' ? error : startupFailure(error)
   }
 }
 
@@ -108,6 +108,6 @@ export async function masterKey(config: Config, store: Store): Promise<MasterKey
     throw new Failure(
       `with PostgreSQL or a bucket, every process needs the same master key: set OFFPEAK_MASTER_KEY (openssl rand -base64 32 makes one), or put the key into ${path}`,
     )
-  if (await holdsBlobs(store.read)) return await readMasterKey(path)
+  if (await hasBlobs(store.read)) return await readMasterKey(path)
   return await readOrCreateMasterKey(path)
 }

@@ -4,7 +4,7 @@ import type { Backend } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
 import type { Config, ModelConfig, UpstreamConfig } from '../config/config.ts'
-import { Upstream } from '../dispatch/upstream.ts'
+import { Upstream } from '../dispatch/send/upstream.ts'
 import type { Model } from '../domain/model.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {

@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
-import { announce } from './presence.ts'
+import { announce } from './process-registration.ts'
 import { openStores } from './stores.ts'
 import { makeWorker } from './worker.ts'
 
@@ -37,11 +37,11 @@ process.on('SIGTERM', () => {})
 
 async function begin(config: Config): Promise<void> {
   const stores = await openStores(config)
-  const presence = await announce(stores, config, makeLog(config))
+  const registration = await announce(stores, config, makeLog(config))
   const worker = makeWorker(config, stores, makeLog(config), { metrics: registry })
   await worker.start()
   // Its own session says from now on that it is there.
-  await presence.end()
+  await registration.end()
   running = {
     stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS,
     wake: () => worker.wake(),

@@ -2,10 +2,12 @@
 import type { Registry } from 'prom-client'
 import { AnswerBudget } from '../backends/answer-budget.ts'
 import type { Config } from '../config/config.ts'
-import type { Log } from '../dispatch/log.ts'
 import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
+import type { Log } from '../domain/log.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate.ts'
+import { runMaintenance } from '../maintenance/maintenance.ts'
+import { BLOB_FRESH_MS, ORPHAN_AGE_MS, OrphanSweep } from '../maintenance/sweep.ts'
 import { dispatchMetrics } from '../metrics/dispatch-metrics.ts'
 import { workerGauges } from '../metrics/worker-gauges.ts'
 import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
@@ -13,8 +15,6 @@ import { forgetEvents } from '../notify/forget-events.ts'
 import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
-import { doChores } from '../upkeep/chores.ts'
-import { BLOB_FRESH_MS, ORPHAN_AGE_MS, OrphanSweep } from '../upkeep/sweep.ts'
 import type { Stores } from './stores.ts'
 import { makeUpstreams, modelsById } from './upstreams.ts'
 
@@ -47,14 +47,14 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
   }
   const sweepNow = async (): Promise<void> => {
     const { began, removed } = await sweep.tick()
-    let halves = 0
+    let roles = 0
     if (began) {
       const kept_from = clock.now() - config.retention.audit_ms
-      halves = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
+      roles = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
       await forgetEvents(store, kept_from)
       await store.tendHttpRequests(clock.now(), kept_from)
     }
-    if (removed + halves > 0) log.info({ orphans: removed, halves }, 'removed blobs that a crash had left')
+    if (removed + roles > 0) log.info({ orphans: removed, roles }, 'removed blobs that a crash had left')
   }
   const answers = new AnswerBudget(config.worker.memory_bytes)
   const upstreams = makeUpstreams(config, answers)
@@ -80,8 +80,8 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
       plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
       deliver: deliverer({ store, clock, random: Math.random, keys, agent, ...hooks.delivery }),
     },
-    async chores() {
-      const { rescued } = await doChores({ store, sealed, clock })
+    async maintenance() {
+      const { rescued } = await runMaintenance({ store, sealed, clock })
       for (const worker of rescued)
         log.warn({ worker }, 'a worker went silent; what it held is taken up again')
       if (rescued.length > 0) worker.wake()

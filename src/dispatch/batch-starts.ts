@@ -3,10 +3,10 @@
 // itself, for all batches that began meanwhile in one transaction; nothing waits for it. After a crash in between,
 // the line is sent again, and the batch begins with that.
 import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import type { OpenChunk } from '../results/open-chunk.ts'
 import { moveBatch } from '../store/batches.ts'
 import type { Store } from '../store/store.ts'
-import type { Log } from './log.ts'
-import type { OpenChunk } from './open-chunk.ts'
 
 /** A batch that ends within this time needs no transaction of its own to begin. */
 const WAIT_MS = 50

@@ -1,10 +1,10 @@
 // A worker's session: opened at start, renewed while the worker lives. A worker that could not renew in time
 // (it slept, or the database was away) has lost everything it held, and begins again with a new session.
 import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
 import { closeSession, openSession, renewSession } from '../store/leases.ts'
 import type { SessionRole } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import type { Log } from './log.ts'
 
 /** A lease survives two renewals that fail. */
 const RENEWALS_PER_LEASE = 3

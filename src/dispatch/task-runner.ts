@@ -1,12 +1,12 @@
 // Runs background tasks under leases: each kind has a handler, which ends the task in the same transaction
 // that records its effect. A handler that throws is tried again later, ever more rarely.
 import type { Clock } from '../domain/clock.ts'
-import { holdSession, releaseStrayTasks } from '../store/leases.ts'
+import type { Log } from '../domain/log.ts'
+import { lockSession, releaseStrayTasks } from '../store/leases.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { claimTask, hasDueTask, postponeTask, type TaskChoice } from '../store/tasks.ts'
-import { ClaimDoubt } from './claim-doubt.ts'
-import type { Log } from './log.ts'
+import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
+import { ClaimDoubt } from './claim/claim-doubt.ts'
 
 interface Room {
   kinds: readonly TaskKind[]
@@ -27,10 +27,6 @@ const ROOMS: readonly Room[] = [
 ]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
-
-/** Ends the task (`finishTask`) in its own transaction; stops soon after `signal` aborts. */
-export type TaskHandler = (task: TaskRow, signal: AbortSignal) => Promise<void>
-export type TaskHandlers = Readonly<Partial<Record<TaskKind, TaskHandler>>>
 
 export interface TaskRunnerOptions {
   store: Store
@@ -107,7 +103,7 @@ export class TaskRunner {
     if (!inDoubt && !(await hasDueTask(store.read, store.claimSql, choice))) return false
     const id = worker_id()
     const task = await store.write(async (tx) => {
-      if (!(await holdSession(tx, store.claimSql, id))) return undefined
+      if (!(await lockSession(tx, store.claimSql, id))) return undefined
       if (inDoubt) await releaseStrayTasks(tx, id, [...this.#held])
       return await claimTask(tx, store.claimSql, id, choice)
     })

@@ -5,30 +5,31 @@ import type { AnswerBudget } from '../backends/answer-budget.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { endReason, type StopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
+import { batchesAtRisk } from '../progress/deadline-risk.ts'
 import type { FinishRules } from '../results/finish.ts'
-import { readStanding } from '../store/batches.ts'
+import type { OpenChunk } from '../results/open-chunk.ts'
+import { Recorder } from '../results/recorder.ts'
+import { readBatchStatuses } from '../store/batches.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
+import type { TaskHandler, TaskHandlers } from '../store/tasks.ts'
 import { BatchStarts } from './batch-starts.ts'
-import { BlockedChunks } from './blocked-chunks.ts'
-import { ChunkReader } from './chunk-reader.ts'
-import { Claimer } from './claimer.ts'
-import { Closer } from './closer.ts'
-import { batchesAtRisk } from './deadline-risk.ts'
-import { LaneReporter } from './lane-reporter.ts'
-import { LimitGate } from './limit-gate.ts'
-import type { Log } from './log.ts'
+import { BlockedChunks } from './claim/blocked-chunks.ts'
+import { ChunkReader } from './claim/chunk-reader.ts'
+import { Claimer } from './claim/claimer.ts'
+import { Closer } from './claim/closer.ts'
+import { LimitGate } from './limits/limit-gate.ts'
+import { ReservedFunds } from './limits/reserved-funds.ts'
 import type { Observer } from './observer.ts'
-import type { OpenChunk } from './open-chunk.ts'
-import { PromptLearner } from './prompt-learner.ts'
-import { Recorder } from './recorder.ts'
-import { ReservedFunds } from './reserved-funds.ts'
-import type { RetryPolicy } from './retry-policy.ts'
-import { Sender } from './sender.ts'
+import { LaneReporter } from './send/lane-reporter.ts'
+import { PromptLearner } from './send/prompt-learner.ts'
+import type { RetryPolicy } from './send/retry-policy.ts'
+import { Sender } from './send/sender.ts'
+import type { Upstream } from './send/upstream.ts'
 import { Session } from './session.ts'
-import { type TaskHandler, type TaskHandlers, TaskRunner } from './task-runner.ts'
-import type { Upstream } from './upstream.ts'
+import { TaskRunner } from './task-runner.ts'
 
 /** How often an idle worker looks for work that nobody woke it for. */
 const POLL_MS = 500
@@ -64,8 +65,8 @@ export interface WorkerOptions {
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
   blob_fresh_ms: number
   tasks: TaskHandlers & { plan: TaskHandler }
-  /** Upkeep, run about once a second by every worker. */
-  chores: () => Promise<void>
+  /** AdminCommands, run about once a second by every worker. */
+  maintenance: () => Promise<void>
   onEnded?: (batch: BatchRow) => void
   /** A task has left this worker, done or put off. */
   onTask?: (task: TaskRow) => void
@@ -124,7 +125,7 @@ export class Worker {
         this.#funds.ended(chunk, outcome)
         this.#learner.ended(chunk, outcome)
         this.#recorder.record(chunk, outcome)
-        if (this.#sender.runsLow(outcome.model)) this.#claimer.refill()
+        if (this.#sender.isBelowLowWaterMark(outcome.model)) this.#claimer.refill()
       },
       onIdle: () => this.#checkQuiet(),
       observe: options.observe,
@@ -178,7 +179,7 @@ export class Worker {
       log,
       memory_bytes: options.memory_bytes,
       worker_id: () => this.#session.id,
-      appetite: () => this.#sender.appetite(),
+      demand: () => this.#sender.demand(),
       atRisk: () => this.#atRisk,
       onCrowded: () => this.#blocked.park(),
       held: () => this.#open.keys(),
@@ -232,14 +233,14 @@ export class Worker {
     const { store, clock } = this.#options
     await this.#session.open()
     // Before anything else: what a worker held that has died just now may be free already.
-    this.#loop(CHORES_MS, () => this.#options.chores(), 0)
-    this.#loop(STANDING_MS, () => this.#readStanding())
+    this.#loop(CHORES_MS, () => this.#options.maintenance(), 0)
+    this.#loop(STANDING_MS, () => this.#readBatchStatuses())
     this.#loop(POLL_MS, async () => this.wake())
     this.#loop(REPORT_MS, () => this.#reporter.report())
     this.#loop(LEARN_MS, () => this.#learner.share(), 0)
     this.#loop(RISK_MS, async () => {
       this.#atRisk = await batchesAtRisk(store.read, clock.now())
-      this.#sender.hurry(this.#atRisk)
+      this.#sender.prioritize(this.#atRisk)
     })
     this.wake()
   }
@@ -250,7 +251,7 @@ export class Worker {
     this.#closer.look()
     this.#tasks.look()
     if (this.#recorder.failingSince === null) this.#claimer.look()
-    if (this.#open.size > 0) void this.#readStanding()
+    if (this.#open.size > 0) void this.#readBatchStatuses()
   }
 
   /** Resolves when it has ended, whoever asked first. */
@@ -360,11 +361,11 @@ export class Worker {
     this.wake()
   }
 
-  async #readStanding(): Promise<void> {
+  async #readBatchStatuses(): Promise<void> {
     const ids = new Set<string>()
     for (const chunk of this.#open.keys()) if (chunk.stopped === null) ids.add(chunk.batch.id)
     if (ids.size === 0) return
-    const rows = await readStanding(this.#options.store.read, [...ids])
+    const rows = await readBatchStatuses(this.#options.store.read, [...ids])
     const standing = new Map(rows.map((row) => [row.id, row]))
     for (const chunk of [...this.#open.keys()]) {
       const now = standing.get(chunk.batch.id)

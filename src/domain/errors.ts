@@ -533,7 +533,7 @@ export function wireError(code: ErrorCode, message?: string, details: ErrorDetai
  * A refusal that the caller is meant to read. Whatever else is thrown is a fault of ours: it is logged and
  * shown as `internal_error`, its text never.
  */
-export class Refusal extends Error {
+export class ApiError extends Error {
   readonly code: ErrorCode
   readonly details: ErrorDetails
   /** Seconds for `Retry-After`, where one is known. */
@@ -549,7 +549,7 @@ export class Refusal extends Error {
     language = 'en',
   ) {
     super(message ?? ERRORS[code].message)
-    this.name = 'Refusal'
+    this.name = 'ApiError'
     this.code = code
     this.details = details
     this.retryAfter_s = retryAfter_s

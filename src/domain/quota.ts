@@ -1,6 +1,6 @@
 // How much a project may have at once, whatever it may spend. Each plan says so; nothing that a quota refuses has
 // left anything behind.
-import { Refusal } from './errors.ts'
+import { ApiError } from './errors.ts'
 
 /** In the order in which they are shown. */
 export const QUOTA_NAMES = [
@@ -46,10 +46,10 @@ const TOLD: Record<QuotaName, { what: string; advice: string }> = {
 }
 
 /** `used` is what the project has, `more` what the call would add. */
-export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): Refusal {
+export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): ApiError {
   const { what, advice } = TOLD[name]
   const use =
     name === 'entities_per_batch' ? `this one has ${more}` : `it has ${used}, and this would add ${more}`
   const message = `The quota \`${name}\` is used up: a project on this plan may have ${limit} ${what}; ${use}. ${advice}`
-  return new Refusal('quota_exceeded', message, { quota: name }, name === 'uploads' ? 1 : undefined)
+  return new ApiError('quota_exceeded', message, { quota: name }, name === 'uploads' ? 1 : undefined)
 }

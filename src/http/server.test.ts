@@ -5,9 +5,9 @@ import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Registry } from 'prom-client'
+import { Answer, testServer } from '../../test/support/test-server.ts'
 import { isId } from '../domain/ids.ts'
 import { readHttpRequest } from '../store/http-requests.ts'
-import { Answer, testServer } from './test-server.ts'
 
 /** Sends these bytes on a bare connection and reads until it ends. */
 async function sendRaw(port: number, bytes: string): Promise<Answer> {

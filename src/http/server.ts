@@ -16,27 +16,27 @@ import type { LineRecordText } from '../audit/read-line-record.ts'
 import type { KeyBox } from '../blobs/key-box.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
-import type { EarlyReadings } from '../intake/early-readings.ts'
+import type { StreamingValidations } from '../intake/streaming-validations.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { answerError, MethodNotAllowed } from './answer-error.ts'
-import { answerHeaders } from './answer-headers.ts'
-import { authenticate, authorize, type Caller, namedKey } from './auth.ts'
-import { refusalOfBrokenHttp, refuseOnSocket } from './broken-connection.ts'
-import { hasBrokenEncoding, routableUrl } from './broken-url.ts'
-import { checkBodyHeaders, checkNoBody } from './check-body-headers.ts'
-import { checkShape } from './check-shape.ts'
-import { drain } from './drain.ts'
+import { authenticate, authorize, type Caller, namedKey } from './access/auth.ts'
+import { RateLimit } from './access/rate-limit.ts'
+import { answerErrorOnSocket, errorOfBrokenHttp } from './connection/broken-connection.ts'
+import { drain } from './connection/drain.ts'
+import { watchSender } from './connection/slow-sender.ts'
+import { answerError, MethodNotAllowed } from './errors/answer-error.ts'
+import { answerHeaders } from './errors/answer-headers.ts'
 import { httpMetrics } from './http-metrics.ts'
-import { parseJson } from './parse-json.ts'
-import { RateLimit } from './rate-limit.ts'
+import { hasBrokenEncoding, routableUrl } from './request/broken-url.ts'
+import { checkBodyHeaders, checkNoBody } from './request/check-body-headers.ts'
+import { checkShape } from './request/check-shape.ts'
+import { parseJson } from './request/parse-json.ts'
 import { type Access, RouteTable } from './route.ts'
 import { addRoutes } from './routes.ts'
-import { watchSender } from './slow-sender.ts'
 import type { App } from './type-provider.ts'
 
 export interface ServerDeps {
@@ -48,7 +48,7 @@ export interface ServerDeps {
   models: ReadonlyMap<string, Model>
   file_bytes_max: number
   /** Reads big uploads as they arrive; without it, they are read afterwards. */
-  early?: EarlyReadings
+  early?: StreamingValidations
   /** Per key; null: as many as they like. */
   requests_per_minute: number | null
   /** How long creating a batch waits for a file that is being validated. */
@@ -146,8 +146,8 @@ export function buildServer(deps: ServerDeps): App {
     rewriteUrl: ({ url = '/' }) => routableUrl(url),
     frameworkErrors: (error, request, reply) => answerError(error, request, reply),
     clientErrorHandler: (error, socket) => {
-      const refusal = refusalOfBrokenHttp(error)
-      if (refusal) void refuseBrokenHttp(socket, refusal)
+      const apiError = errorOfBrokenHttp(error)
+      if (apiError) void refuseBrokenHttp(socket, apiError)
       else socket.destroy()
     },
   })
@@ -171,13 +171,13 @@ export function buildServer(deps: ServerDeps): App {
       const pace = { window_ms: timeouts.body_window_ms, bytes_min: timeouts.body_window_bytes }
       watchSender(request.raw, clock, pace, () => {
         request.stalled = true
-        refuseOnSocket(request.raw.socket, new Refusal('request_timeout'), request.id)
+        answerErrorOnSocket(request.raw.socket, new ApiError('request_timeout'), request.id)
       })
     }
     const access = request.routeOptions.config.declared?.access ?? null
     if (access !== 'public') await admit(request, reply, access)
     if (hasBrokenEncoding(request.originalUrl))
-      throw new Refusal('invalid_request', 'The URL holds a broken percent-encoding.')
+      throw new ApiError('invalid_request', 'The URL holds a broken percent-encoding.')
   })
 
   app.addHook('preParsing', async (request) => {
@@ -196,13 +196,13 @@ export function buildServer(deps: ServerDeps): App {
     try {
       request.caller = await authenticate(store.read, region, request.headers.authorization)
     } catch (error) {
-      if (access === null && error instanceof Refusal) return
+      if (access === null && error instanceof ApiError) return
       throw error
     }
     const standing = await rateLimit?.count(request.caller.key_id)
     if (standing) {
       reply.headers(standing.headers)
-      if (standing.refusal) throw standing.refusal
+      if (standing.apiError) throw standing.apiError
     }
     if (access !== null) authorize(request.caller, access)
   }
@@ -260,14 +260,14 @@ export function buildServer(deps: ServerDeps): App {
     }
   }
 
-  async function refuseBrokenHttp(socket: Socket, refusal: Refusal): Promise<void> {
+  async function refuseBrokenHttp(socket: Socket, apiError: ApiError): Promise<void> {
     const id = nextRequestId()
-    const { status } = refusal
+    const { status } = apiError
     const address = socket.remoteAddress ?? ''
     await addAnonymous({
       ...{ id, status, address, method: '', path: '', key_id: null, duration_ms: 0, created: clock.now() },
     })
-    refuseOnSocket(socket, refusal, id)
+    answerErrorOnSocket(socket, apiError, id)
   }
 
   app.addHook('onResponse', async (request, reply) => {
@@ -291,7 +291,7 @@ export function buildServer(deps: ServerDeps): App {
     const allowed = routes.methodsOf(path)
     if (allowed.length === 0) {
       const meant = routes.methodsOf(`/v1${path}`).length > 0 ? ` Did you mean /v1${path}?` : ''
-      throw new Refusal('unknown_endpoint', `There is no ${request.method} ${path}.${meant}`)
+      throw new ApiError('unknown_endpoint', `There is no ${request.method} ${path}.${meant}`)
     }
     throw new MethodNotAllowed(allowed)
   })

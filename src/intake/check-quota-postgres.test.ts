@@ -7,7 +7,7 @@ import { newId } from '../domain/ids.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { newLimitRow } from '../ledger/make-limit.ts'
 import { insertLimit } from '../store/limits.ts'
-import { insertOutlook, outlookByEntities } from '../store/outlook.ts'
+import { insertProjectedSpend, projectedByEntities } from '../store/projected-spend.ts'
 import { ensureProject } from '../store/projects.ts'
 import { checkQuotas } from './check-quota.ts'
 
@@ -39,8 +39,8 @@ test('a quota holds however many add at the same moment', { skip: withoutPostgre
     cost_nanos: 2 ** 53 - 1 - i,
     tokens: i,
   }))
-  await store.write((tx) => insertOutlook(tx, 'batch_1', { cost_nanos: 1, tokens: 1 }, rows))
-  const found = await outlookByEntities(
+  await store.write((tx) => insertProjectedSpend(tx, 'batch_1', { cost_nanos: 1, tokens: 1 }, rows))
+  const found = await projectedByEntities(
     store.read,
     project_id,
     rows.map(({ entity }) => entity),

@@ -1,7 +1,7 @@
-// Turns a request into a batch that waits to be planned. What can be judged without the database is judged
+// FairQueue a request into a batch that waits to be planned. What can be judged without the database is judged
 // first (orderBatch); the rest happens in one transaction (createBatch), so a file cannot vanish in between.
 import { trimmedEntity } from '../domain/entity.ts'
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
 import { type Plan, windowMs } from '../domain/plan.ts'
@@ -9,7 +9,7 @@ import { type Quotas, quotaExceeded } from '../domain/quota.ts'
 import { admit, expect } from '../ledger/admit.ts'
 import type { BatchProjection } from '../ledger/project-batch.ts'
 import { insertBatch } from '../store/batches.ts'
-import { holdFile } from '../store/files.ts'
+import { lockInputFile } from '../store/files.ts'
 import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
@@ -39,9 +39,9 @@ export interface BatchOrder extends BatchOwner {
 export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan): BatchOrder {
   const { endpoint, input_file_id, completion_window, metadata, output_expires_after } = request
   if (endpoint !== BATCH_ENDPOINT)
-    throw new Refusal('invalid_request', `\`endpoint\` must be "${BATCH_ENDPOINT}".`, { param: 'endpoint' })
+    throw new ApiError('invalid_request', `\`endpoint\` must be "${BATCH_ENDPOINT}".`, { param: 'endpoint' })
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
-    throw new Refusal('invalid_request', '`metadata.entity` is blank; name the entity, or leave it out.', {
+    throw new ApiError('invalid_request', '`metadata.entity` is blank; name the entity, or leave it out.', {
       param: 'metadata.entity',
     })
   const window = windowOf(plan, completion_window)
@@ -68,9 +68,9 @@ export async function createBatch(
   now: number,
 ): Promise<BatchRow> {
   const { window_ms, quotas, ...fields } = order
-  const file = usableInput(await holdFile(tx, order.project_id, order.input_file_id))
+  const file = usableInput(await lockInputFile(tx, order.project_id, order.input_file_id))
   // It was processed between the reading of its index and now.
-  if (!projection) throw new Refusal('file_not_processed', PENDING, { param: 'input_file_id' })
+  if (!projection) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
   const entities = projection.byEntity.size
   if (quotas.entities_per_batch !== null && entities > quotas.entities_per_batch)
     throw quotaExceeded('entities_per_batch', quotas.entities_per_batch, 0, entities)
@@ -96,17 +96,17 @@ const PENDING = 'The input file is still being validated. Wait until its status 
 /** Throws file_not_found, file_not_processed, and invalid_request for a file that is no input. */
 export function usableInput(file: FileRow | undefined): FileRow {
   const param = 'input_file_id'
-  if (!file) throw new Refusal('file_not_found', undefined, { param })
+  if (!file) throw new ApiError('file_not_found', undefined, { param })
   if (file.purpose !== 'batch') {
     const message = 'The file holds results; a batch reads a file that was uploaded with the purpose "batch".'
-    throw new Refusal('invalid_request', message, { param })
+    throw new ApiError('invalid_request', message, { param })
   }
   if (file.status !== 'processed') {
     const message =
       file.status === 'pending'
         ? PENDING
         : `The input file did not validate: ${file.status_details ?? 'see its errors.'}`
-    throw new Refusal('file_not_processed', message, { param })
+    throw new ApiError('file_not_processed', message, { param })
   }
   return file
 }
@@ -116,11 +116,11 @@ function windowOf(plan: Plan, text: string): { text: string; ms: number } {
   const ms = windowMs(plan, text)
   const param = 'completion_window'
   if (ms === 'nonsense')
-    throw new Refusal('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
+    throw new ApiError('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
   const window = plan.completion_windows.find((candidate) => candidate.ms === ms)
   if (!window) {
     const message = `The plan "${plan.name}" has no completion window of that length; it has ${offered}.`
-    throw new Refusal('plan_lacks_feature', message, { param })
+    throw new ApiError('plan_lacks_feature', message, { param })
   }
   return window
 }

@@ -1,6 +1,6 @@
 // A 64-bit hash of a custom_id's bytes: two 32-bit lanes in the manner of MurmurHash3, differently mixed and
 // seeded by chance, so that nobody can write a file whose ids collide on purpose.
-import type { InputLine } from '../domain/line-scan.ts'
+import type { InputLine } from '../jsonl/line-scan.ts'
 
 /** `read` leaves its result in `lo` and `hi`, unsigned 32-bit each: no object per line. */
 export interface IdHash {

@@ -35,17 +35,17 @@ test('the set keeps what it has while it grows', () => {
 test('ids that differ little have hashes that differ', () => {
   const hash = new SeededHash(new Uint32Array([1, 2]))
   const whole = new HashSet64()
-  const halves = new Set<number>()
+  const roles = new Set<number>()
   const bytes = Buffer.alloc(64)
   const COUNT = 100_000
   for (let i = 0; i < COUNT; i++) {
     const length = bytes.write(`request-${i}`)
     hash.read(bytes, 0, length)
     assert.ok(whole.add(hash.lo, hash.hi))
-    halves.add(hash.lo)
+    roles.add(hash.lo)
   }
   // A good 32-bit half of so many ids collides about once.
-  assert.ok(halves.size > COUNT - 20)
+  assert.ok(roles.size > COUNT - 20)
   hash.read(Buffer.from('abc\0'), 0, 4)
   const padded = [hash.lo, hash.hi]
   hash.read(Buffer.from('abc'), 0, 3)

@@ -1,6 +1,6 @@
 // How soon a caller wants a file to be gone, as OpenAI clients say it: so many seconds after it was created. It
 // can only be sooner than the plan says.
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 
 const ANCHOR = 'expires_after[anchor]'
 const SECONDS = 'expires_after[seconds]'
@@ -25,6 +25,6 @@ export class ExpiresAfter {
   }
 }
 
-function refuse(param: string, problem: string): Refusal {
-  return new Refusal('invalid_request', `\`${param}\` ${problem}.`, { param })
+function refuse(param: string, problem: string): ApiError {
+  return new ApiError('invalid_request', `\`${param}\` ${problem}.`, { param })
 }

@@ -1,8 +1,8 @@
 // Builds a file's index line by line: where its chunks lie, and the token sums by model and entity.
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
-import { type FileIndex, GROUPS_MAX } from '../domain/file-index.ts'
-import type { InputLine } from '../domain/line-scan.ts'
-import { addLine, emptySums, type TokenSums } from '../domain/projection.ts'
+import { type FileIndex, GROUPS_MAX } from '../jsonl/file-index.ts'
+import type { InputLine } from '../jsonl/line-scan.ts'
+import { addLine, emptySums, type TokenSums } from '../jsonl/projection.ts'
 
 /** Longer names are no model's; they are not worth keeping. */
 const MODEL_CHARACTERS_MAX = 256

@@ -2,7 +2,7 @@
 // block is not copied; a line without end is not buffered. Blank lines are counted and passed over; a byte
 // order mark at the start of the file and the CR of a CRLF belong to no line.
 import { isUtf8 } from 'node:buffer'
-import { hasMark, isBlank, LF, withoutCr } from './line-bytes.ts'
+import { hasByteOrderMark, isBlank, LF, withoutCr } from '../jsonl/line-bytes.ts'
 
 /** Told of every line that is not blank. `number` counts from 1, blank lines included. */
 export interface LineSink {
@@ -86,7 +86,7 @@ export class LineSplitter {
   }
 
   #line(bytes: Buffer, from: number, to: number, clean: boolean, byte_start: number, byte_end: number): void {
-    const start = byte_start === 0 && hasMark(bytes, from, to) ? from + 3 : from
+    const start = byte_start === 0 && hasByteOrderMark(bytes, from, to) ? from + 3 : from
     const end = withoutCr(bytes, start, to)
     const number = this.#number++
     if (end - start > this.#line_bytes_max) this.#sink.tooLong(number)

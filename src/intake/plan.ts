@@ -10,6 +10,7 @@ import type { Clock } from '../domain/clock.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import { NO_SPEND } from '../domain/spend.ts'
+import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { settle } from '../ledger/settle.ts'
 import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
 import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
@@ -23,7 +24,6 @@ import { readFileRow } from '../store/files.ts'
 import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
-import { type ChunkLine, readChunkLines } from './chunk-lines.ts'
 import { readIndex } from './read-index.ts'
 
 /** Chunks that are checked between two looks at whether the batch is to end. */
@@ -73,7 +73,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
 /**
  * Where the chunks of the input lie. Where nobody can tell any more, whoever looks after the service has until the
  * window closes to bring the input back, and this throws; then `content` is null and the lines are dealt out by
- * number alone, so that each ends with an error (dispatch/unreadable-chunk.ts) and the batch with them.
+ * number alone, so that each ends with an error (dispatch/claim/unreadable-chunk.ts) and the batch with them.
  */
 async function inputOf(
   deps: PlanDeps,

@@ -4,8 +4,8 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { FileIndex } from '../domain/file-index.ts'
-import { doomBlobs, insertBlobs, readBlobRow } from '../store/blob-rows.ts'
+import type { FileIndex } from '../jsonl/file-index.ts'
+import { insertBlobs, markForDeletion, readBlobRow } from '../store/blob-rows.ts'
 import { replaceIndex } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -27,7 +27,7 @@ export async function readIndex(
   signal?: AbortSignal,
 ): Promise<FileIndex | null> {
   const blob = file?.index_blob ? await readBlobRow(deps.store.read, file.index_blob) : undefined
-  if (!file || !blob || blob.doomed_at !== null) return null
+  if (!file || !blob || blob.deletion_pending_since !== null) return null
   try {
     return JSON.parse(String(await deps.sealed.readAll(blob.project_id, blob)))
   } catch (error) {
@@ -53,7 +53,7 @@ async function mendIndex(
     await insertBlobs(tx, file.project_id, [index], now)
     const replaced = await replaceIndex(tx, file.id, damaged, key)
     // Somebody else was faster, or the file has gone meanwhile.
-    await doomBlobs(tx, [replaced ? damaged : key], now)
+    await markForDeletion(tx, [replaced ? damaged : key], now)
   })
   return found.index
 }

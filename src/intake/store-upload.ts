@@ -1,9 +1,9 @@
 // An upload's content becomes a sealed blob as it arrives. A big file is read along, and where all of it is in
 // order, its index is stored while the content's last bytes are on their way to the disk.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import type { InOrder } from './early-reading.ts'
-import type { Along, EarlyReadings } from './early-readings.ts'
-import { letGo } from './let-go.ts'
+import { releaseBlock } from './release-block.ts'
+import type { Along, StreamingValidations } from './streaming-validations.ts'
+import type { InOrder } from './streaming-validator.ts'
 
 export interface StoredUpload {
   content: SealedBlob
@@ -13,7 +13,7 @@ export interface StoredUpload {
 
 /** Leaves nothing behind when it throws, which it does as `pieces` and the store do. */
 export async function storeUpload(
-  { sealed, early }: { sealed: SealedBlobs; early?: EarlyReadings },
+  { sealed, early }: { sealed: SealedBlobs; early?: StreamingValidations },
   pieces: AsyncIterable<Buffer>,
   { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
 ): Promise<StoredUpload> {
@@ -61,7 +61,7 @@ async function* handOn(
     const wait = along?.take(piece)
     if (wait) await wait
     yield piece
-    letGo(piece)
+    releaseBlock(piece)
   }
   ended()
 }

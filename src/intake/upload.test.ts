@@ -1,5 +1,5 @@
 // What becomes of an upload's content when the database fails at its last step, and of a big file's, which is read
-// as it arrives; the rest is tried over HTTP, in http/routes/files.test.ts.
+// as it arrives; the rest is tried over HTTP, in http/routes/files/files.test.ts.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -12,7 +12,7 @@ import type { Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
-import type { FileIndex } from '../domain/file-index.ts'
+import type { FileIndex } from '../jsonl/file-index.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
 import { readFileRow } from '../store/files.ts'
 import { openSession } from '../store/leases.ts'
@@ -20,7 +20,7 @@ import { ensureProject } from '../store/projects.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask } from '../store/tasks.ts'
-import { EarlyReadings } from './early-readings.ts'
+import { StreamingValidations } from './streaming-validations.ts'
 import { type FormPart, receiveUpload } from './upload.ts'
 import { validateFile } from './validate.ts'
 
@@ -69,8 +69,8 @@ function* pieces(content: string): Generator<Buffer> {
   }
 }
 
-function earlyReadings(t: TestContext): EarlyReadings {
-  const early = new EarlyReadings({ limits: LIMITS, clock: testClock(), onFall: assert.fail })
+function streamingValidations(t: TestContext): StreamingValidations {
+  const early = new StreamingValidations({ limits: LIMITS, clock: testClock(), onFall: assert.fail })
   t.after(() => early.close())
   return early
 }
@@ -130,7 +130,7 @@ test('an upload that could not be committed fails, and leaves its content to the
 test('a big file in order comes with its index, and is processed without being read again', async (t) => {
   const { store, blobs, sealed } = await stores(t)
   const content = lines(3000)
-  const deps = { store, sealed, early: earlyReadings(t) }
+  const deps = { store, sealed, early: streamingValidations(t) }
   const file = await receiveUpload(deps, form(pieces(content)), BIG_UPLOAD)
   assert.equal(file.status, 'pending')
   const stored = await readBlobRow(store.read, `files/${file.id}/upload`)
@@ -152,7 +152,7 @@ test('a big file in order comes with its index, and is processed without being r
 test('a big file with a bad line has no index, and its validation names the line', async (t) => {
   const { store, blobs, sealed } = await stores(t)
   const content = `${lines(1200)}{"custom_id":""}\n${lines(5)}`
-  const deps = { store, sealed, early: earlyReadings(t) }
+  const deps = { store, sealed, early: streamingValidations(t) }
   const file = await receiveUpload(deps, form(pieces(content)), BIG_UPLOAD)
   assert.equal(file.index_blob, null)
   assert.deepEqual(await keys(blobs), [file.content_blob])
@@ -164,7 +164,7 @@ test('a big file with a bad line has no index, and its validation names the line
 
 test('a big file that breaks off, or whose form turns out wrong, leaves neither content nor index', async (t) => {
   const { store, blobs, sealed } = await stores(t)
-  const deps = { store, sealed, early: earlyReadings(t) }
+  const deps = { store, sealed, early: streamingValidations(t) }
   function* broken(): Generator<Buffer> {
     yield* pieces(lines(2000))
     throw new Error('the sender is gone')

@@ -5,17 +5,17 @@
 import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { COMPRESSION_BYTES, compressionOf } from '../domain/compression.ts'
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blob-rows.ts'
 import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
-import type { EarlyReadings } from './early-readings.ts'
 import { ExpiresAfter } from './expires-after.ts'
 import { safeFilename } from './filename.ts'
 import { type StoredUpload, storeUpload } from './store-upload.ts'
+import type { StreamingValidations } from './streaming-validations.ts'
 
 /** One part of a multipart form, as the parser hands it over; a file must be read before the next part comes. */
 export type FormPart =
@@ -38,7 +38,7 @@ export interface UploadDeps {
   store: Store
   sealed: SealedBlobs
   /** Reads big files as they arrive; without it, every file is read afterwards. */
-  early?: EarlyReadings
+  early?: StreamingValidations
 }
 
 /** A form that has arrived whole: its content is stored, and nothing refers to it yet. */
@@ -119,7 +119,7 @@ export async function receiveUpload(
       return await insertUpload(tx, received, upload)
     })
   } catch (error) {
-    if (error instanceof Refusal) {
+    if (error instanceof ApiError) {
       await discard(sealed, received)
       throw error
     }
@@ -174,7 +174,9 @@ async function* bounded(source: AsyncIterable<Buffer>, bytes_max: number): Async
   for await (const piece of source) {
     bytes += piece.length
     if (bytes > bytes_max)
-      throw new Refusal('payload_too_large', `The file is larger than ${bytes_max} bytes.`, { param: 'file' })
+      throw new ApiError('payload_too_large', `The file is larger than ${bytes_max} bytes.`, {
+        param: 'file',
+      })
     yield piece
   }
 }
@@ -209,19 +211,19 @@ function checkPurpose(value: unknown): 'batch' {
   throw refuse('purpose', `\`purpose\` must be "batch", not ${clip(JSON.stringify(value) ?? 'nothing')}.`)
 }
 
-function notAFile(): Refusal {
+function notAFile(): ApiError {
   return refuse('file', '`file` must be sent as a file, with a filename, not as a plain field.')
 }
 
-function unknownField(name: string): Refusal {
+function unknownField(name: string): ApiError {
   return refuse(
     clip(name),
     `\`${clip(name)}\` is no field of this form. It takes \`purpose\`, \`file\`, \`expires_after[anchor]\` and \`expires_after[seconds]\`.`,
   )
 }
 
-function refuse(param: string, message: string): Refusal {
-  return new Refusal('invalid_request', message, { param })
+function refuse(param: string, message: string): ApiError {
+  return new ApiError('invalid_request', message, { param })
 }
 
 function clip(text: string): string {

@@ -1,7 +1,7 @@
 // The first reading of an uploaded file: scans each line, gathers the index, and notes which custom_ids may
 // have been used before.
-import type { FileIndex } from '../domain/file-index.ts'
-import { LineScanner } from '../domain/line-scan.ts'
+import type { FileIndex } from '../jsonl/file-index.ts'
+import { LineScanner } from '../jsonl/line-scan.ts'
 import { hashCustomId, type IdHash } from './custom-id-hash.ts'
 import { HashSet64 } from './custom-id-set.ts'
 import { FileIndexer } from './file-index.ts'

@@ -1,6 +1,6 @@
 // The second reading, of a file whose first one met custom_ids with equal hashes: compares the ids
 // themselves and names the line that used an id first.
-import { LineScanner } from '../domain/line-scan.ts'
+import { LineScanner } from '../jsonl/line-scan.ts'
 import { hashCustomId, type IdHash } from './custom-id-hash.ts'
 import type { HashSet64 } from './custom-id-set.ts'
 import type { LineSink } from './line-split.ts'

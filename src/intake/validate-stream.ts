@@ -3,7 +3,7 @@
 // per custom_id (and the index: a row per chunk). Those eight bytes are a hash: where two agree, the file is
 // read once more to see whether the ids do.
 import { ERRORS } from '../domain/errors.ts'
-import type { FileIndex } from '../domain/file-index.ts'
+import type { FileIndex } from '../jsonl/file-index.ts'
 import { type IdHash, SeededHash } from './custom-id-hash.ts'
 import { type LineSink, LineSplitter } from './line-split.ts'
 import { type BadLines, describe, type LineError } from './validate-stream-errors.ts'

@@ -4,8 +4,8 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import { doomBlobs, insertBlobs, readBlobRow } from '../store/blob-rows.ts'
-import { markProcessed, markRefused, readFileRow } from '../store/files.ts'
+import { insertBlobs, markForDeletion, readBlobRow } from '../store/blob-rows.ts'
+import { markInvalid, markProcessed, readFileRow } from '../store/files.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
@@ -64,7 +64,7 @@ async function accept(
     const now = clock.now()
     await insertBlobs(tx, file.project_id, [index], now)
     const marked = await markProcessed(tx, file.id, { line_count: verdict.line_count, index_blob: key })
-    if (!marked) await doomBlobs(tx, [key], now)
+    if (!marked) await markForDeletion(tx, [key], now)
   })
 }
 
@@ -87,7 +87,7 @@ async function refuse(
 ): Promise<void> {
   await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return
-    await markRefused(tx, file.id, {
+    await markInvalid(tx, file.id, {
       line_count: verdict.line_count ?? 0,
       status_details: verdict.details,
       errors: JSON.stringify(verdict.errors),

@@ -6,15 +6,15 @@ import type { Language } from '../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
-import { insertOutlook, outlookByEntities, outlookByProject } from '../store/outlook.ts'
+import { insertProjectedSpend, projectedByEntities, projectedByProject } from '../store/projected-spend.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, readCounters, readSpending, spendingOf } from './counters.ts'
-import { batchRefused } from './limit-error.ts'
+import { batchLimitError } from './limit-error.ts'
 import { named } from './named.ts'
 import type { BatchProjection } from './project-batch.ts'
 
 /** How a batch stands before a limit; amounts in the limit's unit. */
-export interface Prospect extends Counter {
+export interface LimitProjection extends Counter {
   /** What the project's open batches may still cost. */
   open: number
   /** What this batch may cost. */
@@ -34,10 +34,12 @@ export async function admit(
   if ((await readLimitVersion(tx, project_id)) === 0) return
   const wanted = { project_id, action: 'block' as const, ...namesOf(projection) }
   const judge = async (limits: readonly Limit[]): Promise<void> => {
-    const met = (await prospects(tx, project_id, limits, projection, now)).filter(({ exceeds }) => exceeds)
+    const met = (await limitProjections(tx, project_id, limits, projection, now)).filter(
+      ({ exceeds }) => exceeds,
+    )
     // Of several, the one that stands in the way longest.
     const worst = met.sort((a, b) => b.window.end - a.window.end)[0]
-    if (worst) throw batchRefused(worst, worst, language, now)
+    if (worst) throw batchLimitError(worst, worst, language, now)
   }
   const limits = await matchingLimits(tx, wanted)
   if (limits.length === 0) return
@@ -47,14 +49,14 @@ export async function admit(
 }
 
 /** How the batch would stand before each limit that matches, those that only notify included. */
-export async function foresee(
+export async function projectLimits(
   db: Reader,
   project_id: string,
   projection: BatchProjection,
   now: number,
-): Promise<Prospect[]> {
+): Promise<LimitProjection[]> {
   const limits = await matchingLimits(db, { project_id, ...namesOf(projection) })
-  return await prospects(db, project_id, limits, projection, now)
+  return await limitProjections(db, project_id, limits, projection, now)
 }
 
 /** To be called once the batch exists: from now on it counts as open. */
@@ -64,34 +66,34 @@ export async function expect(
   { total, byEntity }: BatchProjection,
 ): Promise<void> {
   const rows = [...byEntity].map(([entity, spend]) => ({ batch_id: id, project_id, entity, ...spend }))
-  await insertOutlook(tx, id, total, rows)
+  await insertProjectedSpend(tx, id, total, rows)
 }
 
 /** What is open is read before what is spent, so that what turns from one into the other is never missed. */
-async function prospects(
+async function limitProjections(
   db: Reader,
   project_id: string,
   limits: readonly Limit[],
   projection: BatchProjection,
   now: number,
-): Promise<Prospect[]> {
+): Promise<LimitProjection[]> {
   if (limits.length === 0) return []
   const entities = [...projection.byEntity.keys()]
   const open = await readSpending(
     limits.some((limit) => limit.scope === 'project') ? [...entities, WHOLE_PROJECT] : entities,
-    (names) => outlookByEntities(db, project_id, names),
-    () => outlookByProject(db, project_id),
+    (names) => projectedByEntities(db, project_id, names),
+    () => projectedByProject(db, project_id),
   )
   const counters = await readCounters(db, project_id, limits, entities, now)
   return counters.map((counter) => {
     const { limit, spender, spent } = counter
     const needed = counted(needOf(projection, spender), limit.metric)
-    const awaited = spendingOf(open, counter)
+    const openSpend = spendingOf(open, counter)
     return {
       ...counter,
-      open: awaited,
+      open: openSpend,
       needed,
-      exceeds: needed > 0 && spent + awaited + needed > limit.amount,
+      exceeds: needed > 0 && spent + openSpend + needed > limit.amount,
     }
   })
 }

@@ -4,8 +4,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import {
+  addLimit,
+  booksRuns,
+  endedLine,
+  leasedChunks,
+  type TestChunk,
+  testBooks,
+} from '../../test/support/test-books.ts'
 import { entityType } from '../domain/entity.ts'
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 import { closeSession } from '../store/leases.ts'
 import type { Writer } from '../store/store.ts'
 import { admit } from './admit.ts'
@@ -13,12 +21,11 @@ import { projectBatch } from './project-batch.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 import { tally } from './tally.ts'
-import { addLimit, booksRuns, endedLine, leasedChunks, type TestChunk, testBooks } from './test-books.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 12)
 const ENTITIES = ['user:a', 'user:b', 'team:x', null] as const
 
-interface HeldLine {
+interface ReservedLine {
   entity: string | null
   worst: number
 }
@@ -26,7 +33,7 @@ interface HeldLine {
 interface WorkerChunk {
   chunk: TestChunk
   worker: string
-  held: HeldLine[]
+  held: ReservedLine[]
 }
 
 /** What a cap counts, in tokens. */
@@ -129,7 +136,7 @@ async function lease(tx: Writer, chunk: TestChunk, worker_id: string): Promise<v
     .execute()
 }
 
-async function take(tx: Writer, at: WorkerChunk, asked: readonly HeldLine[]): Promise<void> {
+async function take(tx: Writer, at: WorkerChunk, asked: readonly ReservedLine[]): Promise<void> {
   const lines = asked.map(({ entity, worst }, position) => ({
     position,
     entity,
@@ -192,12 +199,12 @@ async function submit(
     const spender = cap.counts(entity)
     return spender === null || tokens === 0 || spentUnder(cap, spender, spent) + tokens <= cap.amount
   })
-  const refusal = await admit(tx, project_id, projection, 'en', NOW).then(
+  const apiError = await admit(tx, project_id, projection, 'en', NOW).then(
     () => null,
     (error: unknown) => error,
   )
-  if (refusal !== null) assert.ok(refusal instanceof Refusal && refusal.code === 'usage_limit_exceeded')
-  assert.equal(refusal === null, fits, `${tokens} tokens for ${entity}`)
+  if (apiError !== null) assert.ok(apiError instanceof ApiError && apiError.code === 'usage_limit_exceeded')
+  assert.equal(apiError === null, fits, `${tokens} tokens for ${entity}`)
 }
 
 function spentUnder(cap: Cap, spender: string, spent: ReadonlyMap<string | null, number>): number {

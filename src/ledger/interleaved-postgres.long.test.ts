@@ -6,7 +6,8 @@ import { sql } from 'kysely'
 import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import { seededRandom } from '../../test/simulation/seeded-random.ts'
-import { Refusal } from '../domain/errors.ts'
+import { addLimit, endedLine, leasedChunks, type TestChunk } from '../../test/support/test-books.ts'
+import { ApiError } from '../domain/errors.ts'
 import { commitChunk, parkChunk, readChunk } from '../store/chunks.ts'
 import { deleteLimit, updateLimit } from '../store/limits.ts'
 import type { Store } from '../store/store.ts'
@@ -14,7 +15,6 @@ import { admit } from './admit.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 import { tally } from './tally.ts'
-import { addLimit, endedLine, leasedChunks, type TestChunk } from './test-books.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 12)
 const WORKERS = 6
@@ -118,7 +118,7 @@ async function meddle(store: Store, project_id: string, isOver: () => boolean): 
       await store.write((tx) => updateLimit(tx, project_id, id, { amount: random.int(0, CAP) }))
     await store
       .write((tx) => admit(tx, project_id, projection, 'en', NOW))
-      .catch((error: unknown) => assert.ok(error instanceof Refusal, String(error)))
+      .catch((error: unknown) => assert.ok(error instanceof ApiError, String(error)))
     assert.ok(await store.write((tx) => deleteLimit(tx, project_id, id)))
   }
 }

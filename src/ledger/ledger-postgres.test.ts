@@ -2,7 +2,7 @@
 import { after, test } from 'node:test'
 import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
-import { keepBooksIn } from './test-books.ts'
+import { keepBooksIn } from '../../test/support/test-books.ts'
 
 if (withoutPostgres) test('the ledger on PostgreSQL', { skip: withoutPostgres }, () => {})
 else {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { LANGUAGES } from '../domain/language.ts'
 import type { Counter } from './counters.ts'
-import { batchRefused, lineRefused } from './limit-error.ts'
+import { batchLimitError, lineLimitError } from './limit-error.ts'
 
 const END = Date.UTC(2026, 11, 1)
 
@@ -40,13 +40,13 @@ describe('the message of a limit', () => {
       zh: /US\$25\.00.*2026年12月1日/,
     }
     for (const language of LANGUAGES) {
-      const { message } = lineRefused(counter(), 2_000_000, language)
+      const { message } = lineLimitError(counter(), 2_000_000, language)
       assert.match(message, shown[language] ?? /never/, language)
       assert.ok(message.includes('user:42'), message)
       assert.ok(!/[{}]/.test(message), message)
     }
     const said = LANGUAGES.map(
-      (language) => batchRefused(counter(), { needed: 1, open: 2 }, language, 0).message,
+      (language) => batchLimitError(counter(), { needed: 1, open: 2 }, language, 0).message,
     )
     assert.equal(new Set(said).size, LANGUAGES.length)
   })
@@ -54,19 +54,19 @@ describe('the message of a limit', () => {
   it('ends with the description, whatever characters it holds', () => {
     const described = counter({ description: "Ask {ops}, <b>#</b> or 'it'." })
     for (const language of LANGUAGES)
-      assert.ok(lineRefused(described, 1, language).message.includes("Ask {ops}, <b>#</b> or 'it'."))
+      assert.ok(lineLimitError(described, 1, language).message.includes("Ask {ops}, <b>#</b> or 'it'."))
   })
 
   it('names the project where that is what the limit counts, and an entity that is called so otherwise', () => {
-    assert.match(lineRefused(counter({ scope: 'project' }, ''), 1, 'en').message, /for this project/)
-    assert.match(lineRefused(counter({}, 'project'), 1, 'en').message, /for “project”/)
+    assert.match(lineLimitError(counter({ scope: 'project' }, ''), 1, 'en').message, /for this project/)
+    assert.match(lineLimitError(counter({}, 'project'), 1, 'en').message, /for “project”/)
   })
 
   it('carries the limit and the end of its window, and says when to come back', () => {
-    const refusal = batchRefused(counter(), { needed: 1, open: 0 }, 'en', END - 90_500)
-    assert.deepEqual(refusal.details, { limit_id: 'lim_1', resets_at: END / 1000 })
-    assert.deepEqual([refusal.status, refusal.retryAfter_s], [429, 91])
-    const { type, code, limit_id, resets_at } = lineRefused(counter(), 1, 'en')
+    const apiError = batchLimitError(counter(), { needed: 1, open: 0 }, 'en', END - 90_500)
+    assert.deepEqual(apiError.details, { limit_id: 'lim_1', resets_at: END / 1000 })
+    assert.deepEqual([apiError.status, apiError.retryAfter_s], [429, 91])
+    const { type, code, limit_id, resets_at } = lineLimitError(counter(), 1, 'en')
     assert.deepEqual(
       [type, code, limit_id, resets_at],
       ['rate_limit_error', 'usage_limit_exceeded', 'lim_1', END / 1000],

@@ -2,7 +2,7 @@
 // with what a program needs beside the text.
 import { IntlMessageFormat } from 'intl-messageformat'
 import { unixSeconds } from '../domain/clock.ts'
-import { Refusal, type WireError, wireError } from '../domain/errors.ts'
+import { ApiError, type WireError, wireError } from '../domain/errors.ts'
 import { LANGUAGES, type Language } from '../domain/language.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
@@ -13,7 +13,7 @@ import { LIMIT_MESSAGES, type LimitMessages } from './limit-messages.ts'
 const USD_DIGITS_MAX = 9
 
 /** A line that was not sent. `needed` is its worst case, in the limit's unit. */
-export function lineRefused(counter: Counter, needed: number, language: Language): WireError {
+export function lineLimitError(counter: Counter, needed: number, language: Language): WireError {
   return wireError(
     'usage_limit_exceeded',
     message('reached', counter, { needed }, language),
@@ -22,13 +22,13 @@ export function lineRefused(counter: Counter, needed: number, language: Language
 }
 
 /** A batch that is not created. `needed` is its worst case, `open` that of the project's open batches. */
-export function batchRefused(
+export function batchLimitError(
   counter: Counter,
   { needed, open }: { needed: number; open: number },
   language: Language,
   now: number,
-): Refusal {
-  return new Refusal(
+): ApiError {
+  return new ApiError(
     'usage_limit_exceeded',
     message('would_exceed', counter, { needed, open }, language),
     details(counter),

@@ -1,5 +1,5 @@
 // From what a caller asks for to a limit, and what is refused on the way.
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 import type { LimitMetric } from '../domain/limit.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import type { LimitChange } from '../store/limits.ts'
@@ -79,5 +79,5 @@ function fractions(notify_at: readonly number[]): readonly number[] {
 }
 
 function refuse(param: string, message: string): never {
-  throw new Refusal('invalid_request', message, { param })
+  throw new ApiError('invalid_request', message, { param })
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import type { Model } from '../domain/model.ts'
-import type { TokenSums } from '../domain/projection.ts'
+import type { TokenSums } from '../jsonl/projection.ts'
 import { projectBatch } from './project-batch.ts'
 
 const MODEL: Model = {

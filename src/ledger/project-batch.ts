@@ -2,13 +2,13 @@
 // not read, and it takes as long as there are groups, not lines.
 
 import { entityOf } from '../domain/entity.ts'
-import type { FileIndex } from '../domain/file-index.ts'
 import type { Model } from '../domain/model.ts'
-import { projectSums, type TokenSums } from '../domain/projection.ts'
 import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
 import { isStorable } from '../domain/storable-text.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
-import { projectedSpend } from './line-projection.ts'
+import type { FileIndex } from '../jsonl/file-index.ts'
+import { projectedSpend } from '../jsonl/line-projection.ts'
+import { projectSums, type TokenSums } from '../jsonl/projection.ts'
 
 /** Lines of one model for one entity. */
 export interface ProjectedGroup {

@@ -16,7 +16,7 @@ import {
   settledForBatch,
   settledOfChunk,
   spentByDay,
-  strayHolds,
+  strayReservations,
   usageByEntityAndDay,
 } from '../store/book-sums.ts'
 import { listProjects } from '../store/projects.ts'
@@ -194,7 +194,7 @@ async function compareProject(db: Reader, project_id: string, found: Reconciled)
   const usage = await usageByEntityAndDay(db, project_id)
   compareSums(tell, ['the ledger', settled], ['usage', usage], true)
   compareSums(tell, ['the ledger', byDay(settled)], ['the project', await spentByDay(db, project_id)], false)
-  for (const { batch_id, idx } of await strayHolds(db, project_id))
+  for (const { batch_id, idx } of await strayReservations(db, project_id))
     tell(`money is held for chunk ${idx} of ${batch_id}, on which nobody works`)
 }
 

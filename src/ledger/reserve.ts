@@ -3,9 +3,9 @@
 // cap, however many workers reserve at once.
 import { type Limit, type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { addSpend, isNothing, minus, NO_SPEND, type Spend } from '../domain/spend.ts'
-import { holdsLease } from '../store/chunks.ts'
-import { addHolds, heldByEntities, heldByProject } from '../store/holds.ts'
+import { hasLease } from '../store/chunks.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
+import { addReservations, reservedByEntities, reservedByProject } from '../store/reservations.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { readCounters, readSpending, type Spending, spendingOf } from './counters.ts'
@@ -36,14 +36,14 @@ export interface Reservation extends Pick<Fit, 'allowed' | 'refused' | 'waiting'
 /** Null when the lease was lost: then nothing is held. */
 export async function reserve(tx: Writer, order: ReserveOrder, now: number): Promise<Reservation | null> {
   const { claim, lines } = order
-  if (!(await holdsLease(tx, claim))) return null
+  if (!(await hasLease(tx, claim))) return null
   const entities = new Set(lines.map((line) => line.entity).filter((entity) => entity !== null))
   const { project_id } = claim
   const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...named(entities) })
   const held = limits.length > 0
   const meters = held ? await readMeters(tx, order, limits, entities, now) : []
   const { allowed, refused, waiting, holds } = fitLines(lines, meters)
-  await changeHolds(tx, order, held ? holds : new Map())
+  await changeReservations(tx, order, held ? holds : new Map())
   const reached = [...new Set(refused.values())]
   const crossings: Crossing[] = []
   for (const meter of reached) crossings.push(...(await cross(tx, meter, [REACHED], now)))
@@ -76,8 +76,8 @@ async function readHeld(
   const hasProjectLimit = limits.some((limit) => limit.scope === 'project')
   return await readSpending(
     hasProjectLimit ? [...entities, WHOLE_PROJECT] : entities,
-    (names) => heldByEntities(db, project_id, names),
-    () => heldByProject(db, project_id),
+    (names) => reservedByEntities(db, project_id, names),
+    () => reservedByProject(db, project_id),
   )
 }
 
@@ -109,7 +109,7 @@ function without(held: Spending, lines: readonly ReserveLine[]): Spending {
 }
 
 /** Brings the chunk's hold from what these lines held to what they hold now. */
-async function changeHolds(
+async function changeReservations(
   tx: Writer,
   { claim, lines }: ReserveOrder,
   holds: ReadonlyMap<string | null, Spend>,
@@ -125,5 +125,5 @@ async function changeHolds(
     const { batch_id, idx, project_id } = claim
     rows.push({ batch_id, idx, project_id, entity: entity ?? '', ...change })
   }
-  await addHolds(tx, rows)
+  await addReservations(tx, rows)
 }

@@ -3,19 +3,19 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { addLimit, booksRuns, leasedChunks, testBooks } from '../../test/support/test-books.ts'
 import { COUNT_MAX } from '../domain/exact-count.ts'
 import { windowAt } from '../domain/limit.ts'
 import { addToBatch, readBatchRow } from '../store/batches.ts'
 import { settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/book-sums.ts'
 import { commitChunk, readChunk } from '../store/chunks.ts'
-import { heldByProject } from '../store/holds.ts'
+import { reservedByProject } from '../store/reservations.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByProject } from '../store/usage-days.ts'
 import { sumUsage } from '../store/usage-report.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 import { tally } from './tally.ts'
-import { addLimit, booksRuns, leasedChunks, testBooks } from './test-books.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 12)
 const amount = fc.oneof(fc.nat(1000), fc.integer({ min: 2 ** 50, max: COUNT_MAX }), fc.constant(COUNT_MAX))
@@ -86,7 +86,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   assert.deepEqual(settled, await usageByEntityAndDay(tx, project_id))
   for (const [key, day] of await spentByDay(tx, project_id))
     assert.deepEqual({ ...settled.get(key), lines: 0 }, day)
-  const held = await heldByProject(tx, project_id)
+  const held = await reservedByProject(tx, project_id)
   assert.ok(held.cost_nanos >= 0 && held.tokens >= 0)
 }
 

@@ -1,12 +1,19 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import {
+  addLimit,
+  endedLine,
+  leasedChunks,
+  type TestBooks,
+  type TestChunk,
+  testBooks,
+} from '../../test/support/test-books.ts'
 import { windowAt } from '../domain/limit.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage-days.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 import { tally } from './tally.ts'
-import { addLimit, endedLine, leasedChunks, type TestBooks, type TestChunk, testBooks } from './test-books.ts'
 
 /** The last moment of November and the first of December. */
 const BEFORE = Date.UTC(2026, 11, 1) - 1

@@ -6,10 +6,10 @@ import { sumOf } from '../domain/exact-count.ts'
 import { newId } from '../domain/ids.ts'
 import { addSpend, isNothing, type Spend } from '../domain/spend.ts'
 import { startOfDay } from '../domain/utc-day.ts'
-import { dropHolds, shrinkHold } from '../store/holds.ts'
 import { insertEntries } from '../store/ledger-entries.ts'
 import { matchingLimits } from '../store/limits.ts'
-import { shrinkOutlook } from '../store/outlook.ts'
+import { reduceProjectedSpend } from '../store/projected-spend.ts'
+import { deleteReservations, reduceReservation } from '../store/reservations.ts'
 import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage-days.ts'
@@ -42,8 +42,8 @@ export async function settle(
     tx,
     settlements.flatMap((settlement) => entries(settlement, now)),
   )
-  await shrinkOutlooks(tx, settlements)
-  for (const settlement of settlements) await letGo(tx, settlement)
+  await reduceProjectedSpends(tx, settlements)
+  for (const settlement of settlements) await releaseBlock(tx, settlement)
   return await crossings(tx, settlements, limited, now)
 }
 
@@ -124,7 +124,7 @@ function entries({ project_id, batch_id, idx, tallies }: Settlement, now: number
   }))
 }
 
-async function shrinkOutlooks(tx: Writer, settlements: readonly Settlement[]): Promise<void> {
+async function reduceProjectedSpends(tx: Writer, settlements: readonly Settlement[]): Promise<void> {
   const done = new Map<string, { batch_id: string; byEntity: Map<string, Spend> }>()
   for (const { batch_id, tallies } of settlements) {
     const batch = done.get(batch_id) ?? { batch_id, byEntity: new Map() }
@@ -134,15 +134,16 @@ async function shrinkOutlooks(tx: Writer, settlements: readonly Settlement[]): P
   }
   for (const { batch_id, byEntity } of inOrder(done))
     for (const [entity, spend] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1)))
-      if (!isNothing(spend)) await shrinkOutlook(tx, batch_id, entity, spend)
+      if (!isNothing(spend)) await reduceProjectedSpend(tx, batch_id, entity, spend)
 }
 
-async function letGo(tx: Writer, settlement: Settlement): Promise<void> {
+async function releaseBlock(tx: Writer, settlement: Settlement): Promise<void> {
   if (!settlement.holds) return
-  if (settlement.last) return await dropHolds(tx, settlement)
+  if (settlement.last) return await deleteReservations(tx, settlement)
   const held = new Map<string, Spend>()
   for (const tally of settlement.tallies) addSpend(held, tally.entity ?? '', tally.held)
-  for (const [entity, spend] of held) if (!isNothing(spend)) await shrinkHold(tx, settlement, entity, spend)
+  for (const [entity, spend] of held)
+    if (!isNothing(spend)) await reduceReservation(tx, settlement, entity, spend)
 }
 
 /** `limited`: the projects that have limits. */

@@ -1,9 +1,10 @@
 // What a worker measures: lines, what they cost, and how the model servers and the stores behave.
 import type { Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
-import type { Observer, RecordWork } from '../dispatch/observer.ts'
-import type { Upstream } from '../dispatch/upstream.ts'
+import type { Observer } from '../dispatch/observer.ts'
+import type { Upstream } from '../dispatch/send/upstream.ts'
 import type { Outcome } from '../results/outcome.ts'
+import type { RecordWork } from '../results/record-observer.ts'
 import { CellCounter, CellHistogram, type CountCell, type HistogramCell } from './cells.ts'
 
 const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]

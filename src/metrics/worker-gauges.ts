@@ -1,6 +1,6 @@
 // How a worker stands at the moment somebody looks.
 import { Gauge, type Registry } from 'prom-client'
-import type { Upstream } from '../dispatch/upstream.ts'
+import type { Upstream } from '../dispatch/send/upstream.ts'
 import type { Worker } from '../dispatch/worker.ts'
 
 export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 'standing'>): void {

@@ -3,12 +3,17 @@
 // the delivery to another: a receiver may hear of an event twice, under the same ID, and never not at all.
 import type { Dispatcher } from 'undici'
 import type { KeyBox } from '../blobs/key-box.ts'
-import type { TaskHandler } from '../dispatch/task-runner.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
-import { finishTask, insertTask, postponeTask } from '../store/tasks.ts'
-import { disableWebhook, lockDelivery, type Parcel, readParcel, updateDelivery } from '../store/webhooks.ts'
+import { finishTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
+import {
+  disableWebhook,
+  lockDelivery,
+  type PendingDelivery,
+  readPendingDelivery,
+  updateDelivery,
+} from '../store/webhooks.ts'
 import { nextAttemptAt } from './delivery-schedule.ts'
 import { eventObject } from './event-object.ts'
 import { type Attempt, postEvent } from './post-event.ts'
@@ -35,13 +40,14 @@ export function deliverer(deps: DeliverDeps): TaskHandler {
   const { store, clock } = deps
   const busy = new Map<string, number>()
   return async (task, signal) => {
-    const parcel = await readParcel(store.read, task.subject)
-    if (parcel?.delivery.status !== 'pending') {
+    const pendingDelivery = await readPendingDelivery(store.read, task.subject)
+    if (pendingDelivery?.delivery.status !== 'pending') {
       await store.write((tx) => finishTask(tx, task))
       return
     }
-    const { webhook } = parcel
-    if (webhook.disabled_at !== null) return await giveUp(store, task, parcel, 'the webhook is disabled')
+    const { webhook } = pendingDelivery
+    if (webhook.disabled_at !== null)
+      return await giveUp(store, task, pendingDelivery, 'the webhook is disabled')
     const running = busy.get(webhook.id) ?? 0
     if (running >= AT_ONCE_PER_WEBHOOK_MAX) {
       const run_at = clock.now() + CROWDED_WAIT_MS * (1 + deps.random())
@@ -49,8 +55,8 @@ export function deliverer(deps: DeliverDeps): TaskHandler {
     }
     busy.set(webhook.id, running + 1)
     try {
-      const outcome = await attempt(deps, parcel, signal)
-      await store.write((tx) => recordAttempt(deps, tx, task, parcel, outcome))
+      const outcome = await attempt(deps, pendingDelivery, signal)
+      await store.write((tx) => recordAttempt(deps, tx, task, pendingDelivery, outcome))
     } finally {
       const left = (busy.get(webhook.id) ?? 1) - 1
       if (left > 0) busy.set(webhook.id, left)
@@ -59,8 +65,12 @@ export function deliverer(deps: DeliverDeps): TaskHandler {
   }
 }
 
-async function attempt(deps: DeliverDeps, parcel: Parcel, signal: AbortSignal): Promise<Attempt> {
-  const { webhook, event } = parcel
+async function attempt(
+  deps: DeliverDeps,
+  pendingDelivery: PendingDelivery,
+  signal: AbortSignal,
+): Promise<Attempt> {
+  const { webhook, event } = pendingDelivery
   const now = deps.clock.now()
   const body = JSON.stringify(eventObject(event))
   let headers: Record<string, string>
@@ -75,7 +85,12 @@ async function attempt(deps: DeliverDeps, parcel: Parcel, signal: AbortSignal): 
   return await postEvent({ agent, clock, timeout_ms }, { url: webhook.url, headers, body }, signal)
 }
 
-async function giveUp(store: Store, task: TaskRow, { delivery }: Parcel, why: string): Promise<void> {
+async function giveUp(
+  store: Store,
+  task: TaskRow,
+  { delivery }: PendingDelivery,
+  why: string,
+): Promise<void> {
   await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return
     await updateDelivery(tx, delivery.id, { status: 'failed', next_attempt_at: null, last_error: why })
@@ -86,7 +101,7 @@ async function recordAttempt(
   { clock, random, schedule = nextAttemptAt }: DeliverDeps,
   tx: Writer,
   task: TaskRow,
-  { delivery: { id }, webhook, event }: Parcel,
+  { delivery: { id }, webhook, event }: PendingDelivery,
   outcome: Attempt,
 ): Promise<void> {
   if (!(await finishTask(tx, task))) return

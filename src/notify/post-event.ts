@@ -17,7 +17,7 @@ export interface Attempt {
   wait_ms: number
 }
 
-export interface Letter {
+export interface WebhookRequest {
   url: string
   headers: Record<string, string>
   body: string
@@ -26,7 +26,7 @@ export interface Letter {
 /** Rejects only when `signal` aborts: nothing is known of the attempt then. */
 export async function postEvent(
   { agent, clock, timeout_ms }: { agent: Dispatcher; clock: Clock; timeout_ms: number },
-  { url, headers, body }: Letter,
+  { url, headers, body }: WebhookRequest,
   signal: AbortSignal,
 ): Promise<Attempt> {
   const late = new AbortController()

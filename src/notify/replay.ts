@@ -1,5 +1,5 @@
 // Sends events again on request: one that was missed or mislaid, or all that could not be delivered.
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 import { readEvent } from '../store/events.ts'
 import type { DeliveryRow, WebhookRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
@@ -19,7 +19,7 @@ export async function replayEvent(
 ): Promise<void> {
   mustBeEnabled(webhook)
   const event = await readEvent(tx, webhook.project_id, event_id)
-  if (!event) throw new Refusal('event_not_found', undefined, { param: 'event_id' })
+  if (!event) throw new ApiError('event_not_found', undefined, { param: 'event_id' })
   const delivery = await lockDelivery(tx, { webhook_id: webhook.id, event_id })
   if (delivery) return await replay(tx, webhook, delivery, now)
   await queueDelivery(tx, { project_id: webhook.project_id, webhook_id: webhook.id, event_id }, now)
@@ -47,5 +47,5 @@ async function replay(tx: Writer, webhook: WebhookRow, delivery: DeliveryRow, no
 }
 
 function mustBeEnabled(webhook: WebhookRow): void {
-  if (webhook.disabled_at !== null) throw new Refusal('webhook_disabled')
+  if (webhook.disabled_at !== null) throw new ApiError('webhook_disabled')
 }

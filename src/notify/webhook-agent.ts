@@ -8,10 +8,10 @@ import { isPublicAddress } from './public-address.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-export class AddressRefused extends Error {
+export class AddressNotAllowed extends Error {
   constructor(address: string) {
     super(`${address} is no address of the public internet (see webhooks.allow_private_networks)`)
-    this.name = 'AddressRefused'
+    this.name = 'AddressNotAllowed'
   }
 }
 
@@ -28,7 +28,7 @@ export function webhookAgent({ allow_private_networks, lookup = systemLookup }: 
     connect(options, done) {
       // An address in the URL is connected to without being looked up.
       const literal = options.hostname.replace(/^\[|\]$/g, '')
-      if (isIP(literal) !== 0 && !isPublicAddress(literal)) done(new AddressRefused(literal), null)
+      if (isIP(literal) !== 0 && !isPublicAddress(literal)) done(new AddressNotAllowed(literal), null)
       else connect(options, done)
     },
   })
@@ -42,7 +42,7 @@ function guarded(lookup: LookupFunction): LookupFunction {
       const addresses = typeof found === 'string' ? [{ address: found, family: isIP(found) }] : found
       const refused = addresses.find(({ address }) => !isPublicAddress(address))
       const [first] = addresses
-      if (refused) done(new AddressRefused(`${hostname} (${refused.address})`), [])
+      if (refused) done(new AddressNotAllowed(`${hostname} (${refused.address})`), [])
       else if (options.all) done(null, addresses)
       else done(null, first?.address ?? '', first?.family)
     })

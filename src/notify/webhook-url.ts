@@ -1,7 +1,7 @@
 // What may be the URL of a webhook. This is for the owner's sake, who learns of a mistake at once; what keeps
 // deliveries out of private networks is the check at connect time (webhook-agent.ts).
 import { isIP } from 'node:net'
-import { Refusal } from '../domain/errors.ts'
+import { ApiError } from '../domain/errors.ts'
 import { isPublicAddress } from './public-address.ts'
 
 const URL_LENGTH_MAX = 2048
@@ -22,6 +22,6 @@ export function webhookUrl(text: string, allow_private_networks: boolean): strin
   return url.href
 }
 
-function refused(message: string): Refusal {
-  return new Refusal('invalid_request', message, { param: 'url' })
+function refused(message: string): ApiError {
+  return new ApiError('invalid_request', message, { param: 'url' })
 }

@@ -3,15 +3,15 @@
 // has a line.
 import { finalStatus, isTerminal } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
+import { releaseInput } from '../lifecycle/remove-file.ts'
 import { batchEnded } from '../notify/batch-ended.ts'
 import { recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setResultFiles } from '../store/batches.ts'
 import { insertFile } from '../store/files.ts'
-import { dropOutlook } from '../store/outlook.ts'
+import { deleteProjectedSpend } from '../store/projected-spend.ts'
 import { readProject } from '../store/projects.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import { releaseInput } from '../upkeep/remove-file.ts'
 
 export interface FinishRules {
   /** How long the files of a project on this plan are kept, in ms. */
@@ -60,7 +60,7 @@ async function finish(
     error_file_id: await addResultFile(tx, batch, 'error', expires_at, now),
   }
   await setResultFiles(tx, batch.id, files)
-  await dropOutlook(tx, batch.id)
+  await deleteProjectedSpend(tx, batch.id)
   await releaseInput(tx, batch.input_file_id, now)
   const row = { ...ended, ...files }
   await recordEvent(tx, batchEnded(row, status), now)

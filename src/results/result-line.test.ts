@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { CompletionScanner } from '../domain/completion-scan.ts'
+import { CompletionScanner } from '../jsonl/completion-scan.ts'
 import { outputLine } from './result-line.ts'
 import { spliceCost } from './splice-cost.ts'
 

@@ -1,6 +1,6 @@
 // What is written into a model's answer for its cost. The answer's own bytes are kept around it: parsing and
 // printing the answer again would change its numbers, its escapes and its order.
-import type { CostPlace } from '../domain/completion-scan.ts'
+import type { CostPlace } from '../jsonl/completion-scan.ts'
 
 /** `text` takes the place of the answer's bytes from `start` to `end`. */
 export interface Splice {

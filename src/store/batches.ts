@@ -49,8 +49,8 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       expired_at: null,
       cancelling_at: null,
       cancelled_at: null,
-      outlook_nanos: 0,
-      outlook_tokens: 0,
+      projected_nanos: 0,
+      projected_tokens: 0,
       rate_at: null,
       rate_done: 0,
       lines_per_s: null,
@@ -156,8 +156,8 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       error_bytes: eb('error_bytes', '+', delta.error_bytes),
       error_lines: eb('error_lines', '+', delta.error_lines),
       // The projection of a batch is rounded otherwise than that of its lines, so the difference may fall below.
-      outlook_nanos: exactPlus('outlook_nanos', -(delta.projected?.cost_nanos ?? 0)),
-      outlook_tokens: exactPlus('outlook_tokens', -(delta.projected?.tokens ?? 0)),
+      projected_nanos: exactPlus('projected_nanos', -(delta.projected?.cost_nanos ?? 0)),
+      projected_tokens: exactPlus('projected_tokens', -(delta.projected?.tokens ?? 0)),
       ...(delta.at === undefined ? {} : rateSample(delta.completed + delta.failed, delta.at)),
     }))
     .where('id', '=', id)
@@ -200,7 +200,7 @@ export interface Standing extends Pick<BatchRow, 'id' | 'project_id' | 'status' 
   limit_version: number
 }
 
-export async function readStanding(db: Reader, ids: readonly string[]): Promise<Standing[]> {
+export async function readBatchStatuses(db: Reader, ids: readonly string[]): Promise<Standing[]> {
   if (ids.length === 0) return []
   return await db
     .selectFrom('batches')
@@ -226,7 +226,7 @@ export async function readBatchInput(db: Reader, id: string): Promise<BatchInput
     .selectFrom('batches')
     .leftJoin('files', 'files.id', 'batches.input_file_id')
     .leftJoin('blobs', (join) =>
-      join.onRef('blobs.key', '=', 'files.content_blob').on('blobs.doomed_at', 'is', null),
+      join.onRef('blobs.key', '=', 'files.content_blob').on('blobs.deletion_pending_since', 'is', null),
     )
     .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
     .selectAll('batches')
@@ -256,7 +256,7 @@ export async function readBatchInput(db: Reader, id: string): Promise<BatchInput
           wrapped_key: blob_wrapped_key,
           bytes: blob_bytes,
           created: blob_created,
-          doomed_at: null,
+          deletion_pending_since: null,
         }
   return { batch, content, limit_version: limit_version ?? 0 }
 }

@@ -3,7 +3,7 @@ import type { BlobRow } from './schema.ts'
 import type { Reader } from './store.ts'
 
 /** Whether there is anything that only the master key opens: blobs, or secrets of webhooks. */
-export async function holdsBlobs(db: Reader): Promise<boolean> {
+export async function hasBlobs(db: Reader): Promise<boolean> {
   return (await anyWrappedKey(db)) !== null
 }
 
@@ -12,7 +12,7 @@ export async function anyWrappedKey(db: Reader): Promise<string | null> {
   const blob = await db
     .selectFrom('blobs')
     .select('wrapped_key')
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .limit(1)
     .executeTakeFirst()
   if (blob) return blob.wrapped_key
@@ -28,7 +28,7 @@ export async function listBlobRows(
   let query = db
     .selectFrom('blobs')
     .selectAll()
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .orderBy('key')
     .limit(page.limit)
   if (page.after !== undefined) query = query.where('key', '>', page.after)
@@ -42,7 +42,7 @@ export async function openableBlobs(db: Reader, keys: readonly string[]): Promis
     .selectFrom('blobs')
     .select('key')
     .where('key', 'in', keys)
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .execute()
   return new Set(rows.map((row) => row.key))
 }
@@ -92,7 +92,9 @@ export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]
     const column = `files.${part}_blob` as const
     const rows = await db
       .selectFrom('files')
-      .leftJoin('blobs', (join) => join.onRef('blobs.key', '=', column).on('blobs.doomed_at', 'is', null))
+      .leftJoin('blobs', (join) =>
+        join.onRef('blobs.key', '=', column).on('blobs.deletion_pending_since', 'is', null),
+      )
       .select(['files.id', 'files.project_id', `${column} as blob`])
       .where('files.deleted_at', 'is', null)
       .where(column, 'is not', null)
@@ -105,7 +107,9 @@ export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]
     const column = `chunks.${part}_blob` as const
     const rows = await db
       .selectFrom('chunks')
-      .leftJoin('blobs', (join) => join.onRef('blobs.key', '=', column).on('blobs.doomed_at', 'is', null))
+      .leftJoin('blobs', (join) =>
+        join.onRef('blobs.key', '=', column).on('blobs.deletion_pending_since', 'is', null),
+      )
       .leftJoin('files', (join) =>
         join
           .onRef('files.batch_id', '=', 'chunks.batch_id')
@@ -125,7 +129,9 @@ export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]
     .selectFrom('journal_parts')
     .innerJoin('batches', 'batches.id', 'journal_parts.batch_id')
     .leftJoin('blobs', (join) =>
-      join.onRef('blobs.key', '=', 'journal_parts.journal_blob').on('blobs.doomed_at', 'is', null),
+      join
+        .onRef('blobs.key', '=', 'journal_parts.journal_blob')
+        .on('blobs.deletion_pending_since', 'is', null),
     )
     .select(['journal_parts.batch_id', 'batches.project_id', 'journal_blob'])
     .where('blobs.key', 'is', null)

@@ -33,7 +33,7 @@ export async function insertOwnedBlobs(
         wrapped_key: blob.wrapped_key,
         bytes: blob.bytes,
         created: now,
-        doomed_at: null,
+        deletion_pending_since: null,
       })),
     )
     .execute()
@@ -45,7 +45,7 @@ export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | un
     .selectFrom('blobs')
     .selectAll()
     .where('key', '=', key)
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .executeTakeFirst()
 }
 
@@ -64,18 +64,18 @@ export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<S
 }
 
 /** Destroys the keys of these blobs: from this commit on nobody can open them. */
-export async function doomBlobs(tx: Writer, keys: readonly string[], now: number): Promise<void> {
+export async function markForDeletion(tx: Writer, keys: readonly string[], now: number): Promise<void> {
   if (keys.length === 0) return
   await tx
     .updateTable('blobs')
-    .set({ doomed_at: now, wrapped_key: '' })
+    .set({ deletion_pending_since: now, wrapped_key: '' })
     .where('key', 'in', keys)
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .execute()
 }
 
 /** The same for one part of a batch's results: all its chunks' blobs. */
-export async function doomResults(
+export async function markResultsForDeletion(
   tx: Writer,
   batch_id: string,
   part: 'output' | 'error',
@@ -84,7 +84,7 @@ export async function doomResults(
   const column = part === 'output' ? 'output_blob' : 'error_blob'
   await tx
     .updateTable('blobs')
-    .set({ doomed_at: now, wrapped_key: '' })
+    .set({ deletion_pending_since: now, wrapped_key: '' })
     .where('key', 'in', (qb) =>
       qb
         .selectFrom('chunks')
@@ -93,16 +93,16 @@ export async function doomResults(
         .where(column, 'is not', null)
         .$castTo<{ key: string }>(),
     )
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .execute()
 }
 
-export async function listDoomed(db: Reader, limit: number): Promise<string[]> {
+export async function listPendingDeletion(db: Reader, limit: number): Promise<string[]> {
   const rows = await db
     .selectFrom('blobs')
     .select('key')
-    .where('doomed_at', 'is not', null)
-    .orderBy('doomed_at')
+    .where('deletion_pending_since', 'is not', null)
+    .orderBy('deletion_pending_since')
     .limit(limit)
     .execute()
   return rows.map((row) => row.key)
@@ -110,5 +110,9 @@ export async function listDoomed(db: Reader, limit: number): Promise<string[]> {
 
 export async function forgetBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
   if (keys.length === 0) return
-  await tx.deleteFrom('blobs').where('key', 'in', keys).where('doomed_at', 'is not', null).execute()
+  await tx
+    .deleteFrom('blobs')
+    .where('key', 'in', keys)
+    .where('deletion_pending_since', 'is not', null)
+    .execute()
 }

@@ -117,7 +117,7 @@ export async function spentByDay(db: Reader, project_id: string): Promise<BookSu
 }
 
 /** Chunks of a project that are set money aside for although nobody works on them. */
-export async function strayHolds(
+export async function strayReservations(
   db: Reader,
   project_id: string,
 ): Promise<{ batch_id: string; idx: number }[]> {

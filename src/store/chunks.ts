@@ -4,7 +4,7 @@ import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
 import { isStorable, storableText } from '../domain/storable-text.ts'
 import { exactPlus } from './exact-sum.ts'
-import { dropHolds } from './holds.ts'
+import { deleteReservations } from './reservations.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -144,7 +144,7 @@ async function whyRefused(tx: Writer, { batch_id, idx, epoch, commit_seq }: Comm
 }
 
 /** Whether the chunk is still leased under this epoch; if it is, it stays so until the transaction ends. */
-export async function holdsLease(tx: Writer, lease: Lease): Promise<boolean> {
+export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
   const row = await tx
     .selectFrom('chunks')
     .select('epoch')
@@ -185,7 +185,7 @@ export async function parkChunk(
     .where('state', '=', 'leased')
     .executeTakeFirst()
   if (result.numUpdatedRows === 0n) return await whyRefused(tx, lease)
-  await dropHolds(tx, lease)
+  await deleteReservations(tx, lease)
   return 'accepted'
 }
 
@@ -210,7 +210,7 @@ export async function refuseChunk(tx: Writer, lease: CommitLease, why: string): 
     .where('state', '=', 'leased')
     .executeTakeFirst()
   if (result.numUpdatedRows === 0n) return await whyRefused(tx, lease)
-  await dropHolds(tx, lease)
+  await deleteReservations(tx, lease)
   return 'accepted'
 }
 
@@ -224,7 +224,7 @@ export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
     .where('epoch', '=', lease.epoch)
     .where('state', '=', 'leased')
     .executeTakeFirst()
-  if (result.numUpdatedRows > 0n) await dropHolds(tx, lease)
+  if (result.numUpdatedRows > 0n) await deleteReservations(tx, lease)
 }
 
 /** Parked chunks whose time has come are ready again; returns how many. */

@@ -1,4 +1,4 @@
-// Turns within a project: chunks of those of its entities whose work is not under way. The other claims go by
+// FairQueue within a project: chunks of those of its entities whose work is not under way. The other claims go by
 // deadline, and would leave whoever came last behind all that came before.
 import { sql as raw } from 'kysely'
 import { isOfModels, type ModelChoice } from './chunk-claims.ts'
@@ -6,7 +6,7 @@ import type { ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 /** Whose turn is looked for; '' is the entity of batches that name none. */
-export interface EntityTurn {
+export interface EntityClaim {
   project_id: string
   /** The one that had its turn last; null to begin with the first. */
   after: string | null
@@ -17,7 +17,7 @@ export interface EntityTurn {
 }
 
 /** The entities whose turn is next. Steps from one to the next through the index, whatever work each has. */
-export async function waitingEntities(db: Reader, turn: EntityTurn): Promise<string[]> {
+export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<string[]> {
   const { project_id, after, held, count } = turn
   const open: string[] = []
   let wrapped = after === null

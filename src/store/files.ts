@@ -36,7 +36,11 @@ export async function readFileRow(db: Reader, id: string): Promise<FileRow | und
 }
 
 /** The same as readFile; until the transaction ends, nobody can delete the file. */
-export async function holdFile(tx: Writer, project_id: string, id: string): Promise<FileRow | undefined> {
+export async function lockInputFile(
+  tx: Writer,
+  project_id: string,
+  id: string,
+): Promise<FileRow | undefined> {
   return await tx
     .selectFrom('files')
     .selectAll()
@@ -104,7 +108,7 @@ export async function replaceIndex(
 }
 
 /** pending → error. False when the file was deleted or judged meanwhile. */
-export async function markRefused(
+export async function markInvalid(
   tx: Writer,
   id: string,
   found: { line_count: number; status_details: string; errors: string },

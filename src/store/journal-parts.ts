@@ -1,6 +1,6 @@
 // Where the finished lines of open chunks lie: spans of journal blobs. A journal that no open chunk needs
 // any more is doomed in the transaction that seals the last one.
-import { doomBlobs, lockBlobs } from './blob-rows.ts'
+import { lockBlobs, markForDeletion } from './blob-rows.ts'
 import type { JournalPartRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -42,7 +42,7 @@ export async function dropJournal(
     await lockBlobs(tx, [...shared])
     for (const key of await stillNeeded(tx, [...shared])) unneeded = unneeded.filter((one) => one !== key)
   }
-  await doomBlobs(tx, unneeded, now)
+  await markForDeletion(tx, unneeded, now)
 }
 
 async function stillNeeded(tx: Writer, keys: readonly string[]): Promise<Set<string>> {

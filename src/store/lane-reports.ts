@@ -17,7 +17,7 @@ export interface UpstreamTrouble {
  * `unavailable`: nobody is there; `throttled`: the servers have asked to wait; `failing`: they fail on lines of the
  * batches that are named.
  */
-export type LaneTrouble = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamTrouble
+export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamTrouble
 
 /** A worker that has not renewed its lease for so long does nothing just now. */
 const SILENT_MS = 5_000
@@ -26,14 +26,14 @@ const SILENT_MS = 5_000
 export async function setLaneReports(
   tx: Writer,
   worker_id: string,
-  troubles: readonly LaneTrouble[],
+  laneReports: readonly LaneReport[],
 ): Promise<void> {
   await dropLaneReports(tx, worker_id)
-  if (troubles.length === 0) return
+  if (laneReports.length === 0) return
   await tx
     .insertInto('lane_reports')
     .values(
-      troubles.map(({ model, state, since, error, batches, isOpen }) => ({
+      laneReports.map(({ model, state, since, error, batches, isOpen }) => ({
         worker_id,
         model,
         state,
@@ -50,7 +50,7 @@ export async function dropLaneReports(tx: Writer, worker_id: string): Promise<vo
 }
 
 /** What workers whose session lives report, earliest trouble first. */
-export async function listLaneReports(db: Reader, sql: ClaimSql): Promise<LaneTrouble[]> {
+export async function listLaneReports(db: Reader, sql: ClaimSql): Promise<LaneReport[]> {
   const rows = await db
     .selectFrom('lane_reports')
     .innerJoin('workers', 'workers.id', 'lane_reports.worker_id')

@@ -5,8 +5,8 @@
 import { sql as raw } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
-import { dropHoldsOfWorker } from './holds.ts'
 import { dropLaneReports } from './lane-reports.ts'
+import { deleteReservationsOfWorker } from './reservations.ts'
 import type { ChunkRow, SessionRole } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -51,7 +51,7 @@ export async function renewSession(
  * Whether claims may be made under the session; until the transaction ends, nobody can end it. Claims of a
  * session that has ended would be nobody's: no rescue would ever find them.
  */
-export async function holdSession(tx: Writer, sql: ClaimSql, worker_id: string): Promise<boolean> {
+export async function lockSession(tx: Writer, sql: ClaimSql, worker_id: string): Promise<boolean> {
   const row = await tx
     .selectFrom('workers')
     .select('id')
@@ -132,7 +132,7 @@ export async function rescueLeases(tx: Writer, sql: ClaimSql): Promise<string[]>
 }
 
 async function giveBack(tx: Writer, worker_id: string): Promise<void> {
-  await dropHoldsOfWorker(tx, worker_id)
+  await deleteReservationsOfWorker(tx, worker_id)
   await dropLaneReports(tx, worker_id)
   const free = { state: 'ready' as const, worker_id: null }
   await tx

@@ -25,14 +25,14 @@ export interface Schema {
   usage_days: UsageDayTable
   project_days: ProjectDayTable
   ledger_entries: LedgerEntryTable
-  holds: HoldTable
-  batch_outlook: BatchOutlookTable
+  holds: ReservationTable
+  batch_projected_spend: ProjectedSpendTable
   crossings: CrossingTable
   seen_prompts: SeenPromptsTable
   events: EventTable
   webhooks: WebhookTable
   deliveries: DeliveryTable
-  marks: MarkTable
+  marks: PropertyTable
   lane_reports: LaneReportTable
 }
 
@@ -116,8 +116,8 @@ interface BatchTable {
   cancelled_at: number | null
   expires_at: number
   /** What its unfinished lines may still cost, in nano-dollars and tokens; nothing once it has ended. */
-  outlook_nanos: number
-  outlook_tokens: number
+  projected_nanos: number
+  projected_tokens: number
   /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
   rate_at: number | null
   rate_done: number
@@ -224,7 +224,7 @@ interface BlobTable {
   bytes: number
   created: number
   /** Set when nothing refers to it any more; the wrapped key is gone from then on, the bytes soon. */
-  doomed_at: number | null
+  deletion_pending_since: number | null
 }
 
 interface HttpRequestTable {
@@ -364,7 +364,7 @@ interface LedgerEntryTable {
 }
 
 /** What the lines that a leased chunk may send can cost at most. */
-interface HoldTable {
+interface ReservationTable {
   batch_id: string
   idx: number
   entity: string
@@ -374,7 +374,7 @@ interface HoldTable {
 }
 
 /** What the unfinished lines of an open batch may still cost, by named entity. */
-interface BatchOutlookTable {
+interface ProjectedSpendTable {
   batch_id: string
   entity: string
   project_id: string
@@ -402,7 +402,7 @@ interface CrossingTable {
 }
 
 /** What the database says of itself. */
-interface MarkTable {
+interface PropertyTable {
   name: string
   value: string
 }
@@ -448,7 +448,7 @@ export type LimitRow = Selectable<LimitTable>
 export type UsageDayRow = Selectable<UsageDayTable>
 export type ProjectDayRow = Selectable<ProjectDayTable>
 export type LedgerEntryRow = Selectable<LedgerEntryTable>
-export type HoldRow = Selectable<HoldTable>
-export type BatchOutlookRow = Selectable<BatchOutlookTable>
+export type ReservationRow = Selectable<ReservationTable>
+export type ProjectedSpendRow = Selectable<ProjectedSpendTable>
 export type CrossingRow = Selectable<CrossingTable>
 export type LaneReportRow = Selectable<LaneReportTable>

@@ -14,7 +14,7 @@ import {
   readBatch,
   setChunkCount,
 } from './batches.ts'
-import { insertBlobs, knownBlobs, listDoomed, readBlobRow } from './blob-rows.ts'
+import { insertBlobs, knownBlobs, listPendingDeletion, readBlobRow } from './blob-rows.ts'
 import { claimChunks, hasReadyChunk, type ModelChoice } from './chunk-claims.ts'
 import {
   commitChunk,
@@ -26,13 +26,14 @@ import {
   releaseChunk,
   wakeParked,
 } from './chunks.ts'
-import { claimClosable, claimPlan, listClosable, listEnding } from './ending.ts'
+import { claimInterval, writeProperty } from './database-properties.ts'
+import { claimClosable, claimPlan, listClosable, listEnding } from './ending-batches.ts'
 import {
-  holdFile,
   insertFile,
   listExpiredFiles,
   listFiles,
   lockFileRow,
+  lockInputFile,
   markDeleted,
   readFile,
 } from './files.ts'
@@ -44,17 +45,16 @@ import {
   reserveIdempotencyKey,
 } from './idempotency.ts'
 import { dropJournal, insertJournalParts, listJournalParts } from './journal-parts.ts'
-import { type LaneTrouble, listLaneReports, setLaneReports } from './lane-reports.ts'
+import { type LaneReport, listLaneReports, setLaneReports } from './lane-reports.ts'
 import {
   closeSession,
-  holdSession,
+  lockSession,
   openSession,
   releaseStrayChunks,
   releaseStrayTasks,
   renewSession,
   rescueLeases,
 } from './leases.ts'
-import { takeTurn, writeMark } from './marks.ts'
 import { ensureProject, readProjectByName } from './projects.ts'
 import { takeCalls } from './rate-buckets.ts'
 import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from './schema.ts'
@@ -425,7 +425,7 @@ export function storeConformance(
 
     test('trouble is reported for as long as the session of the worker lasts', async (store) => {
       const worker_id = await open(store)
-      const report: LaneTrouble = {
+      const report: LaneReport = {
         model: 'm',
         state: 'failing',
         since: NOW,
@@ -560,7 +560,7 @@ export function storeConformance(
 
     test('a session that has run out or ended must not claim', async (store) => {
       const [late, ended] = [await open(store), await open(store)]
-      const holds = (id: string): Promise<boolean> => store.write((tx) => holdSession(tx, store.claimSql, id))
+      const holds = (id: string): Promise<boolean> => store.write((tx) => lockSession(tx, store.claimSql, id))
       assert.equal(await holds(late), true)
       await runOut(store, late)
       assert.equal(await holds(late), false)
@@ -574,7 +574,7 @@ export function storeConformance(
         await seed(store, 'a', 1)
         const worker_id = await open(store)
         const rescue = await store.write(async (tx) => {
-          await holdSession(tx, store.claimSql, worker_id)
+          await lockSession(tx, store.claimSql, worker_id)
           await runOut(other, worker_id)
           // It has to wait for the claim to end, and must then see what was claimed.
           const begun = begin(other.write((inner) => rescueLeases(inner, other.claimSql)))
@@ -691,7 +691,7 @@ export function storeConformance(
         store.write((tx) => dropJournal(tx, batch.id, 0, NOW)),
         other.write((tx) => dropJournal(tx, batch.id, 1, NOW)),
       ])
-      assert.deepEqual((await listDoomed(store.read, 10)).sort(), ['journals/1', 'journals/2'])
+      assert.deepEqual((await listPendingDeletion(store.read, 10)).sort(), ['journals/1', 'journals/2'])
       assert.equal(await readBlobRow(store.read, 'journals/1'), undefined)
       assert.deepEqual(await knownBlobs(store.read, ['journals/1', 'journals/3']), new Set(['journals/1']))
     })
@@ -708,7 +708,7 @@ export function storeConformance(
           return begun
         })
         await second.done
-        assert.deepEqual(await listDoomed(store.read, 10), ['journals/1'])
+        assert.deepEqual(await listPendingDeletion(store.read, 10), ['journals/1'])
       },
     )
 
@@ -742,13 +742,13 @@ export function storeConformance(
         await seed(store)
         await store.write((tx) => insertFile(tx, file('file_x')))
         const deleting = await store.write(async (tx) => {
-          assert.ok(await holdFile(tx, 'proj_a', 'file_x'))
+          assert.ok(await lockInputFile(tx, 'proj_a', 'file_x'))
           const begun = begin(other.write((inner) => markDeleted(inner, 'file_x', NOW)))
           await contention()
           return begun
         })
         assert.equal(await deleting.done, true)
-        assert.equal(await store.write((tx) => holdFile(tx, 'proj_a', 'file_x')), undefined)
+        assert.equal(await store.write((tx) => lockInputFile(tx, 'proj_a', 'file_x')), undefined)
         assert.equal((await store.write((tx) => lockFileRow(tx, 'file_x')))?.deleted_at, NOW)
       },
     )
@@ -766,11 +766,11 @@ export function storeConformance(
     })
 
     test('of those who ask for a turn one gets it, until it comes round again', async (store, other) => {
-      const ask = (mine: Store) => mine.write((tx) => takeTurn(tx, mine.claimSql, 'swept_at', HOUR_MS))
+      const ask = (mine: Store) => mine.write((tx) => claimInterval(tx, mine.claimSql, 'swept_at', HOUR_MS))
       const taken = await Promise.all([store, other, store, other].map(ask))
       assert.deepEqual(taken.filter(Boolean), [true])
       assert.equal(await ask(other), false)
-      await store.write((tx) => writeMark(tx, 'swept_at', '1'))
+      await store.write((tx) => writeProperty(tx, 'swept_at', '1'))
       assert.equal(await ask(other), true)
     })
 

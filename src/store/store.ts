@@ -57,14 +57,14 @@ export class SchemaMismatch extends Error {
 }
 
 /** The database, or what it is kept on, is at fault: the message says what is wrong, and `advice` what to do. */
-export class DatabaseTrouble extends Error {
+export class DatabaseFailure extends Error {
   /** Without its subject, the database. */
   readonly problem: string
   readonly advice: string
 
   constructor(problem: string, advice: string, cause: unknown) {
     super(`the database ${problem}. ${advice}`, { cause })
-    this.name = 'DatabaseTrouble'
+    this.name = 'DatabaseFailure'
     this.problem = problem
     this.advice = advice
   }

@@ -29,7 +29,7 @@ const TABLES = {
   project_days: ['project_id', 'day'],
   ledger_entries: ['id'],
   holds: ['batch_id', 'idx', 'entity'],
-  batch_outlook: ['batch_id', 'entity'],
+  batch_projected_spend: ['batch_id', 'entity'],
   crossings: ['limit_id', 'entity', 'window_start', 'threshold'],
   seen_prompts: ['model'],
   events: ['id'],

@@ -5,6 +5,10 @@ import { newId } from '../domain/ids.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
+/** Ends the task (`finishTask`) in its own transaction; stops soon after `signal` aborts. */
+export type TaskHandler = (task: TaskRow, signal: AbortSignal) => Promise<void>
+export type TaskHandlers = Readonly<Partial<Record<TaskKind, TaskHandler>>>
+
 /** Reading more than this (bytes) makes a task a large one, which never has the last place. */
 const LARGE_BYTES_MIN = 2 * 1024 * 1024
 

@@ -121,13 +121,16 @@ export async function insertDelivery(
 }
 
 /** A delivery with what is sent and where to. */
-export interface Parcel {
+export interface PendingDelivery {
   delivery: DeliveryRow
   webhook: WebhookRow
   event: EventRow
 }
 
-export async function readParcel(db: Reader, delivery_id: string): Promise<Parcel | undefined> {
+export async function readPendingDelivery(
+  db: Reader,
+  delivery_id: string,
+): Promise<PendingDelivery | undefined> {
   const delivery = await db
     .selectFrom('deliveries')
     .selectAll()

@@ -13,7 +13,7 @@ export async function lockBlobKeys(tx: Writer, { limit, after }: KeyPage): Promi
   return await tx
     .selectFrom('blobs')
     .selectAll()
-    .where('doomed_at', 'is', null)
+    .where('deletion_pending_since', 'is', null)
     .where('key', '>', after)
     .orderBy('key')
     .limit(limit)

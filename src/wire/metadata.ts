@@ -4,7 +4,7 @@ import {
   METADATA_KEY_CHARACTERS_MAX,
   METADATA_PAIRS_MAX,
   METADATA_VALUE_CHARACTERS_MAX,
-} from '../domain/line-scan-metadata.ts'
+} from '../jsonl/line-scan-metadata.ts'
 
 /** Written out, since a Record of typebox bounds neither the number of keys nor their length. */
 export const Metadata = Type.Unsafe<Record<string, string>>({

@@ -3,7 +3,14 @@ import assert from 'node:assert/strict'
 import type { Launch } from '../../src/cli/launch.ts'
 
 const never = (): never => assert.fail('nothing else is to be started')
-const nothing = { loadConfig: never, serve: never, keys: never, sim: never, doctor: never, upkeep: never }
+const nothing = {
+  loadConfig: never,
+  serve: never,
+  keys: never,
+  sim: never,
+  doctor: never,
+  adminCommands: never,
+}
 
 export function launchOnly(parts: Partial<Launch> = {}): Launch {
   return { ...nothing, ...parts }

@@ -84,7 +84,7 @@ export class ScriptedApi {
 
   #reply(seen: Seen): Reply {
     if (seen.headers.authorization !== `Bearer ${KEY}`) {
-      return refusal(401, 'invalid_api_key', 'No valid API key was given.')
+      return apiError(401, 'invalid_api_key', 'No valid API key was given.')
     }
     const [, , collection = '', id = '', part = ''] = seen.path.split('/')
     if (collection === 'models') {
@@ -93,14 +93,14 @@ export class ScriptedApi {
     if (collection === 'files') {
       if (seen.method === 'POST') return this.#upload(seen)
       const file = this.files.get(id)
-      if (file === undefined) return refusal(404, 'file_not_found', 'There is no such file.')
+      if (file === undefined) return apiError(404, 'file_not_found', 'There is no such file.')
       return part === 'content' ? content(file.content, seen) : { status: 200, body: file.object }
     }
     if (collection === 'batches') {
       if (seen.method === 'POST' && id === '') return this.#create(seen)
       return this.#look(id)
     }
-    return refusal(404, 'unknown_endpoint', 'There is no such endpoint.')
+    return apiError(404, 'unknown_endpoint', 'There is no such endpoint.')
   }
 
   #upload(seen: Seen): Reply {
@@ -143,7 +143,7 @@ export class ScriptedApi {
     const earlier = this.#keys.get(key)
     if (earlier !== undefined) return { status: 200, body: this.batches.get(earlier)?.object }
     const input = this.files.get(asked.input_file_id)
-    if (input === undefined) return refusal(404, 'file_not_found', 'There is no such file.')
+    if (input === undefined) return apiError(404, 'file_not_found', 'There is no such file.')
     const lines = input.content.toString().split('\n').filter(Boolean)
     const object: BatchObject = {
       id: `batch_${this.batches.size + 1}`,
@@ -169,7 +169,7 @@ export class ScriptedApi {
 
   #look(id: string): Reply {
     const batch = this.batches.get(id)
-    if (batch === undefined) return refusal(404, 'batch_not_found', 'There is no such batch.')
+    if (batch === undefined) return apiError(404, 'batch_not_found', 'There is no such batch.')
     const statuses = this.script.statuses ?? ['completed']
     const status = statuses[Math.min(batch.looks++, statuses.length - 1)] ?? 'completed'
     batch.object.status = status
@@ -197,7 +197,7 @@ export class ScriptedApi {
   }
 }
 
-export function refusal(status: number, code: string, message: string, headers = {}): Reply {
+export function apiError(status: number, code: string, message: string, headers = {}): Reply {
   return { status, headers, body: { error: { type: 'invalid_request_error', code, message } } }
 }
 

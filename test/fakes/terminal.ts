@@ -1,6 +1,6 @@
 // A terminal that remembers what was written to it.
 import { Writable } from 'node:stream'
-import type { Output, Terminal } from '../../src/cli/terminal.ts'
+import type { Output, Terminal } from '../../src/cli/terminal/terminal.ts'
 
 export interface CapturedTerminal extends Terminal {
   out(): string

@@ -15,11 +15,11 @@ import { loadConfig } from '../../src/config/load.ts'
 import { type SharedStorage, sharedStorage } from '../fakes/shared-storage.ts'
 import type { Storage } from '../service.ts'
 import { type SeededRandom, seededRandom } from '../simulation/seeded-random.ts'
-import { Customer, OUTAGE_MS_MAX } from './customer.ts'
-import { StandstillWatch } from './standstill.ts'
-import { type Fall, type SentAgain, sentAgain, Testimony } from './testimony.ts'
-import { ofBatch, ofStores } from './verdict.ts'
-import { freePort, READY_MS_MAX, type Victim, Victims } from './victims.ts'
+import { BatchClient, OUTAGE_MS_MAX } from './batch-client.ts'
+import { ofBatch, ofStores } from './checks.ts'
+import { type Fall, SendLog, type SentAgain, sentAgain } from './send-log.ts'
+import { freePort, READY_MS_MAX, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
+import { StandstillWatch } from './stalled-run.ts'
 
 const WITNESS = fileURLToPath(new URL('witness.ts', import.meta.url))
 const LEASE_MS = 2_000
@@ -66,8 +66,8 @@ export async function crashRun(options: CrashOptions): Promise<CrashReport> {
   const witness = spawn(process.execPath, [WITNESS, join(folder, 'witness.log'), String(options.seed)], {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
-  const endWitness = (): void => void witness.kill('SIGKILL')
-  process.on('exit', endWitness)
+  const endRecorder = (): void => void witness.kill('SIGKILL')
+  process.on('exit', endRecorder)
   try {
     const [base_url] = await once(createInterface({ input: witness.stdout }), 'line')
     const storage = shared ? await shared.make() : { yaml: '', env: {} }
@@ -77,8 +77,8 @@ export async function crashRun(options: CrashOptions): Promise<CrashReport> {
     if (!whole) options.tell(`what they left behind is in ${folder}`)
     return report
   } finally {
-    endWitness()
-    process.off('exit', endWitness)
+    endRecorder()
+    process.off('exit', endRecorder)
     await shared?.[Symbol.asyncDispose]()
     if (whole) await rm(folder, { recursive: true, force: true, maxRetries: 5 })
   }
@@ -108,10 +108,10 @@ class CrashRun implements AsyncDisposable {
   readonly #config: ReturnType<typeof loadConfig>
   readonly #folder: string
   readonly #url: string
-  readonly #victims: Victims
+  readonly #serviceProcesses: ServiceProcesses
   readonly #shared: SharedStorage | null
-  readonly #testimony: Testimony
-  readonly #customers: Customer[] = []
+  readonly #sendLog: SendLog
+  readonly #customers: BatchClient[] = []
   readonly #falls: Fall[] = []
   readonly #kills: Record<string, number> = {}
   readonly #violations: string[] = []
@@ -137,8 +137,8 @@ class CrashRun implements AsyncDisposable {
     this.#folder = parts.folder
     this.#url = `http://127.0.0.1:${parts.port}`
     this.#shared = parts.shared
-    this.#testimony = new Testimony(join(parts.folder, 'witness.log'))
-    this.#victims = new Victims({
+    this.#sendLog = new SendLog(join(parts.folder, 'witness.log'))
+    this.#serviceProcesses = new ServiceProcesses({
       ...parts,
       onLeaseLost: (at) => {
         this.#leases_lost++
@@ -167,7 +167,7 @@ class CrashRun implements AsyncDisposable {
       const { key } = await ring.create({ project, plan: 'hasty', scopes: undefined, name: undefined })
       const wishes = { project, key, windows: ['4s', '24h'] }
       run.#customers.push(
-        new Customer(wishes, {
+        new BatchClient(wishes, {
           url: run.#url,
           random: seededRandom(options.seed * 31 + run.#customers.length),
           stillMs: () => run.#still.total_ms,
@@ -182,9 +182,9 @@ class CrashRun implements AsyncDisposable {
   async all(): Promise<CrashReport> {
     const begun = performance.now()
     await this.#start(this.#layout())
-    for (const customer of this.#customers) await customer.limit('user', CAP_USD)
-    const working = this.#customers.map((customer) =>
-      customer.work().catch((error: unknown) => this.#violate(`a customer gave up: ${error}`)),
+    for (const client of this.#customers) await client.limit('user', CAP_USD)
+    const working = this.#customers.map((client) =>
+      client.work().catch((error: unknown) => this.#violate(`a customer gave up: ${error}`)),
     )
     try {
       while (this.#cycle < this.#options.cycles && this.#violations.length === 0) {
@@ -197,23 +197,23 @@ class CrashRun implements AsyncDisposable {
     } catch (error) {
       this.#violate(`the run broke off: ${error instanceof Error ? error.stack : error}`)
     }
-    for (const customer of this.#customers) customer.stop()
+    for (const client of this.#customers) client.stop()
     await Promise.all(working)
-    const stop = await this.#victims.stop()
+    const stop = await this.#serviceProcesses.stop()
     if (stop.codes.some((code) => code !== 0)) this.#violate(`stopping ended with ${stop.codes.join(', ')}`)
     if (stop.ms > STOP_MS_MAX + this.#still.total_ms) this.#violate(`stopping took ${Math.round(stop.ms)} ms`)
-    const batches = this.#customers.flatMap((customer) => customer.batches)
+    const batches = this.#customers.flatMap((client) => client.batches)
     if (this.#violations.length === 0)
       for (const problem of await ofStores(this.#config, batches, CAP_USD * 1e9)) this.#violate(problem)
-    this.#testimony.read()
+    this.#sendLog.read()
     const still = this.#still.found.map(({ from, to }) => ({ what: 'the machine', from, to: to + LEASE_MS }))
     const falls = [...this.#falls, ...still]
-    const sent_again = sentAgain(this.#testimony, falls)
+    const sent_again = sentAgain(this.#sendLog, falls)
     await writeFile(join(this.#folder, 'falls.json'), JSON.stringify(falls, null, 2))
     for (const problem of sent_again.unexplained) this.#violate(problem)
     if (sent_again.count > sent_again.in_flight)
       this.#violate(`${sent_again.count} lines were sent again, and ${sent_again.in_flight} were in flight`)
-    const silence_ms = this.#testimony.silenceMs(falls)
+    const silence_ms = this.#sendLog.silenceMs(falls)
     if (silence_ms > OUTAGE_MS_MAX) this.#violate(`the model server was left alone for ${silence_ms} ms`)
     const by_status: Record<string, number> = {}
     for (const { status } of batches) by_status[status] = (by_status[status] ?? 0) + 1
@@ -221,14 +221,14 @@ class CrashRun implements AsyncDisposable {
       kills: this.#kills,
       batches: by_status,
       lines: batches.reduce((sum, { lines }) => sum + lines.length, 0),
-      calls: this.#testimony.calls.size,
+      calls: this.#sendLog.calls.size,
       sent_again,
       leases_lost: this.#leases_lost,
-      gave_up: this.#victims.gave_up,
-      retried: sum(this.#customers.map((customer) => customer.retried)),
-      refused: sum(this.#customers.map((customer) => customer.refused)),
+      gave_up: this.#serviceProcesses.gave_up,
+      retried: sum(this.#customers.map((client) => client.retried)),
+      refused: sum(this.#customers.map((client) => client.refused)),
       worst_ready_ms: Math.round(this.#worst_ready_ms),
-      worst_outage_ms: Math.round(Math.max(...this.#customers.map((customer) => customer.outage_ms))),
+      worst_outage_ms: Math.round(Math.max(...this.#customers.map((client) => client.outage_ms))),
       worst_silence_ms: silence_ms,
       still_ms: this.#still.total_ms,
       stop_ms: Math.round(stop.ms),
@@ -244,24 +244,24 @@ class CrashRun implements AsyncDisposable {
   }
 
   /** Either both halves under one roof, or an API and two workers. */
-  #layout(): Victim['role'][] {
+  #layout(): ServiceProcess['role'][] {
     return this.#random.chance(0.5) ? ['serve'] : ['api', 'worker', 'worker']
   }
 
   /** Resolves when all of them are ready, and the API says so over HTTP. */
-  async #start(roles: readonly Victim['role'][]): Promise<void> {
-    const started = roles.map((role) => this.#victims.launch(role))
+  async #start(roles: readonly ServiceProcess['role'][]): Promise<void> {
+    const started = roles.map((role) => this.#serviceProcesses.launch(role))
     if (started.length > 0 && this.#random.chance(0.1)) {
       // Nobody waits for a start to be over before something falls.
       const child = this.#random.pick(started)
       await wait(this.#random.int(20, 600))
       await this.#kill(`${child.role} as it started`, child, true)
-      started.splice(started.indexOf(child), 1, this.#victims.launch(child.role))
+      started.splice(started.indexOf(child), 1, this.#serviceProcesses.launch(child.role))
     }
     await this.#ready(started)
   }
 
-  async #ready(started: readonly Victim[]): Promise<void> {
+  async #ready(started: readonly ServiceProcess[]): Promise<void> {
     const begun = performance.now()
     const late = wait(READY_MS_MAX, 'late', { ref: false })
     // One that gave up meanwhile, its worker having fallen too often, is started anew by whoever looks next.
@@ -277,37 +277,39 @@ class CrashRun implements AsyncDisposable {
   /** Something is killed, and whatever is missing afterwards is started again. */
   async #fell(): Promise<void> {
     const random = this.#random
-    const running = [...this.#victims.running]
+    const running = [...this.#serviceProcesses.running]
     const serve = running.find(({ role }) => role === 'serve')
     if (this.#shared && random.chance(0.15)) await this.#killDatabase(this.#shared)
     else if (running.length === 0 || random.chance(0.15)) {
-      await Promise.all(running.map((victim) => this.#kill('everything', victim, true)))
+      await Promise.all(running.map((serviceProcess) => this.#kill('everything', serviceProcess, true)))
       await this.#start(this.#layout())
       return
     } else if (serve) {
       const kind = random.int(1, 3)
       if (kind === 1) await this.#kill('serve with its worker', serve, true)
       else if (kind === 2) await this.#kill('serve without its worker', serve, false)
-      else if (this.#victims.killWorkerOf(serve)) this.#note('the worker of serve')
+      else if (this.#serviceProcesses.killWorkerOf(serve)) this.#note('the worker of serve')
     } else {
       const chosen = running.filter(() => random.chance(0.5))
       if (chosen.length === 0) chosen.push(random.pick(running))
-      await Promise.all(chosen.map((victim) => this.#kill(victim.role, victim, false)))
+      await Promise.all(
+        chosen.map((serviceProcess) => this.#kill(serviceProcess.role, serviceProcess, false)),
+      )
     }
     await wait(random.int(0, 150))
-    const wanted: Victim['role'][] = serve ? ['serve'] : ['api', 'worker', 'worker']
-    for (const { role } of this.#victims.running) {
+    const wanted: ServiceProcess['role'][] = serve ? ['serve'] : ['api', 'worker', 'worker']
+    for (const { role } of this.#serviceProcesses.running) {
       const at = wanted.indexOf(role)
       if (at !== -1) wanted.splice(at, 1)
     }
     await this.#start(wanted)
   }
 
-  async #kill(what: string, victim: Victim, whole: boolean): Promise<void> {
+  async #kill(what: string, serviceProcess: ServiceProcess, whole: boolean): Promise<void> {
     // A worker whose `serve` has gone gives back what it has not finished within its time.
     const fall = this.#note(what)
-    await this.#victims.kill(victim, whole)
-    fall.to = Date.now() + ON_ITS_WAY_MS + (whole || victim.role !== 'serve' ? 0 : DRAIN_MS)
+    await this.#serviceProcesses.kill(serviceProcess, whole)
+    fall.to = Date.now() + ON_ITS_WAY_MS + (whole || serviceProcess.role !== 'serve' ? 0 : DRAIN_MS)
   }
 
   async #killDatabase({ postgres }: SharedStorage): Promise<void> {
@@ -332,11 +334,11 @@ class CrashRun implements AsyncDisposable {
 
   /** Nothing new is ordered and nothing falls until every batch has ended; then each is judged. */
   async #rest(): Promise<void> {
-    for (const customer of this.#customers) customer.pause()
+    for (const client of this.#customers) client.pause()
     const until = performance.now() + REST_MS_MAX
     while (this.#customers.some(({ open }) => open.length > 0) && this.#violations.length === 0) {
       if (performance.now() > until) {
-        const open = this.#customers.flatMap((customer) => customer.open)
+        const open = this.#customers.flatMap((client) => client.open)
         for (const { id, status, done, lines } of open)
           this.#violate(
             `${id} is still ${status} with ${done} of ${lines.length} lines; nothing fell any more`,
@@ -346,30 +348,30 @@ class CrashRun implements AsyncDisposable {
     }
     const { price } = this.#config.models[0]!.model
     const evidence = {
-      testimony: this.#testimony,
+      sendLog: this.#sendLog,
       price,
       on_its_way_ms: ON_ITS_WAY_MS + this.#still.total_ms,
     }
-    for (const customer of this.#customers) {
-      for (const batch of customer.batches) {
-        if (this.#judged.has(batch.id) || customer.open.includes(batch)) continue
+    for (const client of this.#customers) {
+      for (const batch of client.batches) {
+        if (this.#judged.has(batch.id) || client.open.includes(batch)) continue
         this.#judged.add(batch.id)
-        for (const problem of await ofBatch(customer, batch, evidence)) this.#violate(problem)
+        for (const problem of await ofBatch(client, batch, evidence)) this.#violate(problem)
       }
     }
-    this.#testimony.pause()
+    this.#sendLog.pause()
     const killed = sum(Object.values(this.#kills))
     this.#options.tell(
       `cycle ${this.#cycle} of ${this.#options.cycles}: ${killed} kills, ${this.#judged.size} batches judged, ` +
-        `${this.#testimony.calls.size} calls, ready again after at most ${Math.round(this.#worst_ready_ms)} ms`,
+        `${this.#sendLog.calls.size} calls, ready again after at most ${Math.round(this.#worst_ready_ms)} ms`,
     )
-    for (const customer of this.#customers) customer.resume()
+    for (const client of this.#customers) client.resume()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#still.end()
-    for (const customer of this.#customers) customer.stop()
-    await this.#victims[Symbol.asyncDispose]()
+    for (const client of this.#customers) client.stop()
+    await this.#serviceProcesses[Symbol.asyncDispose]()
   }
 }
 

@@ -7,7 +7,7 @@ import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
-import type { Night, PlannedBatch } from './world.ts'
+import type { PlannedBatch, SimulatedRun } from './world.ts'
 
 /** Prompt tokens that a model server counts where estimates hold, and where they are far too low. */
 const PROMPT_TOKENS = 1
@@ -114,7 +114,7 @@ export class Caps {
    * Of each cap and window: no more is spent than it allows, or than lines cost that were sent before the cap took
    * effect; and, where estimates are too low, what lines in flight cost beyond theirs.
    */
-  async violations(night: Night): Promise<string[]> {
+  async violations(night: SimulatedRun): Promise<string[]> {
     const found: string[] = []
     for (const cap of this.#list) {
       const excess = this.isLow ? MACHINES_MAX * this.in_flight * this.#excess(cap.metric) : 0
@@ -149,7 +149,7 @@ async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number
 }
 
 /** What was billed for lines that were last asked before `at`. */
-async function sentBefore(night: Night, cap: Cap, at: number): Promise<number> {
+async function sentBefore(night: SimulatedRun, cap: Cap, at: number): Promise<number> {
   let sum = 0
   for (const planned of night.batches.filter(({ project_id }) => project_id === cap.project_id))
     for (const text of await outputsOf(night, planned)) {
@@ -162,7 +162,7 @@ async function sentBefore(night: Night, cap: Cap, at: number): Promise<number> {
   return sum
 }
 
-async function outputsOf(night: Night, planned: PlannedBatch): Promise<string[]> {
+async function outputsOf(night: SimulatedRun, planned: PlannedBatch): Promise<string[]> {
   if (planned.read) return planned.read.outputs
   const batch = await night.store.read
     .selectFrom('batches')

@@ -5,9 +5,9 @@ import { readBatchRow } from '../../src/store/batches.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { bookViolations } from './books.ts'
 import { resultLines } from './result-lines.ts'
-import { type Night, type PlannedBatch, SIM_MODEL } from './world.ts'
+import { type PlannedBatch, SIM_MODEL, type SimulatedRun } from './world.ts'
 
-export async function violations(night: Night): Promise<string[]> {
+export async function violations(night: SimulatedRun): Promise<string[]> {
   const found = [...night.witness.violations]
   for (const planned of night.batches) {
     const batch = await readBatchRow(night.store.read, planned.id)
@@ -23,7 +23,7 @@ export async function violations(night: Night): Promise<string[]> {
   return found
 }
 
-async function ofBatch(night: Night, planned: PlannedBatch, batch: BatchRow): Promise<string[]> {
+async function ofBatch(night: SimulatedRun, planned: PlannedBatch, batch: BatchRow): Promise<string[]> {
   const { name } = planned
   const found: string[] = []
   const { outputs, errors } = planned.read ?? (await resultLines(night, batch))
@@ -71,14 +71,14 @@ async function ofBatch(night: Night, planned: PlannedBatch, batch: BatchRow): Pr
 }
 
 /** An answer without token counts is priced by estimate, which nobody outside can check. */
-function isCostOfAnAnswer({ server }: Night, line: string, nanos: number): boolean {
+function isCostOfAnAnswer({ server }: SimulatedRun, line: string, nanos: number): boolean {
   if (server.unmetered.has(line)) return true
   const answers = server.answers.get(line) ?? []
   return answers.some((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price) === nanos)
 }
 
 /** Of files that were removed, nothing can be read any more. */
-async function leftOfFiles({ store }: Night, { id, name }: PlannedBatch): Promise<string[]> {
+async function leftOfFiles({ store }: SimulatedRun, { id, name }: PlannedBatch): Promise<string[]> {
   const left = await store.read
     .selectFrom('blobs')
     .select('key')
@@ -88,7 +88,7 @@ async function leftOfFiles({ store }: Night, { id, name }: PlannedBatch): Promis
   return left.map(({ key }) => `the files of ${name} were removed, and ${key} is still there`)
 }
 
-async function ofBooks(night: Night): Promise<string[]> {
+async function ofBooks(night: SimulatedRun): Promise<string[]> {
   const { store, sealed, batches, caps } = night
   const found = await bookViolations({ store, sealed })
   const lines = batches.reduce((sum, batch) => sum + batch.lines.length, 0)
@@ -105,15 +105,15 @@ async function ofBooks(night: Night): Promise<string[]> {
 }
 
 /** Every blob has a row and every row its blob; no journal and no task outlives its batch. */
-async function ofStores({ store, blobs }: Night): Promise<string[]> {
+async function ofStores({ store, blobs }: SimulatedRun): Promise<string[]> {
   const found: string[] = []
-  const rows = await store.read.selectFrom('blobs').select(['key', 'doomed_at']).execute()
+  const rows = await store.read.selectFrom('blobs').select(['key', 'deletion_pending_since']).execute()
   const known = new Set(rows.map(({ key }) => key))
   const stored = new Set<string>()
   for await (const { key } of blobs.list('')) stored.add(key)
   for (const key of stored) if (!known.has(key)) found.push(`${key} is an orphan`)
-  for (const { key, doomed_at } of rows) {
-    if (doomed_at !== null) found.push(`${key} is doomed and still there`)
+  for (const { key, deletion_pending_since } of rows) {
+    if (deletion_pending_since !== null) found.push(`${key} is doomed and still there`)
     else if (!stored.has(key)) found.push(`${key} has a row and no bytes`)
   }
   const parts = await store.read.selectFrom('journal_parts').selectAll().execute()

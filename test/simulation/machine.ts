@@ -8,7 +8,7 @@ import { StatementRefused, type Store, type Writer } from '../../src/store/store
 import type { SeededRandom } from './seeded-random.ts'
 
 /** What may go wrong at each step; all zero when the storm is over. */
-export interface Weather {
+export interface StoreFaults {
   /** The step fails, and nothing was done. */
   fails_before: number
   /** It was done, but whoever asked is told that it failed. */
@@ -29,7 +29,7 @@ export interface MachineOptions {
   clock: Clock
   random: SeededRandom
   /** As it is at the moment. */
-  weather: () => Weather
+  storeFaults: () => StoreFaults
   store: Store
   blobs: Blobs
   /** Called around each transaction that this machine commits. */
@@ -128,8 +128,8 @@ export class Machine {
   }
 
   async #step<T>(work: () => Promise<T>, failure: (how: string) => Error): Promise<T> {
-    const { random, weather } = this.#options
-    const { fails_before, answer_lost, dies, step_ms_max } = weather()
+    const { random, storeFaults } = this.#options
+    const { fails_before, answer_lost, dies, step_ms_max } = storeFaults()
     await this.pass(random.int(0, step_ms_max))
     if (random.chance(dies)) return await this.#last()
     if (random.chance(fails_before)) throw failure('it is away')
@@ -146,14 +146,14 @@ export class Machine {
   }
 
   #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
-    const { store, observe, weather } = this.#options
+    const { store, observe, storeFaults } = this.#options
     const takes = async (tx: Writer): Promise<T> => {
       const value = await change(tx)
       if (await hasPoison(tx)) throw new StatementRefused(new Error('this text cannot be stored'))
       return value
     }
     const fits = async (tx: Writer): Promise<T> => {
-      if (!weather().is_full) return await takes(tx)
+      if (!storeFaults().is_full) return await takes(tx)
       const before = await blobRows(tx)
       const value = await takes(tx)
       if ((await blobRows(tx)) > before) throw DATABASE_AWAY('it is full')
@@ -162,7 +162,7 @@ export class Machine {
     return this.#step(async () => {
       const { random, clock } = this.#options
       const commit = () => observe(this, () => store.write(fits))
-      const { stalls, late } = weather()
+      const { stalls, late } = storeFaults()
       if (random.chance(stalls)) await this.pass(random.int(0, STALL_MS_MAX))
       if (!random.chance(late)) return await commit()
       // What has reached the database goes on there, whatever becomes of the machine.

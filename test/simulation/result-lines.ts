@@ -2,10 +2,10 @@
 import { readBlobRow } from '../../src/store/blob-rows.ts'
 import { listSealed } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
-import type { Night } from './world.ts'
+import type { SimulatedRun } from './world.ts'
 
 export async function resultLines(
-  night: Pick<Night, 'store' | 'sealed'>,
+  night: Pick<SimulatedRun, 'store' | 'sealed'>,
   batch: Pick<BatchRow, 'id'>,
 ): Promise<{ outputs: string[]; errors: string[] }> {
   const outputs: string[] = []
@@ -18,7 +18,7 @@ export async function resultLines(
 }
 
 async function lines(
-  { store, sealed }: Pick<Night, 'store' | 'sealed'>,
+  { store, sealed }: Pick<SimulatedRun, 'store' | 'sealed'>,
   key: string | null,
 ): Promise<string[]> {
   if (key === null) return []

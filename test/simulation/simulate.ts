@@ -3,14 +3,14 @@
 // same number replays the same night.
 import { parseArgs } from 'node:util'
 import { violations } from './invariants.ts'
-import { simulateNight } from './world.ts'
+import { simulateRun } from './world.ts'
 
 const { values } = parseArgs({
   options: {
     seed: { type: 'string', default: '1' },
     runs: { type: 'string', default: '100' },
     /** Tells what happened in each night. */
-    diary: { type: 'boolean', default: false },
+    trace: { type: 'boolean', default: false },
   },
 })
 const print = (text: string): void => void process.stdout.write(`${text}\n`)
@@ -33,9 +33,9 @@ process.on('uncaughtException', (error) => {
 })
 
 for (; seed < first + runs && process.exitCode !== 1; seed++) {
-  await simulateNight(seed, async (night) => {
+  await simulateRun(seed, async (night) => {
     const found = await violations(night)
-    if (values.diary || found.length > 0) print(night.diary.join('\n'))
+    if (values.trace || found.length > 0) print(night.trace.join('\n'))
     if (found.length > 0) report(found)
   })
 }

@@ -9,16 +9,19 @@ import { join } from 'node:path'
 import { AnswerBudget } from '../../src/backends/answer-budget.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
-import type { Log } from '../../src/dispatch/log.ts'
-import { Upstream } from '../../src/dispatch/upstream.ts'
+import { Upstream } from '../../src/dispatch/send/upstream.ts'
 import { Worker } from '../../src/dispatch/worker.ts'
 import { isTerminal } from '../../src/domain/batch.ts'
-import type { FileIndex } from '../../src/domain/file-index.ts'
 import { newId } from '../../src/domain/ids.ts'
+import type { Log } from '../../src/domain/log.ts'
 import type { Model } from '../../src/domain/model.ts'
 import { costNanos } from '../../src/domain/money.ts'
-import { cancelBatch } from '../../src/intake/cancel-batch.ts'
 import { planBatch } from '../../src/intake/plan.ts'
+import type { FileIndex } from '../../src/jsonl/file-index.ts'
+import { cancelBatch } from '../../src/lifecycle/cancel-batch.ts'
+import { removeFile } from '../../src/lifecycle/remove-file.ts'
+import { runMaintenance } from '../../src/maintenance/maintenance.ts'
+import { OrphanSweep, type SweepPace } from '../../src/maintenance/sweep.ts'
 import { insertBatch, readBatchRow } from '../../src/store/batches.ts'
 import { insertBlobs } from '../../src/store/blob-rows.ts'
 import { insertFile, readFileRow } from '../../src/store/files.ts'
@@ -27,18 +30,15 @@ import type { BatchRow } from '../../src/store/schema.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
-import { doChores } from '../../src/upkeep/chores.ts'
-import { removeFile } from '../../src/upkeep/remove-file.ts'
-import { OrphanSweep, type SweepPace } from '../../src/upkeep/sweep.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
 import { bookViolations } from './books.ts'
 import { Caps } from './caps.ts'
-import { Machine, POISON, type Weather } from './machine.ts'
+import { InvariantChecker } from './invariant-checker.ts'
+import { Machine, POISON, type StoreFaults } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
-import { Witness } from './witness.ts'
 
 /** IDs are drawn by chance of another kind; nothing but their order matters, and that is by time. */
 const CHANCE_OF_IDS = /[0-9a-z]{26}/g
@@ -66,7 +66,7 @@ const STOP_MS_MAX = 30_000
 const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
 
-const CALM: Weather = {
+const CALM: StoreFaults = {
   fails_before: 0,
   answer_lost: 0,
   stalls: 0,
@@ -108,16 +108,16 @@ export interface PlannedBatch {
   read: { outputs: string[]; errors: string[] } | null
 }
 
-export interface Night {
+export interface SimulatedRun {
   store: Store
   sealed: SealedBlobs
   blobs: ReturnType<typeof memoryBlobs>
   batches: PlannedBatch[]
   server: ModelServer
-  witness: Witness
+  witness: InvariantChecker
   caps: Caps
   /** What happened, for whoever looks at a seed that failed. */
-  diary: string[]
+  trace: string[]
 }
 
 /** What a worker says when what it held is not its own any more. */
@@ -125,7 +125,10 @@ const LOST = /the lease ran out|taken over by another worker/
 const RULES = { file_retention_ms: () => 90 * DAY_MS }
 
 /** Runs the night of `seed`, then calls `judge` while its stores are still there. */
-export async function simulateNight(seed: number, judge: (night: Night) => Promise<void>): Promise<void> {
+export async function simulateRun(
+  seed: number,
+  judge: (night: SimulatedRun) => Promise<void>,
+): Promise<void> {
   const folder = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'offpeak-sim-'))
   try {
     const path = join(folder, 'offpeak.db')
@@ -168,13 +171,13 @@ interface Slot {
 }
 
 class World {
-  readonly night: Night
+  readonly night: SimulatedRun
   readonly #random: SeededRandom
   readonly #start: number
   readonly #clock: TestClock
   readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
   readonly #slots: Slot[] = []
-  #weather: Weather = CALM
+  #storeFaults: StoreFaults = CALM
   #faults: ServerFaults = FRIENDLY
   #machines = 0
 
@@ -187,7 +190,7 @@ class World {
     const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
     const blobs = memoryBlobs(this.#clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
     const sealed = sealBlobs(blobs, this.#master)
-    const witness = new Witness(path, sealed)
+    const witness = new InvariantChecker(path, sealed)
     const server = new ModelServer({
       clock: this.#clock,
       random,
@@ -197,7 +200,7 @@ class World {
       onAsked: (asked) => witness.onAsked(asked),
       onEnded: (machine, line, result) => witness.onEnded(machine, line, result),
     })
-    this.night = { store, sealed, blobs, batches: [], server, witness, caps, diary: [] }
+    this.night = { store, sealed, blobs, batches: [], server, witness, caps, trace: [] }
   }
 
   async prepare(): Promise<void> {
@@ -224,7 +227,7 @@ class World {
   async storm(): Promise<void> {
     const random = this.#random
     const wild = random.next()
-    this.#weather = {
+    this.#storeFaults = {
       fails_before: 0.08 * wild,
       answer_lost: 0.08 * wild,
       stalls: random.chance(0.3) ? 0.2 * random.next() : 0,
@@ -262,7 +265,7 @@ class World {
   }
 
   async calm(): Promise<void> {
-    this.#weather = CALM
+    this.#storeFaults = CALM
     this.#faults = FRIENDLY
     const until = this.#clock.now() + CALM_MS_MAX
     while (this.#clock.now() < until && !(await this.#allEnded())) {
@@ -275,7 +278,7 @@ class World {
     for (const slot of this.#slots) await this.#end(slot)
     await this.#clock.advance(2 * ORPHAN_AGE_MS)
     const { store, sealed, blobs } = this.night
-    await doChores({ store, sealed, clock: this.#clock })
+    await runMaintenance({ store, sealed, clock: this.#clock })
     const sweep = new OrphanSweep({ store, blobs, clock: this.#clock }, SWEEP)
     await sweep.tick()
     await this.#clock.advance(SWEEP.second_look_ms)
@@ -394,8 +397,8 @@ class World {
   }
 
   #fill(is_full: boolean): void {
-    if (this.#weather.is_full === is_full) return
-    this.#weather = { ...this.#weather, is_full }
+    if (this.#storeFaults.is_full === is_full) return
+    this.#storeFaults = { ...this.#storeFaults, is_full }
     this.#tell(is_full ? 'the database is full' : 'the database has room again')
   }
 
@@ -420,7 +423,7 @@ class World {
       name: `machine ${++this.#machines}`,
       clock: this.#clock,
       random,
-      weather: () => this.#weather,
+      storeFaults: () => this.#storeFaults,
       store,
       blobs,
       observe: (self, write) => witness.observe(self.name, write),
@@ -472,8 +475,8 @@ class World {
         plan: (task, signal) =>
           planBatch({ store: machine.store, sealed, clock, models, rules: RULES }, task, signal),
       },
-      async chores() {
-        await doChores({ store: machine.store, sealed, clock })
+      async maintenance() {
+        await runMaintenance({ store: machine.store, sealed, clock })
         await sweep.tick()
       },
     })
@@ -595,7 +598,7 @@ class World {
 
   #tell(what: string): void {
     const seconds = ((this.#clock.now() - this.#start) / 1000).toFixed(3)
-    this.night.diary.push(`${seconds} s: ${what.replace(CHANCE_OF_IDS, '…')}`)
+    this.night.trace.push(`${seconds} s: ${what.replace(CHANCE_OF_IDS, '…')}`)
   }
 }
 

@@ -1,4 +1,4 @@
-// Turns a regular expression around: makes a string that it matches. The pattern is read, never run, so one
+// FairQueue a regular expression around: makes a string that it matches. The pattern is read, never run, so one
 // written to backtrack forever does no harm here. Understood are literals, classes, groups, alternatives,
 // quantifiers and anchors; anything else (lookaround, back-references, \p) gives null.
 import type { AnswerBudget } from './answer-budget.ts'

@@ -26,7 +26,7 @@ interface Making {
   nodes: number
 }
 
-/** A JSON value that `schema` accepts, or undefined when none was found. Throws a SimRefusal beyond the budget. */
+/** A JSON value that `schema` accepts, or undefined when none was found. Throws a SimError beyond the budget. */
 export function schemaInstance(schema: unknown, dice: Dice, budget = new AnswerBudget()): unknown {
   const made = make(schema, { root: schema, dice, budget, nodes: 0 }, 0)
   return made === NOTHING ? undefined : made

@@ -7,7 +7,7 @@ import { simBackend } from './sim-backend.ts'
 import type { SimOptions } from './sim-options.ts'
 
 const messages = [{ role: 'user', content: 'What is the weather in Oslo and in Bergen?' }]
-const weather = {
+const storeFaults = {
   type: 'function',
   function: {
     name: 'get_weather',
@@ -53,7 +53,7 @@ async function answer(request: object, options: SimOptions = {}): Promise<Answer
   return JSON.parse(result.body.toString())
 }
 
-async function refusal(request: object, options: SimOptions = {}): Promise<string> {
+async function apiError(request: object, options: SimOptions = {}): Promise<string> {
   const result = await send(request, options)
   assert.ok(result.kind === 'refused', JSON.stringify(result))
   return result.message
@@ -77,7 +77,7 @@ test('a longer prompt counts more tokens, wherever its text stands', async () =>
   const long = 'word '.repeat(400)
   assert.ok((await tokens({ messages: [{ role: 'user', content: long }] })) >= 500)
   assert.ok((await tokens({ messages: [{ role: 'user', content: [{ type: 'text', text: long }] }] })) >= 500)
-  assert.ok((await tokens({ tools: [weather], tool_choice: 'none' })) > short + 20)
+  assert.ok((await tokens({ tools: [storeFaults], tool_choice: 'none' })) > short + 20)
 })
 
 test('max_tokens cuts the answer and says so; max_completion_tokens comes first', async () => {
@@ -103,7 +103,7 @@ test('n choices are told apart and counted together', async () => {
 })
 
 test('a tool that is offered is called with arguments its schema accepts', async () => {
-  const { choices } = await answer({ tools: [weather] })
+  const { choices } = await answer({ tools: [storeFaults] })
   assert.equal(choices[0]?.finish_reason, 'tool_calls')
   assert.equal(choices[0]?.message.content, null)
   const [call] = choices[0]?.message.tool_calls ?? []
@@ -112,20 +112,20 @@ test('a tool that is offered is called with arguments its schema accepts', async
   assert.match(call.id, /^call_sim_/)
   assert.equal(call.function.name, 'get_weather')
   const given: unknown = JSON.parse(call.function.arguments)
-  assert.ok(Check(weather.function.parameters, given), call.function.arguments)
+  assert.ok(Check(storeFaults.function.parameters, given), call.function.arguments)
 })
 
 test('tool_choice names the tool, or forbids any', async () => {
   const named = { type: 'function', function: { name: 'get_time' } }
-  const called = await answer({ tools: [weather, clockTool], tool_choice: named })
+  const called = await answer({ tools: [storeFaults, clockTool], tool_choice: named })
   assert.deepEqual(called.choices[0]?.message.tool_calls?.[0]?.function, {
     name: 'get_time',
     arguments: '{}',
   })
-  const text = await answer({ tools: [weather], tool_choice: 'none' })
+  const text = await answer({ tools: [storeFaults], tool_choice: 'none' })
   assert.equal(text.choices[0]?.message.tool_calls, undefined)
   const unknown = { type: 'function', function: { name: 'x' } }
-  assert.match(await refusal({ tools: [weather], tool_choice: unknown }), /not offered/)
+  assert.match(await apiError({ tools: [storeFaults], tool_choice: unknown }), /not offered/)
 })
 
 test('after a tool has answered comes text', async () => {
@@ -138,13 +138,13 @@ test('after a tool has answered comes text', async () => {
     },
     { role: 'tool', tool_call_id: 'c', content: '{"rain":true}' },
   ]
-  const { choices } = await answer({ messages: round, tools: [weather] })
+  const { choices } = await answer({ messages: round, tools: [storeFaults] })
   assert.equal(choices[0]?.finish_reason, 'stop')
   assert.match(choices[0]?.message.content ?? '', /^Simulated/)
 })
 
 test('a JSON schema is answered with an instance of it, any JSON object with one that says what it is', async () => {
-  const schema = weather.function.parameters
+  const schema = storeFaults.function.parameters
   const format = { type: 'json_schema', json_schema: { name: 'w', strict: true, schema } }
   const structured = await answer({ response_format: format })
   const instance: unknown = JSON.parse(structured.choices[0]?.message.content ?? '')
@@ -181,7 +181,7 @@ test('what no server would do is refused', async () => {
     [{ response_format: { type: 'xml' } }, /response_format/],
     [{ response_format: impossible }, /no value that fits/],
   ]
-  for (const [request, message] of cases) assert.match(await refusal(request), message)
+  for (const [request, message] of cases) assert.match(await apiError(request), message)
 })
 
 test('the context window counts input and output together', async () => {

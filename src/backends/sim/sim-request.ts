@@ -23,7 +23,7 @@ export interface Tool {
 }
 
 /** A refusal in the form that model servers use. */
-export class SimRefusal extends Error {
+export class SimError extends Error {
   readonly status: number
   readonly type: string
   readonly param: string | null
@@ -31,7 +31,7 @@ export class SimRefusal extends Error {
 
   constructor(status: number, type: string, message: string, param: string | null, mark: string | number) {
     super(message)
-    this.name = 'SimRefusal'
+    this.name = 'SimError'
     this.status = status
     this.type = type
     this.param = param
@@ -45,7 +45,7 @@ const TOKENS_PER_MESSAGE = 4
 const TOKENS_PER_PROMPT = 3
 const TOKENS_PER_IMAGE = 256
 
-/** Throws a SimRefusal. `dice` chooses among several tools. */
+/** Throws a SimError. `dice` chooses among several tools. */
 export function readSimRequest(
   body: Uint8Array,
   settings: SimSettings,
@@ -55,7 +55,7 @@ export function readSimRequest(
   const { model, messages } = request
   if (typeof model !== 'string' || model === '') throw invalid('you must provide a model parameter', 'model')
   if (settings.models !== null && !settings.models.includes(model)) {
-    throw new SimRefusal(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
+    throw new SimError(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
   }
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalid('messages must be a non-empty array', 'messages')
@@ -96,7 +96,7 @@ function parse(body: Uint8Array): Record<string, unknown> {
 function refuseOverlong(prompt: number, output: number | null, window: number): void {
   if (prompt + (output ?? 1) <= window) return
   const asked = output ?? 0
-  throw new SimRefusal(
+  throw new SimError(
     400,
     'BadRequestError',
     `This model's maximum context length is ${window} tokens. However, you requested ${asked} output tokens and ` +
@@ -175,6 +175,6 @@ function formatOf(format: unknown): SimRequest['format'] {
   throw invalid('response_format.type must be text, json_object or json_schema', 'response_format')
 }
 
-function invalid(message: string, param: string | null): SimRefusal {
-  return new SimRefusal(400, 'invalid_request_error', message, param, 'invalid_value')
+function invalid(message: string, param: string | null): SimError {
+  return new SimError(400, 'invalid_request_error', message, param, 'invalid_value')
 }

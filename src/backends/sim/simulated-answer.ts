@@ -5,7 +5,7 @@ import { AnswerBudget } from './answer-budget.ts'
 import type { Dice } from './dice.ts'
 import { schemaInstance } from './schema-instance.ts'
 import type { SimSettings } from './sim-options.ts'
-import { SimRefusal, type SimRequest } from './sim-request.ts'
+import { SimError, type SimRequest } from './sim-request.ts'
 import { simulatedText, TEXT_TOKENS_MAX } from './simulated-text.ts'
 
 export const SIM_FINGERPRINT = 'offpeak-sim'
@@ -27,7 +27,7 @@ interface Choice {
   tokens: number
 }
 
-/** Throws a SimRefusal when no value fits the schema that was asked for, or the answer would take too much. */
+/** Throws a SimError when no value fits the schema that was asked for, or the answer would take too much. */
 export function simulatedAnswer(
   request: SimRequest,
   settings: SimSettings,
@@ -116,7 +116,7 @@ function cutTo(json: string, most: number): { text: string; tokens: number; cut:
   return { text: json.slice(0, Math.floor((json.length * most) / tokens)), tokens: most, cut: true }
 }
 
-function unsatisfiable(param: string): SimRefusal {
+function unsatisfiable(param: string): SimError {
   const message = `the simulator found no value that fits the JSON Schema in ${param}`
-  return new SimRefusal(400, 'invalid_request_error', message, param, 'invalid_value')
+  return new SimError(400, 'invalid_request_error', message, param, 'invalid_value')
 }

@@ -3,7 +3,7 @@
 import { type Dice, diceOf } from './dice.ts'
 import { FaultPlan } from './fault-plan.ts'
 import { type SimFault, type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
-import { readSimRequest, SimRefusal } from './sim-request.ts'
+import { readSimRequest, SimError } from './sim-request.ts'
 import { simulatedAnswer } from './simulated-answer.ts'
 
 /** What becomes of a request, `after_ms` from its arrival. It holds a slot until `release` is called. */
@@ -112,7 +112,7 @@ export class Simulator {
         label: fault ?? 'answer',
       }
     } catch (error) {
-      if (!(error instanceof SimRefusal)) {
+      if (!(error instanceof SimError)) {
         // A server that dies of one request would take the load test with it.
         const text = errorText(`the simulator broke: ${error}`, 'InternalServerError', null, 500)
         return { fate: answer(0, 500, text), label: 'broken' }

@@ -5,7 +5,7 @@
 // in words alone: too long, unknown model, filtered content. Whatever smells of our own configuration (a
 // wrong path, a wrong key, an empty account) is `failed`: no line should carry the blame for that.
 import { isUtf8 } from 'node:buffer'
-import { type Completion, CompletionScanner } from '../../domain/completion-scan.ts'
+import { type Completion, CompletionScanner } from '../../jsonl/completion-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { completionFault } from './completion-fault.ts'
 import { parseBody } from './parse-body.ts'
@@ -150,8 +150,8 @@ function statusOfMarks(error: UpstreamError): number | null {
 }
 
 function classifyError(status: number, error: UpstreamError, retry_after_ms?: number): BackendResult {
-  const refusal = refusalOf(status, error)
-  if (refusal !== null) return refusal
+  const apiError = apiErrorOf(status, error)
+  if (apiError !== null) return apiError
 
   const said = error.message === '' ? `${status}` : `${status}: ${error.message}`
   switch (status) {
@@ -203,7 +203,7 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
 }
 
 /** The refusals that any status may carry by mark, and a status that blames the request by words. */
-function refusalOf(status: number, error: UpstreamError): BackendResult | null {
+function apiErrorOf(status: number, error: UpstreamError): BackendResult | null {
   const { message } = error
   const blamed = status === 400 || status === 413 || status === 422
   // llama.cpp and vLLM have both reported an overlong prompt as 500.

@@ -3,10 +3,10 @@ import { mkdir, readdir, stat, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { describe, it } from 'node:test'
+import { temporaryDisk } from '../../../test/support/temporary-disk.ts'
 import { blobsConformance } from '../blobs.conformance.ts'
 import { BlobMissing, BlobStoreFailed } from '../blobs.ts'
 import { diskBlobs } from './disk-blobs.ts'
-import { temporaryDisk } from './temporary-disk.ts'
 
 blobsConformance('a folder', temporaryDisk)
 

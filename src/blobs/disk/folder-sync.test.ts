@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { FolderSync } from './folder-sync.ts'
 
 /** Syncs that end when the test says so. */
-function heldSyncs() {
+function blockedSyncs() {
   const begun: { folder: string; end: () => void; fail: (error: Error) => void }[] = []
   const sync = new FolderSync(
     (folder) =>
@@ -16,7 +16,7 @@ function heldSyncs() {
 
 describe('syncing folders', () => {
   it('calls made while a sync runs share one that begins after it', async () => {
-    const { begun, sync } = heldSyncs()
+    const { begun, sync } = blockedSyncs()
     const first = sync.sync('a')
     const second = sync.sync('a')
     const third = sync.sync('a')
@@ -44,7 +44,7 @@ describe('syncing folders', () => {
   })
 
   it('folders do not wait for each other', () => {
-    const { begun, sync } = heldSyncs()
+    const { begun, sync } = blockedSyncs()
     sync.sync('a')
     sync.sync('b')
     assert.deepEqual(
@@ -54,7 +54,7 @@ describe('syncing folders', () => {
   })
 
   it('a failed sync fails those who asked for it and nobody after', async () => {
-    const { begun, sync } = heldSyncs()
+    const { begun, sync } = blockedSyncs()
     const first = sync.sync('a')
     const second = sync.sync('a')
     begun[0]!.fail(new Error('disk gone'))

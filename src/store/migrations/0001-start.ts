@@ -162,9 +162,15 @@ export const start = {
       .addColumn('wrapped_key', 'text', (c) => c.notNull())
       .addColumn('bytes', 'bigint', (c) => c.notNull())
       .addColumn('created', 'bigint', (c) => c.notNull())
-      .addColumn('doomed_at', 'bigint')
+      .addColumn('deletion_pending_since', 'bigint')
       .execute()
-    await index(db, 'blobs_doomed', 'blobs', 'doomed_at', 'doomed_at IS NOT NULL')
+    await index(
+      db,
+      'blobs_pending_deletion',
+      'blobs',
+      'deletion_pending_since',
+      'deletion_pending_since IS NOT NULL',
+    )
 
     await db.schema
       .createTable('http_requests')

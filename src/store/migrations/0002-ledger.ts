@@ -89,21 +89,21 @@ export const ledger = {
     await db.schema.createIndex('holds_of_entity').on('holds').columns(['project_id', 'entity']).execute()
 
     await db.schema
-      .createTable('batch_outlook')
+      .createTable('batch_projected_spend')
       .addColumn('batch_id', 'text', (c) => c.notNull())
       .addColumn('entity', 'text', (c) => c.notNull())
       .addColumn('project_id', 'text', (c) => c.notNull())
       .addColumn('cost_nanos', 'bigint', (c) => c.notNull())
       .addColumn('tokens', 'bigint', (c) => c.notNull())
-      .addPrimaryKeyConstraint('batch_outlook_pk', ['batch_id', 'entity'])
+      .addPrimaryKeyConstraint('batch_projected_spend_pk', ['batch_id', 'entity'])
       .execute()
     await db.schema
-      .createIndex('batch_outlook_of_entity')
-      .on('batch_outlook')
+      .createIndex('batch_projected_spend_of_entity')
+      .on('batch_projected_spend')
       .columns(['project_id', 'entity'])
       .execute()
 
-    for (const column of ['outlook_nanos', 'outlook_tokens']) {
+    for (const column of ['projected_nanos', 'projected_tokens']) {
       await db.schema
         .alterTable('batches')
         .addColumn(column, 'bigint', (c) => c.notNull().defaultTo(0))

@@ -2,9 +2,9 @@
 // for one while the server is away waits, for as long as patience lasts.
 import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
 import { Pool, type PoolConfig } from 'pg'
+import { isUnavailable } from './database-failure.ts'
 import { numberTypes } from './number-types.ts'
-import { type Patience, patiently, type Remedy } from './patience.ts'
-import { isUnavailable } from './trouble.ts'
+import { type Remedy, type RetryPlan, withRetries } from './retries.ts'
 
 export function openPool(config: PoolConfig): Pool {
   const pool = new Pool({ ...config, types: numberTypes })
@@ -15,16 +15,16 @@ export function openPool(config: PoolConfig): Pool {
 }
 
 /** Patient until a connection stands, and not after that. */
-export function connectingPool(pool: Pool, patience: Patience): PostgresPool {
+export function connectingPool(pool: Pool, patience: RetryPlan): PostgresPool {
   return {
     options: pool.options,
-    connect: () => patiently(patience, () => pool.connect(), untilAvailable),
+    connect: () => withRetries(patience, () => pool.connect(), untilAvailable),
     end: () => pool.end(),
   }
 }
 
 /** For single statements that change nothing, each of which may be asked again on another connection. */
-export function readingPool(pool: Pool, patience: Patience): PostgresPool {
+export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
   const client: PostgresPoolClient = {
     // The types of Kysely's port overload this with cursors, which nobody here opens.
     query: reading(pool, patience),
@@ -33,11 +33,11 @@ export function readingPool(pool: Pool, patience: Patience): PostgresPool {
   return { options: pool.options, connect: async () => client, end: async () => {} }
 }
 
-function reading(pool: Pool, patience: Patience): PostgresPoolClient['query'] {
+function reading(pool: Pool, patience: RetryPlan): PostgresPoolClient['query'] {
   function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
   function query(cursor: never): never
   function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
-    return patiently(patience, () => pool.query(text, [...(parameters ?? [])]), untilAvailable)
+    return withRetries(patience, () => pool.query(text, [...(parameters ?? [])]), untilAvailable)
   }
   return query
 }

@@ -8,10 +8,10 @@ import type { Store, Writer } from '../store.ts'
 import { readAddress } from './address.ts'
 import { BytewiseDialect } from './bytewise-text.ts'
 import { connectingPool, openPool, readingPool } from './database.ts'
-import { patiently, type Remedy } from './patience.ts'
+import { asRefused, isConflict, isUnavailable } from './database-failure.ts'
 import { divideRequests, makeMonths, missingMonth, tendMonths } from './request-months.ts'
+import { type Remedy, withRetries } from './retries.ts'
 import { applyTableSettings } from './table-settings.ts'
-import { asRefused, isConflict, isUnavailable } from './trouble.ts'
 
 /** A restart takes seconds; whoever waits longer had better be told. */
 const PATIENCE_MS = 10_000
@@ -42,16 +42,16 @@ export function postgresStore({
     read: reader,
     // As a subquery it is asked once for each statement, so that an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
-    write: (change) => patiently(patience, () => transactInMonths(writer, change), remedyOf).catch(refuse),
+    write: (change) => withRetries(patience, () => transactInMonths(writer, change), remedyOf).catch(refuse),
     note: (change) => {
       const unsynced = async (tx: Writer) => {
         await sql`SET LOCAL synchronous_commit = off`.execute(tx)
         return await change(tx)
       }
-      return patiently(patience, () => transactInMonths(writer, unsynced), remedyOf).catch(refuse)
+      return withRetries(patience, () => transactInMonths(writer, unsynced), remedyOf).catch(refuse)
     },
     tendHttpRequests: (now, keep_from) =>
-      patiently(patience, () => tendMonths(writer, now, keep_from), remedyOf),
+      withRetries(patience, () => tendMonths(writer, now, keep_from), remedyOf),
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {

@@ -5,8 +5,8 @@ import { existsSync } from 'node:fs'
 import { open, rename, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { backup, DatabaseSync } from 'node:sqlite'
+import { codeOf, told } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'
-import { codeOf, told } from './trouble.ts'
 
 /** All pages in one go: pages copied in steps would begin again whenever somebody else has written. */
 const ALL_PAGES = 2 ** 31 - 1

@@ -2,7 +2,7 @@
 // the worker runs the same few hundred times a second.
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
-import { told, UnbindableValue } from './trouble.ts'
+import { told, UnbindableValue } from './database-failure.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const
@@ -32,7 +32,7 @@ export const UNHURRIED: CommitSettings = {
   checkpoint_pages: 4_000,
 }
 
-/** Throws DatabaseTrouble where the file, or what it lies on, is at fault. */
+/** Throws DatabaseFailure where the file, or what it lies on, is at fault. */
 export function openDatabase(
   path: string,
   leaseNow: () => number,
@@ -62,7 +62,7 @@ function open(
   return db
 }
 
-/** What Kysely's driver runs on. What it runs throws DatabaseTrouble where the file is at fault. */
+/** What Kysely's driver runs on. What it runs throws DatabaseFailure where the file is at fault. */
 export function forKysely(db: DatabaseSync): SqliteDatabase {
   const path = db.location() ?? 'in memory'
   const kept = new Map<string, SqliteStatement>()

@@ -1,8 +1,8 @@
 // A lock that one process of a machine holds: SQLite's own, on an empty database, so that it goes with the process
 // however that ends.
 import { DatabaseSync } from 'node:sqlite'
+import { codeOf } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'
-import { codeOf } from './trouble.ts'
 
 /** Result code of SQLite: somebody else has the lock. */
 const SQLITE_BUSY = 5

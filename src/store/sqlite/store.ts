@@ -21,10 +21,10 @@ import { sleep, systemClock } from '../../domain/clock.ts'
 import { forgetHttpRequests } from '../http-requests.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
-import { DatabaseTrouble, type Store } from '../store.ts'
+import { DatabaseFailure, type Store } from '../store.ts'
 import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
+import { asRefused, codeOf } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'
-import { asRefused, codeOf } from './trouble.ts'
 
 /** Result code of SQLite: somebody else has the lock. */
 const SQLITE_BUSY = 5
@@ -85,7 +85,7 @@ async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
     return await problemsOf(db)
   } catch (error) {
     // Some damage keeps it from looking any further.
-    if (error instanceof DatabaseTrouble) return [error.problem]
+    if (error instanceof DatabaseFailure) return [error.problem]
     throw error
   }
 }

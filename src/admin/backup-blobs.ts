@@ -1,0 +1,118 @@
+// A backup: a copy of the database, and the blobs that belong to it. The database is copied first: blobs are written
+// before the commit that names them and never changed, so whatever the copy names was there when it was made. Only
+// content that users deleted since may be gone; then the database is copied again, until there is a copy with
+// every blob that it names.
+//
+// The backup before in the same place stays whole until the new one is: the copy waits under another name while its
+// blobs are added to those that are there, then takes the place of the database before in one step, and only then
+// are blobs removed that it does not need. Whatever fails, and wherever a crash falls, one of the two can be restored,
+// and the next backup copies no more than what is missing.
+import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import { mapAhead } from '../blobs/map-ahead.ts'
+import { listBlobRows, openableBlobs } from '../store/blob-references.ts'
+import type { Store } from '../store/store.ts'
+import { AdminCommandError } from './admin-command-error.ts'
+
+const ROWS_AT_ONCE = 500
+const BLOBS_AT_ONCE = 16
+/** A service that deletes faster than that cannot be backed up while it runs. */
+const ROUNDS_MAX = 5
+
+export interface BackedUp {
+  /** Blobs of the backup, and how many of them (and bytes) were copied now. */
+  blobs: number
+  copied: number
+  bytes_copied: number
+  /** Blobs of an earlier backup that nothing refers to any more. */
+  removed: number
+  /** Lost by the service itself: "offpeak doctor" tells what they were. */
+  missing: string[]
+}
+
+export interface BackupDeps {
+  /** Where the service keeps its blobs, and where the backup has them. */
+  from: Blobs
+  to: Blobs
+  /** The service's own database. */
+  live: Pick<Store, 'read'>
+  /** Copies the database anew, beside that of the backup before, and opens the copy. */
+  copyDatabase: () => Promise<Store>
+  /** Puts the last copy, which is closed, in the place of the database of the backup before, and opens it there. */
+  publish: () => Promise<Store>
+}
+
+export async function backupBlobs({ from, to, live, copyDatabase, publish }: BackupDeps): Promise<BackedUp> {
+  let copied = 0
+  let bytes_copied = 0
+  for (let round = 1; round <= ROUNDS_MAX; round++) {
+    const { blobs, missing } = await withStore(copyDatabase, async (copy) => {
+      const missing: string[] = []
+      let blobs = 0
+      for (let after: string | undefined, more = true; more; ) {
+        const rows = await listBlobRows(copy.read, { limit: ROWS_AT_ONCE, after })
+        for await (const done of mapAhead(rows, BLOBS_AT_ONCE, ({ key }) => copyNew(from, to, key))) {
+          blobs++
+          if (done.bytes === null) missing.push(done.key)
+          else if (done.bytes > 0) copied++
+          bytes_copied += done.bytes ?? 0
+        }
+        after = rows.at(-1)?.key
+        more = rows.length === ROWS_AT_ONCE
+      }
+      return { blobs, missing }
+    })
+    const lost = [...(await openableBlobs(live.read, missing))]
+    // What the service needs and has not is no reason to try again.
+    if (lost.length < missing.length) continue
+    const removed = await withStore(publish, (published) => removeOthers(to, published))
+    return { blobs: blobs - lost.length, copied, bytes_copied, removed, missing: lost }
+  }
+  throw new AdminCommandError(
+    'content was deleted faster than it could be copied; run the backup again, or stop the service for it',
+  )
+}
+
+async function withStore<T>(open: () => Promise<Store>, work: (store: Store) => Promise<T>): Promise<T> {
+  const store = await open()
+  try {
+    return await work(store)
+  } finally {
+    await store.close()
+  }
+}
+
+/** Bytes copied: 0 when it was there from an earlier backup, null when the service has it no more. */
+async function copyNew(from: Blobs, to: Blobs, key: string): Promise<{ key: string; bytes: number | null }> {
+  const there = await to.size(key).catch(orNull)
+  if (there !== null) return { key, bytes: 0 }
+  try {
+    return { key, bytes: await to.put(key, from.read(key)) }
+  } catch (error) {
+    return { key, bytes: orNull(error) }
+  }
+}
+
+function orNull(error: unknown): null {
+  if (error instanceof BlobMissing) return null
+  throw error
+}
+
+async function removeOthers(to: Blobs, copy: Pick<Store, 'read'>): Promise<number> {
+  let removed = 0
+  let keys: string[] = []
+  const remove = async (): Promise<void> => {
+    const needed = await openableBlobs(copy.read, keys)
+    for (const key of keys) {
+      if (needed.has(key)) continue
+      await to.delete(key)
+      removed++
+    }
+    keys = []
+  }
+  for await (const { key } of to.list('')) {
+    keys.push(key)
+    if (keys.length >= ROWS_AT_ONCE) await remove()
+  }
+  await remove()
+  return removed
+}

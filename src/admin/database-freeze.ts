@@ -1,0 +1,76 @@
+// A database on which no service may run, because it is being rekeyed or moved. Services and upkeep keep out
+// of each other's way in any order: a service announces itself before it looks for the mark, and upkeep makes
+// the mark before it looks for services.
+
+import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
+import { liveSessions } from '../store/leases.ts'
+import type { Reader, Store } from '../store/store.ts'
+import { AdminCommandError } from './admin-command-error.ts'
+
+export type Freeze =
+  /** IDs of master keys. */
+  | { by: 'rekey'; from: string; to: string }
+  /** What is here is on its way elsewhere, or has left. `id` is drawn anew for each move. */
+  | { by: 'move_out'; id: string; to: string; done: boolean }
+  /** What is here has not come from elsewhere completely. */
+  | { by: 'move_in'; id: string; from: string }
+
+export async function readFreeze(db: Reader): Promise<Freeze | null> {
+  const text = await readProperty(db, 'frozen')
+  return text === null ? null : parseFreeze(text)
+}
+
+/** Replaces an earlier mark; `thaw` removes it. */
+export async function freeze(store: Store, why: Freeze): Promise<void> {
+  await store.write((tx) => writeProperty(tx, 'frozen', JSON.stringify(why)))
+}
+
+export async function thaw(store: Store): Promise<void> {
+  await store.write((tx) => deleteProperty(tx, 'frozen'))
+}
+
+/** Throws AdminCommandError, saying what has to be done first, where no service may run. */
+export async function assertNotFrozen(db: Reader): Promise<void> {
+  const why = await readFreeze(db)
+  if (why !== null) throw new AdminCommandError(`this database is not to be used now: ${spoken(why)}`)
+}
+
+/** Throws AdminCommandError while processes of a service are running, or may still be. */
+export async function assertNoLiveProcess(store: Store, doing: string): Promise<void> {
+  const { count, longest_ms } = await liveSessions(store.read, store.claimSql)
+  if (count === 0) return
+  const seconds = Math.ceil(longest_ms / 1000)
+  throw new AdminCommandError(
+    `${doing}: ${count} of the service's processes (api, worker or serve) are running; stop them all first. ` +
+      `One that was killed counts for another ${seconds} s at most.`,
+  )
+}
+
+/** A sentence for whoever wants to use the database. */
+export function spoken(why: Freeze): string {
+  switch (why.by) {
+    case 'rekey':
+      return `the change of its master key from ${why.from} to ${why.to} was not finished; run "offpeak rekey" again`
+    case 'move_in':
+      return `what it holds has not arrived completely from ${why.from}; run "offpeak migrate-data" again`
+    case 'move_out':
+      return why.done
+        ? `what it holds was moved to ${why.to}; start with that, or run "offpeak migrate-data --from PLACE --release" to use this one again`
+        : `what it holds is being moved to ${why.to}; run "offpeak migrate-data" again to finish, or with --from PLACE --release to give it up`
+  }
+}
+
+function parseFreeze(text: string): Freeze {
+  const found: unknown = JSON.parse(text)
+  if (typeof found === 'object' && found !== null && 'by' in found) {
+    const field = (name: string): string => {
+      const value: unknown = Reflect.get(found, name)
+      return typeof value === 'string' ? value : ''
+    }
+    if (found.by === 'rekey') return { by: 'rekey', from: field('from'), to: field('to') }
+    if (found.by === 'move_in') return { by: 'move_in', id: field('id'), from: field('from') }
+    if (found.by === 'move_out')
+      return { by: 'move_out', id: field('id'), to: field('to'), done: Reflect.get(found, 'done') === true }
+  }
+  throw new AdminCommandError('this database carries a mark that this version of offpeak does not know')
+}

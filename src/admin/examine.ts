@@ -1,0 +1,194 @@
+// Examines the stores and changes nothing: is the database sound, is there every blob that it speaks of, does
+// each open under the master key, and lies anything around that nobody speaks of. Whatever is found says what
+// it means for whom and what to do about it.
+import { BlobDamaged, BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { masterKeyIdOf } from '../blobs/wrap-key.ts'
+import type { Clock } from '../domain/clock.ts'
+import { ORPHAN_AGE_MS } from '../maintenance/sweep.ts'
+import { type BlobUse, danglingUses, listBlobRows, usesOfBlob } from '../store/blob-references.ts'
+import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
+import type { BlobRow } from '../store/schema.ts'
+import { DatabaseFailure, type Store } from '../store/store.ts'
+
+const ROWS_AT_ONCE = 500
+/** Beyond these, what is damaged is counted and no longer told one by one. */
+const DANGLING_MAX = 1_000
+/** How many blobs a quick examination opens. */
+const SAMPLE = 20
+
+export interface Finding {
+  /** Damage needs somebody; a note explains itself. */
+  level: 'damage' | 'note'
+  about: 'database' | 'master_key' | 'blob' | 'orphans'
+  /** The blob's key, where it is about one. */
+  blob?: string
+  /** What is wrong, and what to do, as sentences. */
+  problem: string
+  advice: string
+  /** What cannot be read because of it: `batch_… (output)`. */
+  affects: readonly string[]
+}
+
+export interface Examined {
+  blobs: number
+  /** How many of them were opened and found to be whole, and their bytes of plaintext. */
+  opened: number
+  bytes_opened: number
+}
+
+export interface ExamineDeps {
+  store: Store
+  blobs: Blobs
+  /** Null where there is no master key: that blobs exist is then all that can be seen. */
+  opener: { sealed: SealedBlobs; master_key_id: string } | null
+  clock: Clock
+}
+
+/** `quick`: that each blob exists and a few of them open; otherwise every byte is read. */
+export async function examine(
+  deps: ExamineDeps,
+  { quick, tell }: { quick: boolean; tell: (finding: Finding) => void },
+): Promise<Examined> {
+  const problems = await deps.store.check()
+  for (const problem of problems) {
+    const advice = 'Stop the service and restore the database from a backup.'
+    tell({ level: 'damage', about: 'database', problem, advice, affects: [] })
+  }
+  const examined: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
+  try {
+    await examineDangling(deps, tell)
+    await examineBlobs(deps, quick, tell, examined)
+    await examineOrphans(deps, tell)
+  } catch (error) {
+    // What a damaged database says of blobs cannot be read, or not all of it.
+    if (problems.length === 0 || !(error instanceof DatabaseFailure)) throw error
+  }
+  return examined
+}
+
+async function examineDangling({ store }: ExamineDeps, tell: (finding: Finding) => void): Promise<void> {
+  for (const use of await danglingUses(store.read, DANGLING_MAX))
+    tell({
+      level: 'damage',
+      about: 'blob',
+      blob: use.blob,
+      problem: 'the database refers to it, but has no row for it, and so no key',
+      advice: 'Restore the database from a backup that has it.',
+      affects: [shown(use)],
+    })
+}
+
+/** Counts in `examined` as it goes. */
+async function examineBlobs(
+  { store, blobs, opener }: ExamineDeps,
+  quick: boolean,
+  tell: (finding: Finding) => void,
+  examined: Examined,
+): Promise<void> {
+  /** By master key, how many blobs only that one opens. */
+  const strange = new Map<string, number>()
+  let after: string | undefined
+  for (;;) {
+    const rows = await listBlobRows(store.read, { limit: ROWS_AT_ONCE, after })
+    for (const row of rows) {
+      examined.blobs++
+      const sealer = masterKeyIdOf(row.wrapped_key)
+      const fits = sealer === null || sealer === opener?.master_key_id
+      if (sealer !== null && !fits) strange.set(sealer, (strange.get(sealer) ?? 0) + 1)
+      const sealed = fits && !(quick && examined.opened >= SAMPLE) ? opener?.sealed : undefined
+      const found = await problemOf(row, blobs, sealed)
+      if (found === null) {
+        if (!sealed) continue
+        examined.opened++
+        examined.bytes_opened += row.bytes
+      } else if (await readBlobRow(store.read, row.key)) {
+        // Otherwise a service at work has removed it meanwhile.
+        const uses = await usesOfBlob(store.read, row.key)
+        const advice = adviceFor(uses)
+        const affects = uses.map(shown)
+        tell({ level: 'damage', about: 'blob', blob: row.key, problem: found, advice, affects })
+      }
+    }
+    after = rows.at(-1)?.key
+    if (rows.length < ROWS_AT_ONCE) break
+  }
+  for (const [id, count] of strange) tell(strangeKey(id, count, opener?.master_key_id ?? null))
+}
+
+/** Some of what is lost is made again by whoever needs it next. */
+function adviceFor(uses: readonly BlobUse[]): string {
+  const isOnly = (part: BlobUse['part']): boolean => uses.length > 0 && uses.every((use) => use.part === part)
+  if (isOnly('index')) return 'Nothing has to be done: it is made again from the content of the file.'
+  if (isOnly('journal'))
+    return 'Nothing has to be done: the lines in it are taken back from the books and run again.'
+  return 'Restore this blob from a backup of the blob store; nothing else can bring it back.'
+}
+
+/** What is wrong with a blob that `sealed` should open; without it, whether the blob is there at all. */
+async function problemOf(
+  row: BlobRow,
+  blobs: Blobs,
+  sealed: SealedBlobs | undefined,
+): Promise<string | null> {
+  try {
+    if (!sealed) await blobs.size(row.key)
+    else for await (const _ of sealed.read(row.project_id, row));
+    return null
+  } catch (error) {
+    if (error instanceof BlobMissing) return 'it is missing'
+    if (error instanceof BlobDamaged) return error.message.replace(`blob ${row.key} is damaged: `, '')
+    throw error
+  }
+}
+
+function strangeKey(id: string, count: number, ours: string | null): Finding {
+  const have = ours === null ? 'there is none' : `the one at hand is ${ours}`
+  return {
+    level: 'damage',
+    about: 'master_key',
+    problem: `${count} blobs open under master key ${id} alone, and ${have}`,
+    advice: 'Bring that key back: restore DIR/master-key, or set OFFPEAK_MASTER_KEY to what it held.',
+    affects: [],
+  }
+}
+
+async function examineOrphans(
+  { store, blobs, clock }: ExamineDeps,
+  tell: (finding: Finding) => void,
+): Promise<void> {
+  let count = 0
+  let bytes = 0
+  let batch: { key: string; bytes: number; modified: number }[] = []
+  const look = async (): Promise<void> => {
+    const known = await knownBlobs(
+      store.read,
+      batch.map(({ key }) => key),
+    )
+    for (const blob of batch) {
+      if (known.has(blob.key)) continue
+      count++
+      bytes += blob.bytes
+    }
+    batch = []
+  }
+  for await (const blob of blobs.list('')) {
+    // A younger one may belong to work that is not committed yet.
+    if (blob.modified > clock.now() - ORPHAN_AGE_MS) continue
+    batch.push(blob)
+    if (batch.length >= ROWS_AT_ONCE) await look()
+  }
+  await look()
+  if (count === 0) return
+  tell({
+    level: 'note',
+    about: 'orphans',
+    problem: `${count} blobs (${bytes} bytes) belong to nothing: a crash left them`,
+    advice: 'Any running worker removes them within two hours.',
+    affects: [],
+  })
+}
+
+function shown({ owner, part }: BlobUse): string {
+  return `${owner} (${part})`
+}

@@ -1,0 +1,249 @@
+// Moves a whole service to other stores: every row, every blob byte for byte. Sealed blobs open only under the
+// master key that sealed them, so both sides have the same. Each page of rows is committed together with the
+// mark of how far the move has come; blobs are written whole or not at all. So an interrupted move goes on
+// where it was, and nothing counts as moved until both sides have been compared.
+import { randomInt, randomUUID } from 'node:crypto'
+import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import { mapAhead } from '../blobs/map-ahead.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { listBlobRows } from '../store/blob-references.ts'
+import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
+import { rescueLeases } from '../store/leases.ts'
+import type { BlobRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { type Cell, insertRows, keyOfRow, readRows, sumTable, TABLE_NAMES } from '../store/table-copy.ts'
+import { AdminCommandError } from './admin-command-error.ts'
+import { assertNoLiveProcess, type Freeze, freeze, readFreeze, spoken, thaw } from './database-freeze.ts'
+
+const ROWS_AT_ONCE = 500
+const BLOBS_AT_ONCE = 16
+/** Blobs that are opened at the target in the end. */
+const SAMPLE = 20
+
+/** Stores, and what to call them in messages; names hold no secrets. */
+export interface Place {
+  name: string
+  store: Store
+  blobs: Blobs
+}
+
+export interface Moved {
+  rows: number
+  blobs: number
+  bytes: number
+  /** Blobs that the source itself had lost. */
+  missing: string[]
+  /** Blobs that were read through to the end at the target. */
+  opened: number
+}
+
+export interface MoveOptions {
+  /** Opens blobs at the target. */
+  sealed: SealedBlobs
+  master_key_id: string
+  /** Told what is being done, and how far it has come. */
+  tell?: (text: string) => void
+  rows_at_once?: number
+}
+
+/** Throws AdminCommandError when a service runs, the target is not empty, or what has arrived differs. */
+export async function migrateData(from: Place, to: Place, options: MoveOptions): Promise<Moved> {
+  const { tell = () => {}, rows_at_once = ROWS_AT_ONCE } = options
+  const id = await begin(from, to)
+  // Leases of workers that died would be nobody's at the target.
+  await from.store.write((tx) => rescueLeases(tx, from.store.claimSql))
+  await copyTables(from.store, to.store, rows_at_once, tell)
+  await copyBlobs(from, to, rows_at_once, tell)
+  tell('comparing both sides')
+  const rows = await compareTables(from.store, to.store, rows_at_once)
+  const compared = await compareBlobs(from, to, options.sealed)
+  await freeze(from.store, { by: 'move_out', id, to: to.name, done: true })
+  await to.store.write(async (tx) => {
+    await writeProperty(tx, 'master_key', options.master_key_id)
+    await deleteProperty(tx, 'move_progress')
+    await deleteProperty(tx, 'frozen')
+  })
+  return { rows, ...compared }
+}
+
+/** Lets services run at a place whose content was moved elsewhere. Throws AdminCommandError where none was. */
+export async function releaseMoved(place: Pick<Place, 'store'>): Promise<void> {
+  const why = await readFreeze(place.store.read)
+  if (why === null) throw new AdminCommandError('nothing was moved away from here: a service may run')
+  if (why.by !== 'move_out') throw new AdminCommandError(`this cannot be released: ${spoken(why)}`)
+  await thaw(place.store)
+}
+
+/** Both sides are frozen for this move from then on. Returns its ID. */
+async function begin(from: Place, to: Place): Promise<string> {
+  const left = await readFreeze(from.store.read)
+  const arriving = await readFreeze(to.store.read)
+  const refused = (why: Freeze): never => {
+    throw new AdminCommandError(
+      `${why === left ? from.name : to.name} cannot take part in a move: ${spoken(why)}`,
+    )
+  }
+  if (left !== null && left.by !== 'move_out') refused(left)
+  if (arriving !== null && arriving.by !== 'move_in') refused(arriving)
+  const id = left?.by === 'move_out' ? left.id : randomUUID()
+  if (arriving?.by === 'move_in') {
+    if (left === null || arriving.id !== id) refused(arriving)
+  } else {
+    if (left?.by === 'move_out' && left.done) refused(left)
+    await refuseContent(to)
+    await freeze(from.store, { by: 'move_out', id, to: to.name, done: false })
+    await freeze(to.store, { by: 'move_in', id, from: from.name })
+  }
+  try {
+    await assertNoLiveProcess(from.store, `nothing can be moved from ${from.name}`)
+    await assertNoLiveProcess(to.store, `nothing can be moved to ${to.name}`)
+  } catch (error) {
+    if (left === null) {
+      await thaw(to.store)
+      await thaw(from.store)
+    }
+    throw error
+  }
+  return id
+}
+
+async function refuseContent({ name, store, blobs }: Place): Promise<void> {
+  for (const table of TABLE_NAMES) {
+    const rows = await readRows(store.read, table, { limit: 1, after: null })
+    if (rows.length > 0)
+      throw new AdminCommandError(`${name} is not empty (${table} has rows): move to a new database`)
+  }
+  for await (const { key } of blobs.list(''))
+    throw new AdminCommandError(
+      `${name} is not empty (there is a blob ${key}): move to an empty folder or prefix`,
+    )
+}
+
+/** How far a move has come: everything in tables before `table`, and in that up to `after`. */
+interface Progress {
+  table: string
+  after: Cell[] | null
+}
+
+/** In the place of a table once all are copied. */
+const BLOBS = '(blobs)'
+
+async function readProgress(store: Store): Promise<Progress | null> {
+  const text = await readProperty(store.read, 'move_progress')
+  if (text === null) return null
+  const { table, after }: Progress = JSON.parse(text)
+  return { table, after }
+}
+
+async function copyTables(
+  from: Store,
+  to: Store,
+  limit: number,
+  tell: (text: string) => void,
+): Promise<void> {
+  const progress = await readProgress(to)
+  if (progress?.table === BLOBS) return
+  const first = progress === null ? 0 : TABLE_NAMES.indexOf(progress.table)
+  for (const table of TABLE_NAMES.slice(first)) {
+    let after = table === progress?.table ? progress.after : null
+    let copied = 0
+    for (let more = true; more; ) {
+      const rows = await readRows(from.read, table, { limit, after })
+      const last = rows.at(-1)
+      if (last) after = keyOfRow(table, last)
+      await to.write(async (tx) => {
+        await insertRows(tx, table, rows)
+        await writeProperty(tx, 'move_progress', JSON.stringify({ table, after } satisfies Progress))
+      })
+      copied += rows.length
+      more = rows.length === limit
+      if (more || copied > 0) tell(`${table}: ${copied} rows copied`)
+    }
+  }
+  await to.write((tx) =>
+    writeProperty(tx, 'move_progress', JSON.stringify({ table: BLOBS, after: null } satisfies Progress)),
+  )
+}
+
+async function copyBlobs(from: Place, to: Place, limit: number, tell: (text: string) => void): Promise<void> {
+  const progress = await readProgress(to.store)
+  let after = progress?.after?.[0] ?? null
+  let copied = 0
+  for (let more = true; more; ) {
+    const rows = await listBlobRows(to.store.read, {
+      limit,
+      after: after === null ? undefined : String(after),
+    })
+    for await (const _ of mapAhead(rows, BLOBS_AT_ONCE, ({ key }) => copyBlob(from.blobs, to.blobs, key)));
+    after = rows.at(-1)?.key ?? after
+    const reached: Progress = { table: BLOBS, after: after === null ? null : [after] }
+    await to.store.write((tx) => writeProperty(tx, 'move_progress', JSON.stringify(reached)))
+    copied += rows.length
+    if (rows.length > 0) tell(`${copied} blobs copied`)
+    more = rows.length === limit
+  }
+}
+
+/** One that the source has lost is told in the end. */
+async function copyBlob(from: Blobs, to: Blobs, key: string): Promise<void> {
+  try {
+    await to.put(key, from.read(key))
+  } catch (error) {
+    if (!(error instanceof BlobMissing)) throw error
+  }
+}
+
+async function compareTables(from: Store, to: Store, rows_at_once: number): Promise<number> {
+  let rows = 0
+  for (const table of TABLE_NAMES) {
+    const there = await sumTable(from.read, table, rows_at_once)
+    const here = await sumTable(to.read, table, rows_at_once)
+    if (there.sha256 !== here.sha256)
+      throw new AdminCommandError(
+        `the table ${table} differs: ${there.rows} rows were to be moved, ${here.rows} are there. Something wrote to one of the databases meanwhile; begin again with an empty target`,
+      )
+    rows += here.rows
+  }
+  return rows
+}
+
+async function compareBlobs(from: Place, to: Place, sealed: SealedBlobs): Promise<Omit<Moved, 'rows'>> {
+  const result = { blobs: 0, bytes: 0, missing: [] as string[], opened: 0 }
+  const sample: BlobRow[] = []
+  for (let after: string | undefined, more = true; more; ) {
+    const rows = await listBlobRows(to.store.read, { limit: ROWS_AT_ONCE, after })
+    const sizes = mapAhead(rows, BLOBS_AT_ONCE, async (row) => ({
+      row,
+      there: await sizeOf(from.blobs, row.key),
+      here: await sizeOf(to.blobs, row.key),
+    }))
+    for await (const { row, there, here } of sizes) {
+      if (there !== here)
+        throw new AdminCommandError(
+          `blob ${row.key} differs: ${there ?? 0} bytes at the source, ${here ?? 0} at the target; begin again with an empty target`,
+        )
+      if (here === null) {
+        result.missing.push(row.key)
+        continue
+      }
+      const place = result.blobs < SAMPLE ? result.blobs : randomInt(result.blobs + 1)
+      if (place < SAMPLE) sample[place] = row
+      result.blobs++
+      result.bytes += here
+    }
+    after = rows.at(-1)?.key
+    more = rows.length === ROWS_AT_ONCE
+  }
+  for (const row of sample) {
+    for await (const _ of sealed.read(row.project_id, row));
+    result.opened++
+  }
+  return result
+}
+
+async function sizeOf(blobs: Blobs, key: string): Promise<number | null> {
+  return await blobs.size(key).catch((error: unknown) => {
+    if (error instanceof BlobMissing) return null
+    throw error
+  })
+}

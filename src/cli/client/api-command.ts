@@ -1,0 +1,28 @@
+// A command that is one conversation with the API: connected before it, disconnected after it.
+import type { Command } from 'commander'
+import type { ConfigFlags } from '../launch.ts'
+import type { Shell } from '../shell.ts'
+import { withConfig, withJson } from '../terminal/option-values.ts'
+import { type Connection, connect } from './connect.ts'
+
+export interface ApiFlags extends ConfigFlags {
+  json?: boolean
+}
+
+/** Adds what every such command takes: where the service is, and how to print. */
+export function apiCommand(parent: Command, name: string, description: string): Command {
+  return withConfig(withJson(parent.command(name).description(description)))
+}
+
+export async function withApi(
+  shell: Shell,
+  flags: ApiFlags,
+  act: (connection: Connection) => Promise<void>,
+): Promise<void> {
+  const connection = connect(shell, flags, shell.interruption())
+  try {
+    await act(connection)
+  } finally {
+    await connection.close()
+  }
+}

@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict'
+import { after, before, beforeEach, describe, test } from 'node:test'
+import { hastyClock } from '../../../test/fakes/hasty-clock.ts'
+import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
+import { Failure, Interrupted } from '../terminal/failure.ts'
+import { ApiError } from './api-error.ts'
+import { ApiClient } from './client.ts'
+import { AnyObject } from './shapes.ts'
+
+describe('a call of the API', () => {
+  const api = new ScriptedApi()
+  let client: ApiClient
+  let clock = hastyClock()
+
+  before(() => api.start())
+  after(() => api.stop())
+  beforeEach(() => {
+    clock = hastyClock()
+    api.script = {}
+    api.seen.length = 0
+    client = new ApiClient({ base_url: api.url, api_key: api.key, clock, patience_ms: 60_000 })
+  })
+
+  test('a server that was never reached is given up on at once', async () => {
+    const lost = new ApiClient({ base_url: 'http://127.0.0.1:9', api_key: 'k', clock })
+    await assert.rejects(
+      lost.get(AnyObject, '/v1/files'),
+      (error: unknown) =>
+        error instanceof Failure && /127\.0\.0\.1:9 cannot be reached .*offpeak serve/.test(error.message),
+    )
+    assert.deepEqual(clock.waits, [])
+  })
+
+  test('a server that was reached before is waited for, but not for ever', async () => {
+    api.script = { fault: (_seen, nth) => (nth === 1 ? undefined : 'reset') }
+    await client.get(AnyObject, '/v1/models')
+    await assert.rejects(client.get(AnyObject, '/v1/models'), Failure)
+    const waited_ms = clock.waits.reduce((sum, ms) => sum + ms, 0)
+    assert.ok(waited_ms >= 60_000 && waited_ms < 80_000, `${waited_ms}`)
+  })
+
+  test('a refusal that will not change is not tried again', async () => {
+    api.script = { fault: () => apiError(403, 'missing_scope', 'The API key lacks a scope.') }
+    await assert.rejects(
+      client.get(AnyObject, '/v1/files'),
+      (error: unknown) => error instanceof ApiError && error.status === 403 && error.code === 'missing_scope',
+    )
+    assert.equal(api.seen.length, 1)
+  })
+
+  test('an answer that is no error of the API says so', async () => {
+    api.script = { fault: (): Reply => ({ status: 404, body: Buffer.from('<html>nginx') }) }
+    await assert.rejects(
+      client.get(AnyObject, '/v1/files'),
+      /not one of Offpeak's \(404, GET \/v1\/files.*OFFPEAK_BASE_URL/,
+    )
+    api.script = { fault: (): Reply => ({ status: 200, body: Buffer.from('<html>') }) }
+    await assert.rejects(client.get(AnyObject, '/v1/files'), /is not JSON; is http:.* an Offpeak server\?/)
+  })
+
+  test('a list is walked page by page until there are enough', async () => {
+    const page = (data: object[], next: string | null): Reply => ({
+      status: 200,
+      body: { object: 'list', data, has_more: next !== null, next_cursor: next },
+    })
+    api.script = {
+      fault: (_seen, nth) => page([{ id: `${nth}-a` }, { id: `${nth}-b` }], nth < 3 ? `${nth}-b` : null),
+    }
+    const all = await client.list(AnyObject, '/v1/things', 1000)
+    assert.equal(all.length, 6)
+    api.seen.length = 0
+    assert.equal((await client.list(AnyObject, '/v1/things', 4)).length, 4)
+    assert.equal(api.seen.length, 2)
+  })
+
+  test('an interruption ends a call that waits', async () => {
+    const controller = new AbortController()
+    api.script = {
+      fault() {
+        controller.abort()
+        return apiError(503, 'service_unavailable', 'Later.')
+      },
+    }
+    const interrupted = new ApiClient({
+      base_url: api.url,
+      api_key: api.key,
+      clock,
+      signal: controller.signal,
+    })
+    await assert.rejects(interrupted.get(AnyObject, '/v1/files'), Interrupted)
+    assert.equal(api.seen.length, 1)
+  })
+})

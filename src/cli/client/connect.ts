@@ -1,0 +1,132 @@
+// Which service a command talks to: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name; without them the
+// one on this machine, or, for `run`, one of its own for as long as it takes.
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Config, LogLevel } from '../../config/config.ts'
+import type { ConfigFlags, Launch } from '../launch.ts'
+import type { Access, Shell } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
+import { writeLine } from '../terminal/terminal.ts'
+import { ApiClient } from './client.ts'
+import { LOCAL_PACE, type Pace, REMOTE_PACE } from './poll.ts'
+
+export interface Connection {
+  client: ApiClient
+  pace: Pace
+  /** Names the service in what a run remembers: a base URL, or the data folder of an embedded one. */
+  target: string
+  embedded: boolean
+  close(): Promise<void>
+}
+
+/** The first key of a service, as its first start leaves it in the data folder. */
+export function apiKeyPath(config: Config): string {
+  return join(config.data_dir, 'api-key')
+}
+
+/** The remote service, or the one that listens where this machine's configuration says. */
+export function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Connection {
+  const remote = remoteAccess(shell.access)
+  if (remote !== null) return connection(shell, remote.base_url, remote.api_key, REMOTE_PACE, signal)
+  const config = shell.launch.loadConfig(flags)
+  const { host, port } = config.listen
+  const base_url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+  return connection(shell, base_url, readApiKey(config), LOCAL_PACE, signal)
+}
+
+/** The remote service, or an embedded one that `close` stops. */
+export async function connectOrEmbed(
+  shell: Shell,
+  flags: ConfigFlags & { upstream?: string | undefined },
+  signal: AbortSignal,
+): Promise<Connection> {
+  const remote = remoteAccess(shell.access)
+  if (remote !== null) {
+    if (flags.upstream !== undefined) {
+      throw new Failure(
+        '--upstream is for the embedded service, but OFFPEAK_BASE_URL names another one; unset one of the two',
+      )
+    }
+    return connection(shell, remote.base_url, remote.api_key, REMOTE_PACE, signal)
+  }
+  const config = shell.launch.loadConfig(flags)
+  const service = await embed(shell.launch, config, flags.upstream)
+  const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal)
+  return {
+    ...found,
+    target: config.data_dir,
+    embedded: true,
+    async close() {
+      await found.close()
+      await service.stop()
+    },
+  }
+}
+
+/** Both halves on a port of the system's choice, for this machine only, speaking up only when it matters. */
+export async function embed(
+  launch: Pick<Launch, 'serve'>,
+  config: Config,
+  upstream?: string,
+): Promise<{ url: string; stop(): Promise<void> }> {
+  const quiet: Config = {
+    ...config,
+    listen: { ...config.listen, host: '127.0.0.1', port: 0 },
+    log: { level: quieter(config.log.level) },
+  }
+  const running = await launch.serve(quiet, { half: 'both', upstream })
+  if (running.url === null) throw new Error('the embedded service does not listen')
+  return { url: running.url, stop: () => running.stop() }
+}
+
+export function readApiKey(config: Config): string {
+  const path = apiKeyPath(config)
+  if (!existsSync(path)) {
+    throw new Failure(
+      `there is no API key in ${path}; start the service once with "offpeak serve", or set OFFPEAK_BASE_URL and OFFPEAK_API_KEY`,
+    )
+  }
+  return readFileSync(path, 'utf8').trim()
+}
+
+function connection(
+  shell: Shell,
+  base_url: string,
+  api_key: string,
+  pace: Pace,
+  signal: AbortSignal | undefined,
+): Connection {
+  const client = new ApiClient({
+    base_url,
+    api_key,
+    clock: shell.clock,
+    signal,
+    onRetry: (reason, delay_ms) =>
+      writeLine(shell.terminal.stderr, `${reason}; trying again in ${Math.ceil(delay_ms / 1000)}s`),
+  })
+  return { client, pace, target: client.base_url, embedded: false, close: () => client.close() }
+}
+
+function remoteAccess(access: Access): { base_url: string; api_key: string } | null {
+  const { base_url, api_key } = access
+  if (base_url === undefined && api_key === undefined) return null
+  if (base_url === undefined) {
+    throw new Failure(
+      'OFFPEAK_API_KEY is set but OFFPEAK_BASE_URL is not; set both to use a service, or neither to use this machine',
+    )
+  }
+  if (api_key === undefined) {
+    throw new Failure(
+      'OFFPEAK_BASE_URL is set but OFFPEAK_API_KEY is not; set both to use a service, or neither to use this machine',
+    )
+  }
+  if (!/^https?:\/\//.test(base_url) || !URL.canParse(base_url)) {
+    throw new Failure(`OFFPEAK_BASE_URL is ${base_url}; expected an address such as http://127.0.0.1:8080`)
+  }
+  return { base_url, api_key }
+}
+
+/** Ordinary events of the embedded service are the command's to tell. */
+function quieter(level: LogLevel): LogLevel {
+  return level === 'info' ? 'warn' : level
+}

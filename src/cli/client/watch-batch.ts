@@ -1,0 +1,72 @@
+// Waits for a file or a batch while showing how it stands.
+import { isTerminal } from '../../domain/batch.ts'
+import type { Clock } from '../../domain/clock.ts'
+import { visible } from '../../domain/visible-text.ts'
+import { BatchObject } from '../../wire/batch.ts'
+import { FileObject } from '../../wire/file.ts'
+import { Failure } from '../terminal/failure.ts'
+import { batchLine, type Standing, waitLine } from '../terminal/progress-line.ts'
+import type { ProgressView } from '../terminal/progress-view.ts'
+import { leftMs, nextRate, perSecond, startRate } from '../terminal/rate.ts'
+import type { ApiClient } from './client.ts'
+import { type Pace, poll } from './poll.ts'
+
+export interface Watch {
+  view: ProgressView
+  pace: Pace
+  clock: Clock
+  signal?: AbortSignal | undefined
+}
+
+/** Until the file is `processed`; a Failure that names the bad lines when it is refused. */
+export async function watchFile(client: ApiClient, id: string, watch: Watch): Promise<FileObject> {
+  const read = async (): Promise<FileObject> => {
+    const file = await client.get(FileObject, `/v1/files/${id}`)
+    watch.view.show('checking', (columns, paint) => waitLine('checking every line', columns, paint))
+    return file
+  }
+  const file = await poll(read, ({ status }) => status !== 'pending', watch.pace, watch.clock, watch.signal)
+  if (file.status === 'error') throw new FileInvalid(file)
+  return file
+}
+
+/** Until the batch has reached a status that it never leaves. */
+export async function watchBatch(client: ApiClient, id: string, watch: Watch): Promise<BatchObject> {
+  const { view, pace, clock, signal } = watch
+  let point: ReturnType<typeof startRate> | undefined
+  const read = async (): Promise<BatchObject> => {
+    const batch = await client.get(BatchObject, `/v1/batches/${id}`)
+    const { total, completed, failed } = batch.request_counts
+    const done = completed + failed
+    point = point === undefined ? startRate(done, clock.now()) : nextRate(point, done, clock.now())
+    const standing = { ...standingOf(batch), rate: perSecond(point), left_ms: leftMs(point, total) }
+    view.show(batch.status, (columns, paint) => batchLine(standing, columns, paint))
+    return batch
+  }
+  return await poll(read, ({ status }) => isTerminal(status), pace, clock, signal)
+}
+
+export function standingOf(batch: BatchObject): Standing {
+  const { status, request_counts: counts, cost_usd, waiting_reason, progress } = batch
+  const { total, completed, failed } = counts
+  const note = waiting_reason?.message ?? (progress?.at_risk ? 'may not be done in time' : undefined)
+  return { status, total, done: completed + failed, failed, cost_usd, rate: null, left_ms: null, note }
+}
+
+/** The input file did not validate: nothing was run and nothing is billed. */
+export class FileInvalid extends Failure {
+  constructor(file: FileObject) {
+    // The first bad line is in status_details already.
+    const others = (file.errors ?? [])
+      .slice(1)
+      .map(({ line, message }) => visible(`  line ${line}: ${message}`))
+    super(
+      [
+        visible(`${file.filename} was refused: ${file.status_details ?? 'it did not validate'}`),
+        ...others,
+        'Mend the file and run it again; nothing was run, and nothing is billed.',
+      ].join('\n'),
+    )
+    this.name = 'FileInvalid'
+  }
+}

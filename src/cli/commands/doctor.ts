@@ -1,0 +1,107 @@
+// doctor: looks at the stores themselves, for whoever owns them; no service has to run, and none has to stop.
+import type { Command } from 'commander'
+import type { Finding } from '../../admin/examine.ts'
+import type { ConfigFlags, Doctor } from '../launch.ts'
+import type { Shell } from '../shell.ts'
+import { EXIT_FAILED } from '../terminal/failure.ts'
+import { counted, humanBytes, humanCount, humanUsd } from '../terminal/format.ts'
+import { examples, withConfig, withJson } from '../terminal/option-values.ts'
+import { printJson } from '../terminal/table.ts'
+import { paintFor, writeLine } from '../terminal/terminal.ts'
+
+interface ExamineFlags extends ConfigFlags {
+  quick?: boolean
+  json?: boolean
+}
+
+interface BooksFlags extends ConfigFlags {
+  project?: string
+  json?: boolean
+}
+
+export function addDoctor(program: Command, shell: Shell): void {
+  const doctor = program
+    .command('doctor')
+    .description('examine the database and every blob, and say what is damaged')
+    .option('--quick', 'look for every blob, but read only a few')
+  examples(
+    withConfig(withJson(doctor)).action((flags: ExamineFlags) => examine(shell, flags)),
+    'offpeak doctor',
+    'offpeak doctor --quick --json',
+    'offpeak doctor books',
+  ).addHelpText('after', '\nExit code: 0 nothing is damaged, 1 something is.')
+
+  const books = doctor
+    .command('books')
+    .description('compare result files, batches, ledger and usage to the nano-dollar')
+    .option('--project <name>', 'only the books of this project')
+  withConfig(withJson(books)).action((_: BooksFlags, command: Command) =>
+    // Options that the parent has too are the parent's unless asked for together.
+    reconcile(shell, command.optsWithGlobals<BooksFlags>()),
+  )
+}
+
+async function examine(shell: Shell, flags: ExamineFlags): Promise<void> {
+  const { stdout } = shell.terminal
+  const findings: Finding[] = []
+  const paint = paintFor(stdout)
+  const examined = await onStores(shell, flags, (doctor) =>
+    doctor.examine({
+      quick: flags.quick === true,
+      tell(finding) {
+        findings.push(finding)
+        if (flags.json) return
+        const colour = finding.level === 'damage' ? 'red' : 'yellow'
+        writeLine(stdout, `${paint(colour, finding.level.padEnd(6))}  ${sentence(finding)}`)
+        if (finding.affects.length > 0)
+          writeLine(stdout, `        lost with it: ${finding.affects.join(', ')}`)
+        writeLine(stdout, `        ${finding.advice}`)
+      },
+    }),
+  )
+  const damaged = findings.filter(({ level }) => level === 'damage').length
+  if (damaged > 0) shell.exit(EXIT_FAILED)
+  if (flags.json) return printJson(stdout, { ok: damaged === 0, ...examined, findings })
+  const { blobs, opened, bytes_opened } = examined
+  const extent = `${counted(blobs, 'blob')}, ${opened} opened (${humanBytes(bytes_opened)})`
+  if (damaged === 0) writeLine(stdout, `Nothing is damaged: the database is sound; ${extent}.`)
+  else writeLine(stdout, `${counted(damaged, 'finding')} of damage; ${extent}.`)
+}
+
+function sentence({ about, blob, problem }: Finding): string {
+  const subject = {
+    database: 'the database: ',
+    master_key: 'the master key: ',
+    blob: `blob ${blob}: `,
+    orphans: '',
+  }[about]
+  return `${subject}${problem}.`
+}
+
+async function reconcile(shell: Shell, flags: BooksFlags): Promise<void> {
+  const { stdout } = shell.terminal
+  const found = await onStores(shell, flags, (doctor) => doctor.books(flags.project))
+  const { projects, batches, lines, cost_nanos, mismatches } = found
+  if (mismatches.length > 0) shell.exit(EXIT_FAILED)
+  if (flags.json) return printJson(stdout, { ok: mismatches.length === 0, ...found })
+  for (const { project_id, batch_id, problem } of mismatches)
+    writeLine(stdout, `${batch_id ?? project_id}  ${problem}`)
+  const batch_count = batches === 1 ? '1 batch' : `${humanCount(batches)} batches`
+  const extent = `${counted(projects, 'project')}, ${batch_count}, ${counted(lines, 'result line')} read`
+  const sum = humanUsd(cost_nanos / 1e9)
+  if (mismatches.length === 0) writeLine(stdout, `The books balance: ${extent}, ${sum} in all.`)
+  else writeLine(stdout, `The books do not balance: ${counted(mismatches.length, 'difference')}; ${extent}.`)
+}
+
+async function onStores<T>(
+  shell: Shell,
+  flags: ConfigFlags,
+  act: (doctor: Doctor) => Promise<T>,
+): Promise<T> {
+  const doctor = await shell.launch.doctor(shell.launch.loadConfig(flags))
+  try {
+    return await act(doctor)
+  } finally {
+    await doctor.close()
+  }
+}

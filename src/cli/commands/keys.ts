@@ -1,0 +1,92 @@
+// keys: issue, list and revoke, straight on the database, so that whoever owns the data folder needs no key.
+import type { Command } from 'commander'
+import type { Scope } from '../../domain/api-key.ts'
+import type { ConfigFlags, KeyRing } from '../launch.ts'
+import type { Shell } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
+import { humanTime } from '../terminal/format.ts'
+import { examples, scopes, withConfig, withJson } from '../terminal/option-values.ts'
+import { printJson, printTable } from '../terminal/table.ts'
+import { writeLine } from '../terminal/terminal.ts'
+
+interface CreateFlags extends ConfigFlags {
+  project: string
+  plan?: string
+  scopes?: Scope[]
+  name?: string
+  json?: boolean
+}
+
+export function addKeys(program: Command, shell: Shell): void {
+  const keys = program.command('keys').description('issue, list and revoke API keys')
+
+  const create = keys
+    .command('create')
+    .description('make a key, and its project if there is none of that name')
+    .requiredOption('--project <name>', 'the project it belongs to')
+    .option('--plan <name>', 'plan of the project: payg, enterprise or one of your own (default: payg)')
+    .option(
+      '--scopes <list>',
+      'what it may do, separated by commas (default: everything in its project, so all but operator)',
+      scopes,
+    )
+    .option('--name <text>', 'what you want to call it')
+  examples(
+    withConfig(withJson(create)).action((flags: CreateFlags) => createKey(shell, flags)),
+    'offpeak keys create --project research --plan enterprise',
+    'offpeak keys create --project ci --scopes files:write,batches:write,batches:read --json',
+  )
+
+  withConfig(withJson(keys.command('list').description('show every key, newest first'))).action(
+    (flags: ConfigFlags & { json?: boolean }) => listKeys(shell, flags),
+  )
+
+  withConfig(keys.command('revoke').description('end a key at once').argument('<id>', 'key_…')).action(
+    (id: string, flags: ConfigFlags) => revokeKey(shell, id, flags),
+  )
+}
+
+async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
+  const { stdout, stderr } = shell.terminal
+  const { project, plan, scopes: chosen, name } = flags
+  const made = await onKeys(shell, flags, (keys) => keys.create({ project, plan, scopes: chosen, name }))
+  if (flags.json) return printJson(stdout, made)
+  writeLine(stdout, made.key)
+  writeLine(stderr, `${made.id}, project "${made.project}" on plan ${made.plan}: ${made.scopes.join(' ')}`)
+  writeLine(stderr, 'It is shown this once: keep it where you keep passwords.')
+}
+
+async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): Promise<void> {
+  const { stdout } = shell.terminal
+  const all = await onKeys(shell, flags, (keys) => keys.list())
+  if (flags.json) return printJson(stdout, all)
+  printTable(
+    stdout,
+    ['ID', 'PROJECT', 'PLAN', 'CREATED', 'REVOKED', 'NAME', 'SCOPES'],
+    all.map((key) => [
+      key.id,
+      key.project,
+      key.plan,
+      humanTime(key.created),
+      humanTime(key.revoked_at),
+      key.name ?? '-',
+      key.scopes.join(' '),
+    ]),
+  )
+}
+
+async function revokeKey(shell: Shell, id: string, flags: ConfigFlags): Promise<void> {
+  const done = await onKeys(shell, flags, (keys) => keys.revoke(id))
+  if (!done)
+    throw new Failure(`there is no key ${id} that could be revoked; "offpeak keys list" shows them all`)
+  writeLine(shell.terminal.stderr, `${id} is revoked.`)
+}
+
+async function onKeys<T>(shell: Shell, flags: ConfigFlags, act: (keys: KeyRing) => Promise<T>): Promise<T> {
+  const keys = await shell.launch.keys(shell.launch.loadConfig(flags))
+  try {
+    return await act(keys)
+  } finally {
+    await keys.close()
+  }
+}

@@ -1,0 +1,82 @@
+// migrate-data: from one database and blob store to others, with the service stopped.
+import { existsSync } from 'node:fs'
+import type { Command } from 'commander'
+import type { Config } from '../../config/config.ts'
+import type { ConfigFlags } from '../launch.ts'
+import type { Shell } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
+import { counted, humanBytes } from '../terminal/format.ts'
+import { examples, withConfig, withJson } from '../terminal/option-values.ts'
+import { printJson } from '../terminal/table.ts'
+import { writeLine } from '../terminal/terminal.ts'
+
+interface Flags extends ConfigFlags {
+  from: string
+  to?: string
+  release?: boolean
+  json?: boolean
+}
+
+export function addMigrateData(program: Command, shell: Shell): void {
+  const migrate = program
+    .command('migrate-data')
+    .description('move everything to another database and blob store; the service has to be stopped')
+    .requiredOption('--from <place>', 'a configuration file, or DATABASE+BLOBS')
+    .option('--to <place>', 'the same, for where it is to go; both stores have to be empty')
+    .option('--release', 'let services run again on --from, which was moved elsewhere')
+  examples(
+    withConfig(withJson(migrate)).action((flags: Flags) => run(shell, flags)),
+    'offpeak migrate-data --from sqlite+disk --to postgres+s3',
+    "offpeak migrate-data --from sqlite+disk --to 'postgres://offpeak@db/offpeak+s3://offpeak/prod?region=eu-west-1'",
+    'offpeak migrate-data --from offpeak.yaml --to new.yaml',
+  ).addHelpText('after', `\n${PLACES}`)
+}
+
+const PLACES = `DATABASE is "sqlite", "sqlite:PATH" or a PostgreSQL URL, BLOBS is "disk", "disk:PATH" or the URL of a bucket;
+"postgres" and "s3" alone are those that the configuration names. Interrupted, a move goes on where it
+stopped when it is run again.`
+
+async function run(shell: Shell, flags: Flags): Promise<void> {
+  const { stdout, stderr } = shell.terminal
+  const from = placeOf(shell, flags, '--from', flags.from)
+  const { migrateData, releaseMoved } = await shell.launch.adminCommands()
+  if (flags.release === true) {
+    if (flags.to !== undefined) throw new Failure('give --to or --release, not both')
+    await releaseMoved(from)
+    return writeLine(stderr, 'Services may run on it again; what was moved is no longer in step with it.')
+  }
+  if (flags.to === undefined) throw new Failure('say where it is to go: --to CONFIG, or --to DATABASE+BLOBS')
+  const to = placeOf(shell, flags, '--to', flags.to)
+  const moved = await migrateData(from, to, (text) => writeLine(stderr, text))
+  if (flags.json) return printJson(stdout, moved)
+  const { rows, blobs, bytes, opened, missing } = moved
+  for (const key of missing) writeLine(stdout, `not moved, for the source has lost it: blob ${key}`)
+  writeLine(
+    stdout,
+    `Moved and compared: ${counted(rows, 'row')}, ${counted(blobs, 'blob')} (${humanBytes(bytes)}), ${opened} opened there.`,
+  )
+  writeLine(stdout, 'Start the service with the new configuration; the old stores are closed to services.')
+}
+
+/** The configuration of one side. */
+function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: string): Config {
+  const { config, data } = flags
+  if (existsSync(text)) return shell.launch.loadConfig({ config: text, data })
+  const match = /^(.+)\+((?:disk|s3)(?::.*)?)$/.exec(text)
+  if (match === null)
+    throw new Failure(
+      `${option}: "${text}" is neither a configuration file that exists nor DATABASE+BLOBS, like sqlite+disk`,
+    )
+  const [, database = '', blobs = ''] = match
+  const found = shell.launch.loadConfig({
+    config,
+    data,
+    database: database === 'postgres' ? undefined : database,
+    blobs: blobs === 's3' ? undefined : blobs,
+  })
+  if (database === 'postgres' && found.database.kind !== 'postgres')
+    throw new Failure(`${option}: the configuration names no PostgreSQL database (database: postgres://…)`)
+  if (blobs === 's3' && found.blobs.kind !== 's3')
+    throw new Failure(`${option}: the configuration names no bucket (blobs: s3://…)`)
+  return found
+}

@@ -1,0 +1,129 @@
+// A file in, two files out: upload, check, batch, wait, download. Interrupted at any point and run again with
+// the same file, it goes on with the same upload and the same batch (run-state.ts remembers them).
+import { createReadStream } from 'node:fs'
+import { BatchObject } from '../../wire/batch.ts'
+import { ApiError } from '../client/api-error.ts'
+import type { ApiClient } from '../client/client.ts'
+import { download } from '../client/download.ts'
+import { AnyObject } from '../client/shapes.ts'
+import { hashFile, uploadInput } from '../client/upload.ts'
+import { FileInvalid, standingOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
+import { humanBytes } from '../terminal/format.ts'
+import { batchLine, uploadLine, waitLine } from '../terminal/progress-line.ts'
+import { type CodeCount, countByCode, failedLines } from './failed-lines.ts'
+import {
+  idempotencyKey,
+  newRunState,
+  type RunState,
+  type RunTerms,
+  readRunState,
+  removeRunState,
+  runStatePath,
+  sameTerms,
+  writeRunState,
+} from './run-state.ts'
+
+export interface RunOrder extends RunTerms {
+  input: string
+  output: string
+  errors: string
+}
+
+export interface RunReport {
+  batch: BatchObject
+  /** Of this process: a run that was picked up again counts from then. */
+  duration_ms: number
+  /** Why lines failed, most frequent first. */
+  failures: CodeCount[]
+}
+
+/** Throws FileInvalid, ApiError or Interrupted; the run can be picked up again after the last two. */
+export async function runBatch(client: ApiClient, order: RunOrder, watch: Watch): Promise<RunReport> {
+  const started = watch.clock.now()
+  const state_path = runStatePath(order.output)
+  // Finds a wrong address or key before the file is sent.
+  await client.get(AnyObject, '/v1/models', { limit: 1 })
+  let state = await earlierRun(order, state_path, watch)
+  let batch: BatchObject | undefined
+  while (batch === undefined) {
+    try {
+      batch = await untilDone(client, order, state, state_path, watch)
+    } catch (error) {
+      if (error instanceof FileInvalid) await removeRunState(state_path)
+      // The upload or the batch of the earlier run is gone: this becomes a run of its own.
+      if (state === undefined || !(error instanceof ApiError) || error.status !== 404) throw error
+      watch.view.note('What the interrupted run left is gone from the service; starting anew.')
+      await removeRunState(state_path)
+      state = undefined
+    }
+  }
+  await downloadResults(client, batch, order, watch)
+  await removeRunState(state_path)
+  const failures = await countByCode(failedLines(createReadStream(order.errors)))
+  return { batch, duration_ms: watch.clock.now() - started, failures }
+}
+
+/** The run to go on with, if one was interrupted and neither the file nor the options have changed since. */
+async function earlierRun(order: RunOrder, state_path: string, watch: Watch): Promise<RunState | undefined> {
+  const state = await readRunState(state_path)
+  if (state === undefined) return undefined
+  if (sameTerms(state, order) && state.input_sha256 === (await hashFile(order.input))) {
+    watch.view.note(`Picking up the interrupted run${state.batch_id === null ? '' : ` (${state.batch_id})`}.`)
+    return state
+  }
+  const left = state.batch_id === null ? '' : `; ${state.batch_id} is left as it is`
+  watch.view.note(`An interrupted run had another input or other options: starting a new one${left}.`)
+  return undefined
+}
+
+async function untilDone(
+  client: ApiClient,
+  order: RunOrder,
+  earlier: RunState | undefined,
+  state_path: string,
+  watch: Watch,
+): Promise<BatchObject> {
+  let state = earlier ?? (await upload(client, order, watch))
+  if (earlier === undefined) await writeRunState(state_path, state)
+  if (state.batch_id === null) {
+    await watchFile(client, state.file_id, watch)
+    const batch = await client.post(
+      BatchObject,
+      '/v1/batches',
+      {
+        input_file_id: state.file_id,
+        endpoint: '/v1/chat/completions',
+        completion_window: state.window,
+        ...(Object.keys(state.metadata).length === 0 ? {} : { metadata: state.metadata }),
+      },
+      { 'idempotency-key': idempotencyKey(state) },
+    )
+    state = { ...state, batch_id: batch.id }
+    await writeRunState(state_path, state)
+    return await watchBatch(client, batch.id, watch)
+  }
+  return await watchBatch(client, state.batch_id, watch)
+}
+
+/** On a terminal the batch's line gives way to the download's, and comes back for good. */
+async function downloadResults(
+  client: ApiClient,
+  batch: BatchObject,
+  order: RunOrder,
+  { view, signal }: Watch,
+): Promise<void> {
+  const onBytes = (written: number): void =>
+    view.show(batch.status, (columns, paint) =>
+      waitLine(`downloading ${humanBytes(written)}`, columns, paint),
+    )
+  await download(client, batch.output_file_id, order.output, signal, onBytes)
+  await download(client, batch.error_file_id, order.errors, signal, onBytes)
+  view.show(batch.status, (columns, paint) => batchLine(standingOf(batch), columns, paint))
+}
+
+async function upload(client: ApiClient, order: RunOrder, { view }: Watch): Promise<RunState> {
+  const { file, sha256 } = await uploadInput(client, order.input, (sent, total) =>
+    view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint)),
+  )
+  return newRunState(order, sha256, file.id)
+}

@@ -1,0 +1,84 @@
+// What an unfinished run needs to be picked up again, kept beside its output and removed when it is done.
+// The nonce makes a later run of the same file a run of its own; the hash tells whether the file changed.
+import { createHash, randomBytes } from 'node:crypto'
+import { readFile, rename, rm, writeFile } from 'node:fs/promises'
+import Type, { type Static } from 'typebox'
+import { Value } from 'typebox/value'
+import { hasCode } from '../terminal/failure.ts'
+
+const RunState = Type.Object({
+  version: Type.Literal(1),
+  /** Which service has the batch: a base URL, or the data folder of an embedded one. */
+  target: Type.String(),
+  window: Type.String(),
+  metadata: Type.Record(Type.String(), Type.String()),
+  input_sha256: Type.String(),
+  nonce: Type.String(),
+  file_id: Type.String(),
+  batch_id: Type.Union([Type.String(), Type.Null()]),
+})
+export type RunState = Static<typeof RunState>
+
+/** What must be the same for an earlier run to be this one. */
+export interface RunTerms {
+  target: string
+  window: string
+  metadata: Record<string, string>
+}
+
+export function runStatePath(output: string): string {
+  return `${output}.offpeak-run.json`
+}
+
+export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
+  const { target, window, metadata } = terms
+  return {
+    version: 1,
+    target,
+    window,
+    metadata,
+    input_sha256,
+    nonce: randomBytes(12).toString('hex'),
+    file_id,
+    batch_id: null,
+  }
+}
+
+export function sameTerms(state: RunState, terms: RunTerms): boolean {
+  return (
+    state.target === terms.target &&
+    state.window === terms.window &&
+    metadataText(state.metadata) === metadataText(terms.metadata)
+  )
+}
+
+/** The same for every attempt to create this run's batch, and for nothing else. */
+export function idempotencyKey(state: RunState): string {
+  const parts = [state.input_sha256, state.window, metadataText(state.metadata), state.file_id, state.nonce]
+  return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
+}
+
+/** Undefined when there is none, or none that this version can read. */
+export async function readRunState(path: string): Promise<RunState | undefined> {
+  try {
+    const parsed: unknown = JSON.parse(await readFile(path, 'utf8'))
+    return Value.Check(RunState, parsed) ? parsed : undefined
+  } catch (error) {
+    if (hasCode(error, 'ENOENT') || error instanceof SyntaxError) return undefined
+    throw error
+  }
+}
+
+export async function writeRunState(path: string, state: RunState): Promise<void> {
+  const partial = `${path}.part`
+  await writeFile(partial, `${JSON.stringify(state, null, 2)}\n`)
+  await rename(partial, path)
+}
+
+export async function removeRunState(path: string): Promise<void> {
+  await rm(path, { force: true })
+}
+
+function metadataText(metadata: Record<string, string>): string {
+  return JSON.stringify(Object.entries(metadata).sort(([a], [b]) => (a < b ? -1 : 1)))
+}

@@ -1,0 +1,323 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
+import { stripVTControlCharacters } from 'node:util'
+import { hastyClock } from '../../../test/fakes/hasty-clock.ts'
+import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
+import { type CapturedTerminal, capturedTerminal } from '../../../test/fakes/terminal.ts'
+import type { Launch } from '../launch.ts'
+import { runProgram } from '../program.ts'
+import type { Access } from '../shell.ts'
+import { orderFor } from './run.ts'
+import { runStatePath } from './run-state.ts'
+
+/** The service is elsewhere: nothing may be started here. */
+const nothing: Launch = {
+  loadConfig: () => assert.fail('the configuration was read'),
+  serve: () => assert.fail('a service was started'),
+  keys: () => assert.fail('keys were opened'),
+  sim: () => assert.fail('a simulator was started'),
+  doctor: () => assert.fail('stores were opened'),
+  adminCommands: () => assert.fail('stores were opened'),
+}
+
+const INPUT = ['a', 'b', 'c'].map((id) => `{"custom_id":"${id}","body":{"n": 9007199254740993}}\n`).join('')
+
+const TO_COLUMN_1 = '\u001b[1G'
+
+describe('offpeak run against a service', () => {
+  let folder: string
+  let api: ScriptedApi
+  let input: string
+  let terminal: CapturedTerminal
+  let controller: AbortController
+  const clock = hastyClock()
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offpeak-run-'))
+  })
+  after(() => rm(folder, { recursive: true }))
+  beforeEach(async () => {
+    api = new ScriptedApi()
+    await api.start()
+    input = join(await mkdtemp(join(folder, 'case-')), 'input.jsonl')
+    await writeFile(input, INPUT)
+    terminal = capturedTerminal()
+    controller = new AbortController()
+  })
+  afterEach(() => api.stop())
+
+  const offpeak = (...args: string[]): Promise<number> =>
+    program({ base_url: `${api.url}/v1/`, api_key: api.key }, args)
+
+  /** With no service elsewhere. */
+  const embedded = (...args: string[]): Promise<number> =>
+    program({ base_url: undefined, api_key: undefined }, args)
+
+  async function program(access: Access, args: string[]): Promise<number> {
+    return await runProgram(args, {
+      launch: nothing,
+      access,
+      terminal,
+      clock,
+      interruption: () => controller.signal,
+      version: '0.0.0',
+      with_stack: false,
+    })
+  }
+
+  const output = (): string => input.replace('.jsonl', '.out.jsonl')
+  const errors = (): string => input.replace('.jsonl', '.errors.jsonl')
+  const ids = async (path: string): Promise<string[]> =>
+    [...(await readFile(path, 'utf8')).matchAll(/"custom_id":"(\w+)"/g)].map((match) => match[1]!)
+
+  test('answers are written beside the input and the exit code is 0', async () => {
+    api.script = { statuses: ['validating', 'queued', 'in_progress', 'completed'] }
+    assert.equal(await offpeak('run', input), 0)
+    assert.deepEqual(await ids(output()), ['a', 'b', 'c'])
+    assert.equal(await readFile(errors(), 'utf8'), '')
+    assert.equal(existsSync(runStatePath(output())), false)
+    assert.match(terminal.err(), /batch_1 completed: 3 lines answered, 0 failed, \$0\.00300, /)
+    assert.equal(terminal.out(), '')
+  })
+
+  test('the file arrives byte for byte', async () => {
+    await offpeak('run', input)
+    assert.equal(api.files.get('file_1')?.content.toString(), INPUT)
+    assert.equal(api.files.get('file_1')?.object.filename, 'input.jsonl')
+  })
+
+  test('each change of status is a plain line where there is no terminal', async () => {
+    api.script = { statuses: ['validating', 'queued', 'in_progress', 'in_progress', 'completed'] }
+    await offpeak('run', input)
+    const told = terminal.err().split('\n')
+    const of = (status: string): number => told.filter((line) => line.startsWith(`${status} `)).length
+    assert.deepEqual(['validating', 'queued', 'in_progress', 'completed'].map(of), [1, 1, 1, 1])
+    assert.equal(stripVTControlCharacters(terminal.err()), terminal.err())
+    assert.doesNotMatch(terminal.err(), /[█░]/)
+  })
+
+  test('on a terminal one line is redrawn and never wider than the screen', async () => {
+    terminal = capturedTerminal(60)
+    api.script = { statuses: ['in_progress', 'completed'] }
+    await offpeak('run', input)
+    const drawn = terminal
+      .err()
+      .split(TO_COLUMN_1)
+      .map((part) => stripVTControlCharacters(part).split('\n')[0] ?? '')
+      .filter((line) => /^(uploading|in_progress|completed)/.test(line))
+    assert.match(drawn.at(-1) ?? '', /^completed .*100%/)
+    for (const line of drawn) assert.ok(line.length < 60, line)
+  })
+
+  test('failed lines are counted by code, with advice, and the exit code is 3', async () => {
+    api.script = { fails: { b: 'batch_expired', c: 'context_length_exceeded' } }
+    assert.equal(await offpeak('run', input), 3)
+    assert.deepEqual(await ids(output()), ['a'])
+    assert.deepEqual(await ids(errors()), ['b', 'c'])
+    assert.match(terminal.err(), /1 line batch_expired: batch_expired! Resubmit/)
+  })
+
+  test('a batch in which no line can run ends with exit code 1 and the errors in their file', async () => {
+    api.script = { statuses: ['failed'], fails: { a: 'x', b: 'x', c: 'x' } }
+    assert.equal(await offpeak('run', input), 1)
+    assert.deepEqual(await ids(errors()), ['a', 'b', 'c'])
+  })
+
+  test('a refused file is explained line by line and no batch is made', async () => {
+    api.script = {
+      refuse: [
+        { line: 2, code: 'invalid_json', message: 'no JSON' },
+        { line: 3, code: 'duplicate_custom_id', message: '"a" again' },
+      ],
+    }
+    assert.equal(await offpeak('run', input), 1)
+    assert.match(terminal.err(), /input\.jsonl was refused: line 2: no JSON\n {2}line 3: "a" again\n/)
+    assert.equal(api.calls('POST', /batches/).length, 0)
+    assert.equal(existsSync(runStatePath(output())), false)
+  })
+
+  test('a summary for scripts goes to stdout', async () => {
+    api.script = { fails: { b: 'batch_expired' } }
+    assert.equal(await offpeak('run', input, '--json'), 3)
+    const told: unknown = JSON.parse(terminal.out())
+    assert.partialDeepStrictEqual(told, {
+      batch_id: 'batch_1',
+      status: 'completed',
+      request_counts: { total: 3, completed: 2, failed: 1 },
+      failures: [{ code: 'batch_expired', count: 1 }],
+      output: output(),
+    })
+  })
+
+  test('window, metadata and entity reach the batch', async () => {
+    await offpeak('run', input, '--window', '4h', '--metadata', 'tags=a=b', '--entity', 'user:42')
+    const batch = api.batches.get('batch_1')?.object
+    assert.equal(batch?.completion_window, '4h')
+    assert.deepEqual(batch?.metadata, { tags: 'a=b', entity: 'user:42' })
+  })
+
+  test('429, 503 and broken connections are tried again, not before Retry-After', async () => {
+    api.script = {
+      fault({ method, path }, nth) {
+        if (method === 'POST' && path === '/v1/files' && nth === 1) {
+          return apiError(503, 'service_unavailable', 'Try later.', { 'retry-after': '7' })
+        }
+        if (method === 'POST' && path === '/v1/batches' && nth === 1) return 'reset'
+        if (path === '/v1/batches/batch_1' && nth === 1)
+          return apiError(429, 'rate_limit_exceeded', 'Slower.')
+        return undefined
+      },
+    }
+    const waited = clock.waits.length
+    assert.equal(await offpeak('run', input), 0)
+    assert.ok(clock.waits.slice(waited).includes(7000))
+    assert.equal(api.files.get('file_1')?.content.toString(), INPUT)
+    const keys = api.calls('POST', /^\/v1\/batches$/).map((seen) => seen.headers['idempotency-key'])
+    assert.equal(keys.length, 2)
+    assert.equal(keys[0], keys[1])
+  })
+
+  test('a spent budget is not tried again, and what was uploaded is kept for later', async () => {
+    api.script = {
+      fault: ({ method, path }) =>
+        method === 'POST' && path === '/v1/batches'
+          ? apiError(429, 'usage_limit_exceeded', 'The budget is spent.', { 'retry-after': '9999' })
+          : undefined,
+    }
+    assert.equal(await offpeak('run', input), 1)
+    assert.match(
+      terminal.err(),
+      /The budget is spent\. \(429 usage_limit_exceeded, POST \/v1\/batches, request req_test\)/,
+    )
+    assert.equal(api.calls('POST', /^\/v1\/batches$/).length, 1)
+    api.script = {}
+    assert.equal(await offpeak('run', input), 0)
+    assert.equal(api.calls('POST', /^\/v1\/files$/).length, 1)
+  })
+
+  test('a download that breaks off goes on where it broke', async () => {
+    const whole = Buffer.from('{"custom_id":"a"}\n'.repeat(1000))
+    api.script = {
+      fault({ path, headers }): Reply | undefined {
+        if (!/content$/.test(path)) return undefined
+        if (headers.range !== undefined) {
+          const from = Number(headers.range.slice(6, -1))
+          return {
+            status: 206,
+            headers: { 'content-range': `bytes ${from}-${whole.length - 1}/${whole.length}` },
+            body: whole.subarray(from),
+          }
+        }
+        // Role of what is promised: the connection ends too early.
+        return {
+          status: 200,
+          headers: { 'content-length': String(whole.length), connection: 'close' },
+          body: whole.subarray(0, 9000),
+        }
+      },
+    }
+    assert.equal(await offpeak('run', input), 0)
+    assert.deepEqual(await readFile(output()), whole)
+    assert.equal(existsSync(`${output()}.part`), false)
+  })
+
+  test('interrupted and run again, it picks up the same batch', async () => {
+    api.script = {
+      statuses: ['queued', 'in_progress'],
+      fault({ path }, nth) {
+        if (path === '/v1/batches/batch_1' && nth === 2) controller.abort()
+        return undefined
+      },
+    }
+    assert.equal(await offpeak('run', input), 130)
+    assert.match(terminal.err(), /the batch goes on at http:\/\/127\.0\.0\.1:\d+: run the same command again/)
+    assert.equal(existsSync(output()), false)
+    controller = new AbortController()
+    api.script = {}
+    assert.equal(await offpeak('run', input), 0)
+    assert.match(terminal.err(), /Picking up the interrupted run \(batch_1\)/)
+    assert.equal(api.batches.size, 1)
+    assert.equal(api.calls('POST', /files/).length, 1)
+    assert.equal(existsSync(runStatePath(output())), false)
+  })
+
+  test('interrupted before the answer to the create call, it does not make a second batch', async () => {
+    api.script = {
+      fault({ method, path }) {
+        if (method === 'POST' && path === '/v1/batches') {
+          // The batch is made, but its answer is lost.
+          setImmediate(() => controller.abort())
+        }
+        return undefined
+      },
+    }
+    await offpeak('run', input)
+    controller = new AbortController()
+    api.script = {}
+    assert.equal(await offpeak('run', input), 0)
+    assert.equal(api.batches.size, 1)
+  })
+
+  test('another content or other options make another batch', async () => {
+    const interrupt = {
+      fault: ({ path }: { path: string }) => void (path === '/v1/batches/batch_1' && controller.abort()),
+    }
+    api.script = interrupt
+    assert.equal(await offpeak('run', input), 130)
+    controller = new AbortController()
+    api.script = {}
+    await writeFile(input, `${INPUT}{"custom_id":"d"}\n`)
+    assert.equal(await offpeak('run', input), 0)
+    assert.match(terminal.err(), /batch_1 is left as it is/)
+    assert.equal(api.batches.size, 2)
+    assert.deepEqual(await ids(output()), ['a', 'b', 'c', 'd'])
+  })
+
+  test('what an interrupted run left behind may be gone: then it starts anew', async () => {
+    api.script = { fault: ({ path }) => void (path === '/v1/batches/batch_1' && controller.abort()) }
+    assert.equal(await offpeak('run', input), 130)
+    controller = new AbortController()
+    api.script = {}
+    api.batches.clear()
+    assert.equal(await offpeak('run', input), 0)
+    assert.match(terminal.err(), /gone from the service; starting anew/)
+  })
+
+  test('the same file run twice to the end makes two batches', async () => {
+    await offpeak('run', input)
+    await offpeak('run', input)
+    assert.equal(api.batches.size, 2)
+  })
+
+  test('a wrong key is refused before the file is sent', async () => {
+    api.script = { fault: () => apiError(401, 'invalid_api_key', 'No valid API key was given.') }
+    assert.equal(await offpeak('run', input), 1)
+    assert.match(
+      terminal.err(),
+      /^offpeak: No valid API key was given\. \(401 invalid_api_key, GET \/v1\/models/,
+    )
+    assert.equal(api.calls('POST', /files/).length, 0)
+  })
+
+  test('a file that is not there is named', async () => {
+    assert.equal(await offpeak('run', join(folder, 'missing.jsonl')), 1)
+    assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)
+  })
+
+  test('no service is started for a file that is not there', async () => {
+    assert.equal(await embedded('run', join(folder, 'missing.jsonl')), 1)
+    assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)
+  })
+})
+
+test('failed lines go beside the answers', () => {
+  const order = (flags: { output?: string; errors?: string }) =>
+    orderFor('in/x.jsonl', { window: '24h', ...flags }, 'here')
+  assert.equal(order({}).errors, 'in/x.errors.jsonl')
+  assert.equal(order({ output: 'out/y.jsonl' }).errors, 'out/y.errors.jsonl')
+  assert.equal(order({ output: 'out/y.jsonl', errors: 'e' }).errors, 'e')
+})

@@ -1,0 +1,81 @@
+// serve, api and worker: the service, or either half of it, until a signal ends it.
+import { existsSync } from 'node:fs'
+import type { Command } from 'commander'
+import { sleep } from '../../domain/clock.ts'
+import { apiKeyPath } from '../client/connect.ts'
+import type { ConfigFlags, Role } from '../launch.ts'
+import type { Shell } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
+import { examples, withConfig } from '../terminal/option-values.ts'
+import { writeLine } from '../terminal/terminal.ts'
+
+interface ServeFlags extends ConfigFlags {
+  upstream?: string
+}
+
+/** Beyond the time that calls and lines in flight are given to finish. */
+const STOP_EXTRA_MS = 1500
+
+export function addServe(program: Command, shell: Shell): void {
+  const serve = program.command('serve').description('run the service: the API, and workers beside it')
+  examples(
+    listening(withConfig(serve))
+      .option('--workers <count>', 'worker processes, or auto: by the cores of the machine (default: auto)')
+      .action((flags: ServeFlags) => runService(shell, 'both', flags)),
+    'offpeak serve',
+    'offpeak serve --upstream http://127.0.0.1:8000/v1   # in front of vLLM, Ollama, …',
+    'offpeak serve --config offpeak.yaml --port 0        # any free port',
+  )
+  const api = program.command('api').description('run the API alone; workers run elsewhere')
+  listening(withConfig(api)).action((flags: ServeFlags) => runService(shell, 'api', flags))
+  const worker = program.command('worker').description('run a worker alone; any number of them may run')
+  withUpstream(withConfig(worker)).action((flags: ServeFlags) => runService(shell, 'worker', flags))
+}
+
+function listening(command: Command): Command {
+  return withUpstream(
+    command
+      .option('--host <address>', 'address to listen on (default: 127.0.0.1)')
+      .option('--port <number>', 'port to listen on, 0 for any free one (default: 8080)'),
+  )
+}
+
+function withUpstream(command: Command): Command {
+  return command.option('--upstream <url>', 'serve every model that this OpenAI-compatible server lists')
+}
+
+async function runService(shell: Shell, half: Role, flags: ServeFlags): Promise<void> {
+  const { stdout, stderr } = shell.terminal
+  const signal = shell.interruption()
+  const config = shell.launch.loadConfig(flags)
+  const key_path = apiKeyPath(config)
+  const had_key = existsSync(key_path)
+  const running = await shell.launch.serve(config, { half, upstream: flags.upstream })
+  if (!had_key && existsSync(key_path)) {
+    writeLine(stderr, `offpeak: made the project "default"; its API key is in ${key_path}`)
+  }
+  writeLine(stdout, running.url === null ? 'offpeak worker ready' : `offpeak listening on ${running.url}`)
+  await Promise.race([aborted(signal), running.stopped])
+  if (!signal.aborted) throw new Failure('the service stopped by itself; its log says why')
+  const over = new AbortController()
+  const in_time = await Promise.race([
+    running.stop().then(() => true),
+    sleep(
+      shell.clock,
+      config.listen.stop_delay_ms + config.worker.drain_ms + STOP_EXTRA_MS,
+      over.signal,
+    ).then(() => false),
+  ])
+  // A pending wait would keep the process alive.
+  over.abort()
+  if (!in_time) {
+    throw new Failure('stopping took too long and was broken off; what was in flight is taken up again later')
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}

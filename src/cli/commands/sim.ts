@@ -1,0 +1,94 @@
+// sim: the simulator as an OpenAI-compatible server of its own, to test against and to load.
+import type { Command } from 'commander'
+import { SIM_FAULTS, type SimFault } from '../../config/config.ts'
+import type { Shell } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
+import { commaList, examples, fraction, range, wholeNumber } from '../terminal/option-values.ts'
+import { writeLine } from '../terminal/terminal.ts'
+
+interface SimFlags {
+  host: string
+  port: number
+  latencyMs: { min: number; max: number }
+  capacity?: number
+  contextWindow?: number
+  seed: number
+  models?: string[]
+  log?: string
+}
+
+export function addSim(program: Command, shell: Shell): void {
+  const sim = program
+    .command('sim')
+    .description('run the simulated model server alone, for tests and load')
+    .requiredOption('--port <number>', 'port to listen on, 0 for any free one', wholeNumber(0, 65_535))
+    .option('--host <address>', 'address to listen on', '127.0.0.1')
+    .option('--latency-ms <range>', 'time to an answer: 20, or 100..300', range, { min: 20, max: 20 })
+    .option('--capacity <number>', 'requests at once, beyond which it answers 429', wholeNumber(1))
+    .option('--context-window <tokens>', 'beyond which it refuses a request', wholeNumber(1))
+    .option('--seed <number>', 'deals the faults to other requests', wholeNumber(0), 0)
+    .option('--models <list>', 'models it answers for (default: any)', commaList)
+    .option('--log <file>', 'append a line for each request')
+  for (const fault of SIM_FAULTS) {
+    sim.option(`${rateFlag(fault)} <fraction>`, `share of requests that meet ${FAULT_WORDS[fault]}`, fraction)
+  }
+  examples(
+    sim.action((flags: SimFlags, command: Command) => runSim(shell, flags, faultsOf(command))),
+    'offpeak sim --port 8000',
+    'offpeak sim --port 8000 --latency-ms 100..300 --capacity 256 --rate-500 0.01',
+  )
+}
+
+const FAULT_WORDS: Record<SimFault, string> = {
+  '429': 'a 429',
+  '500': 'a 500',
+  '503': 'a 503',
+  hang: 'silence',
+  reset: 'a broken connection',
+  garbage: 'an answer that makes no sense',
+  missing_usage: 'an answer without token counts',
+}
+
+function rateFlag(fault: SimFault): string {
+  return `--rate-${fault.replaceAll('_', '-')}`
+}
+
+function faultsOf(command: Command): Partial<Record<SimFault, number>> {
+  const faults: Partial<Record<SimFault, number>> = {}
+  let sum = 0
+  for (const fault of SIM_FAULTS) {
+    const option = command.options.find(({ long }) => long === rateFlag(fault))
+    const rate: unknown = option === undefined ? undefined : command.getOptionValue(option.attributeName())
+    if (typeof rate !== 'number' || rate === 0) continue
+    faults[fault] = rate
+    sum += rate
+  }
+  if (sum > 1 + 1e-9) throw new Failure(`the --rate options add up to ${sum}; together they may reach 1`)
+  return faults
+}
+
+async function runSim(
+  shell: Shell,
+  flags: SimFlags,
+  faults: Partial<Record<SimFault, number>>,
+): Promise<void> {
+  const signal = shell.interruption()
+  const running = await shell.launch.sim({
+    host: flags.host,
+    port: flags.port,
+    latency_ms: flags.latencyMs,
+    capacity: flags.capacity ?? null,
+    context_window: flags.contextWindow ?? null,
+    faults,
+    seed: flags.seed,
+    models: flags.models ?? null,
+    log: flags.log ?? null,
+  })
+  writeLine(shell.terminal.stdout, `offpeak sim listening on ${running.url}`)
+  const asked = new Promise<void>((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true })
+    if (signal.aborted) resolve()
+  })
+  await Promise.race([asked, running.stopped])
+  await running.stop()
+}

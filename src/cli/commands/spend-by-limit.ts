@@ -1,0 +1,54 @@
+// How much of each cap is spent in its present window. A limit object is the cap itself; what counts against
+// it is read from the usage of the same entities in the same days.
+import { windowAt } from '../../domain/limit.ts'
+import { dayOf, dayText } from '../../domain/utc-day.ts'
+import type { LimitObject } from '../../wire/limit.ts'
+import type { UsageObject } from '../../wire/usage.ts'
+import type { Call } from '../client/client.ts'
+
+const BAR_WIDTH = 20
+/** A cap for each entity of a type shows those that have spent the most. */
+const SPENDERS_MAX = 10
+
+export interface Standing {
+  limit: LimitObject
+  /** The entity, or `the project`. */
+  who: string
+  /** In the limit's metric: USD or tokens. */
+  spent: number
+}
+
+type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens'>
+
+/** `read` asks for usage. In the order of `limits`; of one limit, who spent the most comes first. */
+export async function spendingByCap(
+  limits: readonly LimitObject[],
+  now: number,
+  read: (query: NonNullable<Call['query']>) => Promise<UsageObject>,
+): Promise<Standing[]> {
+  const standings: Standing[] = []
+  for (const limit of limits) {
+    const { entity, entity_type } = limit
+    const start = dayText(dayOf(windowAt(limit.window, now).start))
+    const spent = (sums: Spent): number => (limit.metric === 'cost_usd' ? sums.cost_usd : sums.total_tokens)
+    if (entity_type === undefined) {
+      const usage = await read({ start, entity })
+      standings.push({ limit, who: entity ?? 'the project', spent: spent(usage) })
+      continue
+    }
+    const { groups = [] } = await read({ start, entity_type, group_by: 'entity' })
+    const spenders = groups.map((group) => ({ limit, who: group.entity ?? '-', spent: spent(group) }))
+    spenders.sort((a, b) => b.spent - a.spent)
+    standings.push(...spenders.slice(0, SPENDERS_MAX))
+    if (spenders.length === 0) standings.push({ limit, who: `each ${entity_type}`, spent: 0 })
+  }
+  return standings
+}
+
+/** `██████████░░░░░░░░░░`; anything spent shows, and only what is spent in full is full. */
+export function bar(share: number): string {
+  const bounded = Math.min(1, Math.max(0, share))
+  const exact = bounded * BAR_WIDTH
+  const filled = bounded === 0 ? 0 : Math.max(1, Math.floor(exact))
+  return '█'.repeat(filled) + '░'.repeat(BAR_WIDTH - filled)
+}

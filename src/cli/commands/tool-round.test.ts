@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { Readable } from 'node:stream'
+import { buffer } from 'node:stream/consumers'
+import { test } from 'node:test'
+import { nextRound, readToolResults, readTurns } from './tool-round.ts'
+
+function stream(...lines: string[]): Readable {
+  return Readable.from(lines.map((line) => Buffer.from(`${line}\n`)))
+}
+
+function answer(custom_id: string, ...call_ids: string[]): string {
+  const tool_calls = call_ids.map((id) => ({
+    id,
+    type: 'function',
+    function: { name: 'look', arguments: '{"at": 1e400}' },
+  }))
+  const message = {
+    role: 'assistant',
+    content: null,
+    ...(call_ids.length > 0 ? { tool_calls } : {}),
+    apiError: null,
+  }
+  return JSON.stringify({ custom_id, response: { body: { choices: [{ index: 0, message }] } }, error: null })
+}
+
+const said = (custom_id: string, tool_call_id: string, content: unknown): string =>
+  JSON.stringify({ custom_id, tool_call_id, content })
+
+test('a line goes round again byte for byte, with what was said at the end of its messages', async () => {
+  const input =
+    '{"metadata":{"entity":"u"},"body":{"seed":9007199254740993,"messages":[ {"role":"user","content":"\\u00e9 ]"} ] , "z":1.0},"url":"/v1/chat/completions","custom_id":"\\u0061","method":"POST"}'
+  const turns = await readTurns(stream(answer('a', 'c1', 'c2'), answer('b')))
+  const results = await readToolResults(
+    stream(said('a', 'c2', { ok: true }), said('a', 'c1', 'plain "text"')),
+  )
+  const made = (await buffer(nextRound(stream(input), turns, results))).toString()
+  const calls = ['c1', 'c2'].map((id) => ({
+    id,
+    type: 'function',
+    function: { name: 'look', arguments: '{"at": 1e400}' },
+  }))
+  const added = [
+    { role: 'assistant', content: null, tool_calls: calls },
+    { role: 'tool', tool_call_id: 'c1', content: 'plain "text"' },
+    { role: 'tool', tool_call_id: 'c2', content: '{"ok":true}' },
+  ]
+  const texts = added.map((message) => JSON.stringify(message)).join(',')
+  assert.equal(made, `${input.replace('"} ] ,', `"} ,${texts}] ,`)}\n`)
+})
+
+test('only lines that ask for tools go on, in the order of the input', async () => {
+  const line = (id: string): string =>
+    `{"custom_id":"${id}","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":"x"}]}}`
+  const turns = await readTurns(stream(answer('c', '1'), answer('b'), answer('a', '1')))
+  const results = await readToolResults(stream(said('a', '1', 1), said('c', '1', 2)))
+  const made = await buffer(nextRound(stream(line('a'), line('b'), line('c')), turns, results))
+  const ids = made
+    .toString()
+    .trimEnd()
+    .split('\n')
+    .map((text) => JSON.parse(text).custom_id)
+  assert.deepEqual(ids, ['a', 'c'])
+})
+
+test('a call that nobody answered, and what is no answer, are refused by name', async () => {
+  const turns = await readTurns(stream(answer('a', 'c1')))
+  const input =
+    '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"x"}]}}'
+  await assert.rejects(
+    buffer(nextRound(stream(input), turns, await readToolResults(stream(said('a', 'other', 1))))),
+    /no answer to look \(c1\) of line a/,
+  )
+  await assert.rejects(readToolResults(stream(said('a', 'c1', 1), '{"custom_id":"a"}')), /line 2/)
+  await assert.rejects(buffer(nextRound(stream('{"a":1}'), turns, new Map())), /not the file of this batch/)
+})

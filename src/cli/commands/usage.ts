@@ -1,0 +1,147 @@
+// usage: what was used and what it cost, and how that stands against the caps.
+import { type Command, InvalidArgumentError } from 'commander'
+import { windowAt } from '../../domain/limit.ts'
+import { dayOf, dayText, parseDay } from '../../domain/utc-day.ts'
+import { LimitObject } from '../../wire/limit.ts'
+import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
+import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
+import { ApiError } from '../client/api-error.ts'
+import type { ApiClient } from '../client/client.ts'
+import type { Shell } from '../shell.ts'
+import { counted, humanCount, humanUsd } from '../terminal/format.ts'
+import { commaList, examples } from '../terminal/option-values.ts'
+import { printJson, printTable } from '../terminal/table.ts'
+import { type Output, writeData, writeLine } from '../terminal/terminal.ts'
+import { capText } from './limits.ts'
+import { bar, type Standing, spendingByCap } from './spend-by-limit.ts'
+
+const PATH = '/v1/usage/entities'
+const LIMITS_MAX = 100
+const GROUPED_BY_DEFAULT = ['entity', 'model']
+
+interface UsageFlags extends ApiFlags {
+  entity?: string
+  entityType?: string
+  start?: string
+  end?: string
+  groupBy?: string[]
+  csv?: boolean
+}
+
+export function addUsage(program: Command, shell: Shell): void {
+  examples(
+    apiCommand(program, 'usage', 'show what was used, what it cost, and how it stands against the caps')
+      .option('--entity <type:id>', 'only work for this entity')
+      .option('--entity-type <type>', 'only work for entities of this type')
+      .option('--start <day>', 'first day that counts, in UTC (default: the first of this month)', day)
+      .option('--end <day>', 'day before which counting ends (default: none)', day)
+      .option('--group-by <list>', `some of ${USAGE_GROUPS.join(', ')} (default: entity,model)`, groups)
+      .option('--csv', 'print CSV, whatever its size')
+      .action((flags: UsageFlags) => showUsage(shell, flags)),
+    'offpeak usage',
+    'offpeak usage --group-by day,model --start 2026-01-01 --end 2026-02-01',
+    'offpeak usage --entity-type user --group-by entity --csv > usage.csv',
+  )
+}
+
+async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
+  const { stdout } = shell.terminal
+  const now = shell.clock.now()
+  const by = flags.groupBy ?? GROUPED_BY_DEFAULT
+  const query = {
+    entity: flags.entity,
+    entity_type: flags.entityType,
+    start: flags.start ?? dayText(dayOf(windowAt('month', now).start)),
+    end: flags.end,
+    group_by: by.join(','),
+  }
+  await withApi(shell, flags, async ({ client }) => {
+    if (flags.csv) return await streamCsv(client, query, stdout)
+    const usage = await client.get(UsageObject, PATH, query)
+    const caps = await readCaps(client, flags, now)
+    if (flags.json) return printJson(stdout, { ...usage, caps })
+    printTotals(stdout, usage, query)
+    if (usage.groups && usage.groups.length > 0) printGroups(stdout, usage.groups, by)
+    if (caps.length > 0) printCaps(stdout, caps)
+  })
+}
+
+async function streamCsv(
+  client: ApiClient,
+  query: Record<string, string | undefined>,
+  output: Output,
+): Promise<void> {
+  const given = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))
+  const response = await client.stream(`${PATH}?${new URLSearchParams([...given, ['format', 'csv']])}`)
+  await writeData(output, response.body)
+}
+
+/** Of the caps that concern what was asked for; none where the key may not read limits. */
+async function readCaps(client: ApiClient, flags: UsageFlags, now: number): Promise<Standing[]> {
+  try {
+    const limits = await client.list(LimitObject, '/v1/limits', LIMITS_MAX)
+    const concerned = limits.filter(({ entity, entity_type }) => {
+      if (flags.entity !== undefined) return entity === flags.entity
+      return flags.entityType === undefined || entity_type === flags.entityType
+    })
+    return await spendingByCap(concerned, now, (query) => client.get(UsageObject, PATH, query))
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 403) return []
+    throw error
+  }
+}
+
+function printTotals(
+  output: Output,
+  usage: UsageObject,
+  { start, end }: { start: string; end?: string | undefined },
+): void {
+  const { lines, succeeded, failed, total_tokens, cost_usd } = usage
+  const period = end === undefined ? `Since ${start}` : `From ${start} to before ${end}`
+  writeLine(
+    output,
+    `${period}: ${counted(lines, 'line')} (${humanCount(succeeded)} succeeded, ${humanCount(failed)} failed), ${counted(total_tokens, 'token')}, ${humanUsd(cost_usd)}`,
+  )
+}
+
+function printGroups(output: Output, rows: NonNullable<UsageObject['groups']>, by: readonly string[]): void {
+  const columns = USAGE_GROUPS.filter((name) => by.includes(name))
+  writeLine(output, '')
+  printTable(
+    output,
+    ['COST', 'LINES', 'FAILED', 'TOKENS', ...columns.map((name) => name.toUpperCase().replace('_', ' '))],
+    rows.map((row) => [
+      humanUsd(row.cost_usd),
+      humanCount(row.lines),
+      humanCount(row.failed),
+      humanCount(row.total_tokens),
+      ...columns.map((name) => row[name] ?? '-'),
+    ]),
+  )
+}
+
+function printCaps(output: Output, caps: readonly Standing[]): void {
+  writeLine(output, '')
+  printTable(
+    output,
+    ['CAP', 'USED', 'SPENT', 'OF', 'PER', 'ACTION', 'WHO'],
+    caps.map(({ limit, who, spent }) => {
+      const share = limit.amount === 0 ? 1 : spent / limit.amount
+      const amount = (value: number): string => capText({ metric: limit.metric, amount: value })
+      const percent = `${Math.floor(share * 100)}%`.padStart(4)
+      return [bar(share), percent, amount(spent), amount(limit.amount), limit.window, limit.action, who]
+    }),
+  )
+}
+
+function day(text: string): string {
+  if (parseDay(text) !== null) return text
+  throw new InvalidArgumentError('Expected a day, such as 2026-01-31.')
+}
+
+function groups(text: string): string[] {
+  return commaList(text).map((name) => {
+    if (USAGE_GROUPS.some((group) => group === name)) return name
+    throw new InvalidArgumentError(`Expected some of ${USAGE_GROUPS.join(', ')}.`)
+  })
+}

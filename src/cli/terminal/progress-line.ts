@@ -1,0 +1,91 @@
+// One line that says how a batch stands, never wider than it may be: first the bar gives way, then what can
+// best be spared.
+
+import { visible } from '../../domain/visible-text.ts'
+import { counted, humanBytes, humanCount, humanDuration, humanRate, humanUsd } from './format.ts'
+import type { Paint } from './terminal.ts'
+
+export interface Standing {
+  status: string
+  total: number
+  done: number
+  failed: number
+  cost_usd: number
+  /** Lines a second; null when unknown. */
+  rate: number | null
+  /** Milliseconds until the end at this rate; null when unknown. */
+  left_ms: number | null
+  /** Why it waits, or what is to be feared; shown where there is room. */
+  note?: string | undefined
+}
+
+const BAR_MIN = 10
+const BAR_MAX = 30
+const GAP = '  '
+
+/** Whole percents, rounded down, so that 100 means that all is done. */
+export function percent(done: number, total: number): number {
+  return total === 0 ? 0 : Math.floor((done / total) * 100)
+}
+
+export function batchLine(standing: Standing, columns: number, paint: Paint): string {
+  const { status, total, done, failed, cost_usd, rate, left_ms } = standing
+  const note = standing.note === undefined ? undefined : visible(standing.note)
+  const moving = status === 'in_progress' || status === 'cancelling'
+  // From what must be there to what can be spared.
+  const parts = [
+    `${String(percent(done, total)).padStart(3)}%`,
+    `${humanCount(done)}/${counted(total, 'line')}`,
+    ...(failed > 0 ? [`${humanCount(failed)} failed`] : []),
+    ...(moving && rate !== null && rate > 0 ? [humanRate(rate)] : []),
+    ...(moving && left_ms !== null ? [`${humanDuration(Math.ceil(left_ms / 1000) * 1000)} left`] : []),
+    humanUsd(cost_usd),
+    ...(note === undefined ? [] : [note]),
+  ]
+  const styles: Partial<Record<string, 'yellow'>> = { [`${humanCount(failed)} failed`]: 'yellow' }
+  if (note !== undefined) styles[note] = 'yellow'
+  const fraction = total === 0 ? 0 : done / total
+  return fitted(status, parts, styles, fraction, columns, paint)
+}
+
+export function uploadLine(sent: number, total: number, columns: number, paint: Paint): string {
+  const parts = [
+    `${String(percent(sent, total)).padStart(3)}%`,
+    `${humanBytes(sent)} of ${humanBytes(total)}`,
+  ]
+  return fitted('uploading', parts, {}, total === 0 ? 1 : sent / total, columns, paint)
+}
+
+export function waitLine(what: string, columns: number, paint: Paint): string {
+  return fitted(what, [], {}, null, columns, paint)
+}
+
+function fitted(
+  head: string,
+  parts: readonly string[],
+  styles: Partial<Record<string, 'yellow'>>,
+  fraction: number | null,
+  columns: number,
+  paint: Paint,
+): string {
+  let kept = [...parts]
+  while (kept.length > 0 && width([head, ...kept]) > columns) kept = kept.slice(0, -1)
+  if (kept.length === 0) return paint('bold', head.slice(0, Math.max(0, columns)))
+  const spare = columns - width([head, ...kept]) - GAP.length
+  const bar =
+    fraction !== null && spare >= BAR_MIN ? [barText(fraction, Math.min(BAR_MAX, spare), paint)] : []
+  const painted = kept.map((part) => {
+    const style = styles[part]
+    return style === undefined ? part : paint(style, part)
+  })
+  return [paint('bold', head), ...bar, ...painted].join(GAP)
+}
+
+function width(parts: readonly string[]): number {
+  return parts.join(GAP).length
+}
+
+function barText(fraction: number, cells: number, paint: Paint): string {
+  const full = Math.floor(Math.min(1, Math.max(0, fraction)) * cells)
+  return paint('green', '█'.repeat(full)) + paint('dim', '░'.repeat(cells - full))
+}

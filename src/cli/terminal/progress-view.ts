@@ -1,0 +1,87 @@
+// Where progress is shown: on a terminal one line that is redrawn in place, anywhere else (a log, a pipe) a
+// plain line at every change of phase and every few seconds between.
+import { SingleBar } from 'cli-progress'
+import type { Clock } from '../../domain/clock.ts'
+import { type Output, type Paint, paintFor, plain, shown, writeLine } from './terminal.ts'
+
+/** Draws itself into `columns` columns at most. */
+export type Line = (columns: number, paint: Paint) => string
+
+export interface ProgressView {
+  /** `phase` tells one stage from the next; on a terminal, lines replace each other all the same. */
+  show(phase: string, line: Line): void
+  /** A message that stays. */
+  note(text: string): void
+  /** Leaves the last line standing. May be called again, and `show` after it. */
+  stop(): void
+}
+
+const PLAIN_INTERVAL_MS = 5000
+const PLAIN_COLUMNS = 200
+
+export function progressView(output: Output, clock: Clock): ProgressView {
+  return output.isTTY === true ? redrawn(output) : written(output, clock)
+}
+
+/** For when only the outcome matters. */
+export const silent: ProgressView = { show() {}, note() {}, stop() {} }
+
+function redrawn(output: Output): ProgressView {
+  const paint = paintFor(output)
+  let line: Line = () => ''
+  let active = false
+  const bar = new SingleBar({
+    stream: output,
+    fps: 10,
+    hideCursor: true,
+    // Signals are answered by whoever runs the command; it calls stop().
+    gracefulExit: false,
+    // The last column stays free: some terminals wrap when it is filled.
+    format: (_options, { maxWidth }) => shown(line(maxWidth - 1, paint)),
+  })
+  const stop = (): void => {
+    if (active) bar.stop()
+    active = false
+  }
+  return {
+    show(_phase, next) {
+      line = next
+      if (active) bar.update({})
+      else bar.start(1, 0)
+      active = true
+    },
+    note(text) {
+      stop()
+      writeLine(output, text)
+    },
+    stop,
+  }
+}
+
+function written(output: Output, clock: Clock): ProgressView {
+  let last_phase: string | undefined
+  let due_at = 0
+  let last_written: string | undefined
+  let unwritten: string | undefined
+  const write = (text: string): void => {
+    writeLine(output, text)
+    last_written = text
+    unwritten = undefined
+  }
+  return {
+    show(phase, line) {
+      const text = line(PLAIN_COLUMNS, plain).replace(/[█░]+ +/, '')
+      if (phase === last_phase && clock.now() < due_at) {
+        unwritten = text === last_written ? undefined : text
+        return
+      }
+      last_phase = phase
+      due_at = clock.now() + PLAIN_INTERVAL_MS
+      write(text)
+    },
+    note: write,
+    stop() {
+      if (unwritten !== undefined) write(unwritten)
+    },
+  }
+}

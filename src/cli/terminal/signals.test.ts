@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict'
+import { EventEmitter } from 'node:events'
+import { test } from 'node:test'
+import { testClock } from '../../../test/fakes/clock.ts'
+import { interruption } from './signals.ts'
+
+class Exited extends Error {}
+
+class Source extends EventEmitter {
+  ppid = 100
+  exit(code: number): never {
+    throw new Exited(String(code))
+  }
+}
+
+test('the first signal asks, the second ends the process, however soon it comes', () => {
+  const source = new Source()
+  const signal = interruption(source, { clock: testClock(), under_npm: false })()
+  assert.ok(!signal.aborted)
+  source.emit('SIGTERM')
+  assert.ok(signal.aborted)
+  assert.throws(() => source.emit('SIGTERM'), new Exited('130'))
+})
+
+test("under npm, a Ctrl-C that npm passes on is the terminal's own", async () => {
+  const source = new Source()
+  const clock = testClock()
+  const signal = interruption(source, { clock, under_npm: true })()
+  source.emit('SIGINT')
+  source.emit('SIGINT')
+  assert.ok(signal.aborted)
+  await clock.advance(1_000)
+  assert.throws(() => source.emit('SIGINT'), new Exited('130'))
+})
+
+test('under npm, the end of the parent is a signal', async () => {
+  const source = new Source()
+  const clock = testClock()
+  const signal = interruption(source, { clock, under_npm: true })()
+  await clock.advance(10_000)
+  assert.ok(!signal.aborted)
+  source.ppid = 1
+  await clock.advance(1_000)
+  assert.ok(signal.aborted)
+  assert.equal(clock.waiting, 0)
+})
+
+test('without npm, a process may outlive its parent', async () => {
+  const source = new Source()
+  const clock = testClock()
+  const signal = interruption(source, { clock, under_npm: false })()
+  source.ppid = 1
+  await clock.advance(10_000)
+  assert.ok(!signal.aborted)
+})
+
+test('a command that never asks for the signal dies as usual', () => {
+  const source = new Source()
+  interruption(source, { clock: testClock(), under_npm: true })
+  assert.equal(source.listenerCount('SIGTERM'), 0)
+})

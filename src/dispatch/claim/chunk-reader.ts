@@ -1,0 +1,81 @@
+// Opens a claimed chunk: its lines from the input, and what is finished of it from the journals.
+import { BlobMissing } from '../../blobs/blobs.ts'
+import type { SealedBlobs } from '../../blobs/sealed.ts'
+import { endReason } from '../../domain/batch.ts'
+import type { Clock } from '../../domain/clock.ts'
+import type { Log } from '../../domain/log.ts'
+import type { Model } from '../../domain/model.ts'
+import { readChunkLines } from '../../jsonl/chunk-lines.ts'
+import { tally } from '../../ledger/tally.ts'
+import { readChunkJournal } from '../../results/chunk-journal.ts'
+import type { Journalled } from '../../results/journal.ts'
+import { journalledLines } from '../../results/journal-tallies.ts'
+import { OpenChunk } from '../../results/open-chunk.ts'
+import { lacksSums, takeBack } from '../../results/take-back.ts'
+import type { BatchInput } from '../../store/batches.ts'
+import type { ChunkRow, JournalPartRow } from '../../store/schema.ts'
+import type { Store } from '../../store/store.ts'
+import { InputUnreadable, isDamage, refusedLines, unreadableLines } from './unreadable-chunk.ts'
+
+const JOURNAL_LOST =
+  'a journal is damaged, gone, or repeats another one: its lines are taken back from the books, and those that no other journal has are run again'
+const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
+
+export interface ChunkReaderOptions {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
+  models: ReadonlyMap<string, Model>
+}
+
+export class ChunkReader {
+  readonly #options: ChunkReaderOptions
+
+  constructor(options: ChunkReaderOptions) {
+    this.#options = options
+  }
+
+  /** Throws InputUnreadable while the batch may still hope for its input to be restored. */
+  async read(claim: ChunkRow, { batch, content }: BatchInput): Promise<OpenChunk> {
+    const { store, sealed, models, clock, log } = this.#options
+    const { written: journalled, damaged } =
+      claim.completed + claim.failed > 0
+        ? await readChunkJournal(store.read, sealed, claim.batch_id, claim.idx)
+        : { written: [], damaged: [] }
+    const range = { start: claim.byte_start, end: claim.byte_end }
+    try {
+      if (!content) throw new BlobMissing(`of the input of ${batch.id}`)
+      const bytes = await sealed.readAll(content.project_id, content, range)
+      const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
+        metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
+        header_entity: batch.header_entity,
+      })
+      const lines = claim.refused === null ? read : refusedLines(read)
+      return new OpenChunk(await this.#takeBack(claim, damaged, journalled), batch, lines, bytes, journalled)
+    } catch (error) {
+      if (!isDamage(error)) throw error
+      if (endReason(batch, clock.now()) === null) throw new InputUnreadable(error)
+      log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
+      const left = await this.#takeBack(claim, damaged, journalled)
+      return new OpenChunk(left, batch, unreadableLines(left, journalled), Buffer.alloc(0), journalled)
+    }
+  }
+
+  /** Forgets the journals that can no longer be read, and what was billed for their lines, which are run again. */
+  async #takeBack(
+    claim: ChunkRow,
+    damaged: readonly JournalPartRow[],
+    journalled: readonly Journalled[],
+  ): Promise<ChunkRow> {
+    if (damaged.length === 0) return claim
+    const { store, sealed, clock, log } = this.#options
+    const kept = lacksSums(damaged) ? tally(await journalledLines(sealed, journalled)) : []
+    const left = await store.write((tx) => takeBack(tx, claim, damaged, kept, clock.now()))
+    if (!left) throw new Error(`chunk ${claim.idx} of ${claim.batch_id} was taken over by another worker`)
+    const lines = claim.completed + claim.failed - left.completed - left.failed
+    const journals = damaged.map(({ journal_blob }) => journal_blob)
+    log.error({ batch: claim.batch_id, chunk: claim.idx, lines, journals }, JOURNAL_LOST)
+    return left
+  }
+}

@@ -1,0 +1,237 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+import { describe, test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { testClock } from '../../../test/fakes/clock.ts'
+import { line } from '../../../test/service.ts'
+import { temporaryDisk } from '../../../test/support/temporary-disk.ts'
+import { BlobMissing, BlobStoreFailed, type Blobs } from '../../blobs/blobs.ts'
+import { masterKeyFromText } from '../../blobs/master-key.ts'
+import { type SealedBlobs, sealBlobs } from '../../blobs/sealed.ts'
+import { newId } from '../../domain/ids.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import { insertBatch, moveBatch } from '../../store/batches.ts'
+import { insertBlobs } from '../../store/blob-rows.ts'
+import { insertChunks, wakeParked } from '../../store/chunks.ts'
+import { insertFile } from '../../store/files.ts'
+import { openSession } from '../../store/leases.ts'
+import { ensureProject } from '../../store/projects.ts'
+import type { ChunkRow } from '../../store/schema.ts'
+import { sqliteStore } from '../../store/sqlite/store.ts'
+import type { Store } from '../../store/store.ts'
+import { ChunkReader } from './chunk-reader.ts'
+import { Claimer, type ClaimerOptions } from './claimer.ts'
+
+const LEASE_MS = 3_600_000
+const CHUNKS = 3
+const GIVEN_UP = 'claiming chunks failed'
+
+describe('a chunk that cannot be opened', () => {
+  test('rests for a second when a store has no answer, and is opened after that', async () => {
+    await using world = await makeWorld()
+    world.refuses = () => new BlobStoreFailed('reading', new Error('it is away'))
+    await world.look()
+    assert.deepEqual(await world.chunks(), [
+      ['parked', 'stores_failing', 1_000],
+      ['parked', 'stores_failing', 1_000],
+      ['parked', 'stores_failing', 1_000],
+    ])
+    assert.equal(world.opened.length, 0)
+    assert.equal(world.said.filter((text) => /could not be opened; it is tried again/.test(text)).length, 3)
+
+    world.refuses = () => null
+    await world.clock.advance(1_000)
+    await world.look()
+    assert.deepEqual(world.openedChunks(), [0, 1, 2])
+  })
+
+  test('rests when the limits have no answer, and only that one does', async () => {
+    await using world = await makeWorld()
+    world.admit = async ({ claim }) => {
+      if (claim.idx === 1) throw new Error('the database is away')
+      return null
+    }
+    await world.look()
+    assert.deepEqual(await world.chunks(), [
+      ['leased', null, 0],
+      ['parked', 'stores_failing', 1_000],
+      ['leased', null, 0],
+    ])
+    assert.deepEqual(world.openedChunks(), [0, 2])
+  })
+
+  test('rests for as long as the limits say when they have no room for it', async () => {
+    await using world = await makeWorld()
+    world.admit = async ({ claim }) => (claim.idx === 2 ? { rest_until: world.clock.now() + 5_000 } : null)
+    await world.look()
+    assert.deepEqual((await world.chunks())[2], ['parked', 'usage_limit', 5_000])
+    assert.deepEqual(world.openedChunks(), [0, 1])
+  })
+
+  test('rests longer when its input is gone, for somebody has to bring it back', async () => {
+    await using world = await makeWorld()
+    world.refuses = (key) => new BlobMissing(key)
+    await world.look()
+    assert.deepEqual((await world.chunks())[0], ['parked', 'input_unreadable', 30_000])
+    assert.equal(world.opened.length, 0)
+  })
+
+  test('is given back at the next look when not even that it rests could be written', async () => {
+    await using world = await makeWorld()
+    world.admit = async ({ claim }) => {
+      if (claim.idx !== 1) return null
+      // What follows is the write that parks it.
+      world.writes = () => Promise.reject(new Error('the database is away'))
+      throw new Error('the database is away')
+    }
+    await world.look()
+    assert.deepEqual((await world.chunks())[1], ['leased', null, 0])
+    assert.deepEqual(world.openedChunks(), [0, 2])
+    assert.ok(world.said.includes(GIVEN_UP))
+
+    world.writes = null
+    world.admit = async () => null
+    await world.look()
+    assert.deepEqual(world.openedChunks(), [0, 1, 2])
+    assert.deepEqual(
+      world.opened.map(({ claim }) => claim.epoch),
+      [1, 1, 2],
+    )
+  })
+})
+
+/** A worker's claimer before a batch of small chunks, and everything that it asks. */
+async function makeWorld() {
+  const disk = await temporaryDisk()
+  const clock = testClock()
+  const begun = clock.now()
+  const real = sqliteStore({ path: join(disk.root, 'offpeak.db'), leaseNow: clock.now })
+  await real.migrate()
+  const opened: OpenChunk[] = []
+  const said: string[] = []
+  const world = {
+    clock,
+    opened,
+    said,
+    /** What a read of this blob fails with. */
+    refuses: (_key: string): Error | null => null,
+    admit: async (_chunk: OpenChunk): ReturnType<ClaimerOptions['admit']> => null,
+    /** In place of the store's transactions. */
+    writes: null as (() => Promise<never>) | null,
+    /** Resolves when every chunk rests or is open, or the claimer has given up. */
+    async look(): Promise<void> {
+      await real.write((tx) => wakeParked(tx, real.claimSql))
+      said.length = 0
+      claimer.look()
+      while (!said.includes(GIVEN_UP) && !(await isSettled())) await setImmediate()
+    },
+    /** State, why it rests, and for how long it does, in ms from the beginning. */
+    async chunks(): Promise<[ChunkRow['state'], string | null, number][]> {
+      const rows = await real.read.selectFrom('chunks').selectAll().orderBy('idx').execute()
+      return rows.map((row) => [row.state, row.parked_reason, row.run_at && row.run_at - begun])
+    },
+    openedChunks: (): number[] => opened.map(({ claim }) => claim.idx).sort(),
+    async [Symbol.asyncDispose]() {
+      await claimer.close()
+      await real.close()
+      await disk[Symbol.asyncDispose]()
+    },
+  }
+  const isSettled = async (): Promise<boolean> => {
+    const rows = await real.read.selectFrom('chunks').selectAll().execute()
+    const isOpen = ({ idx, epoch }: ChunkRow): boolean =>
+      opened.some(({ claim }) => claim.idx === idx && claim.epoch === epoch)
+    return rows.every((row) => row.state === 'parked' || isOpen(row))
+  }
+  const store: Store = {
+    ...real,
+    write: (change) => (world.writes ? world.writes() : real.write(change)),
+  }
+  const blobs: Blobs = {
+    put: (key, source) => disk.blobs.put(key, source),
+    async *read(key, range) {
+      const error = world.refuses(key)
+      if (error) throw error
+      yield* disk.blobs.read(key, range)
+    },
+    size: (key) => disk.blobs.size(key),
+    delete: (key) => disk.blobs.delete(key),
+    list: (prefix) => disk.blobs.list(prefix),
+  }
+  const sealed = sealBlobs(blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'a test'))
+  await addBatch(real, sealed, clock.now())
+  const worker_id = await real.write((tx) => openSession(tx, real.claimSql, LEASE_MS, clock.now()))
+  const tell = (_: object, message: string): void => void said.push(message)
+  const log = { info: tell, warn: tell, error: tell }
+  const claimer = new Claimer({
+    store,
+    reader: new ChunkReader({ store, sealed, clock, log, models: new Map() }),
+    clock,
+    log,
+    memory_bytes: 1_000_000,
+    worker_id: () => worker_id,
+    demand: () => ({ wantsMore: true, low: [], full: [], blocked: [] }),
+    atRisk: () => [],
+    onCrowded: () => {},
+    held: () => opened,
+    admit: (chunk) => world.admit(chunk),
+    paused: () => [],
+    onOpened: (chunk) => opened.push(chunk),
+  })
+  return world
+}
+
+/** A batch of chunks of one line each, ready to be taken up. */
+async function addBatch(store: Store, sealed: SealedBlobs, now: number): Promise<void> {
+  const lines = Array.from({ length: CHUNKS }, (_, i) => `${JSON.stringify(line(`l${i}`))}\n`)
+  const id = newId('batch', now)
+  const file_id = newId('file', now)
+  const content = await sealed.put('p', `files/${file_id}/upload`, [Buffer.from(lines.join(''))])
+  await store.write(async (tx) => {
+    const { id: project_id } = await ensureProject(tx, { id: 'p', name: 'p', plan: 'payg', created: now })
+    await insertBlobs(tx, project_id, [content], now)
+    await insertFile(tx, {
+      id: file_id,
+      project_id,
+      purpose: 'batch',
+      filename: 'in.jsonl',
+      bytes: content.bytes,
+      line_count: CHUNKS,
+      status: 'processed',
+      status_details: null,
+      errors: null,
+      created: now,
+      expires_at: now + 1e9,
+      deleted_at: null,
+      content_blob: content.key,
+      index_blob: null,
+      batch_id: null,
+      part: null,
+    })
+    const batch = await insertBatch(tx, {
+      id,
+      project_id,
+      key_id: 'key_1',
+      endpoint: '/v1/chat/completions',
+      input_file_id: file_id,
+      completion_window: '24h',
+      metadata: null,
+      header_entity: null,
+      language: null,
+      total: CHUNKS,
+      created: now,
+      expires_at: now + 1e9,
+    })
+    const spans = lines.map((text, index) => ({
+      index,
+      first_line: index + 1,
+      line_count: 1,
+      byte_start: index * text.length,
+      byte_end: (index + 1) * text.length,
+      model: null,
+    }))
+    await insertChunks(tx, batch, spans)
+    await moveBatch(tx, id, 'queued', now)
+  })
+}

@@ -1,0 +1,242 @@
+// Closes what is left of batches that are ending: cancelled, their input deleted, or their window closed. Nothing of
+// it is sent, so it needs no model server, no room under a limit and no place among the open chunks, and it goes
+// before all other work. Chunks are claimed under the same leases as others and committed by the same fenced
+// transaction, many at a time. Chunks that a worker has open already are stopped there (worker.ts).
+import type { SealedBlobs } from '../../blobs/sealed.ts'
+import { endReason, type StopReason } from '../../domain/batch.ts'
+import type { Clock } from '../../domain/clock.ts'
+import { wireError } from '../../domain/errors.ts'
+import type { Log } from '../../domain/log.ts'
+import { type ChunkCommit, type Committed, commitChunks } from '../../results/commit.ts'
+import type { FinishRules } from '../../results/finish.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import { sealChunk } from '../../results/seal.ts'
+import { type BatchInput, readBatchInput } from '../../store/batches.ts'
+import { parkChunk, refuseChunk, releaseChunk } from '../../store/chunks.ts'
+import { claimClosable, claimPlan, listClosable, listEnding } from '../../store/ending-batches.ts'
+import { lockSession, releaseStrayChunks, releaseStrayTasks } from '../../store/leases.ts'
+import type { BatchRow, ChunkRow, TaskRow } from '../../store/schema.ts'
+import { StatementRefused, type Store } from '../../store/store.ts'
+import { postponeTask } from '../../store/tasks.ts'
+import type { Observer } from '../observer.ts'
+import { freshJob } from '../send/lane.ts'
+import { failed } from '../send/line-outcome.ts'
+import type { ChunkReader } from './chunk-reader.ts'
+
+/** Batches looked at in one go. */
+const BATCHES_MAX = 100
+/** Chunks that are claimed, and committed, in one transaction: at most, and as far as their input allows. */
+const CHUNKS_PER_COMMIT_MAX = 16
+const BYTES_PER_COMMIT_MAX = 8 * 1024 * 1024
+/** How long a chunk or a plan rests that a store had no answer for. */
+const REST_MS = 1_000
+
+export interface CloserOptions {
+  store: Store
+  sealed: SealedBlobs
+  reader: ChunkReader
+  clock: Clock
+  log: Log
+  rules: FinishRules
+  /** The session under which chunks are leased. */
+  worker_id: () => string
+  /** The chunks that are open in this process. */
+  held: () => Iterable<OpenChunk>
+  /** Makes the chunks of a batch that ends before it was planned. */
+  plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
+  onEnded: (batch: BatchRow) => void
+  /** A claim failed, and may take effect at any time from now on. */
+  onDoubt?: () => void
+  observe?: Observer | undefined
+}
+
+export class Closer {
+  readonly #options: CloserOptions
+  readonly #abort = new AbortController()
+  #running: Promise<void> | null = null
+  #again = false
+  /**
+   * Batches of which something may be leased that nobody works on: a claim failed and may have gone through all the
+   * same, or what was claimed could not be given back.
+   */
+  readonly #unsure = new Set<string>()
+
+  constructor(options: CloserOptions) {
+    this.#options = options
+  }
+
+  /** Looks for something to close; if it is looking already, once more after that. */
+  look(): void {
+    if (this.#abort.signal.aborted) return
+    if (this.#running) {
+      this.#again = true
+      return
+    }
+    this.#running = this.#closeAll().finally(() => {
+      this.#running = null
+      if (!this.#again) return
+      this.#again = false
+      this.look()
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#abort.abort()
+    await this.#running
+  }
+
+  async #closeAll(): Promise<void> {
+    const { store, clock, log } = this.#options
+    try {
+      for (;;) {
+        await this.#settle()
+        if (this.#abort.signal.aborted) return
+        const ending = await listEnding(store.read, clock.now(), BATCHES_MAX)
+        const ids = await listClosable(store.read, store.claimSql, ending)
+        if (ids.length === 0) return
+        for (const id of ids) this.#unsure.add(id)
+        await this.#plan(ids)
+        const some = await this.#closeSome(ids)
+        this.#unsure.clear()
+        // Others were faster, or the session has ended.
+        if (!some) return
+      }
+    } catch (error) {
+      this.#options.onDoubt?.()
+      log.error({ err: error }, 'closing batches failed; it is tried again')
+    }
+  }
+
+  async #plan(ids: readonly string[]): Promise<void> {
+    const { store, clock, log, plan } = this.#options
+    for (;;) {
+      const task = await this.#underSession((tx, id) => claimPlan(tx, store.claimSql, id, ids))
+      if (!task) return
+      try {
+        await plan(task, this.#abort.signal)
+      } catch (error) {
+        log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
+        const text = error instanceof Error ? error.message : String(error)
+        await store.write((tx) => postponeTask(tx, task, clock.now() + REST_MS, text))
+      }
+    }
+  }
+
+  /** Whether there was anything to claim. */
+  async #closeSome(ids: readonly string[]): Promise<boolean> {
+    const { store } = this.#options
+    const claims = await this.#underSession((tx, id) =>
+      claimClosable(tx, store.claimSql, id, ids, CHUNKS_PER_COMMIT_MAX),
+    )
+    if (!claims || claims.length === 0) return false
+    const inputs = new Map<string, Promise<BatchInput | undefined>>()
+    for (const { batch_id } of claims)
+      if (!inputs.has(batch_id)) inputs.set(batch_id, readBatchInput(store.read, batch_id))
+    for (const group of inGroups(claims)) {
+      const sealed = await Promise.all(group.map((claim) => this.#seal(claim, inputs.get(claim.batch_id)!)))
+      await this.#commit(sealed.filter((commit) => commit !== null))
+    }
+    return true
+  }
+
+  async #commit(commits: readonly ChunkCommit[]): Promise<void> {
+    if (commits.length === 0) return
+    const { store, clock, rules, onEnded, observe } = this.#options
+    let committed: Committed
+    try {
+      committed = await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
+    } catch (error) {
+      if (!(error instanceof StatementRefused)) throw error
+      return await this.#isolate(commits, error)
+    }
+    const { lost, ended } = committed
+    for (const commit of commits) if (!lost.includes(commit)) observe?.committed(commit.fresh)
+    for (const batch of ended) onEnded(batch)
+  }
+
+  /** The database refuses what one of these holds: that one ends in other words, and the rest as they are. */
+  async #isolate(commits: readonly ChunkCommit[], error: StatementRefused): Promise<void> {
+    const { store } = this.#options
+    const [first, ...others] = commits
+    if (first && others.length === 0) await store.write((tx) => refuseChunk(tx, first.claim, error.message))
+    else for (const commit of commits) await this.#commit([commit])
+  }
+
+  /** Gives back what is leased to this session and not at hand. */
+  async #settle(): Promise<void> {
+    if (this.#unsure.size === 0) return
+    const { held } = this.#options
+    const ids = [...this.#unsure]
+    await this.#underSession(async (tx, worker_id) => {
+      const claims = [...held()].map((chunk) => chunk.claim)
+      await releaseStrayChunks(tx, worker_id, claims, ids)
+      await releaseStrayTasks(tx, worker_id, [], ids)
+    })
+    this.#unsure.clear()
+  }
+
+  /** Null when the chunk cannot be closed now, or its batch is not ending after all. */
+  async #seal(claim: ChunkRow, reading: Promise<BatchInput | undefined>): Promise<ChunkCommit | null> {
+    const { store, sealed, reader, clock, log } = this.#options
+    let lease = claim
+    try {
+      const input = await reading
+      if (!input) throw new Error(`batch ${claim.batch_id} is gone`)
+      const reason = endReason(input.batch, clock.now())
+      if (reason === null) {
+        await store.write((tx) => releaseChunk(tx, claim))
+        return null
+      }
+      const chunk = await reader.read(claim, input)
+      lease = chunk.lease
+      const fresh = endAll(chunk, reason, clock.now())
+      const attempt = `${chunk.claim.epoch}-${clock.now().toString(36)}`
+      const journalled = chunk.claim.completed + chunk.claim.failed > 0
+      const record = { sealed: await sealChunk(sealed, claim, attempt, chunk.allFinished()), journalled }
+      return { claim: chunk.lease, begun_at: null, fresh, holds: false, record }
+    } catch (error) {
+      log.error(
+        { err: error, batch: claim.batch_id, chunk: claim.idx },
+        'a chunk could not be closed; it is tried again later',
+      )
+      await store.write((tx) => parkChunk(tx, lease, clock.now() + REST_MS, 'stores_failing'))
+      return null
+    }
+  }
+
+  async #underSession<T>(
+    claim: (tx: Parameters<Parameters<Store['write']>[0]>[0], worker_id: string) => Promise<T>,
+  ): Promise<T | undefined> {
+    const { store, worker_id } = this.#options
+    const id = worker_id()
+    return await store.write(async (tx) =>
+      (await lockSession(tx, store.claimSql, id)) ? await claim(tx, id) : undefined,
+    )
+  }
+}
+
+function endAll(chunk: OpenChunk, reason: StopReason, now: number) {
+  const error = wireError(reason)
+  for (const [position, line] of chunk.lines.entries()) {
+    if (chunk.isFinished(position)) continue
+    // One that could never run says so; that it was not finished in time is true all the same.
+    const outcome = failed(freshJob(chunk, position), line.fault ?? error, now)
+    chunk.finish({ ...outcome, expired: reason === 'batch_expired' })
+  }
+  return chunk.takeFresh()
+}
+
+function inGroups(claims: readonly ChunkRow[]): ChunkRow[][] {
+  const groups: ChunkRow[][] = []
+  let bytes = Number.POSITIVE_INFINITY
+  for (const claim of claims) {
+    const own = claim.byte_end - claim.byte_start
+    if (bytes + own > BYTES_PER_COMMIT_MAX) {
+      groups.push([])
+      bytes = 0
+    }
+    groups.at(-1)!.push(claim)
+    bytes += own
+  }
+  return groups
+}

@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { demandOf } from './demand.ts'
+
+function lane(waiting: number, concurrency: number, blocked = false) {
+  return { waiting, concurrency, blocked: () => blocked }
+}
+
+test('one lane that has lines enough does not keep another from getting some', () => {
+  const lanes = [
+    ['busy', lane(5_000, 100)],
+    ['idle', lane(0, 100)],
+  ] as const
+  assert.deepEqual(demandOf(lanes, 0), { wantsMore: false, low: ['idle'], full: ['busy'], blocked: [] })
+})
+
+test('lines that wait for a model that is down still no hunger', () => {
+  const lanes = [
+    ['down', lane(50_000, 32, true)],
+    ['up', lane(10, 32)],
+  ] as const
+  assert.deepEqual(demandOf(lanes, 0), { wantsMore: true, low: ['up'], full: [], blocked: ['down'] })
+})
+
+test('fast servers need more lines ahead', () => {
+  assert.equal(demandOf([['m', lane(1_500, 600)]], 0).wantsMore, false)
+  assert.equal(demandOf([['m', lane(1_500, 800)]], 0).wantsMore, true)
+})

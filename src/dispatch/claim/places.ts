@@ -1,0 +1,53 @@
+// How many chunks a worker has open beside each other. Each model has places of its own, so that batches which wait
+// for a slow server cannot fill a worker; and the last of them, like the last of the memory, are for projects that
+// have nothing open yet.
+import type { OpenChunk } from '../../results/open-chunk.ts'
+
+/** Of one model, chunks of several models counting as one more. */
+const PER_MODEL_MAX = 64
+/** Beyond these, for projects that have no chunk of the model open. */
+const KEPT_PER_MODEL = 16
+const OPEN_CHUNKS_MAX = 512
+/** As a share of the memory, beyond it, for projects that have nothing open and models that nobody has open. */
+const KEPT_MEMORY_SHARE = 0.5
+
+/** Null stands for chunks of several models. */
+export type PlaceModel = string | null
+
+export interface Places {
+  /** Whether any chunk may be opened, one of a model whose places are taken aside. */
+  room: boolean
+  /** Whether what is kept for projects that have nothing open is taken as well. */
+  full: boolean
+  /** Models of which only projects that have none open may open another chunk. */
+  taken: PlaceModel[]
+  /** Models of which nothing more is opened. */
+  packed: PlaceModel[]
+  /** By model, the projects that have chunks of it open. */
+  holders: ReadonlyMap<PlaceModel, ReadonlySet<string>>
+}
+
+type Held = Pick<OpenChunk, 'bytes'> & { claim: { project_id: string; model: string | null } }
+
+export function placesOf(held: Iterable<Held>, memory_bytes: number): Places {
+  const counts = new Map<PlaceModel, number>()
+  const holders = new Map<PlaceModel, Set<string>>()
+  let open = 0
+  let bytes = 0
+  for (const { claim, bytes: input } of held) {
+    const { model, project_id } = claim
+    open++
+    bytes += input.length
+    counts.set(model, (counts.get(model) ?? 0) + 1)
+    holders.set(model, (holders.get(model) ?? new Set()).add(project_id))
+  }
+  const atLeast = (count: number): PlaceModel[] =>
+    [...counts].filter(([, of]) => of >= count).map(([model]) => model)
+  return {
+    room: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memory_bytes),
+    full: open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memory_bytes * (1 + KEPT_MEMORY_SHARE)),
+    taken: atLeast(PER_MODEL_MAX),
+    packed: atLeast(PER_MODEL_MAX + KEPT_PER_MODEL),
+    holders,
+  }
+}

@@ -1,0 +1,177 @@
+// Whose line is next. Projects take turns, and within a project the entities for whom its batches are; of one
+// entity the chunk with the earliest deadline goes first. Lines of batches that may miss their deadline get most
+// of the places, but never all: one that cannot be saved must not hold up everybody until its window closes.
+import type { OpenChunk } from '../../results/open-chunk.ts'
+
+/** Of so many lines one goes by turns, however much there is in a hurry. */
+const TURNS_EVERY = 4
+/** The golden section: its multiples, whole turns taken off, fall everywhere alike. */
+const SPREAD = 0.618_033_988_749_895
+
+interface Queue {
+  chunk: OpenChunk
+  positions: readonly number[]
+  next: number
+}
+
+interface Entity {
+  id: string
+  queues: Queue[]
+}
+
+interface Project {
+  id: string
+  entities: Rota<Entity>
+}
+
+export class FairQueue {
+  readonly #projects = new Rota<Project>()
+  #hurried: ReadonlySet<string> = new Set()
+  #served = 0
+  #waiting = 0
+  #drawn = 0
+
+  /** Lines that have not been handed out. */
+  get waiting(): number {
+    return this.#waiting
+  }
+
+  /** From now on, the batches that may miss their deadline. */
+  prioritize(batch_ids: ReadonlySet<string>): void {
+    this.#hurried = batch_ids
+  }
+
+  /** Adds lines of a chunk, in the order in which they are to go. */
+  add(chunk: OpenChunk, positions: readonly number[]): void {
+    if (positions.length === 0) return
+    const { project_id, entity } = chunk.claim
+    const project =
+      this.#projects.find(project_id) ?? this.#projects.join({ id: project_id, entities: new Rota() })
+    const { queues } = project.entities.find(entity) ?? project.entities.join({ id: entity, queues: [] })
+    const before = queues.findIndex((other) => isBefore(chunk, other.chunk))
+    queues.splice(before === -1 ? queues.length : before, 0, { chunk, positions, next: 0 })
+    this.#waiting += positions.length
+  }
+
+  /** Takes back the chunk's lines that have not been handed out. */
+  remove(chunk: OpenChunk): number[] {
+    const left: number[] = []
+    for (const { entity, queue } of [...this.#all()]) {
+      if (queue.chunk !== chunk) continue
+      left.push(...queue.positions.slice(queue.next))
+      entity.queues.splice(entity.queues.indexOf(queue), 1)
+    }
+    this.#waiting -= left.length
+    this.#tidy()
+    return left
+  }
+
+  /** The line that is next. */
+  next(): { chunk: OpenChunk; position: number } | null {
+    const { entity, queue } = this.#hurriedQueue() ?? this.#queueByTurn() ?? {}
+    if (!entity || !queue) return null
+    const position = queue.positions[queue.next++]!
+    this.#waiting--
+    this.#leave(entity, queue)
+    return { chunk: queue.chunk, position }
+  }
+
+  /**
+   * A line to try a server with: by turns, of a batch that `allows` lets through, and from anywhere in its chunk,
+   * since lines that are alike lie together.
+   */
+  draw(allows: (batch_id: string) => boolean): { chunk: OpenChunk; position: number } | null {
+    for (const { entities } of this.#projects.round()) {
+      for (const entity of entities.round()) {
+        const queue = entity.queues.find(({ chunk }) => allows(chunk.batch.id))
+        if (!queue) continue
+        const left = queue.positions.slice(queue.next)
+        const [position] = left.splice(Math.floor(((++this.#drawn * SPREAD) % 1) * left.length), 1)
+        queue.positions = left
+        queue.next = 0
+        this.#waiting--
+        this.#leave(entity, queue)
+        return { chunk: queue.chunk, position: position! }
+      }
+    }
+    return null
+  }
+
+  #leave(entity: Entity, queue: Queue): void {
+    if (queue.next < queue.positions.length) return
+    entity.queues.splice(entity.queues.indexOf(queue), 1)
+    if (entity.queues.length === 0) this.#tidy()
+  }
+
+  #queueByTurn(): { entity: Entity; queue: Queue } | null {
+    const entity = this.#projects.turn()?.entities.turn()
+    const queue = entity?.queues[0]
+    return entity && queue ? { entity, queue } : null
+  }
+
+  #hurriedQueue(): { entity: Entity; queue: Queue } | null {
+    if (this.#hurried.size === 0 || ++this.#served % TURNS_EVERY === 0) return null
+    let first: { entity: Entity; queue: Queue } | null = null
+    for (const one of this.#all())
+      if (
+        this.#hurried.has(one.queue.chunk.batch.id) &&
+        (!first || isBefore(one.queue.chunk, first.queue.chunk))
+      )
+        first = one
+    return first
+  }
+
+  *#all(): Generator<{ entity: Entity; queue: Queue }> {
+    for (const { entities } of this.#projects.all)
+      for (const entity of entities.all) for (const queue of entity.queues) yield { entity, queue }
+  }
+
+  #tidy(): void {
+    for (const { entities } of this.#projects.all) entities.keep(({ queues }) => queues.length > 0)
+    this.#projects.keep(({ entities }) => entities.all.length > 0)
+  }
+}
+
+/** Those who take turns, in the order in which they came. */
+class Rota<T extends { id: string }> {
+  #members: T[] = []
+  #last = 0
+
+  get all(): readonly T[] {
+    return this.#members
+  }
+
+  find(id: string): T | undefined {
+    return this.#members.find((member) => member.id === id)
+  }
+
+  join(member: T): T {
+    this.#members.push(member)
+    return member
+  }
+
+  turn(): T | undefined {
+    this.#last = (this.#last + 1) % Math.max(1, this.#members.length)
+    return this.#members[this.#last]
+  }
+
+  /** Everybody once; the turn stays with the one that was taken last. */
+  *round(): Generator<T> {
+    for (let i = this.#members.length; i > 0; i--) yield this.turn()!
+  }
+
+  /** Who leaves costs nobody a turn. */
+  keep(stays: (member: T) => boolean): void {
+    for (let at = this.#members.length - 1; at >= 0; at--) {
+      if (stays(this.#members[at]!)) continue
+      this.#members.splice(at, 1)
+      if (this.#last >= at && this.#last > 0) this.#last--
+    }
+  }
+}
+
+function isBefore(a: OpenChunk, b: OpenChunk): boolean {
+  if (a.claim.deadline !== b.claim.deadline) return a.claim.deadline < b.claim.deadline
+  if (a.batch.id !== b.batch.id) return a.batch.id < b.batch.id
+  return a.claim.idx < b.claim.idx
+}

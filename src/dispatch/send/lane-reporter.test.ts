@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { testClock } from '../../../test/fakes/clock.ts'
+import { temporaryDisk } from '../../../test/support/temporary-disk.ts'
+import type { BackendResult } from '../../backends/backend.ts'
+import { listLaneReports } from '../../store/lane-reports.ts'
+import { openSession } from '../../store/leases.ts'
+import { sqliteStore } from '../../store/sqlite/store.ts'
+import { LaneReporter } from './lane-reporter.ts'
+import { Upstream } from './upstream.ts'
+
+const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429: slow down' }
+const NOBODY_THERE: BackendResult = {
+  kind: 'failed',
+  status: null,
+  code: 'upstream_unavailable',
+  reason: 'connect ECONNREFUSED',
+  unreachable: true,
+}
+const BROKEN: BackendResult = { kind: 'failed', status: 500, code: 'upstream_unavailable', reason: '500: no' }
+const REFUSED: BackendResult = { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'no' }
+
+async function reporting() {
+  const disk = await temporaryDisk()
+  const clock = testClock()
+  const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
+  await store.migrate()
+  const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
+  const upstream = new Upstream({
+    backend: { name: 'u', send: () => Promise.reject(new Error('nothing is sent')), close: async () => {} },
+    concurrency_max: 8,
+    model_alias: null,
+  })
+  const lane = { upstreams: [upstream], waiting: 5, inFlight: 0 }
+  const reporter = new LaneReporter({
+    store,
+    clock,
+    worker_id: () => worker_id,
+    lanes: () => new Map([['m', lane]]),
+  })
+  return {
+    clock,
+    /** One line of `batch_id` has been sent, and this came of it. */
+    tried(batch_id: string, result: BackendResult) {
+      const call = upstream.begin({ batch_id, missed_before: false, line: {} }, clock.now())
+      upstream.end(call, result, clock.now())
+    },
+    async reported() {
+      await reporter.report()
+      return await listLaneReports(store.read, store.claimSql)
+    },
+    async [Symbol.asyncDispose]() {
+      await store.close()
+      await disk[Symbol.asyncDispose]()
+    },
+  }
+}
+
+test('a model whose servers ask to wait is throttled since the first time, until a line is answered', async () => {
+  await using setup = await reporting()
+  const { clock, tried } = setup
+  const reported = async () => (await setup.reported()).map(({ state, since }) => [state, since])
+  assert.deepEqual(await reported(), [])
+  const since = clock.now()
+  tried('a', THROTTLED)
+  assert.deepEqual(await reported(), [['throttled', since]])
+  // The pause is over, and the next line has been sent.
+  await clock.advance(1_000)
+  assert.deepEqual(await reported(), [['throttled', since]])
+  tried('a', THROTTLED)
+  assert.deepEqual(await reported(), [['throttled', since]])
+  await clock.advance(1_000)
+  tried('a', REFUSED)
+  assert.deepEqual(await reported(), [])
+})
+
+test('a server that nobody reaches is told of after a second, with the reason, however few lines there are', async () => {
+  await using setup = await reporting()
+  const { clock, tried, reported } = setup
+  tried('a', NOBODY_THERE)
+  await clock.advance(1_000)
+  const [report] = await reported()
+  assert.deepEqual(
+    [report?.state, report?.error, report?.batches],
+    ['unavailable', 'connect ECONNREFUSED', {}],
+  )
+  tried('a', REFUSED)
+  assert.deepEqual(await reported(), [])
+})
+
+test('a server that fails on lines says on whose, and what it said, until it answers that batch', async () => {
+  await using setup = await reporting()
+  const { tried, reported } = setup
+  tried('bad', BROKEN)
+  tried('good', REFUSED)
+  const [report] = await reported()
+  assert.deepEqual([report?.state, report?.batches, report?.isOpen], ['failing', { bad: '500: no' }, false])
+  for (let i = 0; i < 8; i++) tried('bad', BROKEN)
+  assert.equal((await reported())[0]?.isOpen, true)
+  tried('bad', REFUSED)
+  assert.deepEqual(await reported(), [])
+})

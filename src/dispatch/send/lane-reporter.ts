@@ -1,0 +1,99 @@
+// Tells the database which models this worker cannot reach, and which batches' lines servers fail on, for everybody
+// who asks why a batch waits. Written
+// only when it changes, so a service that runs well writes nothing.
+import type { Clock } from '../../domain/clock.ts'
+import { type LaneReport, setLaneReports, type UpstreamTrouble } from '../../store/lane-reports.ts'
+import type { Store } from '../../store/store.ts'
+import type { Circuit } from './circuit.ts'
+import type { Lane } from './lane.ts'
+
+const OLD_MS = 1_000
+/** Of what a server said, so much is kept. */
+const ERROR_LENGTH_MAX = 300
+
+export interface LaneReporterOptions {
+  store: Store
+  clock: Clock
+  worker_id: () => string
+  lanes: () => ReadonlyMap<string, ReportedLane>
+}
+
+type ReportedLane = Pick<Lane, 'upstreams' | 'waiting' | 'inFlight'>
+
+export class LaneReporter {
+  readonly #options: LaneReporterOptions
+  readonly #since = new Map<string, Pick<LaneReport, 'state' | 'since'>>()
+  /** What the database has, and under which session. */
+  #reported: { worker_id: string; text: string } = { worker_id: '', text: '[]' }
+
+  constructor(options: LaneReporterOptions) {
+    this.#options = options
+  }
+
+  /** To be called about once a second. */
+  async report(): Promise<void> {
+    const { store, worker_id } = this.#options
+    const laneReports = this.#laneReports()
+    const now = { worker_id: worker_id(), text: JSON.stringify(laneReports) }
+    // The reports of an earlier session went with it.
+    const known = this.#reported.worker_id === now.worker_id ? this.#reported.text : '[]'
+    if (known === now.text) return
+    await store.write((tx) => setLaneReports(tx, now.worker_id, laneReports))
+    this.#reported = now
+  }
+
+  #laneReports(): LaneReport[] {
+    const { clock, lanes } = this.#options
+    const now = clock.now()
+    const laneReports: LaneReport[] = []
+    for (const [model, lane] of lanes()) {
+      const state = stateOf(lane, now)
+      const before = this.#since.get(model)
+      if (state === null) {
+        this.#since.delete(model)
+        continue
+      }
+      const since = before?.state === state ? before.since : (sinceOf(lane) ?? now)
+      this.#since.set(model, { state, since })
+      laneReports.push({ model, state, since, ...detailsOf(lane, state) })
+    }
+    return laneReports
+  }
+}
+
+function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): LaneReport['state'] | null {
+  const isAll = (test: (circuit: Circuit) => boolean): boolean =>
+    upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
+  if (isAll(({ open, trouble }) => trouble?.last === 'unreachable' && (open || isOld(trouble.since, now))))
+    return 'unavailable'
+  // Servers that nobody wants anything of are in no trouble.
+  if (waiting + inFlight === 0) return null
+  if (isAll(({ openKind }) => openKind === 'throttled')) return 'throttled'
+  if (isAll(({ closed }) => !closed)) return 'failing'
+  return upstreams.some(({ circuit }) => circuit.errors.size > 0) ? 'failing' : null
+}
+
+/** A single miss says little: the next answer may be on its way. */
+function isOld(since: number, now: number): boolean {
+  return now - since >= OLD_MS
+}
+
+/** Since when none of its servers has answered (Unix ms); null while one does. */
+function sinceOf({ upstreams }: ReportedLane): number | null {
+  const since = upstreams.map(({ circuit }) => circuit.trouble?.since ?? null)
+  return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
+}
+
+function detailsOf({ upstreams }: ReportedLane, state: LaneReport['state']): UpstreamTrouble {
+  const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
+  const batches = Object.fromEntries(errors.map(([id, error]) => [id, clipped(error)]))
+  const isOpen = upstreams.every(({ circuit }) => !circuit.closed)
+  const [, error = null] = errors.at(-1) ?? []
+  // Where nobody is there, what was said of a line says nothing of the line.
+  if (state === 'unavailable') return { error: error && clipped(error), batches: {}, isOpen }
+  return { error: null, batches, isOpen }
+}
+
+function clipped(error: string): string {
+  return error.length <= ERROR_LENGTH_MAX ? error : `${error.slice(0, ERROR_LENGTH_MAX - 1)}…`
+}

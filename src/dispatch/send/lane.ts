@@ -1,0 +1,217 @@
+// A lane is the queue before one model: whose line is next is told by turns (turns.ts), and the lines of a chunk go
+// in the order that it was given (by prompt prefix). Lines that wait for a retry hold no slot. Once they are due,
+// those that only lacked room go before fresh ones; those that failed alternate with fresh ones, so that lines that
+// fail again and again leave half of the places to others. What is sent to an upstream whose circuit is open is told
+// in circuit.ts.
+
+import type { Attempt } from '../../audit/line-record.ts'
+import type { Clock } from '../../domain/clock.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import { FairQueue } from './fair-queue.ts'
+import { noTries, type TryCount } from './retry-policy.ts'
+import type { Upstream } from './upstream.ts'
+
+/** A line that is on its way: fresh, in flight, or waiting for its next attempt. */
+export interface Job {
+  chunk: OpenChunk
+  /** Index into `chunk.lines`. */
+  position: number
+  tries: TryCount
+  attempts: Attempt[]
+  attempts_omitted: number
+  /** Where the last attempt failed: the next one goes elsewhere if it can. */
+  avoid: Upstream | null
+}
+
+/** A line that nothing was sent of. */
+export function freshJob(chunk: OpenChunk, position: number): Job {
+  return {
+    chunk,
+    position,
+    tries: noTries(),
+    attempts: [],
+    attempts_omitted: 0,
+    avoid: null,
+  }
+}
+
+export interface Waiting {
+  job: Job
+  due: number
+}
+
+export class Lane {
+  readonly model: string
+  readonly upstreams: readonly Upstream[]
+  readonly #clock: Clock
+  readonly #send: (job: Job, upstream: Upstream) => void
+  readonly #maySend: () => boolean
+  readonly #turns = new FairQueue()
+  /** By due time. */
+  readonly #retries: Waiting[] = []
+  /** Whether the last line sent was one that had failed. */
+  #sentFailed = false
+  #cancelAlarm: (() => void) | null = null
+  #alarmAt = Number.POSITIVE_INFINITY
+
+  constructor(
+    model: string,
+    upstreams: readonly Upstream[],
+    clock: Clock,
+    send: (job: Job, upstream: Upstream) => void,
+    maySend: () => boolean = () => true,
+  ) {
+    this.model = model
+    this.upstreams = upstreams
+    this.#clock = clock
+    this.#send = send
+    this.#maySend = maySend
+  }
+
+  /** Lines that have not been sent yet, those waiting for a retry included. */
+  get waiting(): number {
+    return this.#turns.waiting + this.#retries.length
+  }
+
+  get concurrency(): number {
+    return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.limit, 0)
+  }
+
+  get inFlight(): number {
+    return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.inFlight, 0)
+  }
+
+  /** Whether nothing, or nothing of one batch, can be sent until time has passed. */
+  blocked(now: number, batch_id?: string): boolean {
+    return this.upstreams.every((upstream) => upstream.blocked(now, batch_id))
+  }
+
+  /** Adds lines of a chunk, in the order in which they are to be sent. */
+  add(chunk: OpenChunk, positions: readonly number[]): void {
+    this.#turns.add(chunk, positions)
+  }
+
+  /** From now on, the batches that may miss their deadline. */
+  prioritize(batch_ids: ReadonlySet<string>): void {
+    this.#turns.prioritize(batch_ids)
+  }
+
+  /** Takes the chunk's lines out: those not tried yet, and those that wait for a retry. What is in flight is not here. */
+  remove(chunk: OpenChunk): { fresh: number[]; tried: Waiting[] } {
+    const fresh = this.#turns.remove(chunk)
+    const tried: Waiting[] = []
+    for (let at = this.#retries.length - 1; at >= 0; at--) {
+      const waiting = this.#retries[at]!
+      if (waiting.job.chunk !== chunk) continue
+      this.#retries.splice(at, 1)
+      tried.push(waiting)
+    }
+    return { fresh, tried }
+  }
+
+  retry(job: Job, due: number): void {
+    let at = this.#retries.length
+    while (at > 0 && this.#retries[at - 1]!.due > due) at--
+    this.#retries.splice(at, 0, { job, due })
+  }
+
+  /** Sends as much as the upstreams take now, and comes back by itself when time alone makes more possible. */
+  pump(): void {
+    if (!this.#maySend()) return
+    const now = this.#clock.now()
+    while (this.waiting > 0 && this.#sendOne(now)) {
+      // Until nothing more fits.
+    }
+    if (this.waiting > 0) this.#setAlarm(now)
+  }
+
+  #sendOne(now: number): boolean {
+    if (this.#probe((upstream) => this.#dueProbe(upstream, now))) return true
+    const upstream = this.#choose(this.#dueRetry(now)?.avoid ?? null)
+    if (!upstream) return this.#probe((one) => this.#earlyProbe(one))
+    const job = this.#next(now)
+    if (job) this.#send(job, upstream)
+    return job !== null
+  }
+
+  /** Sends one line to an upstream whose circuit is open, if `lineFor` finds one for it. */
+  #probe(lineFor: (upstream: Upstream) => Job | null): boolean {
+    for (const upstream of this.upstreams) {
+      if (upstream.circuit.closed || upstream.limit.free === 0) continue
+      const job = lineFor(upstream)
+      if (!job) continue
+      this.#send(job, upstream)
+      return true
+    }
+    return false
+  }
+
+  /** The pause is over: best is a batch that the server has not failed on, and any line that has not missed. */
+  #dueProbe(upstream: Upstream, now: number): Job | null {
+    if (!upstream.circuit.probeDue(now)) return null
+    const fresh = this.#turns.draw((id) => upstream.circuit.mayProbeEarly(id)) ?? this.#turns.draw(() => true)
+    if (fresh) return freshJob(fresh.chunk, fresh.position)
+    const due = this.#dueRetry(now)
+    if (!due || (due.avoid === upstream && this.#choose(upstream))) return null
+    return this.#retries.shift()!.job
+  }
+
+  #earlyProbe({ circuit }: Upstream): Job | null {
+    const fresh = this.#turns.draw((id) => circuit.mayProbeEarly(id))
+    return fresh && freshJob(fresh.chunk, fresh.position)
+  }
+
+  close(): void {
+    this.#cancelAlarm?.()
+    this.#cancelAlarm = null
+  }
+
+  #dueRetry(now: number): Job | null {
+    const first = this.#retries[0]
+    return first && first.due <= now ? first.job : null
+  }
+
+  #next(now: number): Job | null {
+    const due = this.#dueRetry(now)
+    const hasFailed = due !== null && due.tries.failures > 0
+    if (due && !(hasFailed && this.#sentFailed && this.#turns.waiting > 0)) {
+      this.#sentFailed = hasFailed
+      return this.#retries.shift()!.job
+    }
+    this.#sentFailed = false
+    const next = this.#turns.next()
+    return next && freshJob(next.chunk, next.position)
+  }
+
+  /** The upstream with the largest free share; the one to avoid only if there is no other. */
+  #choose(avoid: Upstream | null): Upstream | null {
+    let best: Upstream | null = null
+    let bestShare = -1
+    for (const upstream of this.upstreams) {
+      if (!upstream.accepts) continue
+      const share = upstream === avoid ? 0 : upstream.limit.free / upstream.limit.limit
+      if (share > bestShare) {
+        best = upstream
+        bestShare = share
+      }
+    }
+    return best
+  }
+
+  #setAlarm(now: number): void {
+    let at = Number.POSITIVE_INFINITY
+    const first = this.#retries[0]
+    if (first && first.due > now) at = first.due
+    if (this.waiting > 0)
+      for (const upstream of this.upstreams) at = Math.min(at, upstream.opensAt(now) ?? at)
+    if (at === this.#alarmAt && this.#cancelAlarm) return
+    this.#cancelAlarm?.()
+    this.#cancelAlarm = null
+    this.#alarmAt = at
+    if (at === Number.POSITIVE_INFINITY) return
+    this.#cancelAlarm = this.#clock.after(at - now, () => {
+      this.#cancelAlarm = null
+      this.pump()
+    })
+  }
+}

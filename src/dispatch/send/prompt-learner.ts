@@ -1,0 +1,45 @@
+// Learns how many bytes of prompt the tokens of each model have, from what servers report: sums are kept here, added
+// to those of other workers every few seconds, and read back for the projections of this worker. They are a note: a
+// crash loses some seconds of them.
+import type { Model } from '../../domain/model.ts'
+import { LONG_PROMPT_BYTES, type SeenPrompts } from '../../domain/tokens.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import type { Outcome } from '../../results/outcome.ts'
+import { addSeenPrompts, readSeenPrompts } from '../../store/seen-prompts.ts'
+import type { Store } from '../../store/store.ts'
+
+export class PromptLearner {
+  readonly #store: Store
+  /** Changed in place: whoever projects reads it. */
+  readonly #models: Map<string, Model>
+  #seen = new Map<string, SeenPrompts>()
+
+  constructor(store: Store, models: Map<string, Model>) {
+    this.#store = store
+    this.#models = models
+  }
+
+  ended(chunk: OpenChunk, { line, model, usage, usage_by_server }: Outcome): void {
+    const { prompt_bytes } = chunk.lines[chunk.positionOf(line)]!
+    if (model === null || usage === null || !usage_by_server || prompt_bytes === null) return
+    let sums = this.#seen.get(model)
+    if (!sums) {
+      sums = { bytes: 0, tokens: 0, long_bytes: 0, long_tokens: 0 }
+      this.#seen.set(model, sums)
+    }
+    sums.bytes += prompt_bytes
+    sums.tokens += usage.prompt_tokens
+    if (prompt_bytes <= LONG_PROMPT_BYTES) return
+    sums.long_bytes += prompt_bytes
+    sums.long_tokens += usage.prompt_tokens
+  }
+
+  /** To be called every few seconds. */
+  async share(): Promise<void> {
+    const seen = this.#seen
+    this.#seen = new Map()
+    if (seen.size > 0) await this.#store.note((tx) => addSeenPrompts(tx, seen))
+    const all = await readSeenPrompts(this.#store.read)
+    for (const [id, model] of this.#models) this.#models.set(id, { ...model, seen: all.get(id) })
+  }
+}

@@ -1,0 +1,110 @@
+// When a line that did not get its answer is tried again, and when it is given up.
+import type { BackendResult } from '../../backends/backend.ts'
+
+export interface RetryPolicy {
+  /** Attempts that may fail through the line's own fault, the first included. */
+  attempts_max: number
+  backoff_min_ms: number
+  backoff_max_ms: number
+  /** How long an upstream may be gone before its lines are given up: restarts are no failures. */
+  outage_patience_ms: number
+  /** How often a line may be throttled; while others find room, each time counts as several. */
+  throttled_attempts_max: number
+  /** The share of the completion window that a line may spend waiting because it was throttled. */
+  throttled_share: number
+}
+
+/**
+ * Whose fault it is that a line got no answer. `line`: the server answers others. `server`: it answers nobody that is
+ * known. `unlucky`: throttled, while others found room.
+ */
+export type Blame = 'line' | 'server' | 'unlucky'
+
+/** What has happened to a line so far. */
+export interface TryCount {
+  failures: number
+  /** Of its misses, those that were its own fault. */
+  own: number
+  throttles: number
+  /** The same, those counted several times while others found room. */
+  throttles_weighed: number
+  /** Time spent waiting because it was throttled. */
+  throttled_ms: number
+  /** When the first of the failures happened that have not been followed by anything better; Unix ms. */
+  first_failure_at: number | null
+}
+
+export type MissedResult = Extract<BackendResult, { kind: 'throttled' | 'failed' }>
+
+/** A throttled line counts as so many while others find room: chance does not hit one line that often. */
+const UNLUCKY_WEIGHT = 4
+/** A line that found no room waits for a place, which the next answer frees. */
+const THROTTLE_MS_MIN = 20
+
+export function noTries(): TryCount {
+  return {
+    failures: 0,
+    own: 0,
+    throttles: 0,
+    throttles_weighed: 0,
+    throttled_ms: 0,
+    first_failure_at: null,
+  }
+}
+
+/** Counts a miss. `answered_at`: when the upstream last answered anything (Unix ms). */
+export function countMiss(
+  tries: TryCount,
+  { kind }: MissedResult,
+  blame: Blame,
+  answered_at: number,
+  now: number,
+): void {
+  if (blame === 'line') tries.own++
+  if (kind === 'throttled') {
+    tries.throttles++
+    tries.throttles_weighed += blame === 'unlucky' ? UNLUCKY_WEIGHT : 1
+    return
+  }
+  tries.failures++
+  // A server that has answered since then was back in between.
+  if (tries.first_failure_at === null || answered_at > tries.first_failure_at) tries.first_failure_at = now
+}
+
+/** Whether the line ends here. `tries` counts this miss already; `window_ms`: the batch's completion window. */
+export function givesUp(
+  policy: RetryPolicy,
+  tries: TryCount,
+  { kind }: MissedResult,
+  now: number,
+  window_ms: number,
+): boolean {
+  if (tries.own >= policy.attempts_max) return true
+  if (kind === 'throttled')
+    return (
+      tries.throttles_weighed >= policy.throttled_attempts_max ||
+      tries.throttled_ms >= policy.throttled_share * window_ms
+    )
+  if (tries.failures < policy.attempts_max || tries.first_failure_at === null) return false
+  return now - tries.first_failure_at >= policy.outage_patience_ms
+}
+
+/**
+ * How long to wait before the next attempt: exponential with full jitter, never less than the upstream asked
+ * for, unless that is longer than throttled lines may wait. `random` is in [0, 1).
+ */
+export function backoffMs(
+  policy: RetryPolicy,
+  tries: TryCount,
+  miss: MissedResult,
+  random: number,
+  window_ms: number,
+): number {
+  const isThrottled = miss.kind === 'throttled'
+  const least_ms = isThrottled ? Math.min(THROTTLE_MS_MIN, policy.backoff_min_ms) : policy.backoff_min_ms
+  const exponent = Math.min((isThrottled ? tries.throttles : tries.failures) - 1, 30)
+  const ceiling = Math.min(policy.backoff_max_ms, least_ms * 2 ** exponent)
+  const jittered = least_ms / 2 + random * (ceiling - least_ms / 2)
+  const left_ms = Math.max(0, policy.throttled_share * window_ms - tries.throttled_ms)
+  return Math.max(jittered, Math.min(miss.retry_after_ms ?? 0, Math.max(left_ms, jittered)))
+}

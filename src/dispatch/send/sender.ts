@@ -1,0 +1,375 @@
+// Sends lines and decides after each attempt what comes next: an outcome, another attempt, or nothing more
+// because the chunk was stopped.
+import type { Attempt } from '../../audit/line-record.ts'
+import type { BackendResult } from '../../backends/backend.ts'
+import type { Clock } from '../../domain/clock.ts'
+import { type WireError, wireError } from '../../domain/errors.ts'
+import type { Log } from '../../domain/log.ts'
+import type { Model } from '../../domain/model.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import type { Outcome } from '../../results/outcome.ts'
+import { type Demand, demandOf, isBelowLowWaterMark } from '../claim/demand.ts'
+import type { ReservedFunds } from '../limits/reserved-funds.ts'
+import type { Observer } from '../observer.ts'
+import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
+import { type Answered, answered, failed } from './line-outcome.ts'
+import { LineWarnings } from './line-warnings.ts'
+import { ParkedTries } from './parked-tries.ts'
+import {
+  type Blame,
+  backoffMs,
+  countMiss,
+  givesUp,
+  type MissedResult,
+  type RetryPolicy,
+} from './retry-policy.ts'
+import { ownFault, sendOnce } from './send-once.ts'
+import type { Upstream } from './upstream.ts'
+
+/** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
+const ATTEMPTS_LISTED_MAX = 20
+
+/** Lines of a chunk that nothing was sent of, or that wait for another attempt. */
+export interface Unsent {
+  fresh: number[]
+  tried: Waiting[]
+}
+
+export interface SenderOptions {
+  clock: Clock
+  /** In [0, 1). */
+  random: () => number
+  log: Log
+  models: ReadonlyMap<string, Model>
+  upstreams: ReadonlyMap<string, readonly Upstream[]>
+  retry: RetryPolicy
+  /** Whether anything may be sent now; when that changes to yes, somebody calls `pump`. */
+  maySend: () => boolean
+  /** The first line of a chunk is sent whose batch was queued. */
+  onBegun: (chunk: OpenChunk) => void
+  /** What may be spent on lines: of what is reserved, or without bound. */
+  funds: Pick<ReservedFunds, 'draw' | 'reserve'>
+  /** There was too little left for a line: it waits with its chunk. */
+  onShort: (chunk: OpenChunk) => void
+  /** Called once per line that ended. */
+  onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
+  /** Called when a stopped or drained chunk has nothing in flight any more. */
+  onIdle: (chunk: OpenChunk) => void
+  observe?: Observer | undefined
+}
+
+export class Sender {
+  readonly #options: SenderOptions
+  readonly #lanes = new Map<string, Lane>()
+  /** Of chunks whose lines were taken back, the lines that were waiting for another attempt: their records keep the earlier ones. */
+  readonly #tried = new WeakMap<OpenChunk, Map<number, Job>>()
+  readonly #parked = new ParkedTries()
+  readonly #warnings: LineWarnings
+
+  constructor(options: SenderOptions) {
+    this.#options = options
+    this.#warnings = new LineWarnings(options.log)
+    for (const [model, upstreams] of options.upstreams) {
+      this.#lanes.set(
+        model,
+        new Lane(
+          model,
+          upstreams,
+          options.clock,
+          (job, upstream) => void this.#attempt(job, upstream),
+          options.maySend,
+        ),
+      )
+    }
+  }
+
+  get lanes(): ReadonlyMap<string, Lane> {
+    return this.#lanes
+  }
+
+  /** Queues every unfinished line of the chunk; those that cannot run end at once. */
+  start(chunk: OpenChunk): void {
+    const earlier = this.#parked.take(chunk)
+    this.#remember(chunk, earlier)
+    const tried = new Map(earlier.map((job) => [job.position, job]))
+    const byModel = new Map<string, number[]>()
+    for (const [position, line] of chunk.lines.entries()) {
+      if (chunk.isFinished(position) || chunk.waiting.has(position)) continue
+      const lane = line.model === null ? undefined : this.#lanes.get(line.model)
+      const apiError = line.fault ?? chunk.refused.get(position) ?? null
+      const fault = apiError ?? (lane ? null : wireError('model_not_found', undefined, { param: 'model' }))
+      if (fault || !lane) {
+        this.#options.onOutcome(
+          chunk,
+          failed(
+            tried.get(position) ?? freshJob(chunk, position),
+            fault ?? wireError('model_not_found'),
+            this.#options.clock.now(),
+          ),
+        )
+        continue
+      }
+      const job = tried.get(position)
+      if (job) lane.retry(job, this.#options.clock.now())
+      else pushTo(byModel, lane.model, position)
+    }
+    this.#enqueue(chunk, byModel)
+    if (tried.size > 0) this.pump()
+  }
+
+  /** The chunk has been given back for a while; what its lines have been through is kept until it returns. */
+  park(chunk: OpenChunk): void {
+    this.#parked.keep(chunk, [...(this.#tried.get(chunk)?.values() ?? [])])
+  }
+
+  #enqueue(chunk: OpenChunk, byModel: ReadonlyMap<string, number[]>): void {
+    for (const [model, positions] of byModel) {
+      const lane = this.#lanes.get(model)!
+      lane.add(chunk, byPrefix(chunk, positions))
+      lane.pump()
+    }
+  }
+
+  /** Takes the chunk's unsent lines back, until `resume` says which of them may be sent. */
+  withdraw(chunk: OpenChunk): Unsent {
+    const unsent: Unsent = { fresh: [], tried: [] }
+    for (const lane of this.#lanes.values()) {
+      const { fresh, tried } = lane.remove(chunk)
+      unsent.fresh.push(...fresh)
+      unsent.tried.push(...tried)
+    }
+    this.#remember(
+      chunk,
+      unsent.tried.map(({ job }) => job),
+    )
+    return unsent
+  }
+
+  /** Queues these lines; those that were tried before keep what they have been through. */
+  resume(chunk: OpenChunk, positions: readonly number[], tried: Unsent['tried']): void {
+    if (chunk.parking) return
+    const now = this.#options.clock.now()
+    const earlier = new Map<number, Waiting>()
+    for (const [position, job] of this.#tried.get(chunk) ?? []) earlier.set(position, { job, due: now })
+    for (const waiting of tried) earlier.set(waiting.job.position, waiting)
+    const byModel = new Map<string, number[]>()
+    for (const position of positions) {
+      const { model } = chunk.lines[position]!
+      const lane = model === null ? undefined : this.#lanes.get(model)
+      if (model === null || !lane || chunk.isFinished(position)) continue
+      const waiting = earlier.get(position)
+      if (waiting) lane.retry(waiting.job, waiting.due)
+      else pushTo(byModel, model, position)
+    }
+    this.#enqueue(chunk, byModel)
+    if (earlier.size > 0) this.pump()
+  }
+
+  /** Ends an unsent line that `withdraw` took back, or that was never queued. */
+  refuse(chunk: OpenChunk, position: number, error: WireError): void {
+    const job = this.#tried.get(chunk)?.get(position) ?? freshJob(chunk, position)
+    this.#options.onOutcome(chunk, failed(job, error, this.#options.clock.now()))
+  }
+
+  /** Until these lines end, their earlier attempts are kept for their records. */
+  #remember(chunk: OpenChunk, jobs: readonly Job[]): void {
+    const tried = this.#tried.get(chunk) ?? new Map<number, Job>()
+    for (const job of jobs) tried.set(job.position, job)
+    this.#tried.set(chunk, tried)
+  }
+
+  /**
+   * Sends no further line of the chunk. Its unsent lines end with the reason, if it is one that ends lines;
+   * those in flight go on, unless `abort`.
+   */
+  stop(chunk: OpenChunk, reason: NonNullable<OpenChunk['stopped']>, abort: boolean): void {
+    const wasStopped = chunk.stopped !== null
+    chunk.stop(reason, abort)
+    if (!wasStopped) this.withdraw(chunk)
+    if (chunk.inFlight === 0) this.#endUnsent(chunk)
+  }
+
+  /** From now on, the batches that may miss their deadline. */
+  prioritize(batch_ids: readonly string[]): void {
+    const hurried = new Set(batch_ids)
+    for (const lane of this.#lanes.values()) lane.prioritize(hurried)
+  }
+
+  /** What should be taken up next. */
+  demand(): Demand {
+    return demandOf(this.#lanes, this.#options.clock.now())
+  }
+
+  /** Whether lines for this model will soon be wanted. */
+  isBelowLowWaterMark(model: string | null): boolean {
+    const lane = model === null ? undefined : this.#lanes.get(model)
+    return lane === undefined || isBelowLowWaterMark(lane)
+  }
+
+  pump(): void {
+    for (const lane of this.#lanes.values()) lane.pump()
+  }
+
+  close(): void {
+    for (const lane of this.#lanes.values()) lane.close()
+  }
+
+  async #attempt(job: Job, upstream: Upstream): Promise<void> {
+    const { clock } = this.#options
+    const { chunk } = job
+    const at = clock.now()
+    if (at >= chunk.claim.deadline) {
+      // The alarm that closes the window comes late where the clock was set forward, or the process slept.
+      this.#remember(chunk, [job])
+      this.stop(chunk, 'batch_expired', true)
+      return
+    }
+    if (!this.#options.funds.draw(chunk, job.position)) {
+      if (job.attempts.length > 0) this.#remember(chunk, [job])
+      chunk.waiting.add(job.position)
+      this.#options.onShort(chunk)
+      return
+    }
+    const missed_before = job.tries.failures + job.tries.throttles > 0
+    const sent = upstream.begin({ batch_id: chunk.batch.id, missed_before, line: job.tries }, at)
+    chunk.inFlight++
+    if (chunk.begun_at === null && chunk.batch.status === 'queued') {
+      chunk.begun_at = at
+      this.#options.onBegun(chunk)
+    }
+    const { project_id } = chunk.batch
+    const call = { body: requestBody(job, upstream), project_id, signal: chunk.signal }
+    const result = await sendOnce(upstream.backend, call, this.#options.log)
+    const now = clock.now()
+    chunk.inFlight--
+    const aborted = chunk.signal.aborted && result.kind === 'failed'
+    this.#options.observe?.attempted(upstream, aborted ? 'aborted' : result.kind, now - at)
+    const isOurs = result.kind === 'failed' && result.code === 'internal_error'
+    let blame: Blame | null = null
+    if (aborted || isOurs) upstream.withdraw(sent, now)
+    else blame = upstream.end(sent, result, now)
+    if (blame === 'line' && job.tries.own > 0) this.#warnings.warn(chunk, upstream, result)
+    note(job, attemptOf(upstream, result, at, now))
+    this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
+    if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
+    this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
+  }
+
+  #conclude(job: Job, upstream: Upstream, result: BackendResult, blame: Blame, now: number): void {
+    const { chunk } = job
+    if (chunk.stopped === 'lost') return
+    if (result.kind === 'answered') {
+      this.#options.onOutcome(chunk, this.#answered(job, upstream, result, now))
+      return
+    }
+    if (result.kind === 'refused') {
+      const details = result.param === undefined ? {} : { param: result.param }
+      this.#options.onOutcome(chunk, failed(job, wireError(result.code, result.message, details), now))
+      return
+    }
+    countMiss(job.tries, result, blame, upstream.circuit.answeredAt, now)
+    if (chunk.stopped !== null) this.#endStopped(job, now)
+    else this.#retry(job, upstream, result, now)
+  }
+
+  /** Queues the line for another attempt, unless it has had enough of them. */
+  #retry(job: Job, upstream: Upstream, result: MissedResult, now: number): void {
+    const { retry, random, observe, onOutcome } = this.#options
+    const { chunk, tries } = job
+    const window_ms = chunk.claim.deadline - chunk.batch.created
+    if (givesUp(retry, tries, result, now, window_ms)) {
+      const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
+      onOutcome(chunk, failed(job, wireError(code, `${result.reason} (${attemptsText(job)})`), now))
+      return
+    }
+    if (result.kind === 'failed') job.avoid = upstream
+    observe?.retried(upstream)
+    const wait_ms = backoffMs(retry, tries, result, random(), window_ms)
+    if (result.kind === 'throttled') tries.throttled_ms += wait_ms
+    if (chunk.held.has(job.position)) this.#options.funds.reserve(chunk, job.position)
+    this.#lanes.get(chunk.lines[job.position]!.model!)?.retry(job, now + wait_ms)
+  }
+
+  /** An answer that cannot be written down could not be the next time either: it ends the line. */
+  #answered(job: Job, upstream: Upstream, result: Answered, now: number): Outcome {
+    const { models, log } = this.#options
+    try {
+      return answered(job, result, models.get(job.chunk.lines[job.position]!.model ?? ''), now)
+    } catch (error) {
+      const { code, reason } = ownFault(upstream.backend, error, log)
+      return failed(job, wireError(code, reason), now)
+    }
+  }
+
+  /** A line of a stopped chunk that came back without an answer ends with the chunk's reason, if that ends lines. */
+  #endStopped(job: Job, now: number): void {
+    const reason = job.chunk.stopped
+    if (reason === null || reason === 'lost' || reason === 'drained') return
+    this.#options.onOutcome(job.chunk, failed(job, wireError(reason), now))
+  }
+
+  #endUnsent(chunk: OpenChunk): void {
+    const reason = chunk.stopped
+    const tried = this.#tried.get(chunk)
+    if (reason !== null && reason !== 'lost' && reason !== 'drained') {
+      const now = this.#options.clock.now()
+      for (let position = 0; position < chunk.lines.length; position++) {
+        if (chunk.isFinished(position)) continue
+        const job = tried?.get(position) ?? freshJob(chunk, position)
+        // One that could never run says so; that it was not finished in time is true all the same.
+        const error = chunk.lines[position]!.fault ?? wireError(reason)
+        this.#options.onOutcome(chunk, { ...failed(job, error, now), expired: reason === 'batch_expired' })
+      }
+    }
+    this.#options.onIdle(chunk)
+  }
+}
+
+function pushTo(byModel: Map<string, number[]>, model: string, position: number): void {
+  const positions = byModel.get(model)
+  if (positions) positions.push(position)
+  else byModel.set(model, [position])
+}
+
+/** The line's own bytes; only where the server knows the model by another name is that name set in. */
+function requestBody(job: Job, upstream: Upstream): Uint8Array {
+  const { chunk } = job
+  const line = chunk.lines[job.position]!
+  if (upstream.model_json === null) return chunk.bytes.subarray(line.body.start, line.body.end)
+  const pieces: Uint8Array[] = []
+  let at = line.body.start
+  for (const span of line.model_spans) {
+    pieces.push(chunk.bytes.subarray(at, span.start), upstream.model_json)
+    at = span.end
+  }
+  pieces.push(chunk.bytes.subarray(at, line.body.end))
+  return Buffer.concat(pieces)
+}
+
+/** Lines that begin alike go one after the other: model servers keep the work of a common prefix. */
+function byPrefix(chunk: OpenChunk, positions: number[]): number[] {
+  const { bytes, lines } = chunk
+  return positions.sort((a, b) => {
+    const left = lines[a]!.messages
+    const right = lines[b]!.messages
+    return bytes.compare(bytes, right.start, right.end, left.start, left.end) || a - b
+  })
+}
+
+function attemptOf(upstream: Upstream, result: BackendResult, at: number, now: number): Attempt {
+  const attempt: Attempt = { at, upstream: upstream.name, status: result.status, duration_ms: now - at }
+  if (result.kind === 'answered') return attempt
+  return { ...attempt, reason: result.kind === 'refused' ? result.code : result.reason }
+}
+
+function note(job: Job, attempt: Attempt): void {
+  job.attempts.push(attempt)
+  if (job.attempts.length <= ATTEMPTS_LISTED_MAX) return
+  job.attempts.shift()
+  job.attempts_omitted++
+}
+
+function attemptsText(job: Job): string {
+  const count = job.attempts.length + job.attempts_omitted
+  return count === 1 ? 'after 1 attempt' : `after ${count} attempts`
+}

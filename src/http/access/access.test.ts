@@ -1,0 +1,173 @@
+// Every endpoint there is, against every kind of key: generated from the routes, so that a new one is covered
+// the moment it is declared.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fastify from 'fastify'
+import { type Answer, recordText, type TestServer, testServer } from '../../../test/support/test-server.ts'
+import { SCOPES, type Scope } from '../../domain/api-key.ts'
+import { ID_PREFIXES, lineRequestId } from '../../domain/ids.ts'
+import { revokeKey } from '../../store/api-keys.ts'
+import type { Declared } from '../route.ts'
+import { RouteTable, route } from '../route.ts'
+import type { TypeboxProvider } from '../type-provider.ts'
+
+const NEVER = '0'.repeat(26)
+
+const NO_ID: Record<string, string> = {
+  file_id: ID_PREFIXES.file + NEVER,
+  batch_id: ID_PREFIXES.batch + NEVER,
+  request_id: ID_PREFIXES.request + NEVER,
+  limit_id: ID_PREFIXES.limit + NEVER,
+  '*': 'no-such-model',
+}
+
+function fill(url: string, ids: Record<string, string>): string {
+  return url.replace(/:(\w+)|\*/g, (text, name) => ids[name ?? text] ?? text)
+}
+
+/** One call per method of each endpoint, on objects with these IDs. */
+function callsOf({ method, url }: Declared, ids: Record<string, string>): [string, string][] {
+  return [method].flat().map((name) => [name, fill(url, ids)])
+}
+
+function withoutIds(answer: Answer): object {
+  const varying = ['date', 'x-service-request-id', 'x-request-id', 'connection', 'keep-alive']
+  const headers = [...answer.headers].filter(([name]) => !varying.includes(name))
+  return { status: answer.status, text: answer.text, headers }
+}
+
+function routesOf(server: TestServer): readonly Declared[] {
+  const all = server.app.routeTable.all
+  assert.ok(all.length > 12, 'the routes are found')
+  return all
+}
+
+test('no key, a broken one, one of another region, an unknown and a revoked one: the same 401', async () => {
+  await using server = await testServer()
+  const { key, id } = await server.issue()
+  await server.deps.store.write((tx) => revokeKey(tx, id, server.clock.now()))
+  const good = server.key.key
+  const refused = {
+    revoked: key,
+    broken: good.slice(0, -1),
+    'of another region': good.replace('opk_local_', 'opk_eu_'),
+    unknown: good.replace(server.key.id.slice(4), NEVER),
+    'with another secret': good.slice(0, -2) + (good.endsWith('AA') ? 'BB' : 'AA'),
+    'no key': 'x',
+  }
+  for (const declared of routesOf(server)) {
+    for (const [method, path] of callsOf(declared, NO_ID)) {
+      const bare = await server.call(method, path, { key: null })
+      if (declared.access === 'public') {
+        assert.equal(bare.status, 200, path)
+        continue
+      }
+      assert.equal(bare.status, 401, `${method} ${path}`)
+      assert.equal(bare.headers.get('www-authenticate'), 'Bearer')
+      for (const [kind, text] of Object.entries(refused)) {
+        const answer = await server.call(method, path, { key: text })
+        assert.deepEqual(withoutIds(answer), withoutIds(bare), `${method} ${path} with a key ${kind}`)
+      }
+    }
+  }
+})
+
+test('a key in another scheme is none, and the scheme may be written in any case', async () => {
+  await using server = await testServer()
+  const { key } = server.key
+  for (const authorization of [key, `Basic ${key}`, `Bearer  ${key} x`, 'Bearer', `Bearer ${key},${key}`]) {
+    const answer = await server.call('GET', '/v1/models', { key: null, headers: { authorization } })
+    assert.equal(answer.outcome, '401 invalid_api_key', authorization)
+  }
+  const answer = await server.call('GET', '/v1/models', {
+    key: null,
+    headers: { authorization: `bearer ${key}` },
+  })
+  assert.equal(answer.status, 200)
+})
+
+test('a revoked key is refused by the next call', async () => {
+  await using server = await testServer()
+  const { key, id } = await server.issue()
+  assert.equal((await server.call('GET', '/v1/models', { key })).status, 200)
+  await server.deps.store.write((tx) => revokeKey(tx, id, server.clock.now()))
+  assert.equal((await server.call('GET', '/v1/models', { key })).status, 401)
+})
+
+test('each single scope opens exactly the endpoints that ask for it', async () => {
+  await using server = await testServer()
+  const keys = new Map<Scope, string>()
+  for (const scope of SCOPES) keys.set(scope, (await server.issue({ scopes: [scope] })).key)
+  for (const declared of routesOf(server)) {
+    const { access } = declared
+    if (access === 'public') continue
+    for (const [method, path] of callsOf(declared, NO_ID))
+      for (const [scope, key] of keys) {
+        const answer = await server.call(method, path, { key })
+        const open: boolean = access === 'any key' || access.includes(scope)
+        assert.equal(answer.status !== 403, open, `${method} ${path} with ${scope}: ${answer.outcome}`)
+        if (open || answer.text === '') continue
+        assert.equal(answer.outcome, '403 missing_scope')
+        if (typeof access !== 'string') for (const wanted of access) assert.ok(answer.text.includes(wanted))
+      }
+  }
+})
+
+test("another project's object is byte for byte one that never existed", async () => {
+  await using server = await testServer({
+    readLineRecord: async () => recordText({ id: 'secret' }),
+  })
+  const file_id = await server.processedFile()
+  const { id: batch_id, request_id } = await server.createBatch(file_id)
+  const limit = await server.call('POST', '/v1/limits', {
+    body: { scope: 'project', metric: 'tokens', amount: 10, window: 'day' },
+  })
+  const limit_id = limit.id
+  const { key } = await server.issue({ project: 'other' })
+  const line = lineRequestId(batch_id, 1)
+  const noLine = lineRequestId(NO_ID.batch_id ?? '', 1)
+  for (const declared of routesOf(server)) {
+    if (!declared.url.includes(':')) continue
+    for (const [request, never] of [
+      [request_id, NO_ID.request_id],
+      [line, noLine],
+    ] as const) {
+      const theirs = callsOf(declared, { file_id, batch_id, limit_id, request_id: request })
+      const nowhere = callsOf(declared, { ...NO_ID, request_id: never ?? '' })
+      for (const [i, [method, path]] of theirs.entries()) {
+        const [, emptyPath] = nowhere[i] ?? ['', '']
+        const answer = await server.call(method, path, { key })
+        const empty = await server.call(method, emptyPath, { key })
+        assert.equal(answer.status, 404, `${method} ${path}`)
+        assert.deepEqual(withoutIds(answer), withoutIds(empty), `${method} ${path}`)
+      }
+    }
+  }
+  for (const [list, id] of [
+    ['files', file_id],
+    ['batches', batch_id],
+    ['limits', limit_id],
+  ]) {
+    assert.deepEqual((await server.call('GET', `/v1/${list}`, { key })).ids, [])
+    const cursor = await server.call('GET', `/v1/${list}?starting_after=${id}`, { key })
+    assert.equal(cursor.outcome, '404 cursor_not_found')
+  }
+  assert.equal((await server.createBatch(file_id, { key })).outcome, '404 file_not_found')
+  // Nothing that the stranger did has changed anything.
+  assert.equal((await server.call('GET', `/v1/files/${file_id}`)).status, 200)
+  assert.equal((await server.call('GET', `/v1/batches/${batch_id}`)).json.status, 'validating')
+})
+
+test('an endpoint that does not say who may use it does not start', () => {
+  const app = fastify().withTypeProvider<TypeboxProvider>()
+  new RouteTable().watch(app)
+  assert.throws(() => app.get('/v1/secret', () => 'x'), /does not declare who may use it/)
+  route(app, {
+    method: 'GET',
+    url: '/v1/open',
+    access: 'public',
+    doc: null,
+    accepts: {},
+    handler: () => 'x',
+  })
+})

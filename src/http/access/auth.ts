@@ -1,0 +1,51 @@
+// Who is calling. Every reason why a key is not accepted gives the same answer, so an answer tells a guesser
+// nothing. Keys are not cached: reading one costs microseconds, and a revocation acts on the next call.
+import { isScope, parseApiKey, type Scope, secretMatches } from '../../domain/api-key.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { readKey } from '../../store/api-keys.ts'
+import type { Reader } from '../../store/store.ts'
+import type { Access } from '../route.ts'
+
+export interface Caller {
+  project_id: string
+  /** The name of the project's plan. */
+  plan: string
+  key_id: string
+  scopes: ReadonlySet<Scope>
+}
+
+/** Compared against when there is no such key, so that this takes as long. */
+const NO_KEY_SHA256 = '0'.repeat(64)
+
+/** `header` is that of Authorization. Throws invalid_api_key. */
+export async function authenticate(db: Reader, region: string, header: string | undefined): Promise<Caller> {
+  const parsed = parseApiKey(bearerOf(header))
+  if (parsed?.region !== region) throw new ApiError('invalid_api_key')
+  const key = await readKey(db, parsed.key_id)
+  const matches = secretMatches(parsed.secret, key?.secret_sha256 ?? NO_KEY_SHA256)
+  if (!key || !matches || key.revoked_at !== null) throw new ApiError('invalid_api_key')
+  return { project_id: key.project_id, plan: key.plan, key_id: key.id, scopes: scopesOf(key.scopes) }
+}
+
+/** The ID of the key that a header names, whether there is such a key or not. */
+export function namedKey(header: string | undefined): string | null {
+  return parseApiKey(bearerOf(header))?.key_id ?? null
+}
+
+function bearerOf(header: string | undefined): string {
+  const [, text = ''] = /^Bearer +(\S+) *$/i.exec(header ?? '') ?? []
+  return text
+}
+
+/** Throws missing_scope when the key may not use an endpoint with this access. */
+export function authorize(caller: Caller, access: Access): void {
+  if (typeof access === 'string' || access.some((scope) => caller.scopes.has(scope))) return
+  const wanted = access.map((scope) => `\`${scope}\``).join(' or ')
+  throw new ApiError('missing_scope', `The API key lacks the scope ${wanted}.`)
+}
+
+function scopesOf(json: string): Set<Scope> {
+  const listed: unknown = JSON.parse(json)
+  if (!Array.isArray(listed)) return new Set()
+  return new Set(listed.filter((scope) => typeof scope === 'string').filter(isScope))
+}

@@ -1,0 +1,53 @@
+// Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/api-keys.ts.
+import { makeApiKey, PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'
+import type { Clock } from '../../domain/clock.ts'
+import { newId } from '../../domain/ids.ts'
+import { insertKey } from '../../store/api-keys.ts'
+import { ensureProject } from '../../store/projects.ts'
+import type { Store } from '../../store/store.ts'
+
+export interface KeyOrder {
+  /** The project's name; it is made if there is none. */
+  project: string
+  /** For a new project; one that exists keeps its plan. */
+  plan: string
+  /** PROJECT_SCOPES if not given. */
+  scopes?: readonly Scope[]
+  name?: string
+}
+
+export interface IssuedKey {
+  id: string
+  /** Shown this once: only its hash is kept. */
+  key: string
+  project: string
+  project_id: string
+  /** The project's, whatever was asked for. */
+  plan: string
+  scopes: readonly Scope[]
+}
+
+export async function createKey(
+  store: Store,
+  clock: Clock,
+  region: string,
+  { project, plan, scopes = PROJECT_SCOPES, name }: KeyOrder,
+): Promise<IssuedKey> {
+  const now = clock.now()
+  const id = newId('key', now)
+  const { key, secret_sha256 } = makeApiKey(region, id)
+  const owner = await store.write(async (tx) => {
+    const found = await ensureProject(tx, { id: newId('project', now), name: project, plan, created: now })
+    await insertKey(tx, {
+      id,
+      project_id: found.id,
+      name: name ?? null,
+      secret_sha256,
+      scopes: JSON.stringify(scopes),
+      created: now,
+      revoked_at: null,
+    })
+    return found
+  })
+  return { id, key, project: owner.name, project_id: owner.id, plan: owner.plan, scopes }
+}

@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { testClock } from '../../../test/fakes/clock.ts'
+import { testServer } from '../../../test/support/test-server.ts'
+import { sqliteStore } from '../../store/sqlite/store.ts'
+import { RateLimit } from './rate-limit.ts'
+
+test('each key may send so many calls a minute, whatever they are', async () => {
+  await using server = await testServer({ requests_per_minute: 3 })
+  const first = await server.call('GET', '/v1/models')
+  assert.equal(first.headers.get('x-ratelimit-limit-requests'), '3')
+  assert.equal(first.headers.get('x-ratelimit-remaining-requests'), '2')
+  assert.match(first.headers.get('x-ratelimit-reset-requests') ?? '', /^\d+s$/)
+  await server.call('GET', '/v1/nowhere')
+  await server.call('POST', '/v1/batches', { body: {} })
+  const refused = await server.call('GET', '/v1/models')
+  assert.equal(refused.outcome, '429 rate_limit_exceeded')
+  const wait_s = Number(refused.headers.get('retry-after'))
+  assert.ok(wait_s >= 1 && wait_s <= 60)
+  assert.equal(refused.headers.get('x-ratelimit-remaining-requests'), '0')
+  assert.equal(refused.headers.get('x-should-retry'), null)
+  const { key } = await server.issue()
+  assert.equal((await server.call('GET', '/v1/models', { key })).status, 200)
+  assert.equal((await server.call('GET', '/healthz', { key: null })).status, 200)
+})
+
+test('without a limit nothing is counted', async () => {
+  await using server = await testServer({ requests_per_minute: null })
+  const answer = await server.call('GET', '/v1/models')
+  assert.equal(answer.headers.get('x-ratelimit-limit-requests'), null)
+})
+
+test('processes that share a database let no more through together than the limit, in one window', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  let now = 1_000_000
+  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: () => now })
+  await store.migrate()
+  // Their clocks are minutes apart; the window is the database's.
+  const clocks = [testClock(now), testClock(now + 500_000)]
+  const limits = clocks.map((clock) => new RateLimit(store, clock, 100))
+  const callAll = async (): Promise<number> => {
+    const calls = Array.from({ length: 150 }, (_, i) => limits[i % 2]!.count('key_1'))
+    return (await Promise.all(calls)).filter((standing) => standing.apiError === undefined).length
+  }
+  assert.equal(await callAll(), 100)
+  assert.equal(await callAll(), 0)
+  now += 60_001
+  for (const clock of clocks) await clock.advance(60_001)
+  assert.equal(await callAll(), 100)
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
+test('a key that has used up its calls waits for the next one, not for the next minute', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  let now = 1_000_000
+  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: () => now })
+  await store.migrate()
+  const clock = testClock(now)
+  const pass = async (ms: number): Promise<void> => {
+    now += ms
+    await clock.advance(ms)
+  }
+  for (const [limit, wait_s] of [
+    [6000, 1],
+    [20, 3],
+    [1, 60],
+  ] as const) {
+    const rate = new RateLimit(store, clock, limit)
+    const call = () => rate.count(`key_${limit}`)
+    for (let i = 0; i < limit; i++) assert.equal((await call()).apiError, undefined, `${limit}: ${i}`)
+    const refused = await call()
+    assert.equal(refused.apiError?.retryAfter_s, wait_s)
+    assert.equal(refused.headers['x-ratelimit-remaining-requests'], '0')
+    assert.equal(refused.headers['x-ratelimit-reset-requests'], '60s')
+    await pass(wait_s * 1000)
+    assert.equal((await call()).apiError, undefined)
+  }
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
+test('few calls cost a write', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  const store = sqliteStore({ path: join(folder, 'offpeak.db') })
+  await store.migrate()
+  let writes = 0
+  const counting = {
+    claimSql: store.claimSql,
+    note: ((change) => {
+      writes++
+      return store.note(change)
+    }) as typeof store.write,
+  }
+  const limit = new RateLimit(counting, testClock(Date.now()), 6_000)
+  for (let i = 0; i < 1_000; i++) assert.equal((await limit.count('key_1')).apiError, undefined)
+  assert.ok(writes <= 5, `${writes} writes`)
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
+})

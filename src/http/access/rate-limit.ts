@@ -1,0 +1,120 @@
+// So many calls a minute for each key, whatever they ask for and whichever API process they reach: a bucket that
+// holds a minute's calls and gains them evenly, so whoever has used them up waits for the next call, not for the
+// next minute. Calls are taken from the database by the handful and counted down here: what all processes let
+// through together never passes the limit, and few calls cost a write. The emptier the bucket, the smaller the
+// handful; what a process took and nobody asked for within a minute goes unused.
+import type { Clock } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { type Bucket, takeCalls } from '../../store/rate-buckets.ts'
+import type { Store } from '../../store/store.ts'
+
+const MINUTE_MS = 60_000
+/** The part of the calls that seem left which is taken at once. */
+const HANDFUL_SHARE = 0.05
+/** How soon a bucket that was empty is asked again. */
+const RECHECK_MS = 50
+
+export interface RateLimitStatus {
+  headers: Record<string, string>
+  /** Undefined while calls are left. */
+  apiError: ApiError | undefined
+}
+
+/** What this process has taken for a key; times on this process's clock, Unix ms. */
+interface Portion {
+  /** To be given out until `ends`. */
+  left: number
+  ends: number
+  /** When the bucket will be full, if nobody takes more. */
+  full_at: number
+  /** The bucket was empty: it is not asked before this. */
+  empty_until: number
+}
+
+export class RateLimit {
+  readonly #store: Pick<Store, 'note' | 'claimSql'>
+  readonly #clock: Clock
+  readonly #bucket: Bucket
+  readonly #handfuls = new Map<string, Portion>()
+  readonly #taking = new Map<string, Promise<void>>()
+  #forgetAt = 0
+
+  constructor(store: Pick<Store, 'note' | 'claimSql'>, clock: Clock, requests_per_minute: number) {
+    this.#store = store
+    this.#clock = clock
+    const interval_us = Math.max(1, Math.round((MINUTE_MS * 1000) / requests_per_minute))
+    this.#bucket = { calls_max: requests_per_minute, interval_us }
+  }
+
+  /** Counts one call of this key. */
+  async count(key_id: string): Promise<RateLimitStatus> {
+    for (;;) {
+      const now = this.#clock.now()
+      const portion = this.#handfuls.get(key_id)
+      if (portion && portion.left > 0 && now < portion.ends) {
+        portion.left--
+        return { headers: this.#headers(portion, now), apiError: undefined }
+      }
+      if (portion && now < portion.empty_until) return this.#refuse(portion, now)
+      await this.#take(key_id, portion ? this.#inBucket(portion, now) : this.#bucket.calls_max)
+    }
+  }
+
+  /** Calls that come while a handful is being taken wait for the same one. */
+  #take(key_id: string, in_bucket: number): Promise<void> {
+    const running = this.#taking.get(key_id)
+    if (running) return running
+    const calls = Math.max(1, Math.floor(in_bucket * HANDFUL_SHARE))
+    const taking = this.#takeNow(key_id, calls).finally(() => this.#taking.delete(key_id))
+    this.#taking.set(key_id, taking)
+    return taking
+  }
+
+  async #takeNow(key_id: string, calls: number): Promise<void> {
+    const { granted, full_in_us } = await this.#store.note((tx) =>
+      takeCalls(tx, this.#store.claimSql, key_id, calls, this.#bucket),
+    )
+    const now = this.#clock.now()
+    const full_at = now + full_in_us / 1000
+    const empty_until = granted > 0 ? 0 : Math.max(this.#nextCallAt(full_at), now + RECHECK_MS)
+    this.#handfuls.set(key_id, { left: granted, ends: now + MINUTE_MS, full_at, empty_until })
+    this.#forgetEnded(now)
+  }
+
+  /** Keys that nobody uses any more are not kept for ever. */
+  #forgetEnded(now: number): void {
+    if (now < this.#forgetAt) return
+    this.#forgetAt = now + MINUTE_MS
+    for (const [key_id, { ends }] of this.#handfuls) if (ends <= now) this.#handfuls.delete(key_id)
+  }
+
+  #inBucket({ full_at }: Portion, now: number): number {
+    const { calls_max, interval_us } = this.#bucket
+    return Math.max(0, calls_max - Math.ceil((Math.max(0, full_at - now) * 1000) / interval_us))
+  }
+
+  /** When a bucket that is full at `full_at` has its first call. */
+  #nextCallAt(full_at: number): number {
+    const { calls_max, interval_us } = this.#bucket
+    return full_at - ((calls_max - 1) * interval_us) / 1000
+  }
+
+  #refuse(portion: Portion, now: number): RateLimitStatus {
+    const wait_s = Math.max(1, Math.ceil((this.#nextCallAt(portion.full_at) - now) / 1000))
+    const message = `Too many requests: a key may send ${this.#bucket.calls_max} a minute. Wait ${wait_s} s.`
+    return {
+      headers: this.#headers(portion, now),
+      apiError: new ApiError('rate_limit_exceeded', message, {}, wait_s),
+    }
+  }
+
+  #headers(portion: Portion, now: number): Record<string, string> {
+    const { calls_max } = this.#bucket
+    const remaining = Math.min(calls_max, portion.left + this.#inBucket(portion, now))
+    return {
+      'x-ratelimit-limit-requests': String(calls_max),
+      'x-ratelimit-remaining-requests': String(remaining),
+      'x-ratelimit-reset-requests': `${Math.max(0, Math.ceil((portion.full_at - now) / 1000))}s`,
+    }
+  }
+}

@@ -1,0 +1,40 @@
+// What reaches us is sometimes no HTTP at all, or stops half-way: Node then hands over a bare socket. The
+// answer is the same envelope, written by hand, and the connection ends.
+import { STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
+import { ApiError } from '../../domain/errors.ts'
+import { answerHeaders } from '../errors/answer-headers.ts'
+import { errorHeaders } from '../errors/to-api-error.ts'
+
+/** What Node's parser complains about (`clientError`), as a refusal; null where nobody is left to be told. */
+export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {
+  switch (error.code) {
+    case 'ECONNRESET':
+    case 'EPIPE':
+      return null
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new ApiError('request_timeout')
+    case 'HPE_HEADER_OVERFLOW':
+      return new ApiError('invalid_request', 'The request headers are too large.')
+    default:
+      return new ApiError('invalid_request', 'The request is not valid HTTP.')
+  }
+}
+
+export function answerErrorOnSocket(socket: Socket, apiError: ApiError, request_id: string): void {
+  if (!socket.writable) {
+    socket.destroy()
+    return
+  }
+  const body = JSON.stringify({ error: apiError.toWire() })
+  const headers = {
+    ...answerHeaders(request_id),
+    ...errorHeaders(apiError),
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(body)),
+    connection: 'close',
+  }
+  const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.write(`HTTP/1.1 ${apiError.status} ${STATUS_CODES[apiError.status]}\r\n${head.join('')}\r\n${body}`)
+  socket.destroySoon()
+}

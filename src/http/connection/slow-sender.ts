@@ -1,0 +1,34 @@
+// A body may be long, so no deadline bounds the whole of it; but it has to keep coming. A sender that brings
+// too little in a stretch of time is cut off, whatever it sends to: a connection costs us, and it costs the
+// sender next to nothing.
+import type { IncomingMessage } from 'node:http'
+import type { Clock } from '../../domain/clock.ts'
+
+export interface Pace {
+  window_ms: number
+  /** What each window must bring, unless we are the ones who hold the stream back. */
+  bytes_min: number
+}
+
+/** Calls `onStall` once if the body of `raw` comes too slowly; watches until the body is complete or gone. */
+export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onStall: () => void): void {
+  let seen = raw.socket.bytesRead
+  let cancel = (): void => {}
+  const look = (): void => {
+    if (raw.complete || raw.destroyed) return
+    const brought = raw.socket.bytesRead - seen
+    seen = raw.socket.bytesRead
+    if (raw.readableFlowing && brought < pace.bytes_min) onStall()
+    else cancel = clock.after(pace.window_ms, look)
+  }
+  cancel = clock.after(pace.window_ms, look)
+  const { socket } = raw
+  const leave = (): void => {
+    cancel()
+    socket.off('close', leave)
+  }
+  raw.once('end', leave)
+  raw.once('close', leave)
+  // A request that was answered before it had arrived whole hears nothing of the end of its connection.
+  socket.once('close', leave)
+}

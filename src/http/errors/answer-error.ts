@@ -1,0 +1,34 @@
+// The one place where an error becomes an answer.
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { ApiError } from '../../domain/errors.ts'
+import { answerHeaders } from './answer-headers.ts'
+import { apiErrorOf, errorHeaders } from './to-api-error.ts'
+
+/** The one refusal that needs a header of its own. */
+export class MethodNotAllowed extends ApiError {
+  readonly allow: string
+  constructor(allowed: readonly string[]) {
+    const allow = allowed.join(', ')
+    super('method_not_allowed', `This path supports ${allow}.`)
+    this.allow = allow
+  }
+}
+
+/** What may have been said of a content that now does not follow. */
+const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-range', 'etag']
+
+export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  let apiError = request.stalled ? new ApiError('request_timeout') : apiErrorOf(error)
+  if (!apiError) {
+    request.log.error({ err: error }, 'a request failed')
+    apiError = new ApiError('internal_error')
+  }
+  for (const name of OF_CONTENT) reply.removeHeader(name)
+  if (apiError instanceof MethodNotAllowed) reply.header('allow', apiError.allow)
+  void reply
+    .code(apiError.status)
+    .headers(answerHeaders(request.id))
+    .headers(errorHeaders(apiError))
+    .type('application/json; charset=utf-8')
+    .send({ error: apiError.toWire() })
+}

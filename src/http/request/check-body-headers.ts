@@ -1,0 +1,60 @@
+// What the headers say of a body is judged before the body is read: a body that would only be misread is a 415
+// that says how to send it.
+import type { IncomingHttpHeaders } from 'node:http'
+import { ApiError } from '../../domain/errors.ts'
+
+/** Of `{}`; or of `null`, or blanks. */
+const EMPTY_BODY_BYTES = 4
+const UTF_8 = ['utf-8', 'utf8', 'us-ascii']
+
+/** `form`: the endpoint takes `multipart/form-data`, not JSON. Throws unsupported_media_type. */
+export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): void {
+  const encoding = headers['content-encoding']?.trim().toLowerCase() ?? ''
+  if (encoding !== '' && encoding !== 'identity')
+    refuse(`The body is compressed (\`Content-Encoding: ${shown(encoding)}\`). Send it as it is.`)
+  const transfer = headers['transfer-encoding']?.trim().toLowerCase() ?? 'chunked'
+  if (transfer !== 'chunked')
+    refuse(
+      `The transfer encoding "${shown(transfer)}" is not supported. Send the body \`chunked\`, or with its length.`,
+    )
+  const [type = '', ...parameters] = (headers['content-type'] ?? '').split(';').map((part) => part.trim())
+  for (const parameter of parameters) {
+    const charset = /^charset\s*=\s*(.*)/i.exec(parameter)?.[1]
+    if (charset !== undefined && !UTF_8.includes(charset.replaceAll('"', '').toLowerCase()))
+      refuse(`The charset "${shown(charset)}" is not supported. Send the body as UTF-8.`)
+  }
+  if (form && type.toLowerCase() !== 'multipart/form-data') {
+    const sent = type === '' ? 'This body has no content type' : `This body is \`${shown(type)}\``
+    refuse(
+      `${sent}. Send the JSONL as a file of a form, \`multipart/form-data\`: curl -F purpose=batch -F file=@requests.jsonl`,
+    )
+  }
+}
+
+/**
+ * For an endpoint that takes no body: some clients send an empty one all the same. `body` is what was read of it,
+ * which with GET is nothing. Throws invalid_request.
+ */
+export function checkNoBody({ 'content-length': length }: IncomingHttpHeaders, body: unknown): void {
+  const [field] = typeof body === 'object' && body !== null ? Object.keys(body) : []
+  if (field !== undefined)
+    throw new ApiError(
+      'invalid_request',
+      `\`${shown(field)}\` is no field here. This endpoint takes no body.`,
+      {
+        param: shown(field),
+      },
+    )
+  if ((body ?? null) !== null && typeof body !== 'object')
+    throw new ApiError('invalid_request', 'This endpoint takes no body.')
+  if (body === undefined && Number(length ?? 0) > EMPTY_BODY_BYTES)
+    throw new ApiError('invalid_request', 'This endpoint takes no body. Pass parameters in the query.')
+}
+
+function refuse(message: string): never {
+  throw new ApiError('unsupported_media_type', message)
+}
+
+function shown(text: string): string {
+  return text.slice(0, 60)
+}

@@ -1,0 +1,115 @@
+// Checks each part of a request against its typebox shape. Nothing is coerced or dropped, except that the
+// whole numbers of a query, which can only arrive as text, are read as numbers first; and nothing is ignored:
+// a parameter or a field of the body that the shape does not name is refused.
+import type { FastifySchemaCompiler } from 'fastify'
+import { IsSchema, type TSchema } from 'typebox'
+import { Compile } from 'typebox/compile'
+import { ApiError } from '../../domain/errors.ts'
+import { storableText, unstorable } from '../../domain/storable-text.ts'
+import { explain } from '../errors/explain.ts'
+
+const NAME_CHARACTERS_MAX = 100
+/** What other APIs call the place at which a page begins. */
+const OFFSETS = ['offset', 'page', 'skip']
+
+const WHOLE: Record<string, string> = {
+  body: 'The request body',
+  querystring: 'The query',
+  params: 'The path',
+  headers: 'The headers',
+}
+
+export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart }) => {
+  if (!IsSchema(schema)) throw new TypeError(`the ${httpPart} of an endpoint has no shape`)
+  const shape = Compile(schema)
+  const known = httpPart === 'querystring' || httpPart === 'body' ? membersOf(schema) : null
+  const integers = httpPart === 'querystring' ? integersOf(schema) : []
+  return (given: unknown) => {
+    if (httpPart === 'params') return { value: storablePath(given) }
+    const value = integers.length > 0 ? withNumbers(given, integers) : given
+    const fault = textFault(value, [])
+    if (fault) return { error: fault }
+    const unknown = known && unknownMember(value, known)
+    if (known && unknown !== undefined && unknown !== null)
+      return { error: refuseMember(unknown, known, httpPart === 'body' ? 'field' : 'parameter') }
+    if (shape.Check(value)) return { value }
+    return { error: explain(shape.Errors(value), value, WHOLE[httpPart ?? ''] ?? 'It') }
+  }
+}
+
+/** An ID that cannot be stored is nobody's: in other words it is looked up, and not found. */
+function storablePath(params: unknown): unknown {
+  if (typeof params !== 'object' || params === null) return params
+  return Object.fromEntries(
+    Object.entries(params).map(([name, value]) => [
+      name,
+      typeof value === 'string' ? storableText(value) : value,
+    ]),
+  )
+}
+
+/** The refusal of the first text in the value, keys included, that no database can store. */
+function textFault(value: unknown, path: readonly string[]): ApiError | null {
+  if (typeof value === 'string') {
+    const why = unstorable(value)
+    if (why === null) return null
+    const param = path.join('.')
+    return new ApiError('invalid_request', `\`${param}\` ${why}.`, { param })
+  }
+  if (typeof value !== 'object' || value === null) return null
+  for (const [key, member] of Object.entries(value)) {
+    const why = unstorable(key)
+    if (why !== null) {
+      const param = path.length === 0 ? storableText(key) : path.join('.')
+      return new ApiError('invalid_request', `The key ${JSON.stringify(key)} ${why}.`, { param })
+    }
+    const fault = textFault(member, [...path, key])
+    if (fault) return fault
+  }
+  return null
+}
+
+/** What an object of this shape may hold, where the shape is one object, or one object or null; else null. */
+function membersOf(schema: TSchema): readonly string[] | null {
+  const parts: unknown = Reflect.get(schema, 'anyOf')
+  const shapes = Array.isArray(parts)
+    ? parts.filter((part) => Reflect.get(part, 'type') !== 'null')
+    : [schema]
+  const properties: unknown = shapes.length === 1 ? Reflect.get(shapes[0], 'properties') : null
+  return typeof properties === 'object' && properties !== null ? Object.keys(properties) : null
+}
+
+function unknownMember(value: unknown, known: readonly string[]): string | undefined {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined
+  return Object.keys(value).find((name) => !known.includes(name))
+}
+
+function refuseMember(name: string, known: readonly string[], kind: 'field' | 'parameter'): ApiError {
+  const param = name.length > NAME_CHARACTERS_MAX ? `${name.slice(0, NAME_CHARACTERS_MAX)}…` : name
+  const where = kind === 'field' ? 'The request body' : 'This endpoint'
+  const list = known.map((one) => `\`${one}\``).join(', ')
+  const takes = known.length === 0 ? `takes no ${kind}s` : `takes ${list}`
+  const hint = OFFSETS.includes(name)
+    ? ' Pages go on behind an object: pass `next_cursor` as `starting_after`.'
+    : ''
+  return new ApiError('invalid_request', `\`${param}\` is no ${kind} here. ${where} ${takes}.${hint}`, {
+    param,
+  })
+}
+
+function integersOf(schema: TSchema): string[] {
+  const properties: unknown = Reflect.get(schema, 'properties')
+  if (typeof properties !== 'object' || properties === null) return []
+  return Object.entries(properties).flatMap(([name, property]) =>
+    Reflect.get(Object(property), 'type') === 'integer' ? [name] : [],
+  )
+}
+
+function withNumbers(query: unknown, integers: readonly string[]): unknown {
+  if (typeof query !== 'object' || query === null) return query
+  const entries = Object.entries(query).map(([name, value]) => {
+    const isNumber = integers.includes(name) && typeof value === 'string' && /^-?\d{1,15}$/.test(value)
+    return [name, isNumber ? Number(value) : value]
+  })
+  return Object.fromEntries(entries)
+}

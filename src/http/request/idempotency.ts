@@ -1,0 +1,168 @@
+// A call that must not happen twice. Under an Idempotency-Key the work is done once: a retry gets the very
+// bytes of the first answer, or a 409 if it asked for Idempotency-Mode: implicit; a call that failed has left
+// nothing, so its retry runs. The answer is kept in the transaction that does the work: there is no moment at
+// which one exists without the other.
+//
+// Without a key every call stands for itself, except where a client library says that it is sending the same
+// call again (x-stainless-retry-count): then the first answer of the last minutes is replayed.
+import { createHash } from 'node:crypto'
+import type { Clock } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import {
+  completeIdempotencyKey,
+  dropIdempotencyKey,
+  readIdempotency,
+  reserveIdempotencyKey,
+} from '../../store/idempotency.ts'
+import type { IdempotencyRow } from '../../store/schema.ts'
+import type { Store, Writer } from '../../store/store.ts'
+import { headerText } from './header-text.ts'
+
+export const KEPT_MS = 25 * 3_600_000
+export const KEYLESS_KEPT_MS = 10 * 60_000
+const KEY_CHARACTERS_MAX = 255
+const IN_PROGRESS_RETRY_S = 1
+
+/** Keys are shared by these: the same key on another one is a different request. */
+const ROUTES = ['POST /v1/batches', 'POST /v1/files', 'POST /v1/limits'] as const
+
+/** What the caller wants of a repeated call. */
+interface Terms {
+  key: string | null
+  implicit: boolean
+  /** The client library says that it sends this call again. */
+  resent: boolean
+}
+
+export interface OnceOnly {
+  project_id: string
+  request_id: string
+  route: (typeof ROUTES)[number]
+  headers: NodeJS.Dict<string | string[]>
+  /** What must be the same for two calls to be the same, beside route and entity header: plain and shallow. */
+  request: object
+}
+
+export interface OnceAnswer {
+  /** JSON, byte for byte as it was or will be sent. */
+  text: string
+  status: number
+  replayed: boolean
+}
+
+export class Idempotency {
+  readonly #store: Pick<Store, 'write'>
+  readonly #clock: Clock
+  /** What this process is doing just now. */
+  readonly #running = new Map<string, number>()
+
+  constructor(store: Pick<Store, 'write'>, clock: Clock) {
+    this.#store = store
+    this.#clock = clock
+  }
+
+  /**
+   * Does `perform` in a transaction unless it has been done. `around` runs that transaction and may take its time
+   * before: a retry that comes meanwhile is told to wait. Throws idempotency_key_reused,
+   * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for headers that make no sense.
+   */
+  async once(
+    call: OnceOnly,
+    perform: (tx: Writer, now: number) => Promise<string>,
+    around: (write: () => Promise<OnceAnswer>) => Promise<OnceAnswer> = (write) => write(),
+  ): Promise<OnceAnswer> {
+    const terms = termsOf(call.headers)
+    const fingerprint = fingerprintOf(call)
+    // No header value begins with a space, so a key of ours is never one of a caller's.
+    const key = terms.key ?? ` ${fingerprint}`
+    const name = `${call.project_id}\n${key}`
+    const mayRepeat = terms.key !== null || terms.resent
+    const running = this.#running.get(name) ?? 0
+    if (mayRepeat && running > 0)
+      throw new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
+
+    this.#running.set(name, running + 1)
+    try {
+      return await around(() => this.#write(call, terms, { key, fingerprint, mayRepeat }, perform))
+    } finally {
+      const left = (this.#running.get(name) ?? 1) - 1
+      if (left > 0) this.#running.set(name, left)
+      else this.#running.delete(name)
+    }
+  }
+
+  #write(
+    call: OnceOnly,
+    terms: Terms,
+    { key, fingerprint, mayRepeat }: { key: string; fingerprint: string; mayRepeat: boolean },
+    perform: (tx: Writer, now: number) => Promise<string>,
+  ): Promise<OnceAnswer> {
+    return this.#store.write(async (tx) => {
+      const now = this.#clock.now()
+      const { project_id, request_id, route } = call
+      const kept_ms = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
+      const row = { project_id, route, key, fingerprint, request_id, created: now, expires: now + kept_ms }
+      if (mayRepeat) {
+        const known = await readIdempotency(tx, row, ROUTES, now)
+        const isFirst = !known && (await reserveIdempotencyKey(tx, row))
+        const first = known ?? (isFirst ? undefined : await readIdempotency(tx, row, ROUTES, now))
+        if (first) return repeated(first, fingerprint, terms)
+      } else {
+        await dropIdempotencyKey(tx, row)
+        await reserveIdempotencyKey(tx, row)
+      }
+      const text = await perform(tx, now)
+      await completeIdempotencyKey(tx, row, { status: 200, response: text })
+      return { text, status: 200, replayed: false }
+    })
+  }
+}
+
+function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Terms): OnceAnswer {
+  const details = { original_request_id: first.request_id }
+  if (first.fingerprint !== fingerprint) throw new ApiError('idempotency_key_reused', undefined, details)
+  if (first.response === null || first.status === null)
+    throw new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
+  if (implicit) throw new ApiError('idempotency_cache_not_requested', undefined, details)
+  return { text: first.response, status: first.status, replayed: true }
+}
+
+/** To be called before a body is read that might be long. Throws invalid_request. */
+export function hasIdempotencyKey(headers: OnceOnly['headers']): boolean {
+  return termsOf(headers).key !== null
+}
+
+/** For endpoints that make something and cannot promise to make it once. Throws invalid_request. */
+export function refuseIdempotencyKey(headers: OnceOnly['headers']): void {
+  for (const name of ['Idempotency-Key', 'Idempotency-Mode'])
+    if (headers[name.toLowerCase()] !== undefined)
+      throw new ApiError('invalid_request', `The header ${name} is not supported by this endpoint.`, {
+        param: name,
+      })
+}
+
+function termsOf(headers: OnceOnly['headers']): Terms {
+  const mode = headers['idempotency-mode']
+  if (mode !== undefined && mode !== 'implicit' && mode !== 'replay') {
+    const message = 'The header Idempotency-Mode must be "implicit" or "replay".'
+    throw new ApiError('invalid_request', message, { param: 'Idempotency-Mode' })
+  }
+  return {
+    key: headerText(headers, 'Idempotency-Key', KEY_CHARACTERS_MAX),
+    implicit: mode === 'implicit',
+    resent: Number(headers['x-stainless-retry-count'] ?? 0) >= 1,
+  }
+}
+
+function fingerprintOf({ route, headers, request }: OnceOnly): string {
+  const what = [route, headers['x-service-entity'] ?? null, sorted(request)]
+  return createHash('sha256').update(JSON.stringify(what)).digest('hex')
+}
+
+/** The same however the keys of objects are ordered; what is null or absent does not count. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted)
+  if (typeof value !== 'object' || value === null) return value
+  const entries = Object.entries(value).filter(([, member]) => member !== null && member !== undefined)
+  return entries.sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, member]) => [name, sorted(member)])
+}

@@ -1,0 +1,37 @@
+// One page of a list. The cursor is the ID of an object that the caller can still see, so a page never skips
+// or repeats anything, whatever was created or deleted meanwhile.
+import { ApiError } from '../../domain/errors.ts'
+import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'
+
+export interface PageSource<Row, Item> {
+  /** Whether the caller can see the object that the cursor names. */
+  exists(id: string): Promise<boolean>
+  /** Newest first; those behind `before`, if given. */
+  list(page: { limit: number; before?: string }): Promise<Row[]>
+  show(row: Row): Item
+}
+
+/** Throws cursor_not_found. */
+export async function readPage<Row, Item extends { id: string }>(
+  { limit = PAGE_LIMIT_DEFAULT, after, starting_after }: PageQuery,
+  source: PageSource<Row, Item>,
+): Promise<List<Item>> {
+  const before = after ?? starting_after
+  if (before !== undefined && !(await source.exists(before)))
+    throw new ApiError('cursor_not_found', undefined, {
+      param: after === undefined ? 'starting_after' : 'after',
+    })
+  // One more than asked for tells whether there is more.
+  const rows = await source.list({ limit: limit + 1, before })
+  const data = rows.slice(0, limit).map((row) => source.show(row))
+  const has_more = rows.length > limit
+  const last_id = data.at(-1)?.id ?? null
+  return {
+    object: 'list',
+    data,
+    has_more,
+    next_cursor: has_more ? last_id : null,
+    first_id: data[0]?.id ?? null,
+    last_id,
+  }
+}

@@ -1,0 +1,34 @@
+// The JSON body of a request. An empty one is no body, since clients send the content type all the same; the
+// endpoint's shape says whether it can do without.
+import type { FastifyBodyParser } from 'fastify'
+import { compressionOf } from '../../domain/compression.ts'
+import { ApiError } from '../../domain/errors.ts'
+
+const utf8 = new TextDecoder('utf-8', { fatal: true })
+
+export const parseJson: FastifyBodyParser<Buffer> = (_request, bytes, done) => {
+  try {
+    done(null, read(bytes))
+  } catch (error) {
+    done(error instanceof Error ? error : new Error(String(error)))
+  }
+}
+
+function read(bytes: Buffer): unknown {
+  const compression = compressionOf(bytes)
+  if (compression !== null)
+    throw new ApiError('unsupported_media_type', `The body is compressed (${compression}). Send it as it is.`)
+  let text: string
+  try {
+    text = utf8.decode(bytes)
+  } catch {
+    throw new ApiError('invalid_json', 'The request body is not valid UTF-8.')
+  }
+  if (text.trim() === '') return undefined
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : ''
+    throw new ApiError('invalid_json', `The request body is not valid JSON: ${reason}.`)
+  }
+}

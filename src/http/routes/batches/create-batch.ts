@@ -1,0 +1,158 @@
+// POST /v1/batches
+import type { FastifyRequest } from 'fastify'
+import { Type } from 'typebox'
+import { entityOf } from '../../../domain/entity.ts'
+import { ApiError } from '../../../domain/errors.ts'
+import { negotiateLanguage } from '../../../domain/language.ts'
+import { ValidationWaits } from '../../../intake/await-validation.ts'
+import { createBatch, orderBatch, usableInput } from '../../../intake/create-batch.ts'
+import { readProjection } from '../../../intake/read-projection.ts'
+import { projectLimits } from '../../../ledger/admit.ts'
+import type { BatchProjection } from '../../../ledger/project-batch.ts'
+import { readFile, readIndexBytes } from '../../../store/files.ts'
+import { BatchObject, CreateBatch } from '../../../wire/batch.ts'
+import { BatchEstimate } from '../../../wire/batch-estimate.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { planOf } from '../../access/plan-of.ts'
+import { ProjectTurns } from '../../access/project-turns.ts'
+import { headerText } from '../../request/header-text.ts'
+import type { Idempotency } from '../../request/idempotency.ts'
+import { IdempotencyHeaders } from '../../request/idempotency-headers.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showBatch } from './show-batch.ts'
+import { showEstimate } from './show-estimate.ts'
+
+const ENTITY_CHARACTERS_MAX = 512
+/** What a batch reads and writes grows with the index of its file: those beyond this take turns. */
+const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
+
+const CreateHeaders = Type.Object({
+  ...IdempotencyHeaders.properties,
+  'X-Service-Entity': Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: ENTITY_CHARACTERS_MAX,
+      description: 'Whom the work is for, where neither a line nor the batch says so in its metadata.',
+    }),
+  ),
+  'Accept-Language': Type.Optional(
+    Type.String({ description: 'The language of limit errors, also in results.' }),
+  ),
+})
+
+type Deps = Pick<
+  ServerDeps,
+  'store' | 'sealed' | 'clock' | 'models' | 'region' | 'plans' | 'wake' | 'wait_for_file_ms'
+> & {
+  idempotency: Idempotency
+}
+
+const Query = Type.Object({
+  dry_run: Type.Optional(
+    Type.Enum(['true', 'false'], {
+      description: '`true`: creates nothing, and says what the batch might cost and which limits it meets.',
+    }),
+  ),
+})
+
+export function createBatchRoute(app: App, deps: Deps): void {
+  const { store, clock, idempotency, region, plans, wake, wait_for_file_ms } = deps
+  const turns = new ProjectTurns()
+  const waits = new ValidationWaits(store, clock, wait_for_file_ms)
+  app.addHook('preClose', async () => waits.stop())
+  route(app, {
+    method: 'POST',
+    url: '/v1/batches',
+    access: ['batches:write'],
+    doc: {
+      operation: 'createBatch',
+      summary: 'Create a batch',
+      description:
+        'With an `Idempotency-Key`, a call that is repeated creates nothing: it is answered with the first answer (`Idempotency-Replayed: true`), or with a 409 under `Idempotency-Mode: implicit`.',
+      answer: Type.Union([BatchObject, BatchEstimate]),
+      headers: CreateHeaders,
+      errors: [
+        'plan_lacks_feature',
+        'file_not_found',
+        'file_not_processed',
+        'idempotency_key_reused',
+        'idempotency_in_progress',
+        'idempotency_cache_not_requested',
+        'usage_limit_exceeded',
+        'quota_exceeded',
+      ],
+    },
+    accepts: { body: CreateBatch, querystring: Query },
+    async handler(request, reply) {
+      const caller = callerOf(request)
+      const { headers, body } = request
+      const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
+      request.entity = entityOf(null, body.metadata, header_entity)
+      const owner = {
+        project_id: caller.project_id,
+        key_id: caller.key_id,
+        header_entity,
+        language: negotiateLanguage(headers['accept-language']),
+      }
+      const { input_file_id, endpoint, completion_window, metadata, output_expires_after } = body
+      const order = orderBatch(body, owner, planOf(plans, caller))
+      const { project_id } = caller
+      const processed = (): Promise<void> =>
+        whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
+      const inTurn = async <T>(act: () => Promise<T>): Promise<T> => {
+        const index_bytes = await readIndexBytes(store.read, project_id, input_file_id)
+        return index_bytes > INDEX_BYTES_AT_ONCE_MAX ? await turns.run(project_id, act) : await act()
+      }
+      const project = (): Promise<BatchProjection | null> =>
+        readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
+      if (request.query.dry_run === 'true') {
+        await processed()
+        const projection = await inTurn(project)
+        usableInput(await readFile(store.read, caller.project_id, input_file_id))
+        if (!projection) throw new ApiError('file_not_processed')
+        const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
+        return showEstimate(input_file_id, projection, limitProjections)
+      }
+      const call = {
+        project_id: caller.project_id,
+        request_id: request.id,
+        route: 'POST /v1/batches' as const,
+        headers,
+        request: { input_file_id, endpoint, completion_window, metadata, output_expires_after },
+      }
+      let projection: BatchProjection | null = null
+      const answer = await idempotency.once(
+        call,
+        async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), region)),
+        async (write) => {
+          await processed()
+          return await inTurn(async () => {
+            projection = await project()
+            return await write()
+          })
+        },
+      )
+      if (answer.replayed) reply.header('idempotency-replayed', 'true')
+      else wake()
+      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+    },
+  })
+}
+
+/** The signal aborts when the caller's connection ends; then nothing more is done. */
+async function whileConnected(
+  { raw: { socket } }: FastifyRequest,
+  act: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const left = new AbortController()
+  const leave = (): void => left.abort()
+  socket.once('close', leave)
+  try {
+    await act(left.signal)
+  } finally {
+    socket.off('close', leave)
+  }
+  if (socket.destroyed) throw new ApiError('invalid_request', 'The request was cut short.')
+}

@@ -1,0 +1,56 @@
+// GET /v1/batches/{batch_id}/results
+import { Readable } from 'node:stream'
+import { Type } from 'typebox'
+import { ApiError } from '../../../domain/errors.ts'
+import { readFinished } from '../../../results/finished-lines.ts'
+import { readBatch } from '../../../store/batches.ts'
+import { ResultsQuery } from '../../../wire/results.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { BatchParams } from '../../request/params.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+
+const LIMIT_DEFAULT = 1000
+
+export function getBatchResultsRoute(
+  app: App,
+  { store, sealed }: Pick<ServerDeps, 'store' | 'sealed'>,
+): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/batches/:batch_id/results',
+    access: ['batches:read'],
+    doc: {
+      operation: 'getBatchResults',
+      summary: 'Read what is finished so far',
+      description:
+        'Result lines as they will stand in the output and error files, in the order of the input. ' +
+        '`X-Next-After` is the `after` of the next call, `X-Has-More` whether there is more to read now, ' +
+        '`X-Batch-Status` how the batch stood before it was read: once it has ended and nothing more is ' +
+        'there, all has been read. A page holds about 8 MiB at most.',
+      answer: Type.String(),
+      content_type: 'application/x-ndjson',
+      errors: ['batch_not_found'],
+    },
+    accepts: { params: BatchParams, querystring: ResultsQuery },
+    async handler(request, reply) {
+      const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = request.query
+      const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
+      if (!batch) throw new ApiError('batch_not_found')
+      const order = { after, limit, part, contiguous: contiguous === 'true' }
+      const page = await readFinished({ db: store.read, sealed }, batch.id, order)
+      reply.headers({
+        'x-next-after': page.next_after,
+        'x-has-more': String(page.has_more),
+        'x-batch-status': batch.status,
+        'cache-control': 'no-store',
+        'x-content-type-options': 'nosniff',
+      })
+      reply.type('application/x-ndjson')
+      const text = Readable.from(page.text, { objectMode: false })
+      text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a page broke off'))
+      return reply.send(text)
+    },
+  })
+}

@@ -1,0 +1,35 @@
+// GET /v1/batches/{batch_id}
+import { ApiError } from '../../../domain/errors.ts'
+import { readBatchProgress } from '../../../progress/read-batch-progress.ts'
+import { readBatch } from '../../../store/batches.ts'
+import { BatchObject } from '../../../wire/batch.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { BatchParams } from '../../request/params.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showBatch } from './show-batch.ts'
+
+export function getBatchRoute(
+  app: App,
+  { store, clock, region }: Pick<ServerDeps, 'store' | 'clock' | 'region'>,
+): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/batches/:batch_id',
+    access: ['batches:read'],
+    doc: {
+      operation: 'getBatch',
+      summary: 'Read how a batch stands',
+      answer: BatchObject,
+      errors: ['batch_not_found'],
+    },
+    accepts: { params: BatchParams },
+    async handler(request) {
+      const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
+      if (!batch) throw new ApiError('batch_not_found')
+      const standings = await readBatchProgress(store, [batch], clock.now())
+      return showBatch(batch, region, standings.get(batch.id))
+    },
+  })
+}

@@ -1,0 +1,46 @@
+// GET /v1/batches
+import { Type } from 'typebox'
+import { BATCH_STATUSES, type BatchStatus } from '../../../domain/batch.ts'
+import { type BatchProgress, readBatchProgress } from '../../../progress/read-batch-progress.ts'
+import { listBatches, readBatch } from '../../../store/batches.ts'
+import { BatchObject } from '../../../wire/batch.ts'
+import { listOf, PageQuery } from '../../../wire/list.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { readPage } from '../../request/page.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showBatch } from './show-batch.ts'
+
+export function listBatchesRoute(
+  app: App,
+  { store, clock, region }: Pick<ServerDeps, 'store' | 'clock' | 'region'>,
+): void {
+  const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
+  route(app, {
+    method: 'GET',
+    url: '/v1/batches',
+    access: ['batches:read'],
+    doc: {
+      operation: 'listBatches',
+      summary: 'List batches',
+      answer: listOf(BatchObject, 'BatchList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object({ ...PageQuery, status: Type.Optional(status) }) },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const { status, ...page } = request.query
+      let standings = new Map<string, BatchProgress>()
+      return await readPage(page, {
+        exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
+        list: async (bounds) => {
+          const batches = await listBatches(store.read, project_id, { ...bounds, status })
+          standings = await readBatchProgress(store, batches, clock.now())
+          return batches
+        },
+        show: (batch) => showBatch(batch, region, standings.get(batch.id)),
+      })
+    },
+  })
+}

@@ -1,0 +1,35 @@
+// GET /v1/events
+import { Type } from 'typebox'
+import { eventObject } from '../../../notify/event-object.ts'
+import { listEvents, readEvent } from '../../../store/events.ts'
+import { EventObject, EventTypeShape } from '../../../wire/event.ts'
+import { listOf, PageQuery } from '../../../wire/list.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { readPage } from '../../request/page.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+
+export function listEventsRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/events',
+    access: ['events:read'],
+    doc: {
+      operation: 'listEvents',
+      summary: 'List what has happened',
+      answer: listOf(EventObject, 'EventList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object({ ...PageQuery, type: Type.Optional(EventTypeShape) }) },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const { type, ...page } = request.query
+      return await readPage(page, {
+        exists: async (id) => (await readEvent(store.read, project_id, id)) !== undefined,
+        list: (bounds) => listEvents(store.read, project_id, { ...bounds, type }),
+        show: eventObject,
+      })
+    },
+  })
+}

@@ -1,0 +1,41 @@
+// DELETE /v1/files/{file_id}
+import { ApiError } from '../../../domain/errors.ts'
+import { removeFile } from '../../../lifecycle/remove-file.ts'
+import { readFile } from '../../../store/files.ts'
+import { DeletedFile } from '../../../wire/file.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { FileParams } from '../../request/params.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+
+export function deleteFileRoute(
+  app: App,
+  { store, clock, wake }: Pick<ServerDeps, 'store' | 'clock' | 'wake'>,
+): void {
+  route(app, {
+    method: 'DELETE',
+    url: '/v1/files/:file_id',
+    access: ['files:delete', 'files:write'],
+    doc: {
+      operation: 'deleteFile',
+      summary: 'Delete a file and its content',
+      description:
+        'At once. Batches keep their status, counts and cost. Lines of an unfinished batch over the file that have not been sent fail with `input_file_deleted`, unbilled.',
+      answer: DeletedFile,
+      errors: ['file_not_found', 'file_not_deletable'],
+    },
+    accepts: { params: FileParams },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const id = request.params.file_id
+      await store.write(async (tx) => {
+        const file = await readFile(tx, project_id, id)
+        if (!file) throw new ApiError('file_not_found')
+        await removeFile(tx, file, clock.now())
+      })
+      wake()
+      return { id, object: 'file', deleted: true }
+    },
+  })
+}

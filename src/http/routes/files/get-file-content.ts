@@ -1,0 +1,86 @@
+// GET and HEAD /v1/files/{file_id}/content
+import { Readable } from 'node:stream'
+import type { FastifyReply } from 'fastify'
+import { Type } from 'typebox'
+import { ApiError } from '../../../domain/errors.ts'
+import { readContent } from '../../../results/download.ts'
+import { readFile } from '../../../store/files.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { FileParams } from '../../request/params.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { attachment } from './content-disposition.ts'
+import { parseRange } from './range.ts'
+
+/** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
+const JSONL = 'application/x-ndjson'
+
+export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps, 'store' | 'sealed'>): void {
+  route(app, {
+    method: ['GET', 'HEAD'],
+    url: '/v1/files/:file_id/content',
+    access: ['files:read'],
+    doc: {
+      operation: 'getFileContent',
+      summary: 'Download a file',
+      description: 'The JSONL itself. `Range` picks one range of bytes, so a broken download can go on.',
+      answer: Type.String(),
+      content_type: JSONL,
+      partial: true,
+      headers: Type.Object({
+        Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
+        'If-None-Match': Type.Optional(
+          Type.String({
+            description: 'The `ETag` of a content that is there already: 304 while it is the same.',
+          }),
+        ),
+      }),
+      errors: ['file_not_found', 'range_not_satisfiable'],
+    },
+    accepts: { params: FileParams },
+    async handler(request, reply) {
+      const file = await readFile(store.read, callerOf(request).project_id, request.params.file_id)
+      if (!file) throw new ApiError('file_not_found')
+      const etag = `"${file.id}"`
+      if (isNamed(etag, request.headers['if-none-match'])) return reply.code(304).header('etag', etag).send()
+      reply.headers({
+        'accept-ranges': 'bytes',
+        'content-disposition': attachment(file.filename),
+        etag,
+        'x-content-type-options': 'nosniff',
+      })
+      const { 'if-range': condition, range: wanted } = request.headers
+      const asked = condition === undefined || condition === etag ? parseRange(wanted, file.bytes) : null
+      if (asked === 'unsatisfiable') return notSatisfiable(reply, file.bytes)
+      const range = asked ?? { start: 0, end: file.bytes }
+      if (asked)
+        reply.code(206).header('content-range', `bytes ${range.start}-${range.end - 1}/${file.bytes}`)
+      reply.type(JSONL).header('content-length', range.end - range.start)
+      if (request.method === 'HEAD') return reply.send()
+      const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
+        objectMode: false,
+      })
+      content.on('error', (error) =>
+        request.log.error({ err: error, file_id: file.id }, 'a download broke off'),
+      )
+      return reply.send(content)
+    },
+  })
+}
+
+/** Whether `If-None-Match` names this content (RFC 9110 §13.1.2). */
+function isNamed(etag: string, header: string | undefined): boolean {
+  const tags = (header ?? '').split(',').map((tag) => tag.trim().replace(/^W\//, ''))
+  return tags.includes('*') || tags.includes(etag)
+}
+
+function notSatisfiable(reply: FastifyReply, bytes: number): FastifyReply {
+  const apiError = new ApiError('range_not_satisfiable', `The file has ${bytes} bytes.`, { param: 'Range' })
+  reply.removeHeader('content-disposition')
+  return reply
+    .code(apiError.status)
+    .header('content-range', `bytes */${bytes}`)
+    .type('application/json; charset=utf-8')
+    .send({ error: apiError.toWire() })
+}

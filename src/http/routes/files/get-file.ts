@@ -1,0 +1,34 @@
+// GET /v1/files/{file_id}
+import { ApiError } from '../../../domain/errors.ts'
+import { readFile } from '../../../store/files.ts'
+import { FileObject } from '../../../wire/file.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { FileParams } from '../../request/params.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { fileWaiting } from '../batches/file-waiting.ts'
+import { showFile } from './show-file.ts'
+
+export function getFileRoute(app: App, { store, region }: Pick<ServerDeps, 'store' | 'region'>): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/files/:file_id',
+    access: ['files:read'],
+    doc: {
+      operation: 'getFile',
+      summary: 'Read what is known of a file',
+      answer: FileObject,
+      errors: ['file_not_found'],
+    },
+    accepts: { params: FileParams },
+    async handler(request) {
+      const file = await readFile(store.read, callerOf(request).project_id, request.params.file_id)
+      if (!file) throw new ApiError('file_not_found')
+      const shown = showFile(file, region)
+      return file.status === 'pending'
+        ? { ...shown, waiting_reason: await fileWaiting(store, file.id) }
+        : shown
+    },
+  })
+}

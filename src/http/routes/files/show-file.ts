@@ -1,0 +1,32 @@
+// A row of files as the API shows it.
+import { Type } from 'typebox'
+import { Compile } from 'typebox/compile'
+import { unixSeconds } from '../../../domain/clock.ts'
+import type { FileRow } from '../../../store/schema.ts'
+import { type FileObject, FileProblem } from '../../../wire/file.ts'
+
+const problems = Compile(Type.Array(FileProblem))
+
+export function showFile(file: FileRow, region: string): FileObject {
+  const created = unixSeconds(file.created)
+  return {
+    id: file.id,
+    object: 'file',
+    purpose: file.purpose,
+    filename: file.filename,
+    bytes: file.bytes,
+    line_count: file.line_count,
+    status: file.status,
+    ...(file.status_details === null ? {} : { status_details: file.status_details }),
+    ...(file.errors === null ? {} : { errors: listed(file.errors) }),
+    region,
+    created,
+    created_at: created,
+    expires_at: unixSeconds(file.expires_at),
+  }
+}
+
+function listed(json: string): FileProblem[] {
+  const found: unknown = JSON.parse(json)
+  return problems.Check(found) ? found : []
+}

@@ -1,0 +1,176 @@
+// POST /v1/files
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { Type } from 'typebox'
+import { ApiError } from '../../../domain/errors.ts'
+import { quotaExceeded } from '../../../domain/quota.ts'
+import { checkQuotas, type QuotaHolder, readUse } from '../../../intake/check-quota.ts'
+import {
+  discard,
+  type FormPart,
+  insertUpload,
+  receiveForm,
+  receiveUpload,
+  type Upload,
+} from '../../../intake/upload.ts'
+import type { Writer } from '../../../store/store.ts'
+import { FileObject } from '../../../wire/file.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { planOf } from '../../access/plan-of.ts'
+import type { UploadSlots } from '../../access/upload-slots.ts'
+import { hasIdempotencyKey, type Idempotency } from '../../request/idempotency.ts'
+import { IdempotencyHeaders } from '../../request/idempotency-headers.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showFile } from './show-file.ts'
+
+/** The form around the file: fields, boundaries, headers. */
+const FORM_BYTES_MAX = 1024 * 1024
+
+const UploadForm = Type.Object(
+  {
+    purpose: Type.Literal('batch'),
+    file: Type.String({
+      contentMediaType: 'application/x-ndjson',
+      description: 'The JSONL, sent as a file.',
+    }),
+    'expires_after[anchor]': Type.Optional(Type.Literal('created_at')),
+    'expires_after[seconds]': Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        description: 'Deletes the file so long after its creation, if that is sooner.',
+      }),
+    ),
+  },
+  { title: 'UploadFile' },
+)
+
+type Deps = Pick<
+  ServerDeps,
+  'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'early' | 'wake'
+> & { idempotency: Idempotency; uploads: UploadSlots }
+
+/** To be called in the transaction that makes the file. */
+type QuotaCheck = (tx: Writer, bytes: number) => Promise<void>
+
+export function uploadFileRoute(app: App, deps: Deps): void {
+  const { sealed, clock, region, plans, file_bytes_max, wake, idempotency, uploads } = deps
+  route(app, {
+    method: 'POST',
+    url: '/v1/files',
+    access: ['files:write'],
+    doc: {
+      operation: 'uploadFile',
+      summary: 'Upload an input file',
+      description:
+        'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. The file is `pending` until it has been validated.',
+      answer: FileObject,
+      form: UploadForm,
+      headers: IdempotencyHeaders,
+      errors: [
+        'invalid_multipart',
+        'quota_exceeded',
+        'idempotency_key_reused',
+        'idempotency_in_progress',
+        'idempotency_cache_not_requested',
+      ],
+    },
+    accepts: {},
+    async handler(request, reply) {
+      const caller = callerOf(request)
+      if (!request.isMultipart())
+        throw new ApiError('unsupported_media_type', 'Send the file as `multipart/form-data`.')
+      const form_bytes = Number(request.headers['content-length'] ?? 0)
+      if (form_bytes > file_bytes_max + FORM_BYTES_MAX)
+        throw new ApiError('payload_too_large', `The file is larger than ${file_bytes_max} bytes.`, {
+          param: 'file',
+        })
+      const { project_id } = caller
+      const { quotas, file_retention_ms } = planOf(plans, caller)
+      const digest = hasIdempotencyKey(request.headers)
+      const upload = {
+        project_id,
+        now: clock.now(),
+        retention_ms: file_retention_ms,
+        file_bytes_max,
+        form_bytes,
+        digest,
+      }
+      return await uploads.hold(project_id, quotas.uploads, async () => {
+        await refuseFull({ project_id, quotas })
+        const check: QuotaCheck = (tx, bytes) =>
+          checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes })
+        if (digest) return await receiveOnce(request, reply, upload, check)
+        const file = await receiveUpload(deps, formOf(request), upload, check)
+        wake()
+        return showFile(file, region)
+      })
+    },
+  })
+
+  /** A project that has no room for a byte need not send its file to be told so. */
+  async function refuseFull({ project_id, quotas }: QuotaHolder): Promise<void> {
+    const { stored_bytes: limit } = quotas
+    if (limit === null) return
+    const { stored_bytes: used = 0 } = await readUse(deps.store.read, project_id, ['stored_bytes'])
+    if (used >= limit) throw quotaExceeded('stored_bytes', limit, used, 1)
+  }
+
+  /** A call under an Idempotency-Key: the same file sent again makes no second one. */
+  async function receiveOnce(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    upload: Upload,
+    check: QuotaCheck,
+  ) {
+    const received = await receiveForm(deps, formOf(request), upload)
+    const call = {
+      project_id: upload.project_id,
+      request_id: request.id,
+      route: 'POST /v1/files' as const,
+      headers: request.headers,
+      request: { filename: received.filename, sha256: received.sha256 },
+    }
+    try {
+      const answer = await idempotency.once(call, async (tx) => {
+        await check(tx, received.content.bytes)
+        return JSON.stringify(showFile(await insertUpload(tx, received, upload), region))
+      })
+      if (answer.replayed) {
+        await discard(sealed, received)
+        reply.header('idempotency-replayed', 'true')
+      } else wake()
+      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+    } catch (error) {
+      // After another error the commit may have happened all the same; if it has not, the sweep takes the content.
+      if (error instanceof ApiError) await discard(sealed, received)
+      throw error
+    }
+  }
+}
+
+/** The parts of the form; whatever is wrong with the form as such is the sender's to mend. */
+async function* formOf(request: FastifyRequest): AsyncGenerator<FormPart> {
+  // The size of the file is bounded where it is received; here it may be anything.
+  const limits = { fileSize: Number.MAX_SAFE_INTEGER, fieldSize: 64 * 1024, fields: 50, files: 2, parts: 60 }
+  try {
+    for await (const part of request.parts({ limits })) {
+      yield part.type === 'file' ? { ...part, file: pieces(part.file) } : part
+    }
+  } catch (error) {
+    throw broken(error)
+  }
+}
+
+async function* pieces(file: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
+  try {
+    for await (const piece of file) if (Buffer.isBuffer(piece)) yield piece
+  } catch (error) {
+    throw broken(error)
+  }
+}
+
+function broken(error: unknown): ApiError {
+  const reason = error instanceof Error ? `: ${error.message}` : ''
+  return new ApiError('invalid_multipart', `The multipart form is broken or incomplete${reason}.`)
+}

@@ -1,0 +1,60 @@
+// POST /v1/limits
+import { newId } from '../../../domain/ids.ts'
+import { checkQuotas } from '../../../intake/check-quota.ts'
+import { newLimitRow } from '../../../ledger/make-limit.ts'
+import { insertLimit, toLimit } from '../../../store/limits.ts'
+import { CreateLimit, LimitObject } from '../../../wire/limit.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { planOf } from '../../access/plan-of.ts'
+import type { Idempotency } from '../../request/idempotency.ts'
+import { IdempotencyHeaders } from '../../request/idempotency-headers.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showLimit } from './show-limit.ts'
+
+type Deps = Pick<ServerDeps, 'plans'> & { idempotency: Idempotency }
+
+export function createLimitRoute(app: App, { plans, idempotency }: Deps): void {
+  route(app, {
+    method: 'POST',
+    url: '/v1/limits',
+    access: ['limits:read'],
+    doc: {
+      operation: 'createLimit',
+      summary: 'Cap what may be spent',
+      description:
+        'It holds from the next line on, also in batches that are running. With scope `entity_type` every entity of the type has a cap of its own.',
+      answer: LimitObject,
+      headers: IdempotencyHeaders,
+      errors: [
+        'idempotency_key_reused',
+        'idempotency_in_progress',
+        'idempotency_cache_not_requested',
+        'quota_exceeded',
+      ],
+    },
+    accepts: { body: CreateLimit },
+    async handler(request, reply) {
+      const caller = callerOf(request)
+      const { project_id } = caller
+      const { quotas } = planOf(plans, caller)
+      const { headers, body } = request
+      const call = {
+        project_id,
+        request_id: request.id,
+        route: 'POST /v1/limits' as const,
+        headers,
+        request: body,
+      }
+      const answer = await idempotency.once(call, async (tx, now) => {
+        const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
+        await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
+        await insertLimit(tx, row)
+        return JSON.stringify(showLimit(toLimit(row)))
+      })
+      if (answer.replayed) reply.header('idempotency-replayed', 'true')
+      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+    },
+  })
+}

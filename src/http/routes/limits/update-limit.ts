@@ -1,0 +1,40 @@
+// POST /v1/limits/{limit_id}
+import { ApiError } from '../../../domain/errors.ts'
+import { limitChange } from '../../../ledger/make-limit.ts'
+import { readLimit, toLimit, updateLimit } from '../../../store/limits.ts'
+import { LimitObject, UpdateLimit } from '../../../wire/limit.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { LimitParams } from '../../request/params.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showLimit } from './show-limit.ts'
+
+export function updateLimitRoute(app: App, { store, wake }: Pick<ServerDeps, 'store' | 'wake'>): void {
+  route(app, {
+    method: 'POST',
+    url: '/v1/limits/:limit_id',
+    access: ['limits:write'],
+    doc: {
+      operation: 'updateLimit',
+      summary: 'Change a limit',
+      description:
+        'The amount, the action, the description or the fractions. A lower amount holds from the next line on, also in batches that are running; lines in flight finish.',
+      answer: LimitObject,
+      errors: ['limit_not_found'],
+    },
+    accepts: { params: LimitParams, body: UpdateLimit },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const id = request.params.limit_id
+      const changed = await store.write(async (tx) => {
+        const limit = await readLimit(tx, project_id, id)
+        if (!limit) throw new ApiError('limit_not_found')
+        return await updateLimit(tx, project_id, id, limitChange(request.body ?? {}, limit.metric))
+      })
+      if (!changed) throw new ApiError('limit_not_found')
+      wake()
+      return showLimit(toLimit(changed))
+    },
+  })
+}

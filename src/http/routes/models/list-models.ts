@@ -1,0 +1,36 @@
+// GET /v1/models
+import { Type } from 'typebox'
+import { listOf, PageQuery } from '../../../wire/list.ts'
+import { ModelObject } from '../../../wire/model.ts'
+import { readPage } from '../../request/page.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showModel } from './show-model.ts'
+
+export function listModelsRoute(app: App, { models, region }: Pick<ServerDeps, 'models' | 'region'>): void {
+  // Models that are equally new stand in the order of the configuration: sorting keeps it.
+  const newestFirst = [...models.values()].sort((a, b) => b.created - a.created)
+  route(app, {
+    method: 'GET',
+    url: '/v1/models',
+    access: 'any key',
+    doc: {
+      operation: 'listModels',
+      summary: 'List models',
+      answer: listOf(ModelObject, 'ModelList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object(PageQuery) },
+    async handler(request) {
+      return await readPage(request.query, {
+        exists: async (id) => models.has(id),
+        list: async ({ limit, before }) => {
+          const start = newestFirst.findIndex((model) => model.id === before) + 1
+          return newestFirst.slice(start, start + limit)
+        },
+        show: (model) => showModel(model, region),
+      })
+    },
+  })
+}

@@ -1,0 +1,50 @@
+// GET /healthz: the process answers. GET /readyz: it can do its work.
+import { Type } from 'typebox'
+import { unixSeconds } from '../../../domain/clock.ts'
+import { ApiError } from '../../../domain/errors.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+
+const RETRY_S = 5
+
+export function healthRoutes(
+  app: App,
+  { ready, noWorkerSince }: Pick<ServerDeps, 'ready' | 'noWorkerSince'>,
+): void {
+  route(app, {
+    method: 'GET',
+    url: '/healthz',
+    access: 'public',
+    doc: {
+      operation: 'getHealth',
+      summary: 'Whether the process is alive',
+      answer: Type.Object({ status: Type.Literal('ok') }),
+    },
+    accepts: {},
+    handler: async () => ({ status: 'ok' }),
+  })
+  route(app, {
+    method: 'GET',
+    url: '/readyz',
+    access: 'public',
+    doc: {
+      operation: 'getReadiness',
+      summary: 'Whether the service can do its work',
+      answer: Type.Object({
+        status: Type.Literal('ready'),
+        no_worker_since: Type.Union([Type.Integer(), Type.Null()], {
+          description:
+            'Unix seconds since when no worker has run, if that is a minute or longer: batches wait, and only those that are over end.',
+        }),
+      }),
+      errors: ['service_unavailable'],
+    },
+    accepts: {},
+    async handler() {
+      if (!(await ready())) throw new ApiError('service_unavailable', undefined, {}, RETRY_S)
+      const since = noWorkerSince?.() ?? null
+      return { status: 'ready', no_worker_since: since === null ? null : unixSeconds(since) }
+    },
+  })
+}

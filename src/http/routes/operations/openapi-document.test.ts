@@ -1,0 +1,53 @@
+// That answers are as described is held by test-contract.ts, in every test that calls the server.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { object, testServer } from '../../../../test/support/test-server.ts'
+
+function walk(value: unknown, visit: (part: Record<string, unknown>) => void): void {
+  if (typeof value !== 'object' || value === null) return
+  if (!Array.isArray(value)) visit(object(value))
+  for (const part of Object.values(value)) walk(part, visit)
+}
+
+test('the description names every endpoint, each operation once, and every shape that it refers to', async () => {
+  await using server = await testServer()
+  const { json } = await server.call('GET', '/openapi.json', { key: null })
+  assert.equal(json.openapi, '3.1.0')
+  const paths = object(json.paths)
+  for (const path of ['/v1/files/{file_id}/content', '/v1/models/{model}', '/v1/batches/{batch_id}/cancel'])
+    assert.ok(path in paths, path)
+  const operations: unknown[] = []
+  const refs: string[] = []
+  walk(json, (part) => {
+    if ('operationId' in part) operations.push(part.operationId)
+    if (typeof part.$ref === 'string') refs.push(part.$ref)
+  })
+  assert.equal(new Set(operations).size, operations.length)
+  const described = server.app.routeTable.all.filter(({ doc }) => doc !== null)
+  assert.ok(operations.length >= described.length)
+  for (const ref of refs) {
+    const target = ref
+      .slice(2)
+      .split('/')
+      .reduce((here: unknown, step) => object(here)[step], json)
+    assert.ok(target, ref)
+  }
+})
+
+test('it says which scopes open an endpoint and how it may refuse', async () => {
+  await using server = await testServer()
+  const { json } = await server.call('GET', '/openapi.json', { key: null })
+  const remove = object(object(object(json.paths)['/v1/files/{file_id}']).delete)
+  assert.deepEqual(remove.security, [{ api_key: ['files:delete'] }, { api_key: ['files:write'] }])
+  assert.deepEqual(Object.keys(object(remove.responses)), [
+    '200',
+    '400',
+    '401',
+    '403',
+    '404',
+    '422',
+    '429',
+    '500',
+    '503',
+  ])
+})

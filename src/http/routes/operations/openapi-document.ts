@@ -1,0 +1,176 @@
+// The API described as OpenAPI 3.1, drawn from the very declarations that the server runs on: each endpoint's
+// shapes, who may use it, and every refusal it may give, with an example of each.
+import { STATUS_CODES } from 'node:http'
+import type { TSchema } from 'typebox'
+import { ERRORS, type ErrorCode, wireError } from '../../../domain/errors.ts'
+import { ErrorEnvelope } from '../../../wire/error.ts'
+import type { Declared, RouteDoc } from '../../route.ts'
+
+type Json = Record<string, unknown>
+
+const JSON_TYPE = 'application/json'
+
+export function openapiDocument(routes: readonly Declared[]): Json {
+  const schemas: Json = {}
+  const paths: Record<string, Json> = {}
+  for (const declared of routes) {
+    const { doc, method, url } = declared
+    if (doc === null) continue
+    // OpenAPI has no parameter that spans segments: what the wildcard stands for is told as an ordinary one.
+    const path = url.replace(/:(\w+)/g, '{$1}').replace('*', '{model}')
+    for (const name of [method].flat().filter((each) => each !== 'HEAD'))
+      paths[path] = { ...paths[path], [name.toLowerCase()]: operation(declared, doc, schemas) }
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Offpeak',
+      version: '1',
+      description: 'Batch inference: upload a JSONL file, create a batch, read what became of every line.',
+    },
+    paths,
+    components: {
+      schemas,
+      securitySchemes: {
+        api_key: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'A key of this region. Where scopes are named, the key needs one of them.',
+        },
+      },
+      headers: {
+        'X-Service-Request-Id': {
+          description: 'Names this call: its record is at `GET /v1/requests/{request_id}`.',
+          schema: { type: 'string' },
+        },
+      },
+    },
+  }
+}
+
+function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
+  const { access, url, accepts } = declared
+  const security =
+    access === 'public'
+      ? []
+      : access === 'any key'
+        ? [{ api_key: [] }]
+        : access.map((scope) => ({ api_key: [scope] }))
+  const { body, params, querystring } = accepts
+  const parameters = [
+    ...parametersOf('path', params, schemas),
+    ...parametersOf('query', querystring, schemas),
+    ...parametersOf('header', doc.headers, schemas),
+  ]
+  const success = {
+    description: doc.summary,
+    headers: requestIdHeader(),
+    content: contents({ [doc.content_type ?? JSON_TYPE]: doc.answer, ...doc.also }, schemas),
+  }
+  return {
+    operationId: doc.operation,
+    tags: [url.split('/')[2] ?? 'service'],
+    summary: doc.summary,
+    ...(doc.description === undefined ? {} : { description: doc.description }),
+    security,
+    ...(parameters.length > 0 ? { parameters } : {}),
+    ...requestBody(body, doc, schemas),
+    responses: {
+      200: success,
+      ...(doc.partial
+        ? { 206: success, 304: { description: 'Not modified', headers: requestIdHeader() } }
+        : {}),
+      ...apiErrors(codesOf(declared, doc), schemas),
+    },
+  }
+}
+
+function contents(shapes: Readonly<Record<string, TSchema>>, schemas: Json): Json {
+  const entries = Object.entries(shapes).map(([type, shape]) => [type, { schema: hoisted(shape, schemas) }])
+  return Object.fromEntries(entries)
+}
+
+function requestBody(body: unknown, { form }: RouteDoc, schemas: Json): Json {
+  const [type, schema] = form ? ['multipart/form-data', form] : [JSON_TYPE, body]
+  if (schema === undefined) return {}
+  const required = !allowsNull(schema)
+  return { requestBody: { required, content: { [type]: { schema: hoisted(closed(schema), schemas) } } } }
+}
+
+/** A body with a field that it does not name is refused. */
+function closed(schema: unknown): unknown {
+  if (!isObject(schema)) return schema
+  if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map(closed) }
+  return schema.type === 'object' ? { ...schema, additionalProperties: false } : schema
+}
+
+/** A body that may be left out is declared as one that may be null. */
+function allowsNull(schema: unknown): boolean {
+  if (!isObject(schema) || !Array.isArray(schema.anyOf)) return false
+  return schema.anyOf.some((part) => isObject(part) && part.type === 'null')
+}
+
+function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schemas: Json): Json[] {
+  if (!isObject(shape) || !isObject(shape.properties)) return []
+  const required = Array.isArray(shape.required) ? shape.required : []
+  return Object.entries(shape.properties).map(([name, property]) => {
+    const { description, ...schema } = isObject(property) ? property : {}
+    return {
+      name: name === '*' ? 'model' : name,
+      in: place,
+      required: required.includes(name),
+      ...(description === undefined ? {} : { description }),
+      schema: hoisted(schema, schemas),
+    }
+  })
+}
+
+/** Every refusal that this endpoint may give: its own, and those that come with what it accepts. */
+function codesOf({ access, accepts }: Declared, { errors = [], form }: RouteDoc): ErrorCode[] {
+  const codes: ErrorCode[] = [...errors, 'internal_error', 'service_unavailable']
+  if (access !== 'public') codes.push('invalid_api_key', 'rate_limit_exceeded')
+  if (typeof access !== 'string') codes.push('missing_scope')
+  if (access !== 'public') codes.push('invalid_request')
+  if (accepts.body) codes.push('invalid_json')
+  if (accepts.body || form) codes.push('unsupported_media_type', 'payload_too_large', 'request_timeout')
+  return [...new Set(codes)]
+}
+
+function apiErrors(codes: readonly ErrorCode[], schemas: Json): Json {
+  const responses: Json = {}
+  for (const [status, same] of Map.groupBy(codes, (code) => ERRORS[code].status)) {
+    const examples = same.map((code) => [code, { value: { error: wireError(code) } }])
+    responses[status] = {
+      description: STATUS_CODES[status],
+      headers: requestIdHeader(),
+      content: {
+        [JSON_TYPE]: { schema: hoisted(ErrorEnvelope, schemas), examples: Object.fromEntries(examples) },
+      },
+    }
+  }
+  return responses
+}
+
+function requestIdHeader(): Json {
+  return { 'X-Service-Request-Id': { $ref: '#/components/headers/X-Service-Request-Id' } }
+}
+
+/** The shape as plain JSON, in which every part that has a title is told once, among `schemas`. */
+function hoisted(shape: TSchema | unknown, schemas: Json): unknown {
+  if (Array.isArray(shape)) return shape.map((part) => hoisted(part, schemas))
+  if (!isObject(shape)) return shape
+  const plain = Object.fromEntries(
+    Object.entries(shape).map(([name, part]) => [
+      name,
+      // Examples are data, whatever they look like.
+      name === 'examples' ? part : hoisted(part, schemas),
+    ]),
+  )
+  if (typeof shape.title !== 'string') return plain
+  schemas[shape.title] = plain
+  return { $ref: `#/components/schemas/${shape.title}` }
+}
+
+function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

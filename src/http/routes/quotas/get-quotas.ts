@@ -1,0 +1,50 @@
+// GET /v1/quotas
+import { QUOTA_NAMES } from '../../../domain/quota.ts'
+import { isStored, readUse } from '../../../intake/check-quota.ts'
+import { QuotasObject } from '../../../wire/quota.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { planOf } from '../../access/plan-of.ts'
+import type { UploadSlots } from '../../access/upload-slots.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+
+type Deps = Pick<ServerDeps, 'store' | 'plans'> & { uploads: UploadSlots }
+
+export function getQuotasRoute(app: App, { store, plans, uploads }: Deps): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/quotas',
+    access: 'any key',
+    doc: {
+      operation: 'getQuotas',
+      summary: 'Read how much the project may have, and how much of it is used',
+      description:
+        'Uploads are counted by each API process for itself. A call that would pass a quota is a 429 `quota_exceeded`.',
+      answer: QuotasObject,
+    },
+    accepts: {},
+    async handler(request): Promise<QuotasObject> {
+      const caller = callerOf(request)
+      const plan = planOf(plans, caller)
+      const used = await readUse(store.read, caller.project_id, QUOTA_NAMES.filter(isStored))
+      const row = (name: (typeof QUOTA_NAMES)[number], use: number | null) => ({
+        limit: plan.quotas[name],
+        used: use,
+      })
+      return {
+        object: 'quotas',
+        plan: plan.name,
+        quotas: {
+          stored_bytes: row('stored_bytes', used.stored_bytes ?? 0),
+          open_batches: row('open_batches', used.open_batches ?? 0),
+          queued_lines: row('queued_lines', used.queued_lines ?? 0),
+          limits: row('limits', used.limits ?? 0),
+          webhooks: row('webhooks', used.webhooks ?? 0),
+          entities_per_batch: row('entities_per_batch', null),
+          uploads: row('uploads', uploads.used(caller.project_id)),
+        },
+      }
+    },
+  })
+}

@@ -1,0 +1,63 @@
+// GET /v1/requests/{request_id}: an HTTP call of the project, or a line of one of its batches.
+import { Readable } from 'node:stream'
+import type { LineRecordText } from '../../../audit/read-line-record.ts'
+import { ApiError } from '../../../domain/errors.ts'
+import { parseLineRequestId } from '../../../domain/ids.ts'
+import { readAnonymousRequest } from '../../../store/anonymous-requests.ts'
+import { readBatch } from '../../../store/batches.ts'
+import { readHttpRequest } from '../../../store/http-requests.ts'
+import { RequestRecord } from '../../../wire/request-record.ts'
+import type { Caller } from '../../access/auth.ts'
+import { callerOf } from '../../access/caller-of.ts'
+import { RequestParams } from '../../request/params.ts'
+import { route } from '../../route.ts'
+import type { ServerDeps } from '../../server.ts'
+import type { App } from '../../type-provider.ts'
+import { showAnonymousRequest, showHttpRequest } from './show-http-request.ts'
+
+export function getRequestRoute(
+  app: App,
+  { store, readLineRecord }: Pick<ServerDeps, 'store' | 'readLineRecord'>,
+): void {
+  async function readLine(project_id: string, id: string): Promise<LineRecordText | undefined> {
+    const line = parseLineRequestId(id)
+    const batch = line && (await readBatch(store.read, project_id, line.batchId))
+    return batch ? await readLineRecord(project_id, batch.id, line.line) : undefined
+  }
+
+  async function readCall({ project_id, scopes }: Caller, id: string): Promise<object | undefined> {
+    const call = await readHttpRequest(store.read, project_id, id)
+    if (call) return showHttpRequest(call)
+    const refused = scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined
+    return refused && showAnonymousRequest(refused)
+  }
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/requests/:request_id',
+    access: ['batches:read', 'requests:read', 'operator'],
+    doc: {
+      operation: 'getRequest',
+      summary: 'Read the audit record of a call or of a line',
+      description:
+        'With the scope `operator` also that of a call that no key vouched for, such as one that was answered with a 401.',
+      answer: RequestRecord,
+      errors: ['request_not_found'],
+    },
+    accepts: { params: RequestParams },
+    async handler(request, reply) {
+      const caller = callerOf(request)
+      const id = request.params.request_id
+      if (parseLineRequestId(id) === null) {
+        const call = await readCall(caller, id)
+        if (!call) throw new ApiError('request_not_found')
+        return call
+      }
+      const record = await readLine(caller.project_id, id)
+      if (!record) throw new ApiError('request_not_found')
+      const text = Readable.from(record.text, { objectMode: false })
+      text.on('error', (error) => request.log.error({ err: error }, 'an audit record broke off'))
+      return reply.type('application/json; charset=utf-8').header('content-length', record.bytes).send(text)
+    },
+  })
+}

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { testClock } from '../../test/fakes/clock.ts'
+import { StreamingValidations } from './streaming-validations.ts'
+import { validateStream } from './validate-stream.ts'
+
+const BIG = 100_000_000
+const LIMITS = { lines_max: 1_000_000, line_bytes_max: 100_000 }
+
+function line(id: string | number, text = 'hello'): string {
+  const body = { model: 'sim-1', messages: [{ role: 'user', content: text }] }
+  return `${JSON.stringify({ custom_id: `${id}`, method: 'POST', url: '/v1/chat/completions', body })}\n`
+}
+
+function file(lines: number): Buffer {
+  const text = 'so many words '.repeat(70)
+  return Buffer.from(Array.from({ length: lines }, (_, i) => line(i, text)).join(''))
+}
+
+function readings(t: TestContext, limits = LIMITS): StreamingValidations {
+  const early = new StreamingValidations({
+    limits,
+    clock: testClock(),
+    onFall: (error) => {
+      throw error
+    },
+  })
+  t.after(() => early.close())
+  return early
+}
+
+async function judge(early: StreamingValidations, content: Buffer, piece_bytes = 50_000) {
+  const along = early.begin(BIG)
+  assert(along)
+  for (let at = 0; at < content.length; at += piece_bytes)
+    await along.take(content.subarray(at, at + piece_bytes))
+  return await along.verdict()
+}
+
+test('a file in order has its index when its last byte has come', async (t) => {
+  const early = readings(t)
+  const content = file(3000)
+  const validated = await validateStream(async function* () {
+    yield content
+  }, LIMITS)
+  assert(validated.ok)
+  for (const piece_bytes of [7001, 65_536, 1_000_000, content.length]) {
+    const found = await judge(early, content, piece_bytes)
+    assert(found)
+    assert.equal(found.line_count, 3000)
+    assert.deepEqual(JSON.parse(found.index_json), validated.index)
+  }
+})
+
+test('any file that is not in order is left to the validation that can say why', async (t) => {
+  const early = readings(t, { ...LIMITS, lines_max: 4000 })
+  const good = file(2000)
+  const cases: Record<string, Buffer> = {
+    'nothing at all': Buffer.alloc(0),
+    'blank lines only': Buffer.from('\n\n\n'),
+    'a bad line in the middle': Buffer.concat([good, Buffer.from('{"custom_id":1}\n'), file(10)]),
+    'an id used twice': Buffer.concat([good, Buffer.from(line(1))]),
+    'a last line cut short': good.subarray(0, -5),
+    'no UTF-8': Buffer.concat([good, Buffer.of(0xff, 0x0a)]),
+    'too many lines': file(4001),
+    'a line that is too long': Buffer.concat([good, Buffer.from(line('long', 'x'.repeat(200_000)))]),
+  }
+  for (const [what, content] of Object.entries(cases)) assert.equal(await judge(early, content), null, what)
+  assert.equal((await judge(early, good))?.line_count, 2000)
+})
+
+test('several files are read at once, each by itself; more than a few are not', async (t) => {
+  const early = readings(t)
+  const along = Array.from({ length: 4 }, () => early.begin(BIG))
+  assert.equal(early.begin(BIG), null)
+  const contents = along.map((_, i) => file(1000 + i))
+  for (let at = 0; at < contents[3]!.length; at += 30_000)
+    for (const [i, one] of along.entries()) await one?.take(contents[i]!.subarray(at, at + 30_000))
+  const found = await Promise.all(along.map((one) => one?.verdict()))
+  assert.deepEqual(
+    found.map((one) => one?.line_count),
+    [1000, 1001, 1002, 1003],
+  )
+  assert(early.begin(BIG))
+})
+
+test('a small file, or one whose size nobody gives, starts no thread', (t) => {
+  const early = readings(t)
+  assert.equal(early.begin(1_000_000), null)
+  assert.equal(early.begin(0), null)
+  assert.equal(early.begin(Number.NaN), null)
+})
+
+test('an upload waits for its reading instead of piling up', async (t) => {
+  const early = readings(t)
+  const along = early.begin(BIG)
+  assert(along)
+  const content = file(10_000)
+  const wait = along.take(content)
+  assert(wait, 'ten megabytes do not fit into a few blocks')
+  await wait
+  assert.equal((await along.verdict())?.line_count, 10_000)
+})
+
+test('an upload that breaks off makes room for another', async (t) => {
+  const early = readings(t)
+  const along = Array.from({ length: 4 }, () => early.begin(BIG))
+  await along[0]?.take(file(100))
+  along[0]?.leave()
+  assert.equal(await along[0]?.verdict(), null)
+  assert.equal((await judge(early, file(500)))?.line_count, 500)
+})
+
+test('uploads go on without a thread that ended, and the next one has a new one', async (t) => {
+  const early = readings(t)
+  const along = early.begin(BIG)
+  assert(along)
+  const wait = along.take(file(10_000))
+  await early.close()
+  await wait
+  await along.take(file(10))
+  assert.equal(await along.verdict(), null)
+  assert.equal((await judge(early, file(10)))?.line_count, 10)
+})
+
+test('the thread ends when no big file has come for a while', async (t) => {
+  const clock = testClock()
+  const early = new StreamingValidations({ limits: LIMITS, clock, onFall: assert.fail })
+  t.after(() => early.close())
+  await judge(early, file(10))
+  assert.equal(clock.waiting, 1)
+  await clock.advance(60_000)
+  assert.equal(clock.waiting, 0)
+  assert.equal((await judge(early, file(10)))?.line_count, 10)
+})

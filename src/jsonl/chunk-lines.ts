@@ -1,0 +1,132 @@
+// The lines of one chunk, as the plan checks them and the dispatcher sends them. The bodies stay where they
+// are, in the chunk's bytes; a line only says where.
+
+import type { ChunkSpan } from '../domain/chunk.ts'
+import { entityOf } from '../domain/entity.ts'
+import { type WireError, wireError } from '../domain/errors.ts'
+import type { Model } from '../domain/model.ts'
+import type { Spend } from '../domain/spend.ts'
+import { unstorable } from '../domain/storable-text.ts'
+import { checkLine } from './check-line.ts'
+import { hasByteOrderMark, isBlank, LF, withoutCr } from './line-bytes.ts'
+import { projectedSpend } from './line-projection.ts'
+import { type InputLine, LineScanner, type Span } from './line-scan.ts'
+import { choicesOf, projectTokens, promptBytes } from './projection.ts'
+
+export interface ChunkLine {
+  /** The physical line number in the input file, from 1. */
+  line: number
+  /** The JSON string as the input wrote it, quotes included. */
+  custom_id_json: string
+  /** Null where the body names none; such a line has a `fault`. */
+  model: string | null
+  /** The same, but null for a name that is no model's: it would only fill the books. */
+  known_model: string | null
+  entity: string | null
+  conversation: string | null
+  tags: string | null
+  body: Span
+  model_spans: readonly Span[]
+  messages: Span
+  /** Estimated; what is projected and, where the server reports no usage, billed. */
+  input_tokens: number
+  output_tokens_max: number
+  /** Of its prompt, as written; null with media, whose tokens nobody can tell from their bytes. */
+  prompt_bytes: number | null
+  /** The `n` of its request. */
+  choices: number
+  /** What it may cost at most. */
+  projected: Spend
+  /** Why this line cannot run; null when it can. */
+  fault: WireError | null
+}
+
+/** What the batch says for lines that do not say it themselves. */
+export interface BatchDefaults {
+  metadata: Readonly<Record<string, string>>
+  header_entity: string | null
+}
+
+/** The content is not what was validated. */
+export class InputChanged extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'InputChanged'
+  }
+}
+
+/**
+ * Reads the lines of a chunk from its bytes. The file was validated, so a line that does not scan means that
+ * the content is not what was validated: that throws InputChanged.
+ */
+export function readChunkLines(
+  bytes: Buffer,
+  span: ChunkSpan,
+  models: ReadonlyMap<string, Model>,
+  defaults: BatchDefaults,
+): ChunkLine[] {
+  const scanner = new LineScanner({ validated: true })
+  const lines: ChunkLine[] = []
+  let number = span.first_line
+  for (let at = startOf(bytes, span); at < bytes.length; number++) {
+    const newline = bytes.indexOf(LF, at)
+    const next = newline === -1 ? bytes.length : newline + 1
+    const end = withoutCr(bytes, at, newline === -1 ? bytes.length : newline)
+    if (!isBlank(bytes, at, end)) {
+      const scanned = scanner.scan(bytes, at, end)
+      if (!scanned.ok) throw new InputChanged(`line ${number} no longer reads as it did: ${scanned.message}`)
+      lines.push(chunkLine(scanned, number, models, defaults))
+    }
+    at = next
+  }
+  if (lines.length !== span.line_count) {
+    throw new InputChanged(
+      `chunk ${span.index} holds ${lines.length} lines where validation counted ${span.line_count}`,
+    )
+  }
+  return lines
+}
+
+function chunkLine(
+  scanned: InputLine,
+  line: number,
+  models: ReadonlyMap<string, Model>,
+  defaults: BatchDefaults,
+): ChunkLine {
+  const { body, bytes } = scanned
+  const model = body.model === null ? undefined : models.get(body.model)
+  const tokens = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
+  const own = scanned.metadata
+  const entity = entityOf(own, defaults.metadata, defaults.header_entity)
+  return {
+    line,
+    custom_id_json: bytes.toString('utf8', scanned.custom_id_span.start - 1, scanned.custom_id_span.end + 1),
+    model: body.model === null || unstorable(body.model) === null ? body.model : null,
+    known_model: model?.id ?? null,
+    entity: entity === null || unstorable(entity) === null ? entity : null,
+    conversation: own?.conversation ?? defaults.metadata.conversation ?? null,
+    tags: own?.tags ?? defaults.metadata.tags ?? null,
+    body: { start: body.span.start, end: body.span.end },
+    model_spans: body.model_spans.map(({ start, end }) => ({ start, end })),
+    messages: { start: body.messages.start, end: body.messages.end },
+    input_tokens: tokens.input_tokens,
+    output_tokens_max: tokens.output_tokens_max,
+    prompt_bytes: body.messages.media_parts > 0 ? null : promptBytes(body),
+    choices: choicesOf(body),
+    projected: projectedSpend(tokens, model),
+    fault: textFault(entity) ?? checkLine(scanned, models),
+  }
+}
+
+/** Versions before this one let pass what no database can store. */
+function textFault(entity: string | null): WireError | null {
+  const why = entity === null ? null : unstorable(entity)
+  return why === null
+    ? null
+    : wireError('invalid_request', `The entity ${why}.`, { param: 'metadata.entity' })
+}
+
+/** A byte order mark can only stand at the very beginning of the file. */
+function startOf(bytes: Buffer, span: ChunkSpan): number {
+  return span.index === 0 && hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0
+}

@@ -1,0 +1,255 @@
+// What one line of an input file says, read in a single pass over its bytes. The body is never parsed into
+// objects: it goes upstream as the very bytes that were uploaded, and this scan finds where they are and the
+// few facts that checking, pricing and grouping need.
+import type { ErrorCode } from '../domain/errors.ts'
+import { unstorable } from '../domain/storable-text.ts'
+import { type JsonKind, JsonScanner } from './json-scan.ts'
+import { Names } from './json-scan-names.ts'
+import { type BodyFacts, BodyScan } from './line-scan-body.ts'
+import { MetadataScan } from './line-scan-metadata.ts'
+import { type Span, setSpan } from './line-scan-span.ts'
+
+export type { Span } from './line-scan-span.ts'
+
+export const CUSTOM_ID_CHARACTERS_MAX = 512
+
+/** An input line that is well formed. Valid until the scanner's next scan: copy what must last. */
+export interface InputLine {
+  readonly ok: true
+  /** The buffer that all spans point into. */
+  readonly bytes: Buffer
+  /** The characters between the quotes of `custom_id`, as written, and whether they hold escapes. */
+  readonly custom_id_span: Span
+  readonly custom_id_escaped: boolean
+  /** Decoded on demand. */
+  readonly custom_id: string
+  /** `metadata.entity`, trimmed; null where it is absent or blank. */
+  readonly entity: string | null
+  /** It is there and blank: a new file with such a line is refused, older ones may hold some. */
+  readonly entity_is_blank: boolean
+  /** The bytes of `metadata`, or null where it is absent or `null`. */
+  readonly metadata_span: Span | null
+  /** Parsed on demand; null where it is absent or `null`. */
+  readonly metadata: Record<string, string> | null
+  readonly body: BodyFacts
+}
+
+/** Why a line is refused; it fails the whole file. */
+export interface LineFault {
+  readonly ok: false
+  readonly code: ErrorCode
+  /** Says what is wrong and, for broken JSON, in which column: characters (UTF-16 units) from 1. */
+  readonly message: string
+  readonly param?: string
+}
+
+const KEYS = new Names('custom_id', 'method', 'url', 'body', 'metadata')
+const METHODS = new Names('POST')
+const URLS = new Names('/v1/chat/completions')
+
+/** What was found under a key with one legal value. */
+type Found = 'missing' | 'wrong' | 'right'
+
+/** Reads lines one after the other; keep one and reuse it. */
+export class LineScanner {
+  readonly #validated: boolean
+  #json = new JsonScanner()
+  #line = new ScannedLine(this.#json)
+  #custom_id_kind: JsonKind | null = null
+  #method: Found = 'missing'
+  #url: Found = 'missing'
+  #body_kind: JsonKind | null = null
+
+  /** `validated`: the file has passed validation, perhaps by an older version; `checkLine` judges its streams. */
+  constructor({ validated = false } = {}) {
+    this.#validated = validated
+  }
+
+  /** Scans the line `bytes[start, end)`, given without its line break. The bytes must be valid UTF-8. */
+  scan(bytes: Buffer, start: number, end: number): InputLine | LineFault {
+    const json = this.#json
+    json.open(bytes, start, end)
+    const kind = json.kind()
+    if (kind !== 'object' && kind !== null) {
+      return {
+        ok: false,
+        code: 'not_an_object',
+        message: `The line is not an object but begins like ${named(kind)}.`,
+      }
+    }
+    this.#reset()
+    if (kind === null) json.skipValue()
+    else this.#scanMembers()
+    const whole = json.fault === null
+    json.finish()
+    if (json.fault !== null) {
+      const { what, at } = json.fault
+      const code = whole ? 'not_an_object' : json.fault.code
+      const column = bytes.toString('utf8', start, at).length + 1
+      return { ok: false, code, message: `Column ${column}: ${what}.` }
+    }
+    return this.#judge() ?? this.#line
+  }
+
+  #reset(): void {
+    this.#custom_id_kind = null
+    this.#method = 'missing'
+    this.#url = 'missing'
+    this.#body_kind = null
+    this.#line.meta.reset()
+  }
+
+  #scanMembers(): void {
+    const json = this.#json
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      switch (json.key(KEYS)) {
+        case 'custom_id':
+          this.#scanCustomId()
+          break
+        case 'method':
+          this.#method = readOne(json, METHODS)
+          break
+        case 'url':
+          this.#url = readOne(json, URLS)
+          break
+        case 'body':
+          this.#body_kind = json.kind()
+          if (this.#body_kind === 'object') this.#line.body.scan(json)
+          else json.skipValue()
+          break
+        case 'metadata':
+          this.#line.meta.scan(json)
+          break
+        default:
+          json.skipValue()
+      }
+    }
+  }
+
+  #scanCustomId(): void {
+    const json = this.#json
+    const line = this.#line
+    this.#custom_id_kind = json.kind()
+    if (this.#custom_id_kind === 'string') {
+      json.readString()
+      setSpan(line.custom_id_span, json.text_start, json.text_end)
+      line.custom_id_escaped = json.text_escaped
+    } else json.skipValue()
+  }
+
+  /** What is wrong with a line of valid JSON. */
+  #judge(): LineFault | null {
+    const line = this.#line
+    if (this.#custom_id_kind === null) return missing('custom_id')
+    if (this.#custom_id_kind !== 'string') {
+      return fault(
+        'invalid_custom_id',
+        `\`custom_id\` is ${named(this.#custom_id_kind)}, not a string.`,
+        'custom_id',
+      )
+    }
+    const { start, end } = line.custom_id_span
+    if (start === end) return fault('invalid_custom_id', '`custom_id` is empty.', 'custom_id')
+    if (this.#json.longerThan(CUSTOM_ID_CHARACTERS_MAX, start, end, line.custom_id_escaped)) {
+      const message = `\`custom_id\` is longer than ${CUSTOM_ID_CHARACTERS_MAX} characters.`
+      return fault('invalid_custom_id', message, 'custom_id')
+    }
+    if (this.#method === 'missing') return missing('method')
+    if (this.#method === 'wrong') return fault('invalid_method', '`method` must be "POST".', 'method')
+    if (this.#url === 'missing') return missing('url')
+    if (this.#url === 'wrong') return fault('invalid_url', '`url` must be "/v1/chat/completions".', 'url')
+    if (this.#body_kind === null) return missing('body')
+    if (this.#body_kind !== 'object') {
+      return fault('invalid_body', `\`body\` is ${named(this.#body_kind)}, not an object.`, 'body')
+    }
+    if (line.meta.problem !== null) return fault('invalid_metadata', line.meta.problem, 'metadata')
+    const text = this.#validated ? null : this.#textFault()
+    if (text) return text
+    const { streams } = line.body
+    if (streams === null || this.#validated) return null
+    return fault('streaming_not_supported', streamingMessage(streams), `body.${streams}`)
+  }
+
+  /** Text of the line that no database can store: only an escape can bring it about. */
+  #textFault(): LineFault | null {
+    const line = this.#line
+    const id = line.custom_id_escaped ? unstorable(line.custom_id) : null
+    if (id !== null) return fault('invalid_custom_id', `\`custom_id\` ${id}.`, 'custom_id')
+    const { text_problem } = line.meta
+    if (text_problem !== null) return fault('invalid_metadata', text_problem, 'metadata')
+    const model = line.body.model === null ? null : unstorable(line.body.model)
+    return model === null ? null : fault('invalid_body', `\`model\` ${model}.`, 'body.model')
+  }
+}
+
+class ScannedLine implements InputLine {
+  readonly ok = true
+  readonly custom_id_span: Span = { start: 0, end: 0 }
+  custom_id_escaped = false
+  readonly body = new BodyScan()
+  readonly meta = new MetadataScan()
+  #json: JsonScanner
+
+  constructor(json: JsonScanner) {
+    this.#json = json
+  }
+
+  get bytes(): Buffer {
+    return this.#json.bytes
+  }
+
+  get custom_id(): string {
+    return this.#json.decode(this.custom_id_span.start, this.custom_id_span.end, this.custom_id_escaped)
+  }
+
+  get entity(): string | null {
+    return this.meta.entity(this.#json)
+  }
+
+  get entity_is_blank(): boolean {
+    return this.meta.isBlankEntity(this.#json)
+  }
+
+  get metadata_span(): Span | null {
+    return this.meta.present ? this.meta.span : null
+  }
+
+  get metadata(): Record<string, string> | null {
+    return this.meta.parse(this.#json)
+  }
+}
+
+export function streamingMessage(key: string): string {
+  return `\`${key}\` cannot be used, whatever its value: a batch never streams. Leave it out.`
+}
+
+function readOne(json: JsonScanner, names: Names<string>): Found {
+  if (json.kind() === 'string') {
+    json.readString()
+    return json.text(names) === null ? 'wrong' : 'right'
+  }
+  json.skipValue()
+  return 'wrong'
+}
+
+function fault(code: ErrorCode, message: string, param: string): LineFault {
+  return { ok: false, code, message, param }
+}
+
+function missing(param: string): LineFault {
+  return fault('missing_field', `\`${param}\` is missing.`, param)
+}
+
+const KIND_NAMES: Record<JsonKind, string> = {
+  object: 'an object',
+  array: 'an array',
+  string: 'a string',
+  number: 'a number',
+  true: 'true',
+  false: 'false',
+  null: 'null',
+}
+
+function named(kind: JsonKind): string {
+  return KIND_NAMES[kind]
+}

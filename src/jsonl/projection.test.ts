@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Model } from '../domain/model.ts'
+import { FREE } from '../domain/money.ts'
+import { type InputLine, LineScanner } from './line-scan.ts'
+import { addLine, emptySums, projectSums, projectTokens } from './projection.ts'
+
+const model: Model = {
+  id: 'm',
+  context_window: null,
+  max_output_tokens: 50,
+  price: FREE,
+  priced: true,
+  supports: { structured_output: true, tools: true },
+  created: 0,
+}
+const unbounded: Model = { ...model, max_output_tokens: null }
+const messages = [{ role: 'user', content: 'x'.repeat(370) }]
+assert.equal(JSON.stringify(messages).length, 400)
+
+function lineOf(body: Record<string, unknown>): InputLine {
+  const text = JSON.stringify({
+    custom_id: 'a',
+    method: 'POST',
+    url: '/v1/chat/completions',
+    body: { model: 'm', messages, ...body },
+  })
+  const line = new LineScanner().scan(Buffer.from(text), 0, Buffer.byteLength(text))
+  assert.ok(line.ok)
+  return line
+}
+
+test('a line may use its messages, and its output limit for every choice', () => {
+  const output = (body: Record<string, unknown>, on = model): number =>
+    projectTokens(lineOf(body), on).output_tokens_max
+  assert.equal(projectTokens(lineOf({}), model).input_tokens, 100)
+  assert.equal(output({ max_tokens: 10 }), 10)
+  assert.equal(output({ max_completion_tokens: 20 }), 20)
+  assert.equal(output({ max_tokens: 10, max_completion_tokens: 20 }), 20)
+  assert.equal(output({ max_tokens: 10, n: 3 }), 30)
+  assert.equal(output({ n: 3 }), 150)
+  assert.equal(output({ n: 3 }, unbounded), 0)
+  assert.equal(output({ max_tokens: 10, n: 1_000_000 }), 10_000_000)
+})
+
+test('tools and a response format are input; a picture counts by the piece', () => {
+  const tools = [{ type: 'function', function: { name: 'f', description: 'y'.repeat(338) } }]
+  assert.equal(JSON.stringify(tools).length, 400)
+  assert.equal(projectTokens(lineOf({ tools }), model).input_tokens, 200)
+  const image = { type: 'image_url', image_url: { url: 'A'.repeat(1_000_000) } }
+  const seen = projectTokens(lineOf({ messages: [{ role: 'user', content: [image] }] }), model)
+  assert.ok(seen.input_tokens > 1000 && seen.input_tokens < 1100)
+})
+
+test('the sums of a group project as its lines do, on any model', () => {
+  const lines = [{}, { n: 2 }, { max_tokens: 7 }, { max_tokens: 7, n: 4 }, { max_completion_tokens: 9 }].map(
+    lineOf,
+  )
+  const sums = emptySums('m', null)
+  for (const line of lines) addLine(sums, line.body)
+  assert.equal(sums.lines, 5)
+  for (const on of [model, unbounded]) {
+    const each = lines.map((line) => projectTokens(line, on))
+    assert.deepEqual(projectSums(sums, on), {
+      input_tokens: each.reduce((sum, tokens) => sum + tokens.input_tokens, 0),
+      output_tokens_max: each.reduce((sum, tokens) => sum + tokens.output_tokens_max, 0),
+    })
+  }
+})
+
+test('absurd and wrong numbers leave the sums exact integers', () => {
+  const sums = emptySums('m', null)
+  for (const max_tokens of [1e300, -1, 0.5, 'x', 1e300]) {
+    for (let i = 0; i < 100; i++) addLine(sums, lineOf({ max_tokens, n: 1e300 }).body)
+  }
+  assert.ok(Number.isSafeInteger(sums.output_tokens_max_given))
+  assert.ok(Number.isSafeInteger(sums.open_choices))
+  assert.ok(Number.isSafeInteger(projectSums(sums, model).output_tokens_max))
+})

@@ -1,0 +1,22 @@
+// Cancels a batch: nothing new is sent, what is in flight may finish. Asking again changes nothing.
+import { onCancel } from '../domain/batch.ts'
+import { ApiError } from '../domain/errors.ts'
+import { moveBatch, readBatch } from '../store/batches.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+
+/** The batch as it stands afterwards. Throws batch_not_found and batch_not_cancellable. */
+export async function cancelBatch(
+  tx: Writer,
+  project_id: string,
+  id: string,
+  now: number,
+): Promise<BatchRow> {
+  const batch = await readBatch(tx, project_id, id)
+  if (!batch) throw new ApiError('batch_not_found')
+  const effect = onCancel(batch.status)
+  if (effect === 'same') return batch
+  const moved = effect === 'move' ? await moveBatch(tx, id, 'cancelling', now) : undefined
+  if (!moved) throw new ApiError('batch_not_cancellable', `The batch is already ${batch.status}.`)
+  return moved
+}

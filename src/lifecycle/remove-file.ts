@@ -1,0 +1,42 @@
+// Removes a file for its users, and its content for everyone. The content of an input outlives the file only
+// while an unfinished batch reads it: lines in flight may finish, the rest are written off, and the last of
+// those batches to finish lets go of it (releaseInput).
+import { isTerminal } from '../domain/batch.ts'
+import { ApiError } from '../domain/errors.ts'
+import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
+import { markForDeletion, markResultsForDeletion } from '../store/blob-rows.ts'
+import { lockFileRow, markDeleted } from '../store/files.ts'
+import type { FileRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+
+/** Throws file_not_deletable for results that are still being written. Removing a file twice changes nothing. */
+export async function removeFile(tx: Writer, file: FileRow, now: number): Promise<void> {
+  if (file.batch_id !== null && file.part !== null) {
+    const batch = await readBatchRow(tx, file.batch_id)
+    if (batch && !isTerminal(batch.status))
+      throw new ApiError(
+        'file_not_deletable',
+        'The batch that writes this file has not ended yet; cancel it first.',
+      )
+    if (await markDeleted(tx, file.id, now)) await markResultsForDeletion(tx, file.batch_id, file.part, now)
+    return
+  }
+  if (!(await markDeleted(tx, file.id, now))) return
+  const open = (await openBatchesOfInput(tx, file.id)).map((batch) => batch.id)
+  if (open.length === 0) return await doomContent(tx, file, now)
+  await markInputDeleted(tx, open, now)
+}
+
+/** To be called in the transaction that ends a batch, for its input: dooms what a deletion had to leave behind. */
+export async function releaseInput(tx: Writer, file_id: string, now: number): Promise<void> {
+  // Of two batches that end at once, the second to hold the file sees that the first has ended.
+  const file = await lockFileRow(tx, file_id)
+  if (!file || file.deleted_at === null) return
+  const open = await openBatchesOfInput(tx, file_id)
+  if (open.length === 0) await doomContent(tx, file, now)
+}
+
+async function doomContent(tx: Writer, file: FileRow, now: number): Promise<void> {
+  const keys = [file.content_blob, file.index_blob].filter((key) => key !== null)
+  await markForDeletion(tx, keys, now)
+}

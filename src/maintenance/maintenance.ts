@@ -1,0 +1,56 @@
+// What every worker does about once a second, so that no process has to be special: leases of dead workers
+// go back, parked chunks whose time has come are ready again, files past their retention go, and content that nobody can open any more leaves the store.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import { removeFile } from '../lifecycle/remove-file.ts'
+import { forgetBlobs, listPendingDeletion } from '../store/blob-rows.ts'
+import { wakeParked } from '../store/chunks.ts'
+import { listExpiredFiles } from '../store/files.ts'
+import { rescueLeases } from '../store/leases.ts'
+import { maintenanceDue } from '../store/maintenance-due.ts'
+import type { Store } from '../store/store.ts'
+
+const FILES_AT_ONCE_MAX = 100
+const BLOBS_AT_ONCE_MAX = 500
+const DELETES_AT_ONCE = 16
+
+export interface MaintenanceDeps {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+}
+
+export interface MaintenanceReport {
+  /** Worker sessions that ended without giving back what they held. */
+  rescued: string[]
+}
+
+export async function runMaintenance({ store, sealed, clock }: MaintenanceDeps): Promise<MaintenanceReport> {
+  const now = clock.now()
+  const due = await maintenanceDue(store.read, store.claimSql, now)
+  const rescued =
+    due.sessions || due.parked
+      ? await store.write(async (tx) => {
+          const ended = await rescueLeases(tx, store.claimSql)
+          await wakeParked(tx, store.claimSql)
+          return ended
+        })
+      : []
+  if (due.files)
+    for (const file of await listExpiredFiles(store.read, now, FILES_AT_ONCE_MAX))
+      await store.write((tx) => removeFile(tx, file, now))
+  if (due.blobs || due.files) await deletePendingBlobs(store, sealed)
+  return { rescued }
+}
+
+/** Removes the bytes of blobs whose keys were destroyed. */
+export async function deletePendingBlobs(store: Store, sealed: SealedBlobs): Promise<void> {
+  for (;;) {
+    const keys = await listPendingDeletion(store.read, BLOBS_AT_ONCE_MAX)
+    if (keys.length === 0) return
+    for (let at = 0; at < keys.length; at += DELETES_AT_ONCE) {
+      await Promise.all(keys.slice(at, at + DELETES_AT_ONCE).map((key) => sealed.delete(key)))
+    }
+    await store.write((tx) => forgetBlobs(tx, keys))
+  }
+}

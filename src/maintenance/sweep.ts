@@ -1,0 +1,112 @@
+// Orphans: blobs that a crash left between their writing and the commit that would have made them part of
+// the system. A blob without a row that is older than any write can take is one. Two rules keep what is about
+// to be committed: whoever cannot commit for long writes anew what would count as old by then (BLOB_FRESH_MS),
+// and a blob is taken only if it is still unknown a while after it was first found so, since a bucket may date
+// an upload by its beginning, hours before it ended.
+import type { Blobs } from '../blobs/blobs.ts'
+import type { Clock } from '../domain/clock.ts'
+import { knownBlobs } from '../store/blob-rows.ts'
+import { claimInterval } from '../store/database-properties.ts'
+import type { Store } from '../store/store.ts'
+
+/** Longer than any upload or seal lies between its blob and its commit. */
+export const ORPHAN_AGE_MS = 60 * 60_000
+/** Blobs that are committed are no older, so what is about to be committed is never found to be unknown twice. */
+export const BLOB_FRESH_MS = 2 * 60_000
+const KEYS_AT_ONCE = 500
+/** What one sweep takes, at most; the next one goes on. */
+const SUSPECTS_MAX = 100_000
+
+interface Ports {
+  store: Store
+  blobs: Blobs
+  clock: Clock
+}
+
+export interface SweepPace {
+  /** How old a blob without a row is before it is suspected. */
+  orphan_age_ms: number
+  /** How often the store is looked through, by one worker for all. */
+  every_ms: number
+  /** How often each worker asks whether it is the one. */
+  ask_every_ms: number
+  /** Between the two looks at a blob: longer than a commit takes that is under way. */
+  second_look_ms: number
+}
+
+const PACE: SweepPace = {
+  orphan_age_ms: ORPHAN_AGE_MS,
+  every_ms: 60 * 60_000,
+  ask_every_ms: 5 * 60_000,
+  second_look_ms: 5 * 60_000,
+}
+
+export class OrphanSweep {
+  readonly #ports: Ports
+  readonly #pace: SweepPace
+  #ask_at = 0
+  #suspects: { keys: string[]; judge_at: number } | null = null
+
+  /** Where nobody can be about to commit anything, and in nights that are quicker, another pace will do. */
+  constructor(ports: Ports, pace = PACE) {
+    this.#ports = ports
+    this.#pace = pace
+  }
+
+  /**
+   * To be called now and then. Of all workers that do, one at a time looks through the store. `began`: this
+   * one has begun to; `removed`: orphans that are gone now.
+   */
+  async tick(): Promise<{ began: boolean; removed: number }> {
+    const { store, clock } = this.#ports
+    const { orphan_age_ms, every_ms, ask_every_ms, second_look_ms } = this.#pace
+    const now = clock.now()
+    if (this.#suspects && now >= this.#suspects.judge_at) {
+      const { keys } = this.#suspects
+      this.#suspects = null
+      return { began: false, removed: await removeUnknown(this.#ports, keys) }
+    }
+    if (this.#suspects || now < this.#ask_at) return { began: false, removed: 0 }
+    this.#ask_at = now + ask_every_ms
+    const began = await store.write((tx) => claimInterval(tx, store.claimSql, 'swept_at', every_ms))
+    if (began) {
+      const keys = await findUnknown(this.#ports, orphan_age_ms)
+      if (keys.length > 0) this.#suspects = { keys, judge_at: clock.now() + second_look_ms }
+    }
+    return { began, removed: 0 }
+  }
+}
+
+/** Keys of blobs that are older than that and that the database does not know. */
+async function findUnknown({ store, blobs, clock }: Ports, older_than_ms: number): Promise<string[]> {
+  const unknown: string[] = []
+  let keys: string[] = []
+  const look = async (): Promise<void> => {
+    const known = await knownBlobs(store.read, keys)
+    for (const key of keys) if (!known.has(key)) unknown.push(key)
+    keys = []
+  }
+  for await (const blob of blobs.list('')) {
+    if (blob.modified > clock.now() - older_than_ms) continue
+    keys.push(blob.key)
+    if (keys.length >= KEYS_AT_ONCE) await look()
+    if (unknown.length >= SUSPECTS_MAX) break
+  }
+  await look()
+  return unknown
+}
+
+/** Removes those that the database still does not know. */
+async function removeUnknown({ store, blobs }: Ports, keys: readonly string[]): Promise<number> {
+  let removed = 0
+  for (let at = 0; at < keys.length; at += KEYS_AT_ONCE) {
+    const some = keys.slice(at, at + KEYS_AT_ONCE)
+    const known = await knownBlobs(store.read, some)
+    for (const key of some) {
+      if (known.has(key)) continue
+      await blobs.delete(key)
+      removed++
+    }
+  }
+  return removed
+}

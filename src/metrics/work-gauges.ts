@@ -1,0 +1,67 @@
+// How much there is to do, read from the database when somebody looks.
+import { Gauge, type Registry } from 'prom-client'
+import type { Clock } from '../domain/clock.ts'
+import type { Store } from '../store/store.ts'
+import { OPEN_CHUNK_STATES, OPEN_STATUSES, readWorkCounts, type WorkCounts } from '../store/work-counts.ts'
+
+const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver'] as const
+
+export function workGauges(registry: Registry, store: Pick<Store, 'read'>, clock: Clock): void {
+  const registers = [registry]
+  let reading: Promise<WorkCounts> | null = null
+  /** One look serves all gauges of one answer. */
+  const counts = (): Promise<WorkCounts> => {
+    reading ??= readWorkCounts(store.read, clock.now()).finally(() => {
+      reading = null
+    })
+    return reading
+  }
+  new Gauge({
+    name: 'offpeak_batches',
+    help: 'Batches that have not ended, by status.',
+    labelNames: ['status'],
+    registers,
+    async collect() {
+      const { batches } = await counts()
+      for (const status of OPEN_STATUSES) this.set({ status }, batches.get(status) ?? 0)
+    },
+  })
+  new Gauge({
+    name: 'offpeak_chunks',
+    help: 'Chunks that are not done, by state: ready ones are the queue, leased ones run, parked ones wait.',
+    labelNames: ['state'],
+    registers,
+    async collect() {
+      const { chunks } = await counts()
+      for (const state of OPEN_CHUNK_STATES) this.set({ state }, chunks[state])
+    },
+  })
+  new Gauge({
+    name: 'offpeak_deadline_slack_seconds',
+    help: 'Time until the nearest window of an unfinished batch closes; +Inf when none is unfinished.',
+    registers,
+    async collect() {
+      const { nearest_deadline } = await counts()
+      const slack = nearest_deadline === null ? Number.POSITIVE_INFINITY : nearest_deadline - clock.now()
+      this.set(slack / 1000)
+    },
+  })
+  new Gauge({
+    name: 'offpeak_tasks_due',
+    help: 'Background tasks that could run now, by kind.',
+    labelNames: ['kind'],
+    registers,
+    async collect() {
+      const { tasks_due } = await counts()
+      for (const kind of TASK_KINDS) this.set({ kind }, tasks_due.get(kind) ?? 0)
+    },
+  })
+  new Gauge({
+    name: 'offpeak_blobs_pending_deletion',
+    help: 'Deleted content whose bytes have not been removed yet; its keys are destroyed.',
+    registers,
+    async collect() {
+      this.set((await counts()).blobs_pending_deletion)
+    },
+  })
+}

@@ -1,0 +1,52 @@
+// How unfinished batches get on and why they wait: read for all batches of an answer at once.
+
+import { isTerminal } from '../domain/batch.ts'
+import { isMoving, type Progress, progressOf } from '../domain/progress.ts'
+import { hasWorker, listLaneReports } from '../store/lane-reports.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { countLeased, groupUnsealed } from '../store/unsealed-chunks.ts'
+import { type WaitingReason, waitingReason } from './waiting-reason.ts'
+
+export interface BatchProgress {
+  progress: Progress
+  waiting_reason: WaitingReason | null
+}
+
+/** By ID, of the unfinished ones among these. */
+export async function readBatchProgress(
+  store: Pick<Store, 'read' | 'claimSql'>,
+  batches: readonly BatchRow[],
+  now: number,
+): Promise<Map<string, BatchProgress>> {
+  const open = batches.filter((batch) => !isTerminal(batch.status))
+  // One that moves waits for nothing: its row tells all there is to tell.
+  const still = open.filter((batch) => !isMoving(batch, now))
+  const reasons =
+    still.length === 0 ? new Map<string, WaitingReason | null>() : await readReasons(store, still, now)
+  return new Map(
+    open.map((batch) => [
+      batch.id,
+      { progress: progressOf(batch, now), waiting_reason: reasons.get(batch.id) ?? null },
+    ]),
+  )
+}
+
+async function readReasons(
+  store: Pick<Store, 'read' | 'claimSql'>,
+  batches: readonly BatchRow[],
+  now: number,
+): Promise<Map<string, WaitingReason | null>> {
+  const ids = batches.map((batch) => batch.id)
+  const [groups, leased, laneReports, has_worker] = await Promise.all([
+    groupUnsealed(store.read, ids),
+    countLeased(store.read),
+    listLaneReports(store.read, store.claimSql),
+    hasWorker(store.read, store.claimSql),
+  ])
+  const byBatch = Map.groupBy(groups, (group) => group.batch_id)
+  const surroundings = { now, has_worker, laneReports, leased }
+  return new Map(
+    batches.map((batch) => [batch.id, waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings)]),
+  )
+}

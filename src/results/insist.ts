@@ -1,0 +1,58 @@
+// Work on the stores that is tried until it succeeds: finished lines are paid for, and a full disk may be given room
+// again. While it fails, no new work should be claimed.
+
+import { type Clock, sleep } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import type { RecordObserver, RecordWork } from './record-observer.ts'
+
+const RETRY_MS_MIN = 200
+const RETRY_MS_MAX = 5_000
+
+/** As the log puts it. */
+const WORK: Readonly<Record<RecordWork, string>> = {
+  journal: 'writing a journal',
+  seal: 'sealing a chunk',
+  commit: 'committing results',
+  park: 'giving back a chunk',
+}
+
+/** `isFinal` says of an error that no other attempt is to be made: then it is thrown. */
+export type Insist = <T>(
+  work: RecordWork,
+  attempt: () => Promise<T>,
+  isFinal?: (error: unknown) => boolean,
+) => Promise<T>
+
+export interface InsistOptions {
+  clock: Clock
+  log: Log
+  observe?: RecordObserver | undefined
+}
+
+export class Insistence {
+  readonly #options: InsistOptions
+  /** Set while the stores refuse (Unix ms). */
+  failingSince: number | null = null
+
+  constructor(options: InsistOptions) {
+    this.#options = options
+  }
+
+  readonly insist: Insist = async (work, attempt, isFinal = () => false) => {
+    const { clock, log, observe } = this.#options
+    for (let wait_ms = RETRY_MS_MIN; ; wait_ms = Math.min(wait_ms * 2, RETRY_MS_MAX)) {
+      try {
+        const begun = clock.now()
+        const value = await attempt()
+        observe?.recorded(work, clock.now() - begun)
+        this.failingSince = null
+        return value
+      } catch (error) {
+        if (isFinal(error)) throw error
+        this.failingSince ??= clock.now()
+        log.error({ err: error }, `${WORK[work]} failed; trying again in ${wait_ms} ms`)
+        await sleep(clock, wait_ms)
+      }
+    }
+  }
+}

@@ -1,0 +1,190 @@
+// A chunk that this worker holds: its lines, which of them are finished, and whether it is still to be run.
+// Every line passes through exactly one of `finish` or stays unfinished until the chunk is given up.
+import { setMaxListeners } from 'node:events'
+import type { StopReason } from '../domain/batch.ts'
+import type { WireError } from '../domain/errors.ts'
+import { lineRequestIdPrefix } from '../domain/ids.ts'
+import type { LimitMetric } from '../domain/limit.ts'
+import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import { type FinishedLine, isInMemory, type Journalled } from './journal.ts'
+import { type Outcome, weight } from './outcome.ts'
+
+/** Why a chunk's lines are no longer sent. `lost`: another worker has it. `drained`: this one is stopping. */
+export type ChunkStop = StopReason | 'lost' | 'drained'
+
+/** A spender and what is capped of it. */
+export interface Capped {
+  spender: string
+  metric: LimitMetric
+}
+
+export class OpenChunk {
+  readonly claim: ChunkRow
+  readonly batch: BatchRow
+  readonly lines: readonly ChunkLine[]
+  readonly bytes: Buffer
+  readonly request_id_prefix: string
+  readonly #abort = new AbortController()
+  readonly #position = new Map<number, number>()
+  /** By position: what became of the line, or where a journal has it. */
+  readonly #outcomes: (FinishedLine | undefined)[]
+  #fresh: Outcome[] = []
+  #freshBytes = 0
+  #keptBytes = 0
+  #unfinished: number
+  #stop: ChunkStop | null = null
+  #entities: ReadonlySet<string> | null = null
+  /** Of the last commit that took effect; each builds on the one before. */
+  commit_seq: number
+  /** Positions whose worst case is set aside under the limits that match them. */
+  readonly held = new Set<number>()
+  /** Those of them that are not in flight: what is set aside for them is not in use yet. */
+  readonly reserved = new Set<number>()
+  /** The spenders that its last reservation found capped. */
+  capped: readonly Capped[] = []
+  /** Whether anything was ever to be set aside for it under this lease. */
+  mayHaveReservation = false
+  /** Positions that the limits have no room for just now. */
+  readonly waiting = new Set<number>()
+  /** Positions that met a cap before the chunk was taken up, and the error they end with. */
+  readonly refused = new Map<number, WireError>()
+  /** The version of its project's limits under which its lines were last judged. */
+  limit_version = 0
+  /** It is being given back; none of its lines is to be queued again. */
+  parking = false
+  /** When its first line was sent (Unix ms), if its batch was still queued when it was opened. */
+  begun_at: number | null = null
+  /** Lines with an attempt under way. */
+  inFlight = 0
+  /** The journal write of this chunk that is under way; sealing waits for it. */
+  journalling: Promise<void> | null = null
+
+  constructor(
+    claim: ChunkRow,
+    batch: BatchRow,
+    lines: readonly ChunkLine[],
+    bytes: Buffer,
+    journalled: readonly Journalled[],
+  ) {
+    this.claim = claim
+    this.commit_seq = claim.commit_seq
+    this.batch = batch
+    this.lines = lines
+    this.bytes = bytes
+    this.request_id_prefix = lineRequestIdPrefix(batch.id)
+    this.#outcomes = new Array(lines.length).fill(undefined)
+    this.#unfinished = lines.length
+    for (const [position, { line }] of lines.entries()) this.#position.set(line, position)
+    for (const written of journalled) this.#place(written)
+    setMaxListeners(0, this.#abort.signal)
+  }
+
+  /** What the next commit names. */
+  get lease(): ChunkRow {
+    return { ...this.claim, commit_seq: this.commit_seq }
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal
+  }
+
+  get stopped(): ChunkStop | null {
+    return this.#stop
+  }
+
+  get unfinished(): number {
+    return this.#unfinished
+  }
+
+  /** Bytes of results in memory that no commit has counted yet. */
+  get freshBytes(): number {
+    return this.#freshBytes
+  }
+
+  /** Bytes of results in memory, committed ones included. */
+  get keptBytes(): number {
+    return this.#keptBytes
+  }
+
+  /** Whom its lines are for. */
+  get entities(): ReadonlySet<string> {
+    this.#entities ??= new Set(this.lines.map((line) => line.entity).filter((entity) => entity !== null))
+    return this.#entities
+  }
+
+  /** Positions of unfinished lines that nothing keeps from being sent but limits. */
+  runnable(): number[] {
+    const positions: number[] = []
+    for (const [position, line] of this.lines.entries())
+      if (line.fault === null && !this.isFinished(position)) positions.push(position)
+    return positions
+  }
+
+  /** Throws for a line that is not the chunk's. */
+  positionOf(line: number): number {
+    const position = this.#position.get(line)
+    if (position === undefined)
+      throw new Error(`chunk ${this.claim.idx} of ${this.batch.id} has no line ${line}`)
+    return position
+  }
+
+  isFinished(position: number): boolean {
+    return this.#outcomes[position] !== undefined
+  }
+
+  finish(outcome: Outcome): void {
+    this.#place(outcome)
+    this.#fresh.push(outcome)
+    this.#freshBytes += weight(outcome)
+  }
+
+  /** No further line is sent. `abort` ends those in flight as well. The first reason stands, but `lost` overrides. */
+  stop(reason: ChunkStop, abort: boolean): void {
+    if (this.#stop === null || reason === 'lost') this.#stop = reason
+    if (abort) this.#abort.abort()
+  }
+
+  /** Takes the outcomes that the next commit will count. */
+  takeFresh(): Outcome[] {
+    const fresh = this.#fresh
+    this.#fresh = []
+    this.#freshBytes = 0
+    return fresh
+  }
+
+  /** A commit of these could not be made: the next one counts them. */
+  putBack(fresh: readonly Outcome[]): void {
+    this.#fresh.unshift(...fresh)
+    for (const outcome of fresh) this.#freshBytes += weight(outcome)
+  }
+
+  get hasFresh(): boolean {
+    return this.#fresh.length > 0
+  }
+
+  /** These lines are in a committed journal: what memory has of them goes. */
+  forget(journalled: readonly Journalled[]): void {
+    for (const line of journalled) {
+      const position = this.#position.get(line.line)
+      const outcome = position === undefined ? undefined : this.#outcomes[position]
+      if (position === undefined || outcome === undefined || !isInMemory(outcome)) continue
+      this.#outcomes[position] = line
+      this.#keptBytes -= weight(outcome)
+    }
+  }
+
+  /** Every finished line. */
+  allFinished(): FinishedLine[] {
+    return this.#outcomes.filter((finished) => finished !== undefined)
+  }
+
+  #place(finished: FinishedLine): void {
+    const position = this.positionOf(finished.line)
+    if (this.#outcomes[position] !== undefined)
+      throw new Error(`line ${finished.line} of ${this.batch.id} finished twice`)
+    this.#outcomes[position] = finished
+    this.#unfinished--
+    if (isInMemory(finished)) this.#keptBytes += weight(finished)
+  }
+}

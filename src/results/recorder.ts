@@ -1,0 +1,357 @@
+// Makes finished lines durable. A chunk whose last line is done is sealed; a chunk that stays open is
+// journalled, together with all others, once its oldest finished line has waited long enough. Blobs are
+// written side by side; what they hold counts only with the fenced commit that follows, and commits are
+// grouped: whatever is ready goes into one transaction.
+
+import type { AnswerBudget } from '../backends/answer-budget.ts'
+import { isDamaged } from '../blobs/blobs.ts'
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import { newId } from '../domain/ids.ts'
+import type { Log } from '../domain/log.ts'
+import { parkChunk, readChunk, refuseChunk } from '../store/chunks.ts'
+import type { BatchRow } from '../store/schema.ts'
+import type { StatementRefused, Store } from '../store/store.ts'
+import type { ChunkCommit } from './commit.ts'
+import { type CommitEnd, CommitQueue, type CommitRecord } from './commit-queue.ts'
+import type { FinishRules } from './finish.ts'
+import { type Insist, Insistence } from './insist.ts'
+import { encodeEntries, JOURNAL_OWNER, journalIndex, placed } from './journal.ts'
+import { KeptBytes } from './kept-bytes.ts'
+import type { OpenChunk } from './open-chunk.ts'
+import type { Outcome } from './outcome.ts'
+import type { RecordObserver } from './record-observer.ts'
+import { type SealedChunk, sealChunk } from './seal.ts'
+
+/**
+ * The share of the flush interval from which on a line goes along into a journal that is written anyway. Those
+ * that are younger wait for their own: their chunk may be sealed before, and then needs no journal at all.
+ */
+const JOURNAL_SHARE_MIN = 0.5
+
+const RESULTS_REFUSED =
+  'the database refuses the results of a chunk for what they hold; its unfinished lines end as errors'
+
+export interface RecorderOptions {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
+  rules: FinishRules
+  flush_interval_ms: number
+  /** Told how many bytes of results are in memory. */
+  answers: AnswerBudget
+  /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
+  blob_fresh_ms: number
+  /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
+  onClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
+  /** These lines of a chunk count in the database now. */
+  onSettled: (chunk: OpenChunk, outcomes: readonly Outcome[]) => void
+  /** Lines have settled: there may be room under a limit. */
+  onCommitted: () => void
+  /** The database takes no results of the chunk: nothing more of it is to be sent. */
+  onRefused: (chunk: OpenChunk) => void
+  onEnded: (batch: BatchRow) => void
+  observe?: RecordObserver | undefined
+}
+
+export class Recorder {
+  readonly #options: RecorderOptions
+  readonly #open = new Set<OpenChunk>()
+  readonly #kept: KeptBytes
+  /** When the oldest finished line that no journal holds yet was finished. */
+  readonly #freshSince = new WeakMap<OpenChunk, number>()
+  /** Chunks of which this process has written to a journal. */
+  readonly #journalled = new WeakSet<OpenChunk>()
+  #cancelTimer: (() => void) | null = null
+  readonly #writing = new Set<Promise<void>>()
+  readonly #sealing = new Map<OpenChunk, Promise<void>>()
+  readonly #insistence: Insistence
+  readonly #insist: Insist
+  readonly #commits: CommitQueue
+
+  constructor(options: RecorderOptions) {
+    this.#options = options
+    this.#kept = new KeptBytes(options.answers)
+    this.#insistence = new Insistence(options)
+    this.#insist = this.#insistence.insist
+    this.#commits = new CommitQueue({
+      ...options,
+      insist: this.#insist,
+      onCommitted: (ended) => {
+        for (const batch of ended) options.onEnded(batch)
+        options.onCommitted()
+      },
+    })
+  }
+
+  /** Set while the stores refuse (Unix ms): no new work should be claimed. */
+  get failingSince(): number | null {
+    return this.#insistence.failingSince
+  }
+
+  track(chunk: OpenChunk): void {
+    this.#open.add(chunk)
+    if (chunk.unfinished === 0) this.#seal(chunk)
+  }
+
+  untrack(chunk: OpenChunk): void {
+    this.#open.delete(chunk)
+    this.#kept.drop(chunk)
+  }
+
+  /** A line of a tracked chunk has ended. */
+  record(chunk: OpenChunk, outcome: Outcome): void {
+    chunk.finish(outcome)
+    if (!this.#open.has(chunk)) return
+    this.#kept.count(chunk)
+    if (chunk.unfinished === 0) this.#seal(chunk)
+    else {
+      if (!this.#freshSince.has(chunk)) this.#freshSince.set(chunk, this.#options.clock.now())
+      if (this.#freshBytes() > this.#options.answers.unwritten_bytes_max) this.#startJournal(0)
+      else this.#arm()
+    }
+  }
+
+  /**
+   * Gives an open chunk back until `run_at` (Unix ms), once what is finished of it is in a journal. Nothing of
+   * it may be in flight, and from now on nothing more of it is sent, whatever limits or servers allow meanwhile: what
+   * is reserved for it goes with its lease. A chunk that is stopped meanwhile is left to end. `model` is what the
+   * rest of it waits for, where that is known.
+   */
+  async park(chunk: OpenChunk, run_at: number, reason: string, model?: string | null): Promise<void> {
+    if (chunk.parking) return
+    chunk.parking = true
+    while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
+    if (!this.#open.has(chunk) || chunk.stopped !== null) return
+    this.#open.delete(chunk)
+    const { store } = this.#options
+    const parked = await this.#insist('park', () =>
+      store.write((tx) => parkChunk(tx, chunk.lease, run_at, reason, model)),
+    )
+    this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
+  }
+
+  /** Resolves when everything recorded so far is committed, or found lost. */
+  async flush(): Promise<void> {
+    for (;;) {
+      // What finished while a journal was being written waits for the next one.
+      this.#startJournal(0)
+      const journals = [...this.#open].map((chunk) => chunk.journalling).filter((journal) => journal !== null)
+      if (this.#writing.size === 0 && journals.length === 0 && !this.#commits.running) return
+      await Promise.all([...this.#writing, ...journals, this.#commits.running])
+    }
+  }
+
+  /** Resolves when what these chunks have finished by now is committed, or found lost. */
+  async settle(chunks: readonly OpenChunk[]): Promise<void> {
+    await Promise.all(chunks.map((chunk) => chunk.journalling))
+    const fresh = chunks.filter((chunk) => this.#open.has(chunk) && chunk.hasFresh && !chunk.journalling)
+    const rest = chunks.flatMap((chunk) => [chunk.journalling, this.#sealing.get(chunk)])
+    await Promise.all([fresh.length > 0 ? this.#journal(fresh) : null, ...rest])
+  }
+
+  #freshBytes(): number {
+    let bytes = 0
+    for (const chunk of this.#open) bytes += chunk.freshBytes
+    return bytes
+  }
+
+  /** Looks at the journal again once the oldest finished line has waited long enough. */
+  #arm(): void {
+    if (this.#cancelTimer) return
+    const { clock, flush_interval_ms } = this.#options
+    let waited_ms = Number.NEGATIVE_INFINITY
+    for (const chunk of this.#open)
+      if (!chunk.journalling) waited_ms = Math.max(waited_ms, this.#waitedMs(chunk))
+    if (waited_ms === Number.NEGATIVE_INFINITY) return
+    this.#cancelTimer = clock.after(Math.max(0, flush_interval_ms - waited_ms), () => {
+      this.#startJournal(flush_interval_ms * JOURNAL_SHARE_MIN)
+    })
+  }
+
+  /** Journals the open chunks whose oldest finished line has waited for `waited_ms`. */
+  #startJournal(waited_ms: number): void {
+    this.#cancelTimer?.()
+    this.#cancelTimer = null
+    const chunks = [...this.#open].filter(
+      (chunk) =>
+        chunk.hasFresh && chunk.unfinished > 0 && !chunk.journalling && this.#waitedMs(chunk) >= waited_ms,
+    )
+    if (chunks.length > 0) this.#background(this.#journal(chunks))
+    this.#arm()
+  }
+
+  /** How long the oldest finished line of a chunk has waited: too long, if the clock was set back meanwhile. */
+  #waitedMs(chunk: OpenChunk): number {
+    const since = this.#freshSince.get(chunk)
+    if (since === undefined) return Number.NEGATIVE_INFINITY
+    const waited_ms = this.#options.clock.now() - since
+    return waited_ms < 0 ? Number.POSITIVE_INFINITY : waited_ms
+  }
+
+  async #journal(chunks: readonly OpenChunk[]): Promise<void> {
+    const parts = chunks.map((chunk) => {
+      const fresh = chunk.takeFresh()
+      this.#freshSince.delete(chunk)
+      this.#journalled.add(chunk)
+      return { chunk, fresh, ...encodeEntries(fresh) }
+    })
+    const written = this.#writeJournal(parts)
+    for (const chunk of chunks) {
+      chunk.journalling = written.finally(() => {
+        chunk.journalling = null
+        // What finished meanwhile starts the next journal, or the seal that had to wait for this one.
+        if (!this.#open.has(chunk)) return
+        if (chunk.unfinished === 0) this.#seal(chunk)
+        else this.#arm()
+      })
+    }
+    await written
+  }
+
+  async #writeJournal(
+    parts: readonly { chunk: OpenChunk; fresh: Outcome[]; pieces: Buffer[]; bytes: number }[],
+  ): Promise<void> {
+    const { sealed, clock } = this.#options
+    const put = (of: typeof parts): Promise<SealedBlob> =>
+      sealed.put(JOURNAL_OWNER, `journals/${newId('request', clock.now()).slice('req_'.length)}`, [
+        ...of.flatMap(({ pieces }) => pieces),
+        journalIndex(of.flatMap(({ fresh }) => fresh)),
+      ])
+    const journal = await this.#insist('journal', () => put(parts))
+    let at = 0
+    const commits = parts.map(async (part) => {
+      const { chunk, fresh, bytes } = part
+      const byte_start = at
+      at += bytes
+      const record = { journal, byte_start, byte_end: at }
+      const commit = { ...commitOf(chunk), fresh, record }
+      const committed = await this.#commit(chunk, commit, async () => ({
+        journal: await put([part]),
+        byte_start: 0,
+        byte_end: bytes,
+      }))
+      if (!committed || !('journal' in committed) || !this.#kept.isTooMuch) return
+      chunk.forget(placed(fresh, committed.journal, committed.byte_start))
+      if (this.#kept.has(chunk)) this.#kept.count(chunk)
+    })
+    await Promise.all(commits)
+  }
+
+  #close(chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost'): void {
+    this.#kept.drop(chunk)
+    this.#options.onClosed(chunk, how)
+  }
+
+  #seal(chunk: OpenChunk): void {
+    if (chunk.journalling) return
+    this.#open.delete(chunk)
+    const sealing = this.#writeSeal(chunk).finally(() => this.#sealing.delete(chunk))
+    this.#sealing.set(chunk, sealing)
+    this.#background(sealing)
+  }
+
+  async #writeSeal(chunk: OpenChunk): Promise<void> {
+    const { sealed, clock } = this.#options
+    const { project_id, batch_id, idx, epoch } = chunk.claim
+    const finished = chunk.allFinished()
+    const write = (): Promise<SealedChunk> =>
+      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, finished)
+    const result = await this.#insist('seal', () => this.#unlessDamaged(chunk, write))
+    if (result === 'damaged') return await this.#giveUp(chunk)
+    if (result === 'lost') return this.#close(chunk, 'lost')
+    const fresh = chunk.takeFresh()
+    const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
+    const record = { sealed: result, journalled }
+    await this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => {
+      const again = await this.#unlessDamaged(chunk, write)
+      // Of a lost chunk the fence refuses whatever was written.
+      if (again === 'lost') return record
+      if (again === 'damaged') return null
+      return { sealed: again, journalled }
+    })
+  }
+
+  /**
+   * What `write` makes of journals that it reads. `lost`: somebody else has taken the chunk over, and its journals with
+   * it. `damaged`: a journal of it can no longer be read.
+   */
+  async #unlessDamaged<T>(chunk: OpenChunk, write: () => Promise<T>): Promise<T | 'lost' | 'damaged'> {
+    for (let readings = 1; ; readings++) {
+      try {
+        return await write()
+      } catch (error) {
+        if (!isDamaged(error)) throw error
+        if (!(await this.#isHeld(chunk))) return 'lost'
+        // One bad read is no proof.
+        if (readings === 2) return 'damaged'
+      }
+    }
+  }
+
+  async #isHeld({ claim }: OpenChunk): Promise<boolean> {
+    const now = await readChunk(this.#options.store.read, claim.batch_id, claim.idx)
+    return now?.state === 'leased' && now.epoch === claim.epoch
+  }
+
+  /** A journal of the chunk is damaged: whoever takes it up next takes back what is lost with it. */
+  async #giveUp(chunk: OpenChunk): Promise<void> {
+    const { store, clock } = this.#options
+    if (chunk.hasFresh) await this.#journal([chunk])
+    const parked = await this.#insist('park', () =>
+      store.write((tx) => parkChunk(tx, chunk.lease, clock.now(), 'stores_failing')),
+    )
+    this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
+  }
+
+  /** Resolves with where the lines lie from now on; null when nothing of the chunk is to be recorded any more. */
+  async #commit(
+    chunk: OpenChunk,
+    commit: ChunkCommit,
+    rewrite: () => Promise<CommitRecord | null>,
+  ): Promise<CommitRecord | null> {
+    const end = await this.#commits.commit(commit, rewrite, (how) => this.#settle(chunk, commit, how))
+    if (end.how === 'accepted') return end.record
+    if (end.how === 'refused') await this.#endRefused(chunk, end.error)
+    if (end.how === 'unwritable') {
+      chunk.putBack(commit.fresh)
+      await this.#giveUp(chunk)
+    }
+    return null
+  }
+
+  #settle(chunk: OpenChunk, { fresh }: ChunkCommit, end: CommitEnd): void {
+    const { onSettled, observe } = this.#options
+    if (end.how === 'accepted') {
+      chunk.commit_seq++
+      observe?.committed(fresh)
+      onSettled(chunk, fresh)
+      if ('sealed' in end.record) this.#close(chunk, 'sealed')
+      return
+    }
+    this.#open.delete(chunk)
+    if (end.how === 'lost') this.#close(chunk, 'lost')
+  }
+
+  /** The database takes no results of the chunk: whoever takes it up next ends its lines as failed. */
+  async #endRefused(chunk: OpenChunk, error: StatementRefused): Promise<void> {
+    const { store, log, onRefused } = this.#options
+    const { batch_id, idx } = chunk.claim
+    log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REFUSED)
+    onRefused(chunk)
+    const given = await this.#insist('park', () =>
+      store.write((tx) => refuseChunk(tx, chunk.lease, error.message)),
+    )
+    this.#close(chunk, given === 'lost' ? 'lost' : 'parked')
+  }
+
+  #background(work: Promise<void>): void {
+    const tracked = work.finally(() => this.#writing.delete(tracked))
+    this.#writing.add(tracked)
+  }
+}
+
+function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begun_at' | 'holds'> {
+  return { claim: chunk.lease, begun_at: chunk.begun_at, holds: chunk.mayHaveReservation }
+}

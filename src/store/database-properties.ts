@@ -1,0 +1,56 @@
+// Notes that a database carries about itself as a whole.
+import { sql } from 'kysely'
+import type { ClaimSql, Reader, Writer } from './store.ts'
+
+/**
+ * `frozen`: why no service may run on it. `master_key`: the ID of the key that wraps everything in it.
+ * `swept_at`: when a worker last took it upon itself to look for orphans (Unix ms).
+ */
+export type PropertyName = 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
+
+export async function readProperty(db: Reader, name: PropertyName): Promise<string | null> {
+  const row = await db.selectFrom('marks').select('value').where('name', '=', name).executeTakeFirst()
+  return row?.value ?? null
+}
+
+export async function writeProperty(tx: Writer, name: PropertyName, value: string): Promise<void> {
+  await tx
+    .insertInto('marks')
+    .values({ name, value })
+    .onConflict((conflict) => conflict.column('name').doUpdateSet({ value }))
+    .execute()
+}
+
+/** Unless there is one of that name already. */
+export async function writePropertyOnce(tx: Writer, name: PropertyName, value: string): Promise<void> {
+  await tx
+    .insertInto('marks')
+    .values({ name, value })
+    .onConflict((conflict) => conflict.column('name').doNothing())
+    .execute()
+}
+
+/** True for one process in `every_ms`, by the clock of the database, however many ask. */
+export async function claimInterval(
+  tx: Writer,
+  { now }: ClaimSql,
+  name: 'swept_at',
+  every_ms: number,
+): Promise<boolean> {
+  const taken = await tx
+    .insertInto('marks')
+    .values((eb) => ({ name, value: eb.cast<string>(now, 'text') }))
+    .onConflict((conflict) =>
+      conflict
+        .column('name')
+        .doUpdateSet((eb) => ({ value: eb.ref('excluded.value') }))
+        .where(sql<number>`CAST(marks.value AS bigint)`, '<=', sql<number>`${now} - ${every_ms}`),
+    )
+    .returning('name')
+    .executeTakeFirst()
+  return taken !== undefined
+}
+
+export async function deleteProperty(tx: Writer, name: PropertyName): Promise<void> {
+  await tx.deleteFrom('marks').where('name', '=', name).execute()
+}

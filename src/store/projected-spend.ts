@@ -1,0 +1,102 @@
+// The outlook: what the unfinished lines of open batches may still cost. A batch's row has the whole of it;
+// where lines name an entity, a row per entity has that part.
+import { sql } from 'kysely'
+import type { Spend } from '../domain/spend.ts'
+import { exactPlus, exactSum } from './exact-sum.ts'
+import type { ProjectedSpendRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+/** Rows per INSERT, names per SELECT: bound parameters are limited. */
+const ROWS_MAX = 500
+
+/** `rows` are those of named entities; `total` is the batch's, other lines included. */
+export async function insertProjectedSpend(
+  tx: Writer,
+  batch_id: string,
+  total: Spend,
+  rows: readonly ProjectedSpendRow[],
+): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set({ projected_nanos: total.cost_nanos, projected_tokens: total.tokens })
+    .where('id', '=', batch_id)
+    .execute()
+  const project_id = rows[0]?.project_id
+  if (project_id === undefined) return
+  for (let at = 0; at < rows.length; at += ROWS_MAX)
+    await insertRows(batch_id, project_id, rows.slice(at, at + ROWS_MAX)).execute(tx)
+}
+
+/** Written by hand: a batch has thousands of these, and a query builder's nodes cost more than the rows. */
+function insertRows(batch_id: string, project_id: string, rows: readonly ProjectedSpendRow[]) {
+  // Between two entities, which are bound, stand the amounts of the first; they are numbers of ours.
+  const texts = rows.map(({ cost_nanos, tokens }) => `, ${cost_nanos}, ${tokens}), (`)
+  const last = texts.pop()?.replace(/, \($/, '') ?? ''
+  const parts = ['(', ...texts, last]
+  const values = sql(Object.assign(parts, { raw: parts }), ...rows.map(({ entity }) => entity))
+  return sql`INSERT INTO batch_projected_spend (batch_id, project_id, entity, cost_nanos, tokens)
+    SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), column1, column2, column3 FROM (VALUES ${values}) AS given`
+}
+
+/** Lines for `entity` have ended. The projection of a batch is rounded otherwise than that of its lines. */
+export async function reduceProjectedSpend(
+  tx: Writer,
+  batch_id: string,
+  entity: string,
+  by: Spend,
+): Promise<void> {
+  await tx
+    .updateTable('batch_projected_spend')
+    .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
+    .where('batch_id', '=', batch_id)
+    .where('entity', '=', entity)
+    .execute()
+}
+
+/** The batch has ended: it will cost nothing more. */
+export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set({ projected_nanos: 0, projected_tokens: 0 })
+    .where('id', '=', batch_id)
+    .execute()
+  await tx.deleteFrom('batch_projected_spend').where('batch_id', '=', batch_id).execute()
+}
+
+/** What open batches may still cost each of these entities; those that await nothing are left out. */
+export async function projectedByEntities(
+  db: Reader,
+  project_id: string,
+  entities: readonly string[],
+): Promise<Map<string, Spend>> {
+  const projected = new Map<string, Spend>()
+  for (let at = 0; at < entities.length; at += ROWS_MAX) {
+    const rows = await db
+      .selectFrom('batch_projected_spend')
+      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+      .where('project_id', '=', project_id)
+      .where('entity', 'in', entities.slice(at, at + ROWS_MAX))
+      .groupBy('entity')
+      .execute()
+    for (const { entity, cost_nanos, tokens } of rows) projected.set(entity, { cost_nanos, tokens })
+  }
+  return projected
+}
+
+/** What open batches may still cost the whole project. */
+export async function projectedByProject(db: Reader, project_id: string): Promise<Spend> {
+  return await db
+    .selectFrom('batches')
+    .select([exactSum('projected_nanos').as('cost_nanos'), exactSum('projected_tokens').as('tokens')])
+    .where('project_id', '=', project_id)
+    .where('status', 'in', OPEN)
+    .executeTakeFirstOrThrow()
+}
+
+/** Written into the statement, so that the partial index over open batches serves it. */
+const OPEN = [
+  sql.lit('validating' as const),
+  sql.lit('queued' as const),
+  sql.lit('in_progress' as const),
+  sql.lit('cancelling' as const),
+]

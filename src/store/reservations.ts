@@ -1,0 +1,87 @@
+// Holds: what the lines of leased chunks may cost at most, set aside before any of them is sent. A hold
+// shrinks as its lines settle and goes when the chunk is sealed or given back, so no hold outlives its lease.
+import { sql } from 'kysely'
+import type { Spend } from '../domain/spend.ts'
+import { exactPlus, exactPlusExcluded, exactSum } from './exact-sum.ts'
+import type { ChunkRow, ReservationRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+/** Rows per INSERT, names per SELECT: bound parameters are limited. */
+const ROWS_MAX = 500
+
+type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
+
+/** Adds to holds; `rows` hold each key once. Amounts may be negative: a line that is not to be sent after all. */
+export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
+  for (let at = 0; at < rows.length; at += ROWS_MAX)
+    await tx
+      .insertInto('holds')
+      .values(rows.slice(at, at + ROWS_MAX))
+      .onConflict((oc) =>
+        oc.columns(['batch_id', 'idx', 'entity']).doUpdateSet({
+          cost_nanos: exactPlusExcluded('holds', 'cost_nanos'),
+          tokens: exactPlusExcluded('holds', 'tokens'),
+        }),
+      )
+      .execute()
+}
+
+/** Lines that were held have ended. */
+export async function reduceReservation(
+  tx: Writer,
+  chunk: ChunkKey,
+  entity: string,
+  by: Spend,
+): Promise<void> {
+  await tx
+    .updateTable('holds')
+    .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .where('entity', '=', entity)
+    .execute()
+}
+
+/** The chunk is sealed, parked or given back. */
+export async function deleteReservations(tx: Writer, chunk: ChunkKey): Promise<void> {
+  await tx.deleteFrom('holds').where('batch_id', '=', chunk.batch_id).where('idx', '=', chunk.idx).execute()
+}
+
+/** Drops what a worker's chunks hold; to be called before they are given back. */
+export async function deleteReservationsOfWorker(tx: Writer, worker_id: string): Promise<void> {
+  await sql`
+    DELETE FROM holds WHERE EXISTS (
+      SELECT 1 FROM chunks
+      WHERE chunks.batch_id = holds.batch_id AND chunks.idx = holds.idx
+        AND chunks.worker_id = ${worker_id} AND chunks.state = 'leased'
+    )`.execute(tx)
+}
+
+/** What is held for each of these entities; those that hold nothing are left out. */
+export async function reservedByEntities(
+  db: Reader,
+  project_id: string,
+  entities: readonly string[],
+): Promise<Map<string, Spend>> {
+  const held = new Map<string, Spend>()
+  for (let at = 0; at < entities.length; at += ROWS_MAX) {
+    const rows = await db
+      .selectFrom('holds')
+      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+      .where('project_id', '=', project_id)
+      .where('entity', 'in', entities.slice(at, at + ROWS_MAX))
+      .groupBy('entity')
+      .execute()
+    for (const { entity, cost_nanos, tokens } of rows) held.set(entity, { cost_nanos, tokens })
+  }
+  return held
+}
+
+/** What is held for the whole project. */
+export async function reservedByProject(db: Reader, project_id: string): Promise<Spend> {
+  return await db
+    .selectFrom('holds')
+    .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+    .where('project_id', '=', project_id)
+    .executeTakeFirstOrThrow()
+}

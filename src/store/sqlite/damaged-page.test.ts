@@ -1,0 +1,64 @@
+// SQLite keeps no checksums: what it can notice of a page that rots is that it is no page any more. It has to say so
+// whoever reads there, and `check` has to find it.
+import assert from 'node:assert/strict'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { test } from 'node:test'
+import { DatabaseFailure, type Store } from '../store.ts'
+import { sqliteStore } from './store.ts'
+
+const ROWS = 400
+
+async function marks(store: Store): Promise<{ name: string; value: string }[]> {
+  return await store.read.selectFrom('marks').selectAll().orderBy('name').execute()
+}
+
+/** Pages of the table `marks` and of its index, as numbers from 1. */
+function pagesOfMarks(path: string): { pages: number[]; page_bytes: number } {
+  const db = new DatabaseSync(path)
+  const pages = db
+    .prepare("SELECT pageno FROM dbstat WHERE name IN ('marks', 'sqlite_autoindex_marks_1')")
+    .all()
+  const size = db.prepare('PRAGMA page_size').get()
+  db.close()
+  return { pages: pages.map((row) => Number(row.pageno)), page_bytes: Number(size?.page_size) }
+}
+
+test('whichever page rots, nothing that is on it is read as data, and the check names the damage', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rot-'))
+  try {
+    const path = join(folder, 'one.db')
+    const first = sqliteStore({ path })
+    await first.migrate()
+    await first.write(async (tx) => {
+      for (let i = 0; i < ROWS; i++)
+        await tx
+          .insertInto('marks')
+          .values({ name: `mark ${String(i).padStart(4, '0')}`, value: 'x'.repeat(i) })
+          .execute()
+    })
+    const written = await marks(first)
+    await first.close()
+    const whole = await readFile(path)
+    const { pages, page_bytes } = pagesOfMarks(path)
+    assert.ok(pages.length > 20)
+    for (const page of pages) {
+      const rotten = Buffer.from(whole)
+      rotten.fill(0xa5, (page - 1) * page_bytes, page * page_bytes)
+      await writeFile(path, rotten)
+      const store = sqliteStore({ path })
+      try {
+        const read = await marks(store).catch((error: unknown) => error)
+        if (read instanceof DatabaseFailure) assert.match(read.message, /one\.db is damaged \(.*\)\. Stop /)
+        else assert.deepEqual(read, written)
+        assert.notDeepEqual(await store.check(), [], `page ${page}`)
+      } finally {
+        await store.close()
+      }
+    }
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+})

@@ -1,0 +1,183 @@
+// What must be true once the dust has settled, however often things fell: of every batch by its real files, of the
+// books, of the stores, and of what the model server was asked. Each violation is a sentence.
+import { openStores, type Stores } from '../../src/compose/stores.ts'
+import type { Config } from '../../src/config/config.ts'
+import { systemClock } from '../../src/domain/clock.ts'
+import { costNanos, nanosFromUsd, type Price } from '../../src/domain/money.ts'
+import { reconcile } from '../../src/ledger/reconcile.ts'
+import { runMaintenance } from '../../src/maintenance/maintenance.ts'
+import { OrphanSweep } from '../../src/maintenance/sweep.ts'
+import { linesOfOpenChunk } from '../../src/results/journal-tallies.ts'
+import { readBlobRow } from '../../src/store/blob-rows.ts'
+import type { BatchClient, KnownBatch } from './batch-client.ts'
+import type { SendLog } from './send-log.ts'
+
+interface ResultLine {
+  custom_id: string
+  response: { body: { usage: { cost_usd: number }; choices: { message: { content: string } }[] } } | null
+  error: { code: string } | null
+}
+
+/**
+ * One batch that has ended, by what its customer can download. A call is on its way for `on_its_way_ms` at most
+ * between the worker's look at the clock and the witness's.
+ */
+export async function ofBatch(
+  client: BatchClient,
+  batch: KnownBatch,
+  { sendLog, price, on_its_way_ms }: { sendLog: SendLog; price: Price; on_its_way_ms: number },
+): Promise<string[]> {
+  const found: string[] = []
+  const tell = (problem: string): void => void found.push(`${batch.id} (${batch.status}): ${problem}`)
+  const shown = await client.show(batch)
+  const output = linesOf(await client.content(shown.output_file_id))
+  const errors = linesOf(await client.content(shown.error_file_id))
+  // Only now: what was answered last may have been written down a moment ago.
+  sendLog.read()
+  if (shown.status !== batch.status) tell(`it has ended, and is ${shown.status} now`)
+  const place = new Map(batch.lines.map((mark, i) => [mark, i]))
+  const times = new Map<string, number>()
+  for (const part of [output, errors]) {
+    let last = -1
+    for (const { mark } of part) {
+      times.set(mark, (times.get(mark) ?? 0) + 1)
+      const at = place.get(mark)
+      if (at === undefined) tell(`${mark} is none of its lines`)
+      else if (at <= last) tell(`${mark} is out of order`)
+      last = at ?? last
+    }
+  }
+  for (const mark of batch.lines)
+    if (times.get(mark) !== 1) tell(`${mark} is ${times.get(mark) ?? 0} times in its files`)
+  const { total, completed, failed } = shown.request_counts
+  if (total !== batch.lines.length || completed !== output.length || failed !== errors.length)
+    tell(`it counts ${completed} + ${failed} of ${total}; its files have ${output.length} + ${errors.length}`)
+  let cost = 0
+  for (const { mark, line } of output) {
+    const nanos = nanosFromUsd(line.response?.body.usage.cost_usd ?? Number.NaN)
+    cost += nanos
+    const content = line.response?.body.choices[0]?.message.content
+    const given = (sendLog.by_mark.get(mark) ?? []).find(({ answer }) => answer?.content === content)?.answer
+    if (!given) tell(`${mark} has the answer "${content}", which nobody gave`)
+    else if (costNanos(given.prompt_tokens, given.completion_tokens, price) !== nanos)
+      tell(`${mark} costs ${nanos}; its answer was ${JSON.stringify(given)}`)
+  }
+  if (cost !== nanosFromUsd(shown.cost_usd))
+    tell(`it costs ${shown.cost_usd}, its lines ${cost} nano-dollars`)
+  const now = new Map([...output, ...errors].map(({ mark, text }) => [mark, text]))
+  for (const [mark, { text, at }] of batch.seen) {
+    if (now.get(mark) !== text) tell(`${mark} was finished as ${text} and is now ${now.get(mark)}`)
+    for (const call of sendLog.by_mark.get(mark) ?? [])
+      if (call.at > at + on_its_way_ms)
+        tell(`${mark} was called at ${call.at}, and had been finished at ${at}`)
+  }
+  for (const mark of batch.lines)
+    for (const call of sendLog.by_mark.get(mark) ?? [])
+      if (call.at >= batch.expires_at * 1000 + on_its_way_ms)
+        tell(`${mark} was called ${call.at - batch.expires_at * 1000} ms after its window had closed`)
+  return found
+}
+
+function linesOf(text: string): { mark: string; text: string; line: ResultLine }[] {
+  return text
+    .split('\n')
+    .filter(Boolean)
+    .map((text) => {
+      const line: ResultLine = JSON.parse(text)
+      return { mark: line.custom_id, text, line }
+    })
+}
+
+/** The books and the stores, once every process has ended. `cap_nanos`: what each entity may have spent. */
+export async function ofStores(
+  config: Config,
+  batches: readonly KnownBatch[],
+  cap_nanos: number,
+): Promise<string[]> {
+  const found: string[] = []
+  const { store, blobs, sealed } = await openStores(config)
+  try {
+    const books = await reconcile({
+      store,
+      sealed,
+      linesOfOpenChunk: (chunk) => linesOfOpenChunk({ store, sealed }, chunk),
+    })
+    for (const { batch_id, problem } of books.mismatches)
+      found.push(`the books: ${batch_id ?? ''} ${problem}`)
+    const known = new Set(batches.map(({ id }) => id))
+    const rows = await store.read.selectFrom('batches').selectAll().execute()
+    for (const { id } of rows)
+      if (!known.has(id)) found.push(`${id} was created, and nobody was told: a retry made it twice`)
+    for (const id of known)
+      if (!rows.some((row) => row.id === id)) found.push(`${id} was accepted, and is gone`)
+    for (const row of rows) {
+      const events = await store.read
+        .selectFrom('events')
+        .select('type')
+        .where('data', 'like', `%${row.id}%`)
+        .where('type', 'in', ['batch.completed', 'batch.failed', 'batch.expired', 'batch.cancelled'])
+        .execute()
+      if (events.length !== 1 || events[0]?.type !== `batch.${row.status}`)
+        found.push(`${row.id} is ${row.status}; its ends: ${events.map(({ type }) => type).join(', ')}`)
+    }
+    const settled = await store.read.selectFrom('ledger_entries').select('lines').execute()
+    const lines = batches.reduce((sum, batch) => sum + batch.lines.length, 0)
+    const billed = settled.reduce((sum, entry) => sum + entry.lines, 0)
+    if (billed !== lines) found.push(`the ledger has settled ${billed} lines of ${lines}`)
+    const usage = await store.read.selectFrom('usage_days').selectAll().execute()
+    const spent = new Map<string, number>()
+    for (const row of usage) {
+      const who = `${row.project_id} ${row.entity}`
+      if (row.entity !== '') spent.set(who, (spent.get(who) ?? 0) + row.cost_nanos)
+    }
+    for (const [who, nanos] of spent)
+      if (nanos > cap_nanos) found.push(`${who} has spent ${nanos} nano-dollars; the cap is ${cap_nanos}`)
+    found.push(...(await ofAudit({ store, sealed })))
+    await runMaintenance({ store, sealed, clock: systemClock })
+    const at_once = { orphan_age_ms: 0, every_ms: 0, ask_every_ms: 0, second_look_ms: 0 }
+    const sweep = new OrphanSweep({ store, blobs, clock: systemClock }, at_once)
+    // It looks twice.
+    for (let look = 0; look < 2; look++) await sweep.tick()
+    const blob_rows = await store.read.selectFrom('blobs').select(['key', 'deletion_pending_since']).execute()
+    const stored = new Set<string>()
+    for await (const { key } of blobs.list('')) stored.add(key)
+    for (const { key } of blob_rows) if (!stored.delete(key)) found.push(`${key} has a row and no bytes`)
+    for (const key of stored) found.push(`${key} is an orphan`)
+    for (const table of ['holds', 'journal_parts', 'tasks'] as const) {
+      const left = await store.read.selectFrom(table).selectAll().execute()
+      if (left.length > 0) found.push(`${left.length} ${table} are left: ${JSON.stringify(left.slice(0, 3))}`)
+    }
+  } finally {
+    await store.close()
+  }
+  return found
+}
+
+/** Every line has one record, and none of its attempts began after the window had closed. */
+async function ofAudit({ store, sealed }: Pick<Stores, 'store' | 'sealed'>): Promise<string[]> {
+  const found: string[] = []
+  const chunks = await store.read.selectFrom('chunks').selectAll().execute()
+  for (const { batch_id, idx, audit_blob, line_count, deadline, cost_nanos } of chunks) {
+    const row = audit_blob === null ? undefined : await readBlobRow(store.read, audit_blob)
+    if (!row) {
+      found.push(`chunk ${idx} of ${batch_id} has no audit records`)
+      continue
+    }
+    const texts = String(await sealed.readAll(row.project_id, row))
+      .split('\n')
+      // Behind the last line break stands the index.
+      .slice(0, -1)
+    const records: { id: string; cost_usd: number; attempts: { at: number }[] }[] = texts.map((text) =>
+      JSON.parse(text),
+    )
+    const where = `the audit records of chunk ${idx} of ${batch_id}`
+    if (new Set(records.map(({ id }) => id)).size !== line_count || records.length !== line_count)
+      found.push(`${where} are ${records.length} for ${line_count} lines`)
+    const cost = records.reduce((sum, record) => sum + nanosFromUsd(record.cost_usd), 0)
+    if (cost !== cost_nanos) found.push(`${where} cost ${cost}, the chunk ${cost_nanos}`)
+    for (const { id, attempts } of records)
+      for (const { at } of attempts)
+        if (at * 1000 >= deadline) found.push(`${id} was sent ${at * 1000 - deadline} ms after its window`)
+  }
+  return found
+}

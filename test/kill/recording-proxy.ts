@@ -1,0 +1,73 @@
+// node test/kill/recording-proxy.ts LOG SEED
+// The model server of a crash run, in a process that nobody kills: it writes down every call that reaches it and
+// every answer that it gives, and is the one who knows what was asked twice. Each answer has a text of its own, so
+// that an answer in a result file can be traced to the call that it was given for. Prints its URL.
+import { openSync, writeSync } from 'node:fs'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { seededRandom } from '../simulation/seeded-random.ts'
+
+const [path = '', seed = '1'] = process.argv.slice(2)
+const log = openSync(path, 'a')
+const random = seededRandom(Number(seed))
+let calls = 0
+
+function note(what: string, call: number, more: object = {}): void {
+  writeSync(log, `${JSON.stringify({ at: Date.now(), what, call, ...more })}\n`)
+}
+
+/** Mostly quick, sometimes slow enough to be in flight at any moment. */
+function latencyMs(): number {
+  if (random.chance(0.7)) return random.int(2, 40)
+  return random.chance(0.8) ? random.int(40, 300) : random.int(300, 1200)
+}
+
+function answer(call: number, mark: string, max_tokens: number, response: ServerResponse): void {
+  const say = (status: number, body: object): void => {
+    response.writeHead(status, { 'content-type': 'application/json' })
+    response.end(JSON.stringify(body))
+  }
+  const fate = random.next()
+  if (fate < 0.01) {
+    note('refused', call, { status: 0 })
+    response.destroy()
+    return
+  }
+  const status = fate < 0.03 ? 429 : fate < 0.05 ? 503 : fate < 0.055 ? 400 : 200
+  if (status !== 200) {
+    note('refused', call, { status })
+    say(status, { error: { message: `refused with ${status}`, type: 'fault', code: null } })
+    return
+  }
+  const usage = { prompt_tokens: random.int(1, 4), completion_tokens: random.int(1, max_tokens) }
+  const content = `${mark} ${call}`
+  // Before it is sent: nobody can have an answer that is not written down.
+  note('answer', call, { content, ...usage })
+  say(200, {
+    id: `chatcmpl-${call}`,
+    object: 'chat.completion',
+    created: 1,
+    model: 'm',
+    choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }],
+    usage: { ...usage, total_tokens: usage.prompt_tokens + usage.completion_tokens },
+  })
+}
+
+const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
+  const pieces: Buffer[] = []
+  request.on('data', (piece: Buffer) => pieces.push(piece))
+  request.on('end', () => {
+    const call = ++calls
+    const { messages, max_tokens } = JSON.parse(Buffer.concat(pieces).toString())
+    const mark = String(messages.at(-1).content)
+    note('call', call, { mark })
+    response.on('close', () => note(response.writableFinished ? 'sent' : 'gone', call))
+    setTimeout(() => {
+      if (!response.destroyed) answer(call, mark, max_tokens, response)
+    }, latencyMs())
+  })
+})
+server.listen(0, '127.0.0.1', () => {
+  const { port } = server.address() as AddressInfo
+  process.stdout.write(`http://127.0.0.1:${port}/v1\n`)
+})

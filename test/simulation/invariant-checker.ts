@@ -1,0 +1,238 @@
+// Watches the database from a connection of its own. After every transaction it compares what is there with
+// what was there before, and says which promise the transaction broke.
+import { DatabaseSync } from 'node:sqlite'
+import type { BackendResult } from '../../src/backends/backend.ts'
+import type { SealedBlobs } from '../../src/blobs/sealed.ts'
+import { BATCH_STATUSES, type BatchStatus, isTerminal, mayMove } from '../../src/domain/batch.ts'
+import { fieldOf, scanJournal } from '../../src/results/journal.ts'
+import { readSpans } from '../../src/results/read-spans.ts'
+import type { Asked } from './model-server.ts'
+
+/** The last time that a line was sent. */
+interface Attempt {
+  machine: string
+  chunk: string
+  /** Under which the chunk was leased; null when it was not. */
+  session: string | null
+  /** `final`: answered or refused; `failed`: it may be tried again. */
+  state: 'in flight' | 'final' | 'failed'
+}
+
+interface ChunkState {
+  state: string
+  epoch: number
+  worker_id: string | null
+  counted: string
+}
+
+export class InvariantChecker {
+  readonly violations: string[] = []
+  /** By line's text: the result line that a commit made final. */
+  readonly finished = new Map<string, string>()
+  readonly #db: DatabaseSync
+  readonly #sealed: SealedBlobs
+  readonly #deadline = new Map<string, number>()
+  #chunks = new Map<string, ChunkState>()
+  #batches = new Map<string, BatchStatus>()
+  /** Who opened which session. */
+  readonly #sessions = new Map<string, string>()
+  #lastPart = 0
+  readonly #attempts = new Map<string, Attempt>()
+  /** By batch name: its ID, and the number of the last line of each chunk, counted from 0. */
+  readonly #plans = new Map<string, { id: string; ends: readonly number[] }>()
+  /** Lines whose answer reached a machine, by its name. */
+  readonly #answered = new Map<string, Set<string>>()
+  /** Machines that have lost a lease: what they had been answered may be asked again. */
+  readonly #lost = new Set<string>()
+  /** Lines that a machine had been answered and that it had to make durable before it stopped, and its name. */
+  readonly #handedBack = new Map<string, string>()
+  #turn: Promise<void> = Promise.resolve()
+
+  constructor(path: string, sealed: SealedBlobs) {
+    this.#db = new DatabaseSync(path, { readOnly: true })
+    this.#sealed = sealed
+  }
+
+  /** Lines of a batch read `NAME/lNUMBER`, those of chunk `i` up to `ends[i]`; none may be sent from `deadline` on. */
+  expect(batch_name: string, deadline: number, plan: { id: string; ends: readonly number[] }): void {
+    this.#deadline.set(batch_name, deadline)
+    this.#plans.set(batch_name, plan)
+  }
+
+  onAsked({ machine, line, at }: Asked): void {
+    const deadline = this.#deadline.get(line.slice(0, line.indexOf('/'))) ?? 0
+    if (at >= deadline) this.violations.push(`${machine} sent ${line} ${at - deadline} ms after its window`)
+    if (this.finished.has(line)) this.violations.push(`${machine} sent ${line}, which was finished for good`)
+    const stopped = this.#handedBack.get(line)
+    if (stopped)
+      this.violations.push(`${machine} sent ${line}, which ${stopped} was answered before it stopped`)
+    this.#judgeAttempt(machine, line)
+  }
+
+  /** A line is sent while its chunk is leased, and again only after a failure, a crash or a lost lease. */
+  #judgeAttempt(machine: string, line: string): void {
+    const chunk = this.#chunkOf(line)
+    const now = this.#chunks.get(chunk)
+    const session = now?.worker_id ?? null
+    const parked = now?.state === 'parked' || now?.state === 'sealed'
+    if (!now) this.violations.push(`${machine} sent ${line}, whose chunk ${chunk} is not there`)
+    if (parked) this.violations.push(`${machine} sent ${line}, whose chunk is ${now.state}`)
+    const last = this.#attempts.get(line)
+    if (last && last.state !== 'failed' && last.session !== null && this.#isLive(last.session))
+      this.violations.push(`${machine} sent ${line} again, which is ${last.state} on ${last.machine}`)
+    this.#attempts.set(line, { machine, chunk, session, state: 'in flight' })
+  }
+
+  #chunkOf(line: string): string {
+    const [name = '', rest = ''] = line.split('/')
+    const plan = this.#plans.get(name)
+    const number = Number.parseInt(rest.slice(1), 10)
+    return `${plan?.id} ${plan?.ends.findIndex((end) => number <= end)}`
+  }
+
+  #isLive(session: string): boolean {
+    return this.#db.prepare('SELECT id FROM workers WHERE id = ?').get(session) !== undefined
+  }
+
+  onEnded(machine: string, line: string, result: BackendResult['kind']): void {
+    const attempt = this.#attempts.get(line)
+    const isFinal = result === 'answered' || result === 'refused'
+    if (attempt?.machine === machine) attempt.state = isFinal ? 'final' : 'failed'
+    if (result !== 'answered') return
+    const lines = this.#answered.get(machine) ?? new Set()
+    this.#answered.set(machine, lines)
+    lines.add(line)
+  }
+
+  onLost(machine: string): void {
+    this.#lost.add(machine)
+  }
+
+  /** A worker has stopped in order. */
+  onStopped(machine: string): void {
+    for (const row of this.#db
+      .prepare("SELECT batch_id, idx, worker_id FROM chunks WHERE state = 'leased'")
+      .all())
+      if (this.#sessions.get(String(row.worker_id)) === machine)
+        this.violations.push(`${machine} has stopped and still holds ${row.batch_id} ${row.idx}`)
+    if (this.#lost.has(machine)) return
+    for (const line of this.#answered.get(machine) ?? []) this.#handedBack.set(line, machine)
+  }
+
+  /** Runs one transaction of `machine`, alone, and looks at what it did. */
+  async observe<T>(machine: string, write: () => Promise<T>): Promise<T> {
+    const before = this.#turn
+    let done: () => void = () => {}
+    this.#turn = new Promise((resolve) => {
+      done = resolve
+    })
+    await before
+    try {
+      return await write()
+    } finally {
+      await this.#look(machine)
+      done()
+    }
+  }
+
+  close(): void {
+    this.#db.close()
+  }
+
+  async #look(machine: string): Promise<void> {
+    for (const row of this.#db.prepare('SELECT id FROM workers').all())
+      if (!this.#sessions.has(String(row.id))) this.#sessions.set(String(row.id), machine)
+    this.#lookAtBatches()
+    this.#lookAtChunks(machine)
+    await this.#lookAtJournals()
+  }
+
+  #lookAtBatches(): void {
+    for (const row of this.#db.prepare('SELECT id, status, in_progress_at FROM batches').all()) {
+      const id = String(row.id)
+      const to = BATCH_STATUSES.find((status) => status === row.status)
+      if (!to) throw new Error(`batch ${id} is ${row.status}`)
+      const from = this.#batches.get(id)
+      this.#batches.set(id, to)
+      if (from === undefined || from === to) continue
+      if (isTerminal(from)) this.violations.push(`${id} left ${from} for ${to}`)
+      // One transaction may begin a batch and end it.
+      else if (from === 'queued' && row.in_progress_at !== null && mayMove('in_progress', to)) continue
+      else if (!mayMove(from, to)) this.violations.push(`${id} went from ${from} to ${to}`)
+    }
+  }
+
+  #lookAtChunks(machine: string): void {
+    const now = new Map<string, ChunkState>()
+    const rows = this.#db
+      .prepare('SELECT batch_id, idx, state, epoch, worker_id, completed, failed, cost_nanos FROM chunks')
+      .all()
+    for (const row of rows) {
+      const key = `${row.batch_id} ${row.idx}`
+      const after: ChunkState = {
+        state: String(row.state),
+        epoch: Number(row.epoch),
+        worker_id: row.worker_id === null ? null : String(row.worker_id),
+        counted: `${row.completed} ${row.failed} ${row.cost_nanos}`,
+      }
+      now.set(key, after)
+      const before = this.#chunks.get(key)
+      if (!before) continue
+      if (after.epoch < before.epoch) this.violations.push(`the epoch of ${key} fell`)
+      if (before.state === 'sealed' && after.state !== 'sealed')
+        this.violations.push(`${key} was sealed and is ${after.state}`)
+      if (before.state === 'leased' && after.state === 'parked')
+        for (const [line, attempt] of this.#attempts)
+          if (attempt.chunk === key && attempt.session === before.worker_id && attempt.state === 'in flight')
+            this.violations.push(`${machine} parked ${key} while ${line} was in flight`)
+      const committed =
+        before.counted !== after.counted || (after.state === 'sealed' && before.state !== 'sealed')
+      if (!committed) continue
+      const holder = before.worker_id === null ? undefined : this.#sessions.get(before.worker_id)
+      if (before.state !== 'leased' || holder !== machine)
+        this.violations.push(`${machine} committed to ${key}, which was ${before.state} to ${holder}`)
+    }
+    this.#chunks = now
+  }
+
+  /** What a journal holds after its commit is finished for good. */
+  async #lookAtJournals(): Promise<void> {
+    const parts = this.#db
+      .prepare(
+        `SELECT journal_parts.rowid AS number, batch_id, idx, journal_blob, byte_start, byte_end, wrapped_key, bytes
+         FROM journal_parts LEFT JOIN blobs ON blobs.key = journal_blob
+         WHERE journal_parts.rowid > ? ORDER BY journal_parts.rowid`,
+      )
+      .all(this.#lastPart)
+    for (const row of parts) {
+      this.#lastPart = Number(row.number)
+      if (row.wrapped_key === null) {
+        this.violations.push(`journal ${row.journal_blob} has no key`)
+        continue
+      }
+      const key = String(row.journal_blob)
+      const part = {
+        batch_id: String(row.batch_id),
+        idx: Number(row.idx),
+        journal_blob: key,
+        byte_start: Number(row.byte_start),
+        byte_end: Number(row.byte_end),
+        sums: null,
+      }
+      const blob = { key, wrapped_key: String(row.wrapped_key), bytes: Number(row.bytes) }
+      try {
+        const lines = await scanJournal(this.#sealed, { part, blob })
+        const results = lines.map((line) => fieldOf(line, 'result'))
+        for await (const result of readSpans(this.#sealed, results)) this.#finish(String(result).trimEnd())
+      } catch (error) {
+        this.violations.push(`journal ${key} was committed and cannot be read: ${error}`)
+      }
+    }
+  }
+
+  #finish(result: string): void {
+    const line = String(JSON.parse(result).custom_id)
+    if (this.finished.has(line)) this.violations.push(`${line} was finished twice`)
+    this.finished.set(line, result)
+  }
+}

@@ -1,0 +1,19 @@
+// A real disk adapter in a folder of its own that is gone afterwards: for tests and benchmarks.
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type DiskBlobs, diskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
+
+export interface TemporaryDisk extends AsyncDisposable {
+  root: string
+  blobs: DiskBlobs
+}
+
+export async function temporaryDisk(): Promise<TemporaryDisk> {
+  const root = await mkdtemp(join(tmpdir(), 'offpeak-blobs-'))
+  return {
+    root,
+    blobs: diskBlobs({ root }),
+    [Symbol.asyncDispose]: () => rm(root, { recursive: true, force: true }),
+  }
+}

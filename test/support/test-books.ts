@@ -1,0 +1,149 @@
+// A database with one project and one batch of chunks that a worker holds: for tests of the ledger.
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { newId } from '../../src/domain/ids.ts'
+import type { Spend } from '../../src/domain/spend.ts'
+import type { EndedLine } from '../../src/ledger/tally.ts'
+import { insertBatch } from '../../src/store/batches.ts'
+import { insertChunks } from '../../src/store/chunks.ts'
+import { insertFile } from '../../src/store/files.ts'
+import { insertLimit } from '../../src/store/limits.ts'
+import { ensureProject } from '../../src/store/projects.ts'
+import type { LimitRow } from '../../src/store/schema.ts'
+import { sqliteStore } from '../../src/store/sqlite/store.ts'
+import type { Store, Writer } from '../../src/store/store.ts'
+
+export interface TestBooks extends AsyncDisposable {
+  store: Store
+}
+
+/** How many cases a property is tried in: fewer where every statement is a round trip. */
+export function booksRuns(): number {
+  return elsewhere ? 300 : 2_000
+}
+
+/** Where books are opened from now on; null: a SQLite of their own. */
+let elsewhere: (() => Promise<TestBooks>) | null = null
+
+/** For a test file that runs the same tests on another database, before it imports them. */
+export function keepBooksIn(open: () => Promise<TestBooks>): void {
+  elsewhere = open
+}
+
+export async function testBooks(): Promise<TestBooks> {
+  if (elsewhere) return await elsewhere()
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-books-'))
+  const store = sqliteStore({ path: join(folder, 'offpeak.db') })
+  await store.migrate()
+  return {
+    store,
+    async [Symbol.asyncDispose]() {
+      await store.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+export interface TestChunk {
+  project_id: string
+  batch_id: string
+  idx: number
+  epoch: number
+  commit_seq: number
+}
+
+/** A batch of `count` chunks, each leased to `worker_id`. */
+export async function leasedChunks(
+  tx: Writer,
+  count: number,
+  now: number,
+  worker_id = 'wrk_1',
+): Promise<TestChunk[]> {
+  const name = newId('project', now)
+  const { id: project_id } = await ensureProject(tx, { id: name, name, plan: 'payg', created: now })
+  const file_id = newId('file', now)
+  await insertFile(tx, {
+    id: file_id,
+    project_id,
+    purpose: 'batch',
+    filename: 'in.jsonl',
+    bytes: 1,
+    line_count: count * 1000,
+    status: 'processed',
+    status_details: null,
+    errors: null,
+    created: now,
+    expires_at: now + 1e9,
+    deleted_at: null,
+    content_blob: null,
+    index_blob: null,
+    batch_id: null,
+    part: null,
+  })
+  const batch = await insertBatch(tx, {
+    id: newId('batch', now),
+    project_id,
+    key_id: 'key_1',
+    endpoint: '/v1/chat/completions',
+    input_file_id: file_id,
+    completion_window: '24h',
+    metadata: null,
+    header_entity: null,
+    language: 'en',
+    total: count * 1000,
+    created: now,
+    expires_at: now + 1e9,
+  })
+  const spans = Array.from({ length: count }, (_, index) => ({
+    index,
+    first_line: index * 1000 + 1,
+    line_count: 1000,
+    byte_start: index,
+    byte_end: index + 1,
+    model: null,
+  }))
+  await insertChunks(tx, batch, spans)
+  await tx
+    .updateTable('chunks')
+    .set({ state: 'leased', worker_id, epoch: 1 })
+    .where('batch_id', '=', batch.id)
+    .execute()
+  return spans.map(({ index }) => ({ project_id, batch_id: batch.id, idx: index, epoch: 1, commit_seq: 0 }))
+}
+
+export async function addLimit(
+  tx: Writer,
+  project_id: string,
+  part: Partial<LimitRow> & Pick<LimitRow, 'amount'>,
+): Promise<string> {
+  const id = newId('limit', 1)
+  await insertLimit(tx, {
+    id,
+    project_id,
+    scope: 'project',
+    subject: '',
+    metric: 'tokens',
+    window: 'month',
+    action: 'block',
+    description: null,
+    notify_at: '[]',
+    created: 1,
+    ...part,
+  })
+  return id
+}
+
+export function endedLine(part: Partial<EndedLine> & { tokens: number; projected: Spend }): EndedLine {
+  const { tokens, ...rest } = part
+  return {
+    part: 'output',
+    finished_at: 0,
+    model: 'm',
+    entity: null,
+    usage: { prompt_tokens: tokens, completion_tokens: 0, total_tokens: tokens },
+    cost_nanos: tokens * 10,
+    held: true,
+    ...rest,
+  }
+}
