@@ -10,9 +10,9 @@ import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
 import { insertBlobs, readBlobRow } from '../src/store/blob-rows.ts'
 import { insertJournalParts } from '../src/store/journal-parts.ts'
 import { insertEntries } from '../src/store/ledger-entries.ts'
-import { until } from './crash-processes.ts'
 import { echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
+import { until } from './support/crash-processes.ts'
 
 const COUNT = 20
 const INPUT = Array.from({ length: COUNT }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n')

@@ -6,10 +6,10 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { after, describe, test } from 'node:test'
-import { CrashTest, until } from './crash-processes.ts'
-import { extract, versionAt } from './earlier-version.ts'
 import { withoutPostgres } from './fakes/postgres-server.ts'
 import { type SharedStorage, sharedStorage } from './fakes/shared-storage.ts'
+import { CrashTest, until } from './support/crash-processes.ts'
+import { extract, versionAt } from './support/earlier-version.ts'
 
 /** The last schema before changes had to be such that earlier versions can work on. */
 const SCHEMA = '0010'

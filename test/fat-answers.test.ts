@@ -3,9 +3,9 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { lineRequestId } from '../src/domain/ids.ts'
-import { until } from './crash-processes.ts'
 import { completion, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
+import { until } from './support/crash-processes.ts'
 
 const COUNT = 40
 const ANSWER_BYTES = 300_000

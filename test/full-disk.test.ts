@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { CrashTest, until } from './crash-processes.ts'
 import { SmallDisk, withoutDisk } from './fakes/small-disk.ts'
+import { CrashTest, until } from './support/crash-processes.ts'
 
 const COUNT = 40
 

@@ -7,7 +7,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { childrenOf, killIfThere } from '../crash-processes.ts'
+import { childrenOf, killIfThere } from '../support/crash-processes.ts'
 
 /** As its users start it: what was compiled once is kept. */
 const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, beforeEach, describe, test } from 'node:test'
-import { hastyClock } from '../../../test/fakes/hasty-clock.ts'
+import { fastClock } from '../../../test/fakes/fast-clock.ts'
 import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { ApiError } from './api-error.ts'
@@ -10,12 +10,12 @@ import { AnyObject } from './shapes.ts'
 describe('a call of the API', () => {
   const api = new ScriptedApi()
   let client: ApiClient
-  let clock = hastyClock()
+  let clock = fastClock()
 
   before(() => api.start())
   after(() => api.stop())
   beforeEach(() => {
-    clock = hastyClock()
+    clock = fastClock()
     api.script = {}
     api.seen.length = 0
     client = new ApiClient({ base_url: api.url, api_key: api.key, clock, patience_ms: 60_000 })

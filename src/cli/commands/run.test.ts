@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
 import { stripVTControlCharacters } from 'node:util'
-import { hastyClock } from '../../../test/fakes/hasty-clock.ts'
+import { fastClock } from '../../../test/fakes/fast-clock.ts'
 import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
 import { type CapturedTerminal, capturedTerminal } from '../../../test/fakes/terminal.ts'
 import type { Launch } from '../launch.ts'
@@ -34,7 +34,7 @@ describe('offpeak run against a service', () => {
   let input: string
   let terminal: CapturedTerminal
   let controller: AbortController
-  const clock = hastyClock()
+  const clock = fastClock()
 
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offpeak-run-'))

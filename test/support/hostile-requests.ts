@@ -2,7 +2,7 @@
 // it is in the envelope or it is none, it has a request ID, it shows no stack, and it is never a 500. The same
 // seed sends the same requests.
 //
-//   node test/hostile.ts [COUNT] [SEED]     (against a service of its own)
+//   node test/support/hostile-requests.ts [COUNT] [SEED]     (against a service of its own)
 import { connect, type Socket } from 'node:net'
 import { type HostileRequest, hostileRequest } from './hostile-request.ts'
 
@@ -120,8 +120,8 @@ function judge(request: HostileRequest, answer: string | null): string | null {
 }
 
 if (import.meta.main) {
-  const { testUpstream } = await import('./fakes/upstream.ts')
-  const { configFor, line, TestService } = await import('./service.ts')
+  const { testUpstream } = await import('../fakes/upstream.ts')
+  const { configFor, line, TestService } = await import('../service.ts')
   const [count = '100000', seed = '1'] = process.argv.slice(2)
   const upstream = await testUpstream()
   const service = await TestService.start(configFor(upstream.base_url))

@@ -6,8 +6,8 @@ import { existsSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { CrashTest, childrenOf, killIfThere, until } from './crash-processes.ts'
 import { line } from './service.ts'
+import { CrashTest, childrenOf, killIfThere, until } from './support/crash-processes.ts'
 
 const COUNT = 40
 /** As much as the dispatcher sends at once before it knows the server. */

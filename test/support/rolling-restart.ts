@@ -1,7 +1,7 @@
 // Restarts every process of a service in turn while clients go on calling and batches run, and counts what that
 // cost: calls that were lost, lines that were sent twice or never, counts that are wrong. Longer than a test:
 //
-//   node test/rolling.ts [ROUNDS]
+//   node test/support/rolling-restart.ts [ROUNDS]
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
@@ -9,13 +9,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout } from 'node:timers/promises'
-import { Balancer } from './fakes/balancer.ts'
-import { withoutPostgres } from './fakes/postgres-server.ts'
-import { sharedStorage } from './fakes/shared-storage.ts'
-import { echo, testUpstream } from './fakes/upstream.ts'
-import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from './service.ts'
+import { Balancer } from '../fakes/balancer.ts'
+import { withoutPostgres } from '../fakes/postgres-server.ts'
+import { sharedStorage } from '../fakes/shared-storage.ts'
+import { echo, testUpstream } from '../fakes/upstream.ts'
+import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from '../service.ts'
 
-const MAIN = new URL('../bin/offpeak.js', import.meta.url).pathname
+const MAIN = new URL('../../bin/offpeak.js', import.meta.url).pathname
 const CLIENTS = 2
 const LINES = 50
 /** How long an answer takes. */

@@ -9,11 +9,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
-import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from './service.ts'
+import { type Call, echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
+import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from '../service.ts'
 
 /** As its users start it: what was compiled once is kept. */
-const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
 /** Ours without whatever the developer has set for Offpeak. */
 const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
 /** Between two questions to another process, which has no way to tell by itself. */

@@ -5,8 +5,8 @@ import { copyFile, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { after, before, describe, test } from 'node:test'
-import { CrashTest } from './crash-processes.ts'
 import type { WireBatch } from './service.ts'
+import { CrashTest } from './support/crash-processes.ts'
 
 const COUNT = 20
 

@@ -1,7 +1,7 @@
 // Every process is restarted in turn, while clients call and batches run. The model server is the witness.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { rollingRestart } from './rolling.ts'
+import { rollingRestart } from './support/rolling-restart.ts'
 
 test('a rolling restart of the whole service on SQLite loses no call and repeats no line', async () => {
   const report = await rollingRestart(['serve'], { yaml: '', env: {} })

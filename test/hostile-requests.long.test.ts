@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testUpstream } from './fakes/upstream.ts'
-import { besiege } from './hostile.ts'
 import { configFor, line, TestService } from './service.ts'
+import { besiege } from './support/hostile-requests.ts'
 
 const REQUESTS = 2_000
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { withoutPostgres } from './fakes/postgres-server.ts'
 import { sharedStorage } from './fakes/shared-storage.ts'
-import { rollingRestart } from './rolling.ts'
+import { rollingRestart } from './support/rolling-restart.ts'
 
 test('a rolling restart of two APIs and two workers on PostgreSQL and a bucket loses no call and repeats no line', {
   skip: withoutPostgres,

@@ -2,15 +2,15 @@
 // one bucket. Whatever they write or judge by the time is told by the database, so nobody can tell from outside.
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
-import { CrashTest, type Started, until } from './crash-processes.ts'
 import { withoutPostgres } from './fakes/postgres-server.ts'
 import { sharedStorage } from './fakes/shared-storage.ts'
 import { type Call, echo } from './fakes/upstream.ts'
 import type { WireBatch } from './service.ts'
+import { CrashTest, type Started, until } from './support/crash-processes.ts'
 
 /** On another day of the calendar than everybody else. */
 const OFF_MS = 30 * 60 * 60_000
-const PRELOAD = new URL('./fakes/false-clock.ts', import.meta.url).href
+const PRELOAD = new URL('./fakes/skewed-clock.ts', import.meta.url).href
 const LINES = 20
 const LINE_TOKENS = 15
 const TASK_PUT_OFF = 'a task failed; it is tried again'

@@ -1,12 +1,12 @@
 // A clock that never lets anyone wait: what is due later runs at once, and time has passed by then.
 import type { Clock } from '../../src/domain/clock.ts'
 
-export interface HastyClock extends Clock {
+export interface FastClock extends Clock {
   /** Every wait that was asked for, in ms. */
   readonly waits: readonly number[]
 }
 
-export function hastyClock(start = 1_700_000_000_000): HastyClock {
+export function fastClock(start = 1_700_000_000_000): FastClock {
   let now = start
   const waits: number[] = []
   return {

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'
-import { CrashTest, until } from './crash-processes.ts'
 import { completion, send } from './fakes/upstream.ts'
 import { line, type WireBatch, type WireFile } from './service.ts'
+import { CrashTest, until } from './support/crash-processes.ts'
 
 const CLIENTS = 40
 const LINES = 25

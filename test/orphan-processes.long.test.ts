@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { describe, test } from 'node:test'
-import { CrashTest, childrenOf, isAlive, until } from './crash-processes.ts'
+import { CrashTest, childrenOf, isAlive, until } from './support/crash-processes.ts'
 
 /** Longer than any of these tests. */
 const DRAIN = '60s'
