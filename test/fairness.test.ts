@@ -123,7 +123,7 @@ test('a batch that may miss its window gets most of the places', async () => {
   await service.stores.store.write((tx) =>
     tx
       .updateTable('batches')
-      .set({ in_progress_at: now - 3_600_000, rate_at: now, rate_done: 1, lines_per_s: 0.01 })
+      .set({ in_progress_at: now - 3_600_000, rate_sampled_at: now, rate_lines: 1, lines_per_s: 0.01 })
       .where('id', '=', late.id)
       .execute(),
   )

@@ -63,7 +63,7 @@ async function submit(service: TestService, input_file_id: string, query = '', h
 }
 
 async function reservedTokens(service: TestService): Promise<number> {
-  const rows = await service.stores.store.read.selectFrom('holds').select('tokens').execute()
+  const rows = await service.stores.store.read.selectFrom('reservations').select('tokens').execute()
   return rows.reduce((sum, row) => sum + row.tokens, 0)
 }
 
@@ -254,11 +254,11 @@ test('while the ledger cannot be asked nothing is sent, and afterwards everythin
         throw error
       }),
   })
-  await write((tx) => tx.schema.alterTable('holds').renameTo('elsewhere').execute())
+  await write((tx) => tx.schema.alterTable('reservations').renameTo('elsewhere').execute())
   await service.restartWorker()
   await until(async () => failures >= 3)
   assert.equal(upstream.calls.length, 0)
-  await write((tx) => tx.schema.alterTable('elsewhere').renameTo('holds').execute())
+  await write((tx) => tx.schema.alterTable('elsewhere').renameTo('reservations').execute())
   assert.equal((await service.ended(batch.id)).request_counts.completed, 10)
 })
 

@@ -12,12 +12,12 @@ const input = (name: string, entity: string): string =>
     JSON.stringify({ ...line(`${name}${i}`), metadata: { entity } }),
   ).join('\n')
 
-for (const table of ['ledger_entries', 'holds'])
+for (const table of ['ledger_entries', 'reservations'])
   test(`a chunk that the database refuses in ${table} ends with a reason, and all others go on`, async () => {
     await using upstream = await testUpstream(echo)
     await using service = await TestService.start(configFor(upstream.base_url))
     const { store, sealed } = service.stores
-    if (table === 'holds')
+    if (table === 'reservations')
       await service.json('POST', '/v1/limits', {
         scope: 'project',
         metric: 'cost_usd',

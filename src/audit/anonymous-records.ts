@@ -16,7 +16,7 @@ export const KEPT_MAX = 10_000
 const TRIM_EVERY = 500
 
 export class AnonymousRecords {
-  readonly #store: Pick<Store, 'note'>
+  readonly #store: Pick<Store, 'writeAsyncCommit'>
   readonly #clock: Clock
   readonly #kept_max: number
   readonly #writes: GroupedWrites<AnonymousRequestRow>
@@ -25,7 +25,7 @@ export class AnonymousRecords {
   readonly #by_address = new Map<string, number>()
   #added = 0
 
-  constructor(store: Pick<Store, 'note'>, clock: Clock, kept_max = KEPT_MAX) {
+  constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock, kept_max = KEPT_MAX) {
     this.#store = store
     this.#clock = clock
     this.#kept_max = kept_max
@@ -37,7 +37,7 @@ export class AnonymousRecords {
     if (!this.#takes(row.address)) return
     await this.#writes.add({ ...row, path: withoutSecrets(row.path) })
     if (this.#added++ % TRIM_EVERY === 0)
-      await this.#store.note((tx) => keepNewestAnonymousRequests(tx, this.#kept_max))
+      await this.#store.writeAsyncCommit((tx) => keepNewestAnonymousRequests(tx, this.#kept_max))
   }
 
   #takes(address: string): boolean {

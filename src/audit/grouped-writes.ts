@@ -8,12 +8,15 @@ interface Waiting<Row> {
 }
 
 export class GroupedWrites<Row> {
-  readonly #store: Pick<Store, 'note'>
+  readonly #store: Pick<Store, 'writeAsyncCommit'>
   readonly #insert: (tx: Writer, rows: readonly Row[]) => Promise<void>
   #waiting: Waiting<Row>[] = []
   #writing = false
 
-  constructor(store: Pick<Store, 'note'>, insert: (tx: Writer, rows: readonly Row[]) => Promise<void>) {
+  constructor(
+    store: Pick<Store, 'writeAsyncCommit'>,
+    insert: (tx: Writer, rows: readonly Row[]) => Promise<void>,
+  ) {
     this.#store = store
     this.#insert = insert
   }
@@ -32,7 +35,7 @@ export class GroupedWrites<Row> {
       const group = this.#waiting
       this.#waiting = []
       try {
-        await this.#store.note((tx) =>
+        await this.#store.writeAsyncCommit((tx) =>
           this.#insert(
             tx,
             group.map(({ row }) => row),

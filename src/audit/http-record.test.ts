@@ -39,9 +39,9 @@ test('a record can be read when adding it is done, and not before', async () => 
     const gate = Promise.withResolvers<void>()
     let committed = false
     const records = new HttpRecords({
-      async note(change) {
+      async writeAsyncCommit(change) {
         await gate.promise
-        const result = await store.note(change)
+        const result = await store.writeAsyncCommit(change)
         committed = true
         return result
       },
@@ -59,9 +59,9 @@ test('calls that end while a commit is on its way share the next one', async () 
   await withStore(async (store) => {
     let commits = 0
     const records = new HttpRecords({
-      note(change) {
+      writeAsyncCommit(change) {
         commits++
-        return store.note(change)
+        return store.writeAsyncCommit(change)
       },
     })
     const rows = Array.from({ length: 1200 }, () => call())
@@ -75,9 +75,9 @@ test('a commit that fails is told to those who waited for it, and to nobody else
   await withStore(async (store) => {
     let broken = true
     const records = new HttpRecords({
-      async note(change) {
+      async writeAsyncCommit(change) {
         if (broken) throw new Error('disk full')
-        return await store.note(change)
+        return await store.writeAsyncCommit(change)
       },
     })
     await assert.rejects(records.add(call()), /disk full/)

@@ -9,7 +9,7 @@ import { GroupedWrites } from './grouped-writes.ts'
 export class HttpRecords {
   readonly #writes: GroupedWrites<HttpRequestRow>
 
-  constructor(store: Pick<Store, 'note'>) {
+  constructor(store: Pick<Store, 'writeAsyncCommit'>) {
     this.#writes = new GroupedWrites(store, insertHttpRequests)
   }
 

@@ -52,7 +52,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
       const kept_from = clock.now() - config.retention.audit_ms
       roles = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
       await forgetEvents(store, kept_from)
-      await store.tendHttpRequests(clock.now(), kept_from)
+      await store.maintainHttpRequests(clock.now(), kept_from)
     }
     if (removed + roles > 0) log.info({ orphans: removed, roles }, 'removed blobs that a crash had left')
   }

@@ -96,7 +96,7 @@ test('commits whose outcome is unknown leave no connection behind', { skip: with
 })
 
 async function touch(tx: Writer, chunk: OpenChunk): Promise<void> {
-  await tx.updateTable('batches').set({ rate_done: 0 }).where('id', '=', chunk.batch.id).execute()
+  await tx.updateTable('batches').set({ rate_lines: 0 }).where('id', '=', chunk.batch.id).execute()
 }
 
 /** A recorder with two open chunks of one batch, on a database whose commits hang while `stall` is set. */

@@ -1,6 +1,6 @@
 // A model as the configuration declares it and the API shows it.
 import type { Price } from './money.ts'
-import type { SeenPrompts } from './tokens.ts'
+import type { PromptStatistics } from './tokens.ts'
 
 export interface Model {
   id: string
@@ -10,7 +10,7 @@ export interface Model {
   max_output_tokens: number | null
   price: Price
   /** What its servers have reported of prompts; absent where nothing is known. */
-  seen?: SeenPrompts | undefined
+  seen?: PromptStatistics | undefined
   /** False when the configuration gives no price: the model costs 0, and is said to. */
   priced: boolean
   supports: { structured_output: boolean; tools: boolean }

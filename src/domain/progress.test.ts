@@ -13,8 +13,8 @@ function batch(more: Partial<PacedBatch> = {}): PacedBatch {
     failed: 100,
     in_progress_at: NOW - 40_000,
     expires_at: NOW + HOUR_MS,
-    rate_at: NOW - 1_000,
-    rate_done: 390,
+    rate_sampled_at: NOW - 1_000,
+    rate_lines: 390,
     lines_per_s: 10,
     ...more,
   }
@@ -34,13 +34,13 @@ test('before a rate was sampled, the time since the first line tells it', () => 
 })
 
 test('nothing is foretold of a batch of which no line has ended', () => {
-  const fresh = batch({ rate_at: null, lines_per_s: null, completed: 0, failed: 0 })
+  const fresh = batch({ rate_sampled_at: null, lines_per_s: null, completed: 0, failed: 0 })
   assert.deepEqual(progressOf(fresh, NOW), { lines_per_s: null, estimated_completion: null, at_risk: false })
 })
 
 test('a rate fades while nothing is counted, and never grows by it', () => {
   const rates = [3, 10, 100, 1_000].map((s) => {
-    const silent = batch({ rate_at: NOW - s * 1000, rate_done: 400, lines_per_s: 0.5 })
+    const silent = batch({ rate_sampled_at: NOW - s * 1000, rate_lines: 400, lines_per_s: 0.5 })
     return progressOf(silent, NOW).lines_per_s
   })
   assert.deepEqual(rates, [0.5, 0.1, 0.01, 0.001])
@@ -52,7 +52,7 @@ test('a batch is at risk when a little less speed would make it late', () => {
 })
 
 test('one that has not begun is judged by what all batches do together', () => {
-  const queued = batch({ status: 'queued', rate_at: null, lines_per_s: null, in_progress_at: null })
+  const queued = batch({ status: 'queued', rate_sampled_at: null, lines_per_s: null, in_progress_at: null })
   assert.equal(progressOf(queued, NOW, 1).at_risk, false)
   assert.equal(progressOf(queued, NOW, 0.1).at_risk, true)
   assert.equal(progressOf(queued, NOW, 0.1).estimated_completion, null)
@@ -65,7 +65,11 @@ test('what is done is at no risk', () => {
 
 test('a batch moves while lines of it have ended lately', () => {
   assert.deepEqual(
-    [isMoving(batch(), NOW), isMoving(batch(), NOW + 10_000), isMoving(batch({ rate_at: null }), NOW)],
+    [
+      isMoving(batch(), NOW),
+      isMoving(batch(), NOW + 10_000),
+      isMoving(batch({ rate_sampled_at: null }), NOW),
+    ],
     [true, false, false],
   )
 })

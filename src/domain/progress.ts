@@ -30,8 +30,8 @@ export interface PacedBatch {
   in_progress_at: number | null
   expires_at: number
   /** When the rate was sampled last, and how many lines had ended then; null before the first line has ended. */
-  rate_at: number | null
-  rate_done: number
+  rate_sampled_at: number | null
+  rate_lines: number
   lines_per_s: number | null
 }
 
@@ -62,17 +62,17 @@ export function progressOf(batch: PacedBatch, now: number, foreign_rate: number 
 }
 
 /** Whether lines of the batch have ended lately. */
-export function isMoving({ rate_at }: PacedBatch, now: number): boolean {
-  return rate_at !== null && now - rate_at < STILL_MS
+export function isMoving({ rate_sampled_at }: PacedBatch, now: number): boolean {
+  return rate_sampled_at !== null && now - rate_sampled_at < STILL_MS
 }
 
 function rateOf(batch: PacedBatch, now: number): number | null {
-  const { in_progress_at, rate_at, rate_done, lines_per_s } = batch
+  const { in_progress_at, rate_sampled_at, rate_lines, lines_per_s } = batch
   const done = batch.completed + batch.failed
-  if (in_progress_at === null || rate_at === null) return null
+  if (in_progress_at === null || rate_sampled_at === null) return null
   if (lines_per_s === null) return (done / Math.max(now - in_progress_at, 1)) * 1000
-  const silent_ms = now - rate_at
+  const silent_ms = now - rate_sampled_at
   if (silent_ms <= 2 * SAMPLE_MS) return lines_per_s
   // Nothing has been counted for a while: at most one line can have been about to end.
-  return Math.min(lines_per_s, ((done - rate_done + 1) / silent_ms) * 1000)
+  return Math.min(lines_per_s, ((done - rate_lines + 1) / silent_ms) * 1000)
 }

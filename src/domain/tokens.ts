@@ -13,7 +13,7 @@ const BYTES_PER_TOKEN_MIN = 0.25
 const BYTES_PER_TOKEN_MAX = 16
 
 /** What servers of one model reported: prompts by their bytes as written in the input, and their tokens. */
-export interface SeenPrompts {
+export interface PromptStatistics {
   bytes: number
   tokens: number
   /** Of those, the prompts of more than LONG_PROMPT_BYTES. */
@@ -30,7 +30,7 @@ export function estimateTokens(bytes: number): number {
 }
 
 /** By how many bytes a token is projected, with two decimals. */
-export function bytesPerToken(seen: SeenPrompts | undefined): number {
+export function bytesPerToken(seen: PromptStatistics | undefined): number {
   if (!seen || seen.tokens < LEARNED_TOKENS_MIN) return BYTES_PER_TOKEN
   const mean = seen.bytes / seen.tokens / MARGIN
   const bounded = Math.min(Math.max(mean, BYTES_PER_TOKEN_MIN), BYTES_PER_TOKEN_MAX)
@@ -39,7 +39,7 @@ export function bytesPerToken(seen: SeenPrompts | undefined): number {
 }
 
 /** What was estimated without knowing the model, as it is projected for this one. */
-export function projectedTokens(estimated: number, seen: SeenPrompts | undefined): number {
+export function projectedTokens(estimated: number, seen: PromptStatistics | undefined): number {
   const bytes_per_token = bytesPerToken(seen)
   if (bytes_per_token === BYTES_PER_TOKEN) return estimated
   return Math.ceil((estimated * BYTES_PER_TOKEN) / bytes_per_token)
@@ -52,7 +52,7 @@ const DENSER_MAX = 3
 const CHARACTERS_PER_TOKEN_MIN = 8
 
 /** More characters than this no token of the model has, on average over one prompt. */
-export function charactersPerTokenMax(seen: SeenPrompts | undefined): number {
+export function charactersPerTokenMax(seen: PromptStatistics | undefined): number {
   if (!seen || seen.long_tokens < LEARNED_TOKENS_ENOUGH) return CHARACTERS_PER_TOKEN_MAX
   const densest = (DENSER_MAX * seen.long_bytes) / seen.long_tokens
   return Math.min(Math.max(densest, CHARACTERS_PER_TOKEN_MIN), CHARACTERS_PER_TOKEN_MAX)

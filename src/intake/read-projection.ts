@@ -2,7 +2,7 @@
 import type { Model } from '../domain/model.ts'
 import { type BatchProjection, type EntityDefaults, projectBatch } from '../ledger/project-batch.ts'
 import { readFile } from '../store/files.ts'
-import { readSeenPrompts } from '../store/seen-prompts.ts'
+import { readPromptStatistics } from '../store/prompt-statistics.ts'
 import { type IndexDeps, readIndex } from './read-index.ts'
 
 export interface ProjectionDeps extends IndexDeps {
@@ -14,7 +14,7 @@ export async function readProjection(
   deps: ProjectionDeps,
   wanted: EntityDefaults & { project_id: string; input_file_id: string },
 ): Promise<BatchProjection | null> {
-  const seen = await readSeenPrompts(deps.store.read)
+  const seen = await readPromptStatistics(deps.store.read)
   const models = new Map([...deps.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]))
   const index = await readIndex(
     deps,

@@ -243,7 +243,7 @@ async function balance(
     .where('project_id', '=', project_id)
     .execute()
   const entries = await tokensOf(tx, 'ledger_entries', project_id)
-  const holds = await tokensOf(tx, 'holds', project_id)
+  const holds = await tokensOf(tx, 'reservations', project_id)
   const all = [...spent.values()].reduce((sum, tokens) => sum + tokens, 0)
   const held = workers.flatMap((worker) => worker.held).reduce((sum, line) => sum + line.worst, 0)
   assert.equal(sum(usage), all)
@@ -251,7 +251,7 @@ async function balance(
   assert.equal(sum(holds), held)
 }
 
-async function tokensOf(tx: Writer, table: 'ledger_entries' | 'holds', project_id: string) {
+async function tokensOf(tx: Writer, table: 'ledger_entries' | 'reservations', project_id: string) {
   return await tx.selectFrom(table).select('tokens').where('project_id', '=', project_id).execute()
 }
 

@@ -137,12 +137,12 @@ async function standing(store: Store, project_id: string) {
     .selectNoFrom([
       sumOf('project_days', project_id).as('spent'),
       sumOf('ledger_entries', project_id).as('entered'),
-      sumOf('holds', project_id).as('held'),
+      sumOf('reservations', project_id).as('held'),
     ])
     .executeTakeFirstOrThrow()
   return row
 }
 
-function sumOf(table: 'project_days' | 'ledger_entries' | 'holds', project_id: string) {
+function sumOf(table: 'project_days' | 'ledger_entries' | 'reservations', project_id: string) {
   return sql<number>`(SELECT coalesce(sum(tokens), 0)::bigint FROM ${sql.table(table)} WHERE project_id = ${project_id})`
 }

@@ -44,7 +44,7 @@ function wanted(chunk: TestChunk, count: number) {
 }
 
 async function held(tx: Writer): Promise<number[]> {
-  return (await tx.selectFrom('holds').select('tokens').execute()).map((row) => row.tokens)
+  return (await tx.selectFrom('reservations').select('tokens').execute()).map((row) => row.tokens)
 }
 
 describe('a batch that runs over the end of a month', () => {

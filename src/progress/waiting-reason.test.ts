@@ -15,8 +15,8 @@ const QUEUED: PacedBatch & { id: string } = {
   failed: 0,
   in_progress_at: null,
   expires_at: NOW + 1e6,
-  rate_at: null,
-  rate_done: 0,
+  rate_sampled_at: null,
+  rate_lines: 0,
   lines_per_s: null,
 }
 
@@ -108,6 +108,6 @@ test('chunks that rest say why, unless others of the batch run', () => {
 
 test('a batch of which lines end, or that has ended, waits for nothing', () => {
   const laneReports = [trouble()]
-  assert.equal(reason([chunks()], { laneReports }, { ...QUEUED, rate_at: NOW - 1_000 }), null)
+  assert.equal(reason([chunks()], { laneReports }, { ...QUEUED, rate_sampled_at: NOW - 1_000 }), null)
   assert.equal(reason([chunks()], { laneReports }, { ...QUEUED, status: 'completed' }), null)
 })

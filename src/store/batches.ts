@@ -51,8 +51,8 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       cancelled_at: null,
       projected_nanos: 0,
       projected_tokens: 0,
-      rate_at: null,
-      rate_done: 0,
+      rate_sampled_at: null,
+      rate_lines: 0,
       lines_per_s: null,
     })
     .returningAll()
@@ -169,9 +169,9 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
 export async function lowerRateMark(tx: Writer, id: string): Promise<void> {
   await tx
     .updateTable('batches')
-    .set((eb) => ({ rate_done: eb('completed', '+', eb.ref('failed')) }))
+    .set((eb) => ({ rate_lines: eb('completed', '+', eb.ref('failed')) }))
     .where('id', '=', id)
-    .where((eb) => eb('rate_done', '>', eb('completed', '+', eb.ref('failed'))))
+    .where((eb) => eb('rate_lines', '>', eb('completed', '+', eb.ref('failed'))))
     .execute()
 }
 
@@ -180,13 +180,13 @@ export async function lowerRateMark(tx: Writer, id: string): Promise<void> {
  * rate is the mean of the last sample and of what it was before.
  */
 function rateSample(done: number, now: number) {
-  const due = sql<boolean>`rate_at IS NOT NULL AND ${now} - rate_at >= ${SAMPLE_MS}`
-  const first = sql<boolean>`rate_at IS NULL`
-  const sampled = sql<number>`(completed + failed + ${done} - rate_done) * 1000.0 / (${now} - rate_at)`
+  const due = sql<boolean>`rate_sampled_at IS NOT NULL AND ${now} - rate_sampled_at >= ${SAMPLE_MS}`
+  const first = sql<boolean>`rate_sampled_at IS NULL`
+  const sampled = sql<number>`(completed + failed + ${done} - rate_lines) * 1000.0 / (${now} - rate_sampled_at)`
   return {
     lines_per_s: sql<number>`CASE WHEN ${due} THEN (${sampled} + coalesce(lines_per_s, ${sampled})) / 2 ELSE lines_per_s END`,
-    rate_done: sql<number>`CASE WHEN ${first} OR ${due} THEN completed + failed + ${done} ELSE rate_done END`,
-    rate_at: sql<number>`CASE WHEN ${first} OR ${due} THEN ${now} ELSE rate_at END`,
+    rate_lines: sql<number>`CASE WHEN ${first} OR ${due} THEN completed + failed + ${done} ELSE rate_lines END`,
+    rate_sampled_at: sql<number>`CASE WHEN ${first} OR ${due} THEN ${now} ELSE rate_sampled_at END`,
   }
 }
 
@@ -288,8 +288,8 @@ export type Pace = Pick<
   | 'failed'
   | 'in_progress_at'
   | 'expires_at'
-  | 'rate_at'
-  | 'rate_done'
+  | 'rate_sampled_at'
+  | 'rate_lines'
   | 'lines_per_s'
 >
 
@@ -304,8 +304,8 @@ export async function listPaces(db: Reader, limit: number): Promise<Pace[]> {
       'failed',
       'in_progress_at',
       'expires_at',
-      'rate_at',
-      'rate_done',
+      'rate_sampled_at',
+      'rate_lines',
       'lines_per_s',
     ])
     .where('status', 'in', [sql.lit('queued' as const), sql.lit('in_progress' as const)])

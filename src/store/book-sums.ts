@@ -122,12 +122,14 @@ export async function strayReservations(
   project_id: string,
 ): Promise<{ batch_id: string; idx: number }[]> {
   return await db
-    .selectFrom('holds')
+    .selectFrom('reservations')
     .leftJoin('chunks', (join) =>
-      join.onRef('chunks.batch_id', '=', 'holds.batch_id').onRef('chunks.idx', '=', 'holds.idx'),
+      join
+        .onRef('chunks.batch_id', '=', 'reservations.batch_id')
+        .onRef('chunks.idx', '=', 'reservations.idx'),
     )
-    .select(['holds.batch_id', 'holds.idx'])
-    .where('holds.project_id', '=', project_id)
+    .select(['reservations.batch_id', 'reservations.idx'])
+    .where('reservations.project_id', '=', project_id)
     .where((eb) => eb.or([eb('chunks.state', 'is', null), eb('chunks.state', '!=', 'leased')]))
     .distinct()
     .execute()

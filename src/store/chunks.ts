@@ -57,7 +57,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     state: 'ready',
     epoch: 0,
     commit_seq: 0,
-    refused: null,
+    record_error: null,
     worker_id: null,
     run_at: 0,
     parked_reason: null,
@@ -200,7 +200,7 @@ export async function refuseChunk(tx: Writer, lease: CommitLease, why: string): 
       state: 'ready',
       worker_id: null,
       model: null,
-      refused: storableText(why).slice(0, REFUSED_CHARACTERS_MAX),
+      record_error: storableText(why).slice(0, REFUSED_CHARACTERS_MAX),
       commit_seq: eb('commit_seq', '+', 1),
     }))
     .where('batch_id', '=', lease.batch_id)

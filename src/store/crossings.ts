@@ -8,7 +8,7 @@ export async function crossedBefore(
   key: Pick<CrossingRow, 'limit_id' | 'entity' | 'window_start'>,
 ): Promise<number[]> {
   const rows = await tx
-    .selectFrom('crossings')
+    .selectFrom('limit_crossings')
     .select('threshold')
     .where('limit_id', '=', key.limit_id)
     .where('entity', '=', key.entity)
@@ -20,7 +20,7 @@ export async function crossedBefore(
 /** False when it was met before. */
 export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
   const result = await tx
-    .insertInto('crossings')
+    .insertInto('limit_crossings')
     .values(row)
     .onConflict((oc) => oc.columns(['limit_id', 'entity', 'window_start', 'threshold']).doNothing())
     .executeTakeFirst()

@@ -9,13 +9,17 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 export type PropertyName = 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
 
 export async function readProperty(db: Reader, name: PropertyName): Promise<string | null> {
-  const row = await db.selectFrom('marks').select('value').where('name', '=', name).executeTakeFirst()
+  const row = await db
+    .selectFrom('database_properties')
+    .select('value')
+    .where('name', '=', name)
+    .executeTakeFirst()
   return row?.value ?? null
 }
 
 export async function writeProperty(tx: Writer, name: PropertyName, value: string): Promise<void> {
   await tx
-    .insertInto('marks')
+    .insertInto('database_properties')
     .values({ name, value })
     .onConflict((conflict) => conflict.column('name').doUpdateSet({ value }))
     .execute()
@@ -24,7 +28,7 @@ export async function writeProperty(tx: Writer, name: PropertyName, value: strin
 /** Unless there is one of that name already. */
 export async function writePropertyOnce(tx: Writer, name: PropertyName, value: string): Promise<void> {
   await tx
-    .insertInto('marks')
+    .insertInto('database_properties')
     .values({ name, value })
     .onConflict((conflict) => conflict.column('name').doNothing())
     .execute()
@@ -38,13 +42,17 @@ export async function claimInterval(
   every_ms: number,
 ): Promise<boolean> {
   const taken = await tx
-    .insertInto('marks')
+    .insertInto('database_properties')
     .values((eb) => ({ name, value: eb.cast<string>(now, 'text') }))
     .onConflict((conflict) =>
       conflict
         .column('name')
         .doUpdateSet((eb) => ({ value: eb.ref('excluded.value') }))
-        .where(sql<number>`CAST(marks.value AS bigint)`, '<=', sql<number>`${now} - ${every_ms}`),
+        .where(
+          sql<number>`CAST(database_properties.value AS bigint)`,
+          '<=',
+          sql<number>`${now} - ${every_ms}`,
+        ),
     )
     .returning('name')
     .executeTakeFirst()
@@ -52,5 +60,5 @@ export async function claimInterval(
 }
 
 export async function deleteProperty(tx: Writer, name: PropertyName): Promise<void> {
-  await tx.deleteFrom('marks').where('name', '=', name).execute()
+  await tx.deleteFrom('database_properties').where('name', '=', name).execute()
 }

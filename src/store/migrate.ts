@@ -23,17 +23,17 @@ import { SchemaMismatch } from './store.ts'
 
 /** What a migration does in one database only. */
 export interface OwnSteps {
-  divideRequests: ((db: Kysely<unknown>) => Promise<void>) | null
+  partitionHttpRequests: ((db: Kysely<unknown>) => Promise<void>) | null
 }
 
-const migrations = ({ divideRequests }: OwnSteps): Record<string, Migration> => ({
+const migrations = ({ partitionHttpRequests }: OwnSteps): Record<string, Migration> => ({
   '0001-start': start,
   '0002-ledger': ledger,
   '0003-notices': notices,
   '0004-marks': marks,
   '0005-progress': progress,
   '0006-rate-windows': rateWindows,
-  '0007-request-months': requestMonths(divideRequests),
+  '0007-request-months': requestMonths(partitionHttpRequests),
   '0008-unsealed': unsealed,
   '0009-entities': entities,
   '0010-journal-sums': journalSums,

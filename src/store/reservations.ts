@@ -15,12 +15,12 @@ type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
 export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
   for (let at = 0; at < rows.length; at += ROWS_MAX)
     await tx
-      .insertInto('holds')
+      .insertInto('reservations')
       .values(rows.slice(at, at + ROWS_MAX))
       .onConflict((oc) =>
         oc.columns(['batch_id', 'idx', 'entity']).doUpdateSet({
-          cost_nanos: exactPlusExcluded('holds', 'cost_nanos'),
-          tokens: exactPlusExcluded('holds', 'tokens'),
+          cost_nanos: exactPlusExcluded('reservations', 'cost_nanos'),
+          tokens: exactPlusExcluded('reservations', 'tokens'),
         }),
       )
       .execute()
@@ -34,7 +34,7 @@ export async function reduceReservation(
   by: Spend,
 ): Promise<void> {
   await tx
-    .updateTable('holds')
+    .updateTable('reservations')
     .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
     .where('batch_id', '=', chunk.batch_id)
     .where('idx', '=', chunk.idx)
@@ -44,15 +44,19 @@ export async function reduceReservation(
 
 /** The chunk is sealed, parked or given back. */
 export async function deleteReservations(tx: Writer, chunk: ChunkKey): Promise<void> {
-  await tx.deleteFrom('holds').where('batch_id', '=', chunk.batch_id).where('idx', '=', chunk.idx).execute()
+  await tx
+    .deleteFrom('reservations')
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .execute()
 }
 
 /** Drops what a worker's chunks hold; to be called before they are given back. */
 export async function deleteReservationsOfWorker(tx: Writer, worker_id: string): Promise<void> {
   await sql`
-    DELETE FROM holds WHERE EXISTS (
+    DELETE FROM reservations WHERE EXISTS (
       SELECT 1 FROM chunks
-      WHERE chunks.batch_id = holds.batch_id AND chunks.idx = holds.idx
+      WHERE chunks.batch_id = reservations.batch_id AND chunks.idx = reservations.idx
         AND chunks.worker_id = ${worker_id} AND chunks.state = 'leased'
     )`.execute(tx)
 }
@@ -66,7 +70,7 @@ export async function reservedByEntities(
   const held = new Map<string, Spend>()
   for (let at = 0; at < entities.length; at += ROWS_MAX) {
     const rows = await db
-      .selectFrom('holds')
+      .selectFrom('reservations')
       .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
       .where('project_id', '=', project_id)
       .where('entity', 'in', entities.slice(at, at + ROWS_MAX))
@@ -80,7 +84,7 @@ export async function reservedByEntities(
 /** What is held for the whole project. */
 export async function reservedByProject(db: Reader, project_id: string): Promise<Spend> {
   return await db
-    .selectFrom('holds')
+    .selectFrom('reservations')
     .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
     .where('project_id', '=', project_id)
     .executeTakeFirstOrThrow()

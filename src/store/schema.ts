@@ -25,14 +25,14 @@ export interface Schema {
   usage_days: UsageDayTable
   project_days: ProjectDayTable
   ledger_entries: LedgerEntryTable
-  holds: ReservationTable
+  reservations: ReservationTable
   batch_projected_spend: ProjectedSpendTable
-  crossings: CrossingTable
-  seen_prompts: SeenPromptsTable
+  limit_crossings: CrossingTable
+  prompt_statistics: PromptStatisticsTable
   events: EventTable
   webhooks: WebhookTable
   deliveries: DeliveryTable
-  marks: PropertyTable
+  database_properties: PropertyTable
   lane_reports: LaneReportTable
 }
 
@@ -119,8 +119,8 @@ interface BatchTable {
   projected_nanos: number
   projected_tokens: number
   /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
-  rate_at: number | null
-  rate_done: number
+  rate_sampled_at: number | null
+  rate_lines: number
   lines_per_s: number | null
   /** How soon its result files are to be gone, where that is sooner than the plan says. */
   output_expires_after_ms: Generated<number | null>
@@ -139,7 +139,7 @@ interface ChunkTable {
   /** Raised by every commit under a lease; each commit names the number that it builds on. */
   commit_seq: Generated<number>
   /** Why its results cannot be recorded: its unfinished lines are to end as errors. Null for nearly all. */
-  refused: Generated<string | null>
+  record_error: Generated<string | null>
   worker_id: string | null
   run_at: number
   parked_reason: string | null
@@ -383,7 +383,7 @@ interface ProjectedSpendTable {
 }
 
 /** What servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
-interface SeenPromptsTable {
+interface PromptStatisticsTable {
   model: string
   bytes: number
   tokens: number

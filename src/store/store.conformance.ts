@@ -111,10 +111,10 @@ export function storeConformance(
     })
 
     test('a note can be read by everybody once it has resolved, and one that fails leaves nothing', async (store, other) => {
-      await store.note((tx) => ensureProject(tx, project('a')))
+      await store.writeAsyncCommit((tx) => ensureProject(tx, project('a')))
       assert.equal((await readProjectByName(other.read, 'a'))?.name, 'a')
       const failure = new Error('changed my mind')
-      const note = store.note(async (tx) => {
+      const note = store.writeAsyncCommit(async (tx) => {
         await ensureProject(tx, project('b'))
         throw failure
       })
@@ -415,7 +415,7 @@ export function storeConformance(
       const { batch } = await seed(store)
       const count = async (completed: number, at: number): Promise<unknown[]> => {
         const row = await store.write((tx) => addToBatch(tx, batch.id, { ...emptyDelta(), completed, at }))
-        return [row.rate_at, row.rate_done, row.lines_per_s]
+        return [row.rate_sampled_at, row.rate_lines, row.lines_per_s]
       }
       assert.deepEqual(await count(5, NOW), [NOW, 5, null])
       assert.deepEqual(await count(5, NOW + 500), [NOW, 5, null])
@@ -758,7 +758,7 @@ export function storeConformance(
       const rows = [NOW - 70 * day_ms, NOW - 40 * day_ms, NOW].map(httpCall)
       const many = Array.from({ length: 1_200 }, () => httpCall(NOW - 70 * day_ms))
       await store.write((tx) => insertHttpRequests(tx, [...rows, ...many]))
-      await store.tendHttpRequests(NOW, NOW - 35 * day_ms)
+      await store.maintainHttpRequests(NOW, NOW - 35 * day_ms)
       const left = await store.read.selectFrom('http_requests').select('id').execute()
       assert.ok(left.some(({ id }) => id === rows[2]?.id))
       // A month goes when all of it has passed, where the database keeps months.

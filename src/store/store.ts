@@ -35,12 +35,12 @@ export interface Store {
    * Like `write`, for what is noted along the way: it is committed, and survives the end of the process, but the
    * last moments of it may be lost with the machine's power. It costs no wait for the disk.
    */
-  note<T>(change: (tx: Writer) => Promise<T>): Promise<T>
+  writeAsyncCommit<T>(change: (tx: Writer) => Promise<T>): Promise<T>
   /**
    * Forgets the records of HTTP calls made before `keep_from` (Unix ms), and prepares for those of the months to
    * come. A database that keeps them by the month drops a month once all of it has passed.
    */
-  tendHttpRequests(now: number, keep_from: number): Promise<void>
+  maintainHttpRequests(now: number, keep_from: number): Promise<void>
   /** What is wrong with the database as a whole, in sentences; looks at every page where that is possible. */
   check(): Promise<string[]>
   /** Creates or upgrades the tables; refuses a schema newer than this program. */

@@ -28,15 +28,15 @@ const TABLES = {
   usage_days: ['project_id', 'entity', 'day', 'model'],
   project_days: ['project_id', 'day'],
   ledger_entries: ['id'],
-  holds: ['batch_id', 'idx', 'entity'],
+  reservations: ['batch_id', 'idx', 'entity'],
   batch_projected_spend: ['batch_id', 'entity'],
-  crossings: ['limit_id', 'entity', 'window_start', 'threshold'],
-  seen_prompts: ['model'],
+  limit_crossings: ['limit_id', 'entity', 'window_start', 'threshold'],
+  prompt_statistics: ['model'],
   events: ['id'],
   webhooks: ['id'],
   deliveries: ['id'],
 } as const satisfies Record<
-  Exclude<keyof Schema, 'workers' | 'lane_reports' | 'marks' | 'rate_buckets'>,
+  Exclude<keyof Schema, 'workers' | 'lane_reports' | 'database_properties' | 'rate_buckets'>,
   readonly string[]
 >
 

@@ -143,7 +143,7 @@ export async function ofStores(
     for await (const { key } of blobs.list('')) stored.add(key)
     for (const { key } of blob_rows) if (!stored.delete(key)) found.push(`${key} has a row and no bytes`)
     for (const key of stored) found.push(`${key} is an orphan`)
-    for (const table of ['holds', 'journal_parts', 'tasks'] as const) {
+    for (const table of ['reservations', 'journal_parts', 'tasks'] as const) {
       const left = await store.read.selectFrom(table).selectAll().execute()
       if (left.length > 0) found.push(`${left.length} ${table} are left: ${JSON.stringify(left.slice(0, 3))}`)
     }

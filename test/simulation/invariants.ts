@@ -99,8 +99,8 @@ async function ofBooks(night: SimulatedRun): Promise<string[]> {
   if (settled !== lines) found.push(`the ledger has settled ${settled} lines of ${lines}`)
   if (used !== lines) found.push(`usage counts ${used} lines of ${lines}`)
   found.push(...(await caps.violations(night)))
-  const holds = await store.read.selectFrom('holds').selectAll().execute()
-  if (holds.length > 0) found.push(`${holds.length} holds are left`)
+  const reservations = await store.read.selectFrom('reservations').selectAll().execute()
+  if (reservations.length > 0) found.push(`${reservations.length} reservations are left`)
   return found
 }
 

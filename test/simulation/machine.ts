@@ -76,8 +76,9 @@ export class Machine {
       read: store.read,
       claimSql: store.claimSql,
       write: (change) => this.#write(change),
-      note: (change) => this.#step(() => observe(this, () => store.note(change)), DATABASE_AWAY),
-      tendHttpRequests: (now, keep_from) => store.tendHttpRequests(now, keep_from),
+      writeAsyncCommit: (change) =>
+        this.#step(() => observe(this, () => store.writeAsyncCommit(change)), DATABASE_AWAY),
+      maintainHttpRequests: (now, keep_from) => store.maintainHttpRequests(now, keep_from),
       check: () => store.check(),
       migrate: () => store.migrate(),
       close: () => store.close(),

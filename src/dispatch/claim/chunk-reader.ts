@@ -51,7 +51,7 @@ export class ChunkReader {
         metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
         header_entity: batch.header_entity,
       })
-      const lines = claim.refused === null ? read : refusedLines(read)
+      const lines = claim.record_error === null ? read : refusedLines(read)
       return new OpenChunk(await this.#takeBack(claim, damaged, journalled), batch, lines, bytes, journalled)
     } catch (error) {
       if (!isDamage(error)) throw error

@@ -2,17 +2,17 @@
 // to those of other workers every few seconds, and read back for the projections of this worker. They are a note: a
 // crash loses some seconds of them.
 import type { Model } from '../../domain/model.ts'
-import { LONG_PROMPT_BYTES, type SeenPrompts } from '../../domain/tokens.ts'
+import { LONG_PROMPT_BYTES, type PromptStatistics } from '../../domain/tokens.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
-import { addSeenPrompts, readSeenPrompts } from '../../store/seen-prompts.ts'
+import { addPromptStatistics, readPromptStatistics } from '../../store/prompt-statistics.ts'
 import type { Store } from '../../store/store.ts'
 
 export class PromptLearner {
   readonly #store: Store
   /** Changed in place: whoever projects reads it. */
   readonly #models: Map<string, Model>
-  #seen = new Map<string, SeenPrompts>()
+  #seen = new Map<string, PromptStatistics>()
 
   constructor(store: Store, models: Map<string, Model>) {
     this.#store = store
@@ -38,8 +38,8 @@ export class PromptLearner {
   async share(): Promise<void> {
     const seen = this.#seen
     this.#seen = new Map()
-    if (seen.size > 0) await this.#store.note((tx) => addSeenPrompts(tx, seen))
-    const all = await readSeenPrompts(this.#store.read)
+    if (seen.size > 0) await this.#store.writeAsyncCommit((tx) => addPromptStatistics(tx, seen))
+    const all = await readPromptStatistics(this.#store.read)
     for (const [id, model] of this.#models) this.#models.set(id, { ...model, seen: all.get(id) })
   }
 }

@@ -90,9 +90,9 @@ test('few calls cost a write', async () => {
   let writes = 0
   const counting = {
     claimSql: store.claimSql,
-    note: ((change) => {
+    writeAsyncCommit: ((change) => {
       writes++
-      return store.note(change)
+      return store.writeAsyncCommit(change)
     }) as typeof store.write,
   }
   const limit = new RateLimit(counting, testClock(Date.now()), 6_000)

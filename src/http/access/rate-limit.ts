@@ -32,14 +32,18 @@ interface Portion {
 }
 
 export class RateLimit {
-  readonly #store: Pick<Store, 'note' | 'claimSql'>
+  readonly #store: Pick<Store, 'writeAsyncCommit' | 'claimSql'>
   readonly #clock: Clock
   readonly #bucket: Bucket
   readonly #handfuls = new Map<string, Portion>()
   readonly #taking = new Map<string, Promise<void>>()
   #forgetAt = 0
 
-  constructor(store: Pick<Store, 'note' | 'claimSql'>, clock: Clock, requests_per_minute: number) {
+  constructor(
+    store: Pick<Store, 'writeAsyncCommit' | 'claimSql'>,
+    clock: Clock,
+    requests_per_minute: number,
+  ) {
     this.#store = store
     this.#clock = clock
     const interval_us = Math.max(1, Math.round((MINUTE_MS * 1000) / requests_per_minute))
@@ -71,7 +75,7 @@ export class RateLimit {
   }
 
   async #takeNow(key_id: string, calls: number): Promise<void> {
-    const { granted, full_in_us } = await this.#store.note((tx) =>
+    const { granted, full_in_us } = await this.#store.writeAsyncCommit((tx) =>
       takeCalls(tx, this.#store.claimSql, key_id, calls, this.#bucket),
     )
     const now = this.#clock.now()

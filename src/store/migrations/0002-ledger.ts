@@ -77,16 +77,20 @@ export const ledger = {
       .execute()
 
     await db.schema
-      .createTable('holds')
+      .createTable('reservations')
       .addColumn('batch_id', 'text', (c) => c.notNull())
       .addColumn('idx', 'bigint', (c) => c.notNull())
       .addColumn('entity', 'text', (c) => c.notNull())
       .addColumn('project_id', 'text', (c) => c.notNull())
       .addColumn('cost_nanos', 'bigint', (c) => c.notNull())
       .addColumn('tokens', 'bigint', (c) => c.notNull())
-      .addPrimaryKeyConstraint('holds_pk', ['batch_id', 'idx', 'entity'])
+      .addPrimaryKeyConstraint('reservations_pk', ['batch_id', 'idx', 'entity'])
       .execute()
-    await db.schema.createIndex('holds_of_entity').on('holds').columns(['project_id', 'entity']).execute()
+    await db.schema
+      .createIndex('reservations_of_entity')
+      .on('reservations')
+      .columns(['project_id', 'entity'])
+      .execute()
 
     await db.schema
       .createTable('batch_projected_spend')
@@ -113,13 +117,13 @@ export const ledger = {
       WHERE status IN ('validating', 'queued', 'in_progress', 'cancelling')`.execute(db)
 
     await db.schema
-      .createTable('crossings')
+      .createTable('limit_crossings')
       .addColumn('limit_id', 'text', (c) => c.notNull())
       .addColumn('entity', 'text', (c) => c.notNull())
       .addColumn('window_start', 'bigint', (c) => c.notNull())
       .addColumn('threshold', 'double precision', (c) => c.notNull())
       .addColumn('created', 'bigint', (c) => c.notNull())
-      .addPrimaryKeyConstraint('crossings_pk', ['limit_id', 'entity', 'window_start', 'threshold'])
+      .addPrimaryKeyConstraint('limit_crossings_pk', ['limit_id', 'entity', 'window_start', 'threshold'])
       .execute()
   },
 }

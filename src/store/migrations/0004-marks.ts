@@ -4,7 +4,7 @@ import type { Kysely } from 'kysely'
 export const marks = {
   async up(db: Kysely<unknown>): Promise<void> {
     await db.schema
-      .createTable('marks')
+      .createTable('database_properties')
       .addColumn('name', 'text', (c) => c.primaryKey())
       .addColumn('value', 'text', (c) => c.notNull())
       .execute()

@@ -3,10 +3,10 @@ import type { Kysely } from 'kysely'
 
 export const progress = {
   async up(db: Kysely<unknown>): Promise<void> {
-    await db.schema.alterTable('batches').addColumn('rate_at', 'bigint').execute()
+    await db.schema.alterTable('batches').addColumn('rate_sampled_at', 'bigint').execute()
     await db.schema
       .alterTable('batches')
-      .addColumn('rate_done', 'bigint', (c) => c.notNull().defaultTo(0))
+      .addColumn('rate_lines', 'bigint', (c) => c.notNull().defaultTo(0))
       .execute()
     await db.schema.alterTable('batches').addColumn('lines_per_s', 'double precision').execute()
     await db.schema.alterTable('chunks').addColumn('model', 'text').execute()

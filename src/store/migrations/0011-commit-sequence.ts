@@ -8,6 +8,6 @@ export const commitSequence = {
       .alterTable('chunks')
       .addColumn('commit_seq', 'bigint', (column) => column.notNull().defaultTo(0))
       .execute()
-    await db.schema.alterTable('chunks').addColumn('refused', 'text').execute()
+    await db.schema.alterTable('chunks').addColumn('record_error', 'text').execute()
   },
 }

@@ -4,7 +4,7 @@ import type { Kysely } from 'kysely'
 export const seenPrompts = {
   async up(db: Kysely<unknown>): Promise<void> {
     await db.schema
-      .createTable('seen_prompts')
+      .createTable('prompt_statistics')
       .addColumn('model', 'text', (column) => column.primaryKey())
       .addColumn('bytes', 'bigint', (column) => column.notNull())
       .addColumn('tokens', 'bigint', (column) => column.notNull())

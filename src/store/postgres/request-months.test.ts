@@ -7,7 +7,7 @@ import { type PostgresServer, postgresServer, withoutPostgres } from '../../../t
 import { insertHttpRequests, readHttpRequest } from '../http-requests.ts'
 import type { HttpRequestRow } from '../schema.ts'
 import type { Store } from '../store.ts'
-import { divideRequests } from './request-months.ts'
+import { partitionHttpRequests } from './request-months.ts'
 
 const PROJECT = 'proj_a'
 const DAY_MS = 86_400_000
@@ -36,10 +36,10 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
       ])
 
       // October has passed, but not all of it is past its retention.
-      await store.tendHttpRequests(NOVEMBER, Date.UTC(2031, 9, 31))
+      await store.maintainHttpRequests(NOVEMBER, Date.UTC(2031, 9, 31))
       assert.ok(await readHttpRequest(store.read, PROJECT, old.id))
 
-      await store.tendHttpRequests(NOVEMBER, Date.UTC(2031, 10, 1))
+      await store.maintainHttpRequests(NOVEMBER, Date.UTC(2031, 10, 1))
       assert.equal(await readHttpRequest(store.read, PROJECT, old.id), undefined)
       assert.deepEqual(await readHttpRequest(store.read, PROJECT, young.id), young)
       assert.deepEqual(await monthsBefore(store, '2031_12'), ['http_requests_2031_11'])
@@ -48,10 +48,10 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
 
   it('upkeep makes the months to come, and is done when they are there', async () => {
     await withStore(async (store) => {
-      await store.tendHttpRequests(NOVEMBER, NOVEMBER - DAY_MS)
+      await store.maintainHttpRequests(NOVEMBER, NOVEMBER - DAY_MS)
       const made = ['http_requests_2031_11', 'http_requests_2031_12', 'http_requests_2032_01']
       assert.deepEqual(await monthsBefore(store, '2032_02'), made)
-      await store.tendHttpRequests(NOVEMBER + DAY_MS, NOVEMBER)
+      await store.maintainHttpRequests(NOVEMBER + DAY_MS, NOVEMBER)
       assert.deepEqual(await monthsBefore(store, '2032_02'), made)
     })
   })
@@ -60,9 +60,9 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
     await withStore(async (store, other) => {
       const calls = [MIDNIGHT - 2, MIDNIGHT - 1, MIDNIGHT, MIDNIGHT + 1].map(call)
       await Promise.all([
-        store.note((tx) => insertHttpRequests(tx, calls.slice(0, 2))),
-        other.note((tx) => insertHttpRequests(tx, calls.slice(2))),
-        other.tendHttpRequests(MIDNIGHT, 0),
+        store.writeAsyncCommit((tx) => insertHttpRequests(tx, calls.slice(0, 2))),
+        other.writeAsyncCommit((tx) => insertHttpRequests(tx, calls.slice(2))),
+        other.maintainHttpRequests(MIDNIGHT, 0),
       ])
       for (const row of calls) assert.deepEqual(await readHttpRequest(store.read, PROJECT, row.id), row)
     })
@@ -75,16 +75,16 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
       const now = Date.now()
       const [older, recent, ahead] = [call(now - 90 * DAY_MS), call(now), call(now + 70 * DAY_MS)]
       await store.write((tx) => insertHttpRequests(tx, [older, recent]))
-      await store.write((tx) => divideRequests(tx))
+      await store.write((tx) => partitionHttpRequests(tx))
       await store.write((tx) => insertHttpRequests(tx, [ahead]))
       for (const row of [older, recent, ahead])
         assert.deepEqual(await readHttpRequest(store.read, PROJECT, row.id), row)
 
-      await store.tendHttpRequests(now, now - 30 * DAY_MS)
+      await store.maintainHttpRequests(now, now - 30 * DAY_MS)
       assert.equal(await readHttpRequest(store.read, PROJECT, older.id), undefined)
       assert.ok(await readHttpRequest(store.read, PROJECT, recent.id))
 
-      await store.tendHttpRequests(now + 65 * DAY_MS, now + 62 * DAY_MS)
+      await store.maintainHttpRequests(now + 65 * DAY_MS, now + 62 * DAY_MS)
       assert.equal(await readHttpRequest(store.read, PROJECT, recent.id), undefined)
       assert.ok(await readHttpRequest(store.read, PROJECT, ahead.id))
       assert.ok(!(await partitionNames(store)).includes('http_requests_earlier'))

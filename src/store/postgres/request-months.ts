@@ -28,7 +28,7 @@ interface Partition {
 }
 
 /** Makes of the plain table one that is kept by the month. Its rows become the partition of all that came before. */
-export async function divideRequests(db: Kysely<Schema> | Kysely<unknown>): Promise<void> {
+export async function partitionHttpRequests(db: Kysely<Schema> | Kysely<unknown>): Promise<void> {
   const { rows } = await sql<{ last: string | null; now: number }>`
     SELECT (SELECT max(id) FROM http_requests) AS last,
       (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now`.execute(db)
@@ -71,7 +71,7 @@ export async function makeMonths(db: Kysely<Schema>, times: readonly number[]): 
 }
 
 /** Makes the months to come, and drops those that ended before `keep_from` (Unix ms). */
-export async function tendMonths(db: Kysely<Schema>, now: number, keep_from: number): Promise<void> {
+export async function maintainMonths(db: Kysely<Schema>, now: number, keep_from: number): Promise<void> {
   const known = await partitions(db)
   const wanted = monthsFrom(now)
   if (wanted.some((month) => !isCovered(month, known)))

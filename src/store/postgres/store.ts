@@ -9,7 +9,7 @@ import { readAddress } from './address.ts'
 import { BytewiseDialect } from './bytewise-text.ts'
 import { connectingPool, openPool, readingPool } from './database.ts'
 import { asRefused, isConflict, isUnavailable } from './database-failure.ts'
-import { divideRequests, makeMonths, missingMonth, tendMonths } from './request-months.ts'
+import { maintainMonths, makeMonths, missingMonth, partitionHttpRequests } from './request-months.ts'
 import { type Remedy, withRetries } from './retries.ts'
 import { applyTableSettings } from './table-settings.ts'
 
@@ -43,15 +43,15 @@ export function postgresStore({
     // As a subquery it is asked once for each statement, so that an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
     write: (change) => withRetries(patience, () => transactInMonths(writer, change), remedyOf).catch(refuse),
-    note: (change) => {
+    writeAsyncCommit: (change) => {
       const unsynced = async (tx: Writer) => {
         await sql`SET LOCAL synchronous_commit = off`.execute(tx)
         return await change(tx)
       }
       return withRetries(patience, () => transactInMonths(writer, unsynced), remedyOf).catch(refuse)
     },
-    tendHttpRequests: (now, keep_from) =>
-      withRetries(patience, () => tendMonths(writer, now, keep_from), remedyOf),
+    maintainHttpRequests: (now, keep_from) =>
+      withRetries(patience, () => maintainMonths(writer, now, keep_from), remedyOf),
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {
@@ -68,7 +68,7 @@ export function postgresStore({
         dialect: new BytewiseDialect({ pool: connectingPool(unhurried, start) }),
       })
       try {
-        await migrateToLatest(db, { divideRequests })
+        await migrateToLatest(db, { partitionHttpRequests })
         await db.transaction().execute(async (tx) => {
           await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
           await applyTableSettings(tx)

@@ -12,14 +12,16 @@ import { sqliteStore } from './store.ts'
 const ROWS = 400
 
 async function marks(store: Store): Promise<{ name: string; value: string }[]> {
-  return await store.read.selectFrom('marks').selectAll().orderBy('name').execute()
+  return await store.read.selectFrom('database_properties').selectAll().orderBy('name').execute()
 }
 
-/** Pages of the table `marks` and of its index, as numbers from 1. */
+/** Pages of the table `database_properties` and of its index, as numbers from 1. */
 function pagesOfMarks(path: string): { pages: number[]; page_bytes: number } {
   const db = new DatabaseSync(path)
   const pages = db
-    .prepare("SELECT pageno FROM dbstat WHERE name IN ('marks', 'sqlite_autoindex_marks_1')")
+    .prepare(
+      "SELECT pageno FROM dbstat WHERE name IN ('database_properties', 'sqlite_autoindex_database_properties_1')",
+    )
     .all()
   const size = db.prepare('PRAGMA page_size').get()
   db.close()
@@ -35,7 +37,7 @@ test('whichever page rots, nothing that is on it is read as data, and the check 
     await first.write(async (tx) => {
       for (let i = 0; i < ROWS; i++)
         await tx
-          .insertInto('marks')
+          .insertInto('database_properties')
           .values({ name: `mark ${String(i).padStart(4, '0')}`, value: 'x'.repeat(i) })
           .execute()
     })

@@ -47,7 +47,7 @@ describe('SQLite', () => {
         .values({ ...project, id: 'proj_2', name: 'b' })
         .execute()
       noted = store
-        .note((note) => note.insertInto('projects').values(project).execute())
+        .writeAsyncCommit((note) => note.insertInto('projects').values(project).execute())
         .then(() => assert.equal(locked, false))
       // Were the thread held up, this timer could not end what holds it up.
       await sleep(systemClock, 20)
@@ -67,7 +67,7 @@ describe('SQLite', () => {
     await store.migrate()
     const project = { id: 'proj_1', name: 'a', plan: 'payg', created: 1 }
     await Promise.all([
-      store.note(async (note) => {
+      store.writeAsyncCommit(async (note) => {
         await note.insertInto('projects').values(project).execute()
         // The lock is held over a turn of the event loop, in which the write begins.
         await sleep(systemClock, 1)

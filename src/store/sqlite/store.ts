@@ -52,14 +52,15 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
     read: reader,
     claimSql: { now: sql<number>`offpeak_now()` },
     write: (change) => inTurn(() => writer.transaction().execute(change)).catch(refuse),
-    note: (change) => whenFree(() => inTurn(() => noter.transaction().execute(change))).catch(refuse),
+    writeAsyncCommit: (change) =>
+      whenFree(() => inTurn(() => noter.transaction().execute(change))).catch(refuse),
     check: () => checkDatabase(reader),
     async migrate() {
-      const migrated = await migrateToLatest(writer, { divideRequests: null })
+      const migrated = await migrateToLatest(writer, { partitionHttpRequests: null })
       // What a migration removed is not to stay readable in the write-ahead log.
       if (migrated > 0) await sql`PRAGMA wal_checkpoint(TRUNCATE)`.execute(writer)
     },
-    async tendHttpRequests(_now, keep_from) {
+    async maintainHttpRequests(_now, keep_from) {
       const some = () =>
         inTurn(() =>
           writer.transaction().execute((tx) => forgetHttpRequests(tx, keep_from, REQUESTS_AT_ONCE)),

@@ -1,7 +1,7 @@
 // What servers reported of prompts, summed by model. Older sums fade: once they are large enough they are halved, so
 // that what is seen now soon counts more than what was seen with another tokenizer.
 import { sql } from 'kysely'
-import type { SeenPrompts } from '../domain/tokens.ts'
+import type { PromptStatistics } from '../domain/tokens.ts'
 import { exactPlusExcluded } from './exact-sum.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -9,23 +9,26 @@ import type { Reader, Writer } from './store.ts'
 const TOKENS_MAX = 10_000_000
 
 /** In the order of the models' names, so that no two workers wait for each other in a circle. */
-export async function addSeenPrompts(tx: Writer, seen: ReadonlyMap<string, SeenPrompts>): Promise<void> {
+export async function addPromptStatistics(
+  tx: Writer,
+  seen: ReadonlyMap<string, PromptStatistics>,
+): Promise<void> {
   const rows = [...seen].sort(([a], [b]) => (a < b ? -1 : 1)).map(([model, sums]) => ({ model, ...sums }))
   for (const row of rows) {
     await tx
-      .insertInto('seen_prompts')
+      .insertInto('prompt_statistics')
       .values(row)
       .onConflict((oc) =>
         oc.column('model').doUpdateSet({
-          bytes: exactPlusExcluded('seen_prompts', 'bytes'),
-          tokens: exactPlusExcluded('seen_prompts', 'tokens'),
-          long_bytes: exactPlusExcluded('seen_prompts', 'long_bytes'),
-          long_tokens: exactPlusExcluded('seen_prompts', 'long_tokens'),
+          bytes: exactPlusExcluded('prompt_statistics', 'bytes'),
+          tokens: exactPlusExcluded('prompt_statistics', 'tokens'),
+          long_bytes: exactPlusExcluded('prompt_statistics', 'long_bytes'),
+          long_tokens: exactPlusExcluded('prompt_statistics', 'long_tokens'),
         }),
       )
       .execute()
     await tx
-      .updateTable('seen_prompts')
+      .updateTable('prompt_statistics')
       .set({
         bytes: sql<number>`bytes / 2`,
         tokens: sql<number>`tokens / 2`,
@@ -39,7 +42,7 @@ export async function addSeenPrompts(tx: Writer, seen: ReadonlyMap<string, SeenP
 }
 
 /** By model; of all models that anything is known of. */
-export async function readSeenPrompts(db: Reader): Promise<Map<string, SeenPrompts>> {
-  const rows = await db.selectFrom('seen_prompts').selectAll().execute()
+export async function readPromptStatistics(db: Reader): Promise<Map<string, PromptStatistics>> {
+  const rows = await db.selectFrom('prompt_statistics').selectAll().execute()
   return new Map(rows.map(({ model, ...seen }) => [model, seen]))
 }
