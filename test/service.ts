@@ -11,11 +11,14 @@ import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
 import type { Worker } from '../src/dispatch/worker.ts'
+import type { Log } from '../src/domain/log.ts'
 import { createKey } from '../src/http/access/keys.ts'
 import { buildServer } from '../src/http/server.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
 import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
 import type { BatchRow } from '../src/store/schema.ts'
+
+const SILENT: Log = { info() {}, warn() {}, error() {} }
 
 export interface WireLine {
   id: string
@@ -70,6 +73,7 @@ export class TestService implements AsyncDisposable {
   tampered = false
   readonly #close: () => Promise<void>
   readonly #delivery: WorkerHooks['delivery']
+  readonly #log: Log
   readonly #ended = new Map<string, BatchRow>()
   #listeners: (() => void)[] = []
   #tasksDone = new Set<string>()
@@ -82,6 +86,7 @@ export class TestService implements AsyncDisposable {
     stores: Stores
     close: () => Promise<void>
     delivery: WorkerHooks['delivery']
+    log: Log
   }) {
     this.folder = parts.folder
     this.config = parts.config
@@ -90,6 +95,7 @@ export class TestService implements AsyncDisposable {
     this.stores = parts.stores
     this.#close = parts.close
     this.#delivery = parts.delivery
+    this.#log = parts.log
     this.worker = this.#makeWorker()
   }
 
@@ -100,6 +106,7 @@ export class TestService implements AsyncDisposable {
       worker?: boolean
       folder?: string
       delivery?: WorkerHooks['delivery']
+      log?: Log
       requests_per_minute?: number
     } = {},
   ): Promise<TestService> {
@@ -139,7 +146,16 @@ export class TestService implements AsyncDisposable {
       await stores.store.close()
       if (!options.folder) await rm(folder, { recursive: true, force: true })
     }
-    service = new TestService({ folder, config, url, key, stores, close, delivery: options.delivery })
+    service = new TestService({
+      folder,
+      config,
+      url,
+      key,
+      stores,
+      close,
+      delivery: options.delivery,
+      log: options.log ?? SILENT,
+    })
     if (options.worker !== false) await service.worker.start()
     return service
   }
@@ -156,8 +172,7 @@ export class TestService implements AsyncDisposable {
         this.#tell()
       },
     }
-    const silent = { info() {}, warn() {}, error() {} }
-    return makeWorker(this.config, this.stores, silent, hooks)
+    return makeWorker(this.config, this.stores, this.#log, hooks)
   }
 
   /** A fresh worker, as after a restart. */

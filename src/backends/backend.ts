@@ -19,6 +19,9 @@ export interface BackendCall {
  * - `refused`: this request will never succeed here; the line fails with `code`.
  * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
+ *
+ * Callers read `message` and `reason`. Addresses, and advice about the configuration, are in `operatorReason`, which
+ * only the log shows.
  */
 export type BackendResult =
   | { kind: 'answered'; status: number; body: Buffer; completion: Completion }
@@ -29,6 +32,7 @@ export type BackendResult =
       status: number | null
       code: FailureCode
       reason: string
+      operatorReason?: string
       retry_after_ms?: number
       /** The request reached nobody: no connection came about. */
       unreachable?: boolean

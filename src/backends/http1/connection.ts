@@ -79,7 +79,7 @@ export class Connection implements Receiving {
     this.#timer = setTimeout(() => this.#onTimeout(), target.timeout_ms).unref()
     this.#begin(exchange)
     this.#socket = this.#connect()
-    this.#socket.on('error', (error) => this.#fail('upstream_unavailable', reasonOf(error)))
+    this.#socket.on('error', (error) => this.#onError(error))
     this.#socket.on('end', () => this.#onEnd())
     this.#socket.on('close', () => this.#onClose())
   }
@@ -249,13 +249,26 @@ export class Connection implements Receiving {
     this.#fail('upstream_unavailable', `the server closed the connection ${when}`)
   }
 
-  #fail(code: FailureCode, reason: string): void {
+  #onError(error: Error): void {
+    const why = this.#connected ? 'the connection broke' : 'no connection to the server'
+    const code = codeOf(error)
+    this.#fail('upstream_unavailable', code === '' ? why : `${why} (${code})`, reasonOf(error))
+  }
+
+  #fail(code: FailureCode, reason: string, operatorReason?: string): void {
     const exchange = this.#exchange
     this.#exchange = null
     this.#end()
     if (exchange === null) return
     if (this.#unsent) this.#hooks.onUnsent(exchange)
-    else exchange.settle({ kind: 'broken', code, reason, unreachable: !this.#connected })
+    else
+      exchange.settle({
+        kind: 'broken',
+        code,
+        reason,
+        ...(operatorReason === undefined ? {} : { operatorReason }),
+        unreachable: !this.#connected,
+      })
   }
 
   #end(): void {
@@ -272,8 +285,12 @@ function isAddress(host: string): boolean {
   return host.includes(':') || /^\d+(\.\d+){3}$/.test(host)
 }
 
+function codeOf(error: Error): string {
+  return 'code' in error && typeof error.code === 'string' ? error.code : ''
+}
+
 function reasonOf(error: Error): string {
-  const mark = 'code' in error && typeof error.code === 'string' ? error.code : ''
+  const mark = codeOf(error)
   // A name with several addresses, none of which answered: the reasons are inside.
   if (error instanceof AggregateError && error.message === '') {
     const reasons = error.errors.map((inner) => (inner instanceof Error ? inner.message : String(inner)))

@@ -10,7 +10,7 @@ export type Exchanged =
       retry_after_ms: number | undefined
       content_encoding: string | undefined
     }
-  | { kind: 'broken'; code: FailureCode; reason: string; unreachable?: boolean }
+  | { kind: 'broken'; code: FailureCode; reason: string; operatorReason?: string; unreachable?: boolean }
 
 /** What carries an exchange at the moment: a connection. */
 export interface Carrier {

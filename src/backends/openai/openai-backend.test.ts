@@ -81,6 +81,10 @@ function expectFailed(result: BackendResult, code: string, reason: RegExp): void
   assert.match(result.reason, reason)
 }
 
+function operatorReasonOf(result: BackendResult): string {
+  return String(result.kind === 'failed' && result.operatorReason)
+}
+
 test('the very bytes go out, with their length and our headers', async (t) => {
   const seen: { url?: string; headers?: IncomingMessage['headers']; bytes?: Buffer } = {}
   const base_url = await serve(t, async (request, response) => {
@@ -232,13 +236,15 @@ test('a port where nobody listens is an upstream that is not available', async (
   server.close()
   await once(server, 'close')
   const result = await connect(t, `http://127.0.0.1:${port}/v1`).send({ project_id: 'p', body })
-  expectFailed(result, 'upstream_unavailable', /ECONNREFUSED/)
+  expectFailed(result, 'upstream_unavailable', /^no connection to the server \(ECONNREFUSED\)$/)
   assert.equal(result.status, null)
+  assert.match(operatorReasonOf(result), new RegExp(`127.0.0.1:${port}`))
 })
 
 test('a name that does not resolve is an upstream that is not available', async (t) => {
   const result = await connect(t, 'http://no-such-host.invalid/v1').send({ project_id: 'p', body })
-  expectFailed(result, 'upstream_unavailable', /no-such-host\.invalid/)
+  expectFailed(result, 'upstream_unavailable', /\(ENOTFOUND|EAI_AGAIN\)$/)
+  assert.match(operatorReasonOf(result), /no-such-host\.invalid/)
 })
 
 test('TLS to a server that speaks none is an upstream that is not available', async (t) => {
@@ -249,11 +255,9 @@ test('TLS to a server that speaks none is an upstream that is not available', as
 
 test('TLS to a server whose certificate nobody vouches for is an upstream that is not available', async (t) => {
   const base_url = await serveTls(t, () => {})
-  expectFailed(
-    await connect(t, base_url).send({ project_id: 'p', body }),
-    'upstream_unavailable',
-    /self-signed certificate/,
-  )
+  const result = await connect(t, base_url).send({ project_id: 'p', body })
+  expectFailed(result, 'upstream_unavailable', /DEPTH_ZERO_SELF_SIGNED_CERT/)
+  assert.match(operatorReasonOf(result), /self-signed certificate/)
 })
 
 test('over TLS answers come whole, and later connections resume the session of the first', async (t) => {

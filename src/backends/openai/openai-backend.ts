@@ -69,8 +69,14 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     async send(call) {
       if (call.signal?.aborted) return broken('upstream_unavailable', 'aborted')
       const outcome = await exchange(call)
-      if (outcome.kind === 'broken')
-        return broken(outcome.code, secrets.strike(outcome.reason), outcome.unreachable === true)
+      if (outcome.kind === 'broken') {
+        const { code, reason, operatorReason, unreachable } = outcome
+        return {
+          ...broken(code, secrets.strike(reason)),
+          ...(operatorReason === undefined ? {} : { operatorReason: secrets.strike(operatorReason) }),
+          ...(unreachable === true ? { unreachable } : {}),
+        }
+      }
       return classify(outcome, secrets)
     },
 
@@ -80,8 +86,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   }
 }
 
-function broken(code: FailureCode, reason: string, unreachable = false): BackendResult {
-  return { kind: 'failed', status: null, code, reason, ...(unreachable ? { unreachable } : {}) }
+function broken(code: FailureCode, reason: string): BackendResult & { kind: 'failed' } {
+  return { kind: 'failed', status: null, code, reason }
 }
 
 function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap<string, string> {

@@ -667,16 +667,44 @@ test('a message that quotes the whole request back is cut to one line', () => {
   assert.ok(result.message.startsWith('bad: xxx') && result.message.endsWith('…'))
 })
 
-test('a compressed answer says so, and what to do, whether or not it names its encoding', () => {
+test('a compressed answer says so, and tells operators what to do, whether or not it names its encoding', () => {
   const body = gzipSync(JSON.stringify(completion))
   for (const status of [200, 400, 502]) {
     for (const content_encoding of [undefined, 'GZIP', 'br']) {
       const result = classify({ status, body, content_encoding })
-      assert.match(JSON.stringify(result), /compressed its answer \((gzip|br)\).*switch compression off/)
+      assert.match(JSON.stringify(result), /compressed its answer \((gzip|br)\)/)
+      if (status === 200)
+        assert.match(String(result.kind === 'failed' && result.operatorReason), /switch compression off/)
     }
   }
   const plain = Buffer.from(JSON.stringify(completion))
   assert.equal(classify({ status: 200, body: plain, content_encoding: 'identity' }).kind, 'answered')
+})
+
+test('advice about the configuration is for operators, and callers read a status without it', () => {
+  const cases: [status: number, body: unknown, advice: RegExp, reason: string][] = [
+    [302, '', /check base_url/, 'the server answered with a redirect (302)'],
+    [401, openAi('bad key', null), /check the API key/, 'the server does not admit this service (401)'],
+    [
+      403,
+      openAi('billing is off', null),
+      /billing is off; check/,
+      'the server does not admit this service (403)',
+    ],
+    [404, '', /check base_url/, 'the server offers no chat completions (404)'],
+    [
+      429,
+      openAi('You exceeded your current quota, see your billing page.', 'insufficient_quota'),
+      /see your billing page/,
+      'the server has no quota left for this service (429)',
+    ],
+  ]
+  for (const [status, body, advice, reason] of cases) {
+    const result = verdict(status, body)
+    assert.ok(result.kind === 'failed', JSON.stringify(result))
+    assert.equal(result.reason, reason)
+    assert.match(String(result.operatorReason), advice)
+  }
 })
 
 test('a page is told without its tags', () => {

@@ -77,7 +77,10 @@ export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): Bac
   const encoding = encodingOf(answer, secrets.strike)
   if (status >= 200 && status < 300) {
     if (encoding === null) return classifySuccess(answer, secrets)
-    return failed(status, 'upstream_invalid_response', `${status}, but ${compressed(encoding)}`)
+    return {
+      ...failed(status, 'upstream_invalid_response', `${status}, but ${compressed(encoding)}`),
+      operatorReason: `${compressed(encoding)}, though the request says "Accept-Encoding: identity": switch compression off in the server, or in the proxy before it`,
+    }
   }
   const error =
     encoding === null
@@ -115,7 +118,10 @@ function answered(status: number, body: Buffer, found: Completion, secrets: Secr
   ])
   const completion = scanner.scan(bytes)
   if (completion !== null) return { kind: 'answered', status, body: bytes, completion }
-  return failed(status, 'upstream_invalid_response', `${status}, but the answer quotes our API key`)
+  return {
+    ...failed(status, 'upstream_invalid_response', `${status}, but the answer had to be withheld`),
+    operatorReason: 'the answer quotes the API key of the upstream',
+  }
 }
 
 function redacted(bytes: Buffer, redact: Redact): Buffer {
@@ -130,7 +136,7 @@ function encodingOf({ body, content_encoding = '' }: HttpAnswer, strike: Redact)
 }
 
 function compressed(encoding: string): string {
-  return `the server compressed its answer (${encoding}), though the request says "Accept-Encoding: identity": switch compression off in the server, or in the proxy before it`
+  return `the server compressed its answer (${encoding}), which was not asked for`
 }
 
 /** What came where JSON was expected. */
@@ -156,14 +162,8 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
   const said = error.message === '' ? `${status}` : `${status}: ${error.message}`
   switch (status) {
     case 429:
-      if (has(error, QUOTA_MARKS)) {
-        return failed(
-          status,
-          'upstream_unavailable',
-          `the account has no quota left: ${said}`,
-          retry_after_ms,
-        )
-      }
+      if (has(error, QUOTA_MARKS))
+        return unusable(status, 'the server has no quota left for this service', said, retry_after_ms)
       return { kind: 'throttled', status, reason: said, retry_after_ms }
     case 503:
     case 529:
@@ -174,16 +174,24 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
       return failed(status, 'upstream_timeout', said, retry_after_ms)
     case 401:
       // What a server says about a key may quote it.
-      return failed(status, 'upstream_unavailable', '401: the server does not accept our API key')
+      return unusable(
+        status,
+        'the server does not admit this service',
+        '401: check the API key of the upstream',
+      )
     case 402:
     case 403:
     case 407:
-      return failed(status, 'upstream_unavailable', `the server does not let us in: ${said}`)
+      return unusable(
+        status,
+        'the server does not admit this service',
+        `${said}; check the API key of the upstream and what its account may do`,
+      )
     case 404:
     case 405:
-      return failed(
+      return unusable(
         status,
-        'upstream_unavailable',
+        'the server offers no chat completions',
         `no chat completions at this address, check base_url: ${said}`,
       )
     case 409:
@@ -191,15 +199,27 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
     case 499:
       return failed(status, 'upstream_unavailable', said, retry_after_ms)
   }
-  if (status < 400) {
-    return failed(
+  if (status < 400)
+    return unusable(
       status,
-      'upstream_unavailable',
+      'the server answered with a redirect',
       `a redirect (${status}), which is not followed: check base_url`,
     )
-  }
   if (status >= 500) return failed(status, 'upstream_unavailable', said, retry_after_ms)
   return refused(status, error)
+}
+
+/** The server cannot be used as it is configured: only an operator can change that, and only the log says how. */
+function unusable(
+  status: number,
+  reason: string,
+  operatorReason: string,
+  retry_after_ms?: number,
+): BackendResult {
+  return {
+    ...failed(status, 'upstream_unavailable', `${reason} (${status})`, retry_after_ms),
+    operatorReason,
+  }
 }
 
 /** The refusals that any status may carry by mark, and a status that blames the request by words. */
@@ -261,7 +281,7 @@ function failed(
   code: FailureCode,
   reason: string,
   retry_after_ms?: number,
-): BackendResult {
+): BackendResult & { kind: 'failed' } {
   return { kind: 'failed', status, code, reason, retry_after_ms }
 }
 

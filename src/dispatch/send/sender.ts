@@ -248,7 +248,8 @@ export class Sender {
     let blame: Blame | null = null
     if (aborted || isOurs) upstream.withdraw(sent, now)
     else blame = upstream.end(sent, result, now)
-    if (blame === 'line' && job.tries.own > 0) this.#warnings.warn(chunk, upstream, result)
+    if (blame === 'line' && job.tries.own > 0) this.#warnings.failsOnBatch(chunk, upstream, result, now)
+    if (!aborted) this.#warnings.failsForOperators(upstream, result, now)
     note(job, attemptOf(upstream, result, at, now))
     this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
     if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
