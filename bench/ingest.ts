@@ -2,7 +2,7 @@
 // lines in the same process. Goal: at least half as fast.
 //
 //   node bench/ingest.ts [megabytes per file]
-import { validateStream } from '../src/intake/validate-stream.ts'
+import { validateContent } from '../src/intake/validate-content.ts'
 
 const ROUNDS = 3
 const BLOCK_BYTES = 64 * 1024
@@ -51,7 +51,7 @@ async function compare(input: Input, file: Buffer[]): Promise<number> {
 }
 
 async function validateAll(file: Buffer[]): Promise<void> {
-  const validation = await validateStream(() => stream(file), LIMITS)
+  const validation = await validateContent(() => stream(file), LIMITS)
   if (!validation.ok) throw new Error(validation.details)
 }
 

@@ -13,9 +13,9 @@ import { masterKeyFromText } from '../src/blobs/master-key.ts'
 import { sealBlobs } from '../src/blobs/sealed.ts'
 import { ZstdPackers } from '../src/blobs/zstd-packer.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { releaseBlock } from '../src/intake/release-block.ts'
-import { StreamingValidations } from '../src/intake/streaming-validations.ts'
-import { validateStream } from '../src/intake/validate-stream.ts'
+import { freeBuffer } from '../src/intake/release-block.ts'
+import { StreamingValidation } from '../src/intake/streaming-validation.ts'
+import { validateContent } from '../src/intake/validate-content.ts'
 import { temporaryDisk } from '../test/support/temporary-disk.ts'
 
 const SAMPLE_BYTES_MAX = 128 * 1024 * 1024
@@ -40,10 +40,10 @@ export async function uploadStages(text: string, input: string): Promise<void> {
   for (const frame of frames) packed.push(Buffer.from(await packers.pack(frame)))
   await using disk = await temporaryDisk()
   const sealed = sealBlobs(disk.blobs, masterKeyFromText(randomBytes(32).toString('hex'), 'the benchmark'))
-  const early = new StreamingValidations({
+  const early = new StreamingValidation({
     limits: LIMITS,
     clock: systemClock,
-    onFall: (error) => {
+    onCrash: (error) => {
       throw error
     },
   })
@@ -71,7 +71,7 @@ export async function uploadStages(text: string, input: string): Promise<void> {
   costs.push(...receive)
   const reading = await add('find and validate lines, in their thread', () => alongside(early, sample))
   await add('find and validate lines, afterwards', async () => {
-    const verdict = await validateStream(() => pieces(sample), LIMITS)
+    const verdict = await validateContent(() => pieces(sample), LIMITS)
     if (!verdict.ok) throw new Error(verdict.details)
   })
   await add('zstd, level 1', async () => {
@@ -100,7 +100,7 @@ export async function uploadStages(text: string, input: string): Promise<void> {
   )
 }
 
-async function alongside(early: StreamingValidations, sample: Buffer): Promise<void> {
+async function alongside(early: StreamingValidation, sample: Buffer): Promise<void> {
   const along = early.begin(Number.MAX_SAFE_INTEGER)
   for await (const piece of pieces(sample)) await along?.take(piece)
   if (!(await along?.verdict())) throw new Error('the file is not in order')
@@ -124,7 +124,7 @@ async function receiveForm(input: string): Promise<[Cost, Cost]> {
     const begun = performance.now()
     const before = process.cpuUsage()
     for await (const part of request.parts({ limits: { fileSize: Number.MAX_SAFE_INTEGER } }))
-      if (part.type === 'file') for await (const piece of part.file) releaseBlock(piece)
+      if (part.type === 'file') for await (const piece of part.file) freeBuffer(piece)
     const { user, system } = process.cpuUsage(before)
     cost = {
       ...cost,

@@ -28,7 +28,7 @@ export function errorsPage(): string {
     'Retry, with exponential backoff, only what says so; for everything else the same request would fail again.',
   ]
   for (const { title, place, lead } of GROUPS) {
-    const rows = Object.entries<ErrorRow>(ERRORS).filter(([, row]) => row.where.includes(place))
+    const rows = Object.entries<ErrorRow>(ERRORS).filter(([, row]) => row.places.includes(place))
     parts.push(`## ${title}`, lead, table(rows))
   }
   return `${parts.join('\n\n')}\n`
@@ -37,7 +37,7 @@ export function errorsPage(): string {
 function table(rows: readonly [string, ErrorRow][]): string {
   const lines = rows.map(
     ([code, row]) =>
-      `| \`${code}\` | ${row.status} | \`${row.type}\` | ${row.retryable ? 'yes' : 'no'} | ${cell(row.message)} | ${cell(row.operators === undefined ? row.advice : `${row.advice} *Operators:* ${row.operators}`)} |`,
+      `| \`${code}\` | ${row.status} | \`${row.type}\` | ${row.retryable ? 'yes' : 'no'} | ${cell(row.message)} | ${cell(row.operatorAdvice === undefined ? row.advice : `${row.advice} *Operators:* ${row.operatorAdvice}`)} |`,
   )
   return [
     '| code | status | type | retry | message | what to do |',

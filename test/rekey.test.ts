@@ -12,7 +12,7 @@ import { masterKeyFromText, readMasterKey } from '../src/blobs/master-key.ts'
 import { announce } from '../src/compose/process-registration.ts'
 import { rekey as rekeyStores } from '../src/compose/rekey.ts'
 import { openDatabase, openStores } from '../src/compose/stores.ts'
-import { signingSecrets } from '../src/notify/signing-secret.ts'
+import { signingSecrets } from '../src/notify/signing.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 

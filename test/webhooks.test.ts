@@ -320,7 +320,7 @@ test('a receiver that hangs holds up neither files nor other receivers', async (
   await using receiver = await testReceiver()
   await using dead = await testReceiver()
   await using service = await TestService.start(configFor(upstream.base_url, ALLOWED), {
-    delivery: { timeout_ms: 60_000 },
+    delivery: { timeoutMs: 60_000 },
   })
   const stuck = await hook(service, dead)
   dead.answer = () => {}

@@ -9,7 +9,7 @@ import { systemClock, unixSeconds } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { GracefulShutdown } from '../http/connection/graceful-shutdown.ts'
 import { buildServer } from '../http/server.ts'
-import { StreamingValidations } from '../intake/streaming-validations.ts'
+import { StreamingValidation } from '../intake/streaming-validation.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
 import { workGauges } from '../metrics/work-gauges.ts'
 import { ApiMaintenance } from './api-maintenance.ts'
@@ -110,10 +110,10 @@ async function startApi(
     delay_ms: config.listen.stop_delay_ms,
     drain_ms: config.worker.drain_ms,
   })
-  const early = new StreamingValidations({
+  const streamingValidation = new StreamingValidation({
     limits: config.limits,
     clock: systemClock,
-    onFall: (err) => log.warn({ err }, 'the thread that reads uploads fell; they are read afterwards'),
+    onCrash: (err) => log.warn({ err }, 'the thread that reads uploads fell; they are read afterwards'),
   })
   const ready = async (): Promise<boolean> => {
     if (shutdown.isGoing) return false
@@ -131,7 +131,7 @@ async function startApi(
     plans: config.plans,
     models: modelsById(config.models),
     file_bytes_max: config.limits.file_bytes_max,
-    early,
+    streamingValidation,
     requests_per_minute: config.rate_limit.requests_per_minute,
     wait_for_file_ms: config.create.wait_for_file_ms,
     webhooks: { ...config.webhooks, keys },
@@ -160,7 +160,7 @@ async function startApi(
       const cut = await shutdown.go(server)
       await maintenance.stop()
       if (cut > 0) log.warn({ connections: cut }, 'calls that took too long were cut off')
-      await early.close()
+      await streamingValidation.close()
       await page?.close()
     },
   }

@@ -5,13 +5,13 @@ import type { Config } from '../config/config.ts'
 import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
 import type { Log } from '../domain/log.ts'
 import { planBatch } from '../intake/plan.ts'
-import { validateFile } from '../intake/validate.ts'
+import { validateFile } from '../intake/validate-file.ts'
 import { runMaintenance } from '../maintenance/maintenance.ts'
 import { BLOB_FRESH_MS, ORPHAN_AGE_MS, OrphanSweep } from '../maintenance/sweep.ts'
 import { dispatchMetrics } from '../metrics/dispatch-metrics.ts'
 import { workerGauges } from '../metrics/worker-gauges.ts'
+import { deleteOldEvents } from '../notify/delete-old-events.ts'
 import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
-import { forgetEvents } from '../notify/forget-events.ts'
 import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
@@ -51,7 +51,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     if (began) {
       const kept_from = clock.now() - config.retention.audit_ms
       roles = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
-      await forgetEvents(store, kept_from)
+      await deleteOldEvents(store, kept_from)
       await store.maintainHttpRequests(clock.now(), kept_from)
     }
     if (removed + roles > 0) log.info({ orphans: removed, roles }, 'removed blobs that a crash had left')

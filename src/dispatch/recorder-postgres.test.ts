@@ -216,6 +216,6 @@ function outcome(chunk: OpenChunk, line: number): Outcome {
     usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
     cost_nanos: 10,
     projected: NO_SPEND,
-    held: false,
+    isReserved: false,
   }
 }

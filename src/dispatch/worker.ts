@@ -3,7 +3,7 @@
 // within a limit, what is finished is committed, what is not is given back.
 import type { AnswerBudget } from '../backends/answer-budget.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { endReason, type StopReason } from '../domain/batch.ts'
+import { type StopReason, stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
@@ -318,7 +318,7 @@ export class Worker {
   }
 
   #stopReason(chunk: OpenChunk): StopReason | null {
-    return endReason(chunk.batch, this.#options.clock.now())
+    return stopReason(chunk.batch, this.#options.clock.now())
   }
 
   #onEnded(batch: BatchRow): void {
@@ -369,7 +369,7 @@ export class Worker {
     const standing = new Map(rows.map((row) => [row.id, row]))
     for (const chunk of [...this.#open.keys()]) {
       const now = standing.get(chunk.batch.id)
-      const reason = now && endReason({ ...chunk.batch, ...now }, this.#options.clock.now())
+      const reason = now && stopReason({ ...chunk.batch, ...now }, this.#options.clock.now())
       if (reason && chunk.stopped === null) this.#stop(chunk, reason)
     }
     this.#recheckLimits(new Map(rows.map((row) => [row.project_id, row.limit_version])))

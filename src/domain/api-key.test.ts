@@ -8,7 +8,7 @@ test('a key that was made parses into its region, its row and its secret', () =>
   const { key, secret_sha256 } = makeApiKey('eu-1', key_id)
   const parsed = parseApiKey(key)
   assert.equal(parsed?.region, 'eu-1')
-  assert.equal(parsed?.key_id, key_id)
+  assert.equal(parsed?.keyId, key_id)
   assert.equal(hashSecret(parsed?.secret ?? ''), secret_sha256)
   assert.ok(secretMatches(parsed?.secret ?? '', secret_sha256))
 })

@@ -36,7 +36,7 @@ const FORM = /^opk_([a-z0-9-]+)_([0-9a-hjkmnp-tv-z]{26})_([A-Za-z0-9_-]{43})$/
 export interface ParsedApiKey {
   region: string
   /** The ID of its row: `key_…`. */
-  key_id: string
+  keyId: string
   secret: string
 }
 
@@ -44,7 +44,7 @@ export interface ParsedApiKey {
 export function parseApiKey(text: string): ParsedApiKey | null {
   const [, region, id, secret] = FORM.exec(text) ?? []
   if (region === undefined || id === undefined || secret === undefined) return null
-  return { region, key_id: ID_PREFIXES.key + id, secret }
+  return { region, keyId: ID_PREFIXES.key + id, secret }
 }
 
 /** A fresh key for the row `key_id`, and the hash that is to be stored; the key itself is shown once. */

@@ -4,10 +4,10 @@ import {
   BATCH_STATUSES,
   BATCH_TRANSITIONS,
   type BatchStatus,
+  cancelOutcome,
+  canTransition,
   finalStatus,
   isTerminal,
-  mayMove,
-  onCancel,
   statusesBefore,
 } from './batch.ts'
 import { FILE_STATUSES, FILE_TRANSITIONS } from './file.ts'
@@ -51,7 +51,7 @@ describe('the states of a batch', () => {
   test('the statuses before one are exactly those that may move to it', () => {
     for (const to of BATCH_STATUSES) {
       for (const from of BATCH_STATUSES) {
-        assert.equal(statusesBefore(to).includes(from), mayMove(from, to), `${from} → ${to}`)
+        assert.equal(statusesBefore(to).includes(from), canTransition(from, to), `${from} → ${to}`)
       }
     }
   })
@@ -60,15 +60,16 @@ describe('the states of a batch', () => {
 describe('a cancel', () => {
   test('stops a batch that has not ended', () => {
     for (const status of ['validating', 'queued', 'in_progress'] as const)
-      assert.equal(onCancel(status), 'move')
+      assert.equal(cancelOutcome(status), 'move')
   })
 
   test('sent again, shows the same batch', () => {
-    for (const status of ['cancelling', 'cancelled'] as const) assert.equal(onCancel(status), 'same')
+    for (const status of ['cancelling', 'cancelled'] as const) assert.equal(cancelOutcome(status), 'same')
   })
 
   test('is refused once the batch ended otherwise', () => {
-    for (const status of ['completed', 'failed', 'expired'] as const) assert.equal(onCancel(status), 'refuse')
+    for (const status of ['completed', 'failed', 'expired'] as const)
+      assert.equal(cancelOutcome(status), 'refuse')
   })
 })
 
@@ -77,7 +78,7 @@ describe('the last sealed chunk', () => {
     for (const status of RUNNING) {
       for (const unfinished of [0, 1, 1000]) {
         const end = finalStatus(status, unfinished)
-        assert.ok(mayMove(status, end), `${status} → ${end}`)
+        assert.ok(canTransition(status, end), `${status} → ${end}`)
         assert.ok(isTerminal(end))
       }
     }

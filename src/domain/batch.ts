@@ -26,13 +26,13 @@ export const BATCH_TRANSITIONS: Record<BatchStatus, readonly BatchStatus[]> = {
   cancelled: [],
 }
 
-export function mayMove(from: BatchStatus, to: BatchStatus): boolean {
+export function canTransition(from: BatchStatus, to: BatchStatus): boolean {
   return BATCH_TRANSITIONS[from].includes(to)
 }
 
 /** The statuses from which `to` may be entered: the guard of the SQL that moves a batch. */
 export function statusesBefore(to: BatchStatus): BatchStatus[] {
-  return BATCH_STATUSES.filter((from) => mayMove(from, to))
+  return BATCH_STATUSES.filter((from) => canTransition(from, to))
 }
 
 /** A terminal status is never left. */
@@ -41,8 +41,8 @@ export function isTerminal(status: BatchStatus): boolean {
 }
 
 /** What an accepted cancel does: `move` to cancelling, show the `same` object again, or refuse. */
-export function onCancel(status: BatchStatus): 'move' | 'same' | 'refuse' {
-  if (mayMove(status, 'cancelling')) return 'move'
+export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
+  if (canTransition(status, 'cancelling')) return 'move'
   return status === 'cancelling' || status === 'cancelled' ? 'same' : 'refuse'
 }
 
@@ -50,7 +50,7 @@ export function onCancel(status: BatchStatus): 'move' | 'same' | 'refuse' {
 export type StopReason = 'batch_expired' | 'batch_cancelled' | 'input_file_deleted'
 
 /** Why nothing more of this batch is to be sent; null while there is no reason. */
-export function endReason(
+export function stopReason(
   batch: { status: BatchStatus; input_deleted_at: number | null; expires_at: number },
   now: number,
 ): StopReason | null {

@@ -15,7 +15,7 @@ export interface ErrorRow {
   /** HTTP status; for codes that only lines and files meet, the status an HTTP answer would have had. */
   status: number
   type: ErrorType
-  where: readonly ErrorPlace[]
+  places: readonly ErrorPlace[]
   /** Whether the same request may succeed later, unchanged. */
   retryable: boolean
   /** The public message where the raiser gives none. */
@@ -23,7 +23,7 @@ export interface ErrorRow {
   /** What the caller should do; shown in the reference, by the command line, and in `status_details`. */
   advice: string
   /** What whoever runs the service can do; for the reference only, never part of an answer. */
-  operators?: string
+  operatorAdvice?: string
 }
 
 const invalid = 'invalid_request_error'
@@ -42,7 +42,7 @@ export const ERRORS = table({
   invalid_request: {
     status: 400,
     type: invalid,
-    where: ['http', 'line'],
+    places: ['http', 'line'],
     retryable: false,
     message: 'The request is malformed.',
     advice: 'Mend the parameter that `param` names and send the request again.',
@@ -50,7 +50,7 @@ export const ERRORS = table({
   invalid_json: {
     status: 400,
     type: invalid,
-    where: ['http', 'file'],
+    places: ['http', 'file'],
     retryable: false,
     message: 'This is not valid JSON.',
     advice: 'Write each object with a JSON library; in an input file, one object per line.',
@@ -58,7 +58,7 @@ export const ERRORS = table({
   invalid_multipart: {
     status: 400,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The multipart form is broken or incomplete.',
     advice: 'Send `multipart/form-data` with the fields `purpose` and `file`.',
@@ -66,7 +66,7 @@ export const ERRORS = table({
   unknown_endpoint: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'There is no such endpoint.',
     advice: 'Compare method and path with the API reference.',
@@ -74,7 +74,7 @@ export const ERRORS = table({
   method_not_allowed: {
     status: 405,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'This path does not support the method.',
     advice: 'Use one of the methods in the `Allow` header.',
@@ -82,7 +82,7 @@ export const ERRORS = table({
   request_timeout: {
     status: 408,
     type: invalid,
-    where: http,
+    places: http,
     retryable: true,
     message: 'The request did not arrive in time.',
     advice: 'Send the request again over a faster connection.',
@@ -90,16 +90,16 @@ export const ERRORS = table({
   payload_too_large: {
     status: 413,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The request body is too large.',
     advice: 'Make the body smaller; split a large input file into several.',
-    operators: '`limits.file_bytes_max` sets the limit of uploads.',
+    operatorAdvice: '`limits.file_bytes_max` sets the limit of uploads.',
   },
   range_not_satisfiable: {
     status: 416,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The range lies outside the file.',
     advice: 'Ask for bytes that `Content-Range` says are there.',
@@ -107,7 +107,7 @@ export const ERRORS = table({
   unsupported_media_type: {
     status: 415,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The content type is not supported here.',
     advice:
@@ -118,17 +118,17 @@ export const ERRORS = table({
   invalid_api_key: {
     status: 401,
     type: 'authentication_error',
-    where: http,
+    places: http,
     retryable: false,
     message:
       'No valid API key was given. Send "Authorization: Bearer <API_KEY>" with a key that was issued for this region and has not been revoked.',
     advice: 'Check the key, or get a new one from whoever runs the service.',
-    operators: '`offpeak keys list` shows the keys, `offpeak keys create` makes one.',
+    operatorAdvice: '`offpeak keys list` shows the keys, `offpeak keys create` makes one.',
   },
   missing_scope: {
     status: 403,
     type: 'permission_error',
-    where: http,
+    places: http,
     retryable: false,
     message: 'The API key lacks a scope.',
     advice: 'Use a key that has the scope named in the message.',
@@ -136,18 +136,18 @@ export const ERRORS = table({
   plan_lacks_feature: {
     status: 403,
     type: 'permission_error',
-    where: http,
+    places: http,
     retryable: false,
     message: 'The plan of this project does not include this.',
     advice: 'Choose what the plan includes, or ask for another plan.',
-    operators: '`plans` sets what each plan includes.',
+    operatorAdvice: '`plans` sets what each plan includes.',
   },
 
   // Objects that do not exist
   file_not_found: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'There is no such file.',
     advice: 'List the files; a deleted or expired file is gone.',
@@ -155,7 +155,7 @@ export const ERRORS = table({
   batch_not_found: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'There is no such batch.',
     advice: 'List the batches of this project.',
@@ -163,7 +163,7 @@ export const ERRORS = table({
   limit_not_found: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'There is no such limit.',
     advice: 'List the limits of this project.',
@@ -171,7 +171,7 @@ export const ERRORS = table({
   event_not_found: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'There is no such event.',
     advice: 'List the events of this project; old ones are forgotten.',
@@ -179,7 +179,7 @@ export const ERRORS = table({
   webhook_not_found: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'There is no such webhook.',
     advice: 'List the webhooks of this project.',
@@ -187,7 +187,7 @@ export const ERRORS = table({
   request_not_found: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'There is no record of such a request.',
     advice: 'Check the ID; it is in the header X-Service-Request-Id and in each result line.',
@@ -195,7 +195,7 @@ export const ERRORS = table({
   model_not_found: {
     status: 404,
     type: invalid,
-    where: ['http', 'line'],
+    places: ['http', 'line'],
     retryable: false,
     message: 'There is no such model.',
     advice: 'Choose a model that `GET /v1/models` lists.',
@@ -203,7 +203,7 @@ export const ERRORS = table({
   cursor_not_found: {
     status: 404,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The object that the cursor names no longer exists.',
     advice: 'Start the list again from its beginning.',
@@ -213,7 +213,7 @@ export const ERRORS = table({
   idempotency_key_reused: {
     status: 409,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'This Idempotency-Key was used before with a different request.',
     advice: 'Use one key per job; for a different request, a new key.',
@@ -221,7 +221,7 @@ export const ERRORS = table({
   idempotency_in_progress: {
     status: 409,
     type: invalid,
-    where: http,
+    places: http,
     retryable: true,
     message: 'The first request with this Idempotency-Key is still being processed.',
     advice: 'Wait a moment and send the same request again.',
@@ -229,7 +229,7 @@ export const ERRORS = table({
   idempotency_cache_not_requested: {
     status: 409,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'This request already succeeded, and Idempotency-Mode: implicit does not replay its result.',
     advice: 'Read the recorded result: `GET /v1/requests/{original_request_id}`.',
@@ -237,7 +237,7 @@ export const ERRORS = table({
   file_not_processed: {
     status: 422,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The input file is not processed.',
     advice: 'Wait until the file is `processed`; if it is in `error`, mend it and upload it again.',
@@ -245,7 +245,7 @@ export const ERRORS = table({
   batch_not_cancellable: {
     status: 422,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The batch has already ended.',
     advice: 'Nothing is left to cancel; read its results.',
@@ -253,7 +253,7 @@ export const ERRORS = table({
   file_not_deletable: {
     status: 422,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The file cannot be deleted now.',
     advice: 'Try again once the batch that writes it has ended.',
@@ -261,7 +261,7 @@ export const ERRORS = table({
   webhook_disabled: {
     status: 422,
     type: invalid,
-    where: http,
+    places: http,
     retryable: false,
     message: 'The webhook is disabled, so nothing is sent to it.',
     advice: 'Enable it again: `POST /v1/webhooks/{webhook_id}` with `{"enabled": true}`.',
@@ -271,7 +271,7 @@ export const ERRORS = table({
   rate_limit_exceeded: {
     status: 429,
     type: 'rate_limit_error',
-    where: http,
+    places: http,
     retryable: true,
     message: 'Too many requests.',
     advice: 'Wait as long as `Retry-After` says.',
@@ -279,7 +279,7 @@ export const ERRORS = table({
   usage_limit_exceeded: {
     status: 429,
     type: 'rate_limit_error',
-    where: ['http', 'line'],
+    places: ['http', 'line'],
     retryable: false,
     message: 'A spending limit was reached.',
     advice: 'Raise the limit that `limit_id` names, or wait until `resets_at`.',
@@ -288,18 +288,18 @@ export const ERRORS = table({
   quota_exceeded: {
     status: 429,
     type: 'rate_limit_error',
-    where: http,
+    places: http,
     retryable: false,
     message: 'A quota of the project is used up.',
     advice: 'Make room as the message says; `GET /v1/quotas` shows each quota and what is used of it.',
-    operators: '`plans.<name>.quotas` sets the quotas of a plan.',
+    operatorAdvice: '`plans.<name>.quotas` sets the quotas of a plan.',
   },
 
   // Our side
   internal_error: {
     status: 500,
     type: 'api_error',
-    where: ['http', 'line'],
+    places: ['http', 'line'],
     retryable: true,
     message: 'Something went wrong on our side.',
     advice: 'Try again with backoff; report the request ID if it stays.',
@@ -307,7 +307,7 @@ export const ERRORS = table({
   service_unavailable: {
     status: 503,
     type: 'api_error',
-    where: http,
+    places: http,
     retryable: true,
     message: 'The service cannot take requests just now.',
     advice: 'Try again with backoff, honouring `Retry-After`.',
@@ -317,7 +317,7 @@ export const ERRORS = table({
   empty_file: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'The file holds no request.',
     advice: 'Write one JSON object per line.',
@@ -325,25 +325,25 @@ export const ERRORS = table({
   too_many_lines: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'The file holds too many lines.',
     advice: 'Split it into several files.',
-    operators: '`limits.lines_max` sets the limit.',
+    operatorAdvice: '`limits.lines_max` sets the limit.',
   },
   line_too_long: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'The line is too long.',
     advice: 'Shorten the request.',
-    operators: '`limits.line_bytes_max` sets the limit.',
+    operatorAdvice: '`limits.line_bytes_max` sets the limit.',
   },
   invalid_utf8: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'The line is not valid UTF-8.',
     advice: 'Save the file as UTF-8.',
@@ -351,7 +351,7 @@ export const ERRORS = table({
   not_an_object: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'The line is not one JSON object.',
     advice: 'One object per line, without a wrapping array or trailing commas.',
@@ -359,7 +359,7 @@ export const ERRORS = table({
   nesting_too_deep: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'The JSON is nested too deeply.',
     advice: 'Nest at most 100 levels.',
@@ -367,7 +367,7 @@ export const ERRORS = table({
   missing_field: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'A required field is missing.',
     advice: 'Give every line `custom_id`, `method`, `url` and `body`.',
@@ -375,7 +375,7 @@ export const ERRORS = table({
   invalid_custom_id: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: '`custom_id` must be a string of 1 to 512 characters.',
     advice: 'Give each line a short string of its own.',
@@ -383,7 +383,7 @@ export const ERRORS = table({
   duplicate_custom_id: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: '`custom_id` must be unique within the file.',
     advice: 'Rename or remove one of the two lines.',
@@ -391,7 +391,7 @@ export const ERRORS = table({
   invalid_method: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: '`method` must be "POST".',
     advice: 'Write `"method": "POST"`.',
@@ -399,7 +399,7 @@ export const ERRORS = table({
   invalid_url: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: '`url` must be "/v1/chat/completions".',
     advice: 'Write `"url": "/v1/chat/completions"`.',
@@ -407,7 +407,7 @@ export const ERRORS = table({
   invalid_body: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: '`body` must be an object.',
     advice: 'Put the chat-completion request into `body`.',
@@ -415,7 +415,7 @@ export const ERRORS = table({
   invalid_metadata: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: '`metadata` must be an object of at most 16 strings, keys to 64 and values to 512 characters.',
     advice: 'Keep `metadata` to short strings.',
@@ -423,7 +423,7 @@ export const ERRORS = table({
   streaming_not_supported: {
     status: 400,
     type: invalid,
-    where: file,
+    places: file,
     retryable: false,
     message: 'Streaming does not exist in batches.',
     advice: 'Remove `stream` and `stream_options` from the body.',
@@ -433,7 +433,7 @@ export const ERRORS = table({
   context_length_exceeded: {
     status: 422,
     type: invalid,
-    where: line,
+    places: line,
     retryable: false,
     message: 'The input and max_tokens together exceed the context window of the model.',
     advice: 'Shorten the messages or lower `max_tokens`, then resubmit the line.',
@@ -441,7 +441,7 @@ export const ERRORS = table({
   content_filter: {
     status: 400,
     type: invalid,
-    where: line,
+    places: line,
     retryable: false,
     message: 'The model server refused the content of the request.',
     advice: 'Change the content before you resubmit the line.',
@@ -449,7 +449,7 @@ export const ERRORS = table({
   upstream_rejected: {
     status: 400,
     type: invalid,
-    where: line,
+    places: line,
     retryable: false,
     message: 'The model server refused the request.',
     advice: 'Read its reason in the message and mend the body.',
@@ -457,7 +457,7 @@ export const ERRORS = table({
   upstream_unavailable: {
     status: 503,
     type: 'api_error',
-    where: line,
+    places: line,
     retryable: true,
     message: 'The model server could not answer.',
     advice: 'Resubmit the line later, or on another model.',
@@ -465,25 +465,25 @@ export const ERRORS = table({
   upstream_invalid_response: {
     status: 503,
     type: 'api_error',
-    where: line,
+    places: line,
     retryable: true,
     message: 'The model server gave an answer that is not a chat completion.',
     advice: 'Resubmit the line later, or on another model.',
-    operators: 'The audit record of the line shows each attempt; look at the log of the model server.',
+    operatorAdvice: 'The audit record of the line shows each attempt; look at the log of the model server.',
   },
   upstream_timeout: {
     status: 503,
     type: 'api_error',
-    where: line,
+    places: line,
     retryable: true,
     message: 'The model server did not answer in time.',
     advice: 'Resubmit the line, or lower its `max_tokens`.',
-    operators: 'The timeout of the upstream sets how long an answer may take.',
+    operatorAdvice: 'The timeout of the upstream sets how long an answer may take.',
   },
   batch_expired: {
     status: 503,
     type: 'api_error',
-    where: line,
+    places: line,
     retryable: true,
     message: 'The completion window closed before the line was finished.',
     advice: 'Resubmit the line in a new batch; it was not billed.',
@@ -491,7 +491,7 @@ export const ERRORS = table({
   batch_cancelled: {
     status: 409,
     type: invalid,
-    where: line,
+    places: line,
     retryable: true,
     message: 'The batch was cancelled before the line was answered.',
     advice: 'Resubmit the line in a new batch if it is still wanted; it was not billed.',
@@ -499,7 +499,7 @@ export const ERRORS = table({
   input_file_deleted: {
     status: 409,
     type: invalid,
-    where: line,
+    places: line,
     retryable: false,
     message: 'The input file was deleted before the line was answered.',
     advice: 'Upload the file again and create a new batch; the line was not billed.',
@@ -537,7 +537,7 @@ export class ApiError extends Error {
   readonly code: ErrorCode
   readonly details: ErrorDetails
   /** Seconds for `Retry-After`, where one is known. */
-  readonly retryAfter_s: number | undefined
+  readonly retryAfterS: number | undefined
   /** What the message is written in (RFC 5646). */
   readonly language: string
 
@@ -552,7 +552,7 @@ export class ApiError extends Error {
     this.name = 'ApiError'
     this.code = code
     this.details = details
-    this.retryAfter_s = retryAfter_s
+    this.retryAfterS = retryAfter_s
     this.language = language
   }
 

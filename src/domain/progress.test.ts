@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isMoving, type PacedBatch, progressOf } from './progress.ts'
+import { isMoving, type ProgressCounters, progressOf } from './progress.ts'
 
 const NOW = 1_700_000_000_000
 const HOUR_MS = 3_600_000
 
-function batch(more: Partial<PacedBatch> = {}): PacedBatch {
+function batch(more: Partial<ProgressCounters> = {}): ProgressCounters {
   return {
     status: 'in_progress',
     total: 1000,

@@ -22,7 +22,7 @@ export const WAITING_CODES = [
 
 export type WaitingCode = (typeof WAITING_CODES)[number]
 
-export interface PacedBatch {
+export interface ProgressCounters {
   status: BatchStatus
   total: number
   completed: number
@@ -47,7 +47,11 @@ export interface Progress {
  * `foreign_rate`: lines a second of all batches together, which one that has not begun may hope for once the
  * others are done or make room.
  */
-export function progressOf(batch: PacedBatch, now: number, foreign_rate: number | null = null): Progress {
+export function progressOf(
+  batch: ProgressCounters,
+  now: number,
+  foreign_rate: number | null = null,
+): Progress {
   const lines_per_s = rateOf(batch, now)
   const left = batch.total - batch.completed - batch.failed
   const needs = (rate: number | null): number | null =>
@@ -62,11 +66,11 @@ export function progressOf(batch: PacedBatch, now: number, foreign_rate: number 
 }
 
 /** Whether lines of the batch have ended lately. */
-export function isMoving({ rate_sampled_at }: PacedBatch, now: number): boolean {
+export function isMoving({ rate_sampled_at }: ProgressCounters, now: number): boolean {
   return rate_sampled_at !== null && now - rate_sampled_at < STILL_MS
 }
 
-function rateOf(batch: PacedBatch, now: number): number | null {
+function rateOf(batch: ProgressCounters, now: number): number | null {
   const { in_progress_at, rate_sampled_at, rate_lines, lines_per_s } = batch
   const done = batch.completed + batch.failed
   if (in_progress_at === null || rate_sampled_at === null) return null

@@ -5,7 +5,7 @@
 /** Stands where a secret was. */
 export const SECRET_MARKER = '[secret]'
 
-/** API keys (domain/api-key.ts) and the secrets that sign webhook requests (notify/signing-secret.ts). */
+/** API keys (domain/api-key.ts) and the secrets that sign webhook requests (notify/signing.ts). */
 const SECRETS = /opk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+|whsec_[A-Za-z0-9+/_-]{16,}={0,2}/g
 
 /** JSON stays JSON: no secret has a character that JSON escapes. */

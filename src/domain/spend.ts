@@ -14,7 +14,7 @@ export function plus(a: Spend, b: Spend): Spend {
 }
 
 /** Adds in place, for sums over many lines. */
-export function grow(sum: Spend, by: Spend): void {
+export function addInPlace(sum: Spend, by: Spend): void {
   sum.cost_nanos = sumOf(sum.cost_nanos, by.cost_nanos)
   sum.tokens = sumOf(sum.tokens, by.tokens)
 }
@@ -27,7 +27,7 @@ export function minus(a: Spend, b: Spend): Spend {
   }
 }
 
-export function isNothing(spend: Spend): boolean {
+export function isZero(spend: Spend): boolean {
   return spend.cost_nanos === 0 && spend.tokens === 0
 }
 

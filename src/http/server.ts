@@ -20,7 +20,7 @@ import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
-import type { StreamingValidations } from '../intake/streaming-validations.ts'
+import type { StreamingValidation } from '../intake/streaming-validation.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { authenticate, authorize, type Caller, namedKey } from './access/auth.ts'
@@ -48,7 +48,7 @@ export interface ServerDeps {
   models: ReadonlyMap<string, Model>
   file_bytes_max: number
   /** Reads big uploads as they arrive; without it, they are read afterwards. */
-  early?: StreamingValidations
+  streamingValidation?: StreamingValidation
   /** Per key; null: as many as they like. */
   requests_per_minute: number | null
   /** How long creating a batch waits for a file that is being validated. */

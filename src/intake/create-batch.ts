@@ -6,7 +6,7 @@ import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
 import { type Plan, windowMs } from '../domain/plan.ts'
 import { type Quotas, quotaExceeded } from '../domain/quota.ts'
-import { admit, expect } from '../ledger/admit.ts'
+import { admit, recordProjectedSpend } from '../ledger/admit.ts'
 import type { BatchProjection } from '../ledger/project-batch.ts'
 import { insertBatch } from '../store/batches.ts'
 import { lockInputFile } from '../store/files.ts'
@@ -84,7 +84,7 @@ export async function createBatch(
     // As it is shown, in whole seconds: nothing runs past what the caller was told.
     expires_at: Math.floor(now / 1000) * 1000 + window_ms,
   })
-  await expect(tx, batch, projection)
+  await recordProjectedSpend(tx, batch, projection)
   // Where no line can run, the plan reads all of them.
   const large = sizeClass(file.bytes)
   await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id, large }, now)

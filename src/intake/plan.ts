@@ -4,7 +4,7 @@
 import { lineRecordLine } from '../audit/line-record.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { endReason } from '../domain/batch.ts'
+import { stopReason } from '../domain/batch.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
 import { lineRequestId } from '../domain/ids.ts'
@@ -56,7 +56,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
   const { content, spans } = await inputOf(deps, batch, signal)
   // A batch that is ending is closed chunk by chunk like any other.
   const failed =
-    content !== null && endReason(batch, clock.now()) === null
+    content !== null && stopReason(batch, clock.now()) === null
       ? await failedThroughout(deps, task, batch, content, spans, signal)
       : null
   const ended = await store.write(async (tx) => {
@@ -88,7 +88,7 @@ async function inputOf(
     if (!content || !index) throw new Error('it is gone')
     return { content, spans: index.chunks }
   } catch (error) {
-    const isOver = endReason(batch, clock.now()) !== null
+    const isOver = stopReason(batch, clock.now()) !== null
     if (isOver && (isDamaged(error) || !content)) return { content: null, spans: spansByNumber(batch.total) }
     const reason = error instanceof Error ? error.message : error
     throw new Error(
@@ -115,7 +115,7 @@ function spansByNumber(line_count: number): ChunkSpan[] {
 /** Cancelled or expired since the plan was begun: then there is no hurry but to close it. */
 async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<boolean> {
   const batch = await readBatchRow(store.read, id)
-  return !batch || endReason(batch, clock.now()) !== null
+  return !batch || stopReason(batch, clock.now()) !== null
 }
 
 /** The sealed errors of all lines; null as soon as one line can run, or none is to. */
@@ -196,7 +196,7 @@ function endedLine({ known_model, entity, projected }: ChunkLine, now: number): 
     usage: null,
     cost_nanos: 0,
     projected,
-    held: false,
+    isReserved: false,
   }
 }
 
@@ -241,7 +241,7 @@ async function recordFailure(
       idx: span.index,
       tallies,
       last: true,
-      holds: false,
+      hasReservations: false,
     })),
     now,
   )

@@ -9,7 +9,7 @@ import { insertBlobs, markForDeletion, readBlobRow } from '../store/blob-rows.ts
 import { replaceIndex } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { validateStream } from './validate-stream.ts'
+import { validateContent } from './validate-content.ts'
 
 export interface IndexDeps {
   store: Store
@@ -44,7 +44,7 @@ async function mendIndex(
 ): Promise<FileIndex | null> {
   const content = file.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
   if (!content) return null
-  const found = await validateStream(() => sealed.read(content.project_id, content), UNLIMITED, { signal })
+  const found = await validateContent(() => sealed.read(content.project_id, content), UNLIMITED, { signal })
   if (!found.ok) throw new Error(`the content of ${file.id} is not what was accepted: ${found.details}`)
   const key = `files/${file.id}/index-mended-${clock.now().toString(36)}`
   const index = await sealed.put(file.project_id, key, [Buffer.from(JSON.stringify(found.index))])

@@ -1,9 +1,9 @@
 // An upload's content becomes a sealed blob as it arrives. A big file is read along, and where all of it is in
 // order, its index is stored while the content's last bytes are on their way to the disk.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import { releaseBlock } from './release-block.ts'
-import type { Along, StreamingValidations } from './streaming-validations.ts'
-import type { InOrder } from './streaming-validator.ts'
+import { freeBuffer } from './release-block.ts'
+import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
+import type { ValidFile } from './streaming-validator.ts'
 
 export interface StoredUpload {
   content: SealedBlob
@@ -13,12 +13,12 @@ export interface StoredUpload {
 
 /** Leaves nothing behind when it throws, which it does as `pieces` and the store do. */
 export async function storeUpload(
-  { sealed, early }: { sealed: SealedBlobs; early?: StreamingValidations },
+  { sealed, streamingValidation }: { sealed: SealedBlobs; streamingValidation?: StreamingValidation },
   pieces: AsyncIterable<Buffer>,
   { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
 ): Promise<StoredUpload> {
   const content_key = `files/${id}/upload`
-  const along = early?.begin(form_bytes) ?? null
+  const along = streamingValidation?.begin(form_bytes) ?? null
   if (along === null) {
     const content = await sealed.put(
       project_id,
@@ -29,7 +29,7 @@ export async function storeUpload(
   }
 
   const read = Promise.withResolvers<void>()
-  const storeIndex = async (found: InOrder | null): Promise<StoredUpload['index']> => {
+  const storeIndex = async (found: ValidFile | null): Promise<StoredUpload['index']> => {
     if (found === null) return null
     const json = Buffer.from(found.index_json)
     return { blob: await sealed.put(project_id, `files/${id}/index`, [json]), line_count: found.line_count }
@@ -54,14 +54,14 @@ export async function storeUpload(
 /** The pieces, which belong to nobody else: the store copies each before it asks for the next. */
 async function* handOn(
   pieces: AsyncIterable<Buffer>,
-  along: Along | null,
+  along: StreamingUpload | null,
   ended: () => void,
 ): AsyncGenerator<Buffer, void, undefined> {
   for await (const piece of pieces) {
     const wait = along?.take(piece)
     if (wait) await wait
     yield piece
-    releaseBlock(piece)
+    freeBuffer(piece)
   }
   ended()
 }

@@ -1,8 +1,8 @@
 // The thread in which uploads are read while they arrive, so that the API's event loop is free for other calls.
 // Blocks travel both ways without being copied: each is given back once it has been read.
 import { parentPort } from 'node:worker_threads'
-import { type InOrder, StreamingValidator } from './streaming-validator.ts'
-import type { ValidationLimits } from './validate-stream.ts'
+import { StreamingValidator, type ValidFile } from './streaming-validator.ts'
+import type { ValidationLimits } from './validate-content.ts'
 
 /** `id` names an upload. */
 export type ToThread =
@@ -11,7 +11,7 @@ export type ToThread =
   | { id: number; end: true }
   | { id: number; drop: true }
 
-export type FromThread = { id: number; free: ArrayBuffer } | { id: number; verdict: InOrder | null }
+export type FromThread = { id: number; free: ArrayBuffer } | { id: number; verdict: ValidFile | null }
 
 /** Over all uploads together. Files beyond it, of three million lines or so, are validated afterwards. */
 const IDS_BYTES_MAX = 32 * 1024 * 1024
@@ -42,7 +42,7 @@ function hasRoom(): boolean {
   return bytes <= IDS_BYTES_MAX
 }
 
-function judge(id: number, verdict: InOrder | null): void {
+function judge(id: number, verdict: ValidFile | null): void {
   readings.delete(id)
   tell({ id, verdict })
 }

@@ -3,21 +3,21 @@
 // comes afterwards, which can read it again and has the words for it.
 import { type IdHash, SeededHash } from './custom-id-hash.ts'
 import { LineSplitter } from './line-split.ts'
-import type { ValidationLimits } from './validate-stream.ts'
-import { FirstReading } from './validate-stream-first.ts'
+import type { ValidationLimits } from './validate-content.ts'
+import { FirstPass } from './validation-first-pass.ts'
 
-export interface InOrder {
+export interface ValidFile {
   line_count: number
   /** The file's index, as it is stored. */
   index_json: string
 }
 
 export class StreamingValidator {
-  readonly #first: FirstReading
+  readonly #first: FirstPass
   readonly #splitter: LineSplitter
 
   constructor(limits: ValidationLimits, hash: IdHash = new SeededHash()) {
-    this.#first = new FirstReading(limits, hash)
+    this.#first = new FirstPass(limits, hash)
     this.#splitter = new LineSplitter(limits.line_bytes_max, this.#first)
   }
 
@@ -33,7 +33,7 @@ export class StreamingValidator {
   }
 
   /** The file is complete. Null: it takes another look. */
-  end(): InOrder | null {
+  end(): ValidFile | null {
     this.#splitter.end()
     const { line_count } = this.#first
     if (this.#inDoubt || line_count === 0) return null

@@ -20,9 +20,9 @@ import { ensureProject } from '../store/projects.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask } from '../store/tasks.ts'
-import { StreamingValidations } from './streaming-validations.ts'
+import { StreamingValidation } from './streaming-validation.ts'
 import { type FormPart, receiveUpload } from './upload.ts'
-import { validateFile } from './validate.ts'
+import { validateFile } from './validate-file.ts'
 
 const CONTENT = '{"custom_id":"a"}\n'
 const NOW = Date.UTC(2026, 0, 1)
@@ -69,8 +69,8 @@ function* pieces(content: string): Generator<Buffer> {
   }
 }
 
-function streamingValidations(t: TestContext): StreamingValidations {
-  const early = new StreamingValidations({ limits: LIMITS, clock: testClock(), onFall: assert.fail })
+function streamingValidations(t: TestContext): StreamingValidation {
+  const early = new StreamingValidation({ limits: LIMITS, clock: testClock(), onCrash: assert.fail })
   t.after(() => early.close())
   return early
 }
@@ -130,7 +130,7 @@ test('an upload that could not be committed fails, and leaves its content to the
 test('a big file in order comes with its index, and is processed without being read again', async (t) => {
   const { store, blobs, sealed } = await stores(t)
   const content = lines(3000)
-  const deps = { store, sealed, early: streamingValidations(t) }
+  const deps = { store, sealed, streamingValidation: streamingValidations(t) }
   const file = await receiveUpload(deps, form(pieces(content)), BIG_UPLOAD)
   assert.equal(file.status, 'pending')
   const stored = await readBlobRow(store.read, `files/${file.id}/upload`)
@@ -152,7 +152,7 @@ test('a big file in order comes with its index, and is processed without being r
 test('a big file with a bad line has no index, and its validation names the line', async (t) => {
   const { store, blobs, sealed } = await stores(t)
   const content = `${lines(1200)}{"custom_id":""}\n${lines(5)}`
-  const deps = { store, sealed, early: streamingValidations(t) }
+  const deps = { store, sealed, streamingValidation: streamingValidations(t) }
   const file = await receiveUpload(deps, form(pieces(content)), BIG_UPLOAD)
   assert.equal(file.index_blob, null)
   assert.deepEqual(await keys(blobs), [file.content_blob])
@@ -164,7 +164,7 @@ test('a big file with a bad line has no index, and its validation names the line
 
 test('a big file that breaks off, or whose form turns out wrong, leaves neither content nor index', async (t) => {
   const { store, blobs, sealed } = await stores(t)
-  const deps = { store, sealed, early: streamingValidations(t) }
+  const deps = { store, sealed, streamingValidation: streamingValidations(t) }
   function* broken(): Generator<Buffer> {
     yield* pieces(lines(2000))
     throw new Error('the sender is gone')

@@ -15,7 +15,7 @@ import { insertTask, sizeClass } from '../store/tasks.ts'
 import { ExpiresAfter } from './expires-after.ts'
 import { safeFilename } from './filename.ts'
 import { type StoredUpload, storeUpload } from './store-upload.ts'
-import type { StreamingValidations } from './streaming-validations.ts'
+import type { StreamingValidation } from './streaming-validation.ts'
 
 /** One part of a multipart form, as the parser hands it over; a file must be read before the next part comes. */
 export type FormPart =
@@ -38,7 +38,7 @@ export interface UploadDeps {
   store: Store
   sealed: SealedBlobs
   /** Reads big files as they arrive; without it, every file is read afterwards. */
-  early?: StreamingValidations
+  streamingValidation?: StreamingValidation
 }
 
 /** A form that has arrived whole: its content is stored, and nothing refers to it yet. */
@@ -53,7 +53,7 @@ export interface Received extends StoredUpload {
 
 /** Throws refusals for what is wrong with the form, and whatever `form` throws; then nothing is left of it. */
 export async function receiveForm(
-  deps: Pick<UploadDeps, 'sealed' | 'early'>,
+  deps: Pick<UploadDeps, 'sealed' | 'streamingValidation'>,
   form: AsyncIterable<FormPart>,
   upload: Upload,
 ): Promise<Received> {

@@ -10,15 +10,15 @@ import { insertProjectedSpend, projectedByEntities, projectedByProject } from '.
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, readCounters, readSpending, spendingOf } from './counters.ts'
 import { batchLimitError } from './limit-error.ts'
-import { named } from './named.ts'
+import { limitSubjects } from './named.ts'
 import type { BatchProjection } from './project-batch.ts'
 
 /** How a batch stands before a limit; amounts in the limit's unit. */
 export interface LimitProjection extends Counter {
   /** What the project's open batches may still cost. */
-  open: number
+  projectedOpen: number
   /** What this batch may cost. */
-  needed: number
+  projected: number
   /** Whether all of it together passes the cap. */
   exceeds: boolean
 }
@@ -60,7 +60,7 @@ export async function projectLimits(
 }
 
 /** To be called once the batch exists: from now on it counts as open. */
-export async function expect(
+export async function recordProjectedSpend(
   tx: Writer,
   { id, project_id }: { id: string; project_id: string },
   { total, byEntity }: BatchProjection,
@@ -87,21 +87,21 @@ async function limitProjections(
   const counters = await readCounters(db, project_id, limits, entities, now)
   return counters.map((counter) => {
     const { limit, spender, spent } = counter
-    const needed = counted(needOf(projection, spender), limit.metric)
-    const openSpend = spendingOf(open, counter)
+    const projected = counted(projectedOf(projection, spender), limit.metric)
+    const projectedOpen = spendingOf(open, counter)
     return {
       ...counter,
-      open: openSpend,
-      needed,
-      exceeds: needed > 0 && spent + openSpend + needed > limit.amount,
+      projectedOpen,
+      projected,
+      exceeds: projected > 0 && spent + projectedOpen + projected > limit.amount,
     }
   })
 }
 
-function needOf({ total, byEntity }: BatchProjection, spender: string): Spend {
+function projectedOf({ total, byEntity }: BatchProjection, spender: string): Spend {
   return spender === WHOLE_PROJECT ? total : (byEntity.get(spender) ?? NO_SPEND)
 }
 
 function namesOf({ byEntity }: BatchProjection): { entities: string[]; entity_types: string[] } {
-  return named(byEntity.keys())
+  return limitSubjects(byEntity.keys())
 }

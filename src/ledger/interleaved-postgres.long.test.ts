@@ -56,13 +56,13 @@ async function work(store: Store, chunk: TestChunk, seed: number): Promise<numbe
     const lines = Array.from({ length: random.int(1, 8) }, (_, position) => {
       const worst = random.int(1, 40)
       const need = { cost_nanos: worst * 10, tokens: worst }
-      return { position, entity: random.pick(ENTITIES), need, sent: false, held: false }
+      return { position, entity: random.pick(ENTITIES), projected: need, isSent: false, isReserved: false }
     })
     const reservation = await store.write((tx) => reserve(tx, { claim: chunk, lines }, NOW))
     assert.ok(reservation, 'the lease holds')
     await pending
     const done = reservation.allowed.map((position) => {
-      const { entity, need } = lines[position]!
+      const { entity, projected: need } = lines[position]!
       return { entity, need, used: random.int(0, need.tokens) }
     })
     spent += done.reduce((sum, { used }) => sum + used, 0)
@@ -91,7 +91,7 @@ async function commit(
     assert.ok(row)
     const sums = { completed: done.length, failed: 0, cost_nanos: 0 }
     assert.equal(await commitChunk(tx, row, sums, null), 'accepted')
-    await settle(tx, [{ ...chunk, tallies, last: false, holds: true }], NOW)
+    await settle(tx, [{ ...chunk, tallies, last: false, hasReservations: true }], NOW)
   })
 }
 

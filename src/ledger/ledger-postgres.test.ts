@@ -16,5 +16,5 @@ else {
   })
   await import('./settle.test.ts')
   await import('./settle-sizes.test.ts')
-  await import('./cap-holds.long.test.ts')
+  await import('./concurrent-reservations.long.test.ts')
 }

@@ -46,7 +46,7 @@ describe('the message of a limit', () => {
       assert.ok(!/[{}]/.test(message), message)
     }
     const said = LANGUAGES.map(
-      (language) => batchLimitError(counter(), { needed: 1, open: 2 }, language, 0).message,
+      (language) => batchLimitError(counter(), { projected: 1, projectedOpen: 2 }, language, 0).message,
     )
     assert.equal(new Set(said).size, LANGUAGES.length)
   })
@@ -63,9 +63,9 @@ describe('the message of a limit', () => {
   })
 
   it('carries the limit and the end of its window, and says when to come back', () => {
-    const apiError = batchLimitError(counter(), { needed: 1, open: 0 }, 'en', END - 90_500)
+    const apiError = batchLimitError(counter(), { projected: 1, projectedOpen: 0 }, 'en', END - 90_500)
     assert.deepEqual(apiError.details, { limit_id: 'lim_1', resets_at: END / 1000 })
-    assert.deepEqual([apiError.status, apiError.retryAfter_s], [429, 91])
+    assert.deepEqual([apiError.status, apiError.retryAfterS], [429, 91])
     const { type, code, limit_id, resets_at } = lineLimitError(counter(), 1, 'en')
     assert.deepEqual(
       [type, code, limit_id, resets_at],

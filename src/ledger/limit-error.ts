@@ -12,25 +12,25 @@ import { LIMIT_MESSAGES, type LimitMessages } from './limit-messages.ts'
 /** A nano-dollar has nine decimals. */
 const USD_DIGITS_MAX = 9
 
-/** A line that was not sent. `needed` is its worst case, in the limit's unit. */
-export function lineLimitError(counter: Counter, needed: number, language: Language): WireError {
+/** A line that was not sent. `projected` is its projected spend, in the limit's unit. */
+export function lineLimitError(counter: Counter, projected: number, language: Language): WireError {
   return wireError(
     'usage_limit_exceeded',
-    message('reached', counter, { needed }, language),
+    message('reached', counter, { projected }, language),
     details(counter),
   )
 }
 
-/** A batch that is not created. `needed` is its worst case, `open` that of the project's open batches. */
+/** A batch that is not created. `projected` is its projected spend, `projectedOpen` that of the project's open batches. */
 export function batchLimitError(
   counter: Counter,
-  { needed, open }: { needed: number; open: number },
+  { projected, projectedOpen }: { projected: number; projectedOpen: number },
   language: Language,
   now: number,
 ): ApiError {
   return new ApiError(
     'usage_limit_exceeded',
-    message('would_exceed', counter, { needed, open }, language),
+    message('would_exceed', counter, { projected, projectedOpen }, language),
     details(counter),
     Math.max(1, Math.ceil((counter.window.end - now) / 1000)),
     language,
@@ -58,7 +58,7 @@ function message(
   const text = format(language, kind, {
     ...Object.fromEntries(amounts.map(([name, value]) => [name, shown(value)])),
     scope: spender === WHOLE_PROJECT ? 'project' : 'entity',
-    who: spender,
+    spender,
     window: limit.window,
     metric: limit.metric,
     resets: date(window.end, language),

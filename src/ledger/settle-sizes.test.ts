@@ -48,9 +48,9 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
     const asked = lines.map(({ projected }, position) => ({
       position,
       entity: null,
-      need: { cost_nanos: projected, tokens: projected },
-      sent: true,
-      held: false,
+      projected: { cost_nanos: projected, tokens: projected },
+      isSent: true,
+      isReserved: false,
     }))
     assert.ok(await reserve(tx, { claim: chunk, lines: asked }, NOW))
     const ended = lines.map(({ tokens, cost_nanos, projected, day }) => ({
@@ -61,7 +61,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       usage: { prompt_tokens: tokens, completion_tokens: tokens, total_tokens: tokens },
       cost_nanos,
       projected: { cost_nanos: projected, tokens: projected },
-      held: true,
+      isReserved: true,
     }))
     const tallies = tally(ended)
     const sums = {
@@ -70,7 +70,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       cost_nanos: tallies.reduce((sum, { cost_nanos }) => Math.min(COUNT_MAX, sum + cost_nanos), 0),
     }
     assert.equal(await commitChunk(tx, { ...chunk, commit_seq }, sums, null), 'accepted')
-    await settle(tx, [{ ...chunk, tallies, last: false, holds: true }], NOW)
+    await settle(tx, [{ ...chunk, tallies, last: false, hasReservations: true }], NOW)
     await addToBatch(tx, batch_id, { ...sums, ...NOTHING_SEALED, at: NOW })
   }
   const all = commits.flat()

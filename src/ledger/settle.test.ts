@@ -36,9 +36,9 @@ function wanted(chunk: TestChunk, count: number) {
   const lines = Array.from({ length: count }, (_, position) => ({
     position,
     entity: 'user:a',
-    need,
-    sent: false,
-    held: false,
+    projected: need,
+    isSent: false,
+    isReserved: false,
   }))
   return { claim: chunk, lines }
 }
@@ -55,7 +55,7 @@ describe('a batch that runs over the end of a month', () => {
     await books.store.write((tx) =>
       settle(
         tx,
-        [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, AFTER), last: false, holds: true }],
+        [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, AFTER), last: false, hasReservations: true }],
         AFTER + 500,
       ),
     )
@@ -80,7 +80,7 @@ describe('a batch that runs over the end of a month', () => {
       assert.equal(first?.allowed.length, 5)
       await settle(
         tx,
-        [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, BEFORE), last: false, holds: true }],
+        [{ ...chunk, tallies: finishedAt(BEFORE, BEFORE, BEFORE), last: false, hasReservations: true }],
         BEFORE,
       )
       assert.deepEqual((await reserve(tx, wanted(chunk, 3), BEFORE))?.refused.size, 0)
@@ -96,7 +96,7 @@ describe('a batch that runs over the end of a month', () => {
     const crossed = await books.store.write(async (tx) => {
       await addLimit(tx, chunk.project_id, { amount: 20, notify_at: '[0.5]', action: 'notify' })
       const of = (...times: number[]) =>
-        settle(tx, [{ ...chunk, tallies: finishedAt(...times), last: false, holds: true }], AFTER)
+        settle(tx, [{ ...chunk, tallies: finishedAt(...times), last: false, hasReservations: true }], AFTER)
       return [await of(BEFORE), await of(BEFORE, AFTER), await of(AFTER), await of(AFTER)]
     })
     assert.deepEqual(
@@ -122,9 +122,9 @@ describe('a hold', () => {
       await addLimit(tx, chunk.project_id, { amount: 1000 })
       await reserve(tx, wanted(chunk, 3), AFTER)
       assert.deepEqual(await held(tx), [30])
-      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: false, holds: true }], AFTER)
+      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: false, hasReservations: true }], AFTER)
       assert.deepEqual(await held(tx), [20])
-      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: true, holds: true }], AFTER)
+      await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: true, hasReservations: true }], AFTER)
       assert.deepEqual(await held(tx), [])
     })
   })
@@ -136,7 +136,7 @@ describe('a hold', () => {
       await addLimit(tx, chunk.project_id, { amount: 1, scope: 'entity', subject: 'user:b' })
       await addLimit(tx, chunk.project_id, { amount: 1, action: 'notify' })
       const free = await reserve(tx, wanted(chunk, 3), AFTER)
-      assert.deepEqual([free?.allowed.length, free?.held], [3, false])
+      assert.deepEqual([free?.allowed.length, free?.isReserved], [3, false])
       await addLimit(tx, chunk.project_id, { amount: 1000 })
       assert.equal(await reserve(tx, wanted({ ...chunk, epoch: 2 }, 3), AFTER), null)
       assert.deepEqual(await held(tx), [])
@@ -152,7 +152,7 @@ describe('a hold', () => {
       const real = endedLine({ tokens: 25, entity: 'user:a', finished_at: AFTER, projected: need })
       const [crossing] = await settle(
         tx,
-        [{ ...chunk, tallies: tally([real]), last: false, holds: true }],
+        [{ ...chunk, tallies: tally([real]), last: false, hasReservations: true }],
         AFTER,
       )
       assert.deepEqual([crossing?.threshold, crossing?.spent], [1, 25])

@@ -4,7 +4,7 @@
 import { entityType } from '../domain/entity.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { newId } from '../domain/ids.ts'
-import { addSpend, isNothing, type Spend } from '../domain/spend.ts'
+import { addSpend, isZero, type Spend } from '../domain/spend.ts'
 import { startOfDay } from '../domain/utc-day.ts'
 import { insertEntries } from '../store/ledger-entries.ts'
 import { matchingLimits } from '../store/limits.ts'
@@ -14,8 +14,8 @@ import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage-days.ts'
 import { readCounters } from './counters.ts'
-import { type Crossing, crossThresholds } from './cross.ts'
-import { named } from './named.ts'
+import { type Crossing, recordThresholds } from './crossings.ts'
+import { limitSubjects } from './named.ts'
 import type { Tally } from './tally.ts'
 
 /** What one commit brings of one chunk. */
@@ -27,7 +27,7 @@ export interface Settlement {
   /** Whether these were the chunk's last lines: then it holds nothing any more. */
   last: boolean
   /** Whether anything may be held for the chunk; where no limit matches there is nothing to let go. */
-  holds: boolean
+  hasReservations: boolean
 }
 
 /** Enters it all; returns the thresholds of limits that were met by it. The batch's own outlook is the caller's. */
@@ -43,7 +43,7 @@ export async function settle(
     settlements.flatMap((settlement) => entries(settlement, now)),
   )
   await reduceProjectedSpends(tx, settlements)
-  for (const settlement of settlements) await releaseBlock(tx, settlement)
+  for (const settlement of settlements) await releaseReservations(tx, settlement)
   return await crossings(tx, settlements, limited, now)
 }
 
@@ -134,16 +134,16 @@ async function reduceProjectedSpends(tx: Writer, settlements: readonly Settlemen
   }
   for (const { batch_id, byEntity } of inOrder(done))
     for (const [entity, spend] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1)))
-      if (!isNothing(spend)) await reduceProjectedSpend(tx, batch_id, entity, spend)
+      if (!isZero(spend)) await reduceProjectedSpend(tx, batch_id, entity, spend)
 }
 
-async function releaseBlock(tx: Writer, settlement: Settlement): Promise<void> {
-  if (!settlement.holds) return
+async function releaseReservations(tx: Writer, settlement: Settlement): Promise<void> {
+  if (!settlement.hasReservations) return
   if (settlement.last) return await deleteReservations(tx, settlement)
   const held = new Map<string, Spend>()
-  for (const tally of settlement.tallies) addSpend(held, tally.entity ?? '', tally.held)
+  for (const tally of settlement.tallies) addSpend(held, tally.entity ?? '', tally.reserved)
   for (const [entity, spend] of held)
-    if (!isNothing(spend)) await reduceReservation(tx, settlement, entity, spend)
+    if (!isZero(spend)) await reduceReservation(tx, settlement, entity, spend)
 }
 
 /** `limited`: the projects that have limits. */
@@ -157,10 +157,10 @@ async function crossings(
   for (const [project_id, days] of spendersByDay(settlements)) {
     if (!limited.has(project_id)) continue
     for (const [day, entities] of days) {
-      const limits = await matchingLimits(tx, { project_id, ...named(entities) })
+      const limits = await matchingLimits(tx, { project_id, ...limitSubjects(entities) })
       if (limits.length === 0) continue
       const counters = await readCounters(tx, project_id, limits, entities, startOfDay(day))
-      crossed.push(...(await crossThresholds(tx, counters, now)))
+      crossed.push(...(await recordThresholds(tx, counters, now)))
     }
   }
   return crossed

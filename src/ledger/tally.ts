@@ -3,7 +3,7 @@
 
 import { sumOf } from '../domain/exact-count.ts'
 import type { TokenUsage } from '../domain/money.ts'
-import { grow, NO_SPEND, type Spend } from '../domain/spend.ts'
+import { addInPlace, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { dayOf } from '../domain/utc-day.ts'
 
 /** A line that has ended, as far as money is concerned. */
@@ -19,7 +19,7 @@ export interface EndedLine {
   /** What it might have cost at most. */
   projected: Spend
   /** Whether that is part of its chunk's hold. */
-  held: boolean
+  isReserved: boolean
 }
 
 /** Lines that share day, entity and model. */
@@ -34,7 +34,7 @@ export interface Tally {
   total_tokens: number
   cost_nanos: number
   projected: Spend
-  held: Spend
+  reserved: Spend
 }
 
 export function tally(lines: Iterable<EndedLine>): Tally[] {
@@ -68,7 +68,7 @@ function emptyTally(day: number, { entity, model }: EndedLine): Tally {
     total_tokens: 0,
     cost_nanos: 0,
     projected: { ...NO_SPEND },
-    held: { ...NO_SPEND },
+    reserved: { ...NO_SPEND },
   }
 }
 
@@ -79,6 +79,6 @@ function add(sums: Tally, line: EndedLine): void {
   sums.completion_tokens = sumOf(sums.completion_tokens, line.usage?.completion_tokens ?? 0)
   sums.total_tokens = sumOf(sums.total_tokens, line.usage?.total_tokens ?? 0)
   sums.cost_nanos = sumOf(sums.cost_nanos, line.cost_nanos)
-  grow(sums.projected, line.projected)
-  if (line.held) grow(sums.held, line.projected)
+  addInPlace(sums.projected, line.projected)
+  if (line.isReserved) addInPlace(sums.reserved, line.projected)
 }

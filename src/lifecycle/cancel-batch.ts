@@ -1,5 +1,5 @@
 // Cancels a batch: nothing new is sent, what is in flight may finish. Asking again changes nothing.
-import { onCancel } from '../domain/batch.ts'
+import { cancelOutcome } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { moveBatch, readBatch } from '../store/batches.ts'
 import type { BatchRow } from '../store/schema.ts'
@@ -14,7 +14,7 @@ export async function cancelBatch(
 ): Promise<BatchRow> {
   const batch = await readBatch(tx, project_id, id)
   if (!batch) throw new ApiError('batch_not_found')
-  const effect = onCancel(batch.status)
+  const effect = cancelOutcome(batch.status)
   if (effect === 'same') return batch
   const moved = effect === 'move' ? await moveBatch(tx, id, 'cancelling', now) : undefined
   if (!moved) throw new ApiError('batch_not_cancellable', `The batch is already ${batch.status}.`)

@@ -18,7 +18,7 @@ import { nextAttemptAt } from './delivery-schedule.ts'
 import { eventObject } from './event-object.ts'
 import { type Attempt, postEvent } from './post-event.ts'
 import { signedHeaders } from './signed-headers.ts'
-import { signingSecrets } from './signing-secret.ts'
+import { signingSecrets } from './signing.ts'
 
 export const ATTEMPT_TIMEOUT_MS = 15_000
 const GONE = 410
@@ -32,7 +32,7 @@ export interface DeliverDeps {
   random: () => number
   keys: KeyBox
   agent: Dispatcher
-  timeout_ms?: number
+  timeoutMs?: number
   schedule?: typeof nextAttemptAt
 }
 
@@ -79,9 +79,9 @@ async function attempt(
   } catch (error) {
     // Sent unsigned it would be refused; the operator may yet bring the key back.
     const text = error instanceof Error ? error.message : String(error)
-    return { delivered: false, status: null, error: `it could not be signed: ${text}`, wait_ms: 0 }
+    return { delivered: false, status: null, error: `it could not be signed: ${text}`, waitMs: 0 }
   }
-  const { agent, clock, timeout_ms = ATTEMPT_TIMEOUT_MS } = deps
+  const { agent, clock, timeoutMs: timeout_ms = ATTEMPT_TIMEOUT_MS } = deps
   return await postEvent({ agent, clock, timeout_ms }, { url: webhook.url, headers, body }, signal)
 }
 
@@ -114,7 +114,7 @@ async function recordAttempt(
   const next =
     outcome.delivered || gone
       ? null
-      : schedule({ started: delivery.started, attempts }, now, random(), outcome.wait_ms)
+      : schedule({ started: delivery.started, attempts }, now, random(), outcome.waitMs)
   await updateDelivery(tx, id, {
     status: outcome.delivered ? 'delivered' : next === null ? 'failed' : 'pending',
     attempts,

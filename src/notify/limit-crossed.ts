@@ -2,7 +2,7 @@
 import { unixSeconds } from '../domain/clock.ts'
 import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
-import type { Crossing } from '../ledger/cross.ts'
+import type { Crossing } from '../ledger/crossings.ts'
 import type { NewEvent } from './record-event.ts'
 
 /** Amounts in the limit's metric: USD or tokens. */

@@ -14,7 +14,7 @@ export interface Attempt {
   /** Why it was not delivered, for the owner of the webhook; null when it was. */
   error: string | null
   /** How long the receiver asked to be left alone. */
-  wait_ms: number
+  waitMs: number
 }
 
 export interface WebhookRequest {
@@ -42,15 +42,15 @@ export async function postEvent(
     const status = response.statusCode
     if (status >= 200 && status < 300) {
       response.body.on('error', () => {}).destroy()
-      return { delivered: true, status, error: null, wait_ms: 0 }
+      return { delivered: true, status, error: null, waitMs: 0 }
     }
     const said = await excerptOf(response.body)
     const error = describe(status) + (said === '' ? '' : `: ${said}`)
-    return { delivered: false, status, error, wait_ms: retryAfter_ms(response.headers['retry-after']) }
+    return { delivered: false, status, error, waitMs: retryAfter_ms(response.headers['retry-after']) }
   } catch (error) {
     signal.throwIfAborted()
     const text = late.signal.aborted ? `no answer within ${timeout_ms / 1000} s` : reason(error)
-    return { delivered: false, status: null, error: text, wait_ms: 0 }
+    return { delivered: false, status: null, error: text, waitMs: 0 }
   } finally {
     disarm()
   }

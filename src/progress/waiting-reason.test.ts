@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { PacedBatch } from '../domain/progress.ts'
+import type { ProgressCounters } from '../domain/progress.ts'
 import type { LaneReport } from '../store/lane-reports.ts'
 import type { ChunkGroup } from '../store/unsealed-chunks.ts'
 import { type Surroundings, waitingReason } from './waiting-reason.ts'
 
 const NOW = 1_700_000_000_000
 
-const QUEUED: PacedBatch & { id: string } = {
+const QUEUED: ProgressCounters & { id: string } = {
   id: 'b',
   status: 'queued',
   total: 100,

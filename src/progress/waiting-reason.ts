@@ -1,6 +1,6 @@
 // Why a batch does not get on: told from its chunks, from what workers report of their models, and from what
 // else is being worked on. A batch of which lines have ended lately waits for nothing.
-import { isMoving, type PacedBatch, type WaitingCode } from '../domain/progress.ts'
+import { isMoving, type ProgressCounters, type WaitingCode } from '../domain/progress.ts'
 import type { LaneReport } from '../store/lane-reports.ts'
 import type { ChunkGroup } from '../store/unsealed-chunks.ts'
 
@@ -23,7 +23,7 @@ export interface Surroundings {
 
 /** `groups`: the batch's unsealed chunks. Null when it waits for nothing that is known. */
 export function waitingReason(
-  batch: PacedBatch & { id: string },
+  batch: ProgressCounters & { id: string },
   groups: readonly ChunkGroup[],
   { now, has_worker, laneReports, leased }: Surroundings,
 ): WaitingReason | null {

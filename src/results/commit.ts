@@ -27,7 +27,7 @@ export interface ChunkCommit {
   /** The lines that this commit counts: those finished since the last one. */
   fresh: readonly Outcome[]
   /** Whether anything was set aside for the chunk under this lease. */
-  holds: boolean
+  hasReservations: boolean
   /**
    * Where they lie in a journal, for a chunk that stays open; or the blobs that end it, and whether any of its
    * lines are in journals.
@@ -88,7 +88,14 @@ export async function commitChunks(
     if (commit.begun_at !== null)
       begun.set(claim.batch_id, Math.min(begun.get(claim.batch_id) ?? commit.begun_at, commit.begun_at))
     const { project_id, batch_id, idx } = claim
-    settlements.push({ project_id, batch_id, idx, tallies, last: sealed !== null, holds: commit.holds })
+    settlements.push({
+      project_id,
+      batch_id,
+      idx,
+      tallies,
+      last: sealed !== null,
+      hasReservations: commit.hasReservations,
+    })
   }
   await insertOwnedBlobs(tx, [...blobs.values()], now)
   await insertJournalParts(tx, parts)

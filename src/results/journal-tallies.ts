@@ -45,7 +45,7 @@ function endedLine(record: Record<string, unknown>, part: EndedLine['part']): En
           },
     cost_nanos: nanosFromUsd(Number(record.cost_usd)),
     projected: NO_SPEND,
-    held: false,
+    isReserved: false,
   }
 }
 
@@ -108,7 +108,7 @@ export async function unknownTallies(tx: Writer, claim: ChunkRow, known: readonl
       total_tokens: tokens,
       cost_nanos,
       projected: { ...NO_SPEND },
-      held: { ...NO_SPEND },
+      reserved: { ...NO_SPEND },
     })
   }
   return tallies

@@ -44,7 +44,7 @@ export class OpenChunk {
   /** The spenders that its last reservation found capped. */
   capped: readonly Capped[] = []
   /** Whether anything was ever to be set aside for it under this lease. */
-  mayHaveReservation = false
+  hasReservations = false
   /** Positions that the limits have no room for just now. */
   readonly waiting = new Set<number>()
   /** Positions that met a cap before the chunk was taken up, and the error they end with. */

@@ -352,6 +352,6 @@ export class Recorder {
   }
 }
 
-function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begun_at' | 'holds'> {
-  return { claim: chunk.lease, begun_at: chunk.begun_at, holds: chunk.mayHaveReservation }
+function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begun_at' | 'hasReservations'> {
+  return { claim: chunk.lease, begun_at: chunk.begun_at, hasReservations: chunk.hasReservations }
 }

@@ -67,7 +67,7 @@ export async function takeBack(
     parts.map(({ journal_blob }) => journal_blob),
   )
   // Nothing new is spent, so no threshold is met.
-  await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, holds: false }], now)
+  await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, hasReservations: false }], now)
   await addToBatch(tx, batch_id, { ...delta, ...NOTHING_SEALED, expired_lines, projected })
   await lowerRateMark(tx, batch_id)
   return {
@@ -91,6 +91,6 @@ function negative(tally: Tally): Tally {
     total_tokens: -tally.total_tokens,
     cost_nanos: -tally.cost_nanos,
     projected: { cost_nanos: -tally.projected.cost_nanos, tokens: -tally.projected.tokens },
-    held: { ...NO_SPEND },
+    reserved: { ...NO_SPEND },
   }
 }

@@ -3,7 +3,7 @@
 import { DatabaseSync } from 'node:sqlite'
 import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
-import { BATCH_STATUSES, type BatchStatus, isTerminal, mayMove } from '../../src/domain/batch.ts'
+import { BATCH_STATUSES, type BatchStatus, canTransition, isTerminal } from '../../src/domain/batch.ts'
 import { fieldOf, scanJournal } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
 import type { Asked } from './model-server.ts'
@@ -157,8 +157,8 @@ export class InvariantChecker {
       if (from === undefined || from === to) continue
       if (isTerminal(from)) this.violations.push(`${id} left ${from} for ${to}`)
       // One transaction may begin a batch and end it.
-      else if (from === 'queued' && row.in_progress_at !== null && mayMove('in_progress', to)) continue
-      else if (!mayMove(from, to)) this.violations.push(`${id} went from ${from} to ${to}`)
+      else if (from === 'queued' && row.in_progress_at !== null && canTransition('in_progress', to)) continue
+      else if (!canTransition(from, to)) this.violations.push(`${id} went from ${from} to ${to}`)
     }
   }
 

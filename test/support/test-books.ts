@@ -143,7 +143,7 @@ export function endedLine(part: Partial<EndedLine> & { tokens: number; projected
     entity: null,
     usage: { prompt_tokens: tokens, completion_tokens: 0, total_tokens: tokens },
     cost_nanos: tokens * 10,
-    held: true,
+    isReserved: true,
     ...rest,
   }
 }

@@ -1,7 +1,7 @@
 // Opens a claimed chunk: its lines from the input, and what is finished of it from the journals.
 import { BlobMissing } from '../../blobs/blobs.ts'
 import type { SealedBlobs } from '../../blobs/sealed.ts'
-import { endReason } from '../../domain/batch.ts'
+import { stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
 import type { Log } from '../../domain/log.ts'
 import type { Model } from '../../domain/model.ts'
@@ -55,7 +55,7 @@ export class ChunkReader {
       return new OpenChunk(await this.#takeBack(claim, damaged, journalled), batch, lines, bytes, journalled)
     } catch (error) {
       if (!isDamage(error)) throw error
-      if (endReason(batch, clock.now()) === null) throw new InputUnreadable(error)
+      if (stopReason(batch, clock.now()) === null) throw new InputUnreadable(error)
       log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
       const left = await this.#takeBack(claim, damaged, journalled)
       return new OpenChunk(left, batch, unreadableLines(left, journalled), Buffer.alloc(0), journalled)

@@ -3,7 +3,7 @@
 // before all other work. Chunks are claimed under the same leases as others and committed by the same fenced
 // transaction, many at a time. Chunks that a worker has open already are stopped there (worker.ts).
 import type { SealedBlobs } from '../../blobs/sealed.ts'
-import { endReason, type StopReason } from '../../domain/batch.ts'
+import { type StopReason, stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { wireError } from '../../domain/errors.ts'
 import type { Log } from '../../domain/log.ts'
@@ -182,7 +182,7 @@ export class Closer {
     try {
       const input = await reading
       if (!input) throw new Error(`batch ${claim.batch_id} is gone`)
-      const reason = endReason(input.batch, clock.now())
+      const reason = stopReason(input.batch, clock.now())
       if (reason === null) {
         await store.write((tx) => releaseChunk(tx, claim))
         return null
@@ -193,7 +193,7 @@ export class Closer {
       const attempt = `${chunk.claim.epoch}-${clock.now().toString(36)}`
       const journalled = chunk.claim.completed + chunk.claim.failed > 0
       const record = { sealed: await sealChunk(sealed, claim, attempt, chunk.allFinished()), journalled }
-      return { claim: chunk.lease, begun_at: null, fresh, holds: false, record }
+      return { claim: chunk.lease, begun_at: null, fresh, hasReservations: false, record }
     } catch (error) {
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },

@@ -8,8 +8,8 @@ import type { Clock } from '../../domain/clock.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { counted } from '../../domain/spend.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
-import { named } from '../../ledger/named.ts'
-import { overcommitted, type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
+import { limitSubjects } from '../../ledger/named.ts'
+import { overcommittedLimits, type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
 import { limitCrossed } from '../../notify/limit-crossed.ts'
 import { recordEvent } from '../../notify/record-event.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
@@ -83,7 +83,7 @@ export class LimitGate {
     const project_id = chunk.claim.project_id
     chunk.limit_version = version
     if (version === 0) return null
-    const wanted = { project_id, action: 'block' as const, ...named(chunk.entities) }
+    const wanted = { project_id, action: 'block' as const, ...limitSubjects(chunk.entities) }
     if ((await matchingLimits(store.read, wanted)).length === 0) return null
     const lines = chunk.runnable().map((position) => candidate(chunk, position, false))
     if (lines.length === 0) return null
@@ -172,7 +172,7 @@ export class LimitGate {
     if (waiting.length === 0) return 'unclear'
     const seen = funds.beginJudgment(project_id)
     const entities = new Set(waiting.flatMap((chunk) => [...chunk.entities]))
-    const over = await overcommitted(store.read, project_id, entities, clock.now())
+    const over = await overcommittedLimits(store.read, project_id, entities, clock.now())
     if (over.length === 0) {
       seen()
       return 'within'
@@ -249,7 +249,7 @@ export class LimitGate {
     if (!reservation) return () => onLost(chunk)
     const refused = this.#note(chunk, lines, reservation)
     chunk.limit_version = version
-    const inFlight = new Set(lines.filter((line) => line.sent).map((line) => line.position))
+    const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     return () => {
       if (!isJudged(chunk)) return
       const allowed = reservation.allowed.filter((position) => !inFlight.has(position))
@@ -273,10 +273,10 @@ export class LimitGate {
   /** Writes down what became of each line, and returns the errors of those that are refused. */
   #note(chunk: OpenChunk, lines: readonly ReserveLine[], reservation: Reservation) {
     const { funds } = this.#options
-    const { allowed, refused, waiting, held, capped } = reservation
+    const { allowed, refused, waiting, isReserved: held, capped } = reservation
     chunk.capped = capped
     funds.cap(chunk.claim.project_id, capped)
-    const inFlight = new Set(lines.filter((line) => line.sent).map((line) => line.position))
+    const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     for (const position of allowed) {
       chunk.waiting.delete(position)
       if (held) chunk.held.add(position)
@@ -308,7 +308,7 @@ export class LimitGate {
 
   /** What is asked for while a transaction runs goes into the next one together. */
   #reserve(chunk: OpenChunk, lines: readonly ReserveLine[]): Promise<Reservation | null> {
-    chunk.mayHaveReservation = true
+    chunk.hasReservations = true
     return new Promise((resolve, reject) => {
       this.#queue.push({ chunk, lines, resolve, reject })
       if (!this.#reserving) void this.#reserveQueued()
@@ -370,7 +370,7 @@ function positionsOf({ tried, fresh }: Unsent): number[] {
 
 function candidate(chunk: OpenChunk, position: number, sent: boolean): ReserveLine {
   const { entity, projected } = chunk.lines[position]!
-  return { position, entity, need: projected, sent, held: chunk.held.has(position) }
+  return { position, entity, projected, isSent: sent, isReserved: chunk.held.has(position) }
 }
 
 /** What is to be judged: lines that wait; with `all`, also those withdrawn and, where nothing holds them, those in flight. */

@@ -9,7 +9,7 @@
 // finished lines cost beyond theirs, until a judgment of all open chunks has seen it in the database. What is left
 // is the difference.
 import { type LimitMetric, WHOLE_PROJECT } from '../../domain/limit.ts'
-import { counted, isNothing, type Spend } from '../../domain/spend.ts'
+import { counted, isZero, type Spend } from '../../domain/spend.ts'
 import type { Capped, OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 
@@ -75,7 +75,7 @@ export class ReservedFunds {
 
   /** A line is reserved and not in flight. */
   reserve(chunk: OpenChunk, position: number): void {
-    if (chunk.reserved.has(position) || isNothing(chunk.lines[position]!.projected)) return
+    if (chunk.reserved.has(position) || isZero(chunk.lines[position]!.projected)) return
     chunk.reserved.add(position)
     if (this.#open.has(chunk)) this.#addUnsent(chunk, position, 1)
   }
@@ -152,13 +152,13 @@ export class ReservedFunds {
   }
 
   /** What a line cost beyond what is reserved for it, where its project has caps. */
-  #excessOf({ claim }: OpenChunk, { held, projected, cost_nanos, usage }: Outcome): Spend | null {
+  #excessOf({ claim }: OpenChunk, { isReserved: held, projected, cost_nanos, usage }: Outcome): Spend | null {
     if (!this.#accounts.has(claim.project_id)) return null
     const excess = {
       cost_nanos: Math.max(0, cost_nanos - (held ? projected.cost_nanos : 0)),
       tokens: Math.max(0, (usage?.total_tokens ?? 0) - (held ? projected.tokens : 0)),
     }
-    return isNothing(excess) ? null : excess
+    return isZero(excess) ? null : excess
   }
 
   #addUnsent(chunk: OpenChunk, position: number, sign: 1 | -1): void {

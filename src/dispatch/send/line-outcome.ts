@@ -61,7 +61,7 @@ export function answered(
     entity: line.entity,
     usage,
     projected: line.projected,
-    held: job.chunk.held.has(job.position),
+    isReserved: job.chunk.held.has(job.position),
   }
 }
 
@@ -92,7 +92,7 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
     entity: line.entity,
     usage: null,
     projected: line.projected,
-    held: job.chunk.held.has(job.position),
+    isReserved: job.chunk.held.has(job.position),
   }
 }
 

@@ -21,7 +21,7 @@ const NO_KEY_SHA256 = '0'.repeat(64)
 export async function authenticate(db: Reader, region: string, header: string | undefined): Promise<Caller> {
   const parsed = parseApiKey(bearerOf(header))
   if (parsed?.region !== region) throw new ApiError('invalid_api_key')
-  const key = await readKey(db, parsed.key_id)
+  const key = await readKey(db, parsed.keyId)
   const matches = secretMatches(parsed.secret, key?.secret_sha256 ?? NO_KEY_SHA256)
   if (!key || !matches || key.revoked_at !== null) throw new ApiError('invalid_api_key')
   return { project_id: key.project_id, plan: key.plan, key_id: key.id, scopes: scopesOf(key.scopes) }
@@ -29,7 +29,7 @@ export async function authenticate(db: Reader, region: string, header: string | 
 
 /** The ID of the key that a header names, whether there is such a key or not. */
 export function namedKey(header: string | undefined): string | null {
-  return parseApiKey(bearerOf(header))?.key_id ?? null
+  return parseApiKey(bearerOf(header))?.keyId ?? null
 }
 
 function bearerOf(header: string | undefined): string {

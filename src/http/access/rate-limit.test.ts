@@ -73,7 +73,7 @@ test('a key that has used up its calls waits for the next one, not for the next 
     const call = () => rate.count(`key_${limit}`)
     for (let i = 0; i < limit; i++) assert.equal((await call()).apiError, undefined, `${limit}: ${i}`)
     const refused = await call()
-    assert.equal(refused.apiError?.retryAfter_s, wait_s)
+    assert.equal(refused.apiError?.retryAfterS, wait_s)
     assert.equal(refused.headers['x-ratelimit-remaining-requests'], '0')
     assert.equal(refused.headers['x-ratelimit-reset-requests'], '60s')
     await pass(wait_s * 1000)

@@ -44,7 +44,7 @@ export function errorHeaders(apiError: ApiError): Record<string, string> {
     'content-language': apiError.language,
     vary: 'accept-language',
   }
-  if (apiError.retryAfter_s !== undefined) headers['retry-after'] = String(apiError.retryAfter_s)
+  if (apiError.retryAfterS !== undefined) headers['retry-after'] = String(apiError.retryAfterS)
   if (apiError.status === 401) headers['www-authenticate'] = 'Bearer'
   if (RETRIED_BY_CLIENTS.includes(apiError.status) && !ERRORS[apiError.code].retryable)
     headers['x-should-retry'] = 'false'

@@ -39,7 +39,7 @@ export function showEstimate(
 }
 
 function showLimitProjection(limitProjection: LimitProjection): BatchEstimate['limits'][number] {
-  const { limit, spender, spent, open, needed, exceeds, window } = limitProjection
+  const { limit, spender, spent, projectedOpen: open, projected: needed, exceeds, window } = limitProjection
   return {
     limit: showLimit(limit),
     entity: spender === WHOLE_PROJECT ? null : spender,

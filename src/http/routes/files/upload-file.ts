@@ -47,7 +47,7 @@ const UploadForm = Type.Object(
 
 type Deps = Pick<
   ServerDeps,
-  'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'early' | 'wake'
+  'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'streamingValidation' | 'wake'
 > & { idempotency: Idempotency; uploads: UploadSlots }
 
 /** To be called in the transaction that makes the file. */

@@ -1,7 +1,7 @@
 // POST /v1/webhooks
 import { newId } from '../../../domain/ids.ts'
 import { checkQuotas } from '../../../intake/check-quota.ts'
-import { newSigningSecret } from '../../../notify/signing-secret.ts'
+import { newSigningSecret } from '../../../notify/signing.ts'
 import { webhookUrl } from '../../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../../store/schema.ts'
 import { insertWebhook } from '../../../store/webhooks.ts'

@@ -1,6 +1,6 @@
 // POST /v1/webhooks/{webhook_id}/rotate_secret
 import { ApiError } from '../../../domain/errors.ts'
-import { newSigningSecret } from '../../../notify/signing-secret.ts'
+import { newSigningSecret } from '../../../notify/signing.ts'
 import { lockWebhook, updateWebhook } from '../../../store/webhooks.ts'
 import { ROTATION_OVERLAP_S_DEFAULT, RotateSecret, WebhookWithSecret } from '../../../wire/webhook.ts'
 import { callerOf } from '../../access/caller-of.ts'

@@ -18,7 +18,7 @@ export interface Crossing {
 }
 
 /** Those of `counters` that stand past a threshold nobody was told of. */
-export async function crossThresholds(
+export async function recordThresholds(
   tx: Writer,
   counters: readonly Counter[],
   now: number,
@@ -26,13 +26,13 @@ export async function crossThresholds(
   const crossed: Crossing[] = []
   for (const counter of counters) {
     const met = thresholdsMet(counter.limit, counter.spent)
-    if (met.length > 0) crossed.push(...(await cross(tx, counter, met, now)))
+    if (met.length > 0) crossed.push(...(await recordCrossings(tx, counter, met, now)))
   }
   return crossed
 }
 
 /** Records that these thresholds are met, whatever the counter says; returns those that are news. */
-export async function cross(
+export async function recordCrossings(
   tx: Writer,
   { limit, spender, window, spent }: Counter,
   thresholds: readonly number[],

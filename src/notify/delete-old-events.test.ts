@@ -8,7 +8,7 @@ import { listEvents } from '../store/events.ts'
 import { ensureProject } from '../store/projects.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import { insertWebhook } from '../store/webhooks.ts'
-import { forgetEvents } from './forget-events.ts'
+import { deleteOldEvents } from './delete-old-events.ts'
 import { recordEvent } from './record-event.ts'
 
 test('events older than the cutoff go, with their deliveries, and younger ones stay', async () => {
@@ -35,7 +35,7 @@ test('events older than the cutoff go, with their deliveries, and younger ones s
       for (const now of [1_000, 2_000, 3_000])
         await recordEvent(tx, { project_id, type: 'limit.reached', data: { now } }, now)
     })
-    assert.equal(await forgetEvents(store, 2_001), 2)
+    assert.equal(await deleteOldEvents(store, 2_001), 2)
     const left = await listEvents(store.read, project_id, { limit: 10 })
     assert.deepEqual(
       left.map((event) => event.created),

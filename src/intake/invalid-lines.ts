@@ -14,7 +14,7 @@ export const ERRORS_LISTED_MAX = 100
 /** A file with this many bad lines is broken as a whole: reading on would help nobody. */
 export const ERRORS_COUNTED_MAX = 10_000
 
-export class BadLines {
+export class InvalidLines {
   /** The first ERRORS_LISTED_MAX, in order. */
   readonly list: LineError[] = []
   count = 0
@@ -26,8 +26,8 @@ export class BadLines {
   }
 
   /** Both sets of bad lines as one; no line is in both. */
-  merge(other: BadLines): BadLines {
-    const merged = new BadLines()
+  merge(other: InvalidLines): InvalidLines {
+    const merged = new InvalidLines()
     const errors = [...this.list, ...other.list].sort((a, b) => a.line - b.line)
     merged.list.push(...errors.slice(0, ERRORS_LISTED_MAX))
     merged.count = this.count + other.count
@@ -36,7 +36,7 @@ export class BadLines {
 }
 
 /** The first bad line, what is wrong with it, how to mend it, and how many more there are. */
-export function describe(bad: BadLines, read_to_end: boolean): string {
+export function describeInvalidLines(bad: InvalidLines, read_to_end: boolean): string {
   const [first] = bad.list
   if (first === undefined) throw new Error('a refusal needs a reason')
   const place = first.code === 'empty_file' ? '' : `Line ${first.line}: `

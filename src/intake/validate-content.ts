@@ -5,10 +5,10 @@
 import { ERRORS } from '../domain/errors.ts'
 import type { FileIndex } from '../jsonl/file-index.ts'
 import { type IdHash, SeededHash } from './custom-id-hash.ts'
+import { describeInvalidLines, type InvalidLines, type LineError } from './invalid-lines.ts'
 import { type LineSink, LineSplitter } from './line-split.ts'
-import { type BadLines, describe, type LineError } from './validate-stream-errors.ts'
-import { FirstReading } from './validate-stream-first.ts'
-import { SecondReading } from './validate-stream-second.ts'
+import { FirstPass } from './validation-first-pass.ts'
+import { SecondPass } from './validation-second-pass.ts'
 
 export interface ValidationLimits {
   lines_max: number
@@ -41,13 +41,13 @@ export interface ValidateOptions {
  * `open` reads the file from its beginning; it is called a second time only if two custom_ids may be equal.
  * Throws what the source throws, and the signal's reason once it is aborted.
  */
-export async function validateStream(
+export async function validateContent(
   open: () => AsyncIterable<Buffer>,
   limits: ValidationLimits,
   options: ValidateOptions = {},
 ): Promise<Validation> {
   const { signal, onProgress, hash = new SeededHash() } = options
-  const first = new FirstReading(limits, hash)
+  const first = new FirstPass(limits, hash)
   const bytes = await read(open(), limits, first, signal, onProgress)
   if (first.line_count === 0 && first.bad.count === 0) {
     first.bad.add(1, 'empty_file', ERRORS.empty_file.message)
@@ -58,7 +58,7 @@ export async function validateStream(
       : first.bad.merge(await duplicates(open(), limits, first, hash, signal))
   if (bad.count > 0) {
     const { list: errors, count: error_count } = bad
-    const details = describe(bad, !first.stopped)
+    const details = describeInvalidLines(bad, !first.stopped)
     if (first.stopped) return { ok: false, errors, error_count, details }
     return { ok: false, line_count: first.line_count, errors, error_count, details }
   }
@@ -70,11 +70,11 @@ export async function validateStream(
 async function duplicates(
   blocks: AsyncIterable<Buffer>,
   limits: ValidationLimits,
-  first: FirstReading,
+  first: FirstPass,
   hash: IdHash,
   signal: AbortSignal | undefined,
-): Promise<BadLines> {
-  const second = new SecondReading(first.suspects, first.last_suspicion_line, hash)
+): Promise<InvalidLines> {
+  const second = new SecondPass(first.suspects, first.last_suspicion_line, hash)
   await read(blocks, limits, second, signal)
   return second.bad
 }

@@ -140,9 +140,9 @@ async function take(tx: Writer, at: WorkerChunk, asked: readonly ReservedLine[])
   const lines = asked.map(({ entity, worst }, position) => ({
     position,
     entity,
-    need: { cost_nanos: worst * 10, tokens: worst },
-    sent: false,
-    held: false,
+    projected: { cost_nanos: worst * 10, tokens: worst },
+    isSent: false,
+    isReserved: false,
   }))
   const reservation = await reserve(tx, { claim: at.chunk, lines }, NOW)
   assert.ok(reservation, 'the lease holds')
@@ -161,7 +161,7 @@ async function finish(tx: Writer, at: WorkerChunk, count: number, share: number)
       projected: { cost_nanos: worst * 10, tokens: worst },
     }),
   )
-  await settle(tx, [{ ...at.chunk, tallies: tally(ended), last: false, holds: true }], NOW)
+  await settle(tx, [{ ...at.chunk, tallies: tally(ended), last: false, hasReservations: true }], NOW)
   return done
 }
 

@@ -5,7 +5,7 @@ import type { Store } from '../store/store.ts'
 const AT_ONCE = 500
 
 /** Removes events from before `cutoff` (Unix ms); returns how many. */
-export async function forgetEvents(store: Store, cutoff: number): Promise<number> {
+export async function deleteOldEvents(store: Store, cutoff: number): Promise<number> {
   let forgotten = 0
   for (;;) {
     const some = await store.write((tx) => forgetSome(tx, cutoff, AT_ONCE))

@@ -3,13 +3,13 @@
 import { LineScanner } from '../jsonl/line-scan.ts'
 import { hashCustomId, type IdHash } from './custom-id-hash.ts'
 import type { HashSet64 } from './custom-id-set.ts'
+import { InvalidLines } from './invalid-lines.ts'
 import type { LineSink } from './line-split.ts'
-import { BadLines } from './validate-stream-errors.ts'
 
 const SHOWN_CHARACTERS_MAX = 80
 
-export class SecondReading implements LineSink {
-  readonly bad = new BadLines()
+export class SecondPass implements LineSink {
+  readonly bad = new InvalidLines()
   stopped = false
 
   /** Only ids under suspicion: as many as the first reading bounds. */

@@ -4,15 +4,15 @@ import type { FileIndex } from '../jsonl/file-index.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
 import { hashCustomId, type IdHash } from './custom-id-hash.ts'
 import { HashSet64 } from './custom-id-set.ts'
-import { FileIndexer } from './file-index.ts'
+import { FileIndexer } from './file-indexer.ts'
+import { ERRORS_COUNTED_MAX, InvalidLines } from './invalid-lines.ts'
 import type { LineSink } from './line-split.ts'
-import type { ValidationLimits } from './validate-stream.ts'
-import { BadLines, ERRORS_COUNTED_MAX } from './validate-stream-errors.ts'
+import type { ValidationLimits } from './validate-content.ts'
 
 const BLANK_ENTITY = '`metadata.entity` is blank; name the entity, or leave it out.'
 
-export class FirstReading implements LineSink {
-  readonly bad = new BadLines()
+export class FirstPass implements LineSink {
+  readonly bad = new InvalidLines()
   /** Requests so far, bad ones included. */
   line_count = 0
   /** Reading on is pointless. */

@@ -9,7 +9,7 @@ import { markInvalid, markProcessed, readFileRow } from '../store/files.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
-import { type Validation, type ValidationLimits, validateStream } from './validate-stream.ts'
+import { type Validation, type ValidationLimits, validateContent } from './validate-content.ts'
 
 /** How often content that does not open is tried once more, before it is taken for damaged. */
 const RETRIES_MAX = 2
@@ -38,7 +38,7 @@ export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: Ab
   }
   // It was read as it arrived, and found to be in order.
   if (file.index_blob !== null) return await acceptIndexed(deps, task, file, file.index_blob)
-  const verdict = await validateStream(() => sealed.read(content.project_id, content), limits, {
+  const verdict = await validateContent(() => sealed.read(content.project_id, content), limits, {
     signal,
   }).catch((error: unknown) => {
     // Nobody needs to bring it back: whoever has uploaded it can do that again.

@@ -3,8 +3,8 @@ import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import type { ErrorCode } from '../domain/errors.ts'
 import type { IdHash } from './custom-id-hash.ts'
-import { type ValidateOptions, type Validation, validateStream } from './validate-stream.ts'
-import { ERRORS_COUNTED_MAX, ERRORS_LISTED_MAX } from './validate-stream-errors.ts'
+import { ERRORS_COUNTED_MAX, ERRORS_LISTED_MAX } from './invalid-lines.ts'
+import { type ValidateOptions, type Validation, validateContent } from './validate-content.ts'
 
 fc.configureGlobal({ seed: 7 })
 
@@ -29,7 +29,7 @@ async function* blocksOf(bytes: Buffer, sizes: number[] = []): AsyncGenerator<Bu
 }
 
 function validate(text: string | Buffer, options?: ValidateOptions, limits = LIMITS): Promise<Validation> {
-  return validateStream(() => blocksOf(Buffer.from(text)), limits, options)
+  return validateContent(() => blocksOf(Buffer.from(text)), limits, options)
 }
 
 type Refused = Extract<Validation, { ok: false }>
@@ -240,7 +240,7 @@ describe('reading stops early', () => {
         closed = true
       }
     }
-    const validation = await validateStream(endless, { ...LIMITS, lines_max: 1e9 })
+    const validation = await validateContent(endless, { ...LIMITS, lines_max: 1e9 })
     assert.ok(!validation.ok)
     assert.equal(validation.error_count, ERRORS_COUNTED_MAX)
     assert.match(validation.details, /There are at least 9999 more bad lines\.$/)
@@ -262,7 +262,7 @@ describe('reading stops early', () => {
         abort.abort(new Error('enough'))
       }
     }
-    await assert.rejects(validateStream(source, LIMITS, { signal: abort.signal }), /enough/)
+    await assert.rejects(validateContent(source, LIMITS, { signal: abort.signal }), /enough/)
     await assert.rejects(validate('', { signal: AbortSignal.abort(new Error('before')) }), /before/)
   })
 
@@ -271,7 +271,7 @@ describe('reading stops early', () => {
       yield Buffer.from(lineOf('a'))
       throw new Error('disk gone')
     }
-    await assert.rejects(validateStream(broken, LIMITS), /disk gone/)
+    await assert.rejects(validateContent(broken, LIMITS), /disk gone/)
   })
 })
 
@@ -279,7 +279,7 @@ test('progress is told once per block, and the file is read once when no ids loo
   const bytes = Buffer.from(`${lineOf('a')}\n${lineOf('b')}`)
   const seen: number[] = []
   let opened = 0
-  await validateStream(
+  await validateContent(
     () => {
       opened++
       return blocksOf(bytes, [10, 20])
@@ -343,8 +343,8 @@ test('any re-blocking of the same bytes gives the same answer', async () => {
       async ([lines, separator], sizes) => {
         const bytes = Buffer.from(lines.join(separator))
         const limits = { lines_max: 10, line_bytes_max: 500 }
-        const whole = await validateStream(() => blocksOf(bytes), limits)
-        assert.deepEqual(await validateStream(() => blocksOf(bytes, sizes), limits), whole)
+        const whole = await validateContent(() => blocksOf(bytes), limits)
+        assert.deepEqual(await validateContent(() => blocksOf(bytes, sizes), limits), whole)
       },
     ),
     { numRuns: 300 },

@@ -8,8 +8,8 @@
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
-import type { InOrder } from './streaming-validator.ts'
-import type { ValidationLimits } from './validate-stream.ts'
+import type { ValidFile } from './streaming-validator.ts'
+import type { ValidationLimits } from './validate-content.ts'
 
 /** Smaller files are read again in less time than a thread takes to start. */
 const FILE_BYTES_MIN = 8 * 1024 * 1024
@@ -22,36 +22,36 @@ const IDLE_MS = 30_000
 /** The thread's own heap, in MiB: it makes next to nothing. Past the second it falls. */
 const HEAP = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64 }
 
-export interface StreamingValidationsOptions {
+export interface StreamingValidationOptions {
   limits: ValidationLimits
   clock: Clock
   /** Told why the thread fell. */
-  onFall: (error: Error) => void
+  onCrash: (error: Error) => void
 }
 
 /** One upload that is read along. */
-export interface Along {
+export interface StreamingUpload {
   /** Takes a copy of the next piece. A promise: wait for it before the next one. */
   take(piece: Uint8Array): Promise<void> | null
   /** All of the file was given. Null: it has to be validated from its blob. */
-  verdict(): Promise<InOrder | null>
+  verdict(): Promise<ValidFile | null>
   /** Nothing more will come. After the verdict, this does nothing. */
   leave(): void
 }
 
-export class StreamingValidations {
-  readonly #options: StreamingValidationsOptions
+export class StreamingValidation {
+  readonly #options: StreamingValidationOptions
   readonly #uploads = new Map<number, Upload>()
   #thread: Worker | null = null
   #next_id = 1
   #cancel_end = (): void => {}
 
-  constructor(options: StreamingValidationsOptions) {
+  constructor(options: StreamingValidationOptions) {
     this.#options = options
   }
 
   /** Null where the file is better read afterwards; `bytes` is its size, or a little more. */
-  begin(bytes: number): Along | null {
+  begin(bytes: number): StreamingUpload | null {
     if (!(bytes >= FILE_BYTES_MIN) || this.#uploads.size >= READINGS_MAX) return null
     this.#cancel_end()
     const thread = this.#thread ?? this.#start()
@@ -90,7 +90,7 @@ export class StreamingValidations {
     thread.on('error', (error: Error) => {
       if (this.#thread !== thread) return
       this.#forget()
-      this.#options.onFall(error)
+      this.#options.onCrash(error)
     })
     this.#thread = thread
     return thread
@@ -110,10 +110,10 @@ export class StreamingValidations {
 
 type Order = { block: ArrayBuffer; bytes: number } | { end: true } | { drop: true }
 
-class Upload implements Along {
+class Upload implements StreamingUpload {
   readonly #send: (order: Order, transfer?: ArrayBuffer[]) => void
   readonly #ended: () => void
-  readonly #verdict = Promise.withResolvers<InOrder | null>()
+  readonly #verdict = Promise.withResolvers<ValidFile | null>()
   #isOver = false
   #blocks = 0
   readonly #free: ArrayBuffer[] = []
@@ -140,7 +140,7 @@ class Upload implements Along {
     return null
   }
 
-  async verdict(): Promise<InOrder | null> {
+  async verdict(): Promise<ValidFile | null> {
     if (!this.#isOver) {
       if (this.#filled > 0) this.#pass()
       this.#send({ end: true })
@@ -195,7 +195,7 @@ class Upload implements Along {
     })
   }
 
-  #end(verdict: InOrder | null): void {
+  #end(verdict: ValidFile | null): void {
     if (this.#isOver) return
     this.#isOver = true
     this.#verdict.resolve(verdict)

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { testClock } from '../../test/fakes/clock.ts'
-import { StreamingValidations } from './streaming-validations.ts'
-import { validateStream } from './validate-stream.ts'
+import { StreamingValidation } from './streaming-validation.ts'
+import { validateContent } from './validate-content.ts'
 
 const BIG = 100_000_000
 const LIMITS = { lines_max: 1_000_000, line_bytes_max: 100_000 }
@@ -17,11 +17,11 @@ function file(lines: number): Buffer {
   return Buffer.from(Array.from({ length: lines }, (_, i) => line(i, text)).join(''))
 }
 
-function readings(t: TestContext, limits = LIMITS): StreamingValidations {
-  const early = new StreamingValidations({
+function readings(t: TestContext, limits = LIMITS): StreamingValidation {
+  const early = new StreamingValidation({
     limits,
     clock: testClock(),
-    onFall: (error) => {
+    onCrash: (error) => {
       throw error
     },
   })
@@ -29,7 +29,7 @@ function readings(t: TestContext, limits = LIMITS): StreamingValidations {
   return early
 }
 
-async function judge(early: StreamingValidations, content: Buffer, piece_bytes = 50_000) {
+async function judge(early: StreamingValidation, content: Buffer, piece_bytes = 50_000) {
   const along = early.begin(BIG)
   assert(along)
   for (let at = 0; at < content.length; at += piece_bytes)
@@ -40,7 +40,7 @@ async function judge(early: StreamingValidations, content: Buffer, piece_bytes =
 test('a file in order has its index when its last byte has come', async (t) => {
   const early = readings(t)
   const content = file(3000)
-  const validated = await validateStream(async function* () {
+  const validated = await validateContent(async function* () {
     yield content
   }, LIMITS)
   assert(validated.ok)
@@ -125,7 +125,7 @@ test('uploads go on without a thread that ended, and the next one has a new one'
 
 test('the thread ends when no big file has come for a while', async (t) => {
   const clock = testClock()
-  const early = new StreamingValidations({ limits: LIMITS, clock, onFall: assert.fail })
+  const early = new StreamingValidation({ limits: LIMITS, clock, onCrash: assert.fail })
   t.after(() => early.close())
   await judge(early, file(10))
   assert.equal(clock.waiting, 1)
