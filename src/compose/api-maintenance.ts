@@ -50,7 +50,7 @@ export class ApiMaintenance {
       log,
       rules,
       worker_id: session_id,
-      held: () => [],
+      leased: () => [],
       plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
       onEnded,
     })

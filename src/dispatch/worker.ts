@@ -200,7 +200,7 @@ export class Worker {
       log,
       rules: options.rules,
       worker_id: () => this.#session.id,
-      held: () => this.#open.keys(),
+      leased: () => this.#claimer.leased(),
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onEnded(batch),
       onDoubt: () => this.#claimer.doubt(),

@@ -61,12 +61,6 @@ export const PLANTS: readonly Mutant[] = [
     put: '',
   },
   {
-    bug: 'a retry of a journal looks for its lines where the last attempt wrote them',
-    file: 'src/results/commit-queue.ts',
-    take: "if (records.length === 1 || !('journal' in last)) return last",
-    put: 'if (records.length > 0) return last',
-  },
-  {
     bug: 'a journal counts its lines twice, in all books alike',
     file: 'src/results/commit.ts',
     take: 'const tallies = tally(commit.fresh)',

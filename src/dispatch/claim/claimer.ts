@@ -65,6 +65,8 @@ export class Claimer {
   #entitiesAt = 0
   readonly #served = new Map<string, string>()
   readonly #doubt: ClaimDoubt
+  /** Leased, and not open yet. */
+  readonly #opening = new Set<ChunkRow>()
   /** The last claim brought all that was asked for: there is likely to be more, and nobody need look first. */
   #plenty = false
 
@@ -104,6 +106,11 @@ export class Claimer {
   /** Something may be leased to this worker that it knows nothing of. */
   doubt(): void {
     this.#doubt.raise()
+  }
+
+  /** Whatever is leased to this worker and known to it: it is no stray. */
+  leased(): ChunkRow[] {
+    return [...[...this.#options.held()].map((chunk) => chunk.claim), ...this.#opening]
   }
 
   async close(): Promise<void> {
@@ -180,17 +187,12 @@ export class Claimer {
   async #lease(
     choose: (tx: Writer, worker_id: string, now: number) => Promise<ChunkRow[]>,
   ): Promise<ChunkRow[]> {
-    const { store, clock, worker_id, held } = this.#options
+    const { store, clock, worker_id } = this.#options
     const id = worker_id()
     const inDoubt = this.#doubt.isRaised
     const claims = await store.write(async (tx) => {
       if (!(await lockSession(tx, store.claimSql, id))) return []
-      if (inDoubt)
-        await releaseStrayChunks(
-          tx,
-          id,
-          [...held()].map((chunk) => chunk.claim),
-        )
+      if (inDoubt) await releaseStrayChunks(tx, id, this.leased())
       return await choose(tx, id, clock.now())
     })
     if (inDoubt) this.#doubt.settle()
@@ -201,9 +203,11 @@ export class Claimer {
     // Chunks that are taken together are mostly of one batch: what they share is read once.
     const inputs = new Map<string, Promise<BatchInput>>()
     for (const { batch_id } of claims) if (!inputs.has(batch_id)) inputs.set(batch_id, this.#input(batch_id))
-    // All of them, before anything else is looked at: what is not open yet would pass for a stray.
+    for (const claim of claims) this.#opening.add(claim)
     const opened = await Promise.allSettled(
-      claims.map((claim) => this.#open(claim, inputs.get(claim.batch_id)!)),
+      claims.map((claim) =>
+        this.#open(claim, inputs.get(claim.batch_id)!).finally(() => this.#opening.delete(claim)),
+      ),
     )
     for (const one of opened) if (one.status === 'rejected') throw one.reason
     return claims.length > 0

@@ -40,8 +40,8 @@ export interface CloserOptions {
   rules: FinishRules
   /** The session under which chunks are leased. */
   worker_id: () => string
-  /** The chunks that are open in this process. */
-  held: () => Iterable<OpenChunk>
+  /** The chunks that are open in this process, or about to be. */
+  leased: () => readonly ChunkRow[]
   /** Makes the chunks of a batch that ends before it was planned. */
   plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
   onEnded: (batch: BatchRow) => void
@@ -165,11 +165,10 @@ export class Closer {
   /** Gives back what is leased to this session and not at hand. */
   async #settle(): Promise<void> {
     if (this.#unsure.size === 0) return
-    const { held } = this.#options
+    const { leased } = this.#options
     const ids = [...this.#unsure]
     await this.#underSession(async (tx, worker_id) => {
-      const claims = [...held()].map((chunk) => chunk.claim)
-      await releaseStrayChunks(tx, worker_id, claims, ids)
+      await releaseStrayChunks(tx, worker_id, leased(), ids)
       await releaseStrayTasks(tx, worker_id, [], ids)
     })
     this.#unsure.clear()
