@@ -2,8 +2,8 @@
 // never waits behind what is large.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { createKey } from '../src/admin/create-key.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { createKey } from '../src/http/access/keys.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 

@@ -2,9 +2,9 @@
 // another project or another entity of the same one, and whichever of several workers holds the places.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { createKey } from '../src/admin/create-key.ts'
 import { makeWorker } from '../src/compose/worker.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { createKey } from '../src/http/access/keys.ts'
 import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
 

@@ -1,8 +1,8 @@
 // Lines that a model server cannot answer end by themselves, and hold up nobody else's.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { createKey } from '../src/admin/create-key.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { createKey } from '../src/http/access/keys.ts'
 import { type Call, echo, type Reply, send, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
 

@@ -1,11 +1,11 @@
 // The keys of a database, for whoever owns it.
 
+import { createKey } from '../admin/create-key.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { isScope, type Scope } from '../domain/api-key.ts'
 import { unixSeconds } from '../domain/clock.ts'
-import { createKey } from '../http/access/keys.ts'
 import { type KeyWithProject, listKeys, readKey, revokeKey } from '../store/api-keys.ts'
 import { readProjectByName } from '../store/projects.ts'
 import { openDatabase } from './stores.ts'

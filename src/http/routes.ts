@@ -1,7 +1,7 @@
 // Every endpoint, one file each.
 
-import { UploadSlots } from './access/upload-slots.ts'
 import { Idempotency } from './request/idempotency.ts'
+import type { RouteDependencies } from './route-dependencies.ts'
 import { cancelBatchRoute } from './routes/batches/cancel-batch.ts'
 import { createBatchRoute } from './routes/batches/create-batch.ts'
 import { getBatchRoute } from './routes/batches/get-batch.ts'
@@ -14,6 +14,7 @@ import { getFileRoute } from './routes/files/get-file.ts'
 import { getFileContentRoute } from './routes/files/get-file-content.ts'
 import { listFilesRoute } from './routes/files/list-files.ts'
 import { uploadFileRoute } from './routes/files/upload-file.ts'
+import { UploadSlots } from './routes/files/upload-slots.ts'
 import { createLimitRoute } from './routes/limits/create-limit.ts'
 import { deleteLimitRoute } from './routes/limits/delete-limit.ts'
 import { getLimitRoute } from './routes/limits/get-limit.ts'
@@ -36,10 +37,9 @@ import { listWebhooksRoute } from './routes/webhooks/list-webhooks.ts'
 import { replayDeliveriesRoute } from './routes/webhooks/replay-deliveries.ts'
 import { rotateWebhookSecretRoute } from './routes/webhooks/rotate-webhook-secret.ts'
 import { updateWebhookRoute } from './routes/webhooks/update-webhook.ts'
-import type { ServerDeps } from './server.ts'
 import type { App } from './type-provider.ts'
 
-export function addRoutes(app: App, deps: ServerDeps): void {
+export function addRoutes(app: App, deps: RouteDependencies): void {
   const uploads = new UploadSlots()
   const idempotency = new Idempotency(deps.store, deps.clock)
   uploadFileRoute(app, { ...deps, idempotency, uploads })

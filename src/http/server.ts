@@ -9,69 +9,33 @@ import fastify, {
   type FastifyRequest,
   LogController,
 } from 'fastify'
-import type { Registry } from 'prom-client'
 import { AnonymousRecords } from '../audit/anonymous-records.ts'
 import { HttpRecords } from '../audit/http-record.ts'
-import type { LineRecordText } from '../audit/read-line-record.ts'
-import type { KeyBox } from '../blobs/key-box.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
-import type { Clock } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
-import type { Model } from '../domain/model.ts'
-import type { Plan } from '../domain/plan.ts'
-import type { StreamingValidation } from '../intake/streaming-validation.ts'
+import { httpMetrics } from '../metrics/http-metrics.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
-import { authenticate, authorize, type Caller, namedKey } from './access/auth.ts'
+import { authenticate, authorize, namedKey } from './access/auth.ts'
+import type { Caller } from './access/caller.ts'
 import { RateLimit } from './access/rate-limit.ts'
-import { answerErrorOnSocket, errorOfBrokenHttp } from './connection/broken-connection.ts'
+import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
 import { drain } from './connection/drain.ts'
 import { watchSender } from './connection/slow-sender.ts'
-import { answerError, MethodNotAllowed } from './errors/answer-error.ts'
-import { answerHeaders } from './errors/answer-headers.ts'
-import { httpMetrics } from './http-metrics.ts'
 import { hasBrokenEncoding, routableUrl } from './request/broken-url.ts'
 import { checkBodyHeaders, checkNoBody } from './request/check-body-headers.ts'
 import { checkShape } from './request/check-shape.ts'
 import { parseJson } from './request/parse-json.ts'
+import { responseHeaders } from './response/response-headers.ts'
+import { MethodNotAllowed, sendError } from './response/send-error.ts'
 import { type Access, RouteTable } from './route.ts'
+import type { RouteDependencies } from './route-dependencies.ts'
 import { addRoutes } from './routes.ts'
 import type { App } from './type-provider.ts'
 
-export interface ServerDeps {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
-  region: string
-  plans: ReadonlyMap<string, Plan>
-  models: ReadonlyMap<string, Model>
-  file_bytes_max: number
-  /** Reads big uploads as they arrive; without it, they are read afterwards. */
-  streamingValidation?: StreamingValidation
-  /** Per key; null: as many as they like. */
+export interface ServerDependencies extends RouteDependencies {
+  /** Calls per minute and key; null: no limit. */
   requests_per_minute: number | null
-  /** How long creating a batch waits for a file that is being validated. */
-  wait_for_file_ms: number
-  webhooks: {
-    /** Whether receivers may be in private networks, and be reached without TLS. */
-    allow_private_networks: boolean
-    /** Wraps the secrets that sign. */
-    keys: KeyBox
-  }
-  /** Called after background work was added, so that workers in this process look at once. */
-  wake: () => void
-  /** The audit record of one line, if this batch of this project has one. */
-  readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<LineRecordText | undefined>
-  /** Whether the service can do its work; asked by /readyz. */
-  ready: () => Promise<boolean>
-  /** Since when no worker runs (Unix ms), if that is a minute or longer. */
-  noWorkerSince?: () => number | null
   log?: FastifyBaseLogger
-  /** Where calls are counted; shown at /metrics. */
-  metrics?: Registry
-  /** Whether they are shown on another port instead. */
-  metrics_elsewhere?: boolean
   timeouts?: Partial<Timeouts>
 }
 
@@ -115,7 +79,7 @@ declare module 'fastify' {
   }
 }
 
-export function buildServer(deps: ServerDeps): App {
+export function buildServer(deps: ServerDependencies): App {
   const { store, clock, region } = deps
   const timeouts = { ...TIMEOUTS, ...deps.timeouts }
   const routes = new RouteTable()
@@ -144,7 +108,7 @@ export function buildServer(deps: ServerDeps): App {
     },
     return503OnClosing: false,
     rewriteUrl: ({ url = '/' }) => routableUrl(url),
-    frameworkErrors: (error, request, reply) => answerError(error, request, reply),
+    frameworkErrors: (error, request, reply) => sendError(error, request, reply),
     clientErrorHandler: (error, socket) => {
       const apiError = errorOfBrokenHttp(error)
       if (apiError) void refuseBrokenHttp(socket, apiError)
@@ -166,12 +130,12 @@ export function buildServer(deps: ServerDeps): App {
   app.register(multipart)
 
   app.addHook('onRequest', async (request, reply) => {
-    reply.headers(answerHeaders(request.id))
+    reply.headers(responseHeaders(request.id))
     if (hasBody(request)) {
       const pace = { window_ms: timeouts.body_window_ms, bytes_min: timeouts.body_window_bytes }
       watchSender(request.raw, clock, pace, () => {
         request.stalled = true
-        answerErrorOnSocket(request.raw.socket, new ApiError('request_timeout'), request.id)
+        sendErrorOnSocket(request.raw.socket, new ApiError('request_timeout'), request.id)
       })
     }
     const access = request.routeOptions.config.declared?.access ?? null
@@ -267,7 +231,7 @@ export function buildServer(deps: ServerDeps): App {
     await addAnonymous({
       ...{ id, status, address, method: '', path: '', key_id: null, duration_ms: 0, created: clock.now() },
     })
-    answerErrorOnSocket(socket, apiError, id)
+    sendErrorOnSocket(socket, apiError, id)
   }
 
   app.addHook('onResponse', async (request, reply) => {
@@ -284,7 +248,7 @@ export function buildServer(deps: ServerDeps): App {
     request.log[declared?.access === 'public' ? 'debug' : 'info'](line, 'answered')
   })
 
-  app.setErrorHandler(answerError)
+  app.setErrorHandler(sendError)
 
   app.setNotFoundHandler((request) => {
     const path = pathOf(request)

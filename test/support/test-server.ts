@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
+import { createKey, type IssuedKey } from '../../src/admin/create-key.ts'
 import type { LineRecordText } from '../../src/audit/read-line-record.ts'
 import type { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
 import { keyBox } from '../../src/blobs/key-box.ts'
@@ -13,8 +14,7 @@ import type { Model } from '../../src/domain/model.ts'
 import { picosPerToken } from '../../src/domain/money.ts'
 import type { Plan } from '../../src/domain/plan.ts'
 import { QUOTAS_DEFAULT } from '../../src/domain/quota.ts'
-import { createKey, type IssuedKey } from '../../src/http/access/keys.ts'
-import { buildServer, type ServerDeps } from '../../src/http/server.ts'
+import { buildServer, type ServerDependencies } from '../../src/http/server.ts'
 import type { App } from '../../src/http/type-provider.ts'
 import type { TokenSums } from '../../src/jsonl/projection.ts'
 import { insertBlobs } from '../../src/store/blob-rows.ts'
@@ -123,7 +123,7 @@ export interface CallOptions {
 export interface TestServer extends AsyncDisposable {
   url: string
   port: number
-  deps: ServerDeps
+  deps: ServerDependencies
   clock: TestClock
   app: App
   blobs: DiskBlobs
@@ -149,7 +149,7 @@ export interface TestServer extends AsyncDisposable {
 
 export const ONE_LINE = `${JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body: { model: 'sim-1', messages: [{ role: 'user', content: 'hello' }] } })}\n`
 
-export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<TestServer> {
+export async function testServer(overrides: Partial<ServerDependencies> = {}): Promise<TestServer> {
   const disk = await temporaryDisk()
   const store = sqliteStore({ path: join(disk.root, 'db', 'offpeak.db') })
   await store.migrate()
@@ -157,7 +157,7 @@ export async function testServer(overrides: Partial<ServerDeps> = {}): Promise<T
   const sealed = sealBlobs(disk.blobs, master)
   const clock = testClock()
   let woken = 0
-  const deps: ServerDeps = {
+  const deps: ServerDependencies = {
     store,
     sealed,
     clock,

@@ -6,11 +6,11 @@
 // buffer that is used again and again, and a request is one write.
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
+import { retryAfterMs } from '../../domain/retry-after.ts'
 import type { AnswerBudget, Receiving } from '../answer-budget.ts'
 import type { FailureCode } from '../backend.ts'
 import type { Exchange } from './exchange.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
-import { retryAfterMs } from './retry-after.ts'
 
 export interface Target {
   tls: boolean

@@ -1,9 +1,9 @@
 // Which models a server offers, asked once when a service is started on top of it.
 import { request } from 'undici'
 import { isRecord } from '../json-record.ts'
+import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { endpointOf } from './endpoint.ts'
-import { secretsOf } from './redact.ts'
 
 const TIMEOUT_MS = 10_000
 

@@ -8,8 +8,8 @@ import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { requestHead } from '../http1/request-head.ts'
 import { classify } from '../verdict/classify.ts'
+import { secretsOf } from '../verdict/redact.ts'
 import { endpointOf } from './endpoint.ts'
-import { secretsOf } from './redact.ts'
 
 export interface OpenAiBackendOptions {
   /** Shown in audit records, logs and metrics. */

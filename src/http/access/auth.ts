@@ -5,14 +5,7 @@ import { ApiError } from '../../domain/errors.ts'
 import { readKey } from '../../store/api-keys.ts'
 import type { Reader } from '../../store/store.ts'
 import type { Access } from '../route.ts'
-
-export interface Caller {
-  project_id: string
-  /** The name of the project's plan. */
-  plan: string
-  key_id: string
-  scopes: ReadonlySet<Scope>
-}
+import type { Caller } from './caller.ts'
 
 /** Compared against when there is no such key, so that this takes as long. */
 const NO_KEY_SHA256 = '0'.repeat(64)

@@ -3,8 +3,8 @@
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { ApiError } from '../../domain/errors.ts'
-import { answerHeaders } from '../errors/answer-headers.ts'
-import { errorHeaders } from '../errors/to-api-error.ts'
+import { responseHeaders } from '../response/response-headers.ts'
+import { errorHeaders } from '../response/to-api-error.ts'
 
 /** What Node's parser complains about (`clientError`), as a refusal; null where nobody is left to be told. */
 export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {
@@ -21,14 +21,14 @@ export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | 
   }
 }
 
-export function answerErrorOnSocket(socket: Socket, apiError: ApiError, request_id: string): void {
+export function sendErrorOnSocket(socket: Socket, apiError: ApiError, request_id: string): void {
   if (!socket.writable) {
     socket.destroy()
     return
   }
   const body = JSON.stringify({ error: apiError.toWire() })
   const headers = {
-    ...answerHeaders(request_id),
+    ...responseHeaders(request_id),
     ...errorHeaders(apiError),
     'content-type': 'application/json; charset=utf-8',
     'content-length': String(Buffer.byteLength(body)),

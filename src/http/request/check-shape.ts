@@ -6,7 +6,7 @@ import { IsSchema, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { ApiError } from '../../domain/errors.ts'
 import { storableText, unstorable } from '../../domain/storable-text.ts'
-import { explain } from '../errors/explain.ts'
+import { explain } from './describe-mismatch.ts'
 
 const NAME_CHARACTERS_MAX = 100
 /** What other APIs call the place at which a page begins. */

@@ -6,6 +6,7 @@
 // Without a key every call stands for itself, except where a client library says that it is sending the same
 // call again (x-stainless-retry-count): then the first answer of the last minutes is replayed.
 import { createHash } from 'node:crypto'
+import { Type } from 'typebox'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import {
@@ -25,6 +26,22 @@ const IN_PROGRESS_RETRY_S = 1
 
 /** Keys are shared by these: the same key on another one is a different request. */
 const ROUTES = ['POST /v1/batches', 'POST /v1/files', 'POST /v1/limits'] as const
+
+export const IdempotencyHeaders = Type.Object({
+  'Idempotency-Key': Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: KEY_CHARACTERS_MAX,
+      description: 'Names the job, so that it is created once.',
+    }),
+  ),
+  'Idempotency-Mode': Type.Optional(
+    Type.Enum(['replay', 'implicit'], {
+      description:
+        'What a repeated call gets: the first answer, as without this header, or a 409 that names the first call.',
+    }),
+  ),
+})
 
 /** What the caller wants of a repeated call. */
 interface Terms {

@@ -1,14 +1,14 @@
 // POST /v1/batches/{batch_id}/cancel
 import { cancelBatch } from '../../../lifecycle/cancel-batch.ts'
 import { BatchObject } from '../../../wire/batch.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showBatch } from './show-batch.ts'
 
-type Deps = Pick<ServerDeps, 'store' | 'clock' | 'region' | 'wake'>
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'wake'>
 
 export function cancelBatchRoute(app: App, { store, clock, region, wake }: Deps): void {
   route(app, {

@@ -12,15 +12,13 @@ import type { BatchProjection } from '../../../ledger/project-batch.ts'
 import { readFile, readIndexBytes } from '../../../store/files.ts'
 import { BatchObject, CreateBatch } from '../../../wire/batch.ts'
 import { BatchEstimate } from '../../../wire/batch-estimate.ts'
-import { callerOf } from '../../access/caller-of.ts'
-import { planOf } from '../../access/plan-of.ts'
-import { ProjectTurns } from '../../access/project-turns.ts'
+import { callerOf, planOf } from '../../access/caller.ts'
 import { headerText } from '../../request/header-text.ts'
-import type { Idempotency } from '../../request/idempotency.ts'
-import { IdempotencyHeaders } from '../../request/idempotency-headers.ts'
+import { type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { ProjectQueue } from './project-queue.ts'
 import { showBatch } from './show-batch.ts'
 import { showEstimate } from './show-estimate.ts'
 
@@ -43,7 +41,7 @@ const CreateHeaders = Type.Object({
 })
 
 type Deps = Pick<
-  ServerDeps,
+  RouteDependencies,
   'store' | 'sealed' | 'clock' | 'models' | 'region' | 'plans' | 'wake' | 'wait_for_file_ms'
 > & {
   idempotency: Idempotency
@@ -59,7 +57,7 @@ const Query = Type.Object({
 
 export function createBatchRoute(app: App, deps: Deps): void {
   const { store, clock, idempotency, region, plans, wake, wait_for_file_ms } = deps
-  const turns = new ProjectTurns()
+  const turns = new ProjectQueue()
   const waits = new ValidationWaits(store, clock, wait_for_file_ms)
   app.addHook('preClose', async () => waits.stop())
   route(app, {

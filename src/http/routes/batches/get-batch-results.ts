@@ -5,17 +5,17 @@ import { ApiError } from '../../../domain/errors.ts'
 import { readFinished } from '../../../results/finished-lines.ts'
 import { readBatch } from '../../../store/batches.ts'
 import { ResultsQuery } from '../../../wire/results.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
 const LIMIT_DEFAULT = 1000
 
 export function getBatchResultsRoute(
   app: App,
-  { store, sealed }: Pick<ServerDeps, 'store' | 'sealed'>,
+  { store, sealed }: Pick<RouteDependencies, 'store' | 'sealed'>,
 ): void {
   route(app, {
     method: 'GET',

@@ -3,16 +3,16 @@ import { ApiError } from '../../../domain/errors.ts'
 import { readBatchProgress } from '../../../progress/read-batch-progress.ts'
 import { readBatch } from '../../../store/batches.ts'
 import { BatchObject } from '../../../wire/batch.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showBatch } from './show-batch.ts'
 
 export function getBatchRoute(
   app: App,
-  { store, clock, region }: Pick<ServerDeps, 'store' | 'clock' | 'region'>,
+  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
 ): void {
   route(app, {
     method: 'GET',

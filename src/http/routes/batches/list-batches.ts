@@ -5,16 +5,16 @@ import { type BatchProgress, readBatchProgress } from '../../../progress/read-ba
 import { listBatches, readBatch } from '../../../store/batches.ts'
 import { BatchObject } from '../../../wire/batch.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showBatch } from './show-batch.ts'
 
 export function listBatchesRoute(
   app: App,
-  { store, clock, region }: Pick<ServerDeps, 'store' | 'clock' | 'region'>,
+  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
 ): void {
   const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
   route(app, {

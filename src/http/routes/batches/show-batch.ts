@@ -1,10 +1,13 @@
 // A row of batches as the API shows it. A time that has not come yet is left out.
+import { Compile } from 'typebox/compile'
 import { unixSeconds } from '../../../domain/clock.ts'
 import { usd } from '../../../domain/money.ts'
 import type { BatchProgress } from '../../../progress/read-batch-progress.ts'
 import type { BatchRow } from '../../../store/schema.ts'
 import type { BatchObject } from '../../../wire/batch.ts'
-import { readMetadata } from './metadata.ts'
+import { Metadata } from '../../../wire/metadata.ts'
+
+const metadata = Compile(Metadata)
 
 const TIMES = [
   'in_progress_at',
@@ -15,8 +18,8 @@ const TIMES = [
   'cancelled_at',
 ] as const
 
-/** With how it stands, where that was read and the batch is unfinished. */
-export function showBatch(batch: BatchRow, region: string, standing?: BatchProgress): BatchObject {
+/** `batchProgress`: of an unfinished batch, where it was read. */
+export function showBatch(batch: BatchRow, region: string, batchProgress?: BatchProgress): BatchObject {
   const created = unixSeconds(batch.created)
   const times = TIMES.flatMap((name) => {
     const at = batch[name]
@@ -39,11 +42,11 @@ export function showBatch(batch: BatchRow, region: string, standing?: BatchProgr
     ...Object.fromEntries(times),
     expires_at: unixSeconds(batch.expires_at),
     metadata: readMetadata(batch.metadata),
-    ...(standing && showRateLimitStatus(standing)),
+    ...(batchProgress && showProgress(batchProgress)),
   }
 }
 
-function showRateLimitStatus({ progress, waiting_reason }: BatchProgress) {
+function showProgress({ progress, waiting_reason }: BatchProgress) {
   const { lines_per_s, estimated_completion, at_risk } = progress
   return {
     progress: {
@@ -56,4 +59,10 @@ function showRateLimitStatus({ progress, waiting_reason }: BatchProgress) {
       ...(waiting_reason.since === undefined ? {} : { since: unixSeconds(waiting_reason.since) }),
     },
   }
+}
+
+/** `json` is null where no metadata was given. */
+function readMetadata(json: string | null): Metadata {
+  const stored: unknown = json === null ? {} : JSON.parse(json)
+  return metadata.Check(stored) ? stored : {}
 }

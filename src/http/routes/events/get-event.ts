@@ -3,13 +3,13 @@ import { ApiError } from '../../../domain/errors.ts'
 import { eventObject } from '../../../notify/event-object.ts'
 import { readEvent } from '../../../store/events.ts'
 import { EventObject } from '../../../wire/event.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { EventParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
-export function getEventRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function getEventRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/events/:event_id',

@@ -4,13 +4,13 @@ import { eventObject } from '../../../notify/event-object.ts'
 import { listEvents, readEvent } from '../../../store/events.ts'
 import { EventObject, EventTypeShape } from '../../../wire/event.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
-export function listEventsRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function listEventsRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/events',

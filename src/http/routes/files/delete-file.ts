@@ -3,15 +3,15 @@ import { ApiError } from '../../../domain/errors.ts'
 import { removeFile } from '../../../lifecycle/remove-file.ts'
 import { readFile } from '../../../store/files.ts'
 import { DeletedFile } from '../../../wire/file.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { FileParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
 export function deleteFileRoute(
   app: App,
-  { store, clock, wake }: Pick<ServerDeps, 'store' | 'clock' | 'wake'>,
+  { store, clock, wake }: Pick<RouteDependencies, 'store' | 'clock' | 'wake'>,
 ): void {
   route(app, {
     method: 'DELETE',

@@ -5,18 +5,21 @@ import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { readContent } from '../../../results/download.ts'
 import { readFile } from '../../../store/files.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { FileParams } from '../../request/params.ts'
+import { attachment } from '../../response/content-disposition.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import { attachment } from './content-disposition.ts'
 import { parseRange } from './range.ts'
 
 /** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
 const JSONL = 'application/x-ndjson'
 
-export function getFileContentRoute(app: App, { store, sealed }: Pick<ServerDeps, 'store' | 'sealed'>): void {
+export function getFileContentRoute(
+  app: App,
+  { store, sealed }: Pick<RouteDependencies, 'store' | 'sealed'>,
+): void {
   route(app, {
     method: ['GET', 'HEAD'],
     url: '/v1/files/:file_id/content',

@@ -2,15 +2,15 @@
 import { ApiError } from '../../../domain/errors.ts'
 import { readFile } from '../../../store/files.ts'
 import { FileObject } from '../../../wire/file.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { FileParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import { fileWaiting } from '../batches/file-waiting.ts'
+import { fileWaitingReason } from './file-waiting-reason.ts'
 import { showFile } from './show-file.ts'
 
-export function getFileRoute(app: App, { store, region }: Pick<ServerDeps, 'store' | 'region'>): void {
+export function getFileRoute(app: App, { store, region }: Pick<RouteDependencies, 'store' | 'region'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/files/:file_id',
@@ -27,7 +27,7 @@ export function getFileRoute(app: App, { store, region }: Pick<ServerDeps, 'stor
       if (!file) throw new ApiError('file_not_found')
       const shown = showFile(file, region)
       return file.status === 'pending'
-        ? { ...shown, waiting_reason: await fileWaiting(store, file.id) }
+        ? { ...shown, waiting_reason: await fileWaitingReason(store, file.id) }
         : shown
     },
   })

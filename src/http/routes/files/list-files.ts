@@ -4,14 +4,17 @@ import { FILE_PURPOSES, type FilePurpose } from '../../../domain/file.ts'
 import { listFiles, readFile } from '../../../store/files.ts'
 import { FileObject } from '../../../wire/file.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showFile } from './show-file.ts'
 
-export function listFilesRoute(app: App, { store, region }: Pick<ServerDeps, 'store' | 'region'>): void {
+export function listFilesRoute(
+  app: App,
+  { store, region }: Pick<RouteDependencies, 'store' | 'region'>,
+): void {
   const purpose = Type.Unsafe<FilePurpose>({ type: 'string', enum: [...FILE_PURPOSES] })
   route(app, {
     method: 'GET',

@@ -14,15 +14,13 @@ import {
 } from '../../../intake/upload.ts'
 import type { Writer } from '../../../store/store.ts'
 import { FileObject } from '../../../wire/file.ts'
-import { callerOf } from '../../access/caller-of.ts'
-import { planOf } from '../../access/plan-of.ts'
-import type { UploadSlots } from '../../access/upload-slots.ts'
-import { hasIdempotencyKey, type Idempotency } from '../../request/idempotency.ts'
-import { IdempotencyHeaders } from '../../request/idempotency-headers.ts'
+import { callerOf, planOf } from '../../access/caller.ts'
+import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showFile } from './show-file.ts'
+import type { UploadSlots } from './upload-slots.ts'
 
 /** The form around the file: fields, boundaries, headers. */
 const FORM_BYTES_MAX = 1024 * 1024
@@ -46,7 +44,7 @@ const UploadForm = Type.Object(
 )
 
 type Deps = Pick<
-  ServerDeps,
+  RouteDependencies,
   'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'streamingValidation' | 'wake'
 > & { idempotency: Idempotency; uploads: UploadSlots }
 

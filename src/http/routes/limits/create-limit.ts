@@ -4,16 +4,14 @@ import { checkQuotas } from '../../../intake/check-quota.ts'
 import { newLimitRow } from '../../../ledger/make-limit.ts'
 import { insertLimit, toLimit } from '../../../store/limits.ts'
 import { CreateLimit, LimitObject } from '../../../wire/limit.ts'
-import { callerOf } from '../../access/caller-of.ts'
-import { planOf } from '../../access/plan-of.ts'
-import type { Idempotency } from '../../request/idempotency.ts'
-import { IdempotencyHeaders } from '../../request/idempotency-headers.ts'
+import { callerOf, planOf } from '../../access/caller.ts'
+import { type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showLimit } from './show-limit.ts'
 
-type Deps = Pick<ServerDeps, 'plans'> & { idempotency: Idempotency }
+type Deps = Pick<RouteDependencies, 'plans'> & { idempotency: Idempotency }
 
 export function createLimitRoute(app: App, { plans, idempotency }: Deps): void {
   route(app, {

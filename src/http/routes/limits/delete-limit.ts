@@ -2,13 +2,13 @@
 import { ApiError } from '../../../domain/errors.ts'
 import { deleteLimit } from '../../../store/limits.ts'
 import { DeletedLimit } from '../../../wire/limit.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { LimitParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
-export function deleteLimitRoute(app: App, { store, wake }: Pick<ServerDeps, 'store' | 'wake'>): void {
+export function deleteLimitRoute(app: App, { store, wake }: Pick<RouteDependencies, 'store' | 'wake'>): void {
   route(app, {
     method: 'DELETE',
     url: '/v1/limits/:limit_id',

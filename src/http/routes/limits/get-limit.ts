@@ -2,14 +2,14 @@
 import { ApiError } from '../../../domain/errors.ts'
 import { readLimit, toLimit } from '../../../store/limits.ts'
 import { LimitObject } from '../../../wire/limit.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { LimitParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showLimit } from './show-limit.ts'
 
-export function getLimitRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function getLimitRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/limits/:limit_id',

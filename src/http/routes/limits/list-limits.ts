@@ -3,10 +3,10 @@ import { Type } from 'typebox'
 import { listLimits, readLimit, toLimit } from '../../../store/limits.ts'
 import { LimitObject, Scope } from '../../../wire/limit.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showLimit } from './show-limit.ts'
 
@@ -16,7 +16,7 @@ const Query = Type.Object({
   entity: Type.Optional(Type.String({ description: 'Only limits on this very entity.' })),
 })
 
-export function listLimitsRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function listLimitsRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/limits',

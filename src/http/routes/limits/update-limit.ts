@@ -3,14 +3,14 @@ import { ApiError } from '../../../domain/errors.ts'
 import { limitChange } from '../../../ledger/make-limit.ts'
 import { readLimit, toLimit, updateLimit } from '../../../store/limits.ts'
 import { LimitObject, UpdateLimit } from '../../../wire/limit.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { LimitParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showLimit } from './show-limit.ts'
 
-export function updateLimitRoute(app: App, { store, wake }: Pick<ServerDeps, 'store' | 'wake'>): void {
+export function updateLimitRoute(app: App, { store, wake }: Pick<RouteDependencies, 'store' | 'wake'>): void {
   route(app, {
     method: 'POST',
     url: '/v1/limits/:limit_id',

@@ -3,11 +3,14 @@ import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { ModelObject } from '../../../wire/model.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showModel } from './show-model.ts'
 
-export function getModelRoute(app: App, { models, region }: Pick<ServerDeps, 'models' | 'region'>): void {
+export function getModelRoute(
+  app: App,
+  { models, region }: Pick<RouteDependencies, 'models' | 'region'>,
+): void {
   route(app, {
     method: 'GET',
     url: '/v1/models/*',

@@ -4,11 +4,14 @@ import { listOf, PageQuery } from '../../../wire/list.ts'
 import { ModelObject } from '../../../wire/model.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showModel } from './show-model.ts'
 
-export function listModelsRoute(app: App, { models, region }: Pick<ServerDeps, 'models' | 'region'>): void {
+export function listModelsRoute(
+  app: App,
+  { models, region }: Pick<RouteDependencies, 'models' | 'region'>,
+): void {
   // Models that are equally new stand in the order of the configuration: sorting keeps it.
   const newestFirst = [...models.values()].sort((a, b) => b.created - a.created)
   route(app, {

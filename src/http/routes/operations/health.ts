@@ -3,14 +3,14 @@ import { Type } from 'typebox'
 import { unixSeconds } from '../../../domain/clock.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
 const RETRY_S = 5
 
 export function healthRoutes(
   app: App,
-  { ready, noWorkerSince }: Pick<ServerDeps, 'ready' | 'noWorkerSince'>,
+  { ready, noWorkerSince }: Pick<RouteDependencies, 'ready' | 'noWorkerSince'>,
 ): void {
   route(app, {
     method: 'GET',

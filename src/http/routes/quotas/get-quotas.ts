@@ -2,14 +2,13 @@
 import { QUOTA_NAMES } from '../../../domain/quota.ts'
 import { isStored, readUse } from '../../../intake/check-quota.ts'
 import { QuotasObject } from '../../../wire/quota.ts'
-import { callerOf } from '../../access/caller-of.ts'
-import { planOf } from '../../access/plan-of.ts'
-import type { UploadSlots } from '../../access/upload-slots.ts'
+import { callerOf, planOf } from '../../access/caller.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import type { UploadSlots } from '../files/upload-slots.ts'
 
-type Deps = Pick<ServerDeps, 'store' | 'plans'> & { uploads: UploadSlots }
+type Deps = Pick<RouteDependencies, 'store' | 'plans'> & { uploads: UploadSlots }
 
 export function getQuotasRoute(app: App, { store, plans, uploads }: Deps): void {
   route(app, {

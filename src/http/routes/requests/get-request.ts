@@ -7,17 +7,16 @@ import { readAnonymousRequest } from '../../../store/anonymous-requests.ts'
 import { readBatch } from '../../../store/batches.ts'
 import { readHttpRequest } from '../../../store/http-requests.ts'
 import { RequestRecord } from '../../../wire/request-record.ts'
-import type { Caller } from '../../access/auth.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { type Caller, callerOf } from '../../access/caller.ts'
 import { RequestParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import { showAnonymousRequest, showHttpRequest } from './show-http-request.ts'
+import { showAnonymousRequest, showHttpRequest } from './show-request.ts'
 
 export function getRequestRoute(
   app: App,
-  { store, readLineRecord }: Pick<ServerDeps, 'store' | 'readLineRecord'>,
+  { store, readLineRecord }: Pick<RouteDependencies, 'store' | 'readLineRecord'>,
 ): void {
   async function readLine(project_id: string, id: string): Promise<LineRecordText | undefined> {
     const line = parseLineRequestId(id)

@@ -5,11 +5,11 @@ import { ApiError } from '../../../domain/errors.ts'
 import { usageCsv } from '../../../ledger/usage-csv.ts'
 import { listUsageGroups, sumUsage } from '../../../store/usage-report.ts'
 import { UsageObject } from '../../../wire/usage.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
+import { attachment } from '../../response/content-disposition.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import { attachment } from '../files/content-disposition.ts'
 import { showUsage } from './show-usage.ts'
 import { readUsageQuery, UsageQuery } from './usage-query.ts'
 
@@ -17,7 +17,7 @@ import { readUsageQuery, UsageQuery } from './usage-query.ts'
 const GROUPS_MAX = 10_000
 const CSV = 'text/csv'
 
-export function getUsageRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function getUsageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/usage/entities',

@@ -6,17 +6,16 @@ import { webhookUrl } from '../../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../../store/schema.ts'
 import { insertWebhook } from '../../../store/webhooks.ts'
 import { CreateWebhook, WebhookWithSecret } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
-import { planOf } from '../../access/plan-of.ts'
+import { callerOf, planOf } from '../../access/caller.ts'
 import { refuseIdempotencyKey } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showWebhook } from './show-webhook.ts'
 
 export function createWebhookRoute(
   app: App,
-  { store, clock, plans, webhooks }: Pick<ServerDeps, 'store' | 'clock' | 'plans' | 'webhooks'>,
+  { store, clock, plans, webhooks }: Pick<RouteDependencies, 'store' | 'clock' | 'plans' | 'webhooks'>,
 ): void {
   route(app, {
     method: 'POST',

@@ -2,13 +2,13 @@
 import { ApiError } from '../../../domain/errors.ts'
 import { deleteWebhook, lockWebhook } from '../../../store/webhooks.ts'
 import { DeletedWebhook } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { WebhookParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
-export function deleteWebhookRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function deleteWebhookRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'DELETE',
     url: '/v1/webhooks/:webhook_id',

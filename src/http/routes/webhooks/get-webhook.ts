@@ -2,14 +2,14 @@
 import { ApiError } from '../../../domain/errors.ts'
 import { readWebhook } from '../../../store/webhooks.ts'
 import { WebhookObject } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { WebhookParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showWebhook } from './show-webhook.ts'
 
-export function getWebhookRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function getWebhookRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/webhooks/:webhook_id',

@@ -4,15 +4,15 @@ import { ApiError } from '../../../domain/errors.ts'
 import { listDeliveries, readDelivery, readWebhook } from '../../../store/webhooks.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
 import { DeliveryObject, DeliveryStatusShape } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { readPage } from '../../request/page.ts'
 import { WebhookParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showDelivery } from './show-webhook.ts'
 
-export function listDeliveriesRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function listDeliveriesRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/webhooks/:webhook_id/deliveries',

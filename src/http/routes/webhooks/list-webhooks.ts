@@ -3,14 +3,14 @@ import { Type } from 'typebox'
 import { listWebhooks, readWebhook } from '../../../store/webhooks.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
 import { WebhookObject } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showWebhook } from './show-webhook.ts'
 
-export function listWebhooksRoute(app: App, { store }: Pick<ServerDeps, 'store'>): void {
+export function listWebhooksRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
   route(app, {
     method: 'GET',
     url: '/v1/webhooks',

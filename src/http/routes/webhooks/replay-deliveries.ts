@@ -3,16 +3,16 @@ import { ApiError } from '../../../domain/errors.ts'
 import { replayEvent, replayFailed } from '../../../notify/replay.ts'
 import { lockFailedDeliveries, lockWebhook } from '../../../store/webhooks.ts'
 import { ReplayDeliveries, ReplayedDeliveries } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { refuseIdempotencyKey } from '../../request/idempotency.ts'
 import { WebhookParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
 export function replayDeliveriesRoute(
   app: App,
-  { store, clock, wake }: Pick<ServerDeps, 'store' | 'clock' | 'wake'>,
+  { store, clock, wake }: Pick<RouteDependencies, 'store' | 'clock' | 'wake'>,
 ): void {
   route(app, {
     method: 'POST',

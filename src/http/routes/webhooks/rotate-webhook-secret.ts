@@ -3,17 +3,17 @@ import { ApiError } from '../../../domain/errors.ts'
 import { newSigningSecret } from '../../../notify/signing.ts'
 import { lockWebhook, updateWebhook } from '../../../store/webhooks.ts'
 import { ROTATION_OVERLAP_S_DEFAULT, RotateSecret, WebhookWithSecret } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { refuseIdempotencyKey } from '../../request/idempotency.ts'
 import { WebhookParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showWebhook } from './show-webhook.ts'
 
 export function rotateWebhookSecretRoute(
   app: App,
-  { store, clock, webhooks }: Pick<ServerDeps, 'store' | 'clock' | 'webhooks'>,
+  { store, clock, webhooks }: Pick<RouteDependencies, 'store' | 'clock' | 'webhooks'>,
 ): void {
   route(app, {
     method: 'POST',

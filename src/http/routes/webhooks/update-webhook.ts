@@ -4,16 +4,16 @@ import { webhookUrl } from '../../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../../store/schema.ts'
 import { lockWebhook, updateWebhook } from '../../../store/webhooks.ts'
 import { UpdateWebhook, WebhookObject } from '../../../wire/webhook.ts'
-import { callerOf } from '../../access/caller-of.ts'
+import { callerOf } from '../../access/caller.ts'
 import { WebhookParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
-import type { ServerDeps } from '../../server.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showWebhook } from './show-webhook.ts'
 
 export function updateWebhookRoute(
   app: App,
-  { store, clock, webhooks }: Pick<ServerDeps, 'store' | 'clock' | 'webhooks'>,
+  { store, clock, webhooks }: Pick<RouteDependencies, 'store' | 'clock' | 'webhooks'>,
 ): void {
   route(app, {
     method: 'POST',

@@ -1,10 +1,10 @@
 // Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/api-keys.ts.
-import { makeApiKey, PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'
-import type { Clock } from '../../domain/clock.ts'
-import { newId } from '../../domain/ids.ts'
-import { insertKey } from '../../store/api-keys.ts'
-import { ensureProject } from '../../store/projects.ts'
-import type { Store } from '../../store/store.ts'
+import { makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
+import type { Clock } from '../domain/clock.ts'
+import { newId } from '../domain/ids.ts'
+import { insertKey } from '../store/api-keys.ts'
+import { ensureProject } from '../store/projects.ts'
+import type { Store } from '../store/store.ts'
 
 export interface KeyOrder {
   /** The project's name; it is made if there is none. */

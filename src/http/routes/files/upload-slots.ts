@@ -1,5 +1,5 @@
 // How many uploads each project has under way in this process.
-import { quotaExceeded } from '../../domain/quota.ts'
+import { quotaExceeded } from '../../../domain/quota.ts'
 
 export class UploadSlots {
   readonly #taken = new Map<string, number>()

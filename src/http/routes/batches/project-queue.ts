@@ -1,7 +1,7 @@
 // Heavy work of one project go one after the other, so whoever else calls waits for one of them at most
 // and not for all that a project has sent at once.
 
-export class ProjectTurns {
+export class ProjectQueue {
   readonly #last = new Map<string, Promise<void>>()
 
   /** Runs `act` when those of the same project that came before have ended, however they ended. */

@@ -4,7 +4,7 @@ import type { Store } from '../../../store/store.ts'
 import { readValidation } from '../../../store/tasks.ts'
 import type { FileObject } from '../../../wire/file.ts'
 
-export async function fileWaiting(
+export async function fileWaitingReason(
   { read, claimSql }: Pick<Store, 'read' | 'claimSql'>,
   file_id: string,
 ): Promise<NonNullable<FileObject['waiting_reason']>> {

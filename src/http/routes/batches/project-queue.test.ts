@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ProjectTurns } from './project-turns.ts'
+import { ProjectQueue } from './project-queue.ts'
 
 test('the work of one project goes one after the other, also after a failure; others do not wait for it', async () => {
-  const turns = new ProjectTurns()
+  const turns = new ProjectQueue()
   const order: string[] = []
   const gate = Promise.withResolvers<void>()
   const first = turns.run('a', async () => {

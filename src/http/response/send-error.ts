@@ -1,7 +1,7 @@
 // The one place where an error becomes an answer.
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../../domain/errors.ts'
-import { answerHeaders } from './answer-headers.ts'
+import { responseHeaders } from './response-headers.ts'
 import { apiErrorOf, errorHeaders } from './to-api-error.ts'
 
 /** The one refusal that needs a header of its own. */
@@ -17,7 +17,7 @@ export class MethodNotAllowed extends ApiError {
 /** What may have been said of a content that now does not follow. */
 const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-range', 'etag']
 
-export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   let apiError = request.stalled ? new ApiError('request_timeout') : apiErrorOf(error)
   if (!apiError) {
     request.log.error({ err: error }, 'a request failed')
@@ -27,7 +27,7 @@ export function answerError(error: unknown, request: FastifyRequest, reply: Fast
   if (apiError instanceof MethodNotAllowed) reply.header('allow', apiError.allow)
   void reply
     .code(apiError.status)
-    .headers(answerHeaders(request.id))
+    .headers(responseHeaders(request.id))
     .headers(errorHeaders(apiError))
     .type('application/json; charset=utf-8')
     .send({ error: apiError.toWire() })

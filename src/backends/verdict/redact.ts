@@ -1,7 +1,7 @@
 // Servers quote what they were sent, keys included, in whatever way they write their errors. Callers of the API,
 // logs and audit records get to read it.
 
-import type { Secrets } from '../verdict/classify.ts'
+import type { Secrets } from './classify.ts'
 
 /** Shorter values are no secrets, and striking them out would garble ordinary words. */
 const SECRET_LENGTH_MIN = 8

@@ -1,0 +1,42 @@
+// What the endpoints are built from. Each names the part that it needs.
+import type { Registry } from 'prom-client'
+import type { LineRecordText } from '../audit/read-line-record.ts'
+import type { KeyBox } from '../blobs/key-box.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Model } from '../domain/model.ts'
+import type { Plan } from '../domain/plan.ts'
+import type { StreamingValidation } from '../intake/streaming-validation.ts'
+import type { Store } from '../store/store.ts'
+
+export interface RouteDependencies {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  region: string
+  plans: ReadonlyMap<string, Plan>
+  models: ReadonlyMap<string, Model>
+  file_bytes_max: number
+  /** Validates large uploads while they arrive. Without it they are validated once they are stored. */
+  streamingValidation?: StreamingValidation
+  /** How long creating a batch waits for a file that is being validated. */
+  wait_for_file_ms: number
+  webhooks: {
+    /** Whether a receiver may be in a private network and use plain HTTP. */
+    allow_private_networks: boolean
+    /** Encrypts the signing secrets. */
+    keys: KeyBox
+  }
+  /** Called after background work was queued, so that workers in this process claim it at once. */
+  wake: () => void
+  /** The audit record of one line; undefined if the project has no such batch or line. */
+  readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<LineRecordText | undefined>
+  /** Whether the service can do its work; asked by /readyz. */
+  ready: () => Promise<boolean>
+  /** Since when no worker has run (Unix ms); null if that is less than a minute. */
+  noWorkerSince?: () => number | null
+  /** Counts calls; shown at /metrics. */
+  metrics?: Registry
+  /** The metrics are shown on another port instead. */
+  metrics_elsewhere?: boolean
+}
