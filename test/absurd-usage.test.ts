@@ -60,3 +60,17 @@ test('lines that cost more than can be counted end like others, and nobody waits
   await csv.text()
   assert.equal((await service.run([line('cheap')])).request_counts.completed, 1)
 })
+
+test('a total below the sum of its parts counts as the sum, and the record keeps what was reported', async () => {
+  const reported = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 3 }
+  await using upstream = await testUpstream(({ response }) => send(response, 200, completion('ok', reported)))
+  await using service = await TestService.start(config(upstream.base_url, 1))
+  const batch = await service.run([line('a')])
+  const [a] = await service.lines(batch.output_file_id)
+  assert.equal(a?.response?.body.usage.total_tokens, 15)
+  const record = await service.json<{ usage: object; usage_reported: object }>('GET', `/v1/requests/${a?.id}`)
+  assert.deepEqual(record.usage, { ...reported, total_tokens: 15 })
+  assert.deepEqual(record.usage_reported, reported)
+  const used = await service.json<{ total_tokens: number }>('GET', '/v1/usage/entities')
+  assert.equal(used.total_tokens, 15)
+})

@@ -17,7 +17,10 @@ test('no more is billed than a prompt of a whole window and choices that fill it
       assert.ok(bounded.prompt_tokens <= window)
       assert.ok(bounded.completion_tokens <= window * choices)
       assert.ok(bounded.total_tokens <= window * (choices + 1))
-      for (const key of ['prompt_tokens', 'completion_tokens', 'total_tokens'] as const)
+      const sum = bounded.prompt_tokens + bounded.completion_tokens
+      assert.ok(bounded.total_tokens >= sum)
+      assert.ok(bounded.total_tokens <= Math.max(reported.total_tokens, sum))
+      for (const key of ['prompt_tokens', 'completion_tokens'] as const)
         assert.ok(bounded[key] <= reported[key] && Number.isSafeInteger(bounded[key]))
     }),
   )
@@ -26,4 +29,10 @@ test('no more is billed than a prompt of a whole window and choices that fill it
 test('usage that the model can have is billed as it was reported, and is the very same object', () => {
   const reported = { prompt_tokens: 1000, completion_tokens: 2900, total_tokens: 4000 }
   assert.equal(boundUsage(reported, { context_window: 1000, choices: 3 }), reported)
+})
+
+test('a total below the sum of its parts is replaced by the sum', () => {
+  const reported = { prompt_tokens: 1000, completion_tokens: 200, total_tokens: 0 }
+  const bounded = boundUsage(reported, { context_window: null, choices: 1 })
+  assert.deepEqual(bounded, { prompt_tokens: 1000, completion_tokens: 200, total_tokens: 1200 })
 })

@@ -93,11 +93,29 @@ test('what is no completion, or breaks off, is not taken for one', () => {
   for (const text of answers) assert.equal(scan(text), null, text)
 })
 
-test('a reason to finish that is not a word breaks nothing off', () => {
-  for (const reason of ['null', '"length"', '{"type":"stop"}', '"ab\\u006frt"']) {
+test('a finish_reason is a string or null', () => {
+  const cases: [reason: string, accepted: boolean][] = [
+    ['null', true],
+    ['"length"', true],
+    ['"ab\\u006frt"', false],
+    ['{"type":"stop"}', false],
+    ['7', false],
+    ['["stop"]', false],
+    ['true', false],
+  ]
+  for (const [reason, accepted] of cases) {
     const found = scan(`{"choices":[{"message":{"role":"a"},"finish_reason":${reason}}]}`)
-    assert.equal(found !== null, !reason.includes('\\u006f'), reason)
+    assert.equal(found !== null, accepted, reason)
   }
+})
+
+test('choices that give an index give a whole number, each its own', () => {
+  const choice = (index: string): string => `{"index":${index},"message":{"role":"a"}}`
+  const accepts = (...indexes: string[]): boolean => scan(`{"choices":[${indexes.map(choice)}]}`) !== null
+  assert.ok(accepts('0', '1') && accepts('1', '0') && accepts('null', 'null') && accepts('1'))
+  for (const indexes of [['0', '0'], ['1', '0', '1'], ['"0"'], ['-1'], ['0.5'], ['{}']])
+    assert.ok(!accepts(...indexes), indexes.join())
+  assert.ok(scan(`{"choices":[${choice('0')}],"choices":[${choice('0')}]}`))
 })
 
 test('a usage that is no set of counts is named, and its place is where another goes', () => {

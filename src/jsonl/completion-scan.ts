@@ -37,7 +37,7 @@ export interface CostPlace {
 }
 
 const KEYS = new Names('choices', 'usage')
-const CHOICE_KEYS = new Names('message', 'finish_reason')
+const CHOICE_KEYS = new Names('index', 'message', 'finish_reason')
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
 const USAGE_KEYS = new Names('prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_usd')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
@@ -48,6 +48,7 @@ const TOKENS_MAX = 100_000_000
 export class CompletionScanner {
   readonly #json = new JsonScanner()
   readonly #choices: Span = { start: 0, end: 0 }
+  readonly #indexes = new Set<number>()
   #message_bytes = 0
   #prompt_tokens: number | null = null
   #completion_tokens: number | null = null
@@ -91,11 +92,12 @@ export class CompletionScanner {
     }
   }
 
-  /** Whether there is a choice, and each has a message that is whole. */
+  /** Whether there is a choice, and each has a message that is whole and an index of its own, if any. */
   #scanChoices(): boolean {
     const json = this.#json
     const start = json.at
     this.#message_bytes = 0
+    this.#indexes.clear()
     if (json.kind() !== 'array') {
       json.skipValue()
       return false
@@ -118,20 +120,27 @@ export class CompletionScanner {
     }
     let message_bytes = -1
     let finished = true
+    let index: number | null = null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       const key = json.key(CHOICE_KEYS)
       if (key === 'message') {
         const start = json.at
         message_bytes = this.#scanMessage() ? json.at - start : -1
       } else if (key === 'finish_reason') {
-        if (json.kind() === 'string') finished = json.readString() && json.text(BROKEN_OFF) === null
+        const kind = json.kind()
+        if (kind === 'string') finished = json.readString() && json.text(BROKEN_OFF) === null
         else {
-          finished = true
+          finished = kind === 'null'
           json.skipValue()
         }
-      } else json.skipValue()
+      } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? -1
+      else json.skipValue()
     }
-    if (message_bytes === -1) return false
+    if (message_bytes === -1 || index === -1) return false
+    if (index !== null) {
+      if (this.#indexes.has(index)) return false
+      this.#indexes.add(index)
+    }
     this.#message_bytes += message_bytes
     return finished
   }
@@ -204,7 +213,7 @@ export class CompletionScanner {
     this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
   }
 
-  /** A whole number of tokens; null for anything else. */
+  /** A whole number that may be one of tokens; null for anything else. */
   #count(): number | null {
     if (this.#json.kind() !== 'number') {
       this.#json.skipValue()

@@ -32,10 +32,10 @@ export function answered(
   const { price, context_window } = model ?? { price: FREE, context_window: null }
   const counted = completion.usage ?? estimateUsage(line.input_tokens, completion.message_bytes)
   const usage = boundUsage(counted, { context_window, choices: line.choices })
-  const isCapped = usage !== counted
+  const isCorrected = usage !== counted
   const cost_nanos = costNanos(usage.prompt_tokens, usage.completion_tokens, price)
   const request_id = job.chunk.request_id_prefix + base32(line.line)
-  const place = isCapped ? completion.usage_place : completion.cost
+  const place = isCorrected ? completion.usage_place : completion.cost
   const splice = spliceCost(place, usdLiteral(cost_nanos), usageLiteral(usage))
   return {
     line: line.line,
@@ -46,7 +46,7 @@ export function answered(
         usage,
         usage_estimated: completion.usage === null,
         usage_reported:
-          completion.usage_refused || (isCapped && completion.usage) ? reportedUsage(result) : null,
+          completion.usage_refused || (isCorrected && completion.usage) ? reportedUsage(result) : null,
         cost_nanos,
         error: null,
         now,
@@ -54,7 +54,7 @@ export function answered(
     ),
     cost_nanos,
     code: 'ok',
-    usage_by_server: completion.usage === usage,
+    usage_by_server: completion.usage?.prompt_tokens === usage.prompt_tokens,
     expired: false,
     finished_at: now,
     model: line.known_model,
