@@ -179,6 +179,23 @@ describe('a line fails alone', () => {
     assert.deepEqual([error?.param, error?.code], ['tools', 'invalid_request'])
   })
 
+  test('with an output limit or a number of choices that only some servers read', () => {
+    for (const key of [
+      'n_predict',
+      'max_new_tokens',
+      'max_tokens_to_sample',
+      'best_of',
+      'n_cmpl',
+      'num_predict',
+    ]) {
+      for (const value of [5, null]) assert.deepEqual(check({ [key]: value }), ['invalid_request', key])
+    }
+    assert.match(checkText('"n_predict":5')?.message ?? '', /Use `max_tokens` instead/)
+    assert.match(checkText('"best_of":5')?.message ?? '', /Use `n` instead/)
+    assert.equal(checkText('"N_Predict":5')?.param, 'N_Predict')
+    assert.equal(check({ messages: [{ role: 'user', content: 'Hi', n_predict: 5 }] }), null)
+  })
+
   test('with a stream that an older version let through', () => {
     const bytes = Buffer.from(
       '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1","stream":false}}',

@@ -4,7 +4,7 @@ import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { charactersPerTokenMax, countedCharacters } from '../domain/tokens.ts'
 import { type InputLine, streamingMessage } from './line-scan.ts'
-import type { BodyFacts, NumberField } from './line-scan-body.ts'
+import { type BodyFacts, type NumberField, SERVER_SPECIFIC_KEYS } from './line-scan-body.ts'
 import { type MessageFacts, type MessageProblem, ROLES } from './line-scan-messages.ts'
 
 const PROBLEMS: Record<MessageProblem, { field: string; message: string }> = {
@@ -37,10 +37,10 @@ export function checkLine(line: InputLine, models: ReadonlyMap<string, Model>): 
 }
 
 /** What is checked and priced here has to be what the server reads: keys that leave a choice are refused. */
-function checkKeys({ streams, doubtful }: BodyFacts): WireError | null {
+function checkKeys({ streams, doubtful, serverSpecific }: BodyFacts): WireError | null {
   if (streams !== null)
     return wireError('streaming_not_supported', streamingMessage(streams), { param: streams })
-  if (doubtful === null) return null
+  if (doubtful === null) return serverSpecific === null ? null : refuseServerSpecific(serverSpecific)
   const { key, name, why, within } = doubtful
   const where = within === key ? 'The body' : `\`${within}\``
   const message =
@@ -48,6 +48,12 @@ function checkKeys({ streams, doubtful }: BodyFacts): WireError | null {
       ? `${where} has the key \`${name}\` twice in one object, and servers differ in which one they read. Keep one.`
       : `${where} has the key ${quoted(key)}, which some servers read as \`${name}\`. Write \`${name}\`, or leave it out.`
   return refuse(within, message)
+}
+
+/** Some servers obey it, so it would pass the price and the caps; others ignore it. */
+function refuseServerSpecific(key: keyof typeof SERVER_SPECIFIC_KEYS): WireError {
+  const portable = SERVER_SPECIFIC_KEYS[key]
+  return refuse(key, `\`${key}\` is read by some servers only. Use \`${portable}\` instead.`)
 }
 
 function checkMessages(messages: MessageFacts): WireError | null {

@@ -37,9 +37,25 @@ export interface BodyFacts {
   readonly response_format_schema_ok: boolean
   /** Which of the keys that speak of a stream the body has, whatever its value. */
   readonly streams: 'stream' | 'stream_options' | null
+  /** A key that only some model servers read as an output limit or a number of choices, whatever its value. */
+  readonly serverSpecific: ServerSpecificKey | null
   /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
   readonly doubtful: (DoubtfulKey & { within: string }) | null
 }
+
+/** What llama.cpp, vLLM, TGI and Ollama read besides `max_tokens` and `n`, and which of the two it stands for. */
+export const SERVER_SPECIFIC_KEYS = {
+  best_of: 'n',
+  max_length: 'max_tokens',
+  max_new_tokens: 'max_tokens',
+  max_output_tokens: 'max_tokens',
+  max_tokens_to_sample: 'max_tokens',
+  n_cmpl: 'n',
+  n_predict: 'max_tokens',
+  num_predict: 'max_tokens',
+  num_return_sequences: 'n',
+} as const
+export type ServerSpecificKey = keyof typeof SERVER_SPECIFIC_KEYS
 
 const KEYS = new Names(
   'model',
@@ -52,6 +68,15 @@ const KEYS = new Names(
   'response_format',
   'stream',
   'stream_options',
+  'best_of',
+  'max_length',
+  'max_new_tokens',
+  'max_output_tokens',
+  'max_tokens_to_sample',
+  'n_cmpl',
+  'n_predict',
+  'num_predict',
+  'num_return_sequences',
 )
 const TOOL_KEYS = new Names('type', 'function')
 const TOOL_TYPES = new Names('function')
@@ -76,6 +101,7 @@ export class BodyScan implements BodyFacts {
   response_format_type: string | null = null
   response_format_schema_ok = false
 
+  serverSpecific: ServerSpecificKey | null = null
   doubtful: BodyFacts['doubtful'] = null
   model: string | null = null
   readonly #models = new RepeatedText()
@@ -101,6 +127,7 @@ export class BodyScan implements BodyFacts {
     this.#resetFormat()
     this.#stream = false
     this.#stream_options = false
+    this.serverSpecific = null
     this.doubtful = null
   }
 
@@ -144,7 +171,11 @@ export class BodyScan implements BodyFacts {
           this.#stream_options = true
           json.skipValue()
           break
+        case null:
+          json.skipValue()
+          break
         default:
+          this.serverSpecific ??= key
           json.skipValue()
       }
       if (json.doubtful !== null && this.doubtful === null)
