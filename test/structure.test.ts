@@ -229,6 +229,7 @@ describe('the pages drawn from tables', () => {
     assert.deepEqual(rows.map(([, from, to]) => `${from} → ${to}`).sort(), [...moves].sort())
     assert.deepEqual(ends.map(([, from]) => from).sort(), [...terminal].sort())
     const sentence = section.split('\n\n').find((paragraph) => paragraph.includes(' are terminal'))
-    for (const status of terminal) assert.ok(sentence?.includes(`\`${status}\``), `${status} is called terminal`)
+    for (const status of terminal)
+      assert.ok(sentence?.includes(`\`${status}\``), `${status} is called terminal`)
   }
 })
