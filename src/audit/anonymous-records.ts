@@ -18,17 +18,17 @@ const TRIM_EVERY = 500
 export class AnonymousRecords {
   readonly #store: Pick<Store, 'writeAsyncCommit'>
   readonly #clock: Clock
-  readonly #kept_max: number
+  readonly #keptMax: number
   readonly #writes: GroupedWrites<AnonymousRequestRow>
-  #window_ends = 0
+  #windowEnds = 0
   #total = 0
-  readonly #by_address = new Map<string, number>()
+  readonly #byAddress = new Map<string, number>()
   #added = 0
 
-  constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock, kept_max = KEPT_MAX) {
+  constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock, keptMax = KEPT_MAX) {
     this.#store = store
     this.#clock = clock
-    this.#kept_max = kept_max
+    this.#keptMax = keptMax
     this.#writes = new GroupedWrites(store, insertAnonymousRequests)
   }
 
@@ -37,19 +37,19 @@ export class AnonymousRecords {
     if (!this.#takes(row.address)) return
     await this.#writes.add({ ...row, path: withoutSecrets(row.path) })
     if (this.#added++ % TRIM_EVERY === 0)
-      await this.#store.writeAsyncCommit((tx) => keepNewestAnonymousRequests(tx, this.#kept_max))
+      await this.#store.writeAsyncCommit((tx) => keepNewestAnonymousRequests(tx, this.#keptMax))
   }
 
   #takes(address: string): boolean {
     const now = this.#clock.now()
-    if (now >= this.#window_ends) {
-      this.#window_ends = now + WINDOW_MS
+    if (now >= this.#windowEnds) {
+      this.#windowEnds = now + WINDOW_MS
       this.#total = 0
-      this.#by_address.clear()
+      this.#byAddress.clear()
     }
-    const count = this.#by_address.get(address) ?? 0
+    const count = this.#byAddress.get(address) ?? 0
     if (count >= PER_ADDRESS_MAX || this.#total >= PER_PROCESS_MAX) return false
-    this.#by_address.set(address, count + 1)
+    this.#byAddress.set(address, count + 1)
     this.#total++
     return true
   }

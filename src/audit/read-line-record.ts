@@ -2,7 +2,7 @@
 // chunk's audit blob (or, while it is open, its journals) has the record. The record is put together from stored
 // bytes: a response is as large as a server made it, and is streamed.
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { findLine } from '../results/find-line.ts'
+import { findLine } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/result-line.ts'
 import { type Span, streamSpan } from '../results/stream-span.ts'
 import { readBatch } from '../store/batches.ts'

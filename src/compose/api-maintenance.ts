@@ -49,7 +49,7 @@ export class ApiMaintenance {
       clock,
       log,
       rules,
-      worker_id: session_id,
+      sessionId: session_id,
       leased: () => [],
       plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
       onEnded,

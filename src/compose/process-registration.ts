@@ -31,7 +31,7 @@ export async function announce(
     store,
     clock: store.clock,
     log,
-    lease_ms: config.worker.lease_ms,
+    leaseMs: config.worker.lease_ms,
     role: 'api',
     onRenewed: () => {},
     onLost: () => {},

@@ -31,7 +31,7 @@ function makeUpstream(
   return new Upstream({
     backend: makeBackend(upstream, budget),
     concurrency_max: Math.min(upstream.concurrency_max, worker_max),
-    model_alias: alias,
+    modelAlias: alias,
   })
 }
 

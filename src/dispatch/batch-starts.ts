@@ -45,12 +45,12 @@ export class BatchStarts {
     await this.#writing
   }
 
-  #arm(wait_ms: number): void {
-    this.#cancelTimer = this.#options.clock.after(wait_ms, () => {
-      this.#writing = this.#write().then((next_ms) => {
+  #arm(waitMs: number): void {
+    this.#cancelTimer = this.#options.clock.after(waitMs, () => {
+      this.#writing = this.#write().then((nextMs) => {
         this.#writing = null
         this.#cancelTimer = null
-        if (this.#begun.size > 0) this.#arm(next_ms)
+        if (this.#begun.size > 0) this.#arm(nextMs)
       })
     })
   }
@@ -66,7 +66,7 @@ export class BatchStarts {
     begun.sort(([a], [b]) => (a < b ? -1 : 1))
     try {
       await store.write(async (tx) => {
-        for (const [id, chunk] of begun) await moveBatch(tx, id, 'in_progress', chunk.begun_at ?? clock.now())
+        for (const [id, chunk] of begun) await moveBatch(tx, id, 'in_progress', chunk.begunAt ?? clock.now())
       })
       return WAIT_MS
     } catch (error) {

@@ -15,7 +15,7 @@ export interface SessionOptions {
   store: Store
   clock: Clock
   log: Log
-  lease_ms: number
+  leaseMs: number
   /** `api`: of a process that sends nothing. */
   role?: SessionRole
   /** The lease holds for certain again: what was held back meanwhile may go on. */
@@ -31,7 +31,7 @@ export class Session {
   #renewing: Promise<void> | null = null
   #closed = false
   /** When the last renewal that succeeded was asked for. */
-  #renewed_at = 0
+  #renewedAt = 0
 
   constructor(options: SessionOptions) {
     this.#options = options
@@ -47,14 +47,14 @@ export class Session {
    * cannot reach the database, sends nothing new meanwhile, for others may have taken over what it held.
    */
   get isCertain(): boolean {
-    const { clock, lease_ms } = this.#options
-    return clock.now() - this.#renewed_at < lease_ms
+    const { clock, leaseMs } = this.#options
+    return clock.now() - this.#renewedAt < leaseMs
   }
 
   async open(): Promise<void> {
-    const { store, clock, lease_ms, role } = this.#options
-    this.#renewed_at = clock.now()
-    this.#id = await store.write((tx) => openSession(tx, store.claimSql, lease_ms, clock.now(), role))
+    const { store, clock, leaseMs, role } = this.#options
+    this.#renewedAt = clock.now()
+    this.#id = await store.write((tx) => openSession(tx, store.claimSql, leaseMs, clock.now(), role))
     this.#schedule()
   }
 
@@ -69,19 +69,19 @@ export class Session {
   }
 
   #schedule(): void {
-    const { clock, lease_ms } = this.#options
+    const { clock, leaseMs } = this.#options
     if (this.#closed) return
-    this.#cancel = clock.after(Math.min(lease_ms / RENEWALS_PER_LEASE, RENEW_MS_MAX), () => {
+    this.#cancel = clock.after(Math.min(leaseMs / RENEWALS_PER_LEASE, RENEW_MS_MAX), () => {
       this.#renewing = this.#renew()
     })
   }
 
   async #renew(): Promise<void> {
-    const { store, clock, log, lease_ms, role, onLost, onRenewed } = this.#options
+    const { store, clock, log, leaseMs, role, onLost, onRenewed } = this.#options
     const id = this.id
-    const asked_at = clock.now()
+    const askedAt = clock.now()
     try {
-      const alive = await store.write((tx) => renewSession(tx, store.claimSql, id, lease_ms))
+      const alive = await store.write((tx) => renewSession(tx, store.claimSql, id, leaseMs))
       if (!alive && !this.#closed) {
         log.warn(
           { worker: id },
@@ -90,13 +90,13 @@ export class Session {
         this.#id = await store.write(async (tx) => {
           // Nobody need wait until somebody notices.
           await closeSession(tx, id)
-          return await openSession(tx, store.claimSql, lease_ms, clock.now(), role)
+          return await openSession(tx, store.claimSql, leaseMs, clock.now(), role)
         })
         onLost()
       }
-      const was_certain = this.isCertain
-      this.#renewed_at = asked_at
-      if (!was_certain) onRenewed()
+      const wasCertain = this.isCertain
+      this.#renewedAt = askedAt
+      if (!wasCertain) onRenewed()
     } catch (error) {
       log.error({ err: error, worker: id }, 'the lease could not be renewed')
     }

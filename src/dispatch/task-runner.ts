@@ -6,7 +6,7 @@ import { lockSession, releaseStrayTasks } from '../store/leases.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
-import { ClaimDoubt } from './claim/claim-doubt.ts'
+import { StrayClaims } from './claim/stray-claims.ts'
 
 interface Room {
   kinds: readonly TaskKind[]
@@ -33,7 +33,7 @@ export interface TaskRunnerOptions {
   clock: Clock
   log: Log
   handlers: TaskHandlers
-  worker_id: () => string
+  sessionId: () => string
   /** A task has ended: it may have made work. */
   onDone: (task: TaskRow) => void
 }
@@ -44,8 +44,8 @@ export class TaskRunner {
   /** By room, the project that had its turn last. */
   readonly #served = new Map<Room, string>()
   /** The IDs of what runs. */
-  readonly #held = new Set<string>()
-  readonly #doubt: ClaimDoubt
+  readonly #runningIds = new Set<string>()
+  readonly #doubt: StrayClaims
   #abort = new AbortController()
   #looking: Promise<void> | null = null
   #again = false
@@ -53,7 +53,7 @@ export class TaskRunner {
 
   constructor(options: TaskRunnerOptions) {
     this.#options = options
-    this.#doubt = new ClaimDoubt(options.clock)
+    this.#doubt = new StrayClaims(options.clock)
   }
 
   look(): void {
@@ -96,15 +96,15 @@ export class TaskRunner {
   }
 
   async #claimOne(room: Room): Promise<boolean> {
-    const { store, worker_id } = this.#options
+    const { store, sessionId } = this.#options
     const choice = this.#choiceFor(room)
     if (!choice) return false
     const inDoubt = this.#doubt.isRaised
     if (!inDoubt && !(await hasDueTask(store.read, store.claimSql, choice))) return false
-    const id = worker_id()
+    const id = sessionId()
     const task = await store.write(async (tx) => {
       if (!(await lockSession(tx, store.claimSql, id))) return undefined
-      if (inDoubt) await releaseStrayTasks(tx, id, [...this.#held])
+      if (inDoubt) await releaseStrayTasks(tx, id, [...this.#runningIds])
       return await claimTask(tx, store.claimSql, id, choice)
     })
     if (inDoubt) this.#doubt.settle()
@@ -125,11 +125,11 @@ export class TaskRunner {
   }
 
   #start(task: TaskRow, room: Room): void {
-    this.#held.add(task.id)
+    this.#runningIds.add(task.id)
     this.#served.set(room, task.project_id)
     const run = this.#run(task).finally(() => {
       this.#running.delete(run)
-      this.#held.delete(task.id)
+      this.#runningIds.delete(task.id)
       this.#options.onDone(task)
       this.look()
     })
@@ -144,10 +144,10 @@ export class TaskRunner {
     } catch (error) {
       if (signal.aborted) return
       log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
-      const wait_ms = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(task.attempts - 1, 10))
+      const waitMs = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(task.attempts - 1, 10))
       const text = error instanceof Error ? error.message : String(error)
       await store
-        .write((tx) => postponeTask(tx, task, clock.now() + wait_ms, text))
+        .write((tx) => postponeTask(tx, task, clock.now() + waitMs, text))
         .catch((failure: unknown) => {
           this.#doubt.raise()
           log.error({ err: failure }, 'a failed task could not be given back yet')

@@ -34,10 +34,10 @@ import { TaskRunner } from './task-runner.ts'
 /** How often an idle worker looks for work that nobody woke it for. */
 const POLL_MS = 500
 /** How often the standing of the batches at hand is read: cancelled, input deleted. */
-const STANDING_MS = 300
+const STATUS_MS = 300
 /** How long lines in flight may take whose input was deleted. */
 const DELETED_MS = 5_000
-const CHORES_MS = 1_000
+const MAINTENANCE_MS = 1_000
 /** How often models that cannot be reached are reported, when that has changed. */
 const REPORT_MS = 1_000
 /** How often it is shared what was learned of models. */
@@ -56,14 +56,14 @@ export interface WorkerOptions {
   upstreams: ReadonlyMap<string, readonly Upstream[]>
   retry: RetryPolicy
   rules: FinishRules
-  lease_ms: number
-  drain_ms: number
-  flush_interval_ms: number
-  memory_bytes: number
+  leaseMs: number
+  drainMs: number
+  flushIntervalMs: number
+  memoryBytes: number
   /** Bytes of answers in memory; half of them at most are kept once they are in journals. */
   answers: AnswerBudget
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
-  blob_fresh_ms: number
+  blobFreshMs: number
   tasks: TaskHandlers & { plan: TaskHandler }
   /** AdminCommands, run about once a second by every worker. */
   maintenance: () => Promise<void>
@@ -104,7 +104,7 @@ export class Worker {
       store,
       clock,
       log,
-      lease_ms: options.lease_ms,
+      leaseMs: options.leaseMs,
       onLost: () => this.#loseAll(),
       onRenewed: () => this.#sender.pump(),
     })
@@ -150,7 +150,7 @@ export class Worker {
       sender: this.#sender,
       funds: this.#funds,
       settle: (chunks) => this.#recorder.settle(chunks),
-      held: () => this.#open.keys(),
+      openChunks: () => this.#open.keys(),
       park: (chunk, run_at) => void this.#recorder.park(chunk, run_at, 'usage_limit'),
       onLost: (chunk) => {
         this.#recorder.untrack(chunk)
@@ -161,14 +161,14 @@ export class Worker {
       clock,
       random: options.random,
       sender: this.#sender,
-      held: () => this.#open.keys(),
+      openChunks: () => this.#open.keys(),
       park: (chunk, run_at, model) =>
         void this.#recorder.park(chunk, run_at, 'model_unavailable', model ?? undefined),
     })
     this.#reporter = new LaneReporter({
       store,
       clock,
-      worker_id: () => this.#session.id,
+      sessionId: () => this.#session.id,
       lanes: () => this.#sender.lanes,
     })
     const reader = new ChunkReader({ store, sealed, clock, log, models: options.models })
@@ -177,12 +177,12 @@ export class Worker {
       reader,
       clock,
       log,
-      memory_bytes: options.memory_bytes,
-      worker_id: () => this.#session.id,
+      memoryBytes: options.memoryBytes,
+      sessionId: () => this.#session.id,
       demand: () => this.#sender.demand(),
       atRisk: () => this.#atRisk,
       onCrowded: () => this.#blocked.park(),
-      held: () => this.#open.keys(),
+      openChunks: () => this.#open.keys(),
       admit: async (chunk, version) => {
         const rest = this.#stopReason(chunk) === null ? await this.#gate.admit(chunk, version) : null
         // Claimed under a session that has ended: it is not going to be opened.
@@ -199,7 +199,7 @@ export class Worker {
       clock,
       log,
       rules: options.rules,
-      worker_id: () => this.#session.id,
+      sessionId: () => this.#session.id,
       leased: () => this.#claimer.leased(),
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onEnded(batch),
@@ -211,7 +211,7 @@ export class Worker {
       clock,
       log,
       handlers: options.tasks,
-      worker_id: () => this.#session.id,
+      sessionId: () => this.#session.id,
       onDone: (task) => {
         options.onTask?.(task)
         this.#claimer.look()
@@ -233,8 +233,8 @@ export class Worker {
     const { store, clock } = this.#options
     await this.#session.open()
     // Before anything else: what a worker held that has died just now may be free already.
-    this.#loop(CHORES_MS, () => this.#options.maintenance(), 0)
-    this.#loop(STANDING_MS, () => this.#readBatchStatuses())
+    this.#loop(MAINTENANCE_MS, () => this.#options.maintenance(), 0)
+    this.#loop(STATUS_MS, () => this.#readBatchStatuses())
     this.#loop(POLL_MS, async () => this.wake())
     this.#loop(REPORT_MS, () => this.#reporter.report())
     this.#loop(LEARN_MS, () => this.#learner.share(), 0)
@@ -277,25 +277,25 @@ export class Worker {
     await Promise.all(upstreams.map((upstream) => upstream.backend.close()))
   }
 
-  #loop(every_ms: number, work: () => Promise<void>, first_ms = every_ms): void {
+  #loop(everyMs: number, work: () => Promise<void>, firstMs = everyMs): void {
     const { clock, random, log } = this.#options
     const slot = this.#loops.length
-    const arm = (wait_ms: number): void => {
-      this.#loops[slot] = clock.after(wait_ms * (0.75 + random() / 2), () => {
+    const arm = (waitMs: number): void => {
+      this.#loops[slot] = clock.after(waitMs * (0.75 + random() / 2), () => {
         work()
           .catch((error: unknown) => log.error({ err: error }, 'background work failed; it is tried again'))
           .finally(() => {
-            if (!this.#stopping) arm(every_ms)
+            if (!this.#stopping) arm(everyMs)
           })
       })
     }
-    arm(first_ms)
+    arm(firstMs)
   }
 
   #take(chunk: OpenChunk): void {
     const { clock } = this.#options
-    const left_ms = chunk.claim.deadline - clock.now()
-    const cancelAlarm = clock.after(left_ms, () => this.#sender.stop(chunk, 'batch_expired', true))
+    const leftMs = chunk.claim.deadline - clock.now()
+    const cancelAlarm = clock.after(leftMs, () => this.#sender.stop(chunk, 'batch_expired', true))
     this.#open.set(chunk, cancelAlarm)
     this.#funds.open(chunk)
     this.#recorder.track(chunk)
@@ -375,13 +375,13 @@ export class Worker {
     this.#recheckLimits(new Map(rows.map((row) => [row.project_id, row.limit_version])))
   }
 
-  /** Lines in flight may finish, for `drain_ms`; then they are aborted. */
+  /** Lines in flight may finish, for `drainMs`; then they are aborted. */
   async #drain(): Promise<void> {
     for (const chunk of this.#open.keys()) this.#sender.stop(chunk, 'drained', false)
     if (this.#isQuiet()) return
     await new Promise<void>((resolve) => {
       this.#onQuiet = resolve
-      const cancel = this.#options.clock.after(this.#options.drain_ms, () => {
+      const cancel = this.#options.clock.after(this.#options.drainMs, () => {
         for (const chunk of this.#open.keys()) this.#sender.stop(chunk, 'drained', true)
       })
       this.#loops.push(cancel)

@@ -23,7 +23,7 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
   }
   if (!(await markDeleted(tx, file.id, now))) return
   const open = (await openBatchesOfInput(tx, file.id)).map((batch) => batch.id)
-  if (open.length === 0) return await doomContent(tx, file, now)
+  if (open.length === 0) return await deleteContent(tx, file, now)
   await markInputDeleted(tx, open, now)
 }
 
@@ -33,10 +33,10 @@ export async function releaseInput(tx: Writer, file_id: string, now: number): Pr
   const file = await lockFileRow(tx, file_id)
   if (!file || file.deleted_at === null) return
   const open = await openBatchesOfInput(tx, file_id)
-  if (open.length === 0) await doomContent(tx, file, now)
+  if (open.length === 0) await deleteContent(tx, file, now)
 }
 
-async function doomContent(tx: Writer, file: FileRow, now: number): Promise<void> {
+async function deleteContent(tx: Writer, file: FileRow, now: number): Promise<void> {
   const keys = [file.content_blob, file.index_blob].filter((key) => key !== null)
   await markForDeletion(tx, keys, now)
 }

@@ -25,27 +25,27 @@ interface Ports {
 
 export interface SweepPace {
   /** How old a blob without a row is before it is suspected. */
-  orphan_age_ms: number
+  orphanAgeMs: number
   /** How often the store is looked through, by one worker for all. */
-  every_ms: number
+  everyMs: number
   /** How often each worker asks whether it is the one. */
-  ask_every_ms: number
+  askEveryMs: number
   /** Between the two looks at a blob: longer than a commit takes that is under way. */
-  second_look_ms: number
+  secondLookMs: number
 }
 
 const PACE: SweepPace = {
-  orphan_age_ms: ORPHAN_AGE_MS,
-  every_ms: 60 * 60_000,
-  ask_every_ms: 5 * 60_000,
-  second_look_ms: 5 * 60_000,
+  orphanAgeMs: ORPHAN_AGE_MS,
+  everyMs: 60 * 60_000,
+  askEveryMs: 5 * 60_000,
+  secondLookMs: 5 * 60_000,
 }
 
 export class OrphanSweep {
   readonly #ports: Ports
   readonly #pace: SweepPace
-  #ask_at = 0
-  #suspects: { keys: string[]; judge_at: number } | null = null
+  #askAt = 0
+  #suspects: { keys: string[]; checkAt: number } | null = null
 
   /** Where nobody can be about to commit anything, and in nights that are quicker, another pace will do. */
   constructor(ports: Ports, pace = PACE) {
@@ -59,26 +59,26 @@ export class OrphanSweep {
    */
   async tick(): Promise<{ began: boolean; removed: number }> {
     const { store, clock } = this.#ports
-    const { orphan_age_ms, every_ms, ask_every_ms, second_look_ms } = this.#pace
+    const { orphanAgeMs, everyMs, askEveryMs, secondLookMs } = this.#pace
     const now = clock.now()
-    if (this.#suspects && now >= this.#suspects.judge_at) {
+    if (this.#suspects && now >= this.#suspects.checkAt) {
       const { keys } = this.#suspects
       this.#suspects = null
       return { began: false, removed: await removeUnknown(this.#ports, keys) }
     }
-    if (this.#suspects || now < this.#ask_at) return { began: false, removed: 0 }
-    this.#ask_at = now + ask_every_ms
-    const began = await store.write((tx) => claimInterval(tx, store.claimSql, 'swept_at', every_ms))
+    if (this.#suspects || now < this.#askAt) return { began: false, removed: 0 }
+    this.#askAt = now + askEveryMs
+    const began = await store.write((tx) => claimInterval(tx, store.claimSql, 'swept_at', everyMs))
     if (began) {
-      const keys = await findUnknown(this.#ports, orphan_age_ms)
-      if (keys.length > 0) this.#suspects = { keys, judge_at: clock.now() + second_look_ms }
+      const keys = await findUnknown(this.#ports, orphanAgeMs)
+      if (keys.length > 0) this.#suspects = { keys, checkAt: clock.now() + secondLookMs }
     }
     return { began, removed: 0 }
   }
 }
 
 /** Keys of blobs that are older than that and that the database does not know. */
-async function findUnknown({ store, blobs, clock }: Ports, older_than_ms: number): Promise<string[]> {
+async function findUnknown({ store, blobs, clock }: Ports, olderThanMs: number): Promise<string[]> {
   const unknown: string[] = []
   let keys: string[] = []
   const look = async (): Promise<void> => {
@@ -87,7 +87,7 @@ async function findUnknown({ store, blobs, clock }: Ports, older_than_ms: number
     keys = []
   }
   for await (const blob of blobs.list('')) {
-    if (blob.modified > clock.now() - older_than_ms) continue
+    if (blob.modified > clock.now() - olderThanMs) continue
     keys.push(blob.key)
     if (keys.length >= KEYS_AT_ONCE) await look()
     if (unknown.length >= SUSPECTS_MAX) break

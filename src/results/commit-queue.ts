@@ -8,7 +8,7 @@ import type { BatchRow } from '../store/schema.ts'
 import { StatementRefused, type Store } from '../store/store.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
 import type { FinishRules } from './finish.ts'
-import type { Insist } from './insist.ts'
+import type { Insist } from './store-retries.ts'
 
 /** So often is a commit tried that is refused by itself: others may have been in its way. */
 const REFUSALS_MAX = 3
@@ -29,9 +29,9 @@ interface Pending {
   /** What its attempts have pointed to, the last one at the end. */
   records: CommitRecord[]
   /** When its blobs were written (Unix ms); longer ago than anything where nobody can tell any more. */
-  written_at: number
+  writtenAt: number
   /** The last attempt to commit it: by a clock that has been set back since, nobody can tell how old it is. */
-  tried_at: number
+  triedAt: number
   /** Writes them once more, under other names; null when that cannot be done. */
   rewrite: () => Promise<CommitRecord | null>
   done: (end: CommitEnd) => void
@@ -42,8 +42,8 @@ export interface CommitQueueOptions {
   clock: Clock
   rules: FinishRules
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
-  blob_fresh_ms: number
-  insist: Insist
+  blobFreshMs: number
+  retryUntilStored: Insist
   /** A group has been committed; batches that it ended. */
   onCommitted: (ended: readonly BatchRow[]) => void
 }
@@ -77,8 +77,8 @@ export class CommitQueue {
       this.#queue.push({
         commit,
         records: [commit.record],
-        written_at: now,
-        tried_at: now,
+        writtenAt: now,
+        triedAt: now,
         rewrite,
         done,
       })
@@ -100,16 +100,16 @@ export class CommitQueue {
   }
 
   async #commitGroup(all: readonly Pending[]): Promise<void> {
-    const { store, clock, rules, insist, onCommitted } = this.#options
+    const { store, clock, rules, retryUntilStored, onCommitted } = this.#options
     let group = all
     const alone = all.length === 1
-    let apiErrors = 0
+    let refusals = 0
     const isFinal = (error: unknown): boolean =>
-      error instanceof StatementRefused && (!alone || ++apiErrors >= REFUSALS_MAX)
+      error instanceof StatementRefused && (!alone || ++refusals >= REFUSALS_MAX)
     let committed: Committed
     try {
       // An attempt whose answer was lost, or is late, is no reason to wait: only one of them can take effect.
-      committed = await insist(
+      committed = await retryUntilStored(
         'commit',
         async () => {
           group = await this.#freshen(group)
@@ -138,27 +138,27 @@ export class CommitQueue {
 
   /** Which of its attempts has taken effect: where the lines lie from now on. */
   async #effective({ commit, records }: Pending): Promise<CommitRecord> {
-    const { store, insist } = this.#options
+    const { store, retryUntilStored } = this.#options
     const last = commit.record
     if (records.length === 1 || !('journal' in last)) return last
     const { batch_id, idx } = commit.claim
-    const parts = await insist('commit', () => listJournalParts(store.read, batch_id, idx))
+    const parts = await retryUntilStored('commit', () => listJournalParts(store.read, batch_id, idx))
     const keys = new Set(parts.map((part) => part.journal_blob))
     return records.find((record) => 'journal' in record && keys.has(record.journal.key)) ?? last
   }
 
   /** Where commits are refused for long, the sweep takes what they would point to: it is written again in time. */
   async #freshen(group: readonly Pending[]): Promise<Pending[]> {
-    const { clock, blob_fresh_ms } = this.#options
+    const { clock, blobFreshMs } = this.#options
     const now = clock.now()
     for (const pending of group) {
-      if (now < pending.tried_at) pending.written_at = Number.NEGATIVE_INFINITY
-      pending.tried_at = now
+      if (now < pending.triedAt) pending.writtenAt = Number.NEGATIVE_INFINITY
+      pending.triedAt = now
     }
     const ready: Pending[] = []
     for (const pending of group) {
-      if (now - pending.written_at >= blob_fresh_ms) {
-        const written_at = clock.now()
+      if (now - pending.writtenAt >= blobFreshMs) {
+        const writtenAt = clock.now()
         const record = await pending.rewrite()
         if (record === null) {
           pending.done({ how: 'unwritable' })
@@ -166,7 +166,7 @@ export class CommitQueue {
         }
         pending.commit = { ...pending.commit, record }
         pending.records.push(record)
-        pending.written_at = written_at
+        pending.writtenAt = writtenAt
       }
       ready.push(pending)
     }
@@ -176,6 +176,6 @@ export class CommitQueue {
 
 /** Commits of one group may share a journal: one that is to be made alone needs its own. */
 function ownBlobs(pending: Pending): Pending {
-  if ('journal' in pending.commit.record) pending.written_at = Number.NEGATIVE_INFINITY
+  if ('journal' in pending.commit.record) pending.writtenAt = Number.NEGATIVE_INFINITY
   return pending
 }

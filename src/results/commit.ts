@@ -17,13 +17,13 @@ import type { Writer } from '../store/store.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import type { Outcome } from './outcome.ts'
+import { journalSums } from './reverse-journal.ts'
 import type { SealedChunk } from './seal.ts'
-import { journalSums } from './take-back.ts'
 
 export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id'>
   /** When the first line was sent under this lease (Unix ms), if the batch was still queued by then. */
-  begun_at: number | null
+  begunAt: number | null
   /** The lines that this commit counts: those finished since the last one. */
   fresh: readonly Outcome[]
   /** Whether anything was set aside for the chunk under this lease. */
@@ -85,8 +85,8 @@ export async function commitChunks(
       })
     }
     add(deltas, claim.batch_id, sums, sealed)
-    if (commit.begun_at !== null)
-      begun.set(claim.batch_id, Math.min(begun.get(claim.batch_id) ?? commit.begun_at, commit.begun_at))
+    if (commit.begunAt !== null)
+      begun.set(claim.batch_id, Math.min(begun.get(claim.batch_id) ?? commit.begunAt, commit.begunAt))
     const { project_id, batch_id, idx } = claim
     settlements.push({
       project_id,
@@ -105,8 +105,8 @@ export async function commitChunks(
   const ended: BatchRow[] = []
   // In a fixed order, so that two workers that share batches never wait for each other in a circle.
   for (const [batch_id, delta] of [...deltas].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    const begun_at = begun.get(batch_id)
-    if (begun_at !== undefined) await moveBatch(tx, batch_id, 'in_progress', begun_at)
+    const begunAt = begun.get(batch_id)
+    if (begunAt !== undefined) await moveBatch(tx, batch_id, 'in_progress', begunAt)
     const batch = await addToBatch(tx, batch_id, { ...delta, at: now })
     const end = await finishIfDone(tx, batch, rules, now)
     if (end) ended.push(end)

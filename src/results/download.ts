@@ -73,9 +73,9 @@ async function* readPiece({ db, sealed }: Ports, project_id: string, piece: Piec
 async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): AsyncGenerator<Piece> {
   if (file.batch_id === null || file.part === null) return
   let offset = 0
-  let from_idx = 0
+  let fromIdx = 0
   while (offset < range.end) {
-    const chunks = await listSealed(db, file.batch_id, from_idx, PAGE_ROWS)
+    const chunks = await listSealed(db, file.batch_id, fromIdx, PAGE_ROWS)
     // The caller was promised so many bytes, and would wait for them.
     if (chunks.length === 0) throw new ContentShort(file, offset)
     for (const chunk of chunks) {
@@ -87,7 +87,7 @@ async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): Async
       const end = Math.min(range.end - offset, bytes)
       if (key !== null && start < end) yield { key, range: { start, end } }
       offset += bytes
-      from_idx = chunk.idx + 1
+      fromIdx = chunk.idx + 1
     }
   }
 }
@@ -102,8 +102,8 @@ export class ContentDestroyed extends Error {
 
 /** The database is damaged: it has no more chunks of the batch, and its file should be longer. */
 export class ContentShort extends Error {
-  constructor({ id, bytes }: FileRow, held: number) {
-    super(`the chunks of ${id} hold ${held} bytes, and the file has ${bytes}`)
+  constructor({ id, bytes }: FileRow, actualBytes: number) {
+    super(`the chunks of ${id} hold ${actualBytes} bytes, but the file has ${bytes}`)
     this.name = 'ContentShort'
   }
 }

@@ -53,8 +53,8 @@ async function finish(
   if (!ended) return null
   const project = await readProject(tx, batch.project_id)
   if (!project) throw new Error(`batch ${batch.id} belongs to no project`)
-  const retention_ms = rules.file_retention_ms(project.plan)
-  const expires_at = now + Math.min(retention_ms, batch.output_expires_after_ms ?? retention_ms)
+  const retentionMs = rules.file_retention_ms(project.plan)
+  const expires_at = now + Math.min(retentionMs, batch.output_expires_after_ms ?? retentionMs)
   const files = {
     output_file_id: await addResultFile(tx, batch, 'output', expires_at, now),
     error_file_id: await addResultFile(tx, batch, 'error', expires_at, now),

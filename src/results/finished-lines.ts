@@ -1,151 +1,138 @@
-// Reads a batch's result lines while it runs: sealed chunks from their blobs, open ones from their journals,
-// in the order of the input. Lines do not end in that order, so a page also says through which line nothing
-// is missing: whoever goes on from there misses none. A page is where its lines lie; their bytes are read as they
-// are sent.
+// Finds one finished line by its number: in the blobs of a sealed chunk, or in the journals of one that is open. With
+// an index only the line's own bytes are read; blobs of earlier versions are scanned, and nothing of them is kept.
+import { isDamaged } from '../blobs/blobs.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { base32, parseLineRequestId } from '../domain/ids.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
-import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
-import type { ChunkRow } from '../store/schema.ts'
-import { findLine, openPlaces, type Ports, scanResults, sealedPlaces } from './find-line.ts'
-import { JOURNAL_OWNER } from './journal.ts'
-import { bytesIn, readSpans } from './read-spans.ts'
+import { readChunk } from '../store/chunks.ts'
+import { listJournalParts } from '../store/journal-parts.ts'
+import type { BlobRow, ChunkRow } from '../store/schema.ts'
+import type { Reader } from '../store/store.ts'
+import { findJournalled, JOURNAL_OWNER, type Journalled } from './journal.ts'
+import { type LinePlace, placesInBlobs, readLineIndex } from './line-index.ts'
+import { type Row, scanRows } from './scan-rows.ts'
 import type { Span } from './stream-span.ts'
 
-/** A page ends behind the line that takes it past this. */
-const PAGE_BYTES_MAX = 8 * 1024 * 1024
-/** Read at a time: callers may be many, and slow. */
-const WINDOW_BYTES = 256 * 1024
-/** Chunk rows read at a time. */
-const ROWS_PER_READ = 100
-
-export type ResultPart = 'output' | 'error' | 'all'
-
-export interface PageOrder {
-  /** Lines with higher numbers (in the input file, from 1). */
-  after: number
-  limit: number
-  part: ResultPart
-  /** Ends before the first line that is unfinished, so that pages read one after another overlap nowhere. */
-  contiguous: boolean
+export interface Ports {
+  db: Reader
+  sealed: SealedBlobs
 }
 
-export interface FinishedPage {
-  /** The lines, each with its line break. */
-  text: AsyncIterable<Buffer>
-  /** There is more to read now, behind `next_after`. */
-  has_more: boolean
-  /**
-   * Where the next page begins: behind the last line of this one, or, once all that is finished has been read,
-   * behind the last line before which nothing is missing.
-   */
-  next_after: number
-}
-
-interface Found {
-  chunk: ChunkRow
+export interface FoundLine {
   line: number
   part: 'output' | 'error'
-  span: Span
+  audit: Span
+  /** Null once its result file has been deleted. */
+  result: Span | null
 }
 
-/** What is finished of a batch. Lines whose files have been deleted are left out. */
-export async function readFinished(ports: Ports, batch_id: string, order: PageOrder): Promise<FinishedPage> {
-  // Looked up first: what is finished meanwhile is then found below, and never the other way round.
-  const complete_through = await completeThrough(ports, batch_id)
-  const last = order.contiguous ? complete_through : Number.POSITIVE_INFINITY
-  const lines: Found[] = []
-  let bytes = 0
-  let at = order.after
-  for await (const found of finishedAfter(ports, batch_id, order, last)) {
-    if (lines.length === order.limit || (lines.length > 0 && bytes >= PAGE_BYTES_MAX))
-      return { text: textOf(ports, lines), has_more: true, next_after: at }
-    lines.push(found)
-    bytes += bytesIn(found.span)
-    at = found.line
-  }
-  const next_after = order.contiguous ? at : Math.min(at, complete_through)
-  return { text: textOf(ports, lines), has_more: false, next_after }
-}
+/** Result lines and audit records begin with their request ID, and that names the line. */
+const HEAD = '{"id":"'
+const REQUEST_ID_LENGTH = 'req_'.length + 26 + base32(1).length
+const HEAD_BYTES = HEAD.length + REQUEST_ID_LENGTH
 
-/** A chunk that is sealed while the page is read takes its journals with it: its lines are then in its blobs. */
-function textOf(ports: Ports, lines: readonly Found[]): AsyncIterable<Buffer> {
-  return readSpans(
-    ports.sealed,
-    lines.map(({ span }) => span),
-    {
-      window_bytes: WINDOW_BYTES,
-      async moved(number) {
-        const found = lines[number]
-        const chunk = found && (await readChunk(ports.db, found.chunk.batch_id, found.chunk.idx))
-        return chunk && ((await findLine(ports, chunk, found.line))?.result ?? undefined)
-      },
-    },
-  )
-}
-
-/** The last line before which every line is finished; infinite when all are. */
-async function completeThrough(ports: Ports, batch_id: string): Promise<number> {
-  const chunk = await firstUnsealed(ports.db, batch_id)
-  if (!chunk) return Number.POSITIVE_INFINITY
-  let through = chunk.first_line - 1
-  // Blank lines are numbered too and end in no journal: the count is then too low, never too high.
-  for (const { line } of await finishedOf(ports, chunk)) {
-    if (line !== through + 1) break
-    through = line
-  }
-  return through
-}
-
-async function* finishedAfter(
-  ports: Ports,
-  batch_id: string,
-  { after, part }: PageOrder,
-  last: number,
-): AsyncGenerator<Found> {
-  let from_idx = (await readChunkOfLine(ports.db, batch_id, after + 1))?.idx ?? 0
-  for (;;) {
-    const chunks = await listBegun(ports.db, batch_id, from_idx, ROWS_PER_READ)
-    for (const chunk of chunks) {
-      if (chunk.first_line > last) return
-      for (const found of await finishedOf(ports, chunk))
-        if (found.line > after && found.line <= last && (part === 'all' || part === found.part)) yield found
+/** Undefined while the line is not finished, or when the chunk has no such line. */
+export async function findLine(ports: Ports, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
+  if (chunk.state === 'sealed') return await findSealed(ports, chunk, line)
+  const found = (await openPlaces(ports, chunk)).find((one) => one.line === line)
+  if (found) {
+    const span = { project_id: JOURNAL_OWNER, blob: found.journal }
+    return {
+      line,
+      part: found.part,
+      audit: { ...span, range: found.audit },
+      result: { ...span, range: found.result },
     }
-    const end = chunks.at(-1)
-    if (chunks.length < ROWS_PER_READ || !end) return
-    from_idx = end.idx + 1
   }
+  // It may have been sealed just now, and its journals are gone.
+  const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
+  return now?.state === 'sealed' ? await findSealed(ports, now, line) : undefined
 }
 
-/** The finished lines of a chunk, in order. */
-async function finishedOf(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
-  if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
-  const places = await openPlaces(ports, chunk)
-  if (places.length < chunk.completed + chunk.failed) {
-    // Its journals go when it is sealed.
-    const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
-    if (now?.state === 'sealed') return await inBlobs(ports, now)
-  }
-  return places
-    .map(({ line, part, journal, result }) => {
-      return { chunk, line, part, span: { project_id: JOURNAL_OWNER, blob: journal, range: result } }
-    })
-    .sort((a, b) => a.line - b.line)
-}
-
-async function inBlobs(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
-  const places = await sealedPlaces(ports, chunk)
-  const found: Found[] = []
-  for (const part of ['output', 'error'] as const) {
-    const key = part === 'output' ? chunk.output_blob : chunk.error_blob
-    const blob = key === null ? undefined : await readBlobRow(ports.db, key)
+/** The lines that the journals of an open chunk have. A journal that goes meanwhile is left out. */
+export async function openPlaces({ db, sealed }: Ports, chunk: ChunkRow): Promise<Journalled[]> {
+  const found: Journalled[] = []
+  const seen = new Set<number>()
+  for (const part of await listJournalParts(db, chunk.batch_id, chunk.idx)) {
+    const blob = await readBlobRow(db, part.journal_blob)
     if (!blob) continue
-    const { project_id } = blob
-    if (places) {
-      for (const { line, part: of, result: range } of places)
-        if (of === part) found.push({ chunk, line, part, span: { project_id, blob, range } })
-    } else {
-      for await (const { line, start, end } of scanResults(ports.sealed, blob))
-        found.push({ chunk, line, part, span: { project_id, blob, range: { start, end } } })
+    try {
+      for (const place of await findJournalled(sealed, { part, blob })) {
+        // Of a line that older versions committed twice the first commit counts.
+        if (seen.has(place.line)) continue
+        seen.add(place.line)
+        found.push(place)
+      }
+    } catch (error) {
+      // One that is still there and cannot be read is a fault.
+      if (!isDamaged(error) || (await readBlobRow(db, part.journal_blob))) throw error
     }
   }
-  return found.sort((a, b) => a.line - b.line)
+  return found
+}
+
+async function findSealed(ports: Ports, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
+  const { db, sealed } = ports
+  const audit = await rowOf(db, chunk.audit_blob)
+  if (!audit) return undefined
+  const results = {
+    output: await rowOf(db, chunk.output_blob),
+    error: await rowOf(db, chunk.error_blob),
+  }
+  const found =
+    (await sealedPlaces(ports, chunk))?.find((one) => one.line === line) ??
+    (await scanFor(sealed, line, audit, results))
+  if (!found) return undefined
+  const blob = results[found.part]
+  return {
+    line,
+    part: found.part,
+    audit: { project_id: audit.project_id, blob: audit, range: found.audit },
+    result: blob ? { project_id: blob.project_id, blob, range: found.result } : null,
+  }
+}
+
+/** The lines of a sealed chunk by its index, in order; null for one that was sealed by an earlier version. */
+export async function sealedPlaces({ db, sealed }: Ports, chunk: ChunkRow): Promise<LinePlace[] | null> {
+  const audit = await rowOf(db, chunk.audit_blob)
+  const index = audit && (await readLineIndex(sealed, audit.project_id, audit))
+  return index ? placesInBlobs(index) : null
+}
+
+async function scanFor(
+  sealed: SealedBlobs,
+  line: number,
+  audit: BlobRow,
+  results: { output: BlobRow | undefined; error: BlobRow | undefined },
+): Promise<LinePlace | undefined> {
+  const record = await scanBlob(sealed, audit, line)
+  if (!record) return undefined
+  for (const part of ['output', 'error'] as const) {
+    const blob = results[part]
+    const result = blob && (await scanBlob(sealed, blob, line))
+    if (result) return { line, part, audit: record, result }
+  }
+  // Its result file is gone, and with it which one that was.
+  return { line, part: results.output ? 'error' : 'output', audit: record, result: { start: 0, end: 0 } }
+}
+
+async function scanBlob(sealed: SealedBlobs, blob: BlobRow, line: number): Promise<Row | undefined> {
+  for await (const row of scanResults(sealed, blob)) if (row.line === line) return row
+  return undefined
+}
+
+/** The rows of an output, error or audit blob, and which lines they are of. */
+export async function* scanResults(
+  sealed: SealedBlobs,
+  blob: BlobRow,
+): AsyncGenerator<Row & { line: number }, void, undefined> {
+  for await (const row of scanRows(sealed.read(blob.project_id, blob), HEAD_BYTES)) {
+    const address = parseLineRequestId(row.head.slice(HEAD.length))
+    if (!address) throw new Error(`a row of ${blob.key} does not begin with its request ID`)
+    yield { ...row, line: address.line }
+  }
+}
+
+async function rowOf(db: Reader, key: string | null): Promise<BlobRow | undefined> {
+  return key === null ? undefined : await readBlobRow(db, key)
 }

@@ -51,7 +51,7 @@ export function journalIndex(lines: readonly Written[]): Buffer {
 }
 
 function sizesOf({ line, part, result, audit }: Written): LineSizes {
-  return { line, part, result_bytes: result.length, audit_bytes: audit.length }
+  return { line, part, result_bytes: result.length, auditBytes: audit.length }
 }
 
 /** One field of a line: its bytes, or where they are. */

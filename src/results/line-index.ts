@@ -13,7 +13,7 @@ export interface LineSizes {
   line: number
   part: 'output' | 'error'
   result_bytes: number
-  audit_bytes: number
+  auditBytes: number
 }
 
 export interface LinePlace {
@@ -32,11 +32,11 @@ const TAIL_BYTES = 64 * 1024
 export function encodeLineIndex(lines: readonly LineSizes[]): Buffer {
   const entries = Buffer.allocUnsafe(ENTRY_BYTES * lines.length)
   let at = 0
-  for (const { line, part, result_bytes, audit_bytes } of lines) {
+  for (const { line, part, result_bytes, auditBytes } of lines) {
     at = entries.writeUInt32BE(line, at)
     at = entries.writeUInt8(part === 'output' ? 0 : 1, at)
     at = entries.writeUInt32BE(result_bytes, at)
-    at = entries.writeUInt32BE(audit_bytes, at)
+    at = entries.writeUInt32BE(auditBytes, at)
   }
   return Buffer.from(entries.toString('base64') + lines.length.toString(16).padStart(8, '0') + MAGIC)
 }
@@ -67,7 +67,7 @@ function decode(entries: Buffer): LineSizes[] {
       line: entries.readUInt32BE(at),
       part: entries.readUInt8(at + 4) === 0 ? 'output' : 'error',
       result_bytes: entries.readUInt32BE(at + 5),
-      audit_bytes: entries.readUInt32BE(at + 9),
+      auditBytes: entries.readUInt32BE(at + 9),
     })
   }
   return lines
@@ -80,9 +80,9 @@ function base64Bytes(bytes: number): number {
 /** In the output, error and audit blobs of a sealed chunk. */
 export function placesInBlobs(lines: readonly LineSizes[]): LinePlace[] {
   const at = { output: 0, error: 0, audit: 0 }
-  return lines.map(({ line, part, result_bytes, audit_bytes }) => {
+  return lines.map(({ line, part, result_bytes, auditBytes }) => {
     const result = { start: at[part], end: at[part] + result_bytes }
-    const audit = { start: at.audit, end: at.audit + audit_bytes }
+    const audit = { start: at.audit, end: at.audit + auditBytes }
     at[part] = result.end
     at.audit = audit.end
     return { line, part, result, audit }
@@ -92,10 +92,10 @@ export function placesInBlobs(lines: readonly LineSizes[]): LinePlace[] {
 /** In a journal, from `start` on: each line is an entry of three rows (journal.ts). */
 export function placesInJournal(lines: readonly LineSizes[], start: number): LinePlace[] {
   let at = start
-  return lines.map(({ line, part, result_bytes, audit_bytes }) => {
+  return lines.map(({ line, part, result_bytes, auditBytes }) => {
     at += entryHead(line, part).length
     const result = { start: at, end: at + result_bytes }
-    const audit = { start: result.end, end: result.end + audit_bytes }
+    const audit = { start: result.end, end: result.end + auditBytes }
     at = audit.end
     return { line, part, result, audit }
   })

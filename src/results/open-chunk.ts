@@ -24,7 +24,7 @@ export class OpenChunk {
   readonly batch: BatchRow
   readonly lines: readonly ChunkLine[]
   readonly bytes: Buffer
-  readonly request_id_prefix: string
+  readonly requestIdPrefix: string
   readonly #abort = new AbortController()
   readonly #position = new Map<number, number>()
   /** By position: what became of the line, or where a journal has it. */
@@ -38,9 +38,9 @@ export class OpenChunk {
   /** Of the last commit that took effect; each builds on the one before. */
   commit_seq: number
   /** Positions whose worst case is set aside under the limits that match them. */
-  readonly held = new Set<number>()
-  /** Those of them that are not in flight: what is set aside for them is not in use yet. */
   readonly reserved = new Set<number>()
+  /** Those of them that are not in flight: what is set aside for them is not in use yet. */
+  readonly reservedUnsent = new Set<number>()
   /** The spenders that its last reservation found capped. */
   capped: readonly Capped[] = []
   /** Whether anything was ever to be set aside for it under this lease. */
@@ -54,7 +54,7 @@ export class OpenChunk {
   /** It is being given back; none of its lines is to be queued again. */
   parking = false
   /** When its first line was sent (Unix ms), if its batch was still queued when it was opened. */
-  begun_at: number | null = null
+  begunAt: number | null = null
   /** Lines with an attempt under way. */
   inFlight = 0
   /** The journal write of this chunk that is under way; sealing waits for it. */
@@ -72,7 +72,7 @@ export class OpenChunk {
     this.batch = batch
     this.lines = lines
     this.bytes = bytes
-    this.request_id_prefix = lineRequestIdPrefix(batch.id)
+    this.requestIdPrefix = lineRequestIdPrefix(batch.id)
     this.#outcomes = new Array(lines.length).fill(undefined)
     this.#unfinished = lines.length
     for (const [position, { line }] of lines.entries()) this.#position.set(line, position)

@@ -13,7 +13,7 @@ export interface Outcome extends EndedLine {
   /** `ok`, or the code of its error. */
   code: 'ok' | ErrorCode
   /** Whether the usage is what the server reported. */
-  usage_by_server: boolean
+  usageByServer: boolean
   /** Whether it ended because the window closed. */
   expired: boolean
 }

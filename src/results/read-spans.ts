@@ -26,9 +26,9 @@ export async function* readSpans(
   sealed: SealedBlobs,
   all: readonly Bytes[],
   {
-    window_bytes: window_bytes_max = WINDOW_BYTES,
+    windowBytes: windowBytesMax = WINDOW_BYTES,
     moved,
-  }: { window_bytes?: number; moved?: (number: number) => Promise<Span | undefined> } = {},
+  }: { windowBytes?: number; moved?: (number: number) => Promise<Span | undefined> } = {},
 ): AsyncGenerator<Buffer, void, undefined> {
   const read = async (from: number, to: number): Promise<Buffer[]> => {
     const window = all.slice(from, to)
@@ -41,19 +41,19 @@ export async function* readSpans(
     }
   }
   let from = 0
-  let window_bytes = 0
+  let windowBytes = 0
   for (const [number, bytes] of all.entries()) {
     const length = bytesIn(bytes)
-    const alone = length > window_bytes_max && !Buffer.isBuffer(bytes)
-    if (number > from && (alone || window_bytes + length > window_bytes_max)) {
+    const alone = length > windowBytesMax && !Buffer.isBuffer(bytes)
+    if (number > from && (alone || windowBytes + length > windowBytesMax)) {
       yield* await read(from, number)
       from = number
-      window_bytes = 0
+      windowBytes = 0
     }
     if (alone) {
       yield* streamMoved(sealed, bytes, () => moved?.(number))
       from = number + 1
-    } else window_bytes += length
+    } else windowBytes += length
   }
   if (from < all.length) yield* await read(from, all.length)
 }

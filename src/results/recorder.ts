@@ -15,13 +15,13 @@ import type { StatementRefused, Store } from '../store/store.ts'
 import type { ChunkCommit } from './commit.ts'
 import { type CommitEnd, CommitQueue, type CommitRecord } from './commit-queue.ts'
 import type { FinishRules } from './finish.ts'
-import { type Insist, Insistence } from './insist.ts'
 import { encodeEntries, JOURNAL_OWNER, journalIndex, placed } from './journal.ts'
 import { KeptBytes } from './kept-bytes.ts'
 import type { OpenChunk } from './open-chunk.ts'
 import type { Outcome } from './outcome.ts'
 import type { RecordObserver } from './record-observer.ts'
 import { type SealedChunk, sealChunk } from './seal.ts'
+import { type Insist, StoreRetries } from './store-retries.ts'
 
 /**
  * The share of the flush interval from which on a line goes along into a journal that is written anyway. Those
@@ -38,11 +38,11 @@ export interface RecorderOptions {
   clock: Clock
   log: Log
   rules: FinishRules
-  flush_interval_ms: number
+  flushIntervalMs: number
   /** Told how many bytes of results are in memory. */
   answers: AnswerBudget
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
-  blob_fresh_ms: number
+  blobFreshMs: number
   /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
   onClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
   /** These lines of a chunk count in the database now. */
@@ -66,18 +66,18 @@ export class Recorder {
   #cancelTimer: (() => void) | null = null
   readonly #writing = new Set<Promise<void>>()
   readonly #sealing = new Map<OpenChunk, Promise<void>>()
-  readonly #insistence: Insistence
-  readonly #insist: Insist
+  readonly #insistence: StoreRetries
+  readonly #retryUntilStored: Insist
   readonly #commits: CommitQueue
 
   constructor(options: RecorderOptions) {
     this.#options = options
     this.#kept = new KeptBytes(options.answers)
-    this.#insistence = new Insistence(options)
-    this.#insist = this.#insistence.insist
+    this.#insistence = new StoreRetries(options)
+    this.#retryUntilStored = this.#insistence.retryUntilStored
     this.#commits = new CommitQueue({
       ...options,
-      insist: this.#insist,
+      retryUntilStored: this.#retryUntilStored,
       onCommitted: (ended) => {
         for (const batch of ended) options.onEnded(batch)
         options.onCommitted()
@@ -126,7 +126,7 @@ export class Recorder {
     if (!this.#open.has(chunk) || chunk.stopped !== null) return
     this.#open.delete(chunk)
     const { store } = this.#options
-    const parked = await this.#insist('park', () =>
+    const parked = await this.#retryUntilStored('park', () =>
       store.write((tx) => parkChunk(tx, chunk.lease, run_at, reason, model)),
     )
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
@@ -160,23 +160,23 @@ export class Recorder {
   /** Looks at the journal again once the oldest finished line has waited long enough. */
   #arm(): void {
     if (this.#cancelTimer) return
-    const { clock, flush_interval_ms } = this.#options
-    let waited_ms = Number.NEGATIVE_INFINITY
+    const { clock, flushIntervalMs } = this.#options
+    let waitedMs = Number.NEGATIVE_INFINITY
     for (const chunk of this.#open)
-      if (!chunk.journalling) waited_ms = Math.max(waited_ms, this.#waitedMs(chunk))
-    if (waited_ms === Number.NEGATIVE_INFINITY) return
-    this.#cancelTimer = clock.after(Math.max(0, flush_interval_ms - waited_ms), () => {
-      this.#startJournal(flush_interval_ms * JOURNAL_SHARE_MIN)
+      if (!chunk.journalling) waitedMs = Math.max(waitedMs, this.#waitedMs(chunk))
+    if (waitedMs === Number.NEGATIVE_INFINITY) return
+    this.#cancelTimer = clock.after(Math.max(0, flushIntervalMs - waitedMs), () => {
+      this.#startJournal(flushIntervalMs * JOURNAL_SHARE_MIN)
     })
   }
 
-  /** Journals the open chunks whose oldest finished line has waited for `waited_ms`. */
-  #startJournal(waited_ms: number): void {
+  /** Journals the open chunks whose oldest finished line has waited for `waitedMs`. */
+  #startJournal(waitedMs: number): void {
     this.#cancelTimer?.()
     this.#cancelTimer = null
     const chunks = [...this.#open].filter(
       (chunk) =>
-        chunk.hasFresh && chunk.unfinished > 0 && !chunk.journalling && this.#waitedMs(chunk) >= waited_ms,
+        chunk.hasFresh && chunk.unfinished > 0 && !chunk.journalling && this.#waitedMs(chunk) >= waitedMs,
     )
     if (chunks.length > 0) this.#background(this.#journal(chunks))
     this.#arm()
@@ -186,8 +186,8 @@ export class Recorder {
   #waitedMs(chunk: OpenChunk): number {
     const since = this.#freshSince.get(chunk)
     if (since === undefined) return Number.NEGATIVE_INFINITY
-    const waited_ms = this.#options.clock.now() - since
-    return waited_ms < 0 ? Number.POSITIVE_INFINITY : waited_ms
+    const waitedMs = this.#options.clock.now() - since
+    return waitedMs < 0 ? Number.POSITIVE_INFINITY : waitedMs
   }
 
   async #journal(chunks: readonly OpenChunk[]): Promise<void> {
@@ -219,7 +219,7 @@ export class Recorder {
         ...of.flatMap(({ pieces }) => pieces),
         journalIndex(of.flatMap(({ fresh }) => fresh)),
       ])
-    const journal = await this.#insist('journal', () => put(parts))
+    const journal = await this.#retryUntilStored('journal', () => put(parts))
     let at = 0
     const commits = parts.map(async (part) => {
       const { chunk, fresh, bytes } = part
@@ -258,8 +258,8 @@ export class Recorder {
     const finished = chunk.allFinished()
     const write = (): Promise<SealedChunk> =>
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, finished)
-    const result = await this.#insist('seal', () => this.#unlessDamaged(chunk, write))
-    if (result === 'damaged') return await this.#giveUp(chunk)
+    const result = await this.#retryUntilStored('seal', () => this.#unlessDamaged(chunk, write))
+    if (result === 'damaged') return await this.#parkDamaged(chunk)
     if (result === 'lost') return this.#close(chunk, 'lost')
     const fresh = chunk.takeFresh()
     const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
@@ -296,10 +296,10 @@ export class Recorder {
   }
 
   /** A journal of the chunk is damaged: whoever takes it up next takes back what is lost with it. */
-  async #giveUp(chunk: OpenChunk): Promise<void> {
+  async #parkDamaged(chunk: OpenChunk): Promise<void> {
     const { store, clock } = this.#options
     if (chunk.hasFresh) await this.#journal([chunk])
-    const parked = await this.#insist('park', () =>
+    const parked = await this.#retryUntilStored('park', () =>
       store.write((tx) => parkChunk(tx, chunk.lease, clock.now(), 'stores_failing')),
     )
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
@@ -316,7 +316,7 @@ export class Recorder {
     if (end.how === 'refused') await this.#endRefused(chunk, end.error)
     if (end.how === 'unwritable') {
       chunk.putBack(commit.fresh)
-      await this.#giveUp(chunk)
+      await this.#parkDamaged(chunk)
     }
     return null
   }
@@ -340,7 +340,7 @@ export class Recorder {
     const { batch_id, idx } = chunk.claim
     log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REFUSED)
     onRefused(chunk)
-    const given = await this.#insist('park', () =>
+    const given = await this.#retryUntilStored('park', () =>
       store.write((tx) => refuseChunk(tx, chunk.lease, error.message)),
     )
     this.#close(chunk, given === 'lost' ? 'lost' : 'parked')
@@ -352,6 +352,6 @@ export class Recorder {
   }
 }
 
-function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begun_at' | 'hasReservations'> {
-  return { claim: chunk.lease, begun_at: chunk.begun_at, hasReservations: chunk.hasReservations }
+function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begunAt' | 'hasReservations'> {
+  return { claim: chunk.lease, begunAt: chunk.begunAt, hasReservations: chunk.hasReservations }
 }

@@ -21,13 +21,13 @@ export function outputLine(
   { start, end, text }: Splice,
 ): Buffer {
   const head = `{"id":"${request_id}","custom_id":${custom_id_json},"response":{"status_code":200,"request_id":"${request_id}","body":`
-  const head_bytes = Buffer.byteLength(head)
-  const line = Buffer.allocUnsafe(head_bytes + answer.length - (end - start) + text.length + TAIL.length)
+  const headBytes = Buffer.byteLength(head)
+  const line = Buffer.allocUnsafe(headBytes + answer.length - (end - start) + text.length + TAIL.length)
   let at = line.write(head)
   at += answer.copy(line, at, 0, start)
   at += line.write(text, at, 'latin1')
   at += answer.copy(line, at, end)
-  blank(line, head_bytes, at)
+  blank(line, headBytes, at)
   line.write(TAIL, at, 'latin1')
   return line
 }

@@ -14,7 +14,7 @@ const NEWLINE = 0x0a
 /** `start` is the offset of the first piece. What follows the last line break is no row. */
 export async function* scanRows(
   pieces: AsyncIterable<Buffer>,
-  head_bytes: number,
+  headBytes: number,
   start = 0,
 ): AsyncGenerator<Row, void, undefined> {
   let row = { start, head: '' }
@@ -23,7 +23,7 @@ export async function* scanRows(
     for (let from = 0; from < piece.length; ) {
       const found = piece.indexOf(NEWLINE, from)
       const end = found === -1 ? piece.length : found + 1
-      const missing = head_bytes - row.head.length
+      const missing = headBytes - row.head.length
       if (missing > 0) row.head += piece.toString('latin1', from, Math.min(end, from + missing))
       from = end
       if (found === -1) continue

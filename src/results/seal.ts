@@ -33,7 +33,7 @@ export async function sealChunk(
       line: line.line,
       part: line.part,
       result_bytes: bytesIn(fieldOf(line, 'result')),
-      audit_bytes: bytesIn(fieldOf(line, 'audit')),
+      auditBytes: bytesIn(fieldOf(line, 'audit')),
     })),
   )
   const put = async (name: string, source: Source): Promise<SealedBlob> => {

@@ -37,8 +37,8 @@ export async function* streamSpan(
       return
     }
     for (let start = range.start; start < range.end; ) {
-      const piece_bytes = streams <= WHOLE_FRAMES_MAX ? FRAME_BYTES : QUARTER_BYTES
-      const end = Math.min(range.end, (Math.floor(start / piece_bytes) + 1) * piece_bytes)
+      const pieceBytes = streams <= WHOLE_FRAMES_MAX ? FRAME_BYTES : QUARTER_BYTES
+      const end = Math.min(range.end, (Math.floor(start / pieceBytes) + 1) * pieceBytes)
       yield await inTurn(() => sealed.readAll(project_id, blob, { start, end }))
       start = end
     }

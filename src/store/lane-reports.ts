@@ -4,7 +4,7 @@ import type { LaneReportRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** What the servers of a model said last, and to whom. */
-export interface UpstreamTrouble {
+export interface UpstreamErrors {
   /** Where nobody answers at all: why not. */
   error: string | null
   /** By ID of a batch whose lines get no answer: what was said of the last one. */
@@ -17,7 +17,7 @@ export interface UpstreamTrouble {
  * `unavailable`: nobody is there; `throttled`: the servers have asked to wait; `failing`: they fail on lines of the
  * batches that are named.
  */
-export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamTrouble
+export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors
 
 /** A worker that has not renewed its lease for so long does nothing just now. */
 const SILENT_MS = 5_000
@@ -62,7 +62,7 @@ export async function listLaneReports(db: Reader, sql: ClaimSql): Promise<LaneRe
 }
 
 /** Of a worker of an earlier version. */
-const UNTOLD: UpstreamTrouble = { error: null, batches: {}, isOpen: true }
+const UNTOLD: UpstreamErrors = { error: null, batches: {}, isOpen: true }
 
 /** Whether any worker holds a session, and has renewed it lately. */
 export async function hasWorker(db: Reader, sql: ClaimSql): Promise<boolean> {

@@ -134,7 +134,7 @@ export async function ofStores(
       if (nanos > cap_nanos) found.push(`${who} has spent ${nanos} nano-dollars; the cap is ${cap_nanos}`)
     found.push(...(await ofAudit({ store, sealed })))
     await runMaintenance({ store, sealed, clock: systemClock })
-    const at_once = { orphan_age_ms: 0, every_ms: 0, ask_every_ms: 0, second_look_ms: 0 }
+    const at_once = { orphanAgeMs: 0, everyMs: 0, askEveryMs: 0, secondLookMs: 0 }
     const sweep = new OrphanSweep({ store, blobs, clock: systemClock }, at_once)
     // It looks twice.
     for (let look = 0; look < 2; look++) await sweep.tick()

@@ -68,15 +68,15 @@ export const PLANTS: readonly Mutant[] = [
   },
   {
     bug: 'what the database refuses holds up everything that is committed with it',
-    file: 'src/dispatch/commit-queue.ts',
+    file: 'src/results/commit-queue.ts',
     take: 'error instanceof StatementRefused && (!alone || ++refusals >= REFUSALS_MAX)',
     put: 'error instanceof StatementRefused && alone && ++refusals < 0',
   },
   {
     bug: 'a claim that takes effect late is never found',
-    file: 'src/dispatch/claim/claim-doubt.ts',
-    take: 'this.#look_at = this.#clock.now() + AGAIN_MS',
-    put: 'this.#look_at = null',
+    file: 'src/dispatch/claim/stray-claims.ts',
+    take: 'this.#lookAt = this.#clock.now() + AGAIN_MS',
+    put: 'this.#lookAt = null',
   },
   {
     bug: 'a journal is destroyed while another chunk needs it',
@@ -117,8 +117,8 @@ export const PLANTS: readonly Mutant[] = [
   {
     bug: 'the sweep looks only once',
     file: 'src/maintenance/sweep.ts',
-    take: 'if (keys.length > 0) this.#suspects = { keys, judge_at: clock.now() + second_look_ms }',
-    put: 'if (second_look_ms > 0) await removeUnknown(this.#ports, keys)',
+    take: 'if (keys.length > 0) this.#suspects = { keys, checkAt: clock.now() + secondLookMs }',
+    put: 'if (secondLookMs > 0) await removeUnknown(this.#ports, keys)',
   },
   {
     bug: 'what finishes while a journal is written is forgotten by a worker that stops',
@@ -129,14 +129,14 @@ export const PLANTS: readonly Mutant[] = [
   {
     bug: 'what a commit points to is not written again, however long commits are refused',
     file: 'src/results/commit-queue.ts',
-    take: 'if (now - pending.written_at >= blob_fresh_ms) {',
-    put: 'if (blob_fresh_ms < 0) {',
+    take: 'if (now - pending.writtenAt >= blobFreshMs) {',
+    put: 'if (blobFreshMs < 0) {',
   },
   {
     bug: 'a clock that is set back holds up the journal',
     file: 'src/results/recorder.ts',
-    take: 'return waited_ms < 0 ? Number.POSITIVE_INFINITY : waited_ms',
-    put: 'return waited_ms',
+    take: 'return waitedMs < 0 ? Number.POSITIVE_INFINITY : waitedMs',
+    put: 'return waitedMs',
   },
   {
     bug: 'a worker that stops does not give back what it holds',
@@ -148,7 +148,7 @@ export const PLANTS: readonly Mutant[] = [
   {
     bug: 'a line that never finds room is tried for ever',
     file: 'src/dispatch/send/retry-policy.ts',
-    take: '      tries.throttles_weighed >= policy.throttled_attempts_max ||',
+    take: '      tries.weightedThrottles >= policy.throttled_attempts_max ||',
     put: '',
   },
   {
@@ -193,7 +193,7 @@ export const PLANTS: readonly Mutant[] = [
   {
     bug: 'what finished lines cost counts only once it is committed',
     file: 'src/dispatch/limits/reserved-funds.ts',
-    take: '    if (!chunk.reserved.has(position)) return true\n',
+    take: '    if (!chunk.reservedUnsent.has(position)) return true\n',
     put: '    if (position >= 0) return true\n',
   },
 ]

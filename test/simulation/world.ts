@@ -51,11 +51,11 @@ const FLUSH_MS_LOW = 3_000
 /** A blob that no row knows is an orphan when it is older: by more than clocks jump or are apart. */
 const ORPHAN_AGE_MS = 20_000
 const SWEEP: SweepPace = {
-  orphan_age_ms: ORPHAN_AGE_MS,
-  every_ms: 4_000,
-  ask_every_ms: 1_000,
+  orphanAgeMs: ORPHAN_AGE_MS,
+  everyMs: 4_000,
+  askEveryMs: 1_000,
   // Clocks that jump bring it nearer.
-  second_look_ms: 7_000,
+  secondLookMs: 7_000,
 }
 const STEP_MS = 250
 /** Steps of the storm between two looks at the books. */
@@ -281,7 +281,7 @@ class World {
     await runMaintenance({ store, sealed, clock: this.#clock })
     const sweep = new OrphanSweep({ store, blobs, clock: this.#clock }, SWEEP)
     await sweep.tick()
-    await this.#clock.advance(SWEEP.second_look_ms)
+    await this.#clock.advance(SWEEP.secondLookMs)
     await sweep.tick()
   }
 
@@ -451,7 +451,7 @@ class World {
             new Upstream({
               backend: server.seenFrom(machine),
               concurrency_max: this.night.caps.isLow ? this.night.caps.in_flight : random.pick([2, 8, 64]),
-              model_alias: null,
+              modelAlias: null,
             }),
           ],
         ]),
@@ -465,12 +465,12 @@ class World {
         throttled_share: 0.5,
       },
       rules: RULES,
-      lease_ms: LEASE_MS,
-      drain_ms: 500,
-      flush_interval_ms: this.night.caps.isLow ? FLUSH_MS_LOW : FLUSH_MS,
-      memory_bytes,
+      leaseMs: LEASE_MS,
+      drainMs: 500,
+      flushIntervalMs: this.night.caps.isLow ? FLUSH_MS_LOW : FLUSH_MS,
+      memoryBytes: memory_bytes,
       answers: new AnswerBudget(memory_bytes),
-      blob_fresh_ms: ORPHAN_AGE_MS / 10,
+      blobFreshMs: ORPHAN_AGE_MS / 10,
       tasks: {
         plan: (task, signal) =>
           planBatch({ store: machine.store, sealed, clock, models, rules: RULES }, task, signal),

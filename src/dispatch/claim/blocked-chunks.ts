@@ -16,7 +16,7 @@ export interface BlockedChunksOptions {
   /** In [0, 1). */
   random: () => number
   sender: Pick<Sender, 'withdraw' | 'lanes'>
-  held: () => Iterable<OpenChunk>
+  openChunks: () => Iterable<OpenChunk>
   /** `model`: the one that the rest of the chunk waits for; null when there are several. */
   park: (chunk: OpenChunk, run_at: number, model: string | null) => void
 }
@@ -31,11 +31,11 @@ export class BlockedChunks {
 
   /** Parks what only takes up room. */
   park(): void {
-    const { clock, random, sender, held, park } = this.#options
+    const { clock, random, sender, openChunks, park } = this.#options
     const now = clock.now()
     if (now < this.#lookAt) return
     this.#lookAt = now + LOOK_MS
-    for (const chunk of [...held()]) {
+    for (const chunk of [...openChunks()]) {
       const models = blockedModels(chunk, sender.lanes, now)
       if (!models) continue
       sender.withdraw(chunk)

@@ -11,7 +11,7 @@ import { readChunkJournal } from '../../results/chunk-journal.ts'
 import type { Journalled } from '../../results/journal.ts'
 import { journalledLines } from '../../results/journal-tallies.ts'
 import { OpenChunk } from '../../results/open-chunk.ts'
-import { lacksSums, takeBack } from '../../results/take-back.ts'
+import { lacksSums, reverseJournal } from '../../results/reverse-journal.ts'
 import type { BatchInput } from '../../store/batches.ts'
 import type { ChunkRow, JournalPartRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
@@ -52,18 +52,24 @@ export class ChunkReader {
         header_entity: batch.header_entity,
       })
       const lines = claim.record_error === null ? read : refusedLines(read)
-      return new OpenChunk(await this.#takeBack(claim, damaged, journalled), batch, lines, bytes, journalled)
+      return new OpenChunk(
+        await this.#reverseJournal(claim, damaged, journalled),
+        batch,
+        lines,
+        bytes,
+        journalled,
+      )
     } catch (error) {
       if (!isDamage(error)) throw error
       if (stopReason(batch, clock.now()) === null) throw new InputUnreadable(error)
       log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
-      const left = await this.#takeBack(claim, damaged, journalled)
+      const left = await this.#reverseJournal(claim, damaged, journalled)
       return new OpenChunk(left, batch, unreadableLines(left, journalled), Buffer.alloc(0), journalled)
     }
   }
 
   /** Forgets the journals that can no longer be read, and what was billed for their lines, which are run again. */
-  async #takeBack(
+  async #reverseJournal(
     claim: ChunkRow,
     damaged: readonly JournalPartRow[],
     journalled: readonly Journalled[],
@@ -71,7 +77,7 @@ export class ChunkReader {
     if (damaged.length === 0) return claim
     const { store, sealed, clock, log } = this.#options
     const kept = lacksSums(damaged) ? tally(await journalledLines(sealed, journalled)) : []
-    const left = await store.write((tx) => takeBack(tx, claim, damaged, kept, clock.now()))
+    const left = await store.write((tx) => reverseJournal(tx, claim, damaged, kept, clock.now()))
     if (!left) throw new Error(`chunk ${claim.idx} of ${claim.batch_id} was taken over by another worker`)
     const lines = claim.completed + claim.failed - left.completed - left.failed
     const journals = damaged.map(({ journal_blob }) => journal_blob)

@@ -63,7 +63,7 @@ describe('a chunk that cannot be opened', () => {
 
   test('rests for as long as the limits say when they have no room for it', async () => {
     await using world = await makeWorld()
-    world.admit = async ({ claim }) => (claim.idx === 2 ? { rest_until: world.clock.now() + 5_000 } : null)
+    world.admit = async ({ claim }) => (claim.idx === 2 ? { restUntil: world.clock.now() + 5_000 } : null)
     await world.look()
     assert.deepEqual((await world.chunks())[2], ['parked', 'usage_limit', 5_000])
     assert.deepEqual(world.openedChunks(), [0, 1])
@@ -169,12 +169,12 @@ async function makeWorld() {
     reader: new ChunkReader({ store, sealed, clock, log, models: new Map() }),
     clock,
     log,
-    memory_bytes: 1_000_000,
-    worker_id: () => worker_id,
+    memoryBytes: 1_000_000,
+    sessionId: () => worker_id,
     demand: () => ({ wantsMore: true, low: [], full: [], blocked: [] }),
     atRisk: () => [],
     onCrowded: () => {},
-    held: () => opened,
+    openChunks: () => opened,
     admit: (chunk) => world.admit(chunk),
     paused: () => [],
     onOpened: (chunk) => opened.push(chunk),

@@ -12,9 +12,9 @@ import { lockSession, releaseStrayChunks } from '../../store/leases.ts'
 import type { ChunkRow } from '../../store/schema.ts'
 import { StatementRefused, type Store, type Writer } from '../../store/store.ts'
 import type { ChunkReader } from './chunk-reader.ts'
-import { ClaimDoubt } from './claim-doubt.ts'
+import { chunkSlots } from './chunk-slots.ts'
 import type { Demand } from './demand.ts'
-import { placesOf } from './places.ts'
+import { StrayClaims } from './stray-claims.ts'
 import { InputUnreadable } from './unreadable-chunk.ts'
 
 /** A chunk whose deadline is nearer than this goes before everybody's turn. */
@@ -34,17 +34,17 @@ export interface ClaimerOptions {
   reader: ChunkReader
   clock: Clock
   log: Log
-  memory_bytes: number
-  worker_id: () => string
+  memoryBytes: number
+  sessionId: () => string
   /** What should be taken up next. */
   demand: () => Demand
   /** Batches that may miss their deadline. */
   atRisk: () => readonly string[]
-  /** Places are taken, though there are upstreams with room. */
+  /** ChunkSlots are taken, though there are upstreams with room. */
   onCrowded: () => void
-  held: () => Iterable<OpenChunk>
+  openChunks: () => Iterable<OpenChunk>
   /** Asks the limits, as of that version; a chunk of which nothing may be done now rests until then (Unix ms). */
-  admit: (chunk: OpenChunk, limit_version: number) => Promise<{ rest_until: number } | null>
+  admit: (chunk: OpenChunk, limit_version: number) => Promise<{ restUntil: number } | null>
   /** Projects of which nothing is to be claimed just now. */
   paused: () => string[]
   onOpened: (chunk: OpenChunk) => void
@@ -64,7 +64,7 @@ export class Claimer {
   /** When to look next for entities that wait (Unix ms), and by project whose turn it was last. */
   #entitiesAt = 0
   readonly #served = new Map<string, string>()
-  readonly #doubt: ClaimDoubt
+  readonly #doubt: StrayClaims
   /** Leased, and not open yet. */
   readonly #opening = new Set<ChunkRow>()
   /** The last claim brought all that was asked for: there is likely to be more, and nobody need look first. */
@@ -72,7 +72,7 @@ export class Claimer {
 
   constructor(options: ClaimerOptions) {
     this.#options = options
-    this.#doubt = new ClaimDoubt(options.clock)
+    this.#doubt = new StrayClaims(options.clock)
   }
 
   /** There is room for more lines: looks, unless nothing was ready the last time. */
@@ -110,7 +110,7 @@ export class Claimer {
 
   /** Whatever is leased to this worker and known to it: it is no stray. */
   leased(): ChunkRow[] {
-    return [...[...this.#options.held()].map((chunk) => chunk.claim), ...this.#opening]
+    return [...[...this.#options.openChunks()].map((chunk) => chunk.claim), ...this.#opening]
   }
 
   async close(): Promise<void> {
@@ -158,13 +158,13 @@ export class Claimer {
 
   /** One chunk each of those entities of the projects at hand that wait while others of their project have work here. */
   async #claimForEntities(): Promise<boolean> {
-    const { store, clock, held, demand, paused, memory_bytes } = this.#options
+    const { store, clock, openChunks, demand, paused, memoryBytes } = this.#options
     const now = clock.now()
     if (now < this.#entitiesAt) return false
-    const { room, taken } = placesOf(held(), memory_bytes)
+    const { room, taken } = chunkSlots(openChunks(), memoryBytes)
     if (!room) return false
     const models = { except_models: [...demand().blocked, ...taken] }
-    const byProject = Map.groupBy(held(), (chunk) => chunk.claim.project_id)
+    const byProject = Map.groupBy(openChunks(), (chunk) => chunk.claim.project_id)
     for (const [project_id, chunks] of byProject) {
       if (paused().includes(project_id)) continue
       const own = [...new Set(chunks.map((chunk) => chunk.claim.entity))]
@@ -187,8 +187,8 @@ export class Claimer {
   async #lease(
     choose: (tx: Writer, worker_id: string, now: number) => Promise<ChunkRow[]>,
   ): Promise<ChunkRow[]> {
-    const { store, clock, worker_id } = this.#options
-    const id = worker_id()
+    const { store, clock, sessionId } = this.#options
+    const id = sessionId()
     const inDoubt = this.#doubt.isRaised
     const claims = await store.write(async (tx) => {
       if (!(await lockSession(tx, store.claimSql, id))) return []
@@ -215,9 +215,9 @@ export class Claimer {
 
   /** What to look for, most wanted first; nothing when there is no room. */
   #wanted(): Wanted[] {
-    const { demand, held, paused, memory_bytes, onCrowded } = this.#options
+    const { demand, openChunks, paused, memoryBytes, onCrowded } = this.#options
     const { wantsMore, low, full, blocked } = demand()
-    const places = placesOf(held(), memory_bytes)
+    const places = chunkSlots(openChunks(), memoryBytes)
     const { room, taken, packed, holders } = places
     if (low.length > 0 && (!room || taken.length > 0)) onCrowded()
     if (places.full) return []
@@ -249,20 +249,20 @@ export class Claimer {
       const input = await reading
       const chunk = await this.#options.reader.read(claim, input)
       const rest = await this.#options.admit(chunk, input.limit_version)
-      if (rest) await this.#giveBack(chunk.lease, rest.rest_until, 'usage_limit')
+      if (rest) await this.#giveBack(chunk.lease, rest.restUntil, 'usage_limit')
       // Under a session that ended meanwhile it is somebody else's to take up.
-      else if (claim.worker_id === this.#options.worker_id()) this.#options.onOpened(chunk)
+      else if (claim.worker_id === this.#options.sessionId()) this.#options.onOpened(chunk)
     } catch (error) {
       if (error instanceof StatementRefused) return await this.#refuse(claim, error)
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },
         'a chunk could not be opened; it is tried again later',
       )
-      const [reason, rest_ms] =
+      const [reason, restMs] =
         error instanceof InputUnreadable
           ? (['input_unreadable', UNREADABLE_PARK_MS] as const)
           : (['stores_failing', UNOPENED_PARK_MS] as const)
-      await this.#giveBack(claim, clock.now() + rest_ms, reason)
+      await this.#giveBack(claim, clock.now() + restMs, reason)
     }
   }
 

@@ -39,7 +39,7 @@ export interface CloserOptions {
   log: Log
   rules: FinishRules
   /** The session under which chunks are leased. */
-  worker_id: () => string
+  sessionId: () => string
   /** The chunks that are open in this process, or about to be. */
   leased: () => readonly ChunkRow[]
   /** Makes the chunks of a batch that ends before it was planned. */
@@ -192,7 +192,7 @@ export class Closer {
       const attempt = `${chunk.claim.epoch}-${clock.now().toString(36)}`
       const journalled = chunk.claim.completed + chunk.claim.failed > 0
       const record = { sealed: await sealChunk(sealed, claim, attempt, chunk.allFinished()), journalled }
-      return { claim: chunk.lease, begun_at: null, fresh, hasReservations: false, record }
+      return { claim: chunk.lease, begunAt: null, fresh, hasReservations: false, record }
     } catch (error) {
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },
@@ -206,8 +206,8 @@ export class Closer {
   async #underSession<T>(
     claim: (tx: Parameters<Parameters<Store['write']>[0]>[0], worker_id: string) => Promise<T>,
   ): Promise<T | undefined> {
-    const { store, worker_id } = this.#options
-    const id = worker_id()
+    const { store, sessionId } = this.#options
+    const id = sessionId()
     return await store.write(async (tx) =>
       (await lockSession(tx, store.claimSql, id)) ? await claim(tx, id) : undefined,
     )

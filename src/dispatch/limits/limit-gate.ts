@@ -32,7 +32,7 @@ export interface LimitGateOptions {
   funds: ReservedFunds
   /** Commits what these chunks have finished by now. */
   settle: (chunks: readonly OpenChunk[]) => Promise<void>
-  held: () => Iterable<OpenChunk>
+  openChunks: () => Iterable<OpenChunk>
   /** Gives back an open chunk of which nothing can be sent before `run_at` (Unix ms). */
   park: (chunk: OpenChunk, run_at: number) => void
   /** The chunk's lease turned out to be lost. */
@@ -78,7 +78,7 @@ export class LimitGate {
    * nothing of it can be done now: the time (Unix ms) at which to try again. `version`: of the project's limits,
    * read when the chunk was claimed; a change since then is found by `recheck`.
    */
-  async admit(chunk: OpenChunk, version: number): Promise<{ rest_until: number } | null> {
+  async admit(chunk: OpenChunk, version: number): Promise<{ restUntil: number } | null> {
     const { store } = this.#options
     const project_id = chunk.claim.project_id
     chunk.limit_version = version
@@ -101,7 +101,7 @@ export class LimitGate {
     }
     if (chunk.waiting.size < chunk.unfinished) return null
     funds.close(chunk)
-    return { rest_until: this.#rest(chunk) }
+    return { restUntil: this.#rest(chunk) }
   }
 
   /**
@@ -109,7 +109,7 @@ export class LimitGate {
    * were read just now; otherwise only what has settled since is looked at.
    */
   async recheck(versions: ReadonlyMap<string, number> = new Map()): Promise<void> {
-    const projects = new Set([...this.#options.held()].map((chunk) => chunk.claim.project_id))
+    const projects = new Set([...this.#options.openChunks()].map((chunk) => chunk.claim.project_id))
     await Promise.all(
       [...projects].map((project_id) => this.#check(project_id, versions.get(project_id) ?? 0)),
     )
@@ -141,8 +141,8 @@ export class LimitGate {
 
   async #recheckOnce(project_id: string, read: number): Promise<void> {
     const isShort = this.#short.delete(project_id)
-    const chunks = [...this.#options.held()].filter(
-      (chunk) => chunk.claim.project_id === project_id && isJudged(chunk) && chunk.unfinished > 0,
+    const chunks = [...this.#options.openChunks()].filter(
+      (chunk) => chunk.claim.project_id === project_id && isCheckable(chunk) && chunk.unfinished > 0,
     )
     // What was read may be older than what a chunk was admitted under meanwhile.
     const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
@@ -152,10 +152,10 @@ export class LimitGate {
     if (isShort && !isNew) await this.#settle(project_id)
     const standing = isNew ? 'unclear' : await this.#standing(project_id, chunks)
     if (isNew || standing === 'over' || (isShort && standing === 'unclear'))
-      return await this.#judgeAll(project_id, chunks, version, isNew)
+      return await this.#checkAll(project_id, chunks, version, isNew)
     const waiting = chunks.filter((chunk) => chunk.waiting.size > 0)
     const none: Unsent = { fresh: [], tried: [] }
-    await this.#judge(
+    await this.#checkLines(
       waiting.map((chunk) => ({ chunk, unsent: none, lines: linesOf(chunk, none, false) })),
       version,
     )
@@ -168,9 +168,9 @@ export class LimitGate {
    */
   async #standing(project_id: string, chunks: readonly OpenChunk[]): Promise<'within' | 'over' | 'unclear'> {
     const { store, clock, funds } = this.#options
-    const waiting = chunks.filter((chunk) => chunk.reserved.size > 0)
+    const waiting = chunks.filter((chunk) => chunk.reservedUnsent.size > 0)
     if (waiting.length === 0) return 'unclear'
-    const seen = funds.beginJudgment(project_id)
+    const seen = funds.beginCheck(project_id)
     const entities = new Set(waiting.flatMap((chunk) => [...chunk.entities]))
     const over = await overcommittedLimits(store.read, project_id, entities, clock.now())
     if (over.length === 0) {
@@ -183,22 +183,22 @@ export class LimitGate {
           (spender === WHOLE_PROJECT || spender === entity) && counted(projected, limit.metric) > 0,
       )
     const isOver = waiting.some((chunk) =>
-      [...chunk.reserved].some((position) => concerns(chunk.lines[position]!)),
+      [...chunk.reservedUnsent].some((position) => concerns(chunk.lines[position]!)),
     )
     return isOver ? 'over' : 'unclear'
   }
 
   /** Commits what the project's chunks have finished by now. */
   async #settle(project_id: string): Promise<void> {
-    const { settle, held } = this.#options
-    await settle([...held()].filter((chunk) => chunk.claim.project_id === project_id))
+    const { settle, openChunks } = this.#options
+    await settle([...openChunks()].filter((chunk) => chunk.claim.project_id === project_id))
   }
 
   /**
    * Judges whatever is not sent. What has finished is committed first: what it really cost then counts for
    * everybody before anything that is reserved here is given back.
    */
-  async #judgeAll(
+  async #checkAll(
     project_id: string,
     chunks: readonly OpenChunk[],
     version: number,
@@ -207,23 +207,25 @@ export class LimitGate {
     const { sender, funds } = this.#options
     const withdrawn = chunks.map((chunk) => [chunk, sender.withdraw(chunk)] as const)
     await this.#settle(project_id)
-    const seen = funds.beginJudgment(project_id)
+    const seen = funds.beginCheck(project_id)
     const judged = withdrawn.map(([chunk, unsent]) => ({
       chunk,
       unsent,
       lines: linesOf(chunk, unsent, true),
     }))
-    await this.#judge(judged, version, () => {
+    await this.#checkLines(judged, version, () => {
       // A chunk that is being taken up was granted what it has before all this.
-      const missed = funds.chunksOf(project_id).filter((chunk) => isJudged(chunk) && !chunks.includes(chunk))
+      const missed = funds
+        .chunksOf(project_id)
+        .filter((chunk) => isCheckable(chunk) && !chunks.includes(chunk))
       if (missed.every((chunk) => chunk.unfinished === 0)) seen()
     })
     if (isNew) funds.capAsReserved(project_id)
   }
 
   /** `seen` is called once all of them are judged, before any line is sent. */
-  async #judge(asked: readonly Asked[], version: number, seen = (): void => {}): Promise<void> {
-    const open = asked.filter(({ chunk }) => isJudged(chunk))
+  async #checkLines(asked: readonly Asked[], version: number, seen = (): void => {}): Promise<void> {
+    const open = asked.filter(({ chunk }) => isCheckable(chunk))
     for (const { chunk, lines } of open) if (lines.length === 0) chunk.limit_version = version
     const reserving = open.filter(({ lines }) => lines.length > 0)
     const answers = await Promise.allSettled(reserving.map(({ chunk, lines }) => this.#reserve(chunk, lines)))
@@ -251,7 +253,7 @@ export class LimitGate {
     chunk.limit_version = version
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     return () => {
-      if (!isJudged(chunk)) return
+      if (!isCheckable(chunk)) return
       const allowed = reservation.allowed.filter((position) => !inFlight.has(position))
       sender.resume(chunk, allowed, unsent.tried)
       for (const [position, error] of refused) sender.refuse(chunk, position, error)
@@ -265,9 +267,9 @@ export class LimitGate {
   /** What was granted stays granted; what could not be judged waits. */
   #restore({ chunk, unsent }: Asked): void {
     const positions = positionsOf(unsent)
-    const granted = positions.filter((position) => chunk.held.has(position))
+    const granted = positions.filter((position) => chunk.reserved.has(position))
     if (chunk.stopped === null) this.#options.sender.resume(chunk, granted, unsent.tried)
-    for (const position of positions) if (!chunk.held.has(position)) chunk.waiting.add(position)
+    for (const position of positions) if (!chunk.reserved.has(position)) chunk.waiting.add(position)
   }
 
   /** Writes down what became of each line, and returns the errors of those that are refused. */
@@ -279,20 +281,20 @@ export class LimitGate {
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     for (const position of allowed) {
       chunk.waiting.delete(position)
-      if (held) chunk.held.add(position)
-      else chunk.held.delete(position)
+      if (held) chunk.reserved.add(position)
+      else chunk.reserved.delete(position)
       if (held && !inFlight.has(position) && !chunk.isFinished(position)) funds.reserve(chunk, position)
       else funds.release(chunk, position)
     }
     for (const position of waiting) {
       chunk.waiting.add(position)
-      chunk.held.delete(position)
+      chunk.reserved.delete(position)
       funds.release(chunk, position)
     }
     const language = languageOf(chunk.batch.language)
     return [...refused].map(([position, meter]) => {
       chunk.waiting.delete(position)
-      chunk.held.delete(position)
+      chunk.reserved.delete(position)
       funds.release(chunk, position)
       const needed = counted(chunk.lines[position]!.projected, meter.limit.metric)
       return [position, lineLimitError(meter, needed, language)] as const
@@ -360,7 +362,7 @@ export class LimitGate {
 }
 
 /** Of a chunk that is being given back nothing may be sent, so nothing is granted either. */
-function isJudged(chunk: OpenChunk): boolean {
+function isCheckable(chunk: OpenChunk): boolean {
   return chunk.stopped === null && !chunk.parking
 }
 
@@ -370,7 +372,7 @@ function positionsOf({ tried, fresh }: Unsent): number[] {
 
 function candidate(chunk: OpenChunk, position: number, sent: boolean): ReserveLine {
   const { entity, projected } = chunk.lines[position]!
-  return { position, entity, projected, isSent: sent, isReserved: chunk.held.has(position) }
+  return { position, entity, projected, isSent: sent, isReserved: chunk.reserved.has(position) }
 }
 
 /** What is to be judged: lines that wait; with `all`, also those withdrawn and, where nothing holds them, those in flight. */
@@ -379,7 +381,7 @@ function linesOf(chunk: OpenChunk, unsent: Unsent, all: boolean): ReserveLine[] 
   const lines = [...back, ...chunk.waiting].map((position) => candidate(chunk, position, false))
   if (!all) return lines
   for (const position of chunk.runnable())
-    if (!back.has(position) && !chunk.waiting.has(position) && !chunk.held.has(position))
+    if (!back.has(position) && !chunk.waiting.has(position) && !chunk.reserved.has(position))
       lines.push(candidate(chunk, position, true))
   return lines
 }

@@ -47,14 +47,14 @@ export class ReservedFunds {
     if (this.#open.has(chunk)) return
     this.#open.set(chunk, new Map())
     this.cap(chunk.claim.project_id, chunk.capped)
-    for (const position of chunk.reserved) this.#addUnsent(chunk, position, 1)
+    for (const position of chunk.reservedUnsent) this.#addUnsent(chunk, position, 1)
   }
 
   /** The chunk is sealed, parked or lost; what it has not committed never happened. */
   close(chunk: OpenChunk): void {
     const uncommitted = this.#open.get(chunk)
     if (!uncommitted) return
-    for (const position of chunk.reserved) this.#addUnsent(chunk, position, -1)
+    for (const position of chunk.reservedUnsent) this.#addUnsent(chunk, position, -1)
     for (const [entity, excess] of uncommitted)
       for (const account of this.#accountsOf(chunk, entity)) add(account.excess, excess, -1)
     this.#open.delete(chunk)
@@ -75,19 +75,19 @@ export class ReservedFunds {
 
   /** A line is reserved and not in flight. */
   reserve(chunk: OpenChunk, position: number): void {
-    if (chunk.reserved.has(position) || isZero(chunk.lines[position]!.projected)) return
-    chunk.reserved.add(position)
+    if (chunk.reservedUnsent.has(position) || isZero(chunk.lines[position]!.projected)) return
+    chunk.reservedUnsent.add(position)
     if (this.#open.has(chunk)) this.#addUnsent(chunk, position, 1)
   }
 
   /** Nothing is reserved for the line any more, or it is in flight. */
   release(chunk: OpenChunk, position: number): void {
-    if (chunk.reserved.delete(position) && this.#open.has(chunk)) this.#addUnsent(chunk, position, -1)
+    if (chunk.reservedUnsent.delete(position) && this.#open.has(chunk)) this.#addUnsent(chunk, position, -1)
   }
 
   /** Whether the line may be sent now; if so, its reservation is in use from here on. */
   draw(chunk: OpenChunk, position: number): boolean {
-    if (!chunk.reserved.has(position)) return true
+    if (!chunk.reservedUnsent.has(position)) return true
     const { projected, entity } = chunk.lines[position]!
     for (const { metrics, unsent, excess } of this.#accountsOf(chunk, entity))
       for (const metric of metrics) {
@@ -139,7 +139,7 @@ export class ReservedFunds {
   }
 
   /** To be called before all open chunks of a project are judged anew, and what it returns once they are. */
-  beginJudgment(project_id: string): () => void {
+  beginCheck(project_id: string): () => void {
     const seen = [...(this.#accounts.get(project_id)?.values() ?? [])].map(
       (account) => [account, { ...account.committed }] as const,
     )

@@ -23,18 +23,18 @@ interface Tally {
   missed: number
   /** Misses that nothing has confirmed yet, and when the last of them came (Unix ms). */
   pending: number
-  pending_at: number
+  pendingAt: number
 }
 
 export class BatchFaults {
   readonly #batches = new Map<string, Tally>()
   readonly #pending = new Set<string>()
 
-  /** A line of the batch was answered that had been sent at `sent_at` (Unix ms). */
-  onAnswered(batch_id: string, sent_at: number): void {
+  /** A line of the batch was answered that had been sent at `sentAt` (Unix ms). */
+  onAnswered(batch_id: string, sentAt: number): void {
     for (const other of this.#pending) {
       const tally = this.#batches.get(other)
-      if (other === batch_id || (tally && tally.pending_at > sent_at)) continue
+      if (other === batch_id || (tally && tally.pendingAt > sentAt)) continue
       this.#pending.delete(other)
       if (!tally) continue
       tally.missed += tally.pending
@@ -50,7 +50,7 @@ export class BatchFaults {
   onMissed(batch_id: string, now: number): void {
     const own = this.#tally(batch_id)
     own.pending++
-    own.pending_at = now
+    own.pendingAt = now
     this.#pending.add(batch_id)
   }
 
@@ -86,7 +86,7 @@ export class BatchFaults {
   #tally(batch_id: string): Tally {
     const known = this.#batches.get(batch_id)
     if (known) return known
-    const tally: Tally = { answered: 0, missed: 0, pending: 0, pending_at: 0 }
+    const tally: Tally = { answered: 0, missed: 0, pending: 0, pendingAt: 0 }
     this.#batches.set(batch_id, tally)
     if (this.#batches.size > BATCHES_MAX) {
       const [first] = this.#batches.keys()

@@ -5,7 +5,7 @@ import { Circuit, type Miss, type Ticket } from './circuit.ts'
 
 /** Sends a line that never missed, unless `line` is one that did. */
 function send(circuit: Circuit, batch_id: string, now: number, line?: object): Ticket {
-  return circuit.onSent({ batch_id, missed_before: line !== undefined, line: line ?? {} }, now)
+  return circuit.onSent({ batch_id, missedBefore: line !== undefined, line: line ?? {} }, now)
 }
 
 function miss(
@@ -128,7 +128,7 @@ test('a server is up while the last thing known of it is an answer, one line asi
   answer(circuit, 'b', 0)
   miss(circuit, 'a', 1, 'failed', line)
   assert.ok(circuit.isUp(2, line))
-  circuit.onMissed(circuit.onSent({ batch_id: 'a', missed_before: false, line }, 2), 'failed', 'no', 2)
+  circuit.onMissed(circuit.onSent({ batch_id: 'a', missedBefore: false, line }, 2), 'failed', 'no', 2)
   assert.deepEqual([circuit.isUp(3, line), circuit.isUp(3, {})], [true, false])
   miss(circuit, 'a', 3)
   assert.ok(!circuit.isUp(4, line), 'another line met the same')
@@ -158,7 +158,7 @@ function play(circuit: Circuit, { batch, retry }: Step, now: number, isGone: boo
   const batch_id = String(batch)
   const may = circuit.closed || circuit.probeDue(now) || (!retry && circuit.mayProbeEarly(batch_id))
   if (!may) return false
-  const ticket = circuit.onSent({ batch_id, missed_before: retry, line: {} }, now)
+  const ticket = circuit.onSent({ batch_id, missedBefore: retry, line: {} }, now)
   if (isGone) circuit.onMissed(ticket, 'unreachable', 'gone', now)
   else if (isPoison(batch)) circuit.onMissed(ticket, kind, 'no', now, kind === 'throttled' ? 3_600_000 : null)
   else circuit.onAnswered(ticket, now)

@@ -34,14 +34,14 @@ const ERRORS_MAX = 20
 export interface Probe {
   batch_id: string
   /** Whether it missed before, on whichever upstream. */
-  missed_before: boolean
+  missedBefore: boolean
   /** The same for all attempts of a line, and of no other. */
   line: object
 }
 
 /** An attempt under way. */
 export interface Ticket extends Probe {
-  sent_at: number
+  sentAt: number
   /** `timed`: the one line for which the pause ended; `early`: of a batch for which it is not open. */
   probing: 'timed' | 'early' | null
 }
@@ -66,7 +66,7 @@ export class Circuit {
   #open: OpenKind | null = null
   #openUntil = 0
   #openedAt: number | null = null
-  #pause_ms = PAUSE_MS_MIN
+  #pauseMs = PAUSE_MS_MIN
   #timedProbe = false
   readonly #earlyProbes = new Set<string>()
   /** By batch: what was said when a line of it missed last. */
@@ -152,20 +152,20 @@ export class Circuit {
     const probing = this.#open === null ? null : this.probeDue(now) ? 'timed' : 'early'
     if (probing === 'timed') this.#timedProbe = true
     if (probing === 'early') this.#earlyProbes.add(probe.batch_id)
-    return { ...probe, sent_at: now, probing }
+    return { ...probe, sentAt: now, probing }
   }
 
   /** Answered, or refused for what it asks: either way the server is there. */
   onAnswered(ticket: Ticket, now: number): void {
     this.#endProbe(ticket)
-    this.#faults.onAnswered(ticket.batch_id, ticket.sent_at)
+    this.#faults.onAnswered(ticket.batch_id, ticket.sentAt)
     this.#answeredAt = now
     this.#misses = 0
     this.#failures = 0
     this.#missedSince = null
     this.#lastMiss = null
     this.#onlyMissed = null
-    this.#pause_ms = PAUSE_MS_MIN
+    this.#pauseMs = PAUSE_MS_MIN
     if (this.#errors.size > 0) this.#errors.delete(ticket.batch_id)
     if (this.#causes.size > 0) this.#causes.clear()
     this.#open = null
@@ -173,15 +173,15 @@ export class Circuit {
   }
 
   /**
-   * True if the miss counts as one of the server. `pause_ms`: how long the server is to be left alone, if it has
+   * True if the miss counts as one of the server. `pauseMs`: how long the server is to be left alone, if it has
    * asked for that, or has no room at all.
    */
-  onMissed(ticket: Ticket, miss: Miss, error: string, now: number, pause_ms: number | null = null): boolean {
+  onMissed(ticket: Ticket, miss: Miss, error: string, now: number, pauseMs: number | null = null): boolean {
     this.#endProbe(ticket)
     this.#note(ticket.batch_id, error)
     const counts = this.#counts(ticket, miss)
     if (miss === 'unreachable') this.#faults.onUnreachable()
-    else if (!ticket.missed_before) this.#faults.onMissed(ticket.batch_id, now)
+    else if (!ticket.missedBefore) this.#faults.onMissed(ticket.batch_id, now)
     if (counts) {
       this.#onlyMissed = this.#misses === 0 || this.#onlyMissed === ticket.line ? ticket.line : null
       this.#misses++
@@ -191,9 +191,9 @@ export class Circuit {
       // A server that has no room is there.
       this.#failures = miss === 'throttled' ? 0 : this.#failures + 1
     }
-    if (this.#open !== null) this.#stayOpen(ticket, miss, now, counts ? pause_ms : null)
-    else if (counts && pause_ms !== null) this.#openFor(miss, now, pause_ms)
-    else if (counts && this.#failures >= FAILURES_TO_OPEN) this.#openFor(miss, now, this.#pause_ms)
+    if (this.#open !== null) this.#stayOpen(ticket, miss, now, counts ? pauseMs : null)
+    else if (counts && pauseMs !== null) this.#openFor(miss, now, pauseMs)
+    else if (counts && this.#failures >= FAILURES_TO_OPEN) this.#openFor(miss, now, this.#pauseMs)
     return counts
   }
 
@@ -202,33 +202,33 @@ export class Circuit {
     this.#endProbe(ticket)
   }
 
-  #counts({ batch_id, missed_before }: Ticket, miss: Miss): boolean {
+  #counts({ batch_id, missedBefore }: Ticket, miss: Miss): boolean {
     if (miss === 'unreachable') return true
     if (this.#faults.isAtFault(batch_id)) return false
     // How much room there is, every line may learn.
-    return !missed_before || miss === 'throttled'
+    return !missedBefore || miss === 'throttled'
   }
 
-  #openFor(miss: Miss, now: number, pause_ms: number): void {
+  #openFor(miss: Miss, now: number, pauseMs: number): void {
     this.#open = miss
     this.#openedAt = now
-    this.#openUntil = now + pause_ms
+    this.#openUntil = now + pauseMs
   }
 
-  #stayOpen({ probing }: Ticket, miss: Miss, now: number, pause_ms: number | null): void {
+  #stayOpen({ probing }: Ticket, miss: Miss, now: number, pauseMs: number | null): void {
     if (miss === 'throttled') {
-      if (probing === 'timed' || pause_ms !== null) {
+      if (probing === 'timed' || pauseMs !== null) {
         this.#open = miss
-        this.#pause_ms = PAUSE_MS_MIN
-        this.#openUntil = Math.max(this.#openUntil, now + (pause_ms ?? PAUSE_MS_MIN))
+        this.#pauseMs = PAUSE_MS_MIN
+        this.#openUntil = Math.max(this.#openUntil, now + (pauseMs ?? PAUSE_MS_MIN))
       }
       return
     }
     if (miss === 'unreachable' || probing === 'timed') this.#open = miss
     if (probing !== 'timed') return
     const most = miss === 'unreachable' ? PAUSE_MS_MAX : PAUSE_MS_MAX_REACHED
-    this.#pause_ms = Math.min(this.#pause_ms * 2, most)
-    this.#openUntil = now + this.#pause_ms
+    this.#pauseMs = Math.min(this.#pauseMs * 2, most)
+    this.#openUntil = now + this.#pauseMs
   }
 
   #endProbe({ probing, batch_id }: Ticket): void {

@@ -14,8 +14,8 @@ const START = 32
  * How the limit rises: by how many lines for each that is answered, and to how many times what is known to bring
  * what it should. Answers that take long ask for care: what waits in a queue for too long times out.
  */
-const RISE = { lines: 2, factor_max: 8 }
-const SLOW_RISE = { lines: 1, factor_max: 2 }
+const RISE = { lines: 2, factorMax: 8 }
+const SLOW_RISE = { lines: 1, factorMax: 2 }
 const SLOW_MS = 2_000
 const FAILURE_FACTOR = 0.7
 /** So many trials in a row of one line more must go well before the limit rises: failures cost lines their attempts. */
@@ -33,7 +33,7 @@ export interface ConcurrencyOptions {
 /** A call under way: when it was sent (ms), and how many were in flight then, itself included. */
 export interface Sent {
   at: number
-  in_flight: number
+  inFlight: number
   cohort: Cohort
 }
 
@@ -84,7 +84,7 @@ export class ConcurrencyLimit {
   acquire(now: number): Sent {
     this.#inFlight++
     if (this.#inFlight >= this.#limit) this.#pressed = true
-    return { at: now, in_flight: this.#inFlight, cohort: this.#plateau.onSent() }
+    return { at: now, inFlight: this.#inFlight, cohort: this.#plateau.onSent() }
   }
 
   /** The call was answered, or refused for what it asked: either way the upstream kept up. */
@@ -93,9 +93,9 @@ export class ConcurrencyLimit {
     this.#inFlight--
     this.#failing = false
     this.#answeredAt = now
-    const latency_ms = now - sent.at
-    if (isFull && now >= this.#restUntil) this.#rise(latency_ms > SLOW_MS ? SLOW_RISE : RISE)
-    if (this.#plateau.onAnswered(sent.cohort, sent.in_flight, latency_ms)) this.#goBack(sent, now)
+    const latencyMs = now - sent.at
+    if (isFull && now >= this.#restUntil) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
+    if (this.#plateau.onAnswered(sent.cohort, sent.inFlight, latencyMs)) this.#goBack(sent, now)
     else if (--this.#roundLeft <= 0) this.#endRound(now)
   }
 
@@ -136,8 +136,8 @@ export class ConcurrencyLimit {
     this.#startRound()
   }
 
-  #rise({ lines, factor_max }: typeof RISE): void {
-    const bound = Math.min(this.#max, this.#riseTo, Math.max(START, this.#plateau.proven) * factor_max)
+  #rise({ lines, factorMax }: typeof RISE): void {
+    const bound = Math.min(this.#max, this.#riseTo, Math.max(START, this.#plateau.proven) * factorMax)
     this.#limit = Math.max(this.#limit, Math.min(bound, this.#limit + lines))
   }
 

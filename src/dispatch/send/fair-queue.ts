@@ -4,7 +4,7 @@
 import type { OpenChunk } from '../../results/open-chunk.ts'
 
 /** Of so many lines one goes by turns, however much there is in a hurry. */
-const TURNS_EVERY = 4
+const ROUND_ROBIN_EVERY = 4
 /** The golden section: its multiples, whole turns taken off, fall everywhere alike. */
 const SPREAD = 0.618_033_988_749_895
 
@@ -21,12 +21,12 @@ interface Entity {
 
 interface Project {
   id: string
-  entities: Rota<Entity>
+  entities: RoundRobin<Entity>
 }
 
 export class FairQueue {
-  readonly #projects = new Rota<Project>()
-  #hurried: ReadonlySet<string> = new Set()
+  readonly #projects = new RoundRobin<Project>()
+  #atRisk: ReadonlySet<string> = new Set()
   #served = 0
   #waiting = 0
   #drawn = 0
@@ -37,8 +37,8 @@ export class FairQueue {
   }
 
   /** From now on, the batches that may miss their deadline. */
-  prioritize(batch_ids: ReadonlySet<string>): void {
-    this.#hurried = batch_ids
+  prioritize(batchIds: ReadonlySet<string>): void {
+    this.#atRisk = batchIds
   }
 
   /** Adds lines of a chunk, in the order in which they are to go. */
@@ -46,7 +46,7 @@ export class FairQueue {
     if (positions.length === 0) return
     const { project_id, entity } = chunk.claim
     const project =
-      this.#projects.find(project_id) ?? this.#projects.join({ id: project_id, entities: new Rota() })
+      this.#projects.find(project_id) ?? this.#projects.join({ id: project_id, entities: new RoundRobin() })
     const { queues } = project.entities.find(entity) ?? project.entities.join({ id: entity, queues: [] })
     const before = queues.findIndex((other) => isBefore(chunk, other.chunk))
     queues.splice(before === -1 ? queues.length : before, 0, { chunk, positions, next: 0 })
@@ -68,7 +68,7 @@ export class FairQueue {
 
   /** The line that is next. */
   next(): { chunk: OpenChunk; position: number } | null {
-    const { entity, queue } = this.#hurriedQueue() ?? this.#queueByTurn() ?? {}
+    const { entity, queue } = this.#atRiskQueue() ?? this.#queueByTurn() ?? {}
     if (!entity || !queue) return null
     const position = queue.positions[queue.next++]!
     this.#waiting--
@@ -109,12 +109,12 @@ export class FairQueue {
     return entity && queue ? { entity, queue } : null
   }
 
-  #hurriedQueue(): { entity: Entity; queue: Queue } | null {
-    if (this.#hurried.size === 0 || ++this.#served % TURNS_EVERY === 0) return null
+  #atRiskQueue(): { entity: Entity; queue: Queue } | null {
+    if (this.#atRisk.size === 0 || ++this.#served % ROUND_ROBIN_EVERY === 0) return null
     let first: { entity: Entity; queue: Queue } | null = null
     for (const one of this.#all())
       if (
-        this.#hurried.has(one.queue.chunk.batch.id) &&
+        this.#atRisk.has(one.queue.chunk.batch.id) &&
         (!first || isBefore(one.queue.chunk, first.queue.chunk))
       )
         first = one
@@ -133,7 +133,7 @@ export class FairQueue {
 }
 
 /** Those who take turns, in the order in which they came. */
-class Rota<T extends { id: string }> {
+class RoundRobin<T extends { id: string }> {
   #members: T[] = []
   #last = 0
 

@@ -30,20 +30,20 @@ async function reporting() {
   const upstream = new Upstream({
     backend: { name: 'u', send: () => Promise.reject(new Error('nothing is sent')), close: async () => {} },
     concurrency_max: 8,
-    model_alias: null,
+    modelAlias: null,
   })
   const lane = { upstreams: [upstream], waiting: 5, inFlight: 0 }
   const reporter = new LaneReporter({
     store,
     clock,
-    worker_id: () => worker_id,
+    sessionId: () => worker_id,
     lanes: () => new Map([['m', lane]]),
   })
   return {
     clock,
     /** One line of `batch_id` has been sent, and this came of it. */
     tried(batch_id: string, result: BackendResult) {
-      const call = upstream.begin({ batch_id, missed_before: false, line: {} }, clock.now())
+      const call = upstream.begin({ batch_id, missedBefore: false, line: {} }, clock.now())
       upstream.end(call, result, clock.now())
     },
     async reported() {

@@ -2,7 +2,7 @@
 // who asks why a batch waits. Written
 // only when it changes, so a service that runs well writes nothing.
 import type { Clock } from '../../domain/clock.ts'
-import { type LaneReport, setLaneReports, type UpstreamTrouble } from '../../store/lane-reports.ts'
+import { type LaneReport, setLaneReports, type UpstreamErrors } from '../../store/lane-reports.ts'
 import type { Store } from '../../store/store.ts'
 import type { Circuit } from './circuit.ts'
 import type { Lane } from './lane.ts'
@@ -14,7 +14,7 @@ const ERROR_LENGTH_MAX = 300
 export interface LaneReporterOptions {
   store: Store
   clock: Clock
-  worker_id: () => string
+  sessionId: () => string
   lanes: () => ReadonlyMap<string, ReportedLane>
 }
 
@@ -32,9 +32,9 @@ export class LaneReporter {
 
   /** To be called about once a second. */
   async report(): Promise<void> {
-    const { store, worker_id } = this.#options
+    const { store, sessionId } = this.#options
     const laneReports = this.#laneReports()
-    const now = { worker_id: worker_id(), text: JSON.stringify(laneReports) }
+    const now = { worker_id: sessionId(), text: JSON.stringify(laneReports) }
     // The reports of an earlier session went with it.
     const known = this.#reported.worker_id === now.worker_id ? this.#reported.text : '[]'
     if (known === now.text) return
@@ -84,7 +84,7 @@ function sinceOf({ upstreams }: ReportedLane): number | null {
   return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
 }
 
-function detailsOf({ upstreams }: ReportedLane, state: LaneReport['state']): UpstreamTrouble {
+function detailsOf({ upstreams }: ReportedLane, state: LaneReport['state']): UpstreamErrors {
   const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
   const batches = Object.fromEntries(errors.map(([id, error]) => [id, clipped(error)]))
   const isOpen = upstreams.every(({ circuit }) => !circuit.closed)

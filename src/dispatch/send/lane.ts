@@ -92,8 +92,8 @@ export class Lane {
   }
 
   /** From now on, the batches that may miss their deadline. */
-  prioritize(batch_ids: ReadonlySet<string>): void {
-    this.#turns.prioritize(batch_ids)
+  prioritize(batchIds: ReadonlySet<string>): void {
+    this.#turns.prioritize(batchIds)
   }
 
   /** Takes the chunk's lines out: those not tried yet, and those that wait for a retry. What is in flight is not here. */

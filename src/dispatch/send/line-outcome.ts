@@ -34,7 +34,7 @@ export function answered(
   const usage = boundUsage(counted, { context_window, choices: line.choices })
   const isCorrected = usage !== counted
   const cost_nanos = costNanos(usage.prompt_tokens, usage.completion_tokens, price)
-  const request_id = job.chunk.request_id_prefix + base32(line.line)
+  const request_id = job.chunk.requestIdPrefix + base32(line.line)
   const place = isCorrected ? completion.usage_place : completion.cost
   const splice = spliceCost(place, usdLiteral(cost_nanos), usageLiteral(usage))
   return {
@@ -54,21 +54,21 @@ export function answered(
     ),
     cost_nanos,
     code: 'ok',
-    usage_by_server: completion.usage?.prompt_tokens === usage.prompt_tokens,
+    usageByServer: completion.usage?.prompt_tokens === usage.prompt_tokens,
     expired: false,
     finished_at: now,
     model: line.known_model,
     entity: line.entity,
     usage,
     projected: line.projected,
-    isReserved: job.chunk.held.has(job.position),
+    isReserved: job.chunk.reserved.has(job.position),
   }
 }
 
 /** A line that ends without a result: it costs nothing. */
 export function failed(job: Job, error: WireError, now: number): Outcome {
   const line = job.chunk.lines[job.position]!
-  const request_id = job.chunk.request_id_prefix + base32(line.line)
+  const request_id = job.chunk.requestIdPrefix + base32(line.line)
   return {
     line: line.line,
     part: 'error',
@@ -85,14 +85,14 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
     ),
     cost_nanos: 0,
     code: error.code,
-    usage_by_server: false,
+    usageByServer: false,
     expired: error.code === 'batch_expired',
     finished_at: now,
     model: line.known_model,
     entity: line.entity,
     usage: null,
     projected: line.projected,
-    isReserved: job.chunk.held.has(job.position),
+    isReserved: job.chunk.reserved.has(job.position),
   }
 }
 

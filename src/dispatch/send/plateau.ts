@@ -20,10 +20,10 @@ const LATENCY_MS_MIN = 1
 /** Sums over lines: what was in flight when they were sent, and how long they took. */
 interface Sums {
   answers: number
-  in_flight: number
-  latency_ms: number
-  in_flight_squared: number
-  latency_ms_squared: number
+  inFlight: number
+  latencyMs: number
+  inFlightSquared: number
+  latencyMsSquared: number
   product: number
 }
 
@@ -39,7 +39,7 @@ export class Plateau {
   /** Where growth is measured from. */
   #base: Sums | null = null
   /** What the cohorts since then have shown together, if that was not plain yet. */
-  #so_far: Sums | null = null
+  #soFar: Sums | null = null
   #cohorts = new Set<Cohort>()
   #filling: Cohort
 
@@ -56,7 +56,7 @@ export class Plateau {
   reset(proven: number): void {
     this.#proven = proven
     this.#base = null
-    this.#so_far = null
+    this.#soFar = null
     this.#cohorts.clear()
     this.#filling = this.#newCohort()
   }
@@ -69,14 +69,14 @@ export class Plateau {
   }
 
   /** Whether this answer showed that what is in flight beyond `proven` brings nothing. */
-  onAnswered(cohort: Cohort, in_flight: number, latency_ms: number): boolean {
-    const took_ms = Math.max(LATENCY_MS_MIN, latency_ms)
+  onAnswered(cohort: Cohort, inFlight: number, latencyMs: number): boolean {
+    const tookMs = Math.max(LATENCY_MS_MIN, latencyMs)
     cohort.answers++
-    cohort.in_flight += in_flight
-    cohort.latency_ms += took_ms
-    cohort.in_flight_squared += in_flight ** 2
-    cohort.latency_ms_squared += took_ms ** 2
-    cohort.product += in_flight * took_ms
+    cohort.inFlight += inFlight
+    cohort.latencyMs += tookMs
+    cohort.inFlightSquared += inFlight ** 2
+    cohort.latencyMsSquared += tookMs ** 2
+    cohort.product += inFlight * tookMs
     return this.onEnded(cohort)
   }
 
@@ -84,21 +84,21 @@ export class Plateau {
   onEnded(cohort: Cohort): boolean {
     cohort.ended++
     if (cohort.ended < cohort.size * SHARE || !this.#cohorts.delete(cohort)) return false
-    return cohort.answers > 0 && this.#judge(cohort)
+    return cohort.answers > 0 && this.#checkLines(cohort)
   }
 
-  #judge(cohort: Sums): boolean {
+  #checkLines(cohort: Sums): boolean {
     const base = this.#base
-    const sums = this.#so_far ? together(this.#so_far, cohort) : cohort
+    const sums = this.#soFar ? together(this.#soFar, cohort) : cohort
     const stretch = base ? inFlightOf(sums) / inFlightOf(base) : 0
-    this.#so_far = null
+    this.#soFar = null
     if (!base || stretch < 1) this.#base = cohort
     if (!base || stretch < STRETCH) return false
     const gain = throughputOf(sums) / throughputOf(base)
     const isLong = sums.answers >= LINES_MAX
     const doubt = isLong ? 0 : gain * CERTAIN * Math.hypot(errorOf(base), errorOf(sums))
     if (gain + doubt < GAIN_MIN) return true
-    if (gain - doubt < GAIN_MIN) this.#so_far = sums
+    if (gain - doubt < GAIN_MIN) this.#soFar = sums
     else {
       // What brings no more than less would have brought only waits.
       this.#proven = Math.max(this.#proven, Math.round(inFlightOf(base) * Math.min(gain, stretch)))
@@ -118,36 +118,36 @@ export class Plateau {
 
 const NOTHING: Sums = {
   answers: 0,
-  in_flight: 0,
-  latency_ms: 0,
-  in_flight_squared: 0,
-  latency_ms_squared: 0,
+  inFlight: 0,
+  latencyMs: 0,
+  inFlightSquared: 0,
+  latencyMsSquared: 0,
   product: 0,
 }
 
 function together(a: Sums, b: Sums): Sums {
   return {
     answers: a.answers + b.answers,
-    in_flight: a.in_flight + b.in_flight,
-    latency_ms: a.latency_ms + b.latency_ms,
-    in_flight_squared: a.in_flight_squared + b.in_flight_squared,
-    latency_ms_squared: a.latency_ms_squared + b.latency_ms_squared,
+    inFlight: a.inFlight + b.inFlight,
+    latencyMs: a.latencyMs + b.latencyMs,
+    inFlightSquared: a.inFlightSquared + b.inFlightSquared,
+    latencyMsSquared: a.latencyMsSquared + b.latencyMsSquared,
     product: a.product + b.product,
   }
 }
 
-function inFlightOf({ in_flight, answers }: Sums): number {
-  return in_flight / answers
+function inFlightOf({ inFlight, answers }: Sums): number {
+  return inFlight / answers
 }
 
 /** Answers per ms. */
-function throughputOf({ in_flight, latency_ms }: Sums): number {
-  return in_flight / latency_ms
+function throughputOf({ inFlight, latencyMs }: Sums): number {
+  return inFlight / latencyMs
 }
 
 /** The standard error of the throughput, as a share of it: that of a ratio of two means. */
 function errorOf(sums: Sums): number {
-  const ratio = sums.latency_ms / sums.in_flight
-  const squares = sums.latency_ms_squared - 2 * ratio * sums.product + ratio ** 2 * sums.in_flight_squared
-  return Math.sqrt(Math.max(0, squares)) / sums.latency_ms
+  const ratio = sums.latencyMs / sums.inFlight
+  const squares = sums.latencyMsSquared - 2 * ratio * sums.product + ratio ** 2 * sums.inFlightSquared
+  return Math.sqrt(Math.max(0, squares)) / sums.latencyMs
 }

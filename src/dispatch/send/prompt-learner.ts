@@ -19,9 +19,9 @@ export class PromptLearner {
     this.#models = models
   }
 
-  ended(chunk: OpenChunk, { line, model, usage, usage_by_server }: Outcome): void {
+  ended(chunk: OpenChunk, { line, model, usage, usageByServer }: Outcome): void {
     const { prompt_bytes } = chunk.lines[chunk.positionOf(line)]!
-    if (model === null || usage === null || !usage_by_server || prompt_bytes === null) return
+    if (model === null || usage === null || !usageByServer || prompt_bytes === null) return
     let sums = this.#seen.get(model)
     if (!sums) {
       sums = { bytes: 0, tokens: 0, long_bytes: 0, long_tokens: 0 }

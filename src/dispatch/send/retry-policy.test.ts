@@ -52,21 +52,21 @@ test('a throttled line ends too, and sooner where others find room', () => {
 test('a throttled line waits for no more than its share of the window, whatever it is asked for', () => {
   const asked = { ...THROTTLED, retry_after_ms: 3_600_000 }
   const tries = noTries()
-  let waited_ms = 0
+  let waitedMs = 0
   for (;;) {
     countMiss(tries, asked, 'server', NEVER, 1)
     if (givesUp(POLICY, tries, asked, 1, 4 * 3_600_000)) break
-    const wait_ms = backoffMs(POLICY, tries, asked, 0.5, 4 * 3_600_000)
-    tries.throttled_ms += wait_ms
-    waited_ms += wait_ms
+    const waitMs = backoffMs(POLICY, tries, asked, 0.5, 4 * 3_600_000)
+    tries.throttledMs += waitMs
+    waitedMs += waitMs
   }
   assert.equal(tries.throttles, 3)
-  assert.equal(waited_ms, 2 * 3_600_000)
+  assert.equal(waitedMs, 2 * 3_600_000)
 })
 
 test('a server that is gone is waited for before its lines are given up', () => {
   assert.equal(endsAfter(NOBODY_THERE, 'server'), null)
-  const tries = { ...noTries(), failures: 50, first_failure_at: 1_000 }
+  const tries = { ...noTries(), failures: 50, firstFailureAt: 1_000 }
   assert.ok(!givesUp(POLICY, tries, NOBODY_THERE, 600_999, DAY_MS))
   assert.ok(givesUp(POLICY, tries, NOBODY_THERE, 601_000, DAY_MS))
 })
@@ -75,9 +75,9 @@ test('the patience begins anew when the server was back in between', () => {
   const tries = noTries()
   countMiss(tries, NOBODY_THERE, 'server', NEVER, 1_000)
   countMiss(tries, NOBODY_THERE, 'server', 500, 2_000)
-  assert.equal(tries.first_failure_at, 1_000)
+  assert.equal(tries.firstFailureAt, 1_000)
   countMiss(tries, NOBODY_THERE, 'server', 3_000, 4_000)
-  assert.equal(tries.first_failure_at, 4_000)
+  assert.equal(tries.firstFailureAt, 4_000)
 })
 
 test('pauses grow, are spread by chance, and stay within their bounds', () => {

@@ -27,11 +27,11 @@ export interface TryCount {
   own: number
   throttles: number
   /** The same, those counted several times while others found room. */
-  throttles_weighed: number
+  weightedThrottles: number
   /** Time spent waiting because it was throttled. */
-  throttled_ms: number
+  throttledMs: number
   /** When the first of the failures happened that have not been followed by anything better; Unix ms. */
-  first_failure_at: number | null
+  firstFailureAt: number | null
 }
 
 export type MissedResult = Extract<BackendResult, { kind: 'throttled' | 'failed' }>
@@ -46,9 +46,9 @@ export function noTries(): TryCount {
     failures: 0,
     own: 0,
     throttles: 0,
-    throttles_weighed: 0,
-    throttled_ms: 0,
-    first_failure_at: null,
+    weightedThrottles: 0,
+    throttledMs: 0,
+    firstFailureAt: null,
   }
 }
 
@@ -63,30 +63,30 @@ export function countMiss(
   if (blame === 'line') tries.own++
   if (kind === 'throttled') {
     tries.throttles++
-    tries.throttles_weighed += blame === 'unlucky' ? UNLUCKY_WEIGHT : 1
+    tries.weightedThrottles += blame === 'unlucky' ? UNLUCKY_WEIGHT : 1
     return
   }
   tries.failures++
   // A server that has answered since then was back in between.
-  if (tries.first_failure_at === null || answered_at > tries.first_failure_at) tries.first_failure_at = now
+  if (tries.firstFailureAt === null || answered_at > tries.firstFailureAt) tries.firstFailureAt = now
 }
 
-/** Whether the line ends here. `tries` counts this miss already; `window_ms`: the batch's completion window. */
+/** Whether the line ends here. `tries` counts this miss already; `windowMs`: the batch's completion window. */
 export function givesUp(
   policy: RetryPolicy,
   tries: TryCount,
   { kind }: MissedResult,
   now: number,
-  window_ms: number,
+  windowMs: number,
 ): boolean {
   if (tries.own >= policy.attempts_max) return true
   if (kind === 'throttled')
     return (
-      tries.throttles_weighed >= policy.throttled_attempts_max ||
-      tries.throttled_ms >= policy.throttled_share * window_ms
+      tries.weightedThrottles >= policy.throttled_attempts_max ||
+      tries.throttledMs >= policy.throttled_share * windowMs
     )
-  if (tries.failures < policy.attempts_max || tries.first_failure_at === null) return false
-  return now - tries.first_failure_at >= policy.outage_patience_ms
+  if (tries.failures < policy.attempts_max || tries.firstFailureAt === null) return false
+  return now - tries.firstFailureAt >= policy.outage_patience_ms
 }
 
 /**
@@ -98,13 +98,13 @@ export function backoffMs(
   tries: TryCount,
   miss: MissedResult,
   random: number,
-  window_ms: number,
+  windowMs: number,
 ): number {
   const isThrottled = miss.kind === 'throttled'
-  const least_ms = isThrottled ? Math.min(THROTTLE_MS_MIN, policy.backoff_min_ms) : policy.backoff_min_ms
+  const leastMs = isThrottled ? Math.min(THROTTLE_MS_MIN, policy.backoff_min_ms) : policy.backoff_min_ms
   const exponent = Math.min((isThrottled ? tries.throttles : tries.failures) - 1, 30)
-  const ceiling = Math.min(policy.backoff_max_ms, least_ms * 2 ** exponent)
-  const jittered = least_ms / 2 + random * (ceiling - least_ms / 2)
-  const left_ms = Math.max(0, policy.throttled_share * window_ms - tries.throttled_ms)
-  return Math.max(jittered, Math.min(miss.retry_after_ms ?? 0, Math.max(left_ms, jittered)))
+  const ceiling = Math.min(policy.backoff_max_ms, leastMs * 2 ** exponent)
+  const jittered = leastMs / 2 + random * (ceiling - leastMs / 2)
+  const leftMs = Math.max(0, policy.throttled_share * windowMs - tries.throttledMs)
+  return Math.max(jittered, Math.min(miss.retry_after_ms ?? 0, Math.max(leftMs, jittered)))
 }

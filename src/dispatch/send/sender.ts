@@ -190,9 +190,9 @@ export class Sender {
   }
 
   /** From now on, the batches that may miss their deadline. */
-  prioritize(batch_ids: readonly string[]): void {
-    const hurried = new Set(batch_ids)
-    for (const lane of this.#lanes.values()) lane.prioritize(hurried)
+  prioritize(batchIds: readonly string[]): void {
+    const atRisk = new Set(batchIds)
+    for (const lane of this.#lanes.values()) lane.prioritize(atRisk)
   }
 
   /** What should be taken up next. */
@@ -230,11 +230,11 @@ export class Sender {
       this.#options.onShort(chunk)
       return
     }
-    const missed_before = job.tries.failures + job.tries.throttles > 0
-    const sent = upstream.begin({ batch_id: chunk.batch.id, missed_before, line: job.tries }, at)
+    const missedBefore = job.tries.failures + job.tries.throttles > 0
+    const sent = upstream.begin({ batch_id: chunk.batch.id, missedBefore, line: job.tries }, at)
     chunk.inFlight++
-    if (chunk.begun_at === null && chunk.batch.status === 'queued') {
-      chunk.begun_at = at
+    if (chunk.begunAt === null && chunk.batch.status === 'queued') {
+      chunk.begunAt = at
       this.#options.onBegun(chunk)
     }
     const { project_id } = chunk.batch
@@ -277,18 +277,18 @@ export class Sender {
   #retry(job: Job, upstream: Upstream, result: MissedResult, now: number): void {
     const { retry, random, observe, onOutcome } = this.#options
     const { chunk, tries } = job
-    const window_ms = chunk.claim.deadline - chunk.batch.created
-    if (givesUp(retry, tries, result, now, window_ms)) {
+    const windowMs = chunk.claim.deadline - chunk.batch.created
+    if (givesUp(retry, tries, result, now, windowMs)) {
       const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
       onOutcome(chunk, failed(job, wireError(code, `${result.reason} (${attemptsText(job)})`), now))
       return
     }
     if (result.kind === 'failed') job.avoid = upstream
     observe?.retried(upstream)
-    const wait_ms = backoffMs(retry, tries, result, random(), window_ms)
-    if (result.kind === 'throttled') tries.throttled_ms += wait_ms
-    if (chunk.held.has(job.position)) this.#options.funds.reserve(chunk, job.position)
-    this.#lanes.get(chunk.lines[job.position]!.model!)?.retry(job, now + wait_ms)
+    const waitMs = backoffMs(retry, tries, result, random(), windowMs)
+    if (result.kind === 'throttled') tries.throttledMs += waitMs
+    if (chunk.reserved.has(job.position)) this.#options.funds.reserve(chunk, job.position)
+    this.#lanes.get(chunk.lines[job.position]!.model!)?.retry(job, now + waitMs)
   }
 
   /** An answer that cannot be written down could not be the next time either: it ends the line. */
@@ -336,11 +336,11 @@ function pushTo(byModel: Map<string, number[]>, model: string, position: number)
 function requestBody(job: Job, upstream: Upstream): Uint8Array {
   const { chunk } = job
   const line = chunk.lines[job.position]!
-  if (upstream.model_json === null) return chunk.bytes.subarray(line.body.start, line.body.end)
+  if (upstream.modelJson === null) return chunk.bytes.subarray(line.body.start, line.body.end)
   const pieces: Uint8Array[] = []
   let at = line.body.start
   for (const span of line.model_spans) {
-    pieces.push(chunk.bytes.subarray(at, span.start), upstream.model_json)
+    pieces.push(chunk.bytes.subarray(at, span.start), upstream.modelJson)
     at = span.end
   }
   pieces.push(chunk.bytes.subarray(at, line.body.end))

@@ -12,7 +12,7 @@ export interface UpstreamOptions {
   backend: Backend
   concurrency_max: number
   /** What this server calls the model; null when it is the model's own ID. */
-  model_alias: string | null
+  modelAlias: string | null
 }
 
 /** An attempt under way. */
@@ -26,14 +26,14 @@ export class Upstream {
   readonly limit: ConcurrencyLimit
   readonly circuit = new Circuit()
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
-  readonly model_json: Buffer | null
+  readonly modelJson: Buffer | null
   /** How much it got at once before the misses that nothing has followed yet. */
   #limitBefore = 0
 
   constructor(options: UpstreamOptions) {
     this.backend = options.backend
     this.limit = new ConcurrencyLimit({ max: options.concurrency_max })
-    this.model_json = options.model_alias === null ? null : Buffer.from(JSON.stringify(options.model_alias))
+    this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
   }
 
   get name(): string {
@@ -79,9 +79,9 @@ export class Upstream {
     const isUp = circuit.isUp(now, ticket.line)
     const isLast = limit.inFlight === 1
     const miss = missOf(result)
-    const pause_ms =
+    const pauseMs =
       result.kind === 'throttled' && isLast ? (result.retry_after_ms ?? THROTTLE_PAUSE_MS) : null
-    const counts = circuit.onMissed(ticket, miss, result.reason, now, pause_ms)
+    const counts = circuit.onMissed(ticket, miss, result.reason, now, pauseMs)
     if (!counts) limit.onAborted(sent, now)
     else if (miss === 'throttled') limit.onThrottled(sent)
     else limit.onFailed(sent, now)

@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream'
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
-import { readFinished } from '../../../results/finished-lines.ts'
+import { readFinished } from '../../../results/finished-page.ts'
 import { readBatch } from '../../../store/batches.ts'
 import { ResultsQuery } from '../../../wire/results.ts'
 import { callerOf } from '../../access/caller.ts'
@@ -41,8 +41,8 @@ export function getBatchResultsRoute(
       const order = { after, limit, part, contiguous: contiguous === 'true' }
       const page = await readFinished({ db: store.read, sealed }, batch.id, order)
       reply.headers({
-        'x-next-after': page.next_after,
-        'x-has-more': String(page.has_more),
+        'x-next-after': page.nextAfter,
+        'x-has-more': String(page.hasMore),
         'x-batch-status': batch.status,
         'cache-control': 'no-store',
         'x-content-type-options': 'nosniff',

@@ -31,7 +31,7 @@ export function lacksSums(parts: readonly JournalPartRow[]): boolean {
  * Takes back the lines of these parts of the chunk's journal; returns the chunk as it is then, or null when its
  * lease was lost and nothing was done. `left`: what the other parts came to, needed where `lacksSums`.
  */
-export async function takeBack(
+export async function reverseJournal(
   tx: Writer,
   claim: ChunkRow,
   parts: readonly JournalPartRow[],

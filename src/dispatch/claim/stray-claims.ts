@@ -5,10 +5,10 @@ import type { Clock } from '../../domain/clock.ts'
 
 const AGAIN_MS = 5_000
 
-export class ClaimDoubt {
+export class StrayClaims {
   readonly #clock: Clock
   /** Null: no claim of this process was ever in doubt. */
-  #look_at: number | null = null
+  #lookAt: number | null = null
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -16,16 +16,16 @@ export class ClaimDoubt {
 
   /** A claim failed, or what it leased could not be given back. */
   raise(): void {
-    this.#look_at = Number.NEGATIVE_INFINITY
+    this.#lookAt = Number.NEGATIVE_INFINITY
   }
 
   /** Whether the next claim is to give back what the worker knows nothing of. */
   get isRaised(): boolean {
-    return this.#look_at !== null && this.#clock.now() >= this.#look_at
+    return this.#lookAt !== null && this.#clock.now() >= this.#lookAt
   }
 
   /** A claim has done so. */
   settle(): void {
-    this.#look_at = this.#clock.now() + AGAIN_MS
+    this.#lookAt = this.#clock.now() + AGAIN_MS
   }
 }

@@ -23,24 +23,24 @@ export type Insist = <T>(
   isFinal?: (error: unknown) => boolean,
 ) => Promise<T>
 
-export interface InsistOptions {
+export interface StoreRetriesOptions {
   clock: Clock
   log: Log
   observe?: RecordObserver | undefined
 }
 
-export class Insistence {
-  readonly #options: InsistOptions
+export class StoreRetries {
+  readonly #options: StoreRetriesOptions
   /** Set while the stores refuse (Unix ms). */
   failingSince: number | null = null
 
-  constructor(options: InsistOptions) {
+  constructor(options: StoreRetriesOptions) {
     this.#options = options
   }
 
-  readonly insist: Insist = async (work, attempt, isFinal = () => false) => {
+  readonly retryUntilStored: Insist = async (work, attempt, isFinal = () => false) => {
     const { clock, log, observe } = this.#options
-    for (let wait_ms = RETRY_MS_MIN; ; wait_ms = Math.min(wait_ms * 2, RETRY_MS_MAX)) {
+    for (let waitMs = RETRY_MS_MIN; ; waitMs = Math.min(waitMs * 2, RETRY_MS_MAX)) {
       try {
         const begun = clock.now()
         const value = await attempt()
@@ -50,8 +50,8 @@ export class Insistence {
       } catch (error) {
         if (isFinal(error)) throw error
         this.failingSince ??= clock.now()
-        log.error({ err: error }, `${WORK[work]} failed; trying again in ${wait_ms} ms`)
-        await sleep(clock, wait_ms)
+        log.error({ err: error }, `${WORK[work]} failed; trying again in ${waitMs} ms`)
+        await sleep(clock, waitMs)
       }
     }
   }

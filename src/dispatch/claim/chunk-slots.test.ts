@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { placesOf } from './places.ts'
+import { chunkSlots } from './chunk-slots.ts'
 
 const MEMORY = 1_000
 
@@ -13,25 +13,25 @@ function chunks(count: number, model: string | null, project_id = 'a', bytes = 1
 
 test('the places of one model, or of chunks of several, leave those of others free', () => {
   for (const model of ['slow', null]) {
-    const { room, full, taken, packed } = placesOf([...chunks(64, model), ...chunks(3, 'quick')], MEMORY)
+    const { room, full, taken, packed } = chunkSlots([...chunks(64, model), ...chunks(3, 'quick')], MEMORY)
     assert.deepEqual({ room, full, taken, packed }, { room: true, full: false, taken: [model], packed: [] })
   }
-  assert.deepEqual(placesOf(chunks(80, 'slow'), MEMORY).packed, ['slow'])
+  assert.deepEqual(chunkSlots(chunks(80, 'slow'), MEMORY).packed, ['slow'])
 })
 
 test('beyond the memory there is some left for those who have nothing open', () => {
   const state = (bytes: number): [boolean, boolean] => {
-    const { room, full } = placesOf(chunks(1, 'm', 'a', bytes), MEMORY)
+    const { room, full } = chunkSlots(chunks(1, 'm', 'a', bytes), MEMORY)
     return [room, full]
   }
   assert.deepEqual(state(MEMORY - 1), [true, false])
   assert.deepEqual(state(MEMORY), [false, false])
   assert.deepEqual(state(1.5 * MEMORY), [false, true])
-  assert.deepEqual(placesOf([], 0).room, true, 'one chunk is always opened')
+  assert.deepEqual(chunkSlots([], 0).room, true, 'one chunk is always opened')
 })
 
 test('who has chunks of a model open is told by model', () => {
-  const { holders } = placesOf(
+  const { holders } = chunkSlots(
     [...chunks(2, 'm', 'a'), ...chunks(1, 'm', 'b'), ...chunks(1, null, 'c')],
     MEMORY,
   )

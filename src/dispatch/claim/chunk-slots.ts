@@ -12,40 +12,40 @@ const OPEN_CHUNKS_MAX = 512
 const KEPT_MEMORY_SHARE = 0.5
 
 /** Null stands for chunks of several models. */
-export type PlaceModel = string | null
+export type SlotModel = string | null
 
-export interface Places {
+export interface ChunkSlots {
   /** Whether any chunk may be opened, one of a model whose places are taken aside. */
   room: boolean
   /** Whether what is kept for projects that have nothing open is taken as well. */
   full: boolean
   /** Models of which only projects that have none open may open another chunk. */
-  taken: PlaceModel[]
+  taken: SlotModel[]
   /** Models of which nothing more is opened. */
-  packed: PlaceModel[]
+  packed: SlotModel[]
   /** By model, the projects that have chunks of it open. */
-  holders: ReadonlyMap<PlaceModel, ReadonlySet<string>>
+  holders: ReadonlyMap<SlotModel, ReadonlySet<string>>
 }
 
-type Held = Pick<OpenChunk, 'bytes'> & { claim: { project_id: string; model: string | null } }
+type SlotUser = Pick<OpenChunk, 'bytes'> & { claim: { project_id: string; model: string | null } }
 
-export function placesOf(held: Iterable<Held>, memory_bytes: number): Places {
-  const counts = new Map<PlaceModel, number>()
-  const holders = new Map<PlaceModel, Set<string>>()
+export function chunkSlots(openChunks: Iterable<SlotUser>, memoryBytes: number): ChunkSlots {
+  const counts = new Map<SlotModel, number>()
+  const holders = new Map<SlotModel, Set<string>>()
   let open = 0
   let bytes = 0
-  for (const { claim, bytes: input } of held) {
+  for (const { claim, bytes: input } of openChunks) {
     const { model, project_id } = claim
     open++
     bytes += input.length
     counts.set(model, (counts.get(model) ?? 0) + 1)
     holders.set(model, (holders.get(model) ?? new Set()).add(project_id))
   }
-  const atLeast = (count: number): PlaceModel[] =>
+  const atLeast = (count: number): SlotModel[] =>
     [...counts].filter(([, of]) => of >= count).map(([model]) => model)
   return {
-    room: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memory_bytes),
-    full: open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memory_bytes * (1 + KEPT_MEMORY_SHARE)),
+    room: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memoryBytes),
+    full: open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memoryBytes * (1 + KEPT_MEMORY_SHARE)),
     taken: atLeast(PER_MODEL_MAX),
     packed: atLeast(PER_MODEL_MAX + KEPT_PER_MODEL),
     holders,
