@@ -40,6 +40,9 @@ export function isTerminal(status: BatchStatus): boolean {
   return BATCH_TRANSITIONS[status].length === 0
 }
 
+/** The statuses of a batch that has not ended. */
+export const OPEN_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter((status) => !isTerminal(status))
+
 /** What an accepted cancel does: `move` to cancelling, show the `same` object again, or refuse. */
 export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
   if (canTransition(status, 'cancelling')) return 'move'

@@ -9,7 +9,6 @@ import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
-import { NO_SPEND } from '../domain/spend.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { settle } from '../ledger/settle.ts'
 import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
@@ -217,7 +216,6 @@ async function recordFailure(
     output_lines: 0,
     error_bytes: 0,
     error_lines: 0,
-    projected: NO_SPEND,
   }
   for (const { result } of failed) {
     await insertBlobs(tx, batch.project_id, result.blobs, now)

@@ -1,7 +1,6 @@
 // An upload's content becomes a sealed blob as it arrives. A big file is read along, and where all of it is in
 // order, its index is stored while the content's last bytes are on their way to the disk.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import { freeBuffer } from './release-block.ts'
 import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
 import type { ValidFile } from './streaming-validator.ts'
 
@@ -64,4 +63,12 @@ async function* handOn(
     freeBuffer(piece)
   }
   ended()
+}
+
+/**
+ * Frees the memory of a block that is no longer used, if the block shares it with no other. The garbage collector
+ * learns of such memory late: at hundreds of megabytes a second, tens of megabytes would pile up.
+ */
+export function freeBuffer({ buffer, byteLength }: Uint8Array): void {
+  if (buffer instanceof ArrayBuffer && byteLength === buffer.byteLength) buffer.transfer(0)
 }

@@ -2,7 +2,7 @@
 // Blocks travel both ways without being copied: each is given back once it has been read.
 import { parentPort } from 'node:worker_threads'
 import { StreamingValidator, type ValidFile } from './streaming-validator.ts'
-import type { ValidationLimits } from './validate-content.ts'
+import type { ValidationLimits } from './validation-first-pass.ts'
 
 /** `id` names an upload. */
 export type ToThread =

@@ -9,7 +9,7 @@ import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
 import type { ValidFile } from './streaming-validator.ts'
-import type { ValidationLimits } from './validate-content.ts'
+import type { ValidationLimits } from './validation-first-pass.ts'
 
 /** Smaller files are read again in less time than a thread takes to start. */
 const FILE_BYTES_MIN = 8 * 1024 * 1024

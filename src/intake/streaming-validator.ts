@@ -3,7 +3,7 @@
 // comes afterwards, which can read it again and has the words for it.
 import { type IdHash, SeededHash } from './custom-id-hash.ts'
 import { LineSplitter } from './line-split.ts'
-import type { ValidationLimits } from './validate-content.ts'
+import type { ValidationLimits } from './validation-first-pass.ts'
 import { FirstPass } from './validation-first-pass.ts'
 
 export interface ValidFile {

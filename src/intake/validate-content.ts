@@ -7,13 +7,8 @@ import type { FileIndex } from '../jsonl/file-index.ts'
 import { type IdHash, SeededHash } from './custom-id-hash.ts'
 import { describeInvalidLines, type InvalidLines, type LineError } from './invalid-lines.ts'
 import { type LineSink, LineSplitter } from './line-split.ts'
-import { FirstPass } from './validation-first-pass.ts'
+import { FirstPass, type ValidationLimits } from './validation-first-pass.ts'
 import { SecondPass } from './validation-second-pass.ts'
-
-export interface ValidationLimits {
-  lines_max: number
-  line_bytes_max: number
-}
 
 export type Validation =
   | { ok: true; bytes: number; line_count: number; index: FileIndex }

@@ -1,6 +1,6 @@
 // The task that judges an uploaded file: pending → processed, or error with the lines named. It runs in a
 // worker, so the API stays quick however large the file is. A big file that was in order may have its index
-// already (early-readings.ts): then there is nothing left to read.
+// already (streaming-validation.ts): then there is nothing left to read.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -9,7 +9,8 @@ import { markInvalid, markProcessed, readFileRow } from '../store/files.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
-import { type Validation, type ValidationLimits, validateContent } from './validate-content.ts'
+import { type Validation, validateContent } from './validate-content.ts'
+import type { ValidationLimits } from './validation-first-pass.ts'
 
 /** How often content that does not open is tried once more, before it is taken for damaged. */
 const RETRIES_MAX = 2

@@ -7,7 +7,11 @@ import { HashSet64 } from './custom-id-set.ts'
 import { FileIndexer } from './file-indexer.ts'
 import { ERRORS_COUNTED_MAX, InvalidLines } from './invalid-lines.ts'
 import type { LineSink } from './line-split.ts'
-import type { ValidationLimits } from './validate-content.ts'
+
+export interface ValidationLimits {
+  lines_max: number
+  line_bytes_max: number
+}
 
 const BLANK_ENTITY = '`metadata.entity` is blank; name the entity, or leave it out.'
 

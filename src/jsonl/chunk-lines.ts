@@ -9,9 +9,8 @@ import type { Spend } from '../domain/spend.ts'
 import { unstorable } from '../domain/storable-text.ts'
 import { checkLine } from './check-line.ts'
 import { hasByteOrderMark, isBlank, LF, withoutCr } from './line-bytes.ts'
-import { projectedSpend } from './line-projection.ts'
 import { type InputLine, LineScanner, type Span } from './line-scan.ts'
-import { choicesOf, projectTokens, promptBytes } from './projection.ts'
+import { choicesOf, projectedSpend, projectTokens, promptBytes } from './projection.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */

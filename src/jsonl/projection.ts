@@ -2,8 +2,10 @@
 // that a batch over it is projected without reading it again. Every choice of `n` may use the whole output
 // limit; the input counts once.
 
-import { atMost } from '../domain/exact-count.ts'
+import { atMost, sumOf } from '../domain/exact-count.ts'
 import type { Model } from '../domain/model.ts'
+import { costNanos } from '../domain/money.ts'
+import { NO_SPEND, type Spend } from '../domain/spend.ts'
 import { estimateTokens, projectedTokens } from '../domain/tokens.ts'
 import type { InputLine } from './line-scan.ts'
 import type { BodyFacts, NumberField } from './line-scan-body.ts'
@@ -76,6 +78,18 @@ export function projectSums(sums: TokenSums, model: Model): ProjectedTokens {
     // Each line is rounded up on its own.
     input_tokens: projectedInput(sums.input_tokens, sums.media_parts ?? 0, model, sums.lines - 1),
     output_tokens_max: atMost(sums.output_tokens_max_given + open),
+  }
+}
+
+/** The projected spend of such tokens; nothing where the model is unknown, since the line then fails alone. */
+export function projectedSpend(
+  { input_tokens, output_tokens_max }: ProjectedTokens,
+  model: Model | undefined,
+): Spend {
+  if (!model) return NO_SPEND
+  return {
+    cost_nanos: costNanos(input_tokens, output_tokens_max, model.price),
+    tokens: sumOf(input_tokens, output_tokens_max),
   }
 }
 

@@ -8,9 +8,8 @@ import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
 import { insertProjectedSpend, projectedByEntities, projectedByProject } from '../store/projected-spend.ts'
 import type { Reader, Writer } from '../store/store.ts'
-import { type Counter, readCounters, readSpending, spendingOf } from './counters.ts'
+import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
 import { batchLimitError } from './limit-error.ts'
-import { limitSubjects } from './named.ts'
 import type { BatchProjection } from './project-batch.ts'
 
 /** How a batch stands before a limit; amounts in the limit's unit. */

@@ -1,4 +1,5 @@
 // Counters: for each limit that matches, and each spender it counts, what has been spent in its window.
+import { entityType } from '../domain/entity.ts'
 import { type Limit, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
 import type { Reader } from '../store/store.ts'
@@ -32,12 +33,12 @@ export async function readCounters(
   at: number,
 ): Promise<Counter[]> {
   const counters: Counter[] = []
-  const named = [...entities]
+  const list = [...entities]
   for (const window of ['day', 'month'] as const) {
     const period = windowAt(window, at)
     const found = limits
       .filter((limit) => limit.window === window)
-      .flatMap((limit) => spendersOf(limit, named).map((spender) => ({ limit, spender })))
+      .flatMap((limit) => spendersOf(limit, list).map((spender) => ({ limit, spender })))
     if (found.length === 0) continue
     const spending = await readSpending(
       found.map(({ spender }) => spender),
@@ -66,4 +67,11 @@ export async function readSpending(
 export function spendersOf(limit: Limit, entities: readonly string[]): string[] {
   if (limit.scope === 'project') return [WHOLE_PROJECT]
   return entities.filter((entity) => spenderOf(limit, entity) !== null)
+}
+
+/** Entities and their types, by which limits are looked up. */
+export function limitSubjects(entities: Iterable<string>): { entities: string[]; entity_types: string[] } {
+  const list = [...entities]
+  const types = list.map((entity) => entityType(entity)).filter((type) => type !== null)
+  return { entities: list, entity_types: [...new Set(types)] }
 }

@@ -7,8 +7,7 @@ import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
 import { isStorable } from '../domain/storable-text.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import type { FileIndex } from '../jsonl/file-index.ts'
-import { projectedSpend } from '../jsonl/line-projection.ts'
-import { projectSums, type TokenSums } from '../jsonl/projection.ts'
+import { projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'
 
 /** Lines of one model for one entity. */
 export interface ProjectedGroup {

@@ -9,9 +9,8 @@ import { addReservations, reservedByEntities, reservedByProject } from '../store
 import type { ChunkRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Allocation, allocateLines, type Candidate, type LimitUsage } from './allocate-lines.ts'
-import { readCounters, readSpending, type Spending, spendingOf } from './counters.ts'
+import { limitSubjects, readCounters, readSpending, type Spending, spendingOf } from './counters.ts'
 import { type Crossing, recordCrossings } from './crossings.ts'
-import { limitSubjects } from './named.ts'
 
 export interface ReserveLine extends Candidate {
   /** Its need is part of the chunk's hold already. */

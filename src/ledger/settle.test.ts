@@ -9,6 +9,7 @@ import {
   testBooks,
 } from '../../test/support/test-books.ts'
 import { windowAt } from '../domain/limit.ts'
+import { insertProjectedSpend, projectedByEntities, projectedByProject } from '../store/projected-spend.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage-days.ts'
 import { reserve } from './reserve.ts'
@@ -18,11 +19,11 @@ import { tally } from './tally.ts'
 /** The last moment of November and the first of December. */
 const BEFORE = Date.UTC(2026, 11, 1) - 1
 const AFTER = BEFORE + 1
-const need = { cost_nanos: 100, tokens: 10 }
+const projected = { cost_nanos: 100, tokens: 10 }
 
 function finishedAt(...times: number[]) {
   return tally(
-    times.map((finished_at) => endedLine({ tokens: 10, entity: 'user:a', finished_at, projected: need })),
+    times.map((finished_at) => endedLine({ tokens: 10, entity: 'user:a', finished_at, projected })),
   )
 }
 
@@ -36,14 +37,14 @@ function wanted(chunk: TestChunk, count: number) {
   const lines = Array.from({ length: count }, (_, position) => ({
     position,
     entity: 'user:a',
-    projected: need,
+    projected,
     isSent: false,
     isReserved: false,
   }))
   return { claim: chunk, lines }
 }
 
-async function held(tx: Writer): Promise<number[]> {
+async function reservedTokens(tx: Writer): Promise<number[]> {
   return (await tx.selectFrom('reservations').select('tokens').execute()).map((row) => row.tokens)
 }
 
@@ -71,7 +72,7 @@ describe('a batch that runs over the end of a month', () => {
     }
   })
 
-  it('has the whole cap again in the new month, less what is still held', async () => {
+  it('has the whole cap again in the new month, less what is still reserved', async () => {
     await using books = await testBooks()
     const chunk = await oneChunk(books)
     await books.store.write(async (tx) => {
@@ -85,7 +86,7 @@ describe('a batch that runs over the end of a month', () => {
       )
       assert.deepEqual((await reserve(tx, wanted(chunk, 3), BEFORE))?.refused.size, 0)
       const next = await reserve(tx, wanted(chunk, 8), AFTER)
-      assert.equal(next?.allowed.length, 3, 'two lines of November are still held')
+      assert.equal(next?.allowed.length, 3, 'two lines of November are still reserved')
       assert.equal(next?.waiting.length, 5)
     })
   })
@@ -114,18 +115,35 @@ describe('a batch that runs over the end of a month', () => {
   })
 })
 
-describe('a hold', () => {
-  it('shrinks as lines settle, and goes with the last of the chunk', async () => {
+describe('projected spend', () => {
+  it('is reduced by the projection of settled lines, for the batch and for each entity', async () => {
+    await using books = await testBooks()
+    const { batch_id, ...chunk } = await oneChunk(books)
+    const { project_id } = chunk
+    await books.store.write(async (tx) => {
+      const rows = [{ batch_id, project_id, entity: 'user:a', cost_nanos: 300, tokens: 30 }]
+      await insertProjectedSpend(tx, batch_id, { cost_nanos: 500, tokens: 50 }, rows)
+      const tallies = [...finishedAt(AFTER), ...tally([endedLine({ tokens: 1, entity: null, projected })])]
+      await settle(tx, [{ ...chunk, batch_id, tallies, last: false, hasReservations: false }], AFTER)
+      assert.deepEqual({ ...(await projectedByProject(tx, project_id)) }, { cost_nanos: 300, tokens: 30 })
+      const byEntity = await projectedByEntities(tx, project_id, ['user:a'])
+      assert.deepEqual(byEntity.get('user:a'), { cost_nanos: 200, tokens: 20 })
+    })
+  })
+})
+
+describe('a reservation', () => {
+  it('is reduced as lines settle, and deleted with the last line of the chunk', async () => {
     await using books = await testBooks()
     const chunk = await oneChunk(books)
     await books.store.write(async (tx) => {
       await addLimit(tx, chunk.project_id, { amount: 1000 })
       await reserve(tx, wanted(chunk, 3), AFTER)
-      assert.deepEqual(await held(tx), [30])
+      assert.deepEqual(await reservedTokens(tx), [30])
       await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: false, hasReservations: true }], AFTER)
-      assert.deepEqual(await held(tx), [20])
+      assert.deepEqual(await reservedTokens(tx), [20])
       await settle(tx, [{ ...chunk, tallies: finishedAt(AFTER), last: true, hasReservations: true }], AFTER)
-      assert.deepEqual(await held(tx), [])
+      assert.deepEqual(await reservedTokens(tx), [])
     })
   })
 
@@ -139,7 +157,7 @@ describe('a hold', () => {
       assert.deepEqual([free?.allowed.length, free?.isReserved], [3, false])
       await addLimit(tx, chunk.project_id, { amount: 1000 })
       assert.equal(await reserve(tx, wanted({ ...chunk, epoch: 2 }, 3), AFTER), null)
-      assert.deepEqual(await held(tx), [])
+      assert.deepEqual(await reservedTokens(tx), [])
     })
   })
 
@@ -149,7 +167,7 @@ describe('a hold', () => {
     await books.store.write(async (tx) => {
       await addLimit(tx, chunk.project_id, { amount: 20 })
       await reserve(tx, wanted(chunk, 1), AFTER)
-      const real = endedLine({ tokens: 25, entity: 'user:a', finished_at: AFTER, projected: need })
+      const real = endedLine({ tokens: 25, entity: 'user:a', finished_at: AFTER, projected })
       const [crossing] = await settle(
         tx,
         [{ ...chunk, tallies: tally([real]), last: false, hasReservations: true }],

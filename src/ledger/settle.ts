@@ -4,7 +4,7 @@
 import { entityType } from '../domain/entity.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { newId } from '../domain/ids.ts'
-import { addSpend, isZero, type Spend } from '../domain/spend.ts'
+import { addInPlace, addSpend, isZero, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { startOfDay } from '../domain/utc-day.ts'
 import { insertEntries } from '../store/ledger-entries.ts'
 import { matchingLimits } from '../store/limits.ts'
@@ -13,9 +13,8 @@ import { deleteReservations, reduceReservation } from '../store/reservations.ts'
 import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage-days.ts'
-import { readCounters } from './counters.ts'
+import { limitSubjects, readCounters } from './counters.ts'
 import { type Crossing, recordThresholds } from './crossings.ts'
-import { limitSubjects } from './named.ts'
 import type { Tally } from './tally.ts'
 
 /** What one commit brings of one chunk. */
@@ -30,7 +29,7 @@ export interface Settlement {
   hasReservations: boolean
 }
 
-/** Enters it all; returns the thresholds of limits that were met by it. The batch's own outlook is the caller's. */
+/** Enters the settlements and returns the thresholds of limits that they crossed. */
 export async function settle(
   tx: Writer,
   settlements: readonly Settlement[],
@@ -42,9 +41,10 @@ export async function settle(
     tx,
     settlements.flatMap((settlement) => entries(settlement, now)),
   )
-  await reduceProjectedSpends(tx, settlements)
   for (const settlement of settlements) await releaseReservations(tx, settlement)
-  return await crossings(tx, settlements, limited, now)
+  const crossed = await crossings(tx, settlements, limited, now)
+  await reduceProjectedSpends(tx, settlements)
+  return crossed
 }
 
 function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
@@ -124,17 +124,19 @@ function entries({ project_id, batch_id, idx, tallies }: Settlement, now: number
   }))
 }
 
+/** Comes last and locks every batch in order, as the commit does afterwards: so no two commits wait in a circle. */
 async function reduceProjectedSpends(tx: Writer, settlements: readonly Settlement[]): Promise<void> {
-  const done = new Map<string, { batch_id: string; byEntity: Map<string, Spend> }>()
+  const batches = new Map<string, { batch_id: string; total: Spend; byEntity: Map<string, Spend> }>()
   for (const { batch_id, tallies } of settlements) {
-    const batch = done.get(batch_id) ?? { batch_id, byEntity: new Map() }
-    done.set(batch_id, batch)
-    for (const { entity, projected } of tallies)
+    const batch = batches.get(batch_id) ?? { batch_id, total: { ...NO_SPEND }, byEntity: new Map() }
+    batches.set(batch_id, batch)
+    for (const { entity, projected } of tallies) {
+      addInPlace(batch.total, projected)
       if (entity !== null) addSpend(batch.byEntity, entity, projected)
+    }
   }
-  for (const { batch_id, byEntity } of inOrder(done))
-    for (const [entity, spend] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1)))
-      if (!isZero(spend)) await reduceProjectedSpend(tx, batch_id, entity, spend)
+  for (const { batch_id, total, byEntity } of inOrder(batches))
+    await reduceProjectedSpend(tx, batch_id, total, byEntity)
 }
 
 async function releaseReservations(tx: Writer, settlement: Settlement): Promise<void> {

@@ -3,13 +3,13 @@ import type { Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
 import type { Observer } from '../dispatch/observer.ts'
 import type { Upstream } from '../dispatch/send/upstream.ts'
+import { usd } from '../domain/money.ts'
 import type { Outcome } from '../results/outcome.ts'
 import type { RecordWork } from '../results/record-observer.ts'
 import { CellCounter, CellHistogram, type CountCell, type HistogramCell } from './cells.ts'
 
 const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
 const STORE_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10]
-const NANOS_PER_USD = 1e9
 
 /** `unknown` stands for a model that the configuration does not name. */
 const UNKNOWN_MODEL = 'unknown'
@@ -126,7 +126,7 @@ export function dispatchMetrics(
       cells.lines.set(outcome.code, cell)
     }
     cell.value++
-    cells.cost.value += outcome.cost_nanos / NANOS_PER_USD
+    cells.cost.value += usd(outcome.cost_nanos)
     if (!outcome.usage) return
     cells.input.value += outcome.usage.prompt_tokens
     cells.output.value += outcome.usage.completion_tokens

@@ -17,8 +17,7 @@ import {
 import { nextAttemptAt } from './delivery-schedule.ts'
 import { eventObject } from './event-object.ts'
 import { type Attempt, postEvent } from './post-event.ts'
-import { signedHeaders } from './signed-headers.ts'
-import { signingSecrets } from './signing.ts'
+import { signedHeaders, signingSecrets } from './signing.ts'
 
 export const ATTEMPT_TIMEOUT_MS = 15_000
 const GONE = 410

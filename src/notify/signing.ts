@@ -1,6 +1,7 @@
-// The secret that a webhook's owner and this service share. It has to be used in the clear to sign, so the
-// database keeps it wrapped by the master key, bound to its project and webhook.
+// Signatures of webhook requests (https://www.standardwebhooks.com) and the secrets that make them. Signing needs
+// the secret itself, so the database keeps it wrapped by the master key, bound to its project and webhook.
 import { randomBytes } from 'node:crypto'
+import { Webhook } from 'standardwebhooks'
 import type { KeyBox } from '../blobs/key-box.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
@@ -32,4 +33,22 @@ function spelled(secret: Buffer): string {
 /** What a secret is bound to, beside its project. */
 export function secretName(webhook_id: string): string {
   return `webhooks/${webhook_id}`
+}
+
+/**
+ * The headers of Standard Webhooks. Their ID is the event's, so a receiver can recognise an event that arrives twice.
+ * `now` is in Unix ms; `secrets` are written `whsec_…`, and the receiver needs one of them.
+ */
+export function signedHeaders(
+  event_id: string,
+  body: string,
+  secrets: readonly string[],
+  now: number,
+): Record<string, string> {
+  const at = new Date(now)
+  return {
+    'webhook-id': event_id,
+    'webhook-timestamp': String(Math.floor(now / 1000)),
+    'webhook-signature': secrets.map((secret) => new Webhook(secret).sign(event_id, at, body)).join(' '),
+  }
 }

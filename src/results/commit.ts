@@ -3,7 +3,6 @@
 // commit may be tried again however the last attempt ended.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { sumOf } from '../domain/exact-count.ts'
-import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
 import { type Tally, tally } from '../ledger/tally.ts'
 import { limitCrossed } from '../notify/limit-crossed.ts'
@@ -119,16 +118,14 @@ interface Sums {
   failed: number
   cost_nanos: number
   expired_lines: number
-  projected: Spend
 }
 
 function sum(outcomes: readonly Outcome[], tallies: readonly Tally[]): Sums {
-  const sums = { completed: 0, failed: 0, cost_nanos: 0, expired_lines: 0, projected: NO_SPEND }
-  for (const { succeeded, failed, cost_nanos, projected } of tallies) {
+  const sums = { completed: 0, failed: 0, cost_nanos: 0, expired_lines: 0 }
+  for (const { succeeded, failed, cost_nanos } of tallies) {
     sums.completed += succeeded
     sums.failed += failed
     sums.cost_nanos = sumOf(sums.cost_nanos, cost_nanos)
-    sums.projected = plus(sums.projected, projected)
   }
   for (const outcome of outcomes) if (outcome.expired) sums.expired_lines++
   return sums
@@ -151,6 +148,5 @@ function add(
     output_lines: (old?.output_lines ?? 0) + (sealed?.output_lines ?? 0),
     error_bytes: (old?.error_bytes ?? 0) + (sealed?.seal.error_bytes ?? 0),
     error_lines: (old?.error_lines ?? 0) + (sealed?.error_lines ?? 0),
-    projected: plus(old?.projected ?? NO_SPEND, sums.projected),
   })
 }

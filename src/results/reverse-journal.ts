@@ -3,7 +3,7 @@
 // transaction that forgets the journal, and the lines are run again like any other that is unfinished. What each
 // part of a journal came to stands beside it in the database, for of the lines themselves nothing is left to add up.
 import { sumOf } from '../domain/exact-count.ts'
-import { NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { NO_SPEND } from '../domain/spend.ts'
 import { settle } from '../ledger/settle.ts'
 import type { Tally } from '../ledger/tally.ts'
 import { addToBatch, lowerRateMark } from '../store/batches.ts'
@@ -41,7 +41,6 @@ export async function reverseJournal(
   const lost: Tally[] = []
   const tallies: Tally[] = []
   const delta = { completed: 0, failed: 0, cost_nanos: 0 }
-  let projected: Spend = NO_SPEND
   let expired_lines = 0
   for (const { sums } of parts) {
     if (sums === null) continue
@@ -55,7 +54,6 @@ export async function reverseJournal(
     delta.completed += tally.succeeded
     delta.failed += tally.failed
     delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)
-    projected = plus(projected, tally.projected)
   }
   if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
   const { project_id, batch_id, idx } = claim
@@ -68,7 +66,7 @@ export async function reverseJournal(
   )
   // Nothing new is spent, so no threshold is met.
   await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, hasReservations: false }], now)
-  await addToBatch(tx, batch_id, { ...delta, ...NOTHING_SEALED, expired_lines, projected })
+  await addToBatch(tx, batch_id, { ...delta, ...NOTHING_SEALED, expired_lines })
   await lowerRateMark(tx, batch_id)
   return {
     ...claim,

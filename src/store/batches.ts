@@ -2,7 +2,6 @@
 import { sql } from 'kysely'
 import { type BatchStatus, statusesBefore } from '../domain/batch.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
-import type { Spend } from '../domain/spend.ts'
 import { exactPlus } from './exact-sum.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -136,8 +135,6 @@ export interface BatchDelta {
   output_lines: number
   error_bytes: number
   error_lines: number
-  /** What its lines might have cost at most: the batch's outlook is smaller by it. */
-  projected?: Spend
   /** When its lines ended (Unix ms): the batch's rate is sampled by what counts them anyway. */
   at?: number
 }
@@ -155,9 +152,6 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       output_lines: eb('output_lines', '+', delta.output_lines),
       error_bytes: eb('error_bytes', '+', delta.error_bytes),
       error_lines: eb('error_lines', '+', delta.error_lines),
-      // The projection of a batch is rounded otherwise than that of its lines, so the difference may fall below.
-      projected_nanos: exactPlus('projected_nanos', -(delta.projected?.cost_nanos ?? 0)),
-      projected_tokens: exactPlus('projected_tokens', -(delta.projected?.tokens ?? 0)),
       ...(delta.at === undefined ? {} : rateSample(delta.completed + delta.failed, delta.at)),
     }))
     .where('id', '=', id)

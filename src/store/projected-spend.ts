@@ -38,19 +38,33 @@ function insertRows(batch_id: string, project_id: string, rows: readonly Project
     SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), column1, column2, column3 FROM (VALUES ${values}) AS given`
 }
 
-/** Lines for `entity` have ended. The projection of a batch is rounded otherwise than that of its lines. */
+/**
+ * Reduces a batch's projected spend by that of finished lines: `total`, and the part of each entity in `byEntity`.
+ * The projection of a batch is rounded otherwise than that of its lines, so a difference may be below zero.
+ */
 export async function reduceProjectedSpend(
   tx: Writer,
   batch_id: string,
-  entity: string,
-  by: Spend,
+  total: Spend,
+  byEntity: ReadonlyMap<string, Spend>,
 ): Promise<void> {
   await tx
-    .updateTable('batch_projected_spend')
-    .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
-    .where('batch_id', '=', batch_id)
-    .where('entity', '=', entity)
+    .updateTable('batches')
+    .set({
+      projected_nanos: exactPlus('projected_nanos', -total.cost_nanos),
+      projected_tokens: exactPlus('projected_tokens', -total.tokens),
+    })
+    .where('id', '=', batch_id)
     .execute()
+  for (const [entity, { cost_nanos, tokens }] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (cost_nanos === 0 && tokens === 0) continue
+    await tx
+      .updateTable('batch_projected_spend')
+      .set({ cost_nanos: exactPlus('cost_nanos', -cost_nanos), tokens: exactPlus('tokens', -tokens) })
+      .where('batch_id', '=', batch_id)
+      .where('entity', '=', entity)
+      .execute()
+  }
 }
 
 /** The batch has ended: it will cost nothing more. */

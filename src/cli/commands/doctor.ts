@@ -1,6 +1,7 @@
 // doctor: looks at the stores themselves, for whoever owns them; no service has to run, and none has to stop.
 import type { Command } from 'commander'
 import type { Finding } from '../../admin/examine.ts'
+import { usd } from '../../domain/money.ts'
 import type { ConfigFlags, Doctor } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { EXIT_FAILED } from '../terminal/failure.ts'
@@ -88,7 +89,7 @@ async function reconcile(shell: Shell, flags: BooksFlags): Promise<void> {
     writeLine(stdout, `${batch_id ?? project_id}  ${problem}`)
   const batch_count = batches === 1 ? '1 batch' : `${humanCount(batches)} batches`
   const extent = `${counted(projects, 'project')}, ${batch_count}, ${counted(lines, 'result line')} read`
-  const sum = humanUsd(cost_nanos / 1e9)
+  const sum = humanUsd(usd(cost_nanos))
   if (mismatches.length === 0) writeLine(stdout, `The books balance: ${extent}, ${sum} in all.`)
   else writeLine(stdout, `The books do not balance: ${counted(mismatches.length, 'difference')}; ${extent}.`)
 }
