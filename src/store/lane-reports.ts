@@ -20,7 +20,7 @@ export interface UpstreamErrors {
 export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors
 
 /** A worker that has not renewed its lease for so long does nothing just now. */
-const SILENT_MS = 5_000
+const SILENT_MS = 4_500
 
 /** What a worker reports from now on, in place of what it reported before. */
 export async function setLaneReports(
