@@ -1,5 +1,5 @@
-// Caps of every kind in a simulation: made before the work or in its midst, raised and lowered while it runs; and what
-// must hold for each of them afterwards. Their chance is a stream of its own, so that nothing else moves with it.
+// Caps in a simulation: created before or during the work, raised and lowered while it runs, and checked
+// afterwards. They draw from a random stream of their own, so that they do not change the rest of a run.
 import { newId } from '../../src/domain/ids.ts'
 import { type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/limit.ts'
 import { insertLimit, updateLimit } from '../../src/store/limits.ts'
@@ -9,10 +9,10 @@ import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import type { PlannedBatch, SimulatedRun } from './world.ts'
 
-/** Prompt tokens that a model server counts where estimates hold, and where they are far too low. */
+/** Prompt tokens that the model server counts: as estimated, and far more than estimated. */
 const PROMPT_TOKENS = 1
-const PROMPT_TOKENS_LOW = 300
-/** A worker reads limits every 300 ms; one that cannot read them goes on no longer than its lease. */
+const PROMPT_TOKENS_UNDERESTIMATED = 300
+/** A worker reads limits every 300 ms; a worker that cannot read them stops when its lease expires. */
 const EFFECT_MS = 5_000
 const DAY_MS = 86_400_000
 const MACHINES_MAX = 3
@@ -25,31 +25,31 @@ interface Cap {
   metric: LimitMetric
   window: LimitWindow
   amount: number
-  /** When it was made or changed last; before any line was sent: 0. */
+  /** When it was created or last changed; 0 if that was before any line was sent. */
   since: number
 }
 
 export class Caps {
   readonly #random: SeededRandom
   readonly #list: Cap[] = []
-  /** Whether lines use far more than their estimates: then at most `in_flight` of each machine are out. */
-  readonly isLow: boolean
-  readonly in_flight = 2
-  /** For the night to run over the end of a month. */
+  /** Whether lines use far more tokens than estimated; each machine then has at most `inFlightMax` in flight. */
+  readonly underestimates: boolean
+  readonly inFlightMax = 2
+  /** Whether the run crosses the end of a month. */
   readonly isMonthEnd: boolean
   readonly entities = new Map<string, string>()
 
   constructor(seed: number) {
     this.#random = seededRandom(seed + 0x5eed)
-    this.isLow = this.#random.chance(0.3)
+    this.underestimates = this.#random.chance(0.3)
     this.isMonthEnd = this.#random.chance(0.25)
   }
 
   get prompt_tokens(): number {
-    return this.isLow ? PROMPT_TOKENS_LOW : PROMPT_TOKENS
+    return this.underestimates ? PROMPT_TOKENS_UNDERESTIMATED : PROMPT_TOKENS
   }
 
-  /** `lines` of them may cost `each` at most: the cap is a share of it. */
+  /** The cap is a share of what `lines` lines cost at `each`. */
   async make(
     write: (change: (tx: Writer) => Promise<void>) => Promise<void>,
     project_id: string,
@@ -91,7 +91,7 @@ export class Caps {
     )
   }
 
-  /** One of them is raised or lowered; false when there is none. */
+  /** Raises or lowers one cap; false when there is none. */
   async change(
     write: (change: (tx: Writer) => Promise<void>) => Promise<void>,
     now: number,
@@ -111,21 +111,21 @@ export class Caps {
   }
 
   /**
-   * Of each cap and window: no more is spent than it allows, or than lines cost that were sent before the cap took
-   * effect; and, where estimates are too low, what lines in flight cost beyond theirs.
+   * For each cap and window: the spend is at most the cap, or the cost of the lines that were sent before the cap
+   * took effect, plus the excess of lines in flight over their estimates.
    */
-  async violations(night: SimulatedRun): Promise<string[]> {
+  async violations(run: SimulatedRun): Promise<string[]> {
     const found: string[] = []
     for (const cap of this.#list) {
-      const excess = this.isLow ? MACHINES_MAX * this.in_flight * this.#excess(cap.metric) : 0
-      const before = cap.since === 0 ? 0 : await sentBefore(night, cap, cap.since + EFFECT_MS)
-      for (const [start, spent] of await spentByWindow(night.store, cap)) {
+      const excess = this.underestimates ? MACHINES_MAX * this.inFlightMax * this.#excess(cap.metric) : 0
+      const before = cap.since === 0 ? 0 : await sentBefore(run, cap, cap.since + EFFECT_MS)
+      for (const [start, spent] of await spentByWindow(run.store, cap)) {
         const bound = Math.max(cap.amount, before) + excess
         if (spent <= bound) continue
         const when = new Date(start).toISOString().slice(0, 10)
-        const whom = cap.subject === '' ? 'the project' : cap.subject
+        const subject = cap.subject === '' ? 'the project' : cap.subject
         found.push(
-          `${whom} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, and lines in flight may pass it by ${excess}`,
+          `${subject} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, and lines in flight may exceed it by ${excess}`,
         )
       }
     }
@@ -133,7 +133,7 @@ export class Caps {
   }
 
   #excess(metric: LimitMetric): number {
-    return metric === 'tokens' ? PROMPT_TOKENS_LOW : PROMPT_TOKENS_LOW * 1_000
+    return metric === 'tokens' ? PROMPT_TOKENS_UNDERESTIMATED : PROMPT_TOKENS_UNDERESTIMATED * 1_000
   }
 }
 
@@ -148,26 +148,26 @@ async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number
   return spent
 }
 
-/** What was billed for lines that were last asked before `at`. */
-async function sentBefore(night: SimulatedRun, cap: Cap, at: number): Promise<number> {
+/** What was billed for lines that were last sent before `at`. */
+async function sentBefore(run: SimulatedRun, cap: Cap, at: number): Promise<number> {
   let sum = 0
-  for (const planned of night.batches.filter(({ project_id }) => project_id === cap.project_id))
-    for (const text of await outputsOf(night, planned)) {
+  for (const planned of run.batches.filter(({ project_id }) => project_id === cap.project_id))
+    for (const text of await outputsOf(run, planned)) {
       const { custom_id, response } = JSON.parse(text)
-      if (cap.subject !== '' && night.caps.entities.get(custom_id) !== cap.subject) continue
-      if ((night.server.askedAt.get(custom_id) ?? 0) >= at) continue
+      if (cap.subject !== '' && run.caps.entities.get(custom_id) !== cap.subject) continue
+      if ((run.server.sentAt.get(custom_id) ?? 0) >= at) continue
       const { total_tokens, cost_usd } = response.body.usage
       sum += cap.metric === 'tokens' ? total_tokens : Math.round(cost_usd * 1e9)
     }
   return sum
 }
 
-async function outputsOf(night: SimulatedRun, planned: PlannedBatch): Promise<string[]> {
+async function outputsOf(run: SimulatedRun, planned: PlannedBatch): Promise<string[]> {
   if (planned.read) return planned.read.outputs
-  const batch = await night.store.read
+  const batch = await run.store.read
     .selectFrom('batches')
     .selectAll()
     .where('id', '=', planned.id)
     .executeTakeFirstOrThrow()
-  return (await resultLines(night, batch)).outputs
+  return (await resultLines(run, batch)).outputs
 }

@@ -1,20 +1,20 @@
-// Watches the database from a connection of its own. After every transaction it compares what is there with
-// what was there before, and says which promise the transaction broke.
+// Reads the database on a connection of its own. After every transaction it compares the new state with the state
+// before and reports the invariants that the transaction broke.
 import { DatabaseSync } from 'node:sqlite'
 import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { BATCH_STATUSES, type BatchStatus, canTransition, isTerminal } from '../../src/domain/batch.ts'
 import { fieldOf, scanJournal } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
-import type { Asked } from './model-server.ts'
+import type { SentLine } from './model-server.ts'
 
-/** The last time that a line was sent. */
+/** The last attempt of a line. */
 interface Attempt {
   machine: string
   chunk: string
-  /** Under which the chunk was leased; null when it was not. */
+  /** The session that leased the chunk; null without a lease. */
   session: string | null
-  /** `final`: answered or refused; `failed`: it may be tried again. */
+  /** `final`: answered or refused; `failed`: may be retried. */
   state: 'in flight' | 'final' | 'failed'
 }
 
@@ -27,25 +27,25 @@ interface ChunkState {
 
 export class InvariantChecker {
   readonly violations: string[] = []
-  /** By line's text: the result line that a commit made final. */
+  /** By the line's text: the committed result line. */
   readonly finished = new Map<string, string>()
   readonly #db: DatabaseSync
   readonly #sealed: SealedBlobs
   readonly #deadline = new Map<string, number>()
   #chunks = new Map<string, ChunkState>()
   #batches = new Map<string, BatchStatus>()
-  /** Who opened which session. */
+  /** The machine that opened each session. */
   readonly #sessions = new Map<string, string>()
   #lastPart = 0
   readonly #attempts = new Map<string, Attempt>()
   /** By batch name: its ID, and the number of the last line of each chunk, counted from 0. */
   readonly #plans = new Map<string, { id: string; ends: readonly number[] }>()
-  /** Lines whose answer reached a machine, by its name. */
+  /** By machine: lines whose answers it received. */
   readonly #answered = new Map<string, Set<string>>()
-  /** Machines that have lost a lease: what they had been answered may be asked again. */
+  /** Machines that have lost a lease: lines that they had received answers for may be sent again. */
   readonly #lost = new Set<string>()
-  /** Lines that a machine had been answered and that it had to make durable before it stopped, and its name. */
-  readonly #handedBack = new Map<string, string>()
+  /** Lines whose results a machine had to commit before its graceful shutdown, and the machine. */
+  readonly #finishedBeforeStop = new Map<string, string>()
   #turn: Promise<void> = Promise.resolve()
 
   constructor(path: string, sealed: SealedBlobs) {
@@ -53,29 +53,31 @@ export class InvariantChecker {
     this.#sealed = sealed
   }
 
-  /** Lines of a batch read `NAME/lNUMBER`, those of chunk `i` up to `ends[i]`; none may be sent from `deadline` on. */
-  expect(batch_name: string, deadline: number, plan: { id: string; ends: readonly number[] }): void {
+  /** Lines of a batch are `NAME/lNUMBER`; chunk `i` ends with line `ends[i]`. None may be sent from `deadline` on. */
+  addBatch(batch_name: string, deadline: number, plan: { id: string; ends: readonly number[] }): void {
     this.#deadline.set(batch_name, deadline)
     this.#plans.set(batch_name, plan)
   }
 
-  onAsked({ machine, line, at }: Asked): void {
+  onRequest({ machine, line, at }: SentLine): void {
     const deadline = this.#deadline.get(line.slice(0, line.indexOf('/'))) ?? 0
     if (at >= deadline) this.violations.push(`${machine} sent ${line} ${at - deadline} ms after its window`)
-    if (this.finished.has(line)) this.violations.push(`${machine} sent ${line}, which was finished for good`)
-    const stopped = this.#handedBack.get(line)
+    if (this.finished.has(line)) this.violations.push(`${machine} sent ${line}, which was committed`)
+    const stopped = this.#finishedBeforeStop.get(line)
     if (stopped)
-      this.violations.push(`${machine} sent ${line}, which ${stopped} was answered before it stopped`)
-    this.#judgeAttempt(machine, line)
+      this.violations.push(
+        `${machine} sent ${line}, which ${stopped} had an answer for before its graceful shutdown`,
+      )
+    this.#checkAttempt(machine, line)
   }
 
   /** A line is sent while its chunk is leased, and again only after a failure, a crash or a lost lease. */
-  #judgeAttempt(machine: string, line: string): void {
+  #checkAttempt(machine: string, line: string): void {
     const chunk = this.#chunkOf(line)
     const now = this.#chunks.get(chunk)
     const session = now?.worker_id ?? null
     const parked = now?.state === 'parked' || now?.state === 'sealed'
-    if (!now) this.violations.push(`${machine} sent ${line}, whose chunk ${chunk} is not there`)
+    if (!now) this.violations.push(`${machine} sent ${line}, whose chunk ${chunk} does not exist`)
     if (parked) this.violations.push(`${machine} sent ${line}, whose chunk is ${now.state}`)
     const last = this.#attempts.get(line)
     if (last && last.state !== 'failed' && last.session !== null && this.#isLive(last.session))
@@ -108,18 +110,18 @@ export class InvariantChecker {
     this.#lost.add(machine)
   }
 
-  /** A worker has stopped in order. */
+  /** A worker has finished its graceful shutdown. */
   onStopped(machine: string): void {
     for (const row of this.#db
       .prepare("SELECT batch_id, idx, worker_id FROM chunks WHERE state = 'leased'")
       .all())
       if (this.#sessions.get(String(row.worker_id)) === machine)
-        this.violations.push(`${machine} has stopped and still holds ${row.batch_id} ${row.idx}`)
+        this.violations.push(`${machine} has stopped and still leases ${row.batch_id} ${row.idx}`)
     if (this.#lost.has(machine)) return
-    for (const line of this.#answered.get(machine) ?? []) this.#handedBack.set(line, machine)
+    for (const line of this.#answered.get(machine) ?? []) this.#finishedBeforeStop.set(line, machine)
   }
 
-  /** Runs one transaction of `machine`, alone, and looks at what it did. */
+  /** Runs one transaction of `machine`, alone, and checks its effects. */
   async observe<T>(machine: string, write: () => Promise<T>): Promise<T> {
     const before = this.#turn
     let done: () => void = () => {}
@@ -130,7 +132,7 @@ export class InvariantChecker {
     try {
       return await write()
     } finally {
-      await this.#look(machine)
+      await this.#checkTransaction(machine)
       done()
     }
   }
@@ -139,15 +141,15 @@ export class InvariantChecker {
     this.#db.close()
   }
 
-  async #look(machine: string): Promise<void> {
+  async #checkTransaction(machine: string): Promise<void> {
     for (const row of this.#db.prepare('SELECT id FROM workers').all())
       if (!this.#sessions.has(String(row.id))) this.#sessions.set(String(row.id), machine)
-    this.#lookAtBatches()
-    this.#lookAtChunks(machine)
-    await this.#lookAtJournals()
+    this.#checkBatches()
+    this.#checkChunks(machine)
+    await this.#checkJournals()
   }
 
-  #lookAtBatches(): void {
+  #checkBatches(): void {
     for (const row of this.#db.prepare('SELECT id, status, in_progress_at FROM batches').all()) {
       const id = String(row.id)
       const to = BATCH_STATUSES.find((status) => status === row.status)
@@ -156,13 +158,13 @@ export class InvariantChecker {
       this.#batches.set(id, to)
       if (from === undefined || from === to) continue
       if (isTerminal(from)) this.violations.push(`${id} left ${from} for ${to}`)
-      // One transaction may begin a batch and end it.
+      // One transaction may start a batch and end it.
       else if (from === 'queued' && row.in_progress_at !== null && canTransition('in_progress', to)) continue
       else if (!canTransition(from, to)) this.violations.push(`${id} went from ${from} to ${to}`)
     }
   }
 
-  #lookAtChunks(machine: string): void {
+  #checkChunks(machine: string): void {
     const now = new Map<string, ChunkState>()
     const rows = this.#db
       .prepare('SELECT batch_id, idx, state, epoch, worker_id, completed, failed, cost_nanos FROM chunks')
@@ -178,7 +180,7 @@ export class InvariantChecker {
       now.set(key, after)
       const before = this.#chunks.get(key)
       if (!before) continue
-      if (after.epoch < before.epoch) this.violations.push(`the epoch of ${key} fell`)
+      if (after.epoch < before.epoch) this.violations.push(`the epoch of ${key} decreased`)
       if (before.state === 'sealed' && after.state !== 'sealed')
         this.violations.push(`${key} was sealed and is ${after.state}`)
       if (before.state === 'leased' && after.state === 'parked')
@@ -188,15 +190,15 @@ export class InvariantChecker {
       const committed =
         before.counted !== after.counted || (after.state === 'sealed' && before.state !== 'sealed')
       if (!committed) continue
-      const holder = before.worker_id === null ? undefined : this.#sessions.get(before.worker_id)
-      if (before.state !== 'leased' || holder !== machine)
-        this.violations.push(`${machine} committed to ${key}, which was ${before.state} to ${holder}`)
+      const lessee = before.worker_id === null ? undefined : this.#sessions.get(before.worker_id)
+      if (before.state !== 'leased' || lessee !== machine)
+        this.violations.push(`${machine} committed to ${key}, which was ${before.state} to ${lessee}`)
     }
     this.#chunks = now
   }
 
-  /** What a journal holds after its commit is finished for good. */
-  async #lookAtJournals(): Promise<void> {
+  /** A line is finished when the commit that names its journal is. */
+  async #checkJournals(): Promise<void> {
     const parts = this.#db
       .prepare(
         `SELECT journal_parts.rowid AS number, batch_id, idx, journal_blob, byte_start, byte_end, wrapped_key, bytes

@@ -1,48 +1,48 @@
-// A machine on which a worker runs, as a simulation sees it: a clock that may be wrong, and an end that may
-// come between any two steps. What a dead machine was waiting for never comes; what a frozen one was waiting
-// for comes when it thaws. The worker's ports pass through here, so nothing it does escapes.
+// A simulated machine that runs a worker. Its clock may be skewed, and it may crash between any two steps. Timers
+// of a crashed machine never fire; those of a suspended machine fire when it resumes. The worker reaches the store
+// and the blobs only through its machine, which injects the faults.
 import type { Blobs, StoredBlob } from '../../src/blobs/blobs.ts'
 import { BlobStoreFailed } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import { StatementRefused, type Store, type Writer } from '../../src/store/store.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
-/** What may go wrong at each step; all zero when the storm is over. */
+/** Probabilities of the faults at each step. */
 export interface StoreFaults {
-  /** The step fails, and nothing was done. */
-  fails_before: number
-  /** It was done, but whoever asked is told that it failed. */
-  answer_lost: number
-  /** A transaction takes seconds: as if a disk, or a standby, took its time. */
+  /** The step fails and has no effect. */
+  failsBefore: number
+  /** The step takes effect, and the caller gets an error. */
+  answerLost: number
+  /** A transaction takes seconds, as with a slow disk or standby. */
   stalls: number
-  /** Whoever asked for a transaction gives up waiting, and it takes effect later. */
+  /** The caller of a transaction times out, and the transaction takes effect later. */
   late: number
-  /** The machine dies before or after the step. */
-  dies: number
-  step_ms_max: number
-  /** The database takes nothing that points to new blobs: what is small still fits. */
-  is_full: boolean
+  /** The machine crashes before or after the step. */
+  crashes: number
+  stepMsMax: number
+  /** The disk is full: transactions that add blob rows fail, smaller ones succeed. */
+  isFull: boolean
 }
 
 export interface MachineOptions {
   name: string
   clock: Clock
   random: SeededRandom
-  /** As it is at the moment. */
+  /** The current faults. */
   storeFaults: () => StoreFaults
   store: Store
   blobs: Blobs
   /** Called around each transaction that this machine commits. */
   observe: <T>(machine: Machine, write: () => Promise<T>) => Promise<T>
-  onDeath: (machine: Machine) => void
+  onCrash: (machine: Machine) => void
 }
 
 const STALL_MS_MAX = 3_000
-const PATIENCE_MS_MAX = 500
-/** Less than would make what a transaction points to an orphan. */
+const TIMEOUT_MS_MAX = 500
+/** Shorter than the age at which the blobs of a transaction count as orphans. */
 const LATE_MS_MAX = 6_000
 
-const DATABASE_AWAY = (how: string): Error => new Error(`the database: ${how}`)
+const databaseError = (how: string): Error => new Error(`the database: ${how}`)
 
 export class Machine {
   readonly name: string
@@ -50,16 +50,16 @@ export class Machine {
   readonly store: Store
   readonly blobs: Blobs
   readonly #options: MachineOptions
-  #state: 'alive' | 'frozen' | 'dead' = 'alive'
-  #skew_ms = 0
-  #thawing: (() => void)[] = []
+  #state: 'running' | 'suspended' | 'crashed' = 'running'
+  #skewMs = 0
+  #delayed: (() => void)[] = []
 
   constructor(options: MachineOptions) {
     this.#options = options
     this.name = options.name
     const { clock, store, observe } = options
     this.clock = {
-      now: () => clock.now() + this.#skew_ms,
+      now: () => clock.now() + this.#skewMs,
       after: (ms, fn) => {
         let cancelled = false
         const run = (): void => {
@@ -77,7 +77,7 @@ export class Machine {
       claimSql: store.claimSql,
       write: (change) => this.#write(change),
       writeAsyncCommit: (change) =>
-        this.#step(() => observe(this, () => store.writeAsyncCommit(change)), DATABASE_AWAY),
+        this.#step(() => observe(this, () => store.writeAsyncCommit(change)), databaseError),
       maintainHttpRequests: (now, keep_from) => store.maintainHttpRequests(now, keep_from),
       check: () => store.check(),
       migrate: () => store.migrate(),
@@ -86,63 +86,63 @@ export class Machine {
     this.blobs = this.#faultyBlobs(options.blobs)
   }
 
-  get isDead(): boolean {
-    return this.#state === 'dead'
+  get isCrashed(): boolean {
+    return this.#state === 'crashed'
   }
 
-  get isFrozen(): boolean {
-    return this.#state === 'frozen'
+  get isSuspended(): boolean {
+    return this.#state === 'suspended'
   }
 
-  die(): void {
-    if (this.#state === 'dead') return
-    this.#state = 'dead'
-    this.#thawing = []
-    this.#options.onDeath(this)
+  crash(): void {
+    if (this.#state === 'crashed') return
+    this.#state = 'crashed'
+    this.#delayed = []
+    this.#options.onCrash(this)
   }
 
-  freeze(): void {
-    if (this.#state === 'alive') this.#state = 'frozen'
+  suspend(): void {
+    if (this.#state === 'running') this.#state = 'suspended'
   }
 
-  thaw(): void {
-    if (this.#state !== 'frozen') return
-    this.#state = 'alive'
-    const waiting = this.#thawing
-    this.#thawing = []
+  resume(): void {
+    if (this.#state !== 'suspended') return
+    this.#state = 'running'
+    const waiting = this.#delayed
+    this.#delayed = []
     for (const run of waiting) this.#deliver(run)
   }
 
-  /** Its clock is set forward, or back. */
+  /** Sets its clock forward or back. */
   jump(ms: number): void {
-    this.#skew_ms += ms
+    this.#skewMs += ms
   }
 
   #deliver(run: () => void): void {
-    if (this.#state === 'alive') run()
-    else if (this.#state === 'frozen') this.#thawing.push(run)
+    if (this.#state === 'running') run()
+    else if (this.#state === 'suspended') this.#delayed.push(run)
   }
 
-  /** A while on this machine; for ever, if it dies meanwhile. */
+  /** Waits on this machine's clock; never resolves if the machine crashes first. */
   async pass(ms: number): Promise<void> {
     await new Promise<void>((resolve) => this.clock.after(ms, resolve))
   }
 
   async #step<T>(work: () => Promise<T>, failure: (how: string) => Error): Promise<T> {
     const { random, storeFaults } = this.#options
-    const { fails_before, answer_lost, dies, step_ms_max } = storeFaults()
-    await this.pass(random.int(0, step_ms_max))
-    if (random.chance(dies)) return await this.#last()
-    if (random.chance(fails_before)) throw failure('it is away')
+    const { failsBefore, answerLost, crashes, stepMsMax } = storeFaults()
+    await this.pass(random.int(0, stepMsMax))
+    if (random.chance(crashes)) return await this.#last()
+    if (random.chance(failsBefore)) throw failure('it is not reachable')
     const value = await work()
-    if (random.chance(dies)) return await this.#last()
-    await this.pass(random.int(0, step_ms_max))
-    if (random.chance(answer_lost)) throw failure('the connection broke before its answer came')
+    if (random.chance(crashes)) return await this.#last()
+    await this.pass(random.int(0, stepMsMax))
+    if (random.chance(answerLost)) throw failure('the connection broke before its answer came')
     return value
   }
 
   #last(): Promise<never> {
-    this.die()
+    this.crash()
     return new Promise<never>(() => {})
   }
 
@@ -154,10 +154,10 @@ export class Machine {
       return value
     }
     const fits = async (tx: Writer): Promise<T> => {
-      if (!storeFaults().is_full) return await takes(tx)
+      if (!storeFaults().isFull) return await takes(tx)
       const before = await blobRows(tx)
       const value = await takes(tx)
-      if ((await blobRows(tx)) > before) throw DATABASE_AWAY('it is full')
+      if ((await blobRows(tx)) > before) throw databaseError('it is full')
       return value
     }
     return this.#step(async () => {
@@ -166,11 +166,11 @@ export class Machine {
       const { stalls, late } = storeFaults()
       if (random.chance(stalls)) await this.pass(random.int(0, STALL_MS_MAX))
       if (!random.chance(late)) return await commit()
-      // What has reached the database goes on there, whatever becomes of the machine.
+      // The database finishes a transaction that it has received, even if the machine crashes.
       clock.after(random.int(0, LATE_MS_MAX), () => void commit().catch(() => {}))
-      await this.pass(random.int(0, PATIENCE_MS_MAX))
-      throw DATABASE_AWAY('no answer came in time')
-    }, DATABASE_AWAY)
+      await this.pass(random.int(0, TIMEOUT_MS_MAX))
+      throw databaseError('no answer came in time')
+    }, databaseError)
   }
 
   #faultyBlobs(inner: Blobs): Blobs {
@@ -212,7 +212,7 @@ async function blobRows(tx: Writer): Promise<number> {
   return Number(count)
 }
 
-/** The database takes nothing of what this entity has come to. */
+/** The database refuses every statement that stores usage of this entity. */
 export const POISON = 'user:poison'
 
 async function hasPoison(tx: Writer): Promise<boolean> {

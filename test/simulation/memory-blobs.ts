@@ -1,10 +1,10 @@
-// A blob store in memory that never fails by itself: machine.ts sees to that. Like a bucket it may date what it is
-// given by when that began to arrive.
+// A blob store in memory without faults; machine.ts injects them. As in some buckets, the modification time of an
+// object may be the start of its upload.
 import { BlobMissing, type Blobs } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 
-/** `arriving_ms`: how long the next one was on its way. */
-export function memoryBlobs(clock: Clock, arriving_ms: () => number): Blobs {
+/** `uploadMs`: how long the next upload took. */
+export function memoryBlobs(clock: Clock, uploadMs: () => number): Blobs {
   const stored = new Map<string, { bytes: Buffer; modified: number }>()
   const find = (key: string): Buffer => {
     const blob = stored.get(key)
@@ -16,7 +16,7 @@ export function memoryBlobs(clock: Clock, arriving_ms: () => number): Blobs {
       const pieces: Uint8Array[] = []
       for await (const piece of source) pieces.push(piece)
       const bytes = Buffer.concat(pieces)
-      stored.set(key, { bytes, modified: clock.now() - arriving_ms() })
+      stored.set(key, { bytes, modified: clock.now() - uploadMs() })
       return bytes.length
     },
     async *read(key, range) {

@@ -1,28 +1,27 @@
-// A model server that all machines share: it answers, and it loses, delays, doubles, garbles and throttles. It
-// remembers what it was asked and what it answered, so it is a witness of its own. No answer ever costs as
-// much as another to the same line, so a line billed for the wrong attempt shows.
-
+// A model server that all machines share. It answers, and it times out, delays, throttles, and sends malformed or
+// duplicate answers. It records requests and answers for the invariant checks. Each answer to a line has another
+// cost, so a line that is billed for the wrong attempt is detected.
 import type { Backend, BackendResult } from '../../src/backends/backend.ts'
 import { classify } from '../../src/backends/verdict/classify.ts'
 import { type Clock, sleep } from '../../src/domain/clock.ts'
 import type { Machine } from './machine.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
-/** Sum at most 1; the rest is answered. */
+/** Probabilities; their sum is at most 1, and the rest of the requests is answered. */
 export interface ServerFaults {
-  loses: number
-  breaks: number
-  garbles: number
-  doubles: number
+  timeouts: number
+  resets: number
+  malformed: number
+  duplicates: number
   throttles: number
-  forgets_usage: number
+  usageMissing: number
 }
 
-export interface Asked {
+export interface SentLine {
   machine: string
   /** The line's text. */
   line: string
-  /** By the clock of the machine that asked. */
+  /** By the clock of the machine that sent it. */
   at: number
 }
 
@@ -39,16 +38,16 @@ export class ModelServer {
   readonly #random: SeededRandom
   readonly #faults: () => ServerFaults
   readonly #capacity: number
-  readonly #onAsked: (asked: Asked) => void
+  readonly #onRequest: (asked: SentLine) => void
   readonly #onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
   #inFlight = 0
-  /** Completion tokens of each answer that was given, by line: each a little less than the line allows. */
+  /** By line: completion tokens of each answer, one fewer each time. */
   readonly answers = new Map<string, number[]>()
-  /** When each line was asked last, by the one true clock. */
-  readonly askedAt = new Map<string, number>()
-  /** What every prompt comes to. */
+  /** When each line was last sent, by the clock of the simulation. */
+  readonly sentAt = new Map<string, number>()
+  /** Prompt tokens of every line. */
   readonly prompt_tokens: number
-  /** Lines of which some answer did not say what it used. */
+  /** Lines with an answer without `usage`. */
   readonly unmetered = new Set<string>()
 
   constructor(options: {
@@ -57,8 +56,8 @@ export class ModelServer {
     faults: () => ServerFaults
     capacity: number
     prompt_tokens: number
-    onAsked: (asked: Asked) => void
-    /** The machine has been told how an attempt ended. */
+    onRequest: (asked: SentLine) => void
+    /** The machine has received the result of an attempt. */
     onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
   }) {
     this.#clock = options.clock
@@ -66,22 +65,23 @@ export class ModelServer {
     this.#faults = options.faults
     this.#capacity = options.capacity
     this.prompt_tokens = options.prompt_tokens
-    this.#onAsked = options.onAsked
+    this.#onRequest = options.onRequest
     this.#onEnded = options.onEnded
   }
 
-  /** The server as one machine reaches it. */
-  seenFrom(machine: Machine): Backend {
+  /** The server as seen by one machine. */
+  backendFor(machine: Machine): Backend {
     return {
       name: 'model-server',
       send: async ({ body, signal }) => {
         const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
         const line = String(messages[0].content)
-        this.askedAt.set(line, this.#clock.now())
-        this.#onAsked({ machine: machine.name, line, at: machine.clock.now() })
+        this.sentAt.set(line, this.#clock.now())
+        this.#onRequest({ machine: machine.name, line, at: machine.clock.now() })
         const random = this.#random
-        const fate = this.#fate()
-        const latency_ms = fate === 'loses' ? TIMEOUT_MS : random.int(5, random.chance(0.05) ? 2_500 : 200)
+        const outcome = this.#outcome()
+        const latency_ms =
+          outcome === 'timeouts' ? TIMEOUT_MS : random.int(5, random.chance(0.05) ? 2_500 : 200)
         const full = this.#inFlight >= this.#capacity
         if (!full) {
           this.#inFlight++
@@ -89,9 +89,9 @@ export class ModelServer {
             this.#inFlight--
           })
         }
-        const result = this.#result(line, max_tokens, full ? 'throttles' : fate)
+        const result = this.#result(line, max_tokens, full ? 'throttles' : outcome)
         await sleep(machine.clock, full ? 5 : latency_ms, signal)
-        // An answer may come in the very moment in which the caller hangs up.
+        // An answer may arrive just as the caller aborts.
         const told = signal?.aborted && !random.chance(0.2) ? ABORTED : result
         this.#onEnded(machine.name, line, told.kind)
         return told
@@ -100,28 +100,35 @@ export class ModelServer {
     }
   }
 
-  #fate(): keyof ServerFaults | 'answers' {
+  #outcome(): keyof ServerFaults | 'answers' {
     const faults = this.#faults()
     let dice = this.#random.next()
-    for (const name of ['loses', 'breaks', 'garbles', 'doubles', 'throttles', 'forgets_usage'] as const) {
+    for (const name of [
+      'timeouts',
+      'resets',
+      'malformed',
+      'duplicates',
+      'throttles',
+      'usageMissing',
+    ] as const) {
       dice -= faults[name]
       if (dice < 0) return name
     }
     return 'answers'
   }
 
-  #result(line: string, tokens_max: number, fate: keyof ServerFaults | 'answers'): BackendResult {
-    // Not a matter of room, whatever it says: this line never finds any.
+  #result(line: string, tokens_max: number, outcome: keyof ServerFaults | 'answers'): BackendResult {
+    // This line is always throttled, whatever the load.
     if (line.endsWith('poison')) return { kind: 'throttled', status: 503, reason: 'not this one' }
     if (line.endsWith('refuse'))
       return { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'not this one' }
-    switch (fate) {
-      case 'loses':
+    switch (outcome) {
+      case 'timeouts':
         this.#answer(line, tokens_max)
         return { kind: 'failed', status: null, code: 'upstream_timeout', reason: 'no answer came' }
-      case 'breaks':
+      case 'resets':
         return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'connection reset' }
-      case 'garbles':
+      case 'malformed':
         this.#answer(line, tokens_max)
         return { kind: 'failed', status: 200, code: 'upstream_invalid_response', reason: 'no JSON' }
       case 'throttles':
@@ -131,10 +138,10 @@ export class ModelServer {
           reason: 'too many',
           ...(this.#random.chance(0.3) ? { retry_after_ms: this.#random.int(50, 800) } : {}),
         }
-      case 'forgets_usage':
+      case 'usageMissing':
         this.unmetered.add(line)
         return answered(line, this.prompt_tokens, null)
-      case 'doubles':
+      case 'duplicates':
         this.#answer(line, tokens_max)
         return answered(line, this.prompt_tokens, this.#answer(line, tokens_max))
       case 'answers':

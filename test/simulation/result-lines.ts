@@ -1,18 +1,18 @@
-// The result lines of a batch as its files give them: chunk by chunk, in order.
+// The result lines of a batch in the order of its files: chunk by chunk.
 import { readBlobRow } from '../../src/store/blob-rows.ts'
 import { listSealed } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import type { SimulatedRun } from './world.ts'
 
 export async function resultLines(
-  night: Pick<SimulatedRun, 'store' | 'sealed'>,
+  run: Pick<SimulatedRun, 'store' | 'sealed'>,
   batch: Pick<BatchRow, 'id'>,
 ): Promise<{ outputs: string[]; errors: string[] }> {
   const outputs: string[] = []
   const errors: string[] = []
-  for (const chunk of await listSealed(night.store.read, batch.id, 0, 1_000)) {
-    outputs.push(...(await lines(night, chunk.output_blob)))
-    errors.push(...(await lines(night, chunk.error_blob)))
+  for (const chunk of await listSealed(run.store.read, batch.id, 0, 1_000)) {
+    outputs.push(...(await lines(run, chunk.output_blob)))
+    errors.push(...(await lines(run, chunk.error_blob)))
   }
   return { outputs, errors }
 }
@@ -23,7 +23,7 @@ async function lines(
 ): Promise<string[]> {
   if (key === null) return []
   const row = await readBlobRow(store.read, key)
-  if (!row) throw new Error(`blob ${key} is gone`)
+  if (!row) throw new Error(`blob ${key} does not exist`)
   return String(await sealed.readAll(row.project_id, row))
     .split('\n')
     .slice(0, -1)

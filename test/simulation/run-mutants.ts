@@ -1,57 +1,57 @@
 // node test/simulation/run-mutants.ts [--runs 200] [--only WORDS]
-// Proves that the simulation finds what it is there to find: each bug is planted into a copy of the source, and
-// seeds are run, from 1 on, until one breaks a promise; or the test that it names is run, until it fails. Prints a
-// table; fails if a bug gets away.
+// Mutation testing of the simulation: applies each mutant to a copy of the source and runs seeds from 1 until one
+// violates an invariant, or runs the test that the mutant names. Prints a table; exits with 1 if a mutant survives.
 import { execFile } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { type Mutant, PLANTS } from './mutants.ts'
+import { MUTANTS, type Mutant } from './mutants.ts'
 
 const { values } = parseArgs({
   options: { runs: { type: 'string', default: '200' }, only: { type: 'string', default: '' } },
 })
 const ROOT = fileURLToPath(new URL('../../', import.meta.url))
-const PLANT_MS_MAX = 300_000
+const MUTANT_MS_MAX = 300_000
 
 interface Found {
-  /** `null`: it got away. A test has no seeds. */
+  /** `null`: the mutant survived. A test has no seeds. */
   seed: number | 'test' | null
-  /** The first promise that was broken. */
-  says: string
+  /** The first violation. */
+  message: string
 }
 
 const print = (text: string): void => void process.stdout.write(`${text}\n`)
-print('| bug | seeds needed | the simulation says |')
+print('| mutant | seeds needed | first violation |')
 print('|---|---|---|')
-for (const plant of PLANTS.filter(({ bug }) => bug.includes(values.only))) {
-  const { seed, says } = await find(plant)
-  print(`| ${plant.bug} | ${seed ?? 'not found'} | ${says} |`)
+for (const mutant of MUTANTS.filter(({ bug }) => bug.includes(values.only))) {
+  const { seed, message } = await killMutant(mutant)
+  print(`| ${mutant.bug} | ${seed ?? 'survived'} | ${message} |`)
   if (seed === null) process.exitCode = 1
 }
 
-async function find({ file, take, put, test }: Mutant): Promise<Found> {
-  const copy = mkdtempSync(join(tmpdir(), 'offpeak-plant-'))
+async function killMutant({ file, find, replace, test }: Mutant): Promise<Found> {
+  const copy = mkdtempSync(join(tmpdir(), 'offpeak-mutant-'))
   try {
-    for (const part of ['src', 'test/fakes', 'test/simulation', 'package.json'])
+    for (const part of ['src', 'test/fakes', 'test/simulation', 'test/support', 'package.json'])
       cpSync(join(ROOT, part), join(copy, part), { recursive: true })
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
     const source = readFileSync(join(copy, file), 'utf8')
-    if (source.split(take).length !== 2) throw new Error(`${file} does not have this once:\n${take}`)
+    if (source.split(find).length !== 2)
+      throw new Error(`${file} does not contain this exactly once:\n${find}`)
     writeFileSync(
       join(copy, file),
-      source.replace(take, () => put),
+      source.replace(find, () => replace),
     )
     if (test !== undefined) {
       const failed = /^✖ (.*) \(/m.exec(await run(copy, ['--test', '--test-timeout=20000', test]))
-      return { seed: failed ? 'test' : null, says: failed?.[1] ?? `${test} passed` }
+      return { seed: failed ? 'test' : null, message: failed?.[1] ?? `${test} passed` }
     }
-    const said = await run(copy, [join(copy, 'test/simulation/simulate.ts'), '--runs', values.runs])
-    const seed = /^seed (\d+) breaks a promise:\n- (.*)$/m.exec(said)
-    if (!seed) return { seed: null, says: said.trim().split('\n').at(-1) ?? '' }
-    return { seed: Number(seed[1]), says: (seed[2] ?? '').replaceAll('|', '/').slice(0, 120) }
+    const output = await run(copy, [join(copy, 'test/simulation/simulate.ts'), '--runs', values.runs])
+    const seed = /^seed (\d+) violates an invariant:\n- (.*)$/m.exec(output)
+    if (!seed) return { seed: null, message: output.trim().split('\n').at(-1) ?? '' }
+    return { seed: Number(seed[1]), message: (seed[2] ?? '').replaceAll('|', '/').slice(0, 120) }
   } finally {
     rmSync(copy, { recursive: true, force: true })
   }
@@ -59,7 +59,7 @@ async function find({ file, take, put, test }: Mutant): Promise<Found> {
 
 function run(cwd: string, args: readonly string[]): Promise<string> {
   return new Promise((resolve) => {
-    execFile(process.execPath, args, { cwd, timeout: PLANT_MS_MAX }, (_, stdout, stderr) =>
+    execFile(process.execPath, args, { cwd, timeout: MUTANT_MS_MAX }, (_, stdout, stderr) =>
       resolve(stdout + stderr),
     )
   })

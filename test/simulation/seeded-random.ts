@@ -1,4 +1,5 @@
-// The one source of chance in a simulation: the same seed gives the same numbers, so a failing run replays.
+// The only source of randomness in a simulation: the same seed gives the same numbers, so a failing run can be
+// replayed.
 
 export interface SeededRandom {
   /** In [0, 1). */
@@ -10,7 +11,7 @@ export interface SeededRandom {
   pick<T>(from: readonly T[]): T
 }
 
-/** Mulberry32: small, fast, and good enough to deal out misfortune. */
+/** Mulberry32: small, fast, and random enough to choose faults. */
 export function seededRandom(seed: number): SeededRandom {
   let state = (seed * 0x9e3779b1) >>> 0
   const next = (): number => {

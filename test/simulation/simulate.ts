@@ -1,6 +1,6 @@
 // npm run simulate -- --seed N --runs K
-// Runs the seeds N to N+K-1, and stops at the first that breaks a promise: its number is printed, and the
-// same number replays the same night.
+// Runs the seeds N to N+K-1 and stops at the first seed with a violated invariant. The same seed replays the same
+// run.
 import { parseArgs } from 'node:util'
 import { violations } from './invariants.ts'
 import { simulateRun } from './world.ts'
@@ -9,7 +9,7 @@ const { values } = parseArgs({
   options: {
     seed: { type: 'string', default: '1' },
     runs: { type: 'string', default: '100' },
-    /** Tells what happened in each night. */
+    /** Prints the events of each run. */
     trace: { type: 'boolean', default: false },
   },
 })
@@ -21,23 +21,23 @@ let seed = first
 
 function report(found: readonly string[]): void {
   const list = found.slice(0, 10).map((one) => `- ${one.slice(0, 400)}`)
-  print(`seed ${seed} breaks a promise:\n${list.join('\n')}`)
-  print(`replay it: npm run simulate -- --seed ${seed} --runs 1`)
+  print(`seed ${seed} violates an invariant:\n${list.join('\n')}`)
+  print(`replay: npm run simulate -- --seed ${seed} --runs 1`)
   process.exitCode = 1
 }
 
-// What nobody catches would end a real process.
+// An uncaught exception would end a real process.
 process.on('uncaughtException', (error) => {
-  report([`a process would have fallen: ${error.stack ?? error}`])
+  report([`uncaught exception: ${error.stack ?? error}`])
   process.exit()
 })
 
 for (; seed < first + runs && process.exitCode !== 1; seed++) {
-  await simulateRun(seed, async (night) => {
-    const found = await violations(night)
-    if (values.trace || found.length > 0) print(night.trace.join('\n'))
+  await simulateRun(seed, async (run) => {
+    const found = await violations(run)
+    if (values.trace || found.length > 0) print(run.trace.join('\n'))
     if (found.length > 0) report(found)
   })
 }
 const seconds = ((performance.now() - begun) / 1000).toFixed(1)
-if (process.exitCode !== 1) print(`${runs} seeds from ${first} in ${seconds} s: no promise broken`)
+if (process.exitCode !== 1) print(`${runs} seeds from ${first} in ${seconds} s: no violation`)

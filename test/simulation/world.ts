@@ -1,7 +1,6 @@
-// One simulated night: machines with workers, a model server, a database, a blob store, and everything that can
-// happen to them, dealt out by one seed. The database is real; below the ports all else is fake, and time is
-// virtual. When the storm is over, whatever is still alive must bring every batch to its end.
-
+// One simulated run: machines with workers, a model server, a database and a blob store, with faults drawn from one
+// seed. The database is real; the other ports are fakes, and time is virtual. Once the faults end, the machines must
+// finish every batch.
 import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -31,57 +30,57 @@ import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
-import { bookViolations } from './books.ts'
 import { Caps } from './caps.ts'
 import { InvariantChecker } from './invariant-checker.ts'
+import { ledgerViolations } from './ledger-violations.ts'
 import { Machine, POISON, type StoreFaults } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
-/** IDs are drawn by chance of another kind; nothing but their order matters, and that is by time. */
-const CHANCE_OF_IDS = /[0-9a-z]{26}/g
+/** The random part of IDs does not come from the seed; only the order of IDs matters, and that follows time. */
+const RANDOM_PART_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
 const MONTH_END = Date.UTC(2026, 1, 1)
 const LEASE_MS = 2_000
 const FLUSH_MS = 100
-/** Where lines cost more than estimated: what counts before a flush shows. */
-const FLUSH_MS_LOW = 3_000
-/** A blob that no row knows is an orphan when it is older: by more than clocks jump or are apart. */
+/** Where lines cost more than estimated: long enough that costs must count before a flush. */
+const FLUSH_MS_UNDERESTIMATED = 3_000
+/** Longer than any clock skew. */
 const ORPHAN_AGE_MS = 20_000
 const SWEEP: SweepPace = {
   orphanAgeMs: ORPHAN_AGE_MS,
   everyMs: 4_000,
   askEveryMs: 1_000,
-  // Clocks that jump bring it nearer.
+  // Clock skew shortens it.
   secondLookMs: 7_000,
 }
 const STEP_MS = 250
-/** Steps of the storm between two looks at the books. */
-const BOOKS_EVERY = 20
-/** Lines that never find room are tried one by one, and anew by each worker that takes their chunk up. */
-const CALM_MS_MAX = 600_000
+/** Steps with faults between two reconciliations. */
+const RECONCILE_EVERY = 20
+/** Long, because always-throttled lines are retried one by one, and again by each worker that claims the chunk. */
+const RECOVERY_MS_MAX = 600_000
 const STOP_MS_MAX = 30_000
 const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
 
-const CALM: StoreFaults = {
-  fails_before: 0,
-  answer_lost: 0,
+const NO_STORE_FAULTS: StoreFaults = {
+  failsBefore: 0,
+  answerLost: 0,
   stalls: 0,
   late: 0,
-  dies: 0,
-  step_ms_max: 2,
-  is_full: false,
+  crashes: 0,
+  stepMsMax: 2,
+  isFull: false,
 }
-const FRIENDLY: ServerFaults = {
-  loses: 0,
-  breaks: 0,
-  garbles: 0,
-  doubles: 0,
+const NO_SERVER_FAULTS: ServerFaults = {
+  timeouts: 0,
+  resets: 0,
+  malformed: 0,
+  duplicates: 0,
   throttles: 0,
-  forgets_usage: 0,
+  usageMissing: 0,
 }
 
 export const SIM_MODEL: Model = {
@@ -94,17 +93,17 @@ export const SIM_MODEL: Model = {
   created: 0,
 }
 
-/** Two, of one price: lines of one chunk may need either. */
+/** Two models of one price; the lines of one chunk name either. */
 const SIM_MODELS: readonly Model[] = [SIM_MODEL, { ...SIM_MODEL, id: 'n' }]
 
 export interface PlannedBatch {
   id: string
   name: string
   project_id: string
-  /** The lines' texts, which are their custom_ids too, in order. */
+  /** The texts of the lines in order; each is also the custom_id. */
   lines: string[]
   expires_at: number
-  /** Its result lines, read before its files were removed; null while they are there. */
+  /** Its result lines, read before its files were deleted; null while the files exist. */
   read: { outputs: string[]; errors: string[] } | null
 }
 
@@ -114,21 +113,18 @@ export interface SimulatedRun {
   blobs: ReturnType<typeof memoryBlobs>
   batches: PlannedBatch[]
   server: ModelServer
-  witness: InvariantChecker
+  checker: InvariantChecker
   caps: Caps
-  /** What happened, for whoever looks at a seed that failed. */
+  /** The events of the run, to investigate a failing seed. */
   trace: string[]
 }
 
-/** What a worker says when what it held is not its own any more. */
+/** What a worker logs when it has lost a lease. */
 const LOST = /the lease ran out|taken over by another worker/
 const RULES = { file_retention_ms: () => 90 * DAY_MS }
 
-/** Runs the night of `seed`, then calls `judge` while its stores are still there. */
-export async function simulateRun(
-  seed: number,
-  judge: (night: SimulatedRun) => Promise<void>,
-): Promise<void> {
+/** Simulates the run of `seed`, then calls `check` while its stores are still open. */
+export async function simulateRun(seed: number, check: (run: SimulatedRun) => Promise<void>): Promise<void> {
   const folder = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'offpeak-sim-'))
   try {
     const path = join(folder, 'offpeak.db')
@@ -136,9 +132,9 @@ export async function simulateRun(
     const world = new World(seed, path)
     try {
       await world.prepare()
-      await world.storm()
-      await world.calm()
-      await judge(world.night)
+      await world.runWithFaults()
+      await world.runWithoutFaults()
+      await check(world.run)
     } finally {
       await world.close()
     }
@@ -149,7 +145,7 @@ export async function simulateRun(
 
 let template: Promise<string> | null = null
 
-/** A migrated database, made once: copying it is quicker. */
+/** A migrated database, created once: copying it is faster. */
 async function emptyDatabase(): Promise<string> {
   template ??= (async () => {
     const folder = mkdtempSync(join(tmpdir(), 'offpeak-sim-template-'))
@@ -166,19 +162,19 @@ async function emptyDatabase(): Promise<string> {
 interface Slot {
   machine: Machine
   worker: Worker
-  /** Since when nobody is there; a new machine takes the place. */
-  empty_since: number | null
+  /** Since when the slot has no machine; a new machine fills it. */
+  emptySince: number | null
 }
 
 class World {
-  readonly night: SimulatedRun
+  readonly run: SimulatedRun
   readonly #random: SeededRandom
   readonly #start: number
   readonly #clock: TestClock
   readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
   readonly #slots: Slot[] = []
-  #storeFaults: StoreFaults = CALM
-  #faults: ServerFaults = FRIENDLY
+  #storeFaults: StoreFaults = NO_STORE_FAULTS
+  #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
 
   constructor(seed: number, path: string) {
@@ -190,17 +186,17 @@ class World {
     const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
     const blobs = memoryBlobs(this.#clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
     const sealed = sealBlobs(blobs, this.#master)
-    const witness = new InvariantChecker(path, sealed)
+    const checker = new InvariantChecker(path, sealed)
     const server = new ModelServer({
       clock: this.#clock,
       random,
       faults: () => this.#faults,
       capacity: random.int(4, 40),
       prompt_tokens: caps.prompt_tokens,
-      onAsked: (asked) => witness.onAsked(asked),
-      onEnded: (machine, line, result) => witness.onEnded(machine, line, result),
+      onRequest: (asked) => checker.onRequest(asked),
+      onEnded: (machine, line, result) => checker.onEnded(machine, line, result),
     })
-    this.night = { store, sealed, blobs, batches: [], server, witness, caps, trace: [] }
+    this.run = { store, sealed, blobs, batches: [], server, checker, caps, trace: [] }
   }
 
   async prepare(): Promise<void> {
@@ -213,71 +209,70 @@ class World {
       )
       const batches = random.int(1, 2)
       for (let j = 0; j < batches; j++) await this.#addBatch(project_id)
-      if (this.night.caps.wants(0.4)) await this.#addCap(project_id, false)
+      if (this.run.caps.wants(0.4)) await this.#addCap(project_id, false)
     }
     const machines = random.int(1, 3)
     for (let i = 0; i < machines; i++) {
       this.#slots.push(this.#newSlot())
-      // No two sessions are of the same age: their IDs sort by it.
+      // No two sessions start at the same time, because their IDs sort by it.
       await this.#clock.advance(random.int(1, 50))
     }
   }
 
-  /** Everything goes wrong, for a while. */
-  async storm(): Promise<void> {
+  async runWithFaults(): Promise<void> {
     const random = this.#random
-    const wild = random.next()
+    const severity = random.next()
     this.#storeFaults = {
-      fails_before: 0.08 * wild,
-      answer_lost: 0.08 * wild,
+      failsBefore: 0.08 * severity,
+      answerLost: 0.08 * severity,
       stalls: random.chance(0.3) ? 0.2 * random.next() : 0,
       late: random.chance(0.3) ? 0.1 * random.next() : 0,
-      dies: random.chance(0.5) ? 0.004 : 0,
-      step_ms_max: random.pick([0, 5, 40, 150]),
-      is_full: false,
+      crashes: random.chance(0.5) ? 0.004 : 0,
+      stepMsMax: random.pick([0, 5, 40, 150]),
+      isFull: false,
     }
     this.#faults = {
-      loses: 0.03 * random.next(),
-      breaks: 0.1 * random.next(),
-      garbles: 0.05 * random.next(),
-      doubles: 0.03 * random.next(),
+      timeouts: 0.03 * random.next(),
+      resets: 0.1 * random.next(),
+      malformed: 0.05 * random.next(),
+      duplicates: 0.03 * random.next(),
       throttles: 0.1 * random.next(),
-      forgets_usage: 0.05 * random.next(),
+      usageMissing: 0.05 * random.next(),
     }
     const isLong = random.chance(0.3)
     const steps = random.int(20, 100) + (isLong ? 100 : 0)
     const full = isLong ? { from: random.int(0, 50), to: random.int(0, 2 * steps) } : null
     for (let step = 0; step < steps; step++) {
       if (full) this.#fill(full.from <= step && step < full.to)
-      for (const slot of this.#slots) await this.#happen(slot)
-      if (random.chance(0.06)) await this.#disturb()
-      if (step % BOOKS_EVERY === 0) await this.#compareBooks()
+      for (const slot of this.#slots) await this.#injectMachineFault(slot)
+      if (random.chance(0.06)) await this.#changeWorkload()
+      if (step % RECONCILE_EVERY === 0) await this.#reconcile()
       await this.#clock.advance(random.int(1, 2 * STEP_MS))
     }
-    await this.#compareBooks()
-    this.#tell('the storm is over')
+    await this.#reconcile()
+    this.#trace('the faults end')
   }
 
-  /** While chunks are open: once they are sealed, their journals are gone. */
-  async #compareBooks(): Promise<void> {
-    const found = await bookViolations(this.night)
-    for (const one of found) this.night.witness.violations.push(`in the storm: ${one}`)
+  /** During the run, because journals are deleted when their chunk is sealed. */
+  async #reconcile(): Promise<void> {
+    const found = await ledgerViolations(this.run)
+    for (const one of found) this.run.checker.violations.push(`during the faults: ${one}`)
   }
 
-  async calm(): Promise<void> {
-    this.#storeFaults = CALM
-    this.#faults = FRIENDLY
-    const until = this.#clock.now() + CALM_MS_MAX
+  async runWithoutFaults(): Promise<void> {
+    this.#storeFaults = NO_STORE_FAULTS
+    this.#faults = NO_SERVER_FAULTS
+    const until = this.#clock.now() + RECOVERY_MS_MAX
     while (this.#clock.now() < until && !(await this.#allEnded())) {
       for (const slot of this.#slots) {
-        slot.machine.thaw()
-        if (slot.machine.isDead) this.#replace(slot)
+        slot.machine.resume()
+        if (slot.machine.isCrashed) this.#replace(slot)
       }
       await this.#clock.advance(1_000)
     }
     for (const slot of this.#slots) await this.#end(slot)
     await this.#clock.advance(2 * ORPHAN_AGE_MS)
-    const { store, sealed, blobs } = this.night
+    const { store, sealed, blobs } = this.run
     await runMaintenance({ store, sealed, clock: this.#clock })
     const sweep = new OrphanSweep({ store, blobs, clock: this.#clock }, SWEEP)
     await sweep.tick()
@@ -285,10 +280,10 @@ class World {
     await sweep.tick()
   }
 
-  /** In good weather whoever is asked to stop ends. */
+  /** Without faults, a graceful shutdown must end. */
   async #end({ machine, worker }: Slot): Promise<void> {
-    if (machine.isDead) return
-    machine.thaw()
+    if (machine.isCrashed) return
+    machine.resume()
     let ended = false
     const end = (): void => {
       ended = true
@@ -296,72 +291,72 @@ class World {
     worker.stop().then(end, end)
     const until = this.#clock.now() + STOP_MS_MAX
     while (!ended && this.#clock.now() < until) await this.#clock.advance(1_000)
-    if (!ended) this.night.witness.violations.push(`${machine.name} was asked to stop, and does not end`)
+    if (!ended) this.run.checker.violations.push(`${machine.name} did not finish its graceful shutdown`)
   }
 
   async close(): Promise<void> {
-    this.night.witness.close()
-    await this.night.store.close()
+    this.run.checker.close()
+    await this.run.store.close()
   }
 
   async #allEnded(): Promise<boolean> {
-    for (const { id } of this.night.batches) {
-      const batch = await readBatchRow(this.night.store.read, id)
+    for (const { id } of this.run.batches) {
+      const batch = await readBatchRow(this.run.store.read, id)
       if (!batch || !isTerminal(batch.status)) return false
     }
     return true
   }
 
-  async #happen(slot: Slot): Promise<void> {
+  async #injectMachineFault(slot: Slot): Promise<void> {
     const random = this.#random
     const { machine } = slot
-    if (slot.empty_since !== null) {
+    if (slot.emptySince !== null) {
       if (random.chance(0.3)) this.#replace(slot)
       return
     }
-    if (machine.isFrozen) {
+    if (machine.isSuspended) {
       if (random.chance(0.06)) {
-        this.#tell(`${machine.name} thaws`)
-        machine.thaw()
+        this.#trace(`${machine.name} resumes`)
+        machine.resume()
       }
       return
     }
     const dice = random.next()
-    if (dice < 0.015) machine.die()
+    if (dice < 0.015) machine.crash()
     else if (dice < 0.035) {
-      this.#tell(`${machine.name} freezes`)
-      machine.freeze()
+      this.#trace(`${machine.name} is suspended`)
+      machine.suspend()
     } else if (dice < 0.05) {
       this.#jump(machine, random.int(-8_000, 5_000))
     } else if (dice < 0.075) {
-      this.#tell(`${machine.name} is asked to stop`)
-      // Whoever puts a clock right may be the one who restarts what runs there.
+      this.#trace(`${machine.name} is asked to stop`)
+      // An administrator may set the clock and restart the service.
       if (random.chance(0.3)) this.#jump(machine, -random.int(100, 8_000))
       const { worker } = slot
-      const gone = (): void => machine.die()
+      const crash = (): void => machine.crash()
       const stopped = (): void => {
-        this.night.witness.onStopped(machine.name)
-        gone()
+        this.run.checker.onStopped(machine.name)
+        crash()
       }
-      worker.stop().then(stopped, gone)
+      worker.stop().then(stopped, crash)
     }
   }
 
   #jump(machine: Machine, ms: number): void {
-    this.#tell(`the clock of ${machine.name} jumps by ${ms} ms`)
+    this.#trace(`the clock of ${machine.name} jumps by ${ms} ms`)
     machine.jump(ms)
   }
 
-  /** Somebody has more work, or changes his mind. */
-  async #disturb(): Promise<void> {
+  /** Adds a batch, or cancels one, deletes files or changes caps. */
+  async #changeWorkload(): Promise<void> {
     const random = this.#random
-    const { store, batches, caps } = this.night
+    const { store, batches, caps } = this.run
     const planned = random.pick(batches)
     const { id, name, project_id } = planned
     if (caps.wants(0.3)) await this.#changeCaps(project_id)
     if (random.chance(0.6)) {
       await this.#addBatch(project_id)
-      this.#tell(`b${batches.length - 1} is created`)
+      this.#trace(`b${batches.length - 1} is created`)
       return
     }
     const batch = await readBatchRow(store.read, id)
@@ -369,41 +364,41 @@ class World {
     if (isTerminal(batch.status)) return await this.#removeFiles(planned, batch)
     const now = this.#clock.now()
     if (random.chance(0.5)) {
-      this.#tell(`${name} is cancelled`)
+      this.#trace(`${name} is cancelled`)
       await this.#write((tx) => cancelBatch(tx, project_id, id, now))
       return
     }
     const file = await readFileRow(store.read, batch.input_file_id)
     if (!file || file.deleted_at !== null) return
-    this.#tell(`the input of ${name} is deleted`)
+    this.#trace(`the input of ${name} is deleted`)
     await this.#write((tx) => removeFile(tx, file, now))
   }
 
-  /** Its time is over, or somebody has what he came for. */
+  /** As retention or a caller does. */
   async #removeFiles(planned: PlannedBatch, batch: BatchRow): Promise<void> {
     if (planned.read) return
-    const { store, witness } = this.night
-    const read = await resultLines(this.night, batch).catch(String)
+    const { store, checker } = this.run
+    const read = await resultLines(this.run, batch).catch(String)
     if (typeof read === 'string') {
-      witness.violations.push(`${planned.name} cannot be read: ${read}`)
+      checker.violations.push(`${planned.name} cannot be read: ${read}`)
       return
     }
     planned.read = read
-    this.#tell(`the files of ${planned.name} are removed`)
+    this.#trace(`the files of ${planned.name} are deleted`)
     for (const id of [batch.input_file_id, batch.output_file_id, batch.error_file_id]) {
       const file = id === null ? undefined : await readFileRow(store.read, id)
       if (file && file.deleted_at === null) await this.#write((tx) => removeFile(tx, file, this.#clock.now()))
     }
   }
 
-  #fill(is_full: boolean): void {
-    if (this.#storeFaults.is_full === is_full) return
-    this.#storeFaults = { ...this.#storeFaults, is_full }
-    this.#tell(is_full ? 'the database is full' : 'the database has room again')
+  #fill(isFull: boolean): void {
+    if (this.#storeFaults.isFull === isFull) return
+    this.#storeFaults = { ...this.#storeFaults, isFull }
+    this.#trace(isFull ? 'the database is full' : 'the database has space again')
   }
 
   #newSlot(): Slot {
-    const slot: Slot = { ...this.#newMachine(() => slot), empty_since: null }
+    const slot: Slot = { ...this.#newMachine(() => slot), emptySince: null }
     return slot
   }
 
@@ -411,14 +406,14 @@ class World {
     Object.assign(
       slot,
       this.#newMachine(() => slot),
-      { empty_since: null },
+      { emptySince: null },
     )
-    this.#tell(`${slot.machine.name} starts`)
+    this.#trace(`${slot.machine.name} starts`)
   }
 
   #newMachine(slotOf: () => Slot): { machine: Machine; worker: Worker } {
     const random = this.#random
-    const { store, blobs, witness, server } = this.night
+    const { store, blobs, checker, server } = this.run
     const machine = new Machine({
       name: `machine ${++this.#machines}`,
       clock: this.#clock,
@@ -426,10 +421,10 @@ class World {
       storeFaults: () => this.#storeFaults,
       store,
       blobs,
-      observe: (self, write) => witness.observe(self.name, write),
-      onDeath: (self) => {
-        this.#tell(`${self.name} is gone`)
-        slotOf().empty_since = this.#clock.now()
+      observe: (self, write) => checker.observe(self.name, write),
+      onCrash: (self) => {
+        this.#trace(`${self.name} has crashed or stopped`)
+        slotOf().emptySince = this.#clock.now()
       },
     })
     const sealed = sealBlobs(machine.blobs, this.#master)
@@ -449,8 +444,10 @@ class World {
           id,
           [
             new Upstream({
-              backend: server.seenFrom(machine),
-              concurrency_max: this.night.caps.isLow ? this.night.caps.in_flight : random.pick([2, 8, 64]),
+              backend: server.backendFor(machine),
+              concurrency_max: this.run.caps.underestimates
+                ? this.run.caps.inFlightMax
+                : random.pick([2, 8, 64]),
               modelAlias: null,
             }),
           ],
@@ -467,7 +464,7 @@ class World {
       rules: RULES,
       leaseMs: LEASE_MS,
       drainMs: 500,
-      flushIntervalMs: this.night.caps.isLow ? FLUSH_MS_LOW : FLUSH_MS,
+      flushIntervalMs: this.run.caps.underestimates ? FLUSH_MS_UNDERESTIMATED : FLUSH_MS,
       memoryBytes: memory_bytes,
       answers: new AnswerBudget(memory_bytes),
       blobFreshMs: ORPHAN_AGE_MS / 10,
@@ -480,23 +477,23 @@ class World {
         await sweep.tick()
       },
     })
-    // One that cannot open its session ends, as its process would.
-    worker.start().catch(() => machine.die())
+    // A worker that cannot open its session exits, as its process would.
+    worker.start().catch(() => machine.crash())
     return { machine, worker }
   }
 
-  /** What a worker has to say goes into the diary. */
+  /** Warnings and errors of a worker go into the trace. */
   #logOf(machine: Machine): Log {
     const tell = (fields: object, message: string): void => {
       const error = 'err' in fields ? ` (${fields.err})` : ''
-      if (LOST.test(message)) this.night.witness.onLost(machine.name)
-      this.#tell(`${machine.name}: ${message}${error}`)
+      if (LOST.test(message)) this.run.checker.onLost(machine.name)
+      this.#trace(`${machine.name}: ${message}${error}`)
     }
     return { info() {}, warn: tell, error: tell }
   }
 
   async #addBatch(project_id: string): Promise<void> {
-    const name = `b${this.night.batches.length}`
+    const name = `b${this.run.batches.length}`
     const random = this.#random
     const now = this.#clock.now()
     const lines: string[] = []
@@ -512,7 +509,7 @@ class World {
         const line = `${name}/l${lines.length}${random.chance(0.04) ? '-refuse' : random.chance(0.03) ? '-poison' : ''}`
         lines.push(line)
         const text = inputLine(line, random)
-        this.night.caps.entities.set(line, JSON.parse(text).metadata?.entity ?? '')
+        this.run.caps.entities.set(line, JSON.parse(text).metadata?.entity ?? '')
         chunk += `${text}\n`
       }
       const byte_end = byte_start + Buffer.byteLength(chunk)
@@ -523,7 +520,7 @@ class World {
       texts.push(chunk)
     }
     const file_id = newId('file', now)
-    const { sealed } = this.night
+    const { sealed } = this.run
     const content = await sealed.put(project_id, `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
     const indexed = await sealed.put(project_id, `files/${file_id}/index`, [
       Buffer.from(JSON.stringify(index)),
@@ -567,16 +564,16 @@ class World {
       })
       await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
     })
-    this.night.batches.push({ id, name, project_id, lines, expires_at, read: null })
-    this.night.witness.expect(name, expires_at, { id, ends })
+    this.run.batches.push({ id, name, project_id, lines, expires_at, read: null })
+    this.run.checker.addBatch(name, expires_at, { id, ends })
     await this.#clock.advance(1)
   }
 
   async #addCap(project_id: string, isRunning: boolean): Promise<void> {
-    const lines = this.night.batches
+    const lines = this.run.batches
       .filter((batch) => batch.project_id === project_id)
       .reduce((sum, batch) => sum + batch.lines.length, 0)
-    const { caps } = this.night
+    const { caps } = this.run
     const each = {
       nanos: costNanos(caps.prompt_tokens, TOKENS_MEAN, SIM_MODEL.price),
       tokens: caps.prompt_tokens + TOKENS_MEAN,
@@ -585,30 +582,30 @@ class World {
   }
 
   async #changeCaps(project_id: string): Promise<void> {
-    const { caps } = this.night
+    const { caps } = this.run
     const changed = caps.wants(0.5) && (await caps.change((change) => this.#write(change), this.#clock.now()))
     if (!changed) await this.#addCap(project_id, true)
-    this.#tell(changed ? 'a cap is changed' : 'a cap is made')
+    this.#trace(changed ? 'a cap is changed' : 'a cap is created')
   }
 
-  /** What the API does: it is not what is tried here, so nothing befalls it. */
+  /** A transaction of the API, which is not under test and has no faults. */
   async #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
-    return await this.night.witness.observe('the API', () => this.night.store.write(change))
+    return await this.run.checker.observe('the API', () => this.run.store.write(change))
   }
 
-  #tell(what: string): void {
+  #trace(what: string): void {
     const seconds = ((this.#clock.now() - this.#start) / 1000).toFixed(3)
-    this.night.trace.push(`${seconds} s: ${what.replace(CHANCE_OF_IDS, '…')}`)
+    this.run.trace.push(`${seconds} s: ${what.replace(RANDOM_PART_OF_IDS, '…')}`)
   }
 }
 
-/** As real clocks show them; whoever waits for a fraction waits for the next whole one. */
+/** Real clocks show whole milliseconds; a wait for a fraction ends at the next whole one. */
 function wholeMilliseconds(clock: TestClock): TestClock {
   return { ...clock, after: (ms, fn) => clock.after(Math.ceil(ms), fn) }
 }
 
 function inputLine(line: string, random: SeededRandom): string {
-  // Some name a model that nobody has, and end without being sent.
+  // Some lines name an unknown model and fail without being sent.
   const model = random.chance(0.03) ? 'unknown' : random.pick(SIM_MODELS).id
   const messages = [{ role: 'user', content: line }]
   const entity = random.chance(0.005) ? POISON : random.pick(['user:a', 'user:b'])
