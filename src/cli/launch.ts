@@ -5,8 +5,9 @@ import type { BackedUp } from '../admin/backup-blobs.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
 import type { Moved } from '../admin/migrate-data.ts'
 import type { Rekeyed } from '../admin/rekey.ts'
-import type { Config, SimFault } from '../config/config.ts'
+import type { Config } from '../config/config.ts'
 import type { Scope } from '../domain/api-key.ts'
+import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { Reconciled } from '../ledger/reconcile.ts'
 
 export interface Launch {
@@ -129,7 +130,7 @@ export interface SimOrder {
   capacity: number | null
   /** Tokens; null: unbounded. */
   context_window: number | null
-  faults: Readonly<Partial<Record<SimFault, number>>>
+  faults: FaultRates
   seed: number
   /** Null: any model that is asked for. */
   models: readonly string[] | null

@@ -1,8 +1,10 @@
 // What the rest of the service gets to see of its configuration: checked, typed, defaults filled in, paths
 // absolute, durations in milliseconds, sizes in bytes, prices in pico-dollars per token, secrets resolved.
 // Only load.ts makes one. It holds secrets: never log it whole.
+
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
+import type { FaultRates } from '../domain/simulated-fault.ts'
 
 export interface Config {
   /** Part of every key and object: lower-case letters, digits and dashes. */
@@ -105,16 +107,12 @@ export interface SimUpstream extends UpstreamBase {
   /** Drawn evenly from [min, max]. */
   latency_ms: { min: number; max: number }
   /** The fraction of requests, 0 to 1, that meets each fault; their sum is at most 1. */
-  faults: Readonly<Partial<Record<SimFault, number>>>
+  faults: FaultRates
   /** Requests in flight beyond which it answers 429; null: unbounded. */
   capacity: number | null
   /** Tokens beyond which it refuses, like a real server; null: it takes anything. */
   context_window: number | null
 }
-
-/** `429`, `500`, `503`: that status. `hang`: never answers. `reset`: breaks the connection. `garbage`: no JSON. */
-export const SIM_FAULTS = ['429', '500', '503', 'hang', 'reset', 'garbage', 'missing_usage'] as const
-export type SimFault = (typeof SIM_FAULTS)[number]
 
 export interface OpenAiUpstream extends UpstreamBase {
   type: 'openai'

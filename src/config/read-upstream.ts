@@ -1,5 +1,6 @@
 // One server that answers for a model: the simulator, or anything that speaks OpenAI's chat completions.
-import { type OpenAiUpstream, SIM_FAULTS, type SimFault, type SimUpstream } from './config.ts'
+import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
+import type { OpenAiUpstream, SimUpstream } from './config.ts'
 import { anyText, duration, fraction, integer, type Kind, milliseconds, oneOf, text } from './kinds.ts'
 import type { Section } from './section.ts'
 
@@ -55,10 +56,10 @@ function readSim(section: Section): SimUpstream {
   }
 }
 
-function readFaults(section: Section): Partial<Record<SimFault, number>> {
-  const faults: Partial<Record<SimFault, number>> = {}
+function readFaults(section: Section): Partial<Record<SimulatedFault, number>> {
+  const faults: Partial<Record<SimulatedFault, number>> = {}
   let sum = 0
-  for (const fault of SIM_FAULTS) {
+  for (const fault of SIMULATED_FAULTS) {
     const share = section.value(fault, fraction, 0)
     if (share > 0) faults[fault] = share
     sum += share

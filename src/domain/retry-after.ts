@@ -1,28 +1,26 @@
-// How long a server asks us to wait. `retry-after-ms` (OpenAI, Azure) is the finer one and wins;
-// `Retry-After` is whole or fractional seconds, or an HTTP date (RFC 9110, section 10.2.3).
+// How long a server asks its caller to wait. `retry-after-ms` (OpenAI, Azure) is finer and wins over `Retry-After`,
+// which is whole or fractional seconds, or an HTTP date (RFC 9110, section 10.2.3).
 
 export interface RetryHeaders {
   'retry-after'?: string | string[] | undefined
   'retry-after-ms'?: string | string[] | undefined
 }
 
-/** A server whose clock is wrong, or that counts in other units, is asked again after so long. */
-const WAIT_MS_MAX = 3_600_000
+const HOUR_MS = 3_600_000
 const DECIMAL = /^\d+(\.\d+)?$/
 
-/** Milliseconds to wait, an hour at most and never negative; undefined when nothing usable was said. `now` is Unix ms. */
-export function retryAfterMs(headers: RetryHeaders, now: number): number | undefined {
-  const ms = first(headers['retry-after-ms'])
-  if (ms !== undefined && DECIMAL.test(ms)) return atMost(Math.ceil(Number(ms)))
+/**
+ * Milliseconds to wait, from 0 to `msMax`; undefined when the headers do not say. `now` is Unix ms. The bound is for
+ * servers whose clock is wrong or that use other units.
+ */
+export function retryAfterMs(headers: RetryHeaders, now: number, msMax = HOUR_MS): number | undefined {
+  const waitMs = first(headers['retry-after-ms'])
+  if (waitMs !== undefined && DECIMAL.test(waitMs)) return Math.min(msMax, Math.ceil(Number(waitMs)))
   const wait = first(headers['retry-after'])
   if (wait === undefined) return undefined
-  if (DECIMAL.test(wait)) return atMost(Math.ceil(Number(wait) * 1000))
+  if (DECIMAL.test(wait)) return Math.min(msMax, Math.ceil(Number(wait) * 1000))
   const at = Date.parse(wait)
-  return Number.isNaN(at) ? undefined : atMost(Math.max(0, at - now))
-}
-
-function atMost(ms: number): number {
-  return Math.min(ms, WAIT_MS_MAX)
+  return Number.isNaN(at) ? undefined : Math.min(msMax, Math.max(0, at - now))
 }
 
 function first(value: string | string[] | undefined): string | undefined {

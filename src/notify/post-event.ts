@@ -2,10 +2,11 @@
 // redirects is not who was asked to listen. Of a refusal only the beginning is kept, for the owner to read.
 import { type Dispatcher, request } from 'undici'
 import type { Clock } from '../domain/clock.ts'
+import { retryAfterMs } from '../domain/retry-after.ts'
 
 const EXCERPT_CHARACTERS_MAX = 200
 const EXCERPT_BYTES_MAX = 1024
-const RETRY_AFTER_S_MAX = 24 * 3600
+const RETRY_AFTER_MS_MAX = 24 * 3_600_000
 
 export interface Attempt {
   delivered: boolean
@@ -46,7 +47,8 @@ export async function postEvent(
     }
     const said = await excerptOf(response.body)
     const error = describe(status) + (said === '' ? '' : `: ${said}`)
-    return { delivered: false, status, error, waitMs: retryAfter_ms(response.headers['retry-after']) }
+    const waitMs = retryAfterMs(response.headers, clock.now(), RETRY_AFTER_MS_MAX) ?? 0
+    return { delivered: false, status, error, waitMs }
   } catch (error) {
     signal.throwIfAborted()
     const text = late.signal.aborted ? `no answer within ${timeout_ms / 1000} s` : reason(error)
@@ -79,12 +81,6 @@ async function excerptOf(body: Dispatcher.ResponseData['body']): Promise<string>
   const text = Buffer.concat(parts).toString('utf8')
   const line = text.replace(/[\p{Cc}\s]+/gu, ' ').trim()
   return line.length > EXCERPT_CHARACTERS_MAX ? `${line.slice(0, EXCERPT_CHARACTERS_MAX)}…` : line
-}
-
-/** Whole seconds only: a date would be judged by two clocks. */
-function retryAfter_ms(header: string | string[] | undefined): number {
-  if (typeof header !== 'string' || !/^\d{1,9}$/.test(header)) return 0
-  return Math.min(Number(header), RETRY_AFTER_S_MAX) * 1000
 }
 
 function reason(error: unknown): string {

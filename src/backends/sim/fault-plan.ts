@@ -1,8 +1,9 @@
 // Which attempts meet which fault. It follows from the request's bytes, the seed, and how many faults this
 // request has met in a row: a retry of the same bytes rolls anew, so it can succeed, and a run repeated with
 // the same seed meets the same faults whatever the order of its requests.
+import type { SimulatedFault } from '../../domain/simulated-fault.ts'
 import { diceOfHash } from './dice.ts'
-import type { SimFault, SimSettings } from './sim-options.ts'
+import type { SimSettings } from './sim-options.ts'
 
 /** Requests remembered between a fault and its retry; beyond it the longest forgotten starts over. */
 const REMEMBERED_MAX = 1_000_000
@@ -19,7 +20,7 @@ export class FaultPlan {
   }
 
   /** The fault that this attempt at the request `sha256` meets, or null. */
-  next(sha256: string): SimFault | null {
+  next(sha256: string): SimulatedFault | null {
     if (this.#faults.length === 0) return null
     const met = this.#met.get(sha256) ?? 0
     const fault = this.#roll(sha256, met)
@@ -31,7 +32,7 @@ export class FaultPlan {
     return fault
   }
 
-  #roll(sha256: string, met: number): SimFault | null {
+  #roll(sha256: string, met: number): SimulatedFault | null {
     // Bits of the hash that the answer's own dice do not start from.
     let at = diceOfHash(sha256.slice(8, 16), this.#seed * 1_000_003 + met + 1).fraction()
     for (const { fault, rate } of this.#faults) {

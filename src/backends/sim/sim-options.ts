@@ -1,8 +1,5 @@
 // How the simulator is to behave. Everything it does follows from these options and the request's bytes.
-
-/** `429`, `500`, `503`: that status. `hang`: never answers. `reset`: breaks the connection. `garbage`: no completion. */
-export const SIM_FAULTS = ['429', '500', '503', 'hang', 'reset', 'garbage', 'missing_usage'] as const
-export type SimFault = (typeof SIM_FAULTS)[number]
+import { type FaultRates, SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
 
 export interface SimOptions {
   /** Time to an answer: fixed, or between two bounds, each request always the same. Default 0. */
@@ -12,7 +9,7 @@ export interface SimOptions {
   /** What a 429 or 503 asks the caller to wait. Default null: it does not say. */
   retry_after_ms?: number | null
   /** The fraction of attempts, 0 to 1, that meets each fault; their sum is at most 1. */
-  faults?: Readonly<Partial<Record<SimFault, number>>>
+  faults?: FaultRates
   /** Deals the faults to other requests. Default 0. */
   seed?: number
   /** Tokens of input and output together beyond which a request is refused. Default null: none. */
@@ -33,7 +30,7 @@ export interface SimSettings {
   latency_ms: Range
   capacity: number
   retry_after_ms: number | null
-  faults: readonly { fault: SimFault; rate: number }[]
+  faults: readonly { fault: SimulatedFault; rate: number }[]
   seed: number
   context_window: number
   models: readonly string[] | null
@@ -42,7 +39,7 @@ export interface SimSettings {
 
 /** Throws a RangeError that names the option when one makes no sense. */
 export function simSettings(options: SimOptions): SimSettings {
-  const faults = SIM_FAULTS.flatMap((fault) => {
+  const faults = SIMULATED_FAULTS.flatMap((fault) => {
     const rate = options.faults?.[fault] ?? 0
     if (!(rate >= 0 && rate <= 1)) throw new RangeError(`faults.${fault} must be between 0 and 1`)
     return rate > 0 ? [{ fault, rate }] : []

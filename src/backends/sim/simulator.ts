@@ -1,8 +1,9 @@
 // The simulated model server without a wire: takes a request in, says what is to be answered and when. The
 // in-process backend and the HTTP server both stand on it, so they behave alike to the byte.
+import type { SimulatedFault } from '../../domain/simulated-fault.ts'
 import { type Dice, diceOf } from './dice.ts'
 import { FaultPlan } from './fault-plan.ts'
-import { type SimFault, type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
+import { type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
 import { readSimRequest, SimError } from './sim-request.ts'
 import { simulatedAnswer } from './simulated-answer.ts'
 
@@ -22,7 +23,7 @@ export interface SimStats {
   refused: number
   /** 429s because every slot was taken. */
   over_capacity: number
-  faults: Record<SimFault, number>
+  faults: Record<SimulatedFault, number>
   in_flight: number
   in_flight_max: number
   /** Of the answers given. */
@@ -86,7 +87,7 @@ export class Simulator {
     this.#stats.in_flight -= 1
   }
 
-  #fate(body: Uint8Array, dice: Dice, fault: SimFault | null): { fate: Fate; label: string } {
+  #fate(body: Uint8Array, dice: Dice, fault: SimulatedFault | null): { fate: Fate; label: string } {
     const { min, max } = this.settings.latency_ms
     const after_ms = min === max ? min : dice.between(min, max)
     switch (fault) {

@@ -1,15 +1,17 @@
 // The API as the commands call it. A call is made again while it may still succeed: on 429, 5xx and broken
 // connections, with growing delays and never sooner than Retry-After says. A server that was never reached
 // is given up on at once; one that was is waited for, since it may only be restarting.
+
 import { STATUS_CODES } from 'node:http'
 import type { Readable } from 'node:stream'
 import type { Static, TSchema } from 'typebox'
 import { Value } from 'typebox/value'
 import { Agent, type Dispatcher } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
+import { retryAfterMs } from '../../domain/retry-after.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { ApiError, errorCode } from './api-error.ts'
-import { retryAfterMs, retryDelayMs, worthRetrying } from './retry-delay.ts'
+import { retryDelayMs, worthRetrying } from './retry-delay.ts'
 import { ListPage } from './shapes.ts'
 
 export interface ClientOptions {
@@ -169,7 +171,7 @@ export class ApiClient {
         text: text === '' ? (STATUS_CODES[status] ?? '') : text,
       }),
       final: !worthRetrying(status, errorCode(text)),
-      retry_after_ms: retryAfterMs(response.headers['retry-after'], clock.now()),
+      retry_after_ms: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
     }
   }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { retryAfterMs, retryDelayMs, worthRetrying } from './retry-delay.ts'
+import { retryDelayMs, worthRetrying } from './retry-delay.ts'
 
 test('delays double, stay between half and whole, and end at ten seconds', () => {
   assert.deepEqual(
@@ -14,14 +14,6 @@ test('delays double, stay between half and whole, and end at ten seconds', () =>
 test('the server is never asked sooner than it said', () => {
   assert.equal(retryDelayMs(1, 7000, 0.5), 7000)
   assert.equal(retryDelayMs(9, 1, 0), 5000)
-})
-
-test('Retry-After is read as seconds or as a date', () => {
-  const now = Date.parse('2026-01-31T08:00:00Z')
-  assert.equal(retryAfterMs('7', now), 7000)
-  assert.equal(retryAfterMs('Sat, 31 Jan 2026 08:00:30 GMT', now), 30_000)
-  assert.equal(retryAfterMs('Sat, 31 Jan 2026 07:00:00 GMT', now), 0)
-  for (const header of [undefined, '', 'soon', ['1', '2']]) assert.equal(retryAfterMs(header, now), null)
 })
 
 test('a spent budget is no rate limit', () => {

@@ -12,14 +12,6 @@ export function retryDelayMs(attempt: number, retry_after_ms: number | null, ran
   return Math.max(ceiling * (0.5 + random / 2), retry_after_ms ?? 0)
 }
 
-/** `Retry-After` in milliseconds: seconds or an HTTP date (RFC 9110, 10.2.3); null when there is none. */
-export function retryAfterMs(header: string | string[] | undefined, now: number): number | null {
-  if (typeof header !== 'string') return null
-  if (/^\d+$/.test(header)) return Number(header) * 1000
-  const at = Date.parse(header)
-  return Number.isNaN(at) ? null : Math.max(0, at - now)
-}
-
 /** A spent budget answers 429 too, but waiting a little does not help there. */
 export function worthRetrying(status: number, code: string | null): boolean {
   if (status === 429) return code !== 'usage_limit_exceeded'

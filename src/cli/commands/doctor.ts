@@ -1,4 +1,5 @@
 // doctor: looks at the stores themselves, for whoever owns them; no service has to run, and none has to stop.
+
 import type { Command } from 'commander'
 import type { Finding } from '../../admin/examine.ts'
 import { usd } from '../../domain/money.ts'

@@ -1,6 +1,7 @@
 // sim: the simulator as an OpenAI-compatible server of its own, to test against and to load.
+
 import type { Command } from 'commander'
-import { SIM_FAULTS, type SimFault } from '../../config/config.ts'
+import { SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { commaList, examples, fraction, range, wholeNumber } from '../terminal/option-values.ts'
@@ -29,7 +30,7 @@ export function addSim(program: Command, shell: Shell): void {
     .option('--seed <number>', 'deals the faults to other requests', wholeNumber(0), 0)
     .option('--models <list>', 'models it answers for (default: any)', commaList)
     .option('--log <file>', 'append a line for each request')
-  for (const fault of SIM_FAULTS) {
+  for (const fault of SIMULATED_FAULTS) {
     sim.option(`${rateFlag(fault)} <fraction>`, `share of requests that meet ${FAULT_WORDS[fault]}`, fraction)
   }
   examples(
@@ -39,7 +40,7 @@ export function addSim(program: Command, shell: Shell): void {
   )
 }
 
-const FAULT_WORDS: Record<SimFault, string> = {
+const FAULT_WORDS: Record<SimulatedFault, string> = {
   '429': 'a 429',
   '500': 'a 500',
   '503': 'a 503',
@@ -49,14 +50,14 @@ const FAULT_WORDS: Record<SimFault, string> = {
   missing_usage: 'an answer without token counts',
 }
 
-function rateFlag(fault: SimFault): string {
+function rateFlag(fault: SimulatedFault): string {
   return `--rate-${fault.replaceAll('_', '-')}`
 }
 
-function faultsOf(command: Command): Partial<Record<SimFault, number>> {
-  const faults: Partial<Record<SimFault, number>> = {}
+function faultsOf(command: Command): Partial<Record<SimulatedFault, number>> {
+  const faults: Partial<Record<SimulatedFault, number>> = {}
   let sum = 0
-  for (const fault of SIM_FAULTS) {
+  for (const fault of SIMULATED_FAULTS) {
     const option = command.options.find(({ long }) => long === rateFlag(fault))
     const rate: unknown = option === undefined ? undefined : command.getOptionValue(option.attributeName())
     if (typeof rate !== 'number' || rate === 0) continue
@@ -70,7 +71,7 @@ function faultsOf(command: Command): Partial<Record<SimFault, number>> {
 async function runSim(
   shell: Shell,
   flags: SimFlags,
-  faults: Partial<Record<SimFault, number>>,
+  faults: Partial<Record<SimulatedFault, number>>,
 ): Promise<void> {
   const signal = shell.interruption()
   const running = await shell.launch.sim({
