@@ -1,5 +1,7 @@
 // Writes the pages that are made from code: `npm run docs`. A test fails when one of them is out of date.
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { CONFIG_FILE } from '../src/config/schema.ts'
+import { RULES, type Shape } from '../src/config/shape.ts'
 import { ERRORS, type ErrorRow } from '../src/domain/errors.ts'
 
 const GROUPS = [
@@ -50,4 +52,39 @@ function cell(text: string): string {
   return text.replaceAll('|', '\\|').replaceAll('<', '\\<')
 }
 
-if (import.meta.main) writeFileSync(new URL('errors.md', import.meta.url), errorsPage())
+/** docs/offpeak.schema.json: the schema of the configuration, with the meanings of docs/configuration.md. */
+export function configSchema(): string {
+  const page = readFileSync(new URL('configuration.md', import.meta.url), 'utf8')
+  const rows = page.matchAll(/^\| `([^`]+)` \|[^|]*\| [^|]+ \| ([^|]+) \|$/gm)
+  const meanings = new Map([...rows].map(([, key, meaning]) => [key, meaning]))
+  const schema = JSON.stringify(describeKeys(CONFIG_FILE, '', meanings), null, 2)
+  return `${schema.replace('{', '{\n  "$schema": "http://json-schema.org/draft-07/schema#",')}\n`
+}
+
+/** `shape` with a description for each key that `meanings` knows. */
+function describeKeys(
+  shape: Shape,
+  path: string,
+  meanings: ReadonlyMap<string | undefined, string | undefined>,
+): Shape {
+  const inside = (one: Shape, steps: string) => describeKeys(one, path + steps, meanings)
+  const { properties, additionalProperties: item, items, anyOf } = shape
+  const description = meanings.get(path)
+  return {
+    ...shape,
+    ...(description && { description }),
+    ...(properties && {
+      properties: Object.fromEntries(
+        Object.entries(properties).map(([key, one]) => [key, inside(one, path === '' ? key : `.${key}`)]),
+      ),
+    }),
+    ...(item && { additionalProperties: inside(item, '.<name>') }),
+    ...(items && { items: inside(items, '[]') }),
+    ...(anyOf && !items && !shape[RULES].parse && { anyOf: anyOf.map((one) => inside(one, '')) }),
+  }
+}
+
+if (import.meta.main) {
+  writeFileSync(new URL('errors.md', import.meta.url), errorsPage())
+  writeFileSync(new URL('offpeak.schema.json', import.meta.url), configSchema())
+}

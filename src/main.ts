@@ -3,7 +3,6 @@
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
 import { interruption } from './cli/terminal/signals.ts'
-import { loadConfig } from './config/load.ts'
 import { systemClock } from './domain/clock.ts'
 
 const { env, stdout, stderr } = process
@@ -13,8 +12,9 @@ stdout.on('error', (error) => process.exit('code' in error && error.code === 'EP
 
 const code = await runProgram(process.argv.slice(2), {
   launch: {
-    loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, overrides }),
-    // Loaded when they are needed: a command that only calls the API starts without a server or a database.
+    // Loaded when needed: a command that only calls the API starts without a server, a database or the schema.
+    loadConfig: async ({ config, ...overrides }) =>
+      (await import('./config/load.ts')).loadConfig({ file: config, env, overrides }),
     serve: async (config, options) => (await import('./compose/serve.ts')).serve(config, options),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),
     doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),

@@ -12,7 +12,7 @@ import type { Reconciled } from '../ledger/reconcile.ts'
 
 export interface Launch {
   /** Throws a ConfigError that names everything that is wrong. */
-  loadConfig(flags: ConfigFlags): Config
+  loadConfig(flags: ConfigFlags): Config | Promise<Config>
   /** Resolves once requests are taken (or, for a worker, once it looks for work). */
   serve(config: Config, options: ServeOptions): Promise<Running>
   keys(config: Config): Promise<KeyRing>

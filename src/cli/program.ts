@@ -2,6 +2,7 @@
 import { Command, CommanderError } from 'commander'
 import { addBackup } from './commands/backup.ts'
 import { addBatches } from './commands/batches.ts'
+import { addConfig } from './commands/config.ts'
 import { addDoctor } from './commands/doctor.ts'
 import { addEvents } from './commands/events.ts'
 import { addFiles } from './commands/files.ts'
@@ -88,6 +89,7 @@ function buildProgram(shell: Shell, version: string): Command {
   addWebhooks(program, shell)
   addEvents(program, shell)
   addKeys(program, shell)
+  addConfig(program, shell)
   addDoctor(program, shell)
   addBackup(program, shell)
   addRekey(program, shell)

@@ -1,19 +1,19 @@
-// What no key can be judged by alone: values that have to fit each other.
+// Checks that concern more than one section: values that must be consistent with each other.
 import { durationText } from '../domain/duration.ts'
-import type { Settings } from './settings.ts'
+import type { Config } from './config.ts'
 import { sizeText } from './size.ts'
 
-/** One sentence for each pair of values that do not go together. */
-export function crossCheck(settings: Settings): string[] {
+/** One sentence for each pair of values that contradict each other. */
+export function crossCheck(config: Config): string[] {
   const problems: string[] = []
-  const { worker, retry, retention, limits } = settings
+  const { worker, retry, retention, limits } = config
 
   if (retry.backoff_min_ms > retry.backoff_max_ms) {
     problems.push(
       `retry.backoff_min: ${durationText(retry.backoff_min_ms)} is longer than retry.backoff_max, ${durationText(retry.backoff_max_ms)}`,
     )
   }
-  // A lease is renewed by flushing; one that ends between two flushes would be lost by a healthy worker.
+  // A worker that flushes on time must not lose its leases to one late heartbeat.
   if (worker.lease_ms < 2 * worker.flush_interval_ms) {
     problems.push(
       `worker.lease: ${durationText(worker.lease_ms)} is less than twice worker.flush_interval, ${durationText(worker.flush_interval_ms)}`,
@@ -24,7 +24,7 @@ export function crossCheck(settings: Settings): string[] {
       `limits.line_bytes_max: ${sizeText(limits.line_bytes_max)} is more than limits.file_bytes_max, ${sizeText(limits.file_bytes_max)}`,
     )
   }
-  for (const plan of settings.plans.values()) {
+  for (const plan of config.plans.values()) {
     if (plan.file_retention_ms > retention.audit_ms) {
       problems.push(
         `retention.audit: ${durationText(retention.audit_ms)} is shorter than plans.${plan.name}.file_retention, ${durationText(plan.file_retention_ms)}; audit records outlive the files`,

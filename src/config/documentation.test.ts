@@ -1,46 +1,21 @@
-// The reference and the examples are held to the code that reads the keys.
+// Compares the reference, the JSON Schema and the examples with the schema of the configuration.
 import assert from 'node:assert/strict'
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
+import { Compile } from 'typebox/schema'
+import { parse } from 'yaml'
+import { configSchema } from '../../docs/generate.ts'
 import { loadConfig } from './load.ts'
-import { Reading } from './section.ts'
-import { readSettings } from './settings.ts'
-import { offpeakVariables, variableTree } from './sources.ts'
+import { keysOf } from './read-shape.ts'
+import { CONFIG_FILE } from './schema.ts'
+import { offpeakVariables } from './sources.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const page = readFileSync(join(ROOT, 'docs/configuration.md'), 'utf8')
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-documentation-'))
 after(() => rmSync(folder, { recursive: true }))
-
-/** Brings every key into play: one plan, and an upstream of each type. */
-const EVERYTHING = `
-plans: {any: {completion_windows: [1h]}}
-models:
-  - id: m
-    price: {input_per_mtok: 0, output_per_mtok: 0}
-    upstreams:
-      - {type: sim}
-      - {type: openai, base_url: "http://h/v1", headers: {Any: x}}
-`
-
-/** Every key as the reference writes it, with its variable. */
-function keys(): Map<string, string | null> {
-  const file = variableTree('test', EVERYTHING)
-  const reading = new Reading({ file, variables: new Map(), flags: new Map() })
-  reading.read((root) => readSettings(root, '/', 0))
-  assert.deepEqual(reading.problems, [])
-  return new Map(
-    [...reading.keys].map(([key, variable]) => [
-      key
-        .replaceAll(/\[\d+\]/g, '[]')
-        .replace(/^plans\.any\./, 'plans.<name>.')
-        .replace('.headers.Any', '.headers.<name>'),
-      variable,
-    ]),
-  )
-}
 
 describe('docs/configuration.md', () => {
   /** The rows of its tables of keys: key and variable. */
@@ -53,7 +28,11 @@ describe('docs/configuration.md', () => {
   test('names every key with its variable, and no key that does not exist', () => {
     const sorted = (map: Map<string, string | null>) =>
       [...map].map(([key, variable]) => `${key} ${variable}`).sort()
-    assert.deepEqual(sorted(rows), sorted(keys()))
+    assert.deepEqual(sorted(rows), sorted(keysOf(CONFIG_FILE)))
+  })
+
+  test('has its meanings in docs/offpeak.schema.json, which npm run docs writes', () => {
+    assert.equal(readFileSync(join(ROOT, 'docs/offpeak.schema.json'), 'utf8'), configSchema())
   })
 
   test('names the defaults that are in force', () => {
@@ -75,6 +54,9 @@ describe('the examples', () => {
   for (const path of globSync('examples/*.yaml', { cwd: ROOT })) {
     test(`${path} is a configuration`, () => {
       assert.ok(loadConfig({ file: join(ROOT, path), env }).models.length > 0)
+      const schema = Compile(JSON.parse(configSchema()))
+      const [, problems] = schema.Errors(parse(readFileSync(join(ROOT, path), 'utf8')))
+      assert.deepEqual(problems, [])
     })
   }
 

@@ -313,7 +313,7 @@ describe('what is refused', () => {
   /** What is wrong, and the one problem that is reported for it, less the place in the file. */
   const table: [string, string][] = [
     ['regin: x', 'regin: unknown key; did you mean region?'],
-    ['colour: x', 'colour: unknown key; the keys are data_dir, region, listen'],
+    ['colour: x', 'colour: unknown key; the keys are region, listen, data_dir'],
     ['listen: {prot: 1}', 'listen.prot: unknown key; did you mean port?'],
     ['listen: 8080', 'listen: expected a map of keys, found 8080'],
     ['listen: {port: 65536}', 'listen.port: expected a whole number from 0 to 65535, found 65536'],
@@ -379,7 +379,7 @@ describe('what is refused', () => {
     ['models: [sim-1]', 'models[0]: expected a map of keys, found "sim-1"'],
     ['models: [{upstreams: [{type: sim}]}]', 'models[0].id: is missing; expected a name'],
     ['models: [{id: a b, upstreams: [{type: sim}]}]', 'models[0].id: expected a name of up to 200 printable'],
-    ['models: [{id: a}]', 'models[0].upstreams: is missing; a needs at least one server'],
+    ['models: [{id: a}]', 'models[0].upstreams: is missing; expected at least one server'],
     ['models: [{id: a, upstreams: []}]', 'models[0].upstreams: expected at least one item'],
     [
       'models: [{id: a, upstreams: [{type: sim}]}, {id: a, upstreams: [{type: sim}]}]',
@@ -501,8 +501,8 @@ describe('what is refused', () => {
 
   test('a bucket without credentials names the variables', () => {
     assert.deepEqual(problems('blobs: s3://b'), [
-      'blobs: the bucket b needs the variable AWS_ACCESS_KEY_ID',
-      'blobs: the bucket b needs the variable AWS_SECRET_ACCESS_KEY',
+      'offpeak.yaml:1:1: blobs: the bucket b needs the variable AWS_ACCESS_KEY_ID',
+      'offpeak.yaml:1:1: blobs: the bucket b needs the variable AWS_SECRET_ACCESS_KEY',
     ])
   })
 

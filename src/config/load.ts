@@ -1,13 +1,13 @@
-// The configuration in three steps: file, variables and flags; checked and typed settings; secrets. Every
-// problem of the second and third step is reported at once.
+// Loads the configuration: reads file, variables and flags by the schema, reports every problem at once, and makes
+// the typed configuration, secrets included.
 import { systemClock } from '../domain/clock.ts'
 import type { Config } from './config.ts'
 import { ConfigError } from './config-error.ts'
 import { crossCheck } from './cross-check.ts'
 import { nearest } from './nearest.ts'
-import { withSecrets } from './secrets.ts'
-import { Reading } from './section.ts'
-import { readSettings } from './settings.ts'
+import { keysOf, readShape } from './read-shape.ts'
+import { CONFIG_FILE } from './schema.ts'
+import { toConfig } from './settings.ts'
 import { offpeakVariables, readConfigFile, type Sources } from './sources.ts'
 
 /** Flags of the command line that beat variables and file. */
@@ -22,16 +22,16 @@ export interface ConfigFlags {
   workers?: string | undefined
 }
 
-const FLAG_PATHS: Record<keyof ConfigFlags, string> = {
-  region: 'region',
-  host: 'listen.host',
-  port: 'listen.port',
-  data: 'data_dir',
-  database: 'database',
-  blobs: 'blobs',
-  log_level: 'log.level',
-  workers: 'worker.processes',
-}
+const FLAG_PATHS: readonly (readonly [keyof ConfigFlags, string])[] = [
+  ['region', 'region'],
+  ['host', 'listen.host'],
+  ['port', 'listen.port'],
+  ['data', 'data_dir'],
+  ['database', 'database'],
+  ['blobs', 'blobs'],
+  ['log_level', 'log.level'],
+  ['workers', 'worker.processes'],
+]
 
 export interface ConfigRequest {
   /** `--config`; without it OFFPEAK_CONFIG, else offpeak.yaml in the working directory if there is one. */
@@ -44,51 +44,43 @@ export interface ConfigRequest {
   now?: number
 }
 
-/** Variables that other parts of the command line read, not the service. */
+/** Variables that are not keys of the configuration. */
 const OTHER_VARIABLES = ['OFFPEAK_BASE_URL', 'OFFPEAK_API_KEY', 'OFFPEAK_MASTER_KEY', 'OFFPEAK_CONFIG']
 
-/** What only the tests look at: it may be set while they start a service. */
+/** Read by tests alone; may be set while they start a service. */
 const TEST_VARIABLES = 'OFFPEAK_TEST_'
 
 /** Throws a ConfigError that names everything that is wrong. */
 export function loadConfig(request: ConfigRequest): Config {
-  const cwd = request.cwd ?? process.cwd()
-  const variables = offpeakVariables(request.env)
+  const { env, overrides = {}, cwd = process.cwd() } = request
+  const variables = offpeakVariables(env)
   const file = readConfigFile(request.file, variables.get('OFFPEAK_CONFIG'), cwd)
-  const reading = new Reading({ file, variables, flags: flagsByPath(request.overrides ?? {}) })
-  const settings = reading.read((root) => readSettings(root, cwd, request.now ?? systemClock.now()))
-  refuseUnknownVariables(reading, variables)
-  // Values that were refused have left stand-ins behind, which would only fail again.
-  if (reading.problems.length === 0) reading.problems.push(...crossCheck(settings))
-  const config = withSecrets(settings, request.env, reading.problems)
-  if (reading.problems.length > 0) throw new ConfigError(reading.problems)
+  const problems: string[] = []
+  const values = readShape(CONFIG_FILE, { file, variables, flags: flagsByPath(overrides), env }, problems)
+  refuseUnknownVariables(variables, problems)
+  if (problems.length > 0) throw new ConfigError(problems)
+  const config = toConfig(values, env, cwd, request.now ?? systemClock.now())
+  const contradictions = crossCheck(config)
+  if (contradictions.length > 0) throw new ConfigError(contradictions)
   return config
 }
 
 function flagsByPath(flags: ConfigFlags): Sources['flags'] {
-  const by_path = new Map<string, { name: string; text: string }>()
-  const set = (flag: keyof ConfigFlags, value: string | number | undefined): void => {
-    if (value === undefined) return
-    by_path.set(FLAG_PATHS[flag], { name: `--${flag.replaceAll('_', '-')}`, text: String(value) })
+  const byPath = new Map<string, { name: string; text: string }>()
+  for (const [flag, path] of FLAG_PATHS) {
+    const value = flags[flag]
+    if (value !== undefined) byPath.set(path, { name: `--${flag.replaceAll('_', '-')}`, text: String(value) })
   }
-  set('region', flags.region)
-  set('host', flags.host)
-  set('port', flags.port)
-  set('data', flags.data)
-  set('database', flags.database)
-  set('blobs', flags.blobs)
-  set('log_level', flags.log_level)
-  set('workers', flags.workers)
-  return by_path
+  return byPath
 }
 
-function refuseUnknownVariables(reading: Reading, variables: ReadonlyMap<string, string>): void {
+function refuseUnknownVariables(variables: ReadonlyMap<string, string>, problems: string[]): void {
   const known = new Set<string>(OTHER_VARIABLES)
-  for (const variable of reading.keys.values()) if (variable !== null) known.add(variable)
+  for (const variable of keysOf(CONFIG_FILE).values()) if (variable !== null) known.add(variable)
   for (const name of variables.keys()) {
     if (known.has(name) || name.startsWith(TEST_VARIABLES)) continue
     const close = nearest(name, known)
-    reading.problems.push(
+    problems.push(
       `${name}: unknown variable${close === null ? '; docs/configuration.md lists them all' : `; did you mean ${close}?`}`,
     )
   }

@@ -1,100 +1,157 @@
-// The second step: the sources as checked and typed settings. What is still missing is only what has to be
-// looked up in the rest of the environment (secrets.ts).
+// Makes the configuration of the service from the checked values of file, variables and flags.
 import { resolve } from 'node:path'
-import { LINE_NUMBER_MAX } from '../domain/ids.ts'
-import { type Config, LOG_LEVELS } from './config.ts'
-import { anyText, duration, flag, fraction, integer, type Kind, oneOf, size, text } from './kinds.ts'
-import { type ModelSettings, readModels } from './read-models.ts'
-import { readPlans } from './read-plans.ts'
-import { type BlobsSettings, blobsKind, databaseKind } from './read-stores.ts'
-import type { Section } from './section.ts'
-
-export interface Settings extends Omit<Config, 'blobs' | 'models' | 'master_key'> {
-  blobs: BlobsSettings
-  models: readonly ModelSettings[]
-}
-
-/** No underscore: in a key, it ends the region. */
-const REGION = text(
-  /^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/,
-  'up to 32 lower-case letters, digits and dashes, such as eu-central',
-)
-
-const REQUESTS_PER_MINUTE: Kind<number | null> = {
-  expected: 'a whole number, or 0 or off for no rate limit',
-  scalars: ['number', 'string', 'boolean'],
-  read: (found) => (/^(0|off|false)$/.test(found) ? null : integer(1).read(found)),
-}
-
-const METRICS_PORT: Kind<number | 'auto' | 'off'> = {
-  expected: 'a port from 0 to 65535, auto or off',
-  scalars: ['number', 'string', 'boolean'],
-  read(found) {
-    if (/^(off|false)$/.test(found)) return 'off'
-    return found === 'auto' ? 'auto' : integer(0, 65_535).read(found)
-  },
-}
-
-const PROCESSES: Kind<number | 'auto'> = {
-  expected: 'a whole number from 1 to 64, or auto',
-  scalars: ['number', 'string'],
-  read: (found) => (found === 'auto' ? 'auto' : integer(1, 64).read(found)),
-}
-
-const MiB = 2 ** 20
+import { durationMs } from '../domain/duration.ts'
+import { FREE } from '../domain/money.ts'
+import type { Plan } from '../domain/plan.ts'
+import { QUOTAS_DEFAULT } from '../domain/quota.ts'
+import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
+import type { Config, ModelConfig, UpstreamConfig } from './config.ts'
+import { BUILT_IN_PLANS, type ConfigFile } from './schema.ts'
+import { present, withCredentials } from './secrets.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
-export function readSettings(root: Section, cwd: string, now: number): Settings {
-  const data_dir = resolve(cwd, root.value('data_dir', anyText, './offpeak-data'))
+export function toConfig(file: ConfigFile, env: NodeJS.ProcessEnv, cwd: string, now: number): Config {
+  const { database, blobs, listen, worker, retry } = file
+  const dataDir = resolve(cwd, file.data_dir)
+  const created = Math.floor(now / 1000)
   return {
-    region: root.value('region', REGION, 'local'),
-    listen: root.section('listen', (listen) => ({
-      host: listen.value('host', anyText, '127.0.0.1'),
-      port: listen.value('port', integer(0, 65_535), 8080),
-      stop_delay_ms: listen.value('stop_delay', duration(0), 5_000),
-    })),
-    data_dir,
-    database: root.value('database', databaseKind(data_dir, cwd), {
-      kind: 'sqlite',
-      path: resolve(data_dir, 'offpeak.db'),
-    }),
-    blobs: root.value('blobs', blobsKind(data_dir, cwd), { kind: 'disk', root: resolve(data_dir, 'blobs') }),
-    rate_limit: root.section('rate_limit', (rate) => ({
-      requests_per_minute: rate.value('requests_per_minute', REQUESTS_PER_MINUTE, 6000),
-    })),
-    plans: readPlans(root),
-    limits: root.section('limits', (limits) => ({
-      file_bytes_max: limits.value('file_bytes_max', size(1), 10 * 2 ** 30),
-      lines_max: limits.value('lines_max', integer(1, LINE_NUMBER_MAX), 10_000_000),
-      line_bytes_max: limits.value('line_bytes_max', size(1), 8 * MiB),
-    })),
-    create: root.section('create', (create) => ({
-      wait_for_file_ms: create.value('wait_for_file', duration(0), 10_000),
-    })),
-    models: readModels(root, Math.floor(now / 1000)),
-    worker: root.section('worker', (worker) => ({
-      processes: worker.value('processes', PROCESSES, 'auto'),
-      concurrency_max: worker.value('concurrency_max', integer(1), 2048),
-      lease_ms: worker.value('lease', duration(100), 10_000),
-      drain_ms: worker.value('drain', duration(0), 8000),
-      memory_bytes: worker.value('memory', size(1), 64 * MiB),
-      flush_interval_ms: worker.value('flush_interval', duration(1), 250),
-    })),
-    metrics: root.section('metrics', (metrics) => ({ port: metrics.value('port', METRICS_PORT, 'auto') })),
-    retry: root.section('retry', (retry) => ({
-      attempts_max: retry.value('attempts_max', integer(1, 1000), 5),
-      backoff_min_ms: retry.value('backoff_min', duration(1), 500),
-      backoff_max_ms: retry.value('backoff_max', duration(1), 30_000),
-      outage_patience_ms: retry.value('outage_patience', duration(0), 10 * 60_000),
-      throttled_attempts_max: retry.value('throttled_attempts_max', integer(1, 1_000_000), 60),
-      throttled_share: retry.value('throttled_share', fraction, 0.5),
-    })),
-    log: root.section('log', (log) => ({ level: log.value('level', oneOf(LOG_LEVELS), 'info') })),
-    retention: root.section('retention', (retention) => ({
-      audit_ms: retention.value('audit', duration(1), 730 * 86_400_000),
-    })),
-    webhooks: root.section('webhooks', (webhooks) => ({
-      allow_private_networks: webhooks.value('allow_private_networks', flag, false),
-    })),
+    ...file,
+    listen: { host: listen.host, port: listen.port, stop_delay_ms: listen.stop_delay },
+    data_dir: dataDir,
+    database:
+      database.kind === 'sqlite'
+        ? {
+            kind: 'sqlite',
+            path: database.path ? resolve(cwd, database.path) : resolve(dataDir, 'offpeak.db'),
+          }
+        : database,
+    blobs:
+      blobs.kind === 'disk'
+        ? { kind: 'disk', root: blobs.root ? resolve(cwd, blobs.root) : resolve(dataDir, 'blobs') }
+        : withCredentials(blobs, env),
+    plans: plansOf(file.plans),
+    create: { wait_for_file_ms: file.create.wait_for_file },
+    models: file.models?.map((model) => modelOf(model, env, created)) ?? [simulated(created)],
+    worker: {
+      processes: worker.processes,
+      concurrency_max: worker.concurrency_max,
+      lease_ms: worker.lease,
+      drain_ms: worker.drain,
+      memory_bytes: worker.memory,
+      flush_interval_ms: worker.flush_interval,
+    },
+    retry: {
+      attempts_max: retry.attempts_max,
+      backoff_min_ms: retry.backoff_min,
+      backoff_max_ms: retry.backoff_max,
+      outage_patience_ms: retry.outage_patience,
+      throttled_attempts_max: retry.throttled_attempts_max,
+      throttled_share: retry.throttled_share,
+    },
+    retention: { audit_ms: file.retention.audit },
+    master_key: present(env.OFFPEAK_MASTER_KEY),
+  }
+}
+
+const FILE_RETENTION_MS = 90 * 86_400_000
+
+/** The plans that always exist, changed as the configuration says, and those that it adds. */
+function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
+  const plans = new Map<string, Plan>()
+  for (const [name, { windows, file_retention }] of Object.entries(BUILT_IN_PLANS))
+    plans.set(name, {
+      name,
+      completion_windows: windows.map((text) => ({ text, ms: durationMs(text) ?? 0 })),
+      file_retention_ms: durationMs(file_retention) ?? 0,
+      quotas: QUOTAS_DEFAULT,
+    })
+  for (const [name, { completion_windows, file_retention, quotas }] of Object.entries(configured)) {
+    const known = plans.get(name)
+    plans.set(name, {
+      name,
+      completion_windows: completion_windows ?? known?.completion_windows ?? [],
+      file_retention_ms: file_retention ?? known?.file_retention_ms ?? FILE_RETENTION_MS,
+      quotas,
+    })
+  }
+  return plans
+}
+
+type ModelShape = NonNullable<ConfigFile['models']>[number]
+
+function modelOf(
+  { upstreams, price, ...model }: ModelShape,
+  env: NodeJS.ProcessEnv,
+  created: number,
+): ModelConfig {
+  const prices = price && { input_picos: price.input_per_mtok, output_picos: price.output_per_mtok }
+  return {
+    model: { ...model, price: prices ?? FREE, priced: price !== null, created },
+    upstreams: distinctNames(upstreams.map((upstream) => upstreamOf(upstream, model.id, env))),
+  }
+}
+
+function upstreamOf(
+  found: ModelShape['upstreams'][number],
+  modelId: string,
+  env: NodeJS.ProcessEnv,
+): UpstreamConfig {
+  if (found.type === 'sim') {
+    const [min = 0, max = min] = found.latency_ms
+    const faults = SIMULATED_FAULTS.filter((fault) => found.faults[fault] > 0)
+    return {
+      ...found,
+      latency_ms: { min, max },
+      faults: Object.fromEntries(faults.map((fault) => [fault, found.faults[fault]])),
+    }
+  }
+  const { api_key_env, timeout, ...rest } = found
+  return {
+    ...rest,
+    name: rest.name ?? addressOf(rest.base_url),
+    model: rest.model ?? modelId,
+    api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
+    timeout_ms: timeout,
+  }
+}
+
+/** A base URL as a name: host, port and path. */
+export function addressOf(baseUrl: string): string {
+  return baseUrl.replace(/^https?:\/\//, '')
+}
+
+/** Two upstreams of one model may be alike; their names must not be. */
+function distinctNames(upstreams: readonly UpstreamConfig[]): UpstreamConfig[] {
+  const seen = new Map<string, number>()
+  return upstreams.map((upstream) => {
+    const count = (seen.get(upstream.name) ?? 0) + 1
+    seen.set(upstream.name, count)
+    return count === 1 ? upstream : { ...upstream, name: `${upstream.name}#${count}` }
+  })
+}
+
+/** sim-1, so that a service without a configuration answers something. */
+function simulated(created: number): ModelConfig {
+  return {
+    model: {
+      id: 'sim-1',
+      context_window: 131_072,
+      max_output_tokens: 4096,
+      price: { input_picos: 100_000, output_picos: 400_000 },
+      priced: true,
+      supports: { structured_output: true, tools: true },
+      created,
+    },
+    upstreams: [
+      {
+        type: 'sim',
+        name: 'sim',
+        concurrency_max: 1024,
+        latency_ms: { min: 20, max: 20 },
+        faults: {},
+        capacity: null,
+        context_window: null,
+      },
+    ],
   }
 }

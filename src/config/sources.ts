@@ -21,6 +21,8 @@ export interface Sources {
   variables: ReadonlyMap<string, string>
   /** By path (`listen.port`): the flag's name and what was given to it. */
   flags: ReadonlyMap<string, { name: string; text: string }>
+  /** The whole environment, for variables that the configuration only names. */
+  env: NodeJS.ProcessEnv
 }
 
 const FILE_BY_DEFAULT = 'offpeak.yaml'
@@ -54,12 +56,12 @@ export function offpeakVariables(env: NodeJS.ProcessEnv): Map<string, string> {
   return variables
 }
 
-/** `with_lines`: whether places in it are worth naming by line and column. */
-function parseTree(source: string, name: string, with_lines: boolean): Tree {
+/** `withLines`: whether places in it are worth naming by line and column. */
+function parseTree(source: string, name: string, withLines: boolean): Tree {
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, stringKeys: true, prettyErrors: false })
   const at = (offset: number): string => {
-    if (!with_lines) return `${name}: `
+    if (!withLines) return `${name}: `
     const { line, col } = lines.linePos(offset)
     return `${name}:${line}:${col}: `
   }

@@ -3,13 +3,14 @@
 import { FREE } from '../domain/money.ts'
 import type { ModelConfig } from './config.ts'
 import { ConfigError, shown } from './config-error.ts'
-import { addressOf, BASE_URL, CONCURRENCY_MAX, TIMEOUT_MS } from './read-upstream.ts'
+import { BASE_URL_EXPECTED, CONCURRENCY_MAX, parseBaseUrl, TIMEOUT_MS } from './schema.ts'
+import { addressOf } from './settings.ts'
 
 /** The address as an upstream's `base_url` takes it; throws a ConfigError on anything else. */
 export function upstreamBaseUrl(url: string): string {
-  const base_url = BASE_URL.read(url)
+  const base_url = parseBaseUrl(url)
   if (base_url === undefined) {
-    throw new ConfigError([`--upstream: expected ${BASE_URL.expected}, found ${shown(url)}`])
+    throw new ConfigError([`--upstream: expected ${BASE_URL_EXPECTED}, found ${shown(url)}`])
   }
   return base_url
 }

@@ -19,7 +19,7 @@ export async function withApi(
   flags: ApiFlags,
   act: (connection: Connection) => Promise<void>,
 ): Promise<void> {
-  const connection = connect(shell, flags, shell.interruption())
+  const connection = await connect(shell, flags, shell.interruption())
   try {
     await act(connection)
   } finally {

@@ -25,10 +25,10 @@ export function apiKeyPath(config: Config): string {
 }
 
 /** The remote service, or the one that listens where this machine's configuration says. */
-export function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Connection {
+export async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Promise<Connection> {
   const remote = remoteAccess(shell.access)
   if (remote !== null) return connection(shell, remote.base_url, remote.api_key, REMOTE_PACE, signal)
-  const config = shell.launch.loadConfig(flags)
+  const config = await shell.launch.loadConfig(flags)
   const { host, port } = config.listen
   const base_url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
   return connection(shell, base_url, readApiKey(config), LOCAL_PACE, signal)
@@ -49,7 +49,7 @@ export async function connectOrEmbed(
     }
     return connection(shell, remote.base_url, remote.api_key, REMOTE_PACE, signal)
   }
-  const config = shell.launch.loadConfig(flags)
+  const config = await shell.launch.loadConfig(flags)
   const service = await embed(shell.launch, config, flags.upstream)
   const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal)
   return {

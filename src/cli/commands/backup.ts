@@ -23,7 +23,7 @@ export function addBackup(program: Command, shell: Shell): void {
 
 async function run(shell: Shell, dir: string, flags: ConfigFlags & { json?: boolean }): Promise<void> {
   const { stdout } = shell.terminal
-  const config = shell.launch.loadConfig(flags)
+  const config = await shell.launch.loadConfig(flags)
   const { backup } = await shell.launch.adminCommands()
   const done = await backup(config, dir)
   if (done.missing.length > 0) shell.exit(EXIT_FAILED)

@@ -100,7 +100,7 @@ async function onStores<T>(
   flags: ConfigFlags,
   act: (doctor: Doctor) => Promise<T>,
 ): Promise<T> {
-  const doctor = await shell.launch.doctor(shell.launch.loadConfig(flags))
+  const doctor = await shell.launch.doctor(await shell.launch.loadConfig(flags))
   try {
     return await act(doctor)
   } finally {

@@ -83,7 +83,7 @@ async function revokeKey(shell: Shell, id: string, flags: ConfigFlags): Promise<
 }
 
 async function onKeys<T>(shell: Shell, flags: ConfigFlags, act: (keys: KeyRing) => Promise<T>): Promise<T> {
-  const keys = await shell.launch.keys(shell.launch.loadConfig(flags))
+  const keys = await shell.launch.keys(await shell.launch.loadConfig(flags))
   try {
     return await act(keys)
   } finally {

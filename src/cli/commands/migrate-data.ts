@@ -38,7 +38,7 @@ stopped when it is run again.`
 
 async function run(shell: Shell, flags: Flags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const from = placeOf(shell, flags, '--from', flags.from)
+  const from = await placeOf(shell, flags, '--from', flags.from)
   const { migrateData, releaseMoved } = await shell.launch.adminCommands()
   if (flags.release === true) {
     if (flags.to !== undefined) throw new Failure('give --to or --release, not both')
@@ -46,7 +46,7 @@ async function run(shell: Shell, flags: Flags): Promise<void> {
     return writeLine(stderr, 'Services may run on it again; what was moved is no longer in step with it.')
   }
   if (flags.to === undefined) throw new Failure('say where it is to go: --to CONFIG, or --to DATABASE+BLOBS')
-  const to = placeOf(shell, flags, '--to', flags.to)
+  const to = await placeOf(shell, flags, '--to', flags.to)
   const moved = await migrateData(from, to, (text) => writeLine(stderr, text))
   if (flags.json) return printJson(stdout, moved)
   const { rows, blobs, bytes, opened, missing } = moved
@@ -59,16 +59,16 @@ async function run(shell: Shell, flags: Flags): Promise<void> {
 }
 
 /** The configuration of one side. */
-function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: string): Config {
+async function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: string): Promise<Config> {
   const { config, data } = flags
-  if (existsSync(text)) return shell.launch.loadConfig({ config: text, data })
+  if (existsSync(text)) return await shell.launch.loadConfig({ config: text, data })
   const match = /^(.+)\+((?:disk|s3)(?::.*)?)$/.exec(text)
   if (match === null)
     throw new Failure(
       `${option}: "${text}" is neither a configuration file that exists nor DATABASE+BLOBS, like sqlite+disk`,
     )
   const [, database = '', blobs = ''] = match
-  const found = shell.launch.loadConfig({
+  const found = await shell.launch.loadConfig({
     config,
     data,
     database: database === 'postgres' ? undefined : database,

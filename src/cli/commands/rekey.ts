@@ -32,7 +32,7 @@ async function run(shell: Shell, flags: Flags): Promise<void> {
   const { toFile: to_file, toEnv: to_env } = flags
   if (to_file !== undefined && to_env !== undefined) throw new Failure('give --to-file or --to-env, not both')
   let told = 0
-  const config = shell.launch.loadConfig(flags)
+  const config = await shell.launch.loadConfig(flags)
   const { rekey } = await shell.launch.adminCommands()
   const report = await rekey(config, {
     to_file,

@@ -47,7 +47,7 @@ function withUpstream(command: Command): Command {
 async function runService(shell: Shell, half: Role, flags: ServeFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const signal = shell.interruption()
-  const config = shell.launch.loadConfig(flags)
+  const config = await shell.launch.loadConfig(flags)
   const key_path = apiKeyPath(config)
   const had_key = existsSync(key_path)
   const running = await shell.launch.serve(config, { half, upstream: flags.upstream })

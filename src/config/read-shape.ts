@@ -1,0 +1,174 @@
+// Reads the value of a shape from flags, variables and file. Every problem is collected, with the place of its value.
+import type { Static } from 'typebox'
+import { shown } from './config-error.ts'
+import { nearest } from './nearest.ts'
+import { RULES, type Rules, type Shape } from './shape.ts'
+import { type Path, type Sources, type Tree, variableTree } from './sources.ts'
+
+/** Where a value is looked for. */
+interface Place {
+  tree: Tree
+  path: Path
+  /** The variable that sets it; null inside lists and maps whose keys the user chooses. */
+  variable: string | null
+}
+
+/** The value is complete only when `problems` has gained nothing. */
+export function readShape<S extends Shape>(shape: S, sources: Sources, problems: string[]): Static<S> {
+  const root = { tree: sources.file, path: [], variable: 'OFFPEAK' }
+  return new ShapeReader(sources, problems).read(shape, root, sources.file.root) as Static<S>
+}
+
+class ShapeReader {
+  readonly #sources: Sources
+  readonly #problems: string[]
+
+  constructor(sources: Sources, problems: string[]) {
+    this.#sources = sources
+    this.#problems = problems
+  }
+
+  read(shape: Shape, at: Place, found: unknown): unknown {
+    const rules = shape[RULES]
+    const flag = this.#sources.flags.get(pathText(at.path))
+    const text = at.variable === null ? undefined : this.#sources.variables.get(at.variable)
+    if (flag !== undefined) return this.#parse(rules, flag.text, `${flag.name}: `)
+    if (text !== undefined && rules.parse) return this.#parse(rules, text, `${at.variable}: `)
+    if (text !== undefined && at.variable !== null && shape.properties === undefined) {
+      const tree = variableTree(at.variable, text)
+      return this.#readFound(shape, { tree, path: at.path, variable: null }, tree.root ?? null)
+    }
+    return this.#readFound(shape, at, found ?? shape.default ?? null)
+  }
+
+  #readFound(shape: Shape, at: Place, found: unknown): unknown {
+    const { optional, expected, parse, check } = shape[RULES]
+    if (found === null && optional) return null
+    const isMap = shape.properties !== undefined || shape.additionalProperties !== undefined
+    if (found === null && !isMap) return this.#report(at, `is missing; expected ${expected}`)
+    if (parse) return this.#readScalar(shape[RULES], at, found)
+    const before = this.#problems.length
+    const value = shape.items
+      ? this.#readList(shape.items, at, found)
+      : shape.anyOf
+        ? this.#readVariant(shape.anyOf, at, found)
+        : this.#readMap(shape, at, found)
+    if (this.#problems.length === before)
+      check?.(
+        value,
+        (steps, what) => this.#report({ ...at, path: [...at.path, ...steps] }, what),
+        this.#sources.env,
+      )
+    return value
+  }
+
+  #readScalar(rules: Rules, at: Place, found: unknown): unknown {
+    const place = `${at.tree.place(at.path)}${pathText(at.path)}: `
+    const scalar = typeof found === 'string' || typeof found === 'number' || typeof found === 'boolean'
+    if (scalar && rules.types?.some((type) => type === typeof found))
+      return this.#parse(rules, String(found), place, found)
+    const quoted = scalar && rules.types?.includes('string') ? ` (text goes in quotes: "${found}")` : ''
+    this.#problems.push(`${place}expected ${rules.expected}, found ${shown(found)}${quoted}`)
+  }
+
+  #parse(rules: Rules, text: string, place: string, found: unknown = text): unknown {
+    const value = rules.parse?.(text)
+    if (value === undefined) this.#problems.push(`${place}expected ${rules.expected}, found ${shown(found)}`)
+    else rules.check?.(value, (_, what) => this.#problems.push(`${place}${what}`), this.#sources.env)
+    return value
+  }
+
+  #readList(item: Shape, at: Place, found: unknown): unknown {
+    const items: readonly unknown[] = Array.isArray(found) ? found : [found]
+    if (!Array.isArray(found) && !item[RULES].parse)
+      return this.#report(at, `expected a list, found ${shown(found)}`)
+    if (items.length === 0) return this.#report(at, 'expected at least one item')
+    return items.map((one, i) =>
+      this.#readFound(
+        item,
+        Array.isArray(found) ? { ...at, path: [...at.path, i], variable: null } : at,
+        one,
+      ),
+    )
+  }
+
+  #readVariant(variants: readonly Shape[], at: Place, found: unknown): unknown {
+    if (!(found instanceof Map)) return this.#notMap(at, found)
+    const type: unknown = found.get('type') ?? null
+    const types = variants.map((one) => one.properties?.type?.const)
+    const chosen = variants[types.indexOf(String(type))]
+    if (chosen) return this.#readMap(chosen, at, found)
+    const expected = `expected one of ${types.join(', ')}`
+    this.#report(
+      { ...at, path: [...at.path, 'type'] },
+      type === null ? `is missing; ${expected}` : `${expected}, found ${shown(type)}`,
+    )
+  }
+
+  #readMap({ properties, additionalProperties: item }: Shape, at: Place, found: unknown): unknown {
+    if (found !== null && !(found instanceof Map)) return this.#notMap(at, found)
+    const entries: ReadonlyMap<unknown, unknown> = found ?? new Map()
+    const inside = (key: string): Place => ({
+      tree: at.tree,
+      path: [...at.path, key],
+      variable: at.variable === null || item ? null : `${at.variable}_${key.toUpperCase()}`,
+    })
+    const shapes: Iterable<[string, Shape]> = item
+      ? [...entries.keys()].map((key) => [String(key), item])
+      : Object.entries(properties ?? {})
+    const values = [...shapes].map(([key, shape]) => [
+      key,
+      this.read(shape, inside(key), entries.get(key) ?? null),
+    ])
+    if (properties) this.#refuseUnknown([...entries.keys()].map(String), Object.keys(properties), inside)
+    return Object.fromEntries(values)
+  }
+
+  #refuseUnknown(given: readonly string[], known: readonly string[], inside: (key: string) => Place): void {
+    for (const name of given.filter((key) => !known.includes(key))) {
+      const close = nearest(name, known)
+      const advice = close !== null ? `did you mean ${close}?` : `the keys are ${known.join(', ')}`
+      this.#report(inside(name), `unknown key; ${advice}`)
+    }
+  }
+
+  #notMap(at: Place, found: unknown): void {
+    this.#report(at, `expected a map of keys, found ${shown(found)}`)
+  }
+
+  #report({ tree, path }: Place, what: string): void {
+    const key = pathText(path)
+    this.#problems.push(`${tree.place(path)}${key === '' ? '' : `${key}: `}${what}`)
+  }
+}
+
+/** `models[0].upstreams[1].base_url` */
+function pathText(path: Path): string {
+  return path.reduce<string>(
+    (text, step) => (typeof step === 'number' ? `${text}[${step}]` : text === '' ? step : `${text}.${step}`),
+    '',
+  )
+}
+
+/** Every key that stands for itself, as the documentation writes it, with the variable that sets it, if any. */
+export function keysOf(
+  shape: Shape,
+  path = '',
+  variable: string | null = 'OFFPEAK',
+): Map<string, string | null> {
+  const keys = new Map<string, string | null>()
+  const add = (more: Iterable<[string, string | null]>): void => {
+    for (const [key, name] of more) keys.set(key, name)
+  }
+  const { properties, additionalProperties, items, anyOf } = shape
+  const { parse } = shape[RULES]
+  const variants = items || parse ? [] : (anyOf ?? [])
+  const isNamedMap = additionalProperties && variable === null
+  if (path !== '' && !properties && variants.length === 0 && !isNamedMap) keys.set(path, variable)
+  for (const [key, one] of Object.entries(properties ?? {}))
+    add(keysOf(one, path === '' ? key : `${path}.${key}`, variable && `${variable}_${key.toUpperCase()}`))
+  if (additionalProperties) add(keysOf(additionalProperties, `${path}.<name>`, null))
+  if (items && !items[RULES].parse) add(keysOf(items, `${path}[]`, null))
+  for (const one of variants) add(keysOf(one, path, null))
+  return keys
+}

@@ -1,0 +1,232 @@
+// Every key of the configuration: its type, its limits and its default.
+import { type Static, Type } from 'typebox'
+import { durationText } from '../domain/duration.ts'
+import { LINE_NUMBER_MAX } from '../domain/ids.ts'
+import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
+import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
+import { LOG_LEVELS } from './config.ts'
+import {
+  anyText,
+  boolean,
+  completionWindow,
+  duration,
+  fraction,
+  integer,
+  milliseconds,
+  oneOf,
+  orWord,
+  pricePicos,
+  size,
+  text,
+} from './scalars.ts'
+import { present } from './secrets.ts'
+import { byDefault, checked, listOf, mapOf, optional, type Shape, scalar, section, variant } from './shape.ts'
+import { BLOBS, DATABASE } from './store-addresses.ts'
+
+export const CONCURRENCY_MAX = 1024
+export const TIMEOUT_MS = 600_000
+
+/** No underscore: in an API key, it ends the region. */
+const REGION = text(
+  /^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/,
+  'up to 32 lower-case letters, digits and dashes, such as eu-central',
+)
+const OFF = { off: null, false: null }
+const COUNT = orWord(integer(0), OFF, 'a whole number, 0 or more, or off')
+const BYTES = orWord(size(0), OFF, 'a size such as 8MiB or 10GiB, at least 0B, or off')
+const METRICS_PORT = orWord(
+  integer(0, 65_535),
+  { auto: 'auto', off: 'off', false: 'off' } as const,
+  'a port from 0 to 65535, auto or off',
+)
+
+const QUOTAS = section(
+  Object.fromEntries(
+    QUOTA_NAMES.map((name) => [
+      name,
+      byDefault(QUOTAS_DEFAULT[name], name === 'stored_bytes' ? BYTES : COUNT),
+    ]),
+  ) as Record<QuotaName, Shape<number | null>>,
+)
+
+const PLAN = section({
+  completion_windows: optional(
+    checked(listOf(completionWindow, 'a list such as [4h, 24h]'), (windows, problem) => {
+      const repeated = windows.find((one, i) => windows.findIndex(({ ms }) => ms === one.ms) < i)
+      if (repeated !== undefined) problem([], `lists ${repeated.text} twice`)
+    }),
+  ),
+  file_retention: optional(duration(1000)),
+  quotas: QUOTAS,
+})
+
+/** Plans that exist without being configured. */
+export const BUILT_IN_PLANS = {
+  payg: { windows: ['24h'], file_retention: '90d' },
+  enterprise: { windows: ['4h', '24h'], file_retention: '395d' },
+}
+
+const PLANS = checked(
+  mapOf(PLAN, (name) =>
+    /^[a-z0-9][a-z0-9_-]{0,63}$/.test(name)
+      ? null
+      : 'the name of a plan is made of lower-case letters, digits, dashes and underscores',
+  ),
+  (plans, problem) => {
+    for (const [name, plan] of Object.entries(plans))
+      if (plan.completion_windows === null && !Object.hasOwn(BUILT_IN_PLANS, name))
+        problem([name, 'completion_windows'], 'is missing; expected a list such as [4h, 24h]')
+  },
+)
+
+/** Headers that delimit a request or control its connection. */
+const FRAMING = /^(connection|content-length|transfer-encoding)$/i
+
+function headerProblem(name: string): string | null {
+  if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(name)) return 'is no name of a header'
+  return FRAMING.test(name) ? 'is a header that the service sets itself' : null
+}
+
+export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials or query'
+
+/** `found` without slashes at its end; undefined when it is no base URL. */
+export function parseBaseUrl(found: string): string | undefined {
+  if (!/^https?:\/\/[^\s?#@]+$/.test(found) || !URL.canParse(found)) return undefined
+  const trimmed = found.replace(/\/+$/, '')
+  return trimmed.endsWith('/chat/completions') ? undefined : trimmed
+}
+
+const BASE_URL = scalar(
+  Type.String({ pattern: '^https?://[^\\s?#@]+$' }),
+  BASE_URL_EXPECTED,
+  ['string'],
+  parseBaseUrl,
+)
+
+const API_KEY_ENV = checked(
+  text(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable'),
+  (name, problem, env) => {
+    if (present(env[name]) === undefined)
+      problem([], `the variable ${name} is not set; export it, or remove the key if the server asks for none`)
+  },
+)
+
+const FAULTS = checked(
+  section(
+    Object.fromEntries(SIMULATED_FAULTS.map((fault) => [fault, byDefault(0, fraction)])) as Record<
+      SimulatedFault,
+      Shape<number>
+    >,
+  ),
+  (faults, problem) => {
+    const sum = Object.values(faults).reduce((total, share) => total + share, 0)
+    if (sum > 1 + 1e-9) problem([], `expected fractions that add up to 1 at most, found ${sum}`)
+  },
+)
+
+const LATENCY = checked(listOf(milliseconds, 'one number, or two as [least, most]'), (latency, problem) => {
+  const [min = 0, max = min] = latency
+  if (latency.length > 2 || min > max) problem([], 'expected one number, or two as [least, most]')
+})
+
+function type<T extends string>(name: T): Shape<T> {
+  return Object.assign(oneOf([name]), { const: name })
+}
+
+const SIM = section({
+  type: type('sim'),
+  name: byDefault('sim', anyText),
+  concurrency_max: byDefault(CONCURRENCY_MAX, integer(1)),
+  latency_ms: byDefault(0, LATENCY),
+  faults: FAULTS,
+  capacity: optional(integer(1)),
+  context_window: optional(integer(1)),
+})
+
+const OPENAI = section({
+  type: type('openai'),
+  name: optional(anyText),
+  concurrency_max: byDefault(CONCURRENCY_MAX, integer(1)),
+  base_url: BASE_URL,
+  api_key_env: optional(API_KEY_ENV),
+  model: optional(anyText),
+  timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
+  headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
+})
+
+const UPSTREAM = variant<typeof SIM | typeof OPENAI>([SIM, OPENAI])
+
+const PRICE = section({ input_per_mtok: pricePicos, output_per_mtok: pricePicos })
+
+const MODEL = checked(
+  section({
+    id: text(/^[\x21-\x7e]{1,200}$/, 'a name of up to 200 printable characters without spaces'),
+    context_window: optional(integer(1)),
+    max_output_tokens: optional(integer(1)),
+    price: optional(PRICE),
+    supports: section({ structured_output: byDefault(true, boolean), tools: byDefault(true, boolean) }),
+    upstreams: listOf(UPSTREAM, 'at least one server to answer it'),
+  }),
+  ({ context_window, max_output_tokens }, problem) => {
+    if (context_window !== null && max_output_tokens !== null && max_output_tokens > context_window)
+      problem(['max_output_tokens'], `is more than the context_window of ${context_window}`)
+  },
+)
+
+const MODELS = checked(listOf(MODEL, 'a list of models'), (models, problem) => {
+  for (const [i, { id }] of models.entries()) {
+    const first = models.findIndex((other) => other.id === id)
+    if (first < i) problem([i, 'id'], `${id} is already models[${first}]`)
+  }
+})
+
+export const CONFIG_FILE = section({
+  region: byDefault('local', REGION),
+  listen: section({
+    host: byDefault('127.0.0.1', anyText),
+    port: byDefault(8080, integer(0, 65_535)),
+    stop_delay: byDefault('5s', duration(0)),
+  }),
+  data_dir: byDefault('./offpeak-data', anyText),
+  database: byDefault('sqlite', DATABASE),
+  blobs: byDefault('disk', BLOBS),
+  rate_limit: section({
+    requests_per_minute: byDefault(
+      6000,
+      orWord(integer(1), { 0: null, ...OFF }, 'a whole number, or 0 or off for no rate limit'),
+    ),
+  }),
+  plans: PLANS,
+  limits: section({
+    file_bytes_max: byDefault('10GiB', size(1)),
+    lines_max: byDefault(10_000_000, integer(1, LINE_NUMBER_MAX)),
+    line_bytes_max: byDefault('8MiB', size(1)),
+  }),
+  create: section({ wait_for_file: byDefault('10s', duration(0)) }),
+  models: optional(MODELS),
+  worker: section({
+    processes: byDefault(
+      'auto',
+      orWord(integer(1, 64), { auto: 'auto' } as const, 'a whole number from 1 to 64, or auto'),
+    ),
+    concurrency_max: byDefault(2048, integer(1)),
+    lease: byDefault('10s', duration(100)),
+    drain: byDefault('8s', duration(0)),
+    memory: byDefault('64MiB', size(1)),
+    flush_interval: byDefault('250ms', duration(1)),
+  }),
+  metrics: section({ port: byDefault('auto', METRICS_PORT) }),
+  retry: section({
+    attempts_max: byDefault(5, integer(1, 1000)),
+    backoff_min: byDefault('500ms', duration(1)),
+    backoff_max: byDefault('30s', duration(1)),
+    outage_patience: byDefault('10m', duration(0)),
+    throttled_attempts_max: byDefault(60, integer(1, 1_000_000)),
+    throttled_share: byDefault(0.5, fraction),
+  }),
+  log: section({ level: byDefault('info', oneOf(LOG_LEVELS)) }),
+  retention: section({ audit: byDefault('730d', duration(1)) }),
+  webhooks: section({ allow_private_networks: byDefault(false, boolean) }),
+})
+
+export type ConfigFile = Static<typeof CONFIG_FILE>

@@ -1,0 +1,118 @@
+// What the configuration may hold. A shape is a TypeBox schema: the source of a TypeScript type, and of the JSON
+// Schema for editors. What JSON Schema cannot express (units, checks across keys) is added under a symbol, which is
+// left out when the schema is printed.
+import { type Static, type TSchema, type TSchemaOptions, type TUnsafe, Type } from 'typebox'
+
+export const RULES = Symbol('rules')
+
+/** `steps`: the path from the value to the key that the problem is reported at. */
+export type Problem = (steps: readonly (string | number)[], text: string) => void
+
+export interface Rules {
+  /** Completes the sentence "expected …". */
+  expected: string
+  /** Null is the value of a key that is left out. */
+  optional?: true
+  /** A scalar: the types that the file may use; a variable is always text. */
+  types?: readonly ('string' | 'number' | 'boolean')[]
+  /** Undefined when `text` is no such value. */
+  parse?(text: string): unknown
+  /** Called for a value whose parts are valid. */
+  check?(value: unknown, problem: Problem, env: NodeJS.ProcessEnv): void
+}
+
+/** The JSON Schema keywords from which a value is read. */
+interface Keywords extends TSchemaOptions {
+  default?: unknown
+  properties?: Readonly<Record<string, Shape>>
+  required?: readonly string[]
+  additionalProperties?: false | Shape
+  items?: Shape
+  anyOf?: readonly Shape[]
+  const?: string
+}
+
+export type Shape<T = unknown> = TUnsafe<T> & Keywords & { readonly [RULES]: Rules }
+
+function shape<T>(keywords: Keywords, rules: Rules): Shape<T> {
+  return Object.assign(Type.Unsafe<T>(keywords), keywords, { [RULES]: rules })
+}
+
+/** A single value: `schema` describes how the file writes it, `parse` reads it from its text. */
+export function scalar<T>(
+  schema: TSchema,
+  expected: string,
+  types: NonNullable<Rules['types']>,
+  parse: (text: string) => T | undefined,
+): Shape<T> {
+  return shape({ ...schema, errorMessage: `expected ${expected}` }, { expected, types, parse })
+}
+
+/** `value` as the file writes it is used where the key is left out. */
+export function byDefault<T>(value: unknown, of: Shape<T>): Shape<T> {
+  return shape({ ...of, default: value }, of[RULES])
+}
+
+export function optional<T>(of: Shape<T>): Shape<T | null> {
+  return shape(of, { ...of[RULES], optional: true })
+}
+
+export function checked<T>(
+  of: Shape<T>,
+  check: (value: T, problem: Problem, env: NodeJS.ProcessEnv) => void,
+): Shape<T> {
+  const rules = of[RULES]
+  return shape(of, {
+    ...rules,
+    check(value: T, problem, env) {
+      rules.check?.(value, problem, env)
+      check(value, problem, env)
+    },
+  })
+}
+
+/** A map with the keys of `properties` and no others; one that is left out is read as empty. */
+export function section<P extends Record<string, Shape>>(
+  properties: P,
+): Shape<{ [K in keyof P]: Static<P[K]> }> {
+  const required = Object.keys(properties).filter((key) => isRequired(properties[key]))
+  return shape(
+    { type: 'object', properties, required, additionalProperties: false },
+    { expected: 'a map of keys' },
+  )
+}
+
+function isRequired(of: Shape | undefined): boolean {
+  if (of === undefined || of[RULES].optional || of.default !== undefined) return false
+  return of.properties === undefined ? of.additionalProperties === undefined : of.required?.length !== 0
+}
+
+/** A map whose keys the user chooses. `nameProblem` says what is wrong with a key, if anything. */
+export function mapOf<T>(
+  item: Shape<T>,
+  nameProblem: (name: string) => string | null,
+): Shape<Record<string, T>> {
+  const map: Shape<Record<string, T>> = shape(
+    { type: 'object', additionalProperties: item },
+    { expected: 'a map of keys' },
+  )
+  return checked(map, (value, problem) => {
+    for (const name of Object.keys(value)) {
+      const what = nameProblem(name)
+      if (what !== null) problem([name], what)
+    }
+  })
+}
+
+/** At least one item. A list of scalars may be written as its only item. */
+export function listOf<T>(item: Shape<T>, expected: string): Shape<T[]> {
+  const array = { ...Type.Array(Type.Any()), items: item, minItems: 1 }
+  return item[RULES].parse === undefined
+    ? shape(array, { expected })
+    : shape({ anyOf: [item, shape(array, { expected })], items: item }, { expected })
+}
+
+/** One of several sections, each with a `type` of its own. */
+export function variant<S extends Shape<{ type: string }>>(anyOf: readonly S[]): Shape<Static<S>> {
+  return shape({ anyOf }, { expected: 'a map of keys' })
+}
