@@ -213,6 +213,20 @@ export function storeConformance(
         return true
       })
     })
+
+    test('a database of a development version before the first release is refused', async (store, other) => {
+      await store.write(async (tx) => {
+        for (const name of ['0001-start', '0002-ledger', '0017-secrets'])
+          await sql`INSERT INTO kysely_migration (name, timestamp) VALUES (${name}, '2026-01-01T00:00:00Z')`.execute(
+            tx,
+          )
+      })
+      await assert.rejects(other.migrate(), (error) => {
+        assert.ok(error instanceof SchemaMismatch)
+        assert.match(error.message, /created by a development version.*Start with an empty database/s)
+        return true
+      })
+    })
   })
 
   describe(`${name} as a store: lists`, () => {

@@ -48,10 +48,10 @@ export interface Store {
   close(): Promise<void>
 }
 
-/** The database was written by a newer Offpeak, or is not one of ours. */
+/** The database was written by a newer Offpeak, by a development version, or by another program. */
 export class SchemaMismatch extends Error {
-  constructor(detail: string) {
-    super(`${detail} Run the version of offpeak that wrote this database, or restore a backup.`)
+  constructor(problem: string, advice: string) {
+    super(`${problem} ${advice}`)
     this.name = 'SchemaMismatch'
   }
 }

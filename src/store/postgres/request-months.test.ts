@@ -7,7 +7,6 @@ import { type PostgresServer, postgresServer, withoutPostgres } from '../../../t
 import { insertHttpRequests, readHttpRequest } from '../http-requests.ts'
 import type { HttpRequestRow } from '../schema.ts'
 import type { Store } from '../store.ts'
-import { partitionHttpRequests } from './request-months.ts'
 
 const PROJECT = 'proj_a'
 const DAY_MS = 86_400_000
@@ -25,8 +24,8 @@ after(async () => {
   if (!withoutPostgres) await server[Symbol.asyncDispose]()
 })
 
-describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => {
-  it('a month past its retention goes as a whole; the next one stays', async () => {
+describe('records of HTTP calls, partitioned by month', { skip: withoutPostgres }, () => {
+  it('drops the partition of a month that is past its retention, and keeps the next one', async () => {
     await withStore(async (store) => {
       const [old, young] = [call(OCTOBER), call(NOVEMBER)]
       await store.write((tx) => insertHttpRequests(tx, [old, young]))
@@ -35,7 +34,7 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
         'http_requests_2031_11',
       ])
 
-      // October has passed, but not all of it is past its retention.
+      // October has ended, but its last day is not past its retention.
       await store.maintainHttpRequests(NOVEMBER, Date.UTC(2031, 9, 31))
       assert.ok(await readHttpRequest(store.read, PROJECT, old.id))
 
@@ -46,7 +45,7 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
     })
   })
 
-  it('upkeep makes the months to come, and is done when they are there', async () => {
+  it('maintenance makes the partitions of the next months once', async () => {
     await withStore(async (store) => {
       await store.maintainHttpRequests(NOVEMBER, NOVEMBER - DAY_MS)
       const made = ['http_requests_2031_11', 'http_requests_2031_12', 'http_requests_2032_01']
@@ -56,7 +55,7 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
     })
   })
 
-  it('calls go on while a year turns that nobody has prepared for, whoever is first', async () => {
+  it('inserts of concurrent processes make the missing partitions around the turn of a year', async () => {
     await withStore(async (store, other) => {
       const calls = [MIDNIGHT - 2, MIDNIGHT - 1, MIDNIGHT, MIDNIGHT + 1].map(call)
       await Promise.all([
@@ -65,29 +64,6 @@ describe('records of HTTP calls by the month', { skip: withoutPostgres }, () => 
         other.maintainHttpRequests(MIDNIGHT, 0),
       ])
       for (const row of calls) assert.deepEqual(await readHttpRequest(store.read, PROJECT, row.id), row)
-    })
-  })
-
-  it('a database that was not divided yet keeps every row, and loses the old ones in time', async () => {
-    await withStore(async (store) => {
-      await undivide(store)
-      // By the clock of the database, which says up to when the old table is used.
-      const now = Date.now()
-      const [older, recent, ahead] = [call(now - 90 * DAY_MS), call(now), call(now + 70 * DAY_MS)]
-      await store.write((tx) => insertHttpRequests(tx, [older, recent]))
-      await store.write((tx) => partitionHttpRequests(tx))
-      await store.write((tx) => insertHttpRequests(tx, [ahead]))
-      for (const row of [older, recent, ahead])
-        assert.deepEqual(await readHttpRequest(store.read, PROJECT, row.id), row)
-
-      await store.maintainHttpRequests(now, now - 30 * DAY_MS)
-      assert.equal(await readHttpRequest(store.read, PROJECT, older.id), undefined)
-      assert.ok(await readHttpRequest(store.read, PROJECT, recent.id))
-
-      await store.maintainHttpRequests(now + 65 * DAY_MS, now + 62 * DAY_MS)
-      assert.equal(await readHttpRequest(store.read, PROJECT, recent.id), undefined)
-      assert.ok(await readHttpRequest(store.read, PROJECT, ahead.id))
-      assert.ok(!(await partitionNames(store)).includes('http_requests_earlier'))
     })
   })
 })
@@ -99,16 +75,6 @@ async function withStore(check: (store: Store, other: Store) => Promise<void>): 
   await check(store, database.open())
 }
 
-/** As earlier versions left it. */
-async function undivide(store: Store): Promise<void> {
-  await store.write(async (tx) => {
-    await sql`CREATE TABLE plain (LIKE http_requests INCLUDING DEFAULTS)`.execute(tx)
-    await sql`DROP TABLE http_requests`.execute(tx)
-    await sql`ALTER TABLE plain RENAME TO http_requests`.execute(tx)
-    await sql`ALTER TABLE http_requests ADD PRIMARY KEY (id)`.execute(tx)
-  })
-}
-
 async function partitionNames(store: Store): Promise<string[]> {
   const { rows } = await store.write((tx) =>
     sql<{ name: string }>`
@@ -118,7 +84,7 @@ async function partitionNames(store: Store): Promise<string[]> {
   return rows.map((row) => row.name)
 }
 
-/** Those that the tests of 2031 and 2032 made: the clock of the machine that runs them is behind. */
+/** Partitions of the months that the tests use; the migration makes those of the machine's clock. */
 async function monthsBefore(store: Store, end: string): Promise<string[]> {
   return (await partitionNames(store)).filter(
     (name) => name >= 'http_requests_2031' && name < `http_requests_${end}`,

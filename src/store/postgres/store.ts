@@ -9,7 +9,7 @@ import { readAddress } from './address.ts'
 import { BytewiseDialect } from './bytewise-text.ts'
 import { connectingPool, openPool, readingPool } from './database.ts'
 import { asRefused, isConflict, isUnavailable } from './database-failure.ts'
-import { maintainMonths, makeMonths, missingMonth, partitionHttpRequests } from './request-months.ts'
+import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 import { type Remedy, withRetries } from './retries.ts'
 import { applyTableSettings } from './table-settings.ts'
 
@@ -68,7 +68,8 @@ export function postgresStore({
         dialect: new BytewiseDialect({ pool: connectingPool(unhurried, start) }),
       })
       try {
-        await migrateToLatest(db, { partitionHttpRequests })
+        await migrateToLatest(db, { partitioned: true })
+        await maintainMonths(db, clock.now(), 0)
         await db.transaction().execute(async (tx) => {
           await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
           await applyTableSettings(tx)

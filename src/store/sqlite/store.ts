@@ -55,11 +55,7 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
     writeAsyncCommit: (change) =>
       whenFree(() => inTurn(() => noter.transaction().execute(change))).catch(refuse),
     check: () => checkDatabase(reader),
-    async migrate() {
-      const migrated = await migrateToLatest(writer, { partitionHttpRequests: null })
-      // What a migration removed is not to stay readable in the write-ahead log.
-      if (migrated > 0) await sql`PRAGMA wal_checkpoint(TRUNCATE)`.execute(writer)
-    },
+    migrate: () => migrateToLatest(writer, { partitioned: false }),
     async maintainHttpRequests(_now, keep_from) {
       const some = () =>
         inTurn(() =>
