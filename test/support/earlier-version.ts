@@ -5,14 +5,16 @@ import { mkdirSync, readdirSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const MIGRATIONS = 'src/store/migrations'
 
-/** The commit before the first migration behind `migration` (its number, such as 0010); or why there is none to be had. */
+/** The commit before the first migration behind `migration` (its number, such as 0003); or why there is none to be had. */
 export function versionAt(migration: string): { commit: string } | { missing: string } {
   const later = readdirSync(join(ROOT, MIGRATIONS)).filter(
-    (name) => name.endsWith('.ts') && name.slice(0, 4) > migration,
+    (name) => /^\d{4}-.*\.ts$/.test(name) && name.slice(0, 4) > migration,
   )
+  if (later.length === 0)
+    return { missing: `needs a migration after ${migration}: no earlier schema can be upgraded to this one` }
   try {
     if (git('rev-parse', '--is-shallow-repository') === 'true')
       return { missing: 'needs the history of the repository, and this clone is shallow' }
@@ -25,7 +27,7 @@ export function versionAt(migration: string): { commit: string } | { missing: st
       ...later.map((name) => `${MIGRATIONS}/${name}`),
     )
     const [first] = added.split('\n').filter(Boolean)
-    if (first === undefined) return { missing: `needs migrations behind ${migration} in the history` }
+    if (first === undefined) return { missing: `needs the migrations after ${migration} in the history` }
     return { commit: git('rev-parse', '--verify', `${first}^`) }
   } catch {
     return { missing: 'needs the history of the repository, and this is no clone of it' }
