@@ -9,5 +9,5 @@ else {
   const storage = await sharedStorage()
   after(() => storage[Symbol.asyncDispose]())
   TestService.storage = () => storage.make()
-  await import('./fairness.test.ts')
+  await import('./fairness.long.test.ts')
 }
