@@ -53,9 +53,9 @@ const MAY_TELL_TIME = new Map([
 
 const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|services?|misc|shared|lib)$/
 
-/** Tests, conformance suites, and what tests are built from (`test-server.ts`). */
+/** Tests, and what tests are built from (`test-server.ts`). */
 function isTestCode(path: string): boolean {
-  return /\.(test|conformance)\.ts$/.test(path) || basename(path).startsWith('test-')
+  return /\.test\.ts$/.test(path) || basename(path).startsWith('test-')
 }
 
 interface SourceFile {

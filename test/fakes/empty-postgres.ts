@@ -1,8 +1,8 @@
 // Databases of a test's own on one server that the test file starts.
 import { Client } from 'pg'
 import { postgresStore } from '../../src/store/postgres/store.ts'
-import type { EmptyDatabase } from '../../src/store/store.conformance.ts'
 import type { Store } from '../../src/store/store.ts'
+import type { EmptyDatabase } from '../conformance/store.ts'
 import type { PostgresServer } from './postgres-server.ts'
 
 /** An empty database; the stores opened on it are closed with it. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { Readable } from 'node:stream'
 import { after, before, describe, it } from 'node:test'
+import { blobsConformance } from '../../../test/conformance/blobs.ts'
 import { type S3Server, s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
-import { blobsConformance } from '../blobs.conformance.ts'
 import { BlobMissing, BlobStoreFailed } from '../blobs.ts'
 import { type S3Blobs, type S3Options, s3Blobs } from './s3-blobs.ts'
 

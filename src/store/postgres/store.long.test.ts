@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, it } from 'node:test'
 import { sql } from 'kysely'
+import { storeConformance } from '../../../test/conformance/store.ts'
 import { emptyPostgres } from '../../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../../test/fakes/postgres-server.ts'
 import { ensureProject, readProjectByName } from '../projects.ts'
-import { storeConformance } from '../store.conformance.ts'
 import type { Writer } from '../store.ts'
 import { postgresStore } from './store.ts'
 

@@ -1,9 +1,9 @@
 import { setImmediate } from 'node:timers/promises'
-import { backendConformance } from './backend.conformance.ts'
-import { openaiBackend } from './openai/openai-backend.ts'
-import { simBackend } from './sim/sim-backend.ts'
-import { simServer } from './sim/sim-server.ts'
-import { Simulator } from './sim/simulator.ts'
+import { openaiBackend } from '../../src/backends/openai/openai-backend.ts'
+import { simBackend } from '../../src/backends/sim/sim-backend.ts'
+import { simServer } from '../../src/backends/sim/sim-server.ts'
+import { Simulator } from '../../src/backends/sim/simulator.ts'
+import { backendConformance } from './backend.ts'
 
 /** Lets the event loop turn until `read` gives `wanted`: sockets have no signal for what the other side knows. */
 async function until(read: () => number, wanted: number): Promise<void> {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { ulid } from 'ulid'
-import { newId } from '../domain/ids.ts'
+import { newId } from '../../src/domain/ids.ts'
 import {
   addToBatch,
   insertBatch,
@@ -13,9 +13,9 @@ import {
   moveBatch,
   readBatch,
   setChunkCount,
-} from './batches.ts'
-import { insertBlobs, knownBlobs, listPendingDeletion, readBlobRow } from './blob-rows.ts'
-import { claimChunks, hasReadyChunk, type ModelChoice } from './chunk-claims.ts'
+} from '../../src/store/batches.ts'
+import { insertBlobs, knownBlobs, listPendingDeletion, readBlobRow } from '../../src/store/blob-rows.ts'
+import { claimChunks, hasReadyChunk, type ModelChoice } from '../../src/store/chunk-claims.ts'
 import {
   commitChunk,
   insertChunks,
@@ -25,9 +25,9 @@ import {
   readChunkOfLine,
   releaseChunk,
   wakeParked,
-} from './chunks.ts'
-import { claimInterval, writeProperty } from './database-properties.ts'
-import { claimClosable, claimPlan, listClosable, listEnding } from './ending-batches.ts'
+} from '../../src/store/chunks.ts'
+import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
+import { claimClosable, claimPlan, listClosable, listEnding } from '../../src/store/ending-batches.ts'
 import {
   insertFile,
   listExpiredFiles,
@@ -36,16 +36,16 @@ import {
   lockInputFile,
   markDeleted,
   readFile,
-} from './files.ts'
-import { insertHttpRequests } from './http-requests.ts'
+} from '../../src/store/files.ts'
+import { insertHttpRequests } from '../../src/store/http-requests.ts'
 import {
   completeIdempotencyKey,
   forgetIdempotencyKeys,
   readIdempotency,
   reserveIdempotencyKey,
-} from './idempotency.ts'
-import { dropJournal, insertJournalParts, listJournalParts } from './journal-parts.ts'
-import { type LaneReport, listLaneReports, setLaneReports } from './lane-reports.ts'
+} from '../../src/store/idempotency.ts'
+import { dropJournal, insertJournalParts, listJournalParts } from '../../src/store/journal-parts.ts'
+import { type LaneReport, listLaneReports, setLaneReports } from '../../src/store/lane-reports.ts'
 import {
   closeSession,
   lockSession,
@@ -54,12 +54,19 @@ import {
   releaseStrayTasks,
   renewSession,
   rescueLeases,
-} from './leases.ts'
-import { ensureProject, readProjectByName } from './projects.ts'
-import { takeCalls } from './rate-buckets.ts'
-import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from './schema.ts'
-import { SchemaMismatch, type Store } from './store.ts'
-import { claimTask, finishTask, hasDueTask, insertTask, postponeTask, type TaskChoice } from './tasks.ts'
+} from '../../src/store/leases.ts'
+import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
+import { takeCalls } from '../../src/store/rate-buckets.ts'
+import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from '../../src/store/schema.ts'
+import { SchemaMismatch, type Store } from '../../src/store/store.ts'
+import {
+  claimTask,
+  finishTask,
+  hasDueTask,
+  insertTask,
+  postponeTask,
+  type TaskChoice,
+} from '../../src/store/tasks.ts'
 
 /** An empty database, gone when it is disposed of together with whatever is connected to it. */
 export interface EmptyDatabase extends AsyncDisposable {

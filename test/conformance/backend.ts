@@ -2,8 +2,8 @@
 // against a model server that behaves as SimOptions say.
 import assert from 'node:assert/strict'
 import test, { type TestContext } from 'node:test'
-import type { Backend, BackendResult } from './backend.ts'
-import type { SimOptions } from './sim/sim-options.ts'
+import type { Backend, BackendResult } from '../../src/backends/backend.ts'
+import type { SimOptions } from '../../src/backends/sim/sim-options.ts'
 
 export interface BackendUnderTest {
   backend: Backend

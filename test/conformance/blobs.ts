@@ -1,7 +1,7 @@
 // What every store of blobs must do, run against each adapter by its own test file.
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { BlobMissing, type Blobs, type StoredBlob } from './blobs.ts'
+import { BlobMissing, type Blobs, type StoredBlob } from '../../src/blobs/blobs.ts'
 
 const MIB = 1024 * 1024
 
