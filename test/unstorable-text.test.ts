@@ -34,7 +34,7 @@ test('a file with text that cannot be stored is refused with its line and field'
     assert.equal(file.status, 'error')
     assert.match(
       JSON.stringify(file),
-      new RegExp(`entity.*holds (the character )?${what.replace('+', '\\+')}`),
+      new RegExp(`entity.*contains (the character )?${what.replace('+', '\\+')}`),
     )
     assert.match(JSON.stringify(file), /"line":2/)
   }

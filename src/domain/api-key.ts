@@ -1,10 +1,10 @@
-// An API key is `opk_<region>_<id>_<secret>`: it says where it is valid and which row it belongs to, so a key
-// is looked up by its ID and the secret, 256 random bits, is compared by its hash alone. The hash needs no
-// salt and no slowness: there is nothing to guess in 256 bits.
+// An API key is `opk_<region>_<id>_<secret>`: it names the region where it is valid and the ID of its row. The
+// secret, 256 random bits, is compared by its hash; 256 random bits cannot be guessed, so the hash needs neither a
+// salt nor a slow function.
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { ID_PREFIXES } from './ids.ts'
 
-/** What a key may do. A key holds one or more; what each opens is told where the routes are declared. */
+/** The permissions of a key, one or more. The routes declare the scope that they require. */
 export const SCOPES = [
   'batches:write',
   'batches:read',
@@ -23,7 +23,7 @@ export const SCOPES = [
 
 export type Scope = (typeof SCOPES)[number]
 
-/** What a project's own keys may do at most. `operator` shows what belongs to no project, such as refused calls. */
+/** The scopes that a project's own keys may have. `operator` also reads what belongs to no project, such as unauthenticated calls. */
 export const PROJECT_SCOPES: readonly Scope[] = SCOPES.filter((scope) => scope !== 'operator')
 
 export function isScope(text: string): text is Scope {
@@ -40,14 +40,14 @@ export interface ParsedApiKey {
   secret: string
 }
 
-/** The parts of a key, or null when `text` is none. */
+/** The parts of a key, or null when `text` is not a key. */
 export function parseApiKey(text: string): ParsedApiKey | null {
   const [, region, id, secret] = FORM.exec(text) ?? []
   if (region === undefined || id === undefined || secret === undefined) return null
   return { region, keyId: ID_PREFIXES.key + id, secret }
 }
 
-/** A fresh key for the row `key_id`, and the hash that is to be stored; the key itself is shown once. */
+/** A new key for the row `key_id`, and the hash to store; the key itself is shown once. */
 export function makeApiKey(region: string, key_id: string): { key: string; secret_sha256: string } {
   const secret = randomBytes(SECRET_BYTES).toString('base64url')
   const key = `opk_${region}_${key_id.slice(ID_PREFIXES.key.length)}_${secret}`
@@ -60,7 +60,7 @@ export function hashSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex')
 }
 
-/** Whether `secret` has this hash, in a time that does not tell how much of it is right. */
+/** Whether `secret` has this hash, compared in constant time. */
 export function secretMatches(secret: string, secret_sha256: string): boolean {
   const given = Buffer.from(hashSecret(secret), 'hex')
   const stored = Buffer.from(secret_sha256, 'hex')

@@ -1,5 +1,5 @@
-// The life of a batch, as one table. docs/state-machine.md draws the same table and a test holds the two
-// together. Nothing else in the code decides whether a batch may move.
+// The statuses of a batch and the transitions between them. A test compares this table with docs/state-machine.md.
+// No other code decides whether a transition is allowed.
 
 export const BATCH_STATUSES = [
   'validating',
@@ -14,7 +14,7 @@ export const BATCH_STATUSES = [
 
 export type BatchStatus = (typeof BATCH_STATUSES)[number]
 
-/** From each status, the statuses it may move to. */
+/** For each status, the statuses that may follow it. */
 export const BATCH_TRANSITIONS: Record<BatchStatus, readonly BatchStatus[]> = {
   validating: ['queued', 'failed', 'cancelling', 'expired'],
   queued: ['in_progress', 'cancelling', 'expired'],
@@ -30,7 +30,7 @@ export function canTransition(from: BatchStatus, to: BatchStatus): boolean {
   return BATCH_TRANSITIONS[from].includes(to)
 }
 
-/** The statuses from which `to` may be entered: the guard of the SQL that moves a batch. */
+/** The statuses that `to` may follow: the condition of the SQL that changes the status. */
 export function statusesBefore(to: BatchStatus): BatchStatus[] {
   return BATCH_STATUSES.filter((from) => canTransition(from, to))
 }
@@ -43,7 +43,7 @@ export function isTerminal(status: BatchStatus): boolean {
 /** The statuses of a batch that has not ended. */
 export const OPEN_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter((status) => !isTerminal(status))
 
-/** What an accepted cancel does: `move` to cancelling, show the `same` object again, or refuse. */
+/** What a cancel does: `move` to cancelling, return the `same` object again, or `refuse`. */
 export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
   if (canTransition(status, 'cancelling')) return 'move'
   return status === 'cancelling' || status === 'cancelled' ? 'same' : 'refuse'
@@ -52,7 +52,7 @@ export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
 /** Why lines of a batch are no longer sent; each is the error code those lines end with. */
 export type StopReason = 'batch_expired' | 'batch_cancelled' | 'input_file_deleted'
 
-/** Why nothing more of this batch is to be sent; null while there is no reason. */
+/** Why no more lines of this batch are sent; null while they are. */
 export function stopReason(
   batch: { status: BatchStatus; input_deleted_at: number | null; expires_at: number },
   now: number,
@@ -62,7 +62,7 @@ export function stopReason(
   return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }
 
-/** What the last sealed chunk makes of its batch. `unfinished` counts lines that ended as batch_expired. */
+/** The status of a batch whose last chunk was sealed. `unfinished` counts lines that ended with batch_expired. */
 export function finalStatus(status: BatchStatus, unfinished: number): 'completed' | 'cancelled' | 'expired' {
   if (status === 'cancelling') return 'cancelled'
   return unfinished > 0 ? 'expired' : 'completed'

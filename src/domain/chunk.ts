@@ -1,7 +1,7 @@
-// A chunk is a run of consecutive lines of one input file: the unit that SQL knows, that a worker leases
-// and that is sealed into result blobs. Lines exist in blobs only.
+// A chunk is a run of consecutive lines of one input file: the unit that the database stores, that a worker leases
+// and that is sealed into result blobs. Lines are stored in blobs only.
 
-/** A chunk ends before the line that would take it past either bound; one larger line is a chunk alone. */
+/** A chunk ends before the line that would exceed either limit; a line above the limit is a chunk of its own. */
 export const CHUNK_LINES_MAX = 1000
 export const CHUNK_BYTES_MAX = 8 * 1024 * 1024
 
@@ -16,6 +16,6 @@ export interface ChunkSpan {
   /** Byte offsets into the uploaded file: `byte_start` inclusive, `byte_end` exclusive. */
   byte_start: number
   byte_end: number
-  /** The one model that all its lines ask for; null when there are several, or one that nobody named. */
+  /** The model of all its lines; null when they name several, or none. */
   model: string | null
 }

@@ -1,5 +1,5 @@
-// Time enters the system here and nowhere else: pure functions take `now`, loops hold a Clock, and a
-// test holds a clock that it moves by hand (test/fakes/clock.ts).
+// All code gets the time from a Clock: pure functions take `now`, loops have a Clock, and tests use a clock that
+// they move (test/fakes/clock.ts).
 
 export interface Clock {
   /** Unix time in milliseconds. */
@@ -8,7 +8,7 @@ export interface Clock {
   after(ms: number, fn: () => void): () => void
 }
 
-/** setTimeout turns a longer delay into 1 ms, so longer waits are made of steps. */
+/** setTimeout turns a longer delay into 1 ms, so a longer wait is divided into steps. */
 const TIMEOUT_MS_MAX = 2 ** 31 - 1
 
 export const systemClock: Clock = {
@@ -24,10 +24,10 @@ export const systemClock: Clock = {
   },
 }
 
-/** Counts on whatever the time of day is set to, from no known moment; in fractions of ms. */
+/** A monotonic clock: unaffected by changes of the system time, with an arbitrary origin, in fractions of ms. */
 export const steadyClock: Clock = { now: () => performance.now(), after: systemClock.after }
 
-/** Resolves after `ms` on `clock`, or as soon as `signal` aborts: waiting is never an error. */
+/** Resolves after `ms` on `clock`, or when `signal` aborts; it never rejects. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve()

@@ -1,6 +1,6 @@
-// Compressed content, known by how it begins: none of these can begin a JSON text.
+// Recognises compressed content by its first bytes: no JSON text begins with any of these.
 
-const BEGINNINGS: readonly (readonly [name: string, bytes: readonly number[]])[] = [
+const SIGNATURES: readonly (readonly [name: string, bytes: readonly number[]])[] = [
   ['gzip', [0x1f, 0x8b]],
   ['zstd', [0x28, 0xb5, 0x2f, 0xfd]],
   ['zip', [0x50, 0x4b, 0x03, 0x04]],
@@ -8,11 +8,11 @@ const BEGINNINGS: readonly (readonly [name: string, bytes: readonly number[]])[]
   ['xz', [0xfd, 0x37, 0x7a, 0x58, 0x5a]],
 ]
 
-/** So many bytes of a text are enough to tell. */
+/** The number of bytes that `compressionOf` needs. */
 export const COMPRESSION_BYTES = 5
 
-/** The format that `bytes` begin like; null for any other content. */
+/** The compression format of content that begins with `bytes`; null for other content. */
 export function compressionOf(bytes: Uint8Array): string | null {
-  const found = BEGINNINGS.find(([, beginning]) => beginning.every((byte, i) => bytes[i] === byte))
+  const found = SIGNATURES.find(([, signature]) => signature.every((byte, i) => bytes[i] === byte))
   return found?.[0] ?? null
 }

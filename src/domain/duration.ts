@@ -4,7 +4,7 @@ const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 type Unit = keyof typeof UNIT_MS
 
-/** Milliseconds, or null when `text` is no duration or longer than a number can count exactly. */
+/** Milliseconds, or null when `text` is not a duration or exceeds the largest exact number. */
 export function durationMs(text: string): number | null {
   const match = /^(\d+)([a-z]+)$/.exec(text)
   if (match === null) return null

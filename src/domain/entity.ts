@@ -1,15 +1,16 @@
-// Whom work is for. An entity is any short text, less the whitespace around it; `user:42`, `user/42` and `user_42` also say its type.
+// The entity to attribute usage to: any short text, without surrounding whitespace. `user:42`, `user/42` and
+// `user_42` are entities of the type `user`.
 
 interface Metadata {
   readonly [key: string]: string
 }
 
-/** The entity as it is stored and compared, without the whitespace around it; null where nothing else is there. */
+/** The entity as it is stored and compared; null when the text is blank. */
 export function trimmedEntity(text: string): string | null {
   return text.trim() || null
 }
 
-/** The line's own entity, else the batch's, else the header's. A blank text names nobody. */
+/** The entity of the line, else of the batch, else of the header. A blank text is no entity. */
 export function entityOf(
   line_metadata: Metadata | null | undefined,
   batch_metadata: Metadata | null | undefined,
@@ -18,7 +19,7 @@ export function entityOf(
   return named(line_metadata) ?? named(batch_metadata) ?? trimmedEntity(header ?? '')
 }
 
-/** What stands before the first `:`, `/` or `_`; null when the entity has no type. */
+/** The text before the first `:`, `/` or `_`; null when the entity has no type. */
 export function entityType(entity: string): string | null {
   const at = entity.search(/[:/_]/)
   return at > 0 && at < entity.length - 1 ? entity.slice(0, at) : null

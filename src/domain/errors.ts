@@ -1,5 +1,5 @@
-// The one table of error codes. HTTP answers, lines of an error file and the details of a refused upload
-// all draw on it; docs/errors.md is generated from it.
+// The table of error codes. HTTP responses, lines of an error file and the details of an invalid upload all use
+// it; docs/errors.md is generated from it.
 
 export type ErrorType =
   | 'invalid_request_error'
@@ -8,21 +8,21 @@ export type ErrorType =
   | 'rate_limit_error'
   | 'api_error'
 
-/** Where a code may appear: an HTTP answer, `status_details` of an uploaded file, a line of an error file. */
+/** Where a code may appear: in an HTTP response, in `status_details` of an uploaded file, in a line of an error file. */
 export type ErrorPlace = 'http' | 'file' | 'line'
 
 export interface ErrorRow {
-  /** HTTP status; for codes that only lines and files meet, the status an HTTP answer would have had. */
+  /** HTTP status; for a code of lines and files only, the status that an HTTP response would have. */
   status: number
   type: ErrorType
   places: readonly ErrorPlace[]
   /** Whether the same request may succeed later, unchanged. */
   retryable: boolean
-  /** The public message where the raiser gives none. */
+  /** The public message where the code that throws the error gives none. */
   message: string
   /** What the caller should do; shown in the reference, by the command line, and in `status_details`. */
   advice: string
-  /** What whoever runs the service can do; for the reference only, never part of an answer. */
+  /** What the operator of the service can do; shown in the reference only, never in a response. */
   operatorAdvice?: string
 }
 
@@ -38,29 +38,29 @@ const file = ['file'] as const
 const line = ['line'] as const
 
 export const ERRORS = table({
-  // Requests that cannot be understood
+  // Malformed requests
   invalid_request: {
     status: 400,
     type: invalid,
     places: ['http', 'line'],
     retryable: false,
     message: 'The request is malformed.',
-    advice: 'Mend the parameter that `param` names and send the request again.',
+    advice: 'Fix the parameter that `param` names and send the request again.',
   },
   invalid_json: {
     status: 400,
     type: invalid,
     places: ['http', 'file'],
     retryable: false,
-    message: 'This is not valid JSON.',
-    advice: 'Write each object with a JSON library; in an input file, one object per line.',
+    message: 'The text is not valid JSON.',
+    advice: 'Write each object with a JSON library; in an input file, write one object per line.',
   },
   invalid_multipart: {
     status: 400,
     type: invalid,
     places: http,
     retryable: false,
-    message: 'The multipart form is broken or incomplete.',
+    message: 'The multipart form is malformed or incomplete.',
     advice: 'Send `multipart/form-data` with the fields `purpose` and `file`.',
   },
   unknown_endpoint: {
@@ -69,14 +69,14 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'There is no such endpoint.',
-    advice: 'Compare method and path with the API reference.',
+    advice: 'Compare the method and the path with the API reference.',
   },
   method_not_allowed: {
     status: 405,
     type: invalid,
     places: http,
     retryable: false,
-    message: 'This path does not support the method.',
+    message: 'This path does not support this method.',
     advice: 'Use one of the methods in the `Allow` header.',
   },
   request_timeout: {
@@ -93,8 +93,8 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'The request body is too large.',
-    advice: 'Make the body smaller; split a large input file into several.',
-    operatorAdvice: '`limits.file_bytes_max` sets the limit of uploads.',
+    advice: 'Make the body smaller; split a large input file into several files.',
+    operatorAdvice: '`limits.file_bytes_max` sets the maximum size of an upload.',
   },
   range_not_satisfiable: {
     status: 416,
@@ -102,16 +102,16 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'The range lies outside the file.',
-    advice: 'Ask for bytes that `Content-Range` says are there.',
+    advice: 'Request bytes within the size that `Content-Range` gives.',
   },
   unsupported_media_type: {
     status: 415,
     type: invalid,
     places: http,
     retryable: false,
-    message: 'The content type is not supported here.',
+    message: 'This endpoint does not accept the content type or encoding of the body.',
     advice:
-      'Send JSON as UTF-8 with `Content-Type: application/json`, files as `multipart/form-data`, neither compressed.',
+      'Send JSON as UTF-8 with `Content-Type: application/json` and files as `multipart/form-data`; compress neither.',
   },
 
   // Access
@@ -122,8 +122,8 @@ export const ERRORS = table({
     retryable: false,
     message:
       'No valid API key was given. Send "Authorization: Bearer <API_KEY>" with a key that was issued for this region and has not been revoked.',
-    advice: 'Check the key, or get a new one from whoever runs the service.',
-    operatorAdvice: '`offpeak keys list` shows the keys, `offpeak keys create` makes one.',
+    advice: 'Check the key, or ask the operator of the service for a new one.',
+    operatorAdvice: '`offpeak keys list` lists the keys; `offpeak keys create` creates one.',
   },
   missing_scope: {
     status: 403,
@@ -131,15 +131,15 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'The API key lacks a scope.',
-    advice: 'Use a key that has the scope named in the message.',
+    advice: 'Use a key that has the scope that the message names.',
   },
   plan_lacks_feature: {
     status: 403,
     type: 'permission_error',
     places: http,
     retryable: false,
-    message: 'The plan of this project does not include this.',
-    advice: 'Choose what the plan includes, or ask for another plan.',
+    message: 'The plan of this project does not include the requested feature.',
+    advice: 'Request what the plan includes, or ask the operator of the service for another plan.',
     operatorAdvice: '`plans` sets what each plan includes.',
   },
 
@@ -150,7 +150,7 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'There is no such file.',
-    advice: 'List the files; a deleted or expired file is gone.',
+    advice: 'Check the ID against the list of files; deleted and expired files are not listed.',
   },
   batch_not_found: {
     status: 404,
@@ -158,7 +158,7 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'There is no such batch.',
-    advice: 'List the batches of this project.',
+    advice: 'Check the ID against the list of batches of this project.',
   },
   limit_not_found: {
     status: 404,
@@ -166,7 +166,7 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'There is no such limit.',
-    advice: 'List the limits of this project.',
+    advice: 'Check the ID against the list of limits of this project.',
   },
   event_not_found: {
     status: 404,
@@ -174,7 +174,7 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'There is no such event.',
-    advice: 'List the events of this project; old ones are forgotten.',
+    advice: 'Check the ID against the list of events of this project; old events are deleted.',
   },
   webhook_not_found: {
     status: 404,
@@ -182,15 +182,15 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'There is no such webhook.',
-    advice: 'List the webhooks of this project.',
+    advice: 'Check the ID against the list of webhooks of this project.',
   },
   request_not_found: {
     status: 404,
     type: invalid,
     places: http,
     retryable: false,
-    message: 'There is no record of such a request.',
-    advice: 'Check the ID; it is in the header X-Service-Request-Id and in each result line.',
+    message: 'There is no record of this request.',
+    advice: 'Check the ID; it is in the header `X-Service-Request-Id` and in each result line.',
   },
   model_not_found: {
     status: 404,
@@ -209,14 +209,14 @@ export const ERRORS = table({
     advice: 'Start the list again from its beginning.',
   },
 
-  // Requests that cannot be done as things stand
+  // Conflicts with the current state
   idempotency_key_reused: {
     status: 409,
     type: invalid,
     places: http,
     retryable: false,
     message: 'This Idempotency-Key was used before with a different request.',
-    advice: 'Use one key per job; for a different request, a new key.',
+    advice: 'Use a new key for each different request.',
   },
   idempotency_in_progress: {
     status: 409,
@@ -239,8 +239,9 @@ export const ERRORS = table({
     type: invalid,
     places: http,
     retryable: false,
-    message: 'The input file is not processed.',
-    advice: 'Wait until the file is `processed`; if it is in `error`, mend it and upload it again.',
+    message: 'The input file has not been processed.',
+    advice:
+      'Wait until the status of the file is `processed`; if it is `error`, fix the file and upload it again.',
   },
   batch_not_cancellable: {
     status: 422,
@@ -248,7 +249,7 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'The batch has already ended.',
-    advice: 'Nothing is left to cancel; read its results.',
+    advice: 'Read the results of the batch; there is nothing left to cancel.',
   },
   file_not_deletable: {
     status: 422,
@@ -256,7 +257,7 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'The file cannot be deleted now.',
-    advice: 'Try again once the batch that writes it has ended.',
+    advice: 'Try again after the batch that writes the file has ended.',
   },
   webhook_disabled: {
     status: 422,
@@ -264,17 +265,17 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'The webhook is disabled, so nothing is sent to it.',
-    advice: 'Enable it again: `POST /v1/webhooks/{webhook_id}` with `{"enabled": true}`.',
+    advice: 'Enable the webhook: `POST /v1/webhooks/{webhook_id}` with `{"enabled": true}`.',
   },
 
-  // Too much
+  // Rates, limits and quotas
   rate_limit_exceeded: {
     status: 429,
     type: 'rate_limit_error',
     places: http,
     retryable: true,
-    message: 'Too many requests.',
-    advice: 'Wait as long as `Retry-After` says.',
+    message: 'The API key has sent too many requests.',
+    advice: 'Wait for the time that `Retry-After` gives, then send the request again.',
   },
   usage_limit_exceeded: {
     status: 429,
@@ -291,45 +292,45 @@ export const ERRORS = table({
     places: http,
     retryable: false,
     message: 'A quota of the project is used up.',
-    advice: 'Make room as the message says; `GET /v1/quotas` shows each quota and what is used of it.',
+    advice: 'Follow the advice in the message; `GET /v1/quotas` shows each quota and how much of it is used.',
     operatorAdvice: '`plans.<name>.quotas` sets the quotas of a plan.',
   },
 
-  // Our side
+  // Errors of the service
   internal_error: {
     status: 500,
     type: 'api_error',
     places: ['http', 'line'],
     retryable: true,
-    message: 'Something went wrong on our side.',
-    advice: 'Try again with backoff; report the request ID if it stays.',
+    message: 'The service failed to process the request.',
+    advice: 'Retry with backoff; report the request ID if the error persists.',
   },
   service_unavailable: {
     status: 503,
     type: 'api_error',
     places: http,
     retryable: true,
-    message: 'The service cannot take requests just now.',
-    advice: 'Try again with backoff, honouring `Retry-After`.',
+    message: 'The service cannot accept requests at the moment.',
+    advice: 'Retry with backoff, and wait at least as long as `Retry-After` says.',
   },
 
-  // An uploaded file that does not validate
+  // Invalid input files
   empty_file: {
     status: 400,
     type: invalid,
     places: file,
     retryable: false,
-    message: 'The file holds no request.',
-    advice: 'Write one JSON object per line.',
+    message: 'The file contains no request.',
+    advice: 'Write one request per line, each as a JSON object.',
   },
   too_many_lines: {
     status: 400,
     type: invalid,
     places: file,
     retryable: false,
-    message: 'The file holds too many lines.',
-    advice: 'Split it into several files.',
-    operatorAdvice: '`limits.lines_max` sets the limit.',
+    message: 'The file contains too many lines.',
+    advice: 'Split the file into several files.',
+    operatorAdvice: '`limits.lines_max` sets the maximum number of lines.',
   },
   line_too_long: {
     status: 400,
@@ -338,7 +339,7 @@ export const ERRORS = table({
     retryable: false,
     message: 'The line is too long.',
     advice: 'Shorten the request.',
-    operatorAdvice: '`limits.line_bytes_max` sets the limit.',
+    operatorAdvice: '`limits.line_bytes_max` sets the maximum size of a line.',
   },
   invalid_utf8: {
     status: 400,
@@ -354,7 +355,7 @@ export const ERRORS = table({
     places: file,
     retryable: false,
     message: 'The line is not one JSON object.',
-    advice: 'One object per line, without a wrapping array or trailing commas.',
+    advice: 'Write one object per line, without an enclosing array or trailing commas.',
   },
   nesting_too_deep: {
     status: 400,
@@ -378,7 +379,7 @@ export const ERRORS = table({
     places: file,
     retryable: false,
     message: '`custom_id` must be a string of 1 to 512 characters.',
-    advice: 'Give each line a short string of its own.',
+    advice: 'Give each line a different string of 1 to 512 characters.',
   },
   duplicate_custom_id: {
     status: 400,
@@ -386,7 +387,7 @@ export const ERRORS = table({
     places: file,
     retryable: false,
     message: '`custom_id` must be unique within the file.',
-    advice: 'Rename or remove one of the two lines.',
+    advice: 'Change the `custom_id` of one of the two lines, or remove the line.',
   },
   invalid_method: {
     status: 400,
@@ -417,19 +418,20 @@ export const ERRORS = table({
     type: invalid,
     places: file,
     retryable: false,
-    message: '`metadata` must be an object of at most 16 strings, keys to 64 and values to 512 characters.',
-    advice: 'Keep `metadata` to short strings.',
+    message:
+      '`metadata` must be an object of at most 16 strings, with keys of at most 64 and values of at most 512 characters.',
+    advice: 'Reduce `metadata` to at most 16 short strings.',
   },
   streaming_not_supported: {
     status: 400,
     type: invalid,
     places: file,
     retryable: false,
-    message: 'Streaming does not exist in batches.',
+    message: 'Batches do not support streaming.',
     advice: 'Remove `stream` and `stream_options` from the body.',
   },
 
-  // A line that fails alone
+  // Failed lines
   context_length_exceeded: {
     status: 422,
     type: invalid,
@@ -443,23 +445,23 @@ export const ERRORS = table({
     type: invalid,
     places: line,
     retryable: false,
-    message: 'The model server refused the content of the request.',
-    advice: 'Change the content before you resubmit the line.',
+    message: 'The model server rejected the content of the request.',
+    advice: 'Change the content, then resubmit the line.',
   },
   upstream_rejected: {
     status: 400,
     type: invalid,
     places: line,
     retryable: false,
-    message: 'The model server refused the request.',
-    advice: 'Read its reason in the message and mend the body.',
+    message: 'The model server rejected the request.',
+    advice: 'Fix the body of the line; the message contains the reason that the server gave.',
   },
   upstream_unavailable: {
     status: 503,
     type: 'api_error',
     places: line,
     retryable: true,
-    message: 'The model server could not answer.',
+    message: 'The model server did not complete the request.',
     advice: 'Resubmit the line later, or on another model.',
   },
   upstream_invalid_response: {
@@ -467,25 +469,25 @@ export const ERRORS = table({
     type: 'api_error',
     places: line,
     retryable: true,
-    message: 'The model server gave an answer that is not a chat completion.',
+    message: 'The response of the model server is not a chat completion.',
     advice: 'Resubmit the line later, or on another model.',
-    operatorAdvice: 'The audit record of the line shows each attempt; look at the log of the model server.',
+    operatorAdvice: 'The audit record of the line lists each attempt; check the log of the model server.',
   },
   upstream_timeout: {
     status: 503,
     type: 'api_error',
     places: line,
     retryable: true,
-    message: 'The model server did not answer in time.',
+    message: 'The model server did not respond in time.',
     advice: 'Resubmit the line, or lower its `max_tokens`.',
-    operatorAdvice: 'The timeout of the upstream sets how long an answer may take.',
+    operatorAdvice: 'The `timeout` of the upstream sets how long a response may take.',
   },
   batch_expired: {
     status: 503,
     type: 'api_error',
     places: line,
     retryable: true,
-    message: 'The completion window closed before the line was finished.',
+    message: 'The completion window ended before the line was finished.',
     advice: 'Resubmit the line in a new batch; it was not billed.',
   },
   batch_cancelled: {
@@ -493,7 +495,7 @@ export const ERRORS = table({
     type: invalid,
     places: line,
     retryable: true,
-    message: 'The batch was cancelled before the line was answered.',
+    message: 'The batch was cancelled before the line was finished.',
     advice: 'Resubmit the line in a new batch if it is still wanted; it was not billed.',
   },
   input_file_deleted: {
@@ -501,7 +503,7 @@ export const ERRORS = table({
     type: invalid,
     places: line,
     retryable: false,
-    message: 'The input file was deleted before the line was answered.',
+    message: 'The input file was deleted before the line was finished.',
     advice: 'Upload the file again and create a new batch; the line was not billed.',
   },
 })
@@ -517,7 +519,7 @@ export interface ErrorDetails {
   original_request_id?: string
 }
 
-/** The `error` object of the wire, the same in HTTP answers and in lines of an error file. */
+/** The `error` object, the same in HTTP responses and in lines of an error file. */
 export interface WireError extends ErrorDetails {
   type: ErrorType
   code: ErrorCode
@@ -530,15 +532,15 @@ export function wireError(code: ErrorCode, message?: string, details: ErrorDetai
 }
 
 /**
- * A refusal that the caller is meant to read. Whatever else is thrown is a fault of ours: it is logged and
- * shown as `internal_error`, its text never.
+ * An error that is returned to the caller. Any other error that is thrown is a mistake of the service: it is logged,
+ * and the caller gets `internal_error` without its text.
  */
 export class ApiError extends Error {
   readonly code: ErrorCode
   readonly details: ErrorDetails
-  /** Seconds for `Retry-After`, where one is known. */
+  /** Seconds for `Retry-After`, where they are known. */
   readonly retryAfterS: number | undefined
-  /** What the message is written in (RFC 5646). */
+  /** The language of the message (RFC 5646). */
   readonly language: string
 
   constructor(

@@ -1,5 +1,5 @@
-// What a project is told of without asking. An event is written in the transaction that makes it true, so
-// there is one for each thing that happened and none for what did not.
+// The types of events. An event is written in the transaction that it reports, so every such transaction that
+// commits has its event, and no other does.
 
 export const EVENT_TYPES = [
   'batch.completed',

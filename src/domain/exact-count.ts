@@ -1,8 +1,7 @@
-// Counts that are added up for months: whole numbers that stop at the largest one that is exact in JavaScript,
-// JSON and every database, 2^53 - 1. A sum that stopped is too small, but it can be stored, read and compared; one
-// that went on would be refused by the database, with every other result of its commit.
+// Saturating sums: whole numbers that stop at 2^53 - 1, the largest number that JavaScript, JSON and every database
+// represent exactly. A database would reject a larger sum, and with it every other result of the same commit.
 //
-// Sums of counts that are not negative can be cut off in any order: the sum of cut sums, cut again, is the cut sum.
+// For counts that are not negative the order of additions makes no difference.
 
 export const COUNT_MAX = Number.MAX_SAFE_INTEGER
 

@@ -1,4 +1,4 @@
-// The life of a file: an upload is pending until its validation ends; files of results are born processed.
+// The statuses of a file: an upload is pending until its validation ends; result files are created as processed.
 
 export const FILE_STATUSES = ['pending', 'processed', 'error'] as const
 export type FileStatus = (typeof FILE_STATUSES)[number]

@@ -1,8 +1,8 @@
 // Every object's ID is a prefix plus 26 characters of Crockford base32 (a ULID in lower case): 48 bits of
-// time, then 80 bits of chance, so IDs sort by creation and a list ordered by ID is ordered by age.
+// time, then 80 random bits, so IDs sort by time of creation.
 //
-// The request ID of a line is its batch's 26 characters plus the line's number in 7 more: it carries its
-// own address, so no index of lines has to exist.
+// The request ID of a line is its batch's 26 characters plus the line's number in 7 more: the line
+// is found without an index of lines.
 import { monotonicFactory } from 'ulid'
 
 export const ID_PREFIXES = {
@@ -67,7 +67,7 @@ export function base32(line: number): string {
   return digits
 }
 
-/** The batch and line that a request ID names, or null when it is not the ID of a line. */
+/** The batch and line of a request ID, or null when it is not the ID of a line. */
 export function parseLineRequestId(id: string): { batchId: string; line: number } | null {
   const start = ID_PREFIXES.request.length
   if (!id.startsWith(ID_PREFIXES.request) || id.length !== start + ULID_LENGTH + LINE_DIGITS) return null

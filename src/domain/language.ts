@@ -1,4 +1,4 @@
-// The languages that messages of limit errors are written in, and which of them a caller wants.
+// The languages of limit errors, and the choice among them for a caller.
 
 export const LANGUAGES = ['en', 'de', 'es', 'fr', 'ja', 'zh'] as const
 export type Language = (typeof LANGUAGES)[number]
@@ -6,16 +6,16 @@ export type Language = (typeof LANGUAGES)[number]
 /** Script and regions of traditional Chinese (RFC 5646 subtags). */
 const TRADITIONAL = ['hant', 'tw', 'hk', 'mo']
 
-/** The best of ours for an Accept-Language header (RFC 9110 §12.5.4): highest weight, then first named; English if none. */
+/** The best available language for an Accept-Language header (RFC 9110 §12.5.4): highest weight, then first named; else English. */
 export function negotiateLanguage(header: string | undefined): Language {
   let best: { language: Language; weight: number } = { language: 'en', weight: 0 }
   for (const range of (header ?? '').slice(0, 1000).split(',')) {
     const [tag = '', ...parameters] = range.split(';').map((part) => part.trim().toLowerCase())
     const [primary, ...subtags] = tag.split('-')
-    // Our Chinese is written in simplified characters: readers of traditional ones get their next choice.
+    // Only simplified Chinese is available: a reader of traditional Chinese gets the next choice.
     const isTraditional =
       primary === 'zh' && !subtags.includes('hans') && subtags.some((subtag) => TRADITIONAL.includes(subtag))
-    const language = isTraditional ? undefined : LANGUAGES.find((ours) => ours === primary)
+    const language = isTraditional ? undefined : LANGUAGES.find((available) => available === primary)
     const weight = weightOf(parameters)
     if (language !== undefined && weight > best.weight) best = { language, weight }
   }

@@ -1,5 +1,5 @@
-// A limit caps what may be spent within a window of the UTC calendar: by one entity, by each entity of a
-// type on its own, or by the whole project. Pure rules; what is spent is the ledger's to know.
+// A limit caps the spend within a window of the UTC calendar: of one entity, of each entity of a type, or of the
+// whole project. These are pure rules; the ledger knows the spend.
 import { entityType } from './entity.ts'
 
 export const LIMIT_SCOPES = ['entity', 'entity_type', 'project'] as const
@@ -50,10 +50,10 @@ export function windowAt(window: LimitWindow, now: number): Period {
   return { start: Date.UTC(year, month, day), end: Date.UTC(year, month, day + 1) }
 }
 
-/** Stands for everything a project spends; no entity is an empty text. */
+/** The spender of a project limit; no entity is an empty text. */
 export const WHOLE_PROJECT = ''
 
-/** Whose spending the limit counts when work is for `entity`; null when this work is none of its business. */
+/** The spender that the limit counts for work of `entity`; null when the limit does not match. */
 export function spenderOf(
   limit: Pick<Limit, 'scope' | 'entity' | 'entity_type'>,
   entity: string | null,
@@ -65,10 +65,10 @@ export function spenderOf(
   return matches ? entity : null
 }
 
-/** The cap itself is a threshold like those before it. */
+/** The threshold of the cap itself. */
 export const REACHED = 1
 
-/** The fractions of the cap that `spent` has come to, ascending; with 1 when all of it is spent. */
+/** The thresholds that `spent` has reached, ascending; 1 is the cap. */
 export function thresholdsMet(limit: Pick<Limit, 'amount' | 'notify_at'>, spent: number): number[] {
   const fractions = [...limit.notify_at.filter((fraction) => fraction < REACHED), REACHED]
   return fractions.filter((fraction) => spent >= Math.round(fraction * limit.amount))

@@ -1,4 +1,4 @@
-// As much of a logger as background work uses; pino's is one.
+// The part of a logger that background work uses; pino's logger implements it.
 export interface Log {
   info(fields: object, message: string): void
   warn(fields: object, message: string): void

@@ -4,14 +4,14 @@ import type { PromptStatistics } from './tokens.ts'
 
 export interface Model {
   id: string
-  /** Tokens of input and output together; null when unknown: then only the server can refuse. */
+  /** Tokens of input and output together; null when unknown: then only the server can reject a line. */
   context_window: number | null
-  /** What is projected for a line that sets no max_tokens; null when unknown. */
+  /** The projected output of a line that sets no max_tokens; null when unknown. */
   max_output_tokens: number | null
   price: Price
-  /** What its servers have reported of prompts; absent where nothing is known. */
+  /** What its servers have reported about prompts; absent before the first report. */
   seen?: PromptStatistics | undefined
-  /** False when the configuration gives no price: the model costs 0, and is said to. */
+  /** False when the configuration gives no price: the model costs 0. */
   priced: boolean
   supports: { structured_output: boolean; tools: boolean }
   /** Unix seconds; when this model was first configured (the start of the process that reads it). */

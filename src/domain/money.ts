@@ -19,7 +19,7 @@ export interface TokenUsage {
   total_tokens: number
 }
 
-/** USD per million tokens (as configured) to pico-dollars per token; throws a RangeError on what is no price. */
+/** USD per million tokens (as configured) to pico-dollars per token; throws a RangeError when the number is not a price. */
 export function picosPerToken(usdPerMtok: number): number {
   const picos = Math.round(usdPerMtok * 1_000_000)
   if (!Number.isSafeInteger(picos) || picos < 0)
@@ -27,7 +27,7 @@ export function picosPerToken(usdPerMtok: number): number {
   return picos
 }
 
-/** The cost of one line, in nano-dollars; what cannot be counted exactly is taken for the most that can. */
+/** The cost of one line, in nano-dollars; at most the largest exact number. */
 export function costNanos(prompt_tokens: number, completion_tokens: number, price: Price): number {
   const picos = prompt_tokens * price.input_picos + completion_tokens * price.output_picos
   if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
@@ -54,7 +54,7 @@ export function usdLiteral(nanos: number): string {
   return `${whole}.${digits.slice(1, end)}`
 }
 
-/** An amount in USD, as written in a request, to nano-dollars; throws a RangeError on what is no amount. */
+/** An amount in USD, as written in a request, to nano-dollars; throws a RangeError when the number is not an amount. */
 export function nanosFromUsd(amount: number): number {
   const nanos = Math.round(amount * NANOS_PER_USD)
   if (!Number.isSafeInteger(nanos) || nanos < 0) throw new RangeError(`${amount} is not an amount in USD`)

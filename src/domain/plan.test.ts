@@ -79,6 +79,6 @@ describe('the window of a batch', () => {
     assert.equal(windowMs(payg, '4h'), 'not_in_plan')
     assert.equal(windowMs(payg, '48h'), 'not_in_plan')
     for (const text of ['', '0h', 'soon', '24', '24H', '-24h'])
-      assert.equal(windowMs(payg, text), 'nonsense', text)
+      assert.equal(windowMs(payg, text), 'invalid', text)
   })
 })

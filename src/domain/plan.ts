@@ -1,4 +1,4 @@
-// A plan says what a project has bought: how soon its batches may be due, and how long its files are kept.
+// A plan sets the completion windows, the file retention and the quotas of the projects that have it.
 import { durationMs } from './duration.ts'
 import type { Quotas } from './quota.ts'
 
@@ -18,10 +18,10 @@ export interface Plan {
 
 /**
  * The length of the completion window that a request asks for. `not_in_plan` is a window that this plan does
- * not offer (403), `nonsense` is none at all (400). `1440m` asks for the same window as `24h`.
+ * not offer (403), `invalid` is not a duration (400). `1440m` is the same window as `24h`.
  */
-export function windowMs(plan: Plan, text: string): number | 'not_in_plan' | 'nonsense' {
+export function windowMs(plan: Plan, text: string): number | 'not_in_plan' | 'invalid' {
   const ms = durationMs(text)
-  if (ms === null || ms === 0) return 'nonsense'
+  if (ms === null || ms === 0) return 'invalid'
   return plan.completion_windows.some((window) => window.ms === ms) ? ms : 'not_in_plan'
 }

@@ -1,15 +1,15 @@
-// How a batch gets on, told from counters that its commits sample: lines a second, when it will be done, and
-// whether that may be too late.
+// The progress of a batch, computed from counters that its commits sample: lines per second, the estimated
+// completion, and whether the batch is at risk.
 import type { BatchStatus } from './batch.ts'
 
 /** Samples of the rate are at least this far apart. */
 export const SAMPLE_MS = 2_000
-/** A batch of which a line has ended within this time moves. */
-const STILL_MS = 5_000
-/** The rate may fall: a batch is at risk if it would be late with this much more to do. */
-const SAFETY = 1.25
+/** A batch is moving if one of its lines has ended within this time. */
+const MOVING_MS = 5_000
+/** The rate may decrease: a batch is at risk if it would be late with this many times the remaining work. */
+const RISK_FACTOR = 1.25
 
-/** What a batch may wait for. */
+/** Why a batch may be waiting. */
 export const WAITING_CODES = [
   'no_worker',
   'model_unavailable',
@@ -36,38 +36,31 @@ export interface ProgressCounters {
 }
 
 export interface Progress {
-  /** Null before there is anything to go by. */
+  /** Null before the first line has ended. */
   lines_per_s: number | null
-  /** Unix ms; null when that cannot be said. */
+  /** Unix ms; null when it is unknown. */
   estimated_completion: number | null
   at_risk: boolean
 }
 
-/**
- * `foreign_rate`: lines a second of all batches together, which one that has not begun may hope for once the
- * others are done or make room.
- */
-export function progressOf(
-  batch: ProgressCounters,
-  now: number,
-  foreign_rate: number | null = null,
-): Progress {
+/** `totalRate`: lines per second of all batches together, assumed for a batch that has not begun. */
+export function progressOf(batch: ProgressCounters, now: number, totalRate: number | null = null): Progress {
   const lines_per_s = rateOf(batch, now)
-  const left = batch.total - batch.completed - batch.failed
+  const remaining = batch.total - batch.completed - batch.failed
   const needs = (rate: number | null): number | null =>
-    rate !== null && rate > 0 ? (left / rate) * 1000 : left === 0 ? 0 : null
-  const needed_ms = needs(lines_per_s)
-  const expected_ms = needed_ms ?? needs(foreign_rate)
+    rate !== null && rate > 0 ? (remaining / rate) * 1000 : remaining === 0 ? 0 : null
+  const neededMs = needs(lines_per_s)
+  const estimatedMs = neededMs ?? needs(totalRate)
   return {
     lines_per_s,
-    estimated_completion: needed_ms === null ? null : now + needed_ms,
-    at_risk: left > 0 && expected_ms !== null && now + expected_ms * SAFETY > batch.expires_at,
+    estimated_completion: neededMs === null ? null : now + neededMs,
+    at_risk: remaining > 0 && estimatedMs !== null && now + estimatedMs * RISK_FACTOR > batch.expires_at,
   }
 }
 
-/** Whether lines of the batch have ended lately. */
+/** Whether a line of the batch has ended recently. */
 export function isMoving({ rate_sampled_at }: ProgressCounters, now: number): boolean {
-  return rate_sampled_at !== null && now - rate_sampled_at < STILL_MS
+  return rate_sampled_at !== null && now - rate_sampled_at < MOVING_MS
 }
 
 function rateOf(batch: ProgressCounters, now: number): number | null {
@@ -75,8 +68,8 @@ function rateOf(batch: ProgressCounters, now: number): number | null {
   const done = batch.completed + batch.failed
   if (in_progress_at === null || rate_sampled_at === null) return null
   if (lines_per_s === null) return (done / Math.max(now - in_progress_at, 1)) * 1000
-  const silent_ms = now - rate_sampled_at
-  if (silent_ms <= 2 * SAMPLE_MS) return lines_per_s
-  // Nothing has been counted for a while: at most one line can have been about to end.
-  return Math.min(lines_per_s, ((done - rate_lines + 1) / silent_ms) * 1000)
+  const elapsedMs = now - rate_sampled_at
+  if (elapsedMs <= 2 * SAMPLE_MS) return lines_per_s
+  // No line has been counted since: the rate is at most what one more line would make it.
+  return Math.min(lines_per_s, ((done - rate_lines + 1) / elapsedMs) * 1000)
 }

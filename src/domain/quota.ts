@@ -1,5 +1,5 @@
-// How much a project may have at once, whatever it may spend. Each plan says so; nothing that a quota refuses has
-// left anything behind.
+// Quotas limit how much a project may have at once, whatever it may spend. Each plan sets them; a call that would
+// exceed a quota changes nothing.
 import { ApiError } from './errors.ts'
 
 /** In the order in which they are shown. */
@@ -14,7 +14,7 @@ export const QUOTA_NAMES = [
 ] as const
 export type QuotaName = (typeof QUOTA_NAMES)[number]
 
-/** Null: as many as they like. */
+/** Null: unlimited. */
 export type Quotas = Readonly<Record<QuotaName, number | null>>
 
 export const QUOTAS_DEFAULT: Quotas = {
@@ -28,28 +28,34 @@ export const QUOTAS_DEFAULT: Quotas = {
   uploads: 16,
 }
 
-/** What counts, and what makes room. */
-const TOLD: Record<QuotaName, { what: string; advice: string }> = {
-  stored_bytes: { what: 'bytes in its files, results included', advice: 'Delete files that are not needed.' },
+/** What each quota counts, and how to get below it. */
+const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
+  stored_bytes: {
+    what: 'bytes in files, results included',
+    advice: 'Delete files that are no longer needed.',
+  },
   open_batches: { what: 'unfinished batches', advice: 'Wait until some have ended, or cancel some.' },
   queued_lines: {
-    what: 'unfinished lines in its batches',
+    what: 'unfinished lines in batches',
     advice: 'Wait until more lines have finished, or cancel a batch.',
   },
   limits: {
     what: 'limits',
-    advice: 'Delete limits that are not needed; one with scope `entity_type` covers many entities.',
+    advice:
+      'Delete limits that are no longer needed; a limit with the scope `entity_type` covers many entities.',
   },
-  webhooks: { what: 'webhooks', advice: 'Delete one first.' },
+  webhooks: { what: 'webhooks', advice: 'Delete a webhook first.' },
   entities_per_batch: { what: 'different entities in one batch', advice: 'Split the file by entity.' },
-  uploads: { what: 'uploads at once', advice: 'Wait until one of them has ended.' },
+  uploads: { what: 'concurrent uploads', advice: 'Wait until one of them has ended, then try again.' },
 }
 
-/** `used` is what the project has, `more` what the call would add. */
+/** `used` is what the project has; `more` is what the call would add. */
 export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): ApiError {
-  const { what, advice } = TOLD[name]
+  const { what, advice } = TEXTS[name]
   const use =
-    name === 'entities_per_batch' ? `this one has ${more}` : `it has ${used}, and this would add ${more}`
+    name === 'entities_per_batch'
+      ? `this batch has ${more}`
+      : `it has ${used}, and this call would add ${more}`
   const message = `The quota \`${name}\` is used up: a project on this plan may have ${limit} ${what}; ${use}. ${advice}`
   return new ApiError('quota_exceeded', message, { quota: name }, name === 'uploads' ? 1 : undefined)
 }

@@ -1,4 +1,4 @@
-// What limits count: money and tokens, side by side, both whole numbers.
+// The amounts that limits count: money and tokens, both whole numbers.
 import { sumOf } from './exact-count.ts'
 import type { LimitMetric } from './limit.ts'
 
@@ -19,7 +19,7 @@ export function addInPlace(sum: Spend, by: Spend): void {
   sum.tokens = sumOf(sum.tokens, by.tokens)
 }
 
-/** Never below nothing. */
+/** Never below zero. */
 export function minus(a: Spend, b: Spend): Spend {
   return {
     cost_nanos: Math.max(0, a.cost_nanos - b.cost_nanos),
@@ -31,12 +31,12 @@ export function isZero(spend: Spend): boolean {
   return spend.cost_nanos === 0 && spend.tokens === 0
 }
 
-/** As much of it as a limit on `metric` counts: nano-dollars or tokens. */
+/** The amount that a limit on `metric` counts: nano-dollars or tokens. */
 export function counted(spend: Spend, metric: LimitMetric): number {
   return metric === 'cost_usd' ? spend.cost_nanos : spend.tokens
 }
 
-/** Adds to what is kept under `key`. */
+/** Adds to the sum of `key`. */
 export function addSpend<K>(sums: Map<K, Spend>, key: K, spend: Spend): void {
   sums.set(key, plus(sums.get(key) ?? NO_SPEND, spend))
 }

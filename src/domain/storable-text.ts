@@ -1,5 +1,5 @@
-// Text that every database can store and give back as it was: PostgreSQL has no U+0000, and a surrogate that stands
-// alone is no character, so that two texts which differ in nothing else become one.
+// Text that every database stores and returns unchanged: PostgreSQL rejects U+0000, and unpaired surrogates are not
+// characters, so two texts that differ only in those would become equal.
 
 const UNSTORABLE = /\0|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
 
@@ -7,13 +7,13 @@ export function isStorable(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed()
 }
 
-/** The text with a replacement character for whatever cannot be stored. */
+/** The text with each character that cannot be stored replaced by U+FFFD. */
 export function storableText(text: string): string {
   return isStorable(text) ? text : text.replace(UNSTORABLE, '\ufffd')
 }
 
-/** What is wrong with the text, as the end of a sentence that names it; null when nothing is. */
+/** The problem of the text as the predicate of a sentence; null when there is none. */
 export function unstorable(text: string): string | null {
-  if (text.includes('\0')) return 'holds the character U+0000, which cannot be stored'
-  return text.isWellFormed() ? null : 'holds half of a surrogate pair, which is no character'
+  if (text.includes('\0')) return 'contains the character U+0000, which cannot be stored'
+  return text.isWellFormed() ? null : 'contains an unpaired surrogate, which cannot be stored'
 }

@@ -1,14 +1,14 @@
-// Estimates of token counts without a tokenizer, used for projections and where a server reports no usage. How many
-// bytes a token has depends on the model and on what is sent to it: it is learned from what servers report.
+// Estimates token counts without a tokenizer, for projections and where a server reports no usage. The bytes per
+// token depend on the model and on the prompts, so they are learned from the usage that servers report.
 
 /** Bytes of UTF-8 per token of running text, as byte-pair encodings average over English and code. */
 const BYTES_PER_TOKEN = 4
-/** Of so few tokens nothing is learned; up to the second figure only that a token has fewer bytes than expected. */
+/** Below the first number of tokens nothing is learned; below the second, an estimate can only become higher. */
 const LEARNED_TOKENS_MIN = 1_000
 const LEARNED_TOKENS_ENOUGH = 20_000
-/** Lines differ: a projection is higher by this than the mean of what was seen. */
+/** Lines differ: a projection is higher than the observed mean by this factor. */
 const MARGIN = 1.1
-/** What is taken for possible, whatever a server reports. */
+/** The bounds of what is learned, whatever a server reports. */
 const BYTES_PER_TOKEN_MIN = 0.25
 const BYTES_PER_TOKEN_MAX = 16
 
@@ -21,7 +21,7 @@ export interface PromptStatistics {
   long_tokens: number
 }
 
-/** In longer prompts, what a chat template adds does not count. */
+/** In longer prompts the tokens that a chat template adds are negligible. */
 export const LONG_PROMPT_BYTES = 4_096
 
 /** Estimated tokens of `bytes` bytes of text or JSON. */
@@ -29,7 +29,7 @@ export function estimateTokens(bytes: number): number {
   return Math.ceil(bytes / BYTES_PER_TOKEN)
 }
 
-/** By how many bytes a token is projected, with two decimals. */
+/** The bytes per token of projections, with two decimals. */
 export function bytesPerToken(seen: PromptStatistics | undefined): number {
   if (!seen || seen.tokens < LEARNED_TOKENS_MIN) return BYTES_PER_TOKEN
   const mean = seen.bytes / seen.tokens / MARGIN
@@ -38,20 +38,20 @@ export function bytesPerToken(seen: PromptStatistics | undefined): number {
   return seen.tokens < LEARNED_TOKENS_ENOUGH ? Math.min(BYTES_PER_TOKEN, learned) : learned
 }
 
-/** What was estimated without knowing the model, as it is projected for this one. */
+/** An estimate that was made without the model, adjusted to the model. */
 export function projectedTokens(estimated: number, seen: PromptStatistics | undefined): number {
   const bytes_per_token = bytesPerToken(seen)
   if (bytes_per_token === BYTES_PER_TOKEN) return estimated
   return Math.ceil((estimated * BYTES_PER_TOKEN) / bytes_per_token)
 }
 
-/** No running text packs more characters into its tokens than this, in any tokenizer in use. */
+/** The most characters per token of running text in any tokenizer in use. */
 const CHARACTERS_PER_TOKEN_MAX = 16
-/** The most that is concluded from what was seen: text three times as dense as the mean, and never denser than 8. */
+/** The bound that is learned: three times the observed mean, and at least 8 characters per token. */
 const DENSER_MAX = 3
 const CHARACTERS_PER_TOKEN_MIN = 8
 
-/** More characters than this no token of the model has, on average over one prompt. */
+/** An upper bound of the mean characters per token of one prompt. */
 export function charactersPerTokenMax(seen: PromptStatistics | undefined): number {
   if (!seen || seen.long_tokens < LEARNED_TOKENS_ENOUGH) return CHARACTERS_PER_TOKEN_MAX
   const densest = (DENSER_MAX * seen.long_bytes) / seen.long_tokens
@@ -62,7 +62,7 @@ export function charactersPerTokenMax(seen: PromptStatistics | undefined): numbe
 const RUN_MAX = 16
 const RUNS = new RegExp(`(.)\\1{${RUN_MAX},}`, 'gsu')
 
-/** The characters of a text that its tokens have to be made of. */
+/** The characters of a text that count for its lower bound of tokens. */
 export function countedCharacters(text: string): number {
   const collapsed = text.replace(RUNS, (run) => run.slice(0, RUN_MAX))
   let characters = 0

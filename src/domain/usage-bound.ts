@@ -1,11 +1,10 @@
-// What a server reports as used is billed as far as the model can have used it. A prompt is never longer than the
-// context window, and each choice of `n` ends at the window at the latest. A server that reports more is at fault,
-// and one line of it must not spend a whole cap. A total below the sum of its parts is replaced by the sum, so that no
+// Bounds the usage that a server reports by what the model can have used: a prompt of one context window, and one
+// window for each choice of `n`. A server that reports more is wrong, and one such line must not use up a cap. A total below the sum of its parts is replaced by the sum, so that no
 // limit on tokens counts less than what is billed.
 import { atMost } from './exact-count.ts'
 import type { TokenUsage } from './money.ts'
 
-/** No model has a larger context window; stands in for one that the configuration does not name. */
+/** The assumed context window of a model whose configuration names none. */
 const CONTEXT_WINDOW_MAX = 2 ** 24
 
 /** The reported object itself where it is possible; `choices` is the `n` of the request. */
@@ -17,7 +16,7 @@ export function boundUsage(
   const completion_max = atMost(window * choices)
   const prompt_tokens = Math.min(reported.prompt_tokens, window)
   const completion_tokens = Math.min(reported.completion_tokens, completion_max)
-  // Some servers count in the total what they count in neither part.
+  // Some servers count tokens in the total only.
   const total_tokens = Math.max(
     Math.min(reported.total_tokens, atMost(window + completion_max)),
     atMost(prompt_tokens + completion_tokens),

@@ -1,4 +1,4 @@
-// Days of the UTC calendar, as whole numbers counted from 1970-01-01: what usage is kept by.
+// Days of the UTC calendar, as whole numbers counted from 1970-01-01. Usage is stored by day.
 
 export const DAY_MS = 86_400_000
 
@@ -17,12 +17,12 @@ export function dayText(day: number): string {
   return new Date(startOfDay(day)).toISOString().slice(0, 10)
 }
 
-/** Null for a text that names no day. */
+/** Null when the text is not a day. */
 export function parseDay(text: string): number | null {
   if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return null
   const at = Date.parse(`${text}T00:00:00Z`)
   if (Number.isNaN(at)) return null
   const day = dayOf(at)
-  // 2026-02-30 is read as the 2nd of March by some.
+  // Some engines parse 2026-02-30 as 2 March.
   return dayText(day) === text ? day : null
 }

@@ -1,9 +1,8 @@
-// Text from callers and model servers (entities, filenames, messages) may hold characters that a terminal or a log
-// viewer acts on instead of showing them: control characters, C1 among them, those that turn the direction of writing,
-// and others that cannot be seen. Escaped as JSON escapes them, they can be seen, and JSON that holds them stays
-// the same JSON.
+// Text from callers and model servers (entities, filenames, messages) may contain characters that a terminal or a log
+// viewer interprets: control characters, bidirectional controls, and invisible characters. They are escaped as in
+// JSON, so they become visible, and JSON that contains them keeps its meaning.
 
-/** Joiners of letters (U+200C, U+200D) are left: words and emoji need them, and they do nothing else. */
+/** Joiners (U+200C, U+200D) stay: words and emoji need them. */
 const UNSEEN = /(?![\u200c\u200d])[\p{Cc}\p{Cf}\u2028\u2029]/gu
 const UNSEEN_IN_LINES = /(?![\n\u200c\u200d])[\p{Cc}\p{Cf}\u2028\u2029]/gu
 
@@ -17,7 +16,7 @@ export function visibleLines(text: string): string {
   return text.replaceAll(UNSEEN_IN_LINES, escaped)
 }
 
-/** Beyond the first plane in two halves, as in JSON. */
+/** A character beyond the first plane becomes a surrogate pair, as in JSON. */
 function escaped(character: string): string {
   let text = ''
   for (let i = 0; i < character.length; i++)

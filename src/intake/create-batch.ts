@@ -115,7 +115,7 @@ function windowOf(plan: Plan, text: string): { text: string; ms: number } {
   const offered = plan.completion_windows.map((window) => `"${window.text}"`).join(' or ')
   const ms = windowMs(plan, text)
   const param = 'completion_window'
-  if (ms === 'nonsense')
+  if (ms === 'invalid')
     throw new ApiError('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
   const window = plan.completion_windows.find((candidate) => candidate.ms === ms)
   if (!window) {

@@ -197,7 +197,7 @@ describe('a file is refused', () => {
     )
     assert.equal(
       details,
-      'Line 2: The custom_id "a" was already used on line 1. Rename or remove one of the two lines. (duplicate_custom_id) There are 2 more bad lines.',
+      'Line 2: The custom_id "a" was already used on line 1. Change the `custom_id` of one of the two lines, or remove the line. (duplicate_custom_id) There are 2 more bad lines.',
     )
     assert.equal(line_count, 4)
     assert.equal(error_count, 3)

@@ -170,5 +170,5 @@ async function* pieces(file: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
 
 function broken(error: unknown): ApiError {
   const reason = error instanceof Error ? `: ${error.message}` : ''
-  return new ApiError('invalid_multipart', `The multipart form is broken or incomplete${reason}.`)
+  return new ApiError('invalid_multipart', `The multipart form is malformed or incomplete${reason}.`)
 }

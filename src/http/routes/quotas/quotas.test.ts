@@ -65,7 +65,7 @@ test('queued lines', async () => {
   await using server = await serverWith({ queued_lines: 10 })
   const file = await server.processedFile({ line_count: 6 })
   assert.equal((await server.createBatch(file)).status, 200)
-  refused(await server.createBatch(file), 'queued_lines', /it has 6, and this would add 6/)
+  refused(await server.createBatch(file), 'queued_lines', /it has 6, and this call would add 6/)
   assert.deepEqual(await shown(server, 'queued_lines'), [10, 6])
 })
 
@@ -96,7 +96,7 @@ test('limits and webhooks', async () => {
   refused(answers.find(({ status }) => status !== 200)!, 'limits', /may have 2 limits/)
   const webhook = { body: { url: 'https://example.com/hook' } }
   assert.equal((await server.call('POST', '/v1/webhooks', webhook)).status, 200)
-  refused(await server.call('POST', '/v1/webhooks', webhook), 'webhooks', /Delete one first/)
+  refused(await server.call('POST', '/v1/webhooks', webhook), 'webhooks', /Delete a webhook first/)
   assert.deepEqual(await shown(server, 'limits'), [2, 2])
   assert.deepEqual(await shown(server, 'webhooks'), [1, 1])
 })
@@ -110,7 +110,7 @@ test('uploads at once: the place is free again when one ends, however it ends', 
   )
   while ((await shown(server, 'uploads'))[1] === 0) await setImmediate()
   const answer = await server.upload()
-  refused(answer, 'uploads', /may have 1 uploads at once/)
+  refused(answer, 'uploads', /may have 1 concurrent uploads/)
   assert.equal(answer.headers.get('retry-after'), '1')
   socket.resetAndDestroy()
   while ((await shown(server, 'uploads'))[1] !== 0) await setImmediate()
@@ -136,6 +136,6 @@ test('different entities in one batch', async () => {
     const answer = await server.createBatch(file)
     assert.equal(answer.outcome, outcome, answer.text)
     if (entities === 4)
-      refused(answer, 'entities_per_batch', /may have 3 different entities in one batch; this one has 4/)
+      refused(answer, 'entities_per_batch', /may have 3 different entities in one batch; this batch has 4/)
   }
 })
