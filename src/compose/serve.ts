@@ -116,7 +116,7 @@ async function startApi(
     onCrash: (err) => log.warn({ err }, 'the thread that reads uploads fell; they are read afterwards'),
   })
   const ready = async (): Promise<boolean> => {
-    if (shutdown.isGoing) return false
+    if (shutdown.isShuttingDown) return false
     await store.read.selectFrom('projects').select('id').limit(1).execute()
     return true
   }

@@ -1,7 +1,8 @@
 // Makes the model servers that the configuration names.
-import type { AnswerBudget } from '../backends/answer-budget.ts'
+
 import type { Backend } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
 import type { Config, ModelConfig, UpstreamConfig } from '../config/config.ts'
 import { Upstream } from '../dispatch/send/upstream.ts'
@@ -12,7 +13,7 @@ export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
 }
 
 /** By model ID, in the order of the configuration. */
-export function makeUpstreams(config: Config, budget: AnswerBudget): Map<string, Upstream[]> {
+export function makeUpstreams(config: Config, budget: ResponseMemory): Map<string, Upstream[]> {
   return new Map(
     config.models.map(({ model, upstreams }) => [
       model.id,
@@ -25,7 +26,7 @@ function makeUpstream(
   model: Model,
   upstream: UpstreamConfig,
   worker_max: number,
-  budget: AnswerBudget,
+  budget: ResponseMemory,
 ): Upstream {
   const alias = upstream.type === 'openai' && upstream.model !== model.id ? upstream.model : null
   return new Upstream({
@@ -35,7 +36,7 @@ function makeUpstream(
   })
 }
 
-function makeBackend(upstream: UpstreamConfig, budget: AnswerBudget): Backend {
+function makeBackend(upstream: UpstreamConfig, budget: ResponseMemory): Backend {
   if (upstream.type === 'sim') {
     const { name, latency_ms, faults, capacity, context_window } = upstream
     return simBackend({ name, latency_ms, faults, capacity, context_window })

@@ -1,6 +1,6 @@
 // Wires a worker from the configuration: its tasks, its chores and its upstreams.
 import type { Registry } from 'prom-client'
-import { AnswerBudget } from '../backends/answer-budget.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
 import type { Config } from '../config/config.ts'
 import { Worker, type WorkerOptions } from '../dispatch/worker.ts'
 import type { Log } from '../domain/log.ts'
@@ -56,7 +56,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     }
     if (removed + roles > 0) log.info({ orphans: removed, roles }, 'removed blobs that a crash had left')
   }
-  const answers = new AnswerBudget(config.worker.memory_bytes)
+  const answers = new ResponseMemory(config.worker.memory_bytes)
   const upstreams = makeUpstreams(config, answers)
   const { metrics } = hooks
   const worker = new Worker({

@@ -10,7 +10,7 @@ import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import { memoryBlobs } from '../../test/simulation/memory-blobs.ts'
 import { leasedChunks } from '../../test/support/test-books.ts'
-import { AnswerBudget } from '../backends/answer-budget.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
@@ -163,7 +163,7 @@ async function stalling({ pool_max = 10 } = {}) {
     log: { info() {}, warn() {}, error: () => void failures.emit('failure') },
     rules: { file_retention_ms: () => 1_000 },
     flushIntervalMs: FLUSH_MS,
-    answers: new AnswerBudget(1_000_000),
+    answers: new ResponseMemory(1_000_000),
     blobFreshMs: BLOB_FRESH_MS,
     onClosed: (_, how) => stage.closed.push(how),
     onSettled() {},

@@ -1,7 +1,7 @@
 // The worker: holds a session, takes up chunks, sends their lines, records what comes back, and does the
 // other background work (tasks, chores) beside it. It ends in order: no new claims, lines in flight finish
 // within a limit, what is finished is committed, what is not is given back.
-import type { AnswerBudget } from '../backends/answer-budget.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -61,7 +61,7 @@ export interface WorkerOptions {
   flushIntervalMs: number
   memoryBytes: number
   /** Bytes of answers in memory; half of them at most are kept once they are in journals. */
-  answers: AnswerBudget
+  answers: ResponseMemory
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
   blobFreshMs: number
   tasks: TaskHandlers & { plan: TaskHandler }

@@ -115,7 +115,7 @@ test('what is no HTTP gets the same envelope', async () => {
 })
 
 test('headers that never end are a 408', async () => {
-  await using server = await testServer({ timeouts: { headers_ms: 50 } })
+  await using server = await testServer({ timeouts: { headersMs: 50 } })
   const answer = await sendRaw(server.port, 'GET / HTTP/1.1\r\nhost:')
   assert.equal(answer.outcome, '408 request_timeout')
 })

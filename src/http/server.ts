@@ -20,7 +20,7 @@ import type { Caller } from './access/caller.ts'
 import { RateLimit } from './access/rate-limit.ts'
 import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
 import { drain } from './connection/drain.ts'
-import { watchSender } from './connection/slow-sender.ts'
+import { watchSender } from './connection/watch-sender.ts'
 import { hasBrokenEncoding, routableUrl } from './request/broken-url.ts'
 import { checkBodyHeaders, checkNoBody } from './request/check-body-headers.ts'
 import { checkShape } from './request/check-shape.ts'
@@ -41,22 +41,22 @@ export interface ServerDependencies extends RouteDependencies {
 
 export interface Timeouts {
   /** From the first byte of a request to the end of its headers. */
-  headers_ms: number
-  /** A body has to bring `body_window_bytes` in each stretch of this length. */
-  body_window_ms: number
-  body_window_bytes: number
+  headersMs: number
+  /** A body has to bring `bodyWindowBytes` in each stretch of this length. */
+  bodyWindowMs: number
+  bodyWindowBytes: number
   /** A connection on which nothing moves, in either direction, is closed. */
   idle_ms: number
   /** Between two requests on one connection. */
-  keep_alive_ms: number
+  keepAliveMs: number
 }
 
 const TIMEOUTS: Timeouts = {
-  headers_ms: 20_000,
-  body_window_ms: 30_000,
-  body_window_bytes: 16 * 1024,
+  headersMs: 20_000,
+  bodyWindowMs: 30_000,
+  bodyWindowBytes: 16 * 1024,
   idle_ms: 300_000,
-  keep_alive_ms: 75_000,
+  keepAliveMs: 75_000,
 }
 
 /** JSON requests are small; uploads have a limit of their own. */
@@ -98,12 +98,12 @@ export function buildServer(deps: ServerDependencies): App {
     bodyLimit: JSON_BYTES_MAX,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX, ignoreTrailingSlash: true },
     connectionTimeout: timeouts.idle_ms,
-    keepAliveTimeout: timeouts.keep_alive_ms,
+    keepAliveTimeout: timeouts.keepAliveMs,
     // The whole of an upload may take hours; watchSender sees to those that only pretend to send.
     requestTimeout: 0,
     http: {
-      headersTimeout: timeouts.headers_ms,
-      connectionsCheckingInterval: Math.min(5_000, timeouts.headers_ms),
+      headersTimeout: timeouts.headersMs,
+      connectionsCheckingInterval: Math.min(5_000, timeouts.headersMs),
       requireHostHeader: false,
     },
     return503OnClosing: false,
@@ -132,7 +132,7 @@ export function buildServer(deps: ServerDependencies): App {
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(responseHeaders(request.id))
     if (hasBody(request)) {
-      const pace = { window_ms: timeouts.body_window_ms, bytes_min: timeouts.body_window_bytes }
+      const pace = { window_ms: timeouts.bodyWindowMs, bytes_min: timeouts.bodyWindowBytes }
       watchSender(request.raw, clock, pace, () => {
         request.stalled = true
         sendErrorOnSocket(request.raw.socket, new ApiError('request_timeout'), request.id)

@@ -1,19 +1,19 @@
 // Bytes of results in memory, by chunk: of open ones, and of those that are being sealed.
-import type { AnswerBudget } from '../backends/answer-budget.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import type { OpenChunk } from './open-chunk.ts'
 
 export class KeptBytes {
-  readonly #answers: AnswerBudget
+  readonly #answers: ResponseMemory
   readonly #chunks = new Map<OpenChunk, number>()
   #bytes = 0
 
-  constructor(answers: AnswerBudget) {
+  constructor(answers: ResponseMemory) {
     this.#answers = answers
   }
 
   /** Whether results that journals have are to leave memory. */
   get isTooMuch(): boolean {
-    return this.#bytes > this.#answers.kept_bytes_max
+    return this.#bytes > this.#answers.keptBytesMax
   }
 
   has(chunk: OpenChunk): boolean {

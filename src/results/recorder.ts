@@ -3,7 +3,7 @@
 // written side by side; what they hold counts only with the fenced commit that follows, and commits are
 // grouped: whatever is ready goes into one transaction.
 
-import type { AnswerBudget } from '../backends/answer-budget.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -40,7 +40,7 @@ export interface RecorderOptions {
   rules: FinishRules
   flushIntervalMs: number
   /** Told how many bytes of results are in memory. */
-  answers: AnswerBudget
+  answers: ResponseMemory
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
   blobFreshMs: number
   /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
@@ -108,7 +108,7 @@ export class Recorder {
     if (chunk.unfinished === 0) this.#seal(chunk)
     else {
       if (!this.#freshSince.has(chunk)) this.#freshSince.set(chunk, this.#options.clock.now())
-      if (this.#freshBytes() > this.#options.answers.unwritten_bytes_max) this.#startJournal(0)
+      if (this.#freshBytes() > this.#options.answers.unwrittenBytesMax) this.#startJournal(0)
       else this.#arm()
     }
   }

@@ -39,7 +39,7 @@ export async function* streamSpan(
     for (let start = range.start; start < range.end; ) {
       const pieceBytes = streams <= WHOLE_FRAMES_MAX ? FRAME_BYTES : QUARTER_BYTES
       const end = Math.min(range.end, (Math.floor(start / pieceBytes) + 1) * pieceBytes)
-      yield await inTurn(() => sealed.readAll(project_id, blob, { start, end }))
+      yield await oneAtATime(() => sealed.readAll(project_id, blob, { start, end }))
       start = end
     }
   } finally {
@@ -47,7 +47,7 @@ export async function* streamSpan(
   }
 }
 
-async function inTurn<T>(read: () => Promise<T>): Promise<T> {
+async function oneAtATime<T>(read: () => Promise<T>): Promise<T> {
   if (opened === OPENED_MAX) await new Promise<void>((resolve) => waiting.push(resolve))
   else opened++
   try {

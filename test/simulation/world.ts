@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { AnswerBudget } from '../../src/backends/answer-budget.ts'
+import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
 import { Upstream } from '../../src/dispatch/send/upstream.ts'
@@ -466,7 +466,7 @@ class World {
       drainMs: 500,
       flushIntervalMs: this.run.caps.underestimates ? FLUSH_MS_UNDERESTIMATED : FLUSH_MS,
       memoryBytes: memory_bytes,
-      answers: new AnswerBudget(memory_bytes),
+      answers: new ResponseMemory(memory_bytes),
       blobFreshMs: ORPHAN_AGE_MS / 10,
       tasks: {
         plan: (task, signal) =>

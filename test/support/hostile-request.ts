@@ -123,7 +123,7 @@ const CONTENT_TYPES = [
 ]
 
 /** Numbers from a seed (mulberry32). */
-class Dice {
+class SeededRandom {
   #state: number
 
   constructor(seed: number) {
@@ -158,7 +158,7 @@ class Dice {
 
 /** Text stands for bytes here, as latin1. */
 export function hostileRequest(seed: number, key: string, ids: readonly string[]): HostileRequest {
-  const dice = new Dice(seed)
+  const dice = new SeededRandom(seed)
   if (dice.chance(0.04)) return nonsense(dice)
   const method = dice.of(METHODS)
   const path = pathOf(dice, ids)
@@ -198,7 +198,7 @@ export function hostileRequest(seed: number, key: string, ids: readonly string[]
 }
 
 /** What is no HTTP at all, or smuggles one request behind another. */
-function nonsense(dice: Dice): HostileRequest {
+function nonsense(dice: SeededRandom): HostileRequest {
   const text = dice.of([
     dice.noise(1 + dice.below(500)),
     '\r\n\r\n\r\n\r\n',
@@ -219,13 +219,13 @@ function nonsense(dice: Dice): HostileRequest {
   return { bytes: Buffer.from(text, 'latin1'), complete: false, bodiless: false, drip: false }
 }
 
-function pathOf(dice: Dice, ids: readonly string[]): string {
+function pathOf(dice: SeededRandom, ids: readonly string[]): string {
   const id = (): string => (dice.chance(0.4) ? dice.of(ids) : dice.of(SEGMENTS))
   const path = dice.of(ROUTES).replaceAll('ID', () => id())
   return dice.chance(0.3) ? `${path}?${dice.of(QUERIES)}` : path
 }
 
-function headersOf(dice: Dice, key: string): string[] {
+function headersOf(dice: SeededRandom, key: string): string[] {
   const headers = ['host: x', 'connection: close']
   const authorization = dice.next()
   if (authorization < 0.75) headers.push(`authorization: Bearer ${key}`)
@@ -258,7 +258,7 @@ function headersOf(dice: Dice, key: string): string[] {
 }
 
 /** A content type and a body that may go with it. */
-function bodyOf(dice: Dice, path: string, ids: readonly string[]): [string, string] {
+function bodyOf(dice: SeededRandom, path: string, ids: readonly string[]): [string, string] {
   const form = path.startsWith('/v1/files') ? 0.8 : 0.05
   if (dice.chance(form)) return formOf(dice)
   if (dice.chance(0.15)) return [dice.of(CONTENT_TYPES), dice.noise(dice.below(300))]
@@ -266,7 +266,7 @@ function bodyOf(dice: Dice, path: string, ids: readonly string[]): [string, stri
   return [type, jsonOf(dice, ids)]
 }
 
-function jsonOf(dice: Dice, ids: readonly string[]): string {
+function jsonOf(dice: SeededRandom, ids: readonly string[]): string {
   const shape = dice.next()
   if (shape < 0.08) {
     const depth = dice.of([50, 1000, 200_000])
@@ -332,7 +332,7 @@ function jsonOf(dice: Dice, ids: readonly string[]): string {
   return dice.chance(0.1) ? text.slice(0, dice.below(text.length)) : text
 }
 
-function formOf(dice: Dice): [string, string] {
+function formOf(dice: SeededRandom): [string, string] {
   const boundary = dice.of(['b', 'x'.repeat(70), '--', "'()+_,-./:=?"])
   const filename = dice.of([
     'in.jsonl',

@@ -7,8 +7,8 @@
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { retryAfterMs } from '../../domain/retry-after.ts'
-import type { AnswerBudget, Receiving } from '../answer-budget.ts'
 import type { FailureCode } from '../backend.ts'
+import type { Receiving, ResponseMemory } from '../response-memory.ts'
 import type { Exchange } from './exchange.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
 
@@ -21,12 +21,12 @@ export interface Target {
   head: Buffer
   /** From the moment the request has a connection to the last byte of the answer. */
   timeout_ms: number
-  connect_timeout_ms: number
-  answer_bytes_max: number
+  connectTimeoutMs: number
+  answerBytesMax: number
   /** Strikes secrets out of what the server said, before any of it is quoted. */
-  strike: (text: string) => string
+  redact: (text: string) => string
   /** What answers may take in memory, all of them together. */
-  budget: AnswerBudget
+  budget: ResponseMemory
 }
 
 export interface ConnectionHooks {
@@ -75,7 +75,7 @@ export class Connection implements Receiving {
     this.#target = target
     this.#hooks = hooks
     this.project_id = exchange.project_id
-    this.#reader = new ResponseReader(target.answer_bytes_max, target.strike)
+    this.#reader = new ResponseReader(target.answerBytesMax, target.redact)
     this.#timer = setTimeout(() => this.#onTimeout(), target.timeout_ms).unref()
     this.#begin(exchange)
     this.#socket = this.#connect()
@@ -85,8 +85,8 @@ export class Connection implements Receiving {
   }
 
   /** Seconds of idleness that the server bears, where it says so. */
-  get keep_alive_s(): number | null {
-    return this.#reader.keep_alive_s
+  get keepAliveS(): number | null {
+    return this.#reader.keepAliveS
   }
 
   /** Takes the next exchange, only while it is free; `flush` sends it. */
@@ -130,11 +130,11 @@ export class Connection implements Receiving {
   }
 
   #connect(): Socket {
-    const { host, port, tls, connect_timeout_ms } = this.#target
+    const { host, port, tls, connectTimeoutMs } = this.#target
     const options = { host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: TCP_KEEP_ALIVE_MS }
     const connectTimer = setTimeout(() => {
-      this.#fail('upstream_unavailable', `no connection within ${connect_timeout_ms} ms`)
-    }, connect_timeout_ms)
+      this.#fail('upstream_unavailable', `no connection within ${connectTimeoutMs} ms`)
+    }, connectTimeoutMs)
     const onConnected = (): void => {
       clearTimeout(connectTimer)
       this.#connected = true

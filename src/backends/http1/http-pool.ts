@@ -142,7 +142,7 @@ export class HttpPool implements ConnectionHooks {
   }
 }
 
-function idleMsOf({ keep_alive_s }: Connection): number {
-  if (keep_alive_s === null) return IDLE_MS_MAX
-  return Math.min(IDLE_MS_MAX, Math.max(0, keep_alive_s * 1000 - IDLE_MARGIN_MS))
+function idleMsOf({ keepAliveS }: Connection): number {
+  if (keepAliveS === null) return IDLE_MS_MAX
+  return Math.min(IDLE_MS_MAX, Math.max(0, keepAliveS * 1000 - IDLE_MARGIN_MS))
 }

@@ -13,7 +13,7 @@ const BYTES_MAX = 100_000
 /** What became of an answer; null: it broke. */
 type Read = { status: number | undefined; body: string; keepsAlive: boolean } | null
 
-class Dice {
+class SeededRandom {
   #state: number
 
   constructor(seed: number) {
@@ -34,49 +34,49 @@ class Dice {
 }
 
 /** An answer as RFC 9112 allows it, in latin1. */
-function madeUp(dice: Dice): string {
-  const status = dice.pick('200', '201', '204', '304', '400', '429', '503')
+function madeUp(random: SeededRandom): string {
+  const status = random.pick('200', '201', '204', '304', '400', '429', '503')
   let body = ''
-  for (let left = dice.roll(40); left > 0; left--)
-    body += dice.pick('a', '{', '\r\n', '\n', '0', 'Ã¼', '\0', 'HTTP/1.1 200 OK\r\n\r\n')
+  for (let left = random.roll(40); left > 0; left--)
+    body += random.pick('a', '{', '\r\n', '\n', '0', 'Ã¼', '\0', 'HTTP/1.1 200 OK\r\n\r\n')
   const headers: string[] = []
-  for (let left = dice.roll(5); left > 0; left--)
+  for (let left = random.roll(5); left > 0; left--)
     headers.push(
-      dice.pick('x: a:b', 'Server: x', 'tE: trailers', 'x-empty:', 'Cookie:  a ', 'Retry-After: 5'),
+      random.pick('x: a:b', 'Server: x', 'tE: trailers', 'x-empty:', 'Cookie:  a ', 'Retry-After: 5'),
     )
-  if (dice.roll(3) === 0)
-    headers.push(dice.pick('Connection: close', 'connection: Keep-Alive', 'connection: x,close'))
-  if (dice.roll(9) === 0) headers.push(dice.pick('Connection: close', 'connection: y'))
-  const framing = dice.pick('length', 'chunks', 'end')
+  if (random.roll(3) === 0)
+    headers.push(random.pick('Connection: close', 'connection: Keep-Alive', 'connection: x,close'))
+  if (random.roll(9) === 0) headers.push(random.pick('Connection: close', 'connection: y'))
+  const framing = random.pick('length', 'chunks', 'end')
   const isBare = status === '204' || status === '304'
   if (framing === 'length')
-    headers.push(`${dice.pick('Content-Length: ', 'CONTENT-LENGTH:\t')}${isBare ? 0 : body.length}`)
+    headers.push(`${random.pick('Content-Length: ', 'CONTENT-LENGTH:\t')}${isBare ? 0 : body.length}`)
   if (framing === 'chunks' && !isBare) {
-    headers.push(dice.pick('Transfer-Encoding: chunked', 'transfer-encoding:Chunked'))
-    body = chunked(body, dice)
+    headers.push(random.pick('Transfer-Encoding: chunked', 'transfer-encoding:Chunked'))
+    body = chunked(body, random)
   }
-  headers.sort(() => dice.roll(3) - 1)
-  const interim = dice.roll(9) === 0 ? 'HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n' : ''
-  const start = `HTTP/${dice.pick('1.1', '1.1', '1.0')} ${status}${dice.pick(' OK', ' ', '', ' Not so \xe9')}`
+  headers.sort(() => random.roll(3) - 1)
+  const interim = random.roll(9) === 0 ? 'HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n' : ''
+  const start = `HTTP/${random.pick('1.1', '1.1', '1.0')} ${status}${random.pick(' OK', ' ', '', ' Not so \xe9')}`
   return `${interim}${[start, ...headers].join('\r\n')}\r\n\r\n${isBare ? '' : body}`
 }
 
-function chunked(body: string, dice: Dice): string {
+function chunked(body: string, random: SeededRandom): string {
   let all = ''
   for (let at = 0; at < body.length; ) {
-    const part = body.slice(at, at + 1 + dice.roll(20))
+    const part = body.slice(at, at + 1 + random.roll(20))
     const size = part.length.toString(16)
-    all += `${dice.pick('', '00')}${dice.pick(size, size.toUpperCase())}${dice.pick('', ';a="b"')}\r\n${part}\r\n`
+    all += `${random.pick('', '00')}${random.pick(size, size.toUpperCase())}${random.pick('', ';a="b"')}\r\n${part}\r\n`
     at += part.length
   }
-  return `${all}0\r\n${dice.pick('', 'X-Trailer: v\r\n')}\r\n`
+  return `${all}0\r\n${random.pick('', 'X-Trailer: v\r\n')}\r\n`
 }
 
 /** A byte more, a byte less, or another one, in the head or shortly behind it. */
-function damaged(answer: string, dice: Dice): string {
-  const at = dice.roll(Math.min(answer.length, answer.indexOf('\r\n\r\n') + 40))
-  const byte = dice.pick('\0', '\r', '\n', ' ', ':', '0', '9', ';', 'A', '\xff')
-  const [put, cut] = [dice.roll(3) > 0 ? byte : '', dice.roll(2)]
+function damaged(answer: string, random: SeededRandom): string {
+  const at = random.roll(Math.min(answer.length, answer.indexOf('\r\n\r\n') + 40))
+  const byte = random.pick('\0', '\r', '\n', ' ', ':', '0', '9', ';', 'A', '\xff')
+  const [put, cut] = [random.roll(3) > 0 ? byte : '', random.roll(2)]
   return answer.slice(0, at) + put + answer.slice(at + cut)
 }
 
@@ -128,8 +128,8 @@ async function readByNode(bytes: Buffer): Promise<Read> {
 
 test('whatever HTTP allows reads as Node reads it, in whichever pieces it comes', async () => {
   for (let seed = 1; seed <= COUNT; seed++) {
-    const dice = new Dice(seed)
-    const bytes = Buffer.from(madeUp(dice), 'latin1')
+    const random = new SeededRandom(seed)
+    const bytes = Buffer.from(madeUp(random), 'latin1')
     const expected = await readByNode(bytes)
     assert.ok(expected !== null, `seed ${seed}: ${bytes.toString('latin1')}`)
     assert.deepEqual(
@@ -138,7 +138,7 @@ test('whatever HTTP allows reads as Node reads it, in whichever pieces it comes'
       `seed ${seed}`,
     )
     assert.deepEqual(
-      readInPieces(bytes, () => 1 + dice.roll(9)),
+      readInPieces(bytes, () => 1 + random.roll(9)),
       expected,
       `seed ${seed}, in pieces`,
     )
@@ -147,11 +147,11 @@ test('whatever HTTP allows reads as Node reads it, in whichever pieces it comes'
 
 test('whatever HTTP does not allow reads the same in whichever pieces it comes', () => {
   for (let seed = 1; seed <= 10 * COUNT; seed++) {
-    const dice = new Dice(seed)
-    const bytes = Buffer.from(damaged(madeUp(dice), dice), 'latin1')
+    const random = new SeededRandom(seed)
+    const bytes = Buffer.from(damaged(madeUp(random), random), 'latin1')
     const whole = readInPieces(bytes, () => bytes.length)
     assert.deepEqual(
-      readInPieces(bytes, () => 1 + dice.roll(9)),
+      readInPieces(bytes, () => 1 + random.roll(9)),
       whole,
       `seed ${seed}`,
     )

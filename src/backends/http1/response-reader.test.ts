@@ -119,7 +119,7 @@ test('the headers that say when to come back are kept, others of no use are not'
   readWhole(said, reader)
   assert.equal(reader.headers['retry-after'], '3')
   assert.equal(reader.headers.server, undefined)
-  assert.equal(reader.keep_alive_s, 5)
+  assert.equal(reader.keepAliveS, 5)
 })
 
 test('what could mix two answers up is refused', () => {

@@ -27,7 +27,7 @@ type Part = 'head' | 'length' | 'close' | 'chunk-size' | 'chunk' | 'chunk-end' |
 
 export class ResponseReader {
   readonly #bytes_max: number
-  readonly #strike: (text: string) => string
+  readonly #redact: (text: string) => string
   #part: Part = 'head'
   /** Of a head or a chunk's line, what earlier pieces brought. */
   readonly #begun = new GrowingBytes()
@@ -39,13 +39,13 @@ export class ResponseReader {
   #body: Buffer = NOTHING
   #status = 0
   #keepsAlive = true
-  #keep_alive_s: number | null = null
+  #keepAliveS: number | null = null
   #headers: Record<string, string> = {}
 
-  /** `bytes_max`: the largest body that is taken. `strike`: takes secrets out of what errors quote. */
-  constructor(bytes_max: number, strike = (text: string): string => text) {
+  /** `bytes_max`: the largest body that is taken. `redact`: takes secrets out of what errors quote. */
+  constructor(bytes_max: number, redact = (text: string): string => text) {
     this.#bytes_max = bytes_max
-    this.#strike = strike
+    this.#redact = redact
   }
 
   get status(): number {
@@ -73,8 +73,8 @@ export class ResponseReader {
   }
 
   /** Seconds after which the server closes an idle connection, where it says so. */
-  get keep_alive_s(): number | null {
-    return this.#keep_alive_s
+  get keepAliveS(): number | null {
+    return this.#keepAliveS
   }
 
   /** Whether anything of the answer has come. */
@@ -185,7 +185,7 @@ export class ResponseReader {
     this.#status = Number(status[2])
     if (this.#status === 101) throw new ResponseError('the server changed to another protocol, unasked')
     this.#keepsAlive = status[1] === '1'
-    this.#keep_alive_s = null
+    this.#keepAliveS = null
     this.#headers = {}
     let content_length: string | null = null
     let transfer_encoding: string | null = null
@@ -213,7 +213,7 @@ export class ResponseReader {
         const coding = value.toLowerCase()
         transfer_encoding = transfer_encoding === null ? coding : `${transfer_encoding}, ${coding}`
       } else if (name === 'connection') options += `,${value.toLowerCase()}`
-      else if (name === 'keep-alive') this.#keep_alive_s = timeoutOf(value)
+      else if (name === 'keep-alive') this.#keepAliveS = timeoutOf(value)
       else this.#headers[name] = value
     }
     if (options !== '') this.#readConnection(options.split(','))
@@ -312,7 +312,7 @@ export class ResponseReader {
   }
 
   #quoted(said: string): string {
-    return JSON.stringify(this.#strike(said).slice(0, QUOTED_LENGTH_MAX))
+    return JSON.stringify(this.#redact(said).slice(0, QUOTED_LENGTH_MAX))
   }
 }
 

@@ -15,7 +15,7 @@ export async function listUpstreamModels(base_url: string, api_key?: string | nu
   const endpoint = endpointOf(base_url)
   const path = endpoint.path('/models')
   const where = `GET ${endpoint.origin}${path.split('?', 1)[0]}`
-  const { strike } = secretsOf([api_key])
+  const { redact } = secretsOf([api_key])
 
   let status: number
   let text: string
@@ -27,14 +27,14 @@ export async function listUpstreamModels(base_url: string, api_key?: string | nu
     status = answer.statusCode
     text = await answer.body.text()
   } catch (error) {
-    throw new Error(`${where} got no answer (${strike(reasonOf(error))}). Is the server running?`)
+    throw new Error(`${where} got no answer (${redact(reasonOf(error))}). Is the server running?`)
   }
 
   if (status === 401 || status === 403) throw new Error(`${where} answered ${status}: check the API key.`)
   if (status === 404) throw new Error(`${where} answered 404: does the base URL end in /v1?`)
   if (status !== 200) {
     throw new Error(
-      `${where} answered ${status}: ${readUpstreamError(Buffer.from(text), strike).message || 'no reason given'}`,
+      `${where} answered ${status}: ${readUpstreamError(Buffer.from(text), redact).message || 'no reason given'}`,
     )
   }
   const ids = idsOf(text)

@@ -2,11 +2,11 @@
 // The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
 // a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
 import { AbortWatch } from '../abort-watch.ts'
-import { AnswerBudget } from '../answer-budget.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
 import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { requestHead } from '../http1/request-head.ts'
+import { ResponseMemory } from '../response-memory.ts'
 import { classify } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { endpointOf } from './endpoint.ts'
@@ -23,7 +23,7 @@ export interface OpenAiBackendOptions {
   /** Connections open at once; calls beyond it wait for one. */
   connections_max: number
   /** What answers may take in memory, those of other backends of this process included. */
-  budget?: AnswerBudget
+  budget?: ResponseMemory
   /** Added to every request. */
   headers?: Readonly<Record<string, string>>
 }
@@ -44,10 +44,10 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       ...endpoint,
       head: requestHead(endpoint.authority, endpoint.path('/chat/completions'), headersOf(options)),
       timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
-      connect_timeout_ms: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
-      answer_bytes_max: ANSWER_BYTES_MAX,
-      strike: secrets.strike,
-      budget: options.budget ?? new AnswerBudget(ANSWER_BYTES_MAX),
+      connectTimeoutMs: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
+      answerBytesMax: ANSWER_BYTES_MAX,
+      redact: secrets.redact,
+      budget: options.budget ?? new ResponseMemory(ANSWER_BYTES_MAX),
     },
     connections_max,
   )
@@ -72,8 +72,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       if (outcome.kind === 'broken') {
         const { code, reason, operatorReason, unreachable } = outcome
         return {
-          ...broken(code, secrets.strike(reason)),
-          ...(operatorReason === undefined ? {} : { operatorReason: secrets.strike(operatorReason) }),
+          ...broken(code, secrets.redact(reason)),
+          ...(operatorReason === undefined ? {} : { operatorReason: secrets.redact(operatorReason) }),
           ...(unreachable === true ? { unreachable } : {}),
         }
       }

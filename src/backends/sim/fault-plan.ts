@@ -2,7 +2,7 @@
 // request has met in a row: a retry of the same bytes rolls anew, so it can succeed, and a run repeated with
 // the same seed meets the same faults whatever the order of its requests.
 import type { SimulatedFault } from '../../domain/simulated-fault.ts'
-import { diceOfHash } from './dice.ts'
+import { randomOfHash } from './seeded-random.ts'
 import type { SimSettings } from './sim-options.ts'
 
 /** Requests remembered between a fault and its retry; beyond it the longest forgotten starts over. */
@@ -34,7 +34,7 @@ export class FaultPlan {
 
   #roll(sha256: string, met: number): SimulatedFault | null {
     // Bits of the hash that the answer's own dice do not start from.
-    let at = diceOfHash(sha256.slice(8, 16), this.#seed * 1_000_003 + met + 1).fraction()
+    let at = randomOfHash(sha256.slice(8, 16), this.#seed * 1_000_003 + met + 1).fraction()
     for (const { fault, rate } of this.#faults) {
       if (at < rate) return fault
       at -= rate

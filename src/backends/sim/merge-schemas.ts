@@ -1,6 +1,6 @@
 // Folds two schemas that must both hold into one, as far as that can be said in one schema.
 import { isRecord } from '../json-record.ts'
-import type { AnswerBudget } from './answer-budget.ts'
+import type { GenerationBudget } from './generation-budget.ts'
 
 export type Schema = Record<string, unknown>
 
@@ -8,7 +8,7 @@ const HIGHER = new Set(['minimum', 'exclusiveMinimum', 'minLength', 'minItems', 
 const LOWER = new Set(['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems', 'maxProperties'])
 
 /** A schema whose instances both accept; where that cannot be expressed, `second` has its way. */
-export function mergeSchemas(first: Schema, second: Schema, budget: AnswerBudget): Schema {
+export function mergeSchemas(first: Schema, second: Schema, budget: GenerationBudget): Schema {
   budget.steps(sizeOf(first) + sizeOf(second))
   const merged: Schema = { ...first }
   for (const [key, value] of Object.entries(second)) {
@@ -17,7 +17,7 @@ export function mergeSchemas(first: Schema, second: Schema, budget: AnswerBudget
   return merged
 }
 
-function both(key: string, first: unknown, second: unknown, budget: AnswerBudget): unknown {
+function both(key: string, first: unknown, second: unknown, budget: GenerationBudget): unknown {
   budget.steps(sizeOf(first) + sizeOf(second))
   if (typeof first === 'number' && typeof second === 'number') {
     if (HIGHER.has(key)) return Math.max(first, second)

@@ -1,8 +1,8 @@
 // FairQueue a regular expression around: makes a string that it matches. The pattern is read, never run, so one
 // written to backtrack forever does no harm here. Understood are literals, classes, groups, alternatives,
 // quantifiers and anchors; anything else (lookaround, back-references, \p) gives null.
-import type { AnswerBudget } from './answer-budget.ts'
-import type { Dice } from './dice.ts'
+import type { GenerationBudget } from './generation-budget.ts'
+import type { SeededRandom } from './seeded-random.ts'
 
 type Part = { kind: 'chars'; chars: string } | { kind: 'group'; options: Repeat[][] }
 
@@ -33,15 +33,15 @@ const PIECES_MAX = 20_000
 export function samplePattern(
   pattern: string,
   length_min: number,
-  dice: Dice,
-  budget: AnswerBudget,
+  random: SeededRandom,
+  budget: GenerationBudget,
 ): string | null {
   budget.steps(pattern.length)
   try {
     const reader = new PatternReader(pattern, budget)
     const options = reader.alternatives()
     if (!reader.atEnd) return null
-    return new PatternWriter(dice, budget).write(options, length_min)
+    return new PatternWriter(random, budget).write(options, length_min)
   } catch (error) {
     if (error instanceof NotUnderstood) return null
     throw error
@@ -52,11 +52,11 @@ class NotUnderstood extends Error {}
 
 class PatternReader {
   readonly #pattern: string
-  readonly #budget: AnswerBudget
+  readonly #budget: GenerationBudget
   #at = 0
   #depth = 0
 
-  constructor(pattern: string, budget: AnswerBudget) {
+  constructor(pattern: string, budget: GenerationBudget) {
     this.#pattern = pattern
     this.#budget = budget
   }
@@ -182,17 +182,17 @@ class PatternReader {
 
 /** Repeats no more than must be, except where `length_min` asks for more. */
 class PatternWriter {
-  readonly #dice: Dice
-  readonly #budget: AnswerBudget
+  readonly #random: SeededRandom
+  readonly #budget: GenerationBudget
   #left = PIECES_MAX
 
-  constructor(dice: Dice, budget: AnswerBudget) {
-    this.#dice = dice
+  constructor(random: SeededRandom, budget: GenerationBudget) {
+    this.#random = random
     this.#budget = budget
   }
 
   write(options: Repeat[][], length_min: number): string {
-    const sequence = options[this.#dice.next() % options.length] ?? []
+    const sequence = options[this.#random.next() % options.length] ?? []
     this.#budget.steps(sequence.length)
     const pieces = sequence.map(({ part, min }) => {
       let piece = ''
@@ -215,7 +215,7 @@ class PatternWriter {
     if (--this.#left < 0) throw new NotUnderstood()
     this.#budget.steps(1)
     if (part.kind === 'group') return this.write(part.options, 0)
-    return part.chars[this.#dice.next() % part.chars.length] ?? ''
+    return part.chars[this.#random.next() % part.chars.length] ?? ''
   }
 }
 

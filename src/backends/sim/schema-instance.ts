@@ -5,10 +5,10 @@
 // value cannot be made within DEPTH_MAX and NODES_MAX its parent tries another way (the next option, an empty
 // array, without the property).
 import { isRecord } from '../json-record.ts'
-import { AnswerBudget } from './answer-budget.ts'
-import type { Dice } from './dice.ts'
+import { GenerationBudget } from './generation-budget.ts'
 import { mergeSchemas, type Schema } from './merge-schemas.ts'
 import { sampleString } from './sample-string.ts'
+import type { SeededRandom } from './seeded-random.ts'
 
 const DEPTH_GENEROUS = 3
 const DEPTH_MAX = 12
@@ -21,14 +21,18 @@ const NOTHING = Symbol('nothing')
 
 interface Making {
   root: unknown
-  dice: Dice
-  budget: AnswerBudget
+  random: SeededRandom
+  budget: GenerationBudget
   nodes: number
 }
 
-/** A JSON value that `schema` accepts, or undefined when none was found. Throws a SimError beyond the budget. */
-export function schemaInstance(schema: unknown, dice: Dice, budget = new AnswerBudget()): unknown {
-  const made = make(schema, { root: schema, dice, budget, nodes: 0 }, 0)
+/** A JSON value that `schema` accepts, or undefined when none was found. Throws a SimulatedError beyond the budget. */
+export function schemaInstance(
+  schema: unknown,
+  random: SeededRandom,
+  budget = new GenerationBudget(),
+): unknown {
+  const made = make(schema, { root: schema, random, budget, nodes: 0 }, 0)
   return made === NOTHING ? undefined : made
 }
 
@@ -39,13 +43,13 @@ function make(given: unknown, making: Making, depth: number): unknown {
   const schema = flatten(given, making)
   if (schema === null) return NOTHING
   if ('const' in schema) return quoted(schema.const, making)
-  if (Array.isArray(schema.enum)) return quoted(pick(schema.enum, making.dice), making)
+  if (Array.isArray(schema.enum)) return quoted(pick(schema.enum, making.random), making)
 
   const options = schema.anyOf ?? schema.oneOf
   if (Array.isArray(options)) return makeOption(schema, options, making, depth)
   const types = typesOf(schema)
   making.budget.steps(1 + types.length)
-  for (const type of startingAnywhere(types, making.dice, depth)) {
+  for (const type of startingAnywhere(types, making.random, depth)) {
     const made = makeType(type, schema, making, depth)
     if (made !== NOTHING) return made
   }
@@ -108,7 +112,7 @@ function makeOption(schema: Schema, options: unknown[], making: Making, depth: n
   const order =
     depth > DEPTH_GENEROUS
       ? options.toSorted((a, b) => Number(isNested(a)) - Number(isNested(b)))
-      : startingAnywhere(options, making.dice, depth)
+      : startingAnywhere(options, making.random, depth)
   for (const option of order) {
     const flat = flatten(option, making)
     const made = flat === null ? NOTHING : make(mergeSchemas(beside, flat, making.budget), making, depth + 1)
@@ -138,12 +142,12 @@ function makeType(type: string, schema: Schema, making: Making, depth: number): 
     case 'array':
       return makeArray(schema, making, depth)
     case 'string':
-      return sampleString(schema, making.dice, making.budget)
+      return sampleString(schema, making.random, making.budget)
     case 'integer':
     case 'number':
-      return makeNumber(type, schema, making.dice)
+      return makeNumber(type, schema, making.random)
     case 'boolean':
-      return making.dice.next() % 2 === 0
+      return making.random.next() % 2 === 0
     case 'null':
       return null
   }
@@ -184,7 +188,8 @@ function makeArray(schema: Schema, making: Making, depth: number): unknown {
   const least = typeof schema.minItems === 'number' ? schema.minItems : 0
   const most = typeof schema.maxItems === 'number' ? schema.maxItems : Number.POSITIVE_INFINITY
   if (least > ITEMS_MAX) return NOTHING
-  const liked = depth >= DEPTH_GENEROUS ? least : Math.max(least, prefix.length, 1 + (making.dice.next() % 2))
+  const liked =
+    depth >= DEPTH_GENEROUS ? least : Math.max(least, prefix.length, 1 + (making.random.next() % 2))
   const items: unknown[] = []
   const seen = new Set<string>()
   while (items.length < Math.min(liked, most)) {
@@ -211,7 +216,7 @@ function makeItem(schema: unknown, making: Making, depth: number, seen: Set<stri
   return NOTHING
 }
 
-function makeNumber(type: 'integer' | 'number', schema: Schema, dice: Dice): unknown {
+function makeNumber(type: 'integer' | 'number', schema: Schema, random: SeededRandom): unknown {
   const step = typeof schema.multipleOf === 'number' && schema.multipleOf > 0 ? schema.multipleOf : null
   const grain = step ?? (type === 'integer' ? 1 : null)
   const low = bound(schema.minimum, schema.exclusiveMinimum, Math.max)
@@ -223,14 +228,14 @@ function makeNumber(type: 'integer' | 'number', schema: Schema, dice: Dice): unk
     if (last !== null && high?.open && last * grain === high.at) last -= 1
     const from = first ?? (last === null ? 1 : Math.min(1, last))
     const to = Math.min(last ?? Number.POSITIVE_INFINITY, from + 99)
-    return to < from ? NOTHING : Number((dice.between(from, to) * grain).toPrecision(15))
+    return to < from ? NOTHING : Number((random.between(from, to) * grain).toPrecision(15))
   }
   if (low !== null && high !== null) {
     if (low.at > high.at) return NOTHING
     if (low.at === high.at) return low.open || high.open ? NOTHING : low.at
-    return low.at + (high.at - low.at) * (0.25 + dice.fraction() / 2)
+    return low.at + (high.at - low.at) * (0.25 + random.fraction() / 2)
   }
-  const away = dice.between(1, 200) / 2
+  const away = random.between(1, 200) / 2
   if (low !== null) return low.at + away
   if (high !== null) return high.at - away
   return away
@@ -250,14 +255,14 @@ function bound(
   return { at, open: at === exclusive }
 }
 
-function startingAnywhere<T>(options: readonly T[], dice: Dice, depth: number): T[] {
+function startingAnywhere<T>(options: readonly T[], random: SeededRandom, depth: number): T[] {
   if (options.length < 2 || depth > DEPTH_GENEROUS) return [...options]
-  const start = dice.next() % options.length
+  const start = random.next() % options.length
   return [...options.slice(start), ...options.slice(0, start)]
 }
 
-function pick(values: readonly unknown[], dice: Dice): unknown {
-  return values.length === 0 ? NOTHING : values[dice.next() % values.length]
+function pick(values: readonly unknown[], random: SeededRandom): unknown {
+  return values.length === 0 ? NOTHING : values[random.next() % values.length]
 }
 
 function isString(value: unknown): value is string {

@@ -5,7 +5,7 @@ import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult } from '../backend.ts'
 import { classify } from '../verdict/classify.ts'
 import type { SimOptions } from './sim-options.ts'
-import { type Fate, Simulator } from './simulator.ts'
+import { type SimResponse, Simulator } from './simulator.ts'
 
 export interface SimBackendOptions extends SimOptions {
   name: string
@@ -28,7 +28,7 @@ export function simBackend(options: SimBackendOptions): Backend {
   const waiting = new Set<(result: BackendResult) => void>()
   let closed = false
 
-  function wait(fate: Fate, signal: AbortSignal | undefined): Promise<BackendResult> {
+  function wait(fate: SimResponse, signal: AbortSignal | undefined): Promise<BackendResult> {
     return new Promise((resolve) => {
       const settle = (result: BackendResult): void => {
         cancel()
@@ -68,7 +68,7 @@ export function simBackend(options: SimBackendOptions): Backend {
   }
 }
 
-function resultOf(fate: Exclude<Fate, { kind: 'hang' }>): BackendResult {
+function resultOf(fate: Exclude<SimResponse, { kind: 'hang' }>): BackendResult {
   if (fate.kind === 'reset') return failed('simulated: the connection was reset')
   const { status, text, retry_after_ms } = fate
   return classify({ status, body: Buffer.from(text), retry_after_ms: retry_after_ms ?? undefined })

@@ -23,7 +23,7 @@ export interface Tool {
 }
 
 /** A refusal in the form that model servers use. */
-export class SimError extends Error {
+export class SimulatedError extends Error {
   readonly status: number
   readonly type: string
   readonly param: string | null
@@ -31,7 +31,7 @@ export class SimError extends Error {
 
   constructor(status: number, type: string, message: string, param: string | null, mark: string | number) {
     super(message)
-    this.name = 'SimError'
+    this.name = 'SimulatedError'
     this.status = status
     this.type = type
     this.param = param
@@ -45,17 +45,17 @@ const TOKENS_PER_MESSAGE = 4
 const TOKENS_PER_PROMPT = 3
 const TOKENS_PER_IMAGE = 256
 
-/** Throws a SimError. `dice` chooses among several tools. */
+/** Throws a SimulatedError. `random` chooses among several tools. */
 export function readSimRequest(
   body: Uint8Array,
   settings: SimSettings,
-  dice: { next(): number },
+  random: { next(): number },
 ): SimRequest {
   const request = parse(body)
   const { model, messages } = request
   if (typeof model !== 'string' || model === '') throw invalid('you must provide a model parameter', 'model')
   if (settings.models !== null && !settings.models.includes(model)) {
-    throw new SimError(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
+    throw new SimulatedError(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
   }
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalid('messages must be a non-empty array', 'messages')
@@ -76,7 +76,7 @@ export function readSimRequest(
     prompt_tokens,
     output_tokens_max,
     n,
-    tool: answersTool ? null : chosenTool(request.tools, request.tool_choice, dice),
+    tool: answersTool ? null : chosenTool(request.tools, request.tool_choice, random),
     format: formatOf(request.response_format),
   }
 }
@@ -96,7 +96,7 @@ function parse(body: Uint8Array): Record<string, unknown> {
 function refuseOverlong(prompt: number, output: number | null, window: number): void {
   if (prompt + (output ?? 1) <= window) return
   const asked = output ?? 0
-  throw new SimError(
+  throw new SimulatedError(
     400,
     'BadRequestError',
     `This model's maximum context length is ${window} tokens. However, you requested ${asked} output tokens and ` +
@@ -142,12 +142,12 @@ function count(value: unknown, param: string): number | null {
   return value
 }
 
-function chosenTool(tools: unknown, choice: unknown, dice: { next(): number }): Tool | null {
+function chosenTool(tools: unknown, choice: unknown, random: { next(): number }): Tool | null {
   if (tools === undefined || tools === null) return null
   if (!Array.isArray(tools)) throw invalid('tools must be an array', 'tools')
   const offered = tools.map(toolOf)
   if (choice === 'none' || offered.length === 0) return null
-  if (!isRecord(choice)) return offered[dice.next() % offered.length] ?? null
+  if (!isRecord(choice)) return offered[random.next() % offered.length] ?? null
   const name = isRecord(choice.function) ? choice.function.name : null
   const named = offered.find((tool) => tool.name === name)
   if (named === undefined) throw invalid('tool_choice names a tool that is not offered', 'tool_choice')
@@ -175,6 +175,6 @@ function formatOf(format: unknown): SimRequest['format'] {
   throw invalid('response_format.type must be text, json_object or json_schema', 'response_format')
 }
 
-function invalid(message: string, param: string | null): SimError {
-  return new SimError(400, 'invalid_request_error', message, param, 'invalid_value')
+function invalid(message: string, param: string | null): SimulatedError {
+  return new SimulatedError(400, 'invalid_request_error', message, param, 'invalid_value')
 }

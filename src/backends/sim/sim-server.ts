@@ -7,7 +7,7 @@ import { type Clock, systemClock } from '../../domain/clock.ts'
 import { CallLog } from './call-log.ts'
 import type { SimOptions } from './sim-options.ts'
 import { SIM_CREATED } from './simulated-answer.ts'
-import { errorText, type Fate, type SimStats, Simulator } from './simulator.ts'
+import { errorText, type SimResponse, type SimStats, Simulator } from './simulator.ts'
 
 export interface SimServerOptions extends SimOptions {
   /** 0 picks a free one. */
@@ -95,7 +95,7 @@ function readBody(
 }
 
 /** Lets the fate take its course; `done` is called once, when its slot is free again. */
-function meet(fate: Fate, response: ServerResponse, clock: Clock, done: () => void): void {
+function meet(fate: SimResponse, response: ServerResponse, clock: Clock, done: () => void): void {
   if (fate.kind !== 'hang' && fate.after_ms === 0) {
     done()
     finish(fate, response)
@@ -109,7 +109,7 @@ function meet(fate: Fate, response: ServerResponse, clock: Clock, done: () => vo
   const cancel = fate.kind === 'hang' ? () => {} : clock.after(fate.after_ms, () => finish(fate, response))
 }
 
-function finish(fate: Exclude<Fate, { kind: 'hang' }>, response: ServerResponse): void {
+function finish(fate: Exclude<SimResponse, { kind: 'hang' }>, response: ServerResponse): void {
   if (fate.kind === 'reset') {
     response.socket?.resetAndDestroy()
     return

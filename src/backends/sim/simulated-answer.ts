@@ -1,11 +1,11 @@
 // The chat completion that the simulator gives to a request: always the same for the same bytes, and saying
 // of itself that no model ran. It is put together as text, for a load test spends most of its time here.
 import { estimateTokens } from '../../domain/tokens.ts'
-import { AnswerBudget } from './answer-budget.ts'
-import type { Dice } from './dice.ts'
+import { GenerationBudget } from './generation-budget.ts'
 import { schemaInstance } from './schema-instance.ts'
+import type { SeededRandom } from './seeded-random.ts'
 import type { SimSettings } from './sim-options.ts'
-import { SimError, type SimRequest } from './sim-request.ts'
+import { type SimRequest, SimulatedError } from './sim-request.ts'
 import { simulatedText, TEXT_TOKENS_MAX } from './simulated-text.ts'
 
 export const SIM_FINGERPRINT = 'offpeak-sim'
@@ -27,18 +27,18 @@ interface Choice {
   tokens: number
 }
 
-/** Throws a SimError when no value fits the schema that was asked for, or the answer would take too much. */
+/** Throws a SimulatedError when no value fits the schema that was asked for, or the answer would take too much. */
 export function simulatedAnswer(
   request: SimRequest,
   settings: SimSettings,
-  dice: Dice,
+  random: SeededRandom,
   with_usage: boolean,
 ): SimulatedAnswer {
-  const budget = new AnswerBudget()
+  const budget = new GenerationBudget()
   const choices: string[] = []
   let completion_tokens = 0
   for (let index = 0; index < request.n; index++) {
-    const { message, finish_reason, tokens } = choiceOf(request, settings, dice, index, budget)
+    const { message, finish_reason, tokens } = choiceOf(request, settings, random, index, budget)
     budget.text(message.length)
     completion_tokens += tokens
     choices.push(`{"index":${index},"message":${message},"logprobs":null,"finish_reason":"${finish_reason}"}`)
@@ -48,7 +48,7 @@ export function simulatedAnswer(
     ? `,"usage":{"prompt_tokens":${prompt_tokens},"completion_tokens":${completion_tokens},"total_tokens":${prompt_tokens + completion_tokens}}`
     : ''
   const text =
-    `{"id":"chatcmpl-sim-${dice.sha256.slice(0, 24)}","object":"chat.completion","created":${SIM_CREATED},` +
+    `{"id":"chatcmpl-sim-${random.sha256.slice(0, 24)}","object":"chat.completion","created":${SIM_CREATED},` +
     `"model":${JSON.stringify(request.model)},"choices":[${choices.join(',')}]${usage},` +
     `"system_fingerprint":"${SIM_FINGERPRINT}"}`
   return { text, prompt_tokens, completion_tokens }
@@ -57,39 +57,39 @@ export function simulatedAnswer(
 function choiceOf(
   request: SimRequest,
   settings: SimSettings,
-  dice: Dice,
+  random: SeededRandom,
   index: number,
-  budget: AnswerBudget,
+  budget: GenerationBudget,
 ): Choice {
   const most = request.output_tokens_max ?? Number.POSITIVE_INFINITY
-  if (request.tool !== null) return toolChoice(request.tool, dice, index, most, budget)
+  if (request.tool !== null) return toolChoice(request.tool, random, index, most, budget)
   if (request.format.kind === 'schema') {
-    const value = schemaInstance(request.format.schema, dice, budget)
+    const value = schemaInstance(request.format.schema, random, budget)
     if (value === undefined) throw unsatisfiable('response_format')
     return jsonChoice(value, most)
   }
   if (request.format.kind === 'json') {
-    return jsonChoice({ simulated: true, answer: simulatedText(dice, 12) }, most)
+    return jsonChoice({ simulated: true, answer: simulatedText(random, 12) }, most)
   }
   const { min, max } = settings.output_tokens
-  const wanted = Math.min(dice.between(min, max), TEXT_TOKENS_MAX)
+  const wanted = Math.min(random.between(min, max), TEXT_TOKENS_MAX)
   const tokens = Math.min(wanted, most)
-  const message = `{"role":"assistant","content":"${simulatedText(dice, tokens)}"}`
+  const message = `{"role":"assistant","content":"${simulatedText(random, tokens)}"}`
   return { message, finish_reason: tokens < wanted ? 'length' : 'stop', tokens }
 }
 
 function toolChoice(
   { name, parameters }: { name: string; parameters: unknown },
-  dice: Dice,
+  random: SeededRandom,
   index: number,
   most: number,
-  budget: AnswerBudget,
+  budget: GenerationBudget,
 ): Choice {
-  const value = schemaInstance(parameters, dice, budget)
+  const value = schemaInstance(parameters, random, budget)
   if (value === undefined) throw unsatisfiable('tools')
   const { text, tokens, cut } = cutTo(JSON.stringify(value), most)
   const call = {
-    id: `call_sim_${dice.sha256.slice(0, 20)}_${index}`,
+    id: `call_sim_${random.sha256.slice(0, 20)}_${index}`,
     type: 'function',
     function: { name, arguments: text },
   }
@@ -116,7 +116,7 @@ function cutTo(json: string, most: number): { text: string; tokens: number; cut:
   return { text: json.slice(0, Math.floor((json.length * most) / tokens)), tokens: most, cut: true }
 }
 
-function unsatisfiable(param: string): SimError {
+function unsatisfiable(param: string): SimulatedError {
   const message = `the simulator found no value that fits the JSON Schema in ${param}`
-  return new SimError(400, 'invalid_request_error', message, param, 'invalid_value')
+  return new SimulatedError(400, 'invalid_request_error', message, param, 'invalid_value')
 }

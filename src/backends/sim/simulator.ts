@@ -1,14 +1,14 @@
 // The simulated model server without a wire: takes a request in, says what is to be answered and when. The
 // in-process backend and the HTTP server both stand on it, so they behave alike to the byte.
 import type { SimulatedFault } from '../../domain/simulated-fault.ts'
-import { type Dice, diceOf } from './dice.ts'
 import { FaultPlan } from './fault-plan.ts'
+import { randomOf, type SeededRandom } from './seeded-random.ts'
 import { type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
-import { readSimRequest, SimError } from './sim-request.ts'
+import { readSimRequest, SimulatedError } from './sim-request.ts'
 import { simulatedAnswer } from './simulated-answer.ts'
 
 /** What becomes of a request, `after_ms` from its arrival. It holds a slot until `release` is called. */
-export type Fate =
+export type SimResponse =
   | { kind: 'answer'; after_ms: number; status: number; text: string; retry_after_ms: number | null }
   /** The connection breaks. */
   | { kind: 'reset'; after_ms: number }
@@ -32,7 +32,7 @@ export interface SimStats {
 }
 
 export interface Arrival {
-  fate: Fate
+  fate: SimResponse
   sha256: string
   /** For logs: `answer`, `refused`, `over_capacity`, or the fault. */
   label: string
@@ -66,30 +66,34 @@ export class Simulator {
   /** Takes a slot; every arrival is to be followed by one `release`. */
   arrive(body: Uint8Array): Arrival {
     const stats = this.#stats
-    const dice = diceOf(body)
+    const random = randomOf(body)
     stats.requests += 1
     stats.in_flight += 1
     if (stats.in_flight > this.settings.capacity) {
       stats.over_capacity += 1
       return {
         fate: this.#throttle(429, 'every slot is taken', 0),
-        sha256: dice.sha256,
+        sha256: random.sha256,
         label: 'over_capacity',
       }
     }
     if (stats.in_flight > stats.in_flight_max) stats.in_flight_max = stats.in_flight
-    const fault = this.#plan.next(dice.sha256)
+    const fault = this.#plan.next(random.sha256)
     if (fault !== null) stats.faults[fault] += 1
-    return { ...this.#fate(body, dice, fault), sha256: dice.sha256 }
+    return { ...this.#fate(body, random, fault), sha256: random.sha256 }
   }
 
   release(): void {
     this.#stats.in_flight -= 1
   }
 
-  #fate(body: Uint8Array, dice: Dice, fault: SimulatedFault | null): { fate: Fate; label: string } {
+  #fate(
+    body: Uint8Array,
+    random: SeededRandom,
+    fault: SimulatedFault | null,
+  ): { fate: SimResponse; label: string } {
     const { min, max } = this.settings.latency_ms
-    const after_ms = min === max ? min : dice.between(min, max)
+    const after_ms = min === max ? min : random.between(min, max)
     switch (fault) {
       case '429':
         return { fate: this.#throttle(429, 'rate limit reached', 0), label: fault }
@@ -105,15 +109,15 @@ export class Simulator {
       case 'reset':
         return { fate: { kind: 'reset', after_ms }, label: fault }
       case 'garbage':
-        return { fate: answer(after_ms, 200, garbage(dice)), label: fault }
+        return { fate: answer(after_ms, 200, garbage(random)), label: fault }
     }
     try {
       return {
-        fate: answer(after_ms, 200, this.#answerText(body, dice, fault === null)),
+        fate: answer(after_ms, 200, this.#answerText(body, random, fault === null)),
         label: fault ?? 'answer',
       }
     } catch (error) {
-      if (!(error instanceof SimError)) {
+      if (!(error instanceof SimulatedError)) {
         // A server that dies of one request would take the load test with it.
         const text = errorText(`the simulator broke: ${error}`, 'InternalServerError', null, 500)
         return { fate: answer(0, 500, text), label: 'broken' }
@@ -124,12 +128,12 @@ export class Simulator {
     }
   }
 
-  #answerText(body: Uint8Array, dice: Dice, with_usage: boolean): string {
-    const request = readSimRequest(body, this.settings, dice)
+  #answerText(body: Uint8Array, random: SeededRandom, with_usage: boolean): string {
+    const request = readSimRequest(body, this.settings, random)
     const { text, prompt_tokens, completion_tokens } = simulatedAnswer(
       request,
       this.settings,
-      dice,
+      random,
       with_usage,
     )
     this.#stats.answered += 1
@@ -138,7 +142,7 @@ export class Simulator {
     return text
   }
 
-  #throttle(status: number, what: string, after_ms: number): Fate {
+  #throttle(status: number, what: string, after_ms: number): SimResponse {
     const text = errorText(
       `The simulator refuses for now: ${what}.`,
       'rate_limit_error',
@@ -149,7 +153,7 @@ export class Simulator {
   }
 }
 
-function answer(after_ms: number, status: number, text: string): Fate & { kind: 'answer' } {
+function answer(after_ms: number, status: number, text: string): SimResponse & { kind: 'answer' } {
   return { kind: 'answer', after_ms, status, text, retry_after_ms: null }
 }
 
@@ -163,12 +167,12 @@ export function errorText(
 }
 
 /** What a broken proxy or a dying server sends under a 200. */
-function garbage(dice: Dice): string {
+function garbage(random: SeededRandom): string {
   const forms = [
     '<html><body><h1>Bad Gateway</h1></body></html>',
-    `{"id":"chatcmpl-sim-${dice.sha256.slice(0, 24)}","object":"chat.completion","choices":[{"ind`,
+    `{"id":"chatcmpl-sim-${random.sha256.slice(0, 24)}","object":"chat.completion","choices":[{"ind`,
     '{"object":"chat.completion","choices":[]}',
     '',
   ]
-  return forms[dice.next() % forms.length] ?? ''
+  return forms[random.next() % forms.length] ?? ''
 }

@@ -782,8 +782,8 @@ test('whatever a server sends, it is judged, and what is told of it is short', (
   )
   fc.assert(
     fc.property(fc.integer({ min: 200, max: 599 }), body, fc.boolean(), (status, bytes, suspect) => {
-      const strike = (text: string): string => text.replaceAll('x', 'y')
-      const secrets = { strike, strikeKeys: strike, mayBeIn: () => suspect }
+      const redact = (text: string): string => text.replaceAll('x', 'y')
+      const secrets = { redact, redactKeys: redact, mayBeIn: () => suspect }
       const result = classify({ status, body: bytes }, secrets)
       if (result.kind === 'answered') return
       const said = result.kind === 'refused' ? result.message : result.reason
@@ -805,8 +805,8 @@ test('the parameter that a server blames is bounded, and control characters stay
 })
 
 test('the name of an encoding is struck of secrets before it is told', () => {
-  const strike = (text: string): string => text.replaceAll('sk-secret', '[redacted]')
-  const secrets = { strike, strikeKeys: strike, mayBeIn: () => false }
+  const redact = (text: string): string => text.replaceAll('sk-secret', '[redacted]')
+  const secrets = { redact, redactKeys: redact, mayBeIn: () => false }
   for (const status of [200, 400]) {
     const result = classify(
       { status, body: Buffer.from('{}'), content_encoding: `${'x'.repeat(35)}SK-SECRET` },

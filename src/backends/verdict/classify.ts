@@ -24,24 +24,24 @@ export interface HttpAnswer {
 /** What keeps our keys from those who read what a server says. */
 export interface Secrets {
   /** Strikes them out of a text, and whatever else requests carry that looks like one. */
-  strike: Redact
+  redact: Redact
   /** The same in what the model itself says, where less looks like a key. */
-  strikeKeys: Redact
+  redactKeys: Redact
   /** Whether bytes may hold any: quick, and wrong only where they do not. */
   mayBeIn(bytes: Buffer): boolean
 }
 
-const NO_SECRETS: Secrets = { strike: (text) => text, strikeKeys: (text) => text, mayBeIn: () => false }
+const NO_SECRETS: Secrets = { redact: (text) => text, redactKeys: (text) => text, mayBeIn: () => false }
 
-const TOO_LONG_MARKS = [
+const TOO_LONG_CODES = [
   'context_length_exceeded',
   'exceed_context_size_error',
   'model_context_window_exceeded',
 ]
-const FILTER_MARKS = ['content_filter', 'content_policy_violation', 'responsibleaipolicyviolation']
-const MODEL_MARKS = ['model_not_found', 'model_not_exist', 'unknown_model']
-const QUOTA_MARKS = ['insufficient_quota', 'billing_hard_limit_reached', 'billing_not_active']
-const THROTTLE_MARKS = ['rate_limit_exceeded', 'rate_limit_error', 'overloaded_error', 'server_overloaded']
+const FILTER_CODES = ['content_filter', 'content_policy_violation', 'responsibleaipolicyviolation']
+const MODEL_CODES = ['model_not_found', 'model_not_exist', 'unknown_model']
+const QUOTA_CODES = ['insufficient_quota', 'billing_hard_limit_reached', 'billing_not_active']
+const THROTTLE_CODES = ['rate_limit_exceeded', 'rate_limit_error', 'overloaded_error', 'server_overloaded']
 
 /** As OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI and the larger hosts word it. */
 const TOO_LONG = [
@@ -74,7 +74,7 @@ const scanner = new CompletionScanner()
 /** What one attempt came to, judged by what the server answered. Nothing that a server sends makes it throw. */
 export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): BackendResult {
   const { status, body } = answer
-  const encoding = encodingOf(answer, secrets.strike)
+  const encoding = encodingOf(answer, secrets.redact)
   if (status >= 200 && status < 300) {
     if (encoding === null) return classifySuccess(answer, secrets)
     return {
@@ -84,7 +84,7 @@ export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): Bac
   }
   const error =
     encoding === null
-      ? readUpstreamError(body, secrets.strike)
+      ? readUpstreamError(body, secrets.redact)
       : { message: compressed(encoding), marks: [], status: null, param: null }
   return classifyError(status, error, answer.retry_after_ms)
 }
@@ -99,8 +99,8 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: 
   if (parsed === undefined)
     return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(bytes)}`)
   // Some proxies report errors under a 200. Only one that says what it is can be taken at its word.
-  const error = upstreamErrorOf(parsed, secrets.strike)
-  const meant = error.status ?? statusOfMarks(error)
+  const error = upstreamErrorOf(parsed, secrets.redact)
+  const meant = error.status ?? statusOfCodes(error)
   if (meant !== null) return classifyError(meant, error, retry_after_ms)
   const fault = completionFault(parsed)
   const reason = error.message === '' ? fault : `${fault}: ${error.message}`
@@ -112,9 +112,9 @@ function answered(status: number, body: Buffer, found: Completion, secrets: Secr
   if (!secrets.mayBeIn(body)) return { kind: 'answered', status, body, completion: found }
   const { start, end } = found.choices
   const bytes = Buffer.concat([
-    redacted(body.subarray(0, start), secrets.strike),
-    redacted(body.subarray(start, end), secrets.strikeKeys),
-    redacted(body.subarray(end), secrets.strike),
+    redacted(body.subarray(0, start), secrets.redact),
+    redacted(body.subarray(start, end), secrets.redactKeys),
+    redacted(body.subarray(end), secrets.redact),
   ])
   const completion = scanner.scan(bytes)
   if (completion !== null) return { kind: 'answered', status, body: bytes, completion }
@@ -129,9 +129,9 @@ function redacted(bytes: Buffer, redact: Redact): Buffer {
 }
 
 /** How the body is compressed; null where it is not. Some servers do it and do not say so. */
-function encodingOf({ body, content_encoding = '' }: HttpAnswer, strike: Redact): string | null {
+function encodingOf({ body, content_encoding = '' }: HttpAnswer, redact: Redact): string | null {
   const said = content_encoding.trim().toLowerCase()
-  if (said !== '' && said !== 'identity') return strike(said).slice(0, ENCODING_LENGTH_MAX)
+  if (said !== '' && said !== 'identity') return redact(said).slice(0, ENCODING_LENGTH_MAX)
   return body[0] === GZIP[0] && body[1] === GZIP[1] ? 'gzip' : null
 }
 
@@ -148,10 +148,10 @@ function kindOfBody(body: Buffer): string {
   return 'a body that is not JSON'
 }
 
-function statusOfMarks(error: UpstreamError): number | null {
-  if (has(error, TOO_LONG_MARKS) || has(error, FILTER_MARKS)) return 400
-  if (has(error, MODEL_MARKS)) return 404
-  if (has(error, THROTTLE_MARKS) || has(error, QUOTA_MARKS)) return 429
+function statusOfCodes(error: UpstreamError): number | null {
+  if (has(error, TOO_LONG_CODES) || has(error, FILTER_CODES)) return 400
+  if (has(error, MODEL_CODES)) return 404
+  if (has(error, THROTTLE_CODES) || has(error, QUOTA_CODES)) return 429
   return null
 }
 
@@ -162,7 +162,7 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
   const said = error.message === '' ? `${status}` : `${status}: ${error.message}`
   switch (status) {
     case 429:
-      if (has(error, QUOTA_MARKS))
+      if (has(error, QUOTA_CODES))
         return unusable(status, 'the server has no quota left for this service', said, retry_after_ms)
       return { kind: 'throttled', status, reason: said, retry_after_ms }
     case 503:
@@ -228,7 +228,7 @@ function apiErrorOf(status: number, error: UpstreamError): BackendResult | null 
   const blamed = status === 400 || status === 413 || status === 422
   // llama.cpp and vLLM have both reported an overlong prompt as 500.
   if (
-    has(error, TOO_LONG_MARKS) ||
+    has(error, TOO_LONG_CODES) ||
     ((blamed || status === 500) && TOO_LONG.some((said) => said.test(message)))
   ) {
     return {
@@ -240,7 +240,7 @@ function apiErrorOf(status: number, error: UpstreamError): BackendResult | null 
     }
   }
   if (
-    has(error, FILTER_MARKS) ||
+    has(error, FILTER_CODES) ||
     ((blamed || status === 403) && FILTERED.some((said) => said.test(message)))
   ) {
     return {
@@ -251,7 +251,7 @@ function apiErrorOf(status: number, error: UpstreamError): BackendResult | null 
     }
   }
   if (
-    has(error, MODEL_MARKS) ||
+    has(error, MODEL_CODES) ||
     ((status === 400 || status === 404) && UNKNOWN_MODEL.some((said) => said.test(message)))
   ) {
     return {

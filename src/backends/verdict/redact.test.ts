@@ -3,7 +3,7 @@ import test from 'node:test'
 import { secretsOf } from './redact.ts'
 
 const KEY = 'sk-a/b+c="Q"&<9>%~longer'
-const { strike, mayBeIn } = secretsOf([KEY, 'Basic dXNlcjpodW50ZXIyMjIy', 'short', null])
+const { redact, mayBeIn } = secretsOf([KEY, 'Basic dXNlcjpodW50ZXIyMjIy', 'short', null])
 
 const written: [how: string, text: string][] = [
   ['as it is', KEY],
@@ -32,7 +32,7 @@ for (const before of ['', 'B', 'Be', 'Bearer '])
     ])
 for (const [how, text] of written) {
   test(`a key is struck out as a server may write it: ${how}`, () => {
-    const left = strike(`before ${text} after`)
+    const left = redact(`before ${text} after`)
     assert.match(left, /^before .*\[redacted\].* after$/)
     assert.doesNotMatch(left, /longer|lvbmdl|6c6f6e676/i)
     if (!/other case/.test(how)) assert.ok(mayBeIn(Buffer.from(text)))
@@ -41,29 +41,29 @@ for (const [how, text] of written) {
 
 test('the password of a basic authorization is a secret, with its name and without', () => {
   assert.equal(
-    strike('not dXNlcjpodW50ZXIyMjIy, user:hunter2222, hunter2222'),
+    redact('not dXNlcjpodW50ZXIyMjIy, user:hunter2222, hunter2222'),
     `not ${'[redacted], '.repeat(3).slice(0, -2)}`,
   )
 })
 
 test('a key that was cut or taken apart is struck out in its pieces', () => {
   const key = 'sk-proj-0123456789-abcdefghij-KLMNOPQRST'
-  const { strike } = secretsOf([key])
-  assert.equal(strike(`it begins with ${key.slice(0, 20)}…`), 'it begins with [redacted]…')
-  assert.equal(strike(`${key.slice(0, 20)}\n${key.slice(20).toLowerCase()}`), '[redacted]\n[redacted]')
-  assert.equal(strike(`${key.slice(0, 20)}\u202e${key.slice(20)}İ`), '[redacted]\u202e[redacted]İ')
-  assert.equal(strike('the key sk-proj-012… was refused'), 'the key sk-proj-012… was refused')
+  const { redact } = secretsOf([key])
+  assert.equal(redact(`it begins with ${key.slice(0, 20)}…`), 'it begins with [redacted]…')
+  assert.equal(redact(`${key.slice(0, 20)}\n${key.slice(20).toLowerCase()}`), '[redacted]\n[redacted]')
+  assert.equal(redact(`${key.slice(0, 20)}\u202e${key.slice(20)}İ`), '[redacted]\u202e[redacted]İ')
+  assert.equal(redact('the key sk-proj-012… was refused'), 'the key sk-proj-012… was refused')
 })
 
 test('short words are no secrets, and what the model says loses keys alone', () => {
-  assert.equal(strike('short'), 'short')
+  assert.equal(redact('short'), 'short')
   const secrets = secretsOf(['production', 'sk-0123456789abcdef'])
-  assert.equal(secrets.strike('production sk-0123456789abcdef'), '[redacted] [redacted]')
-  assert.equal(secrets.strikeKeys('production sk-0123456789abcdef'), 'production [redacted]')
+  assert.equal(secrets.redact('production sk-0123456789abcdef'), '[redacted] [redacted]')
+  assert.equal(secrets.redactKeys('production sk-0123456789abcdef'), 'production [redacted]')
 })
 
 test('without secrets every text stays as it is', () => {
   const none = secretsOf([undefined, '', 'EMPTY'])
-  assert.equal(none.strike('a text'), 'a text')
+  assert.equal(none.redact('a text'), 'a text')
   assert.equal(none.mayBeIn(Buffer.from('a text')), false)
 })

@@ -5,7 +5,7 @@ import type { Secrets } from './classify.ts'
 
 /** Shorter values are no secrets, and striking them out would garble ordinary words. */
 const SECRET_LENGTH_MIN = 8
-const STRUCK = '[redacted]'
+const REDACTED = '[redacted]'
 const NAMED: Readonly<Record<string, string>> = { '&': 'amp', '<': 'lt', '>': 'gt', '"': 'quot', "'": 'apos' }
 
 /** In what a model says, only what nobody could have written by chance is taken for a key. */
@@ -25,24 +25,24 @@ export function secretsOf(secrets: readonly (string | null | undefined)[]): Secr
   const keys = plain.filter((word) => word.length >= KEY_LENGTH_MIN)
   const known = [...new Set([...plain, ...keys.flatMap(encodings)])]
   const traces = known.map((word) => Buffer.from(longestRun(word)))
-  const strikeWhole = striker(known)
-  const strikePieces = pieceStriker(keys)
+  const redactWhole = redactor(known)
+  const redactPieces = pieceRedactor(keys)
   return {
-    strike: (text) => strikePieces(strikeWhole(text)),
-    strikeKeys: striker(known.filter((word) => word.length >= KEY_LENGTH_MIN)),
+    redact: (text) => redactPieces(redactWhole(text)),
+    redactKeys: redactor(known.filter((word) => word.length >= KEY_LENGTH_MIN)),
     mayBeIn: (bytes) => traces.some((trace) => bytes.includes(trace)),
   }
 }
 
-function striker(words: readonly string[]): (text: string) => string {
+function redactor(words: readonly string[]): (text: string) => string {
   if (words.length === 0) return (text) => text
   const longestFirst = words.toSorted((a, b) => b.length - a.length)
   const pattern = new RegExp(longestFirst.map(spellings).join('|'), 'gi')
-  return (text) => text.replace(pattern, STRUCK)
+  return (text) => text.replace(pattern, REDACTED)
 }
 
 /** Strikes out each run of a text that is made of pieces of `keys`. */
-function pieceStriker(keys: readonly string[]): (text: string) => string {
+function pieceRedactor(keys: readonly string[]): (text: string) => string {
   const pieces = new Set<string>()
   for (const key of keys.map(inLowerCase)) {
     for (let at = 0; at + PIECE_LENGTH <= key.length; at++) pieces.add(key.slice(at, at + PIECE_LENGTH))
@@ -56,7 +56,7 @@ function pieceStriker(keys: readonly string[]): (text: string) => string {
       if (!pieces.has(lower.slice(at, at + PIECE_LENGTH))) continue
       let end = at + PIECE_LENGTH
       while (end < lower.length && pieces.has(lower.slice(end - PIECE_LENGTH + 1, end + 1))) end++
-      left += text.slice(kept, at) + STRUCK
+      left += text.slice(kept, at) + REDACTED
       kept = end
       at = end - 1
     }

@@ -33,7 +33,7 @@ const PAGE_BYTES_MAX = 65_536
 const PAGE_LENGTH_MAX = 16_384
 const COMPLAINTS_MAX = 20
 const STEPS_MAX = 10
-const MARK_LENGTH_MAX = 100
+const CODE_LENGTH_MAX = 100
 
 export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
   const parsed = parseBody(body)
@@ -51,7 +51,7 @@ export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
   const error = isRecord(body.error) ? body.error : body
   const inner = isRecord(error.innererror) ? error.innererror : {}
   const marks = [error.code, error.type, inner.code].flatMap((mark) =>
-    typeof mark === 'string' && mark !== '' ? [mark.slice(0, MARK_LENGTH_MAX).toLowerCase()] : [],
+    typeof mark === 'string' && mark !== '' ? [mark.slice(0, CODE_LENGTH_MAX).toLowerCase()] : [],
   )
   const param = typeof error.param === 'string' ? oneLine(redact(error.param), PARAM_LENGTH_MAX) : ''
   return {

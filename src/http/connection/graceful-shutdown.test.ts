@@ -61,7 +61,7 @@ test('an API that is looked at goes on answering for a while, and asks each conn
   assert.equal((await ask(`${url}/quick`, agent)).headers.connection, 'keep-alive')
   shutdown.looked()
   const gone = go()
-  assert.ok(shutdown.isGoing)
+  assert.ok(shutdown.isShuttingDown)
   await clock.advance(DELAY_MS - 1)
   const last = await ask(`${url}/quick`, agent)
   assert.equal(last.statusCode, 200)

@@ -27,7 +27,7 @@ export class GracefulShutdown {
     this.#options = options
   }
 
-  get isGoing(): boolean {
+  get isShuttingDown(): boolean {
     return this.#going
   }
 

@@ -51,7 +51,7 @@ interface Terms {
   resent: boolean
 }
 
-export interface OnceOnly {
+export interface IdempotentCall {
   project_id: string
   request_id: string
   route: (typeof ROUTES)[number]
@@ -60,7 +60,7 @@ export interface OnceOnly {
   request: object
 }
 
-export interface OnceAnswer {
+export interface IdempotentResponse {
   /** JSON, byte for byte as it was or will be sent. */
   text: string
   status: number
@@ -84,10 +84,10 @@ export class Idempotency {
    * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for headers that make no sense.
    */
   async once(
-    call: OnceOnly,
+    call: IdempotentCall,
     perform: (tx: Writer, now: number) => Promise<string>,
-    around: (write: () => Promise<OnceAnswer>) => Promise<OnceAnswer> = (write) => write(),
-  ): Promise<OnceAnswer> {
+    around: (write: () => Promise<IdempotentResponse>) => Promise<IdempotentResponse> = (write) => write(),
+  ): Promise<IdempotentResponse> {
     const terms = termsOf(call.headers)
     const fingerprint = fingerprintOf(call)
     // No header value begins with a space, so a key of ours is never one of a caller's.
@@ -109,11 +109,11 @@ export class Idempotency {
   }
 
   #write(
-    call: OnceOnly,
+    call: IdempotentCall,
     terms: Terms,
     { key, fingerprint, mayRepeat }: { key: string; fingerprint: string; mayRepeat: boolean },
     perform: (tx: Writer, now: number) => Promise<string>,
-  ): Promise<OnceAnswer> {
+  ): Promise<IdempotentResponse> {
     return this.#store.write(async (tx) => {
       const now = this.#clock.now()
       const { project_id, request_id, route } = call
@@ -135,7 +135,7 @@ export class Idempotency {
   }
 }
 
-function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Terms): OnceAnswer {
+function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Terms): IdempotentResponse {
   const details = { original_request_id: first.request_id }
   if (first.fingerprint !== fingerprint) throw new ApiError('idempotency_key_reused', undefined, details)
   if (first.response === null || first.status === null)
@@ -145,12 +145,12 @@ function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Term
 }
 
 /** To be called before a body is read that might be long. Throws invalid_request. */
-export function hasIdempotencyKey(headers: OnceOnly['headers']): boolean {
+export function hasIdempotencyKey(headers: IdempotentCall['headers']): boolean {
   return termsOf(headers).key !== null
 }
 
 /** For endpoints that make something and cannot promise to make it once. Throws invalid_request. */
-export function refuseIdempotencyKey(headers: OnceOnly['headers']): void {
+export function refuseIdempotencyKey(headers: IdempotentCall['headers']): void {
   for (const name of ['Idempotency-Key', 'Idempotency-Mode'])
     if (headers[name.toLowerCase()] !== undefined)
       throw new ApiError('invalid_request', `The header ${name} is not supported by this endpoint.`, {
@@ -158,7 +158,7 @@ export function refuseIdempotencyKey(headers: OnceOnly['headers']): void {
       })
 }
 
-function termsOf(headers: OnceOnly['headers']): Terms {
+function termsOf(headers: IdempotentCall['headers']): Terms {
   const mode = headers['idempotency-mode']
   if (mode !== undefined && mode !== 'implicit' && mode !== 'replay') {
     const message = 'The header Idempotency-Mode must be "implicit" or "replay".'
@@ -171,7 +171,7 @@ function termsOf(headers: OnceOnly['headers']): Terms {
   }
 }
 
-function fingerprintOf({ route, headers, request }: OnceOnly): string {
+function fingerprintOf({ route, headers, request }: IdempotentCall): string {
   const what = [route, headers['x-service-entity'] ?? null, sorted(request)]
   return createHash('sha256').update(JSON.stringify(what)).digest('hex')
 }

@@ -99,7 +99,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
       const { project_id } = caller
       const processed = (): Promise<void> =>
         whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
-      const inTurn = async <T>(act: () => Promise<T>): Promise<T> => {
+      const oneAtATime = async <T>(act: () => Promise<T>): Promise<T> => {
         const index_bytes = await readIndexBytes(store.read, project_id, input_file_id)
         return index_bytes > INDEX_BYTES_AT_ONCE_MAX ? await turns.run(project_id, act) : await act()
       }
@@ -107,7 +107,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
       if (request.query.dry_run === 'true') {
         await processed()
-        const projection = await inTurn(project)
+        const projection = await oneAtATime(project)
         usableInput(await readFile(store.read, caller.project_id, input_file_id))
         if (!projection) throw new ApiError('file_not_processed')
         const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
@@ -126,7 +126,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), region)),
         async (write) => {
           await processed()
-          return await inTurn(async () => {
+          return await oneAtATime(async () => {
             projection = await project()
             return await write()
           })

@@ -1,14 +1,14 @@
 // What one request may take of the simulator, all its choices together. A request asks for what it likes, in a few
 // bytes: strings and lists of any length, patterns, definitions that refer to each other, a hundred times over.
-import { SimError } from './sim-request.ts'
+import { SimulatedError } from './sim-request.ts'
 
 /** Of the answer's text, and of the values that are made for it. */
 const ANSWER_BYTES_MAX = 1024 * 1024
 /** Parts of schemas and patterns that are looked at; some tens of milliseconds. */
 const STEPS_MAX = 200_000
 
-/** Each method throws a SimError once there is nothing left. */
-export class AnswerBudget {
+/** Each method throws a SimulatedError once there is nothing left. */
+export class GenerationBudget {
   #steps = STEPS_MAX
   #value_bytes = ANSWER_BYTES_MAX
   #text_bytes = ANSWER_BYTES_MAX
@@ -36,13 +36,13 @@ export class AnswerBudget {
   }
 }
 
-function tooLong(): SimError {
+function tooLong(): SimulatedError {
   return overBudget(`would be longer than ${ANSWER_BYTES_MAX} bytes`)
 }
 
-function overBudget(why: string): SimError {
+function overBudget(why: string): SimulatedError {
   const message =
     `The answer ${why}, which is more than the simulator makes. Ask for fewer choices (\`n\`), or for less in ` +
     'the JSON Schema of `response_format` or `tools`.'
-  return new SimError(400, 'invalid_request_error', message, null, 'invalid_value')
+  return new SimulatedError(400, 'invalid_request_error', message, null, 'invalid_value')
 }

@@ -18,14 +18,14 @@ const KEPT_SHARE = 0.4
 /** More than what is kept for long, so that there comes a time to read on. */
 const FIRST_SHARE = 0.5
 
-export class AnswerBudget {
+export class ResponseMemory {
   readonly #bytes_max: number
   /** Bytes of results beyond which not even the first is read on: it may be as large as all of them. */
   readonly #first_bytes_max: number
   /** Results that no journal has, in bytes: beyond it they are written at once. */
-  readonly unwritten_bytes_max: number
+  readonly unwrittenBytesMax: number
   /** Results in memory, in bytes: beyond it, those that journals have are read back from there. */
-  readonly kept_bytes_max: number
+  readonly keptBytesMax: number
   readonly #received = new Map<Receiving, number>()
   readonly #paused = new Set<Receiving>()
   #received_bytes = 0
@@ -38,8 +38,8 @@ export class AnswerBudget {
   constructor(bytes_max: number) {
     this.#bytes_max = Math.max(BYTES_MIN, bytes_max)
     this.#first_bytes_max = this.#bytes_max * FIRST_SHARE
-    this.unwritten_bytes_max = Math.min(UNWRITTEN_BYTES_MAX, this.#bytes_max * UNWRITTEN_SHARE)
-    this.kept_bytes_max = bytes_max * KEPT_SHARE
+    this.unwrittenBytesMax = Math.min(UNWRITTEN_BYTES_MAX, this.#bytes_max * UNWRITTEN_SHARE)
+    this.keptBytesMax = bytes_max * KEPT_SHARE
   }
 
   /** Whether more lines may be sent. */

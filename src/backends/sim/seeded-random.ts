@@ -2,7 +2,7 @@
 // request, so the same request gets the same answer, here and on another machine.
 import { hash } from 'node:crypto'
 
-export interface Dice {
+export interface SeededRandom {
   /** SHA-256 of the request, in hex. */
   readonly sha256: string
   /** The next number, even over 0..2^32-1. */
@@ -14,12 +14,12 @@ export interface Dice {
 }
 
 /** The dice of a request. */
-export function diceOf(body: Uint8Array): Dice {
-  return diceOfHash(hash('sha256', body, 'hex'))
+export function randomOf(body: Uint8Array): SeededRandom {
+  return randomOfHash(hash('sha256', body, 'hex'))
 }
 
 /** SHA-256 is the quickest hash at hand where the processor has instructions for it. */
-export function diceOfHash(sha256: string, salt = 0): Dice {
+export function randomOfHash(sha256: string, salt = 0): SeededRandom {
   // mulberry32, started from the first 32 bits of the hash.
   let state = (Number.parseInt(sha256.slice(0, 8), 16) ^ Math.imul(salt, 0x9e3779b1)) | 0
   const next = (): number => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { AnswerBudget, type Receiving } from './answer-budget.ts'
+import { type Receiving, ResponseMemory } from './response-memory.ts'
 
 const MIB = 1024 * 1024
 
@@ -18,7 +18,7 @@ class Answer implements Receiving {
 
 describe('the budget of answers', () => {
   test('answers that are all half received come to an end, one after the other', () => {
-    const budget = new AnswerBudget(4 * MIB)
+    const budget = new ResponseMemory(4 * MIB)
     const answers = Array.from({ length: 20 }, () => new Answer())
     const left = new Set(answers)
     let peak = 0
@@ -43,7 +43,7 @@ describe('the budget of answers', () => {
   })
 
   test('while results are not written nothing more is read or sent, and both go on afterwards', () => {
-    const budget = new AnswerBudget(4 * MIB)
+    const budget = new ResponseMemory(4 * MIB)
     let rooms = 0
     budget.onRoom = () => rooms++
     const answer = new Answer()
@@ -62,7 +62,7 @@ describe('the budget of answers', () => {
     })
     fc.assert(
       fc.property(fc.array(step), fc.array(fc.nat(6 * MIB)), (steps, results) => {
-        const budget = new AnswerBudget(4 * MIB)
+        const budget = new ResponseMemory(4 * MIB)
         const answers = Array.from({ length: 6 }, () => new Answer())
         for (const [i, { answer: number, bytes, ends }] of steps.entries()) {
           const answer = answers[number]!
