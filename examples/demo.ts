@@ -49,8 +49,8 @@ async function answerTheQuestions(): Promise<RunReport> {
   const config = loadConfig({ env: {}, cwd: folder, overrides: { data: 'data' } })
   const service = await embed({ serve }, config)
   const client = new ApiClient({
-    base_url: service.url,
-    api_key: readApiKey(config),
+    baseUrl: service.url,
+    apiKey: readApiKey(config),
     clock: systemClock,
   })
   const view = progressView(process.stderr, systemClock)
@@ -74,10 +74,10 @@ async function answerTheQuestions(): Promise<RunReport> {
   }
 }
 
-function report({ batch, duration_ms }: RunReport): void {
+function report({ batch, durationMs }: RunReport): void {
   const { completed, failed } = batch.request_counts
   console.log(
-    `\n${counted(completed, 'line')} answered, ${failed} failed, ${humanUsd(batch.cost_usd)}, in ${humanDuration(duration_ms)}.`,
+    `\n${counted(completed, 'line')} answered, ${failed} failed, ${humanUsd(batch.cost_usd)}, in ${humanDuration(durationMs)}.`,
   )
   console.log(`  answers  ${relative(process.cwd(), answers)}`)
   console.log(`  errors   ${relative(process.cwd(), errors)}${failed === 0 ? ' (empty)' : ''}`)

@@ -22,12 +22,12 @@ const code = await runProgram(process.argv.slice(2), {
       (await import('./compose/admin-commands.ts')).adminCommands((name) => set(env[name])),
     sim: async (order) => (await import('./compose/sim.ts')).sim(order),
   },
-  access: { base_url: set(env.OFFPEAK_BASE_URL), api_key: set(env.OFFPEAK_API_KEY) },
+  access: { baseUrl: set(env.OFFPEAK_BASE_URL), apiKey: set(env.OFFPEAK_API_KEY) },
   terminal: { stdout, stderr },
   clock: systemClock,
-  interruption: interruption(process, { clock: systemClock, under_npm: set(env.npm_command) !== undefined }),
+  interruption: interruption(process, { clock: systemClock, underNpm: set(env.npm_command) !== undefined }),
   version: version(),
-  with_stack: env.OFFPEAK_LOG_LEVEL === 'debug' || env.OFFPEAK_LOG_LEVEL === 'trace',
+  withStack: env.OFFPEAK_LOG_LEVEL === 'debug' || env.OFFPEAK_LOG_LEVEL === 'trace',
 })
 
 // A command that failed halfway may have left something running; it must not keep the process alive.

@@ -107,12 +107,12 @@ describe('the command line', { timeout: 120_000 }, () => {
         doctor,
         adminCommands: async () => adminCommands((name) => env[name]),
       },
-      access: { base_url: env.OFFPEAK_BASE_URL, api_key: env.OFFPEAK_API_KEY },
+      access: { baseUrl: env.OFFPEAK_BASE_URL, apiKey: env.OFFPEAK_API_KEY },
       terminal,
       clock: systemClock,
       interruption: () => new AbortController().signal,
       version: '1.2.3',
-      with_stack: false,
+      withStack: false,
     })
     return { code, out: terminal.out(), err: terminal.err() }
   }

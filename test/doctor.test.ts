@@ -25,12 +25,12 @@ async function offpeak(service: TestService, ...args: string[]) {
   const terminal = capturedTerminal()
   const code = await runProgram(args, {
     launch: launchOnly({ loadConfig: () => service.config, doctor }),
-    access: { base_url: undefined, api_key: undefined },
+    access: { baseUrl: undefined, apiKey: undefined },
     terminal,
     clock: systemClock,
     interruption: () => new AbortController().signal,
     version: '1.2.3',
-    with_stack: false,
+    withStack: false,
   })
   return { code, out: terminal.out(), err: terminal.err() }
 }

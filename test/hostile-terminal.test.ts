@@ -17,12 +17,12 @@ async function offpeak(service: TestService, columns: number | undefined, ...arg
   const terminal = capturedTerminal(columns)
   const code = await runProgram(args, {
     launch: launchOnly(),
-    access: { base_url: service.url, api_key: service.key },
+    access: { baseUrl: service.url, apiKey: service.key },
     terminal,
     clock: systemClock,
     interruption: () => new AbortController().signal,
     version: '1.2.3',
-    with_stack: false,
+    withStack: false,
   })
   return { code, out: terminal.out(), err: terminal.err() }
 }

@@ -172,10 +172,10 @@ log: {level: error}
     assert.match(said, /OFFPEAK_MASTER_KEY/)
   })
 
-  function run(half: 'api' | 'worker', name: string, variables = env): ChildProcess {
+  function run(role: 'api' | 'worker', name: string, variables = env): ChildProcess {
     const config = join(folder, 'offpeak.yaml')
-    const args = [MAIN, half, '--config', config, '--data', join(folder, name)]
-    if (half === 'api') args.push('--port', '0')
+    const args = [MAIN, role, '--config', config, '--data', join(folder, name)]
+    if (role === 'api') args.push('--port', '0')
     const child = spawn(process.execPath, args, { env: variables, stdio: ['ignore', 'pipe', 'pipe'] })
     running.add(child)
     child.once('exit', () => running.delete(child))
@@ -183,18 +183,18 @@ log: {level: error}
   }
 
   async function start(
-    half: 'api' | 'worker',
+    role: 'api' | 'worker',
     name: string,
   ): Promise<{ child: ChildProcess; ready: string }> {
     await writeFile(join(folder, 'offpeak.yaml'), yaml)
-    const child = run(half, name)
+    const child = run(role, name)
     const said: string[] = []
     createInterface({ input: child.stderr! }).on('line', (text) => said.push(text))
     const lines = createInterface({ input: child.stdout! })
     const ready = await Promise.race([
       once(lines, 'line').then(([text]) => String(text)),
       once(child, 'exit').then(() => {
-        throw new Error(`${half} ${name} ended:\n${said.join('\n')}`)
+        throw new Error(`${role} ${name} ended:\n${said.join('\n')}`)
       }),
     ])
     return { child, ready }

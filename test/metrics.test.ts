@@ -59,7 +59,7 @@ test('the page of a running service shows lines, money, servers, stores and what
     OFFPEAK_RETRY_BACKOFF_MIN: '1ms',
   }
   const overrides = { data: folder, port: '0', log_level: 'silent' }
-  const running = await serve(loadConfig({ env, overrides, cwd: folder }), { half: 'both' })
+  const running = await serve(loadConfig({ env, overrides, cwd: folder }), { role: 'all' })
   try {
     const key = (await readFile(join(folder, 'api-key'), 'utf8')).trim()
     const call = async (method: string, path: string, body?: FormData | string) => {
@@ -190,15 +190,15 @@ test('two processes of one machine that choose for themselves get a port each', 
 })
 
 test('metrics have a port of their own in api and worker, and the port of the API only where it is told so', () => {
-  const place = (port: number | 'auto' | 'off', half: 'api' | 'worker' | 'both') =>
-    metricsPlace({ metrics: { port }, listen: { host: 'h', port: 8080, stop_delay_ms: 0 } }, half)
+  const place = (port: number | 'auto' | 'off', role: 'api' | 'worker' | 'all') =>
+    metricsPlace({ metrics: { port }, listen: { host: 'h', port: 8080, stop_delay_ms: 0 } }, role)
   assert.deepEqual(
-    [place('auto', 'api'), place('auto', 'worker'), place('auto', 'both')],
+    [place('auto', 'api'), place('auto', 'worker'), place('auto', 'all')],
     ['auto', 'auto', 'api'],
   )
-  assert.deepEqual([place(8080, 'api'), place(8080, 'worker'), place(8080, 'both')], ['api', 8080, 'api'])
-  assert.deepEqual([place(9000, 'api'), place(9000, 'worker'), place(9000, 'both')], [9000, 9000, 9000])
-  for (const half of ['api', 'worker', 'both'] as const) assert.equal(place('off', half), null)
+  assert.deepEqual([place(8080, 'api'), place(8080, 'worker'), place(8080, 'all')], ['api', 8080, 'api'])
+  assert.deepEqual([place(9000, 'api'), place(9000, 'worker'), place(9000, 'all')], [9000, 9000, 9000])
+  for (const role of ['api', 'worker', 'all'] as const) assert.equal(place('off', role), null)
 })
 
 test('an API alone does not show metrics to its callers, and counts their calls on a port of its own', async () => {
@@ -211,7 +211,7 @@ test('an API alone does not show metrics to its callers, and counts their calls 
   await free.close()
   const env = { OFFPEAK_METRICS_PORT: new URL(free.url).port }
   const overrides = { data: folder, port: '0', log_level: 'silent' }
-  const running = await serve(loadConfig({ env, overrides, cwd: folder }), { half: 'api' })
+  const running = await serve(loadConfig({ env, overrides, cwd: folder }), { role: 'api' })
   try {
     const answer = await fetch(`${running.url}/metrics`)
     assert.equal(answer.status, 404)

@@ -217,12 +217,12 @@ test('from a shell, both sides are configuration files or DATABASE+BLOBS', async
         loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env: {}, overrides }),
         adminCommands: async () => adminCommands(() => undefined),
       }),
-      access: { base_url: undefined, api_key: undefined },
+      access: { baseUrl: undefined, apiKey: undefined },
       terminal,
       clock: systemClock,
       interruption: () => new AbortController().signal,
       version: '1.2.3',
-      with_stack: false,
+      withStack: false,
     })
     return { code, out: terminal.out(), err: terminal.err() }
   }

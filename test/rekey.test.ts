@@ -130,7 +130,7 @@ test('a change that was interrupted anywhere closes the database, and is finishe
   })
   const file = join(one.service.folder, 'new-key')
   await writeFile(file, `${to.secret.export().toString('base64')}\n`, { mode: 0o600 })
-  const report = await rekeyStores(one.config, { tell, to_file: file }, none)
+  const report = await rekeyStores(one.config, { tell, toFile: file }, none)
   assert.ok(report.rewrapped > 0 && report.rewrapped < report.total)
   assert.equal((await readMasterKey(one.path)).id, to.id)
   await assertReadable(one)
@@ -171,8 +171,8 @@ test('the new key may come from a variable, and the old one is then taken out of
   await using one = await stopped()
   const text = randomBytes(32).toString('base64')
   const id = masterKeyFromText(text, 'test').id
-  await assert.rejects(rekeyStores(one.config, { tell, to_env: 'NEW' }, none), /variable NEW is not set/)
-  const report = await rekeyStores(one.config, { tell, to_env: 'NEW' }, () => text)
+  await assert.rejects(rekeyStores(one.config, { tell, toEnv: 'NEW' }, none), /variable NEW is not set/)
+  const report = await rekeyStores(one.config, { tell, toEnv: 'NEW' }, () => text)
   assert.deepEqual([report.key_id, report.path, existsSync(one.path)], [id, null, false])
   const config = { ...one.config, master_key: text }
   await assertReadable({ ...one, config })
@@ -180,7 +180,7 @@ test('the new key may come from a variable, and the old one is then taken out of
   // And from there to the next one, with the key in a variable on both sides.
   const next = randomBytes(32).toString('base64')
   await assert.rejects(rekeyStores(config, { tell }, none), /name the new one with --to-env NAME/)
-  await rekeyStores(config, { tell, to_env: 'NEXT' }, () => next)
+  await rekeyStores(config, { tell, toEnv: 'NEXT' }, () => next)
   await assertReadable({ ...one, config: { ...config, master_key: next } })
 })
 

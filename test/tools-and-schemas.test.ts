@@ -111,12 +111,12 @@ test('a tool loop of two rounds runs under one entity and conversation, each rou
         doctor: refuse,
         adminCommands: refuse,
       },
-      access: { base_url: undefined, api_key: undefined },
+      access: { baseUrl: undefined, apiKey: undefined },
       terminal,
       clock: systemClock,
       interruption: () => new AbortController().signal,
       version: '0',
-      with_stack: false,
+      withStack: false,
     })
     return { code, out: terminal.out(), err: terminal.err() }
   }

@@ -36,8 +36,8 @@ export interface AdminCommands {
 
 export interface RekeyOrder {
   /** A file with the new key, or the name of a variable with it; neither: a fresh one is made. */
-  to_file?: string | undefined
-  to_env?: string | undefined
+  toFile?: string | undefined
+  toEnv?: string | undefined
   /** Told how many wrapped keys have been rewritten so far. */
   tell: (done: number) => void
 }
@@ -69,10 +69,10 @@ export interface ConfigFlags {
   workers?: string | undefined
 }
 
-export type Role = 'both' | 'api' | 'worker'
+export type Role = 'all' | 'api' | 'worker'
 
 export interface ServeOptions {
-  half: Role
+  role: Role
   /** An OpenAI-compatible address whose models take the place of the configured ones. */
   upstream?: string | undefined
 }

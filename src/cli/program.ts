@@ -28,7 +28,7 @@ import { writeLine, writeLines } from './terminal/terminal.ts'
 export interface ProgramOptions extends Omit<Shell, 'exit'> {
   version: string
   /** Whether a failure shows where in the code it came from. */
-  with_stack: boolean
+  withStack: boolean
 }
 
 /** Runs the command that `args` name (without node and script) and returns the exit code of the process. */
@@ -54,7 +54,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       writeLine(stderr, usageText(error))
       return EXIT_FAILED
     }
-    writeLines(stderr, failureText(error, options.with_stack))
+    writeLines(stderr, failureText(error, options.withStack))
     return exitCode(error)
   }
 }

@@ -17,6 +17,6 @@ export interface Shell {
 
 /** OFFPEAK_BASE_URL and OFFPEAK_API_KEY, as main.ts found them. */
 export interface Access {
-  base_url: string | undefined
-  api_key: string | undefined
+  baseUrl: string | undefined
+  apiKey: string | undefined
 }

@@ -29,12 +29,12 @@ export interface MetricsOf {
  */
 export function metricsPlace(
   { metrics, listen }: Pick<Config, 'metrics' | 'listen'>,
-  half: ServeOptions['half'],
+  role: ServeOptions['role'],
 ): 'api' | number | 'auto' | null {
   const { port } = metrics
   if (port === 'off') return null
-  if (port === 'auto') return half === 'both' ? 'api' : 'auto'
-  return half !== 'worker' && port === listen.port && port !== 0 ? 'api' : port
+  if (port === 'auto') return role === 'all' ? 'api' : 'auto'
+  return role !== 'worker' && port === listen.port && port !== 0 ? 'api' : port
 }
 
 /** `auto` is 9464, or a free port where another process of this machine has that. */

@@ -26,12 +26,12 @@ import { masterKey, openBlobs, openDatabase } from './stores.ts'
 /** `variable` looks into the environment. */
 export async function rekey(
   config: Config,
-  { to_file, to_env, tell }: RekeyOrder,
+  { toFile, toEnv, tell }: RekeyOrder,
   variable: (name: string) => string | undefined,
 ): Promise<RekeyReport> {
   const path = join(config.data_dir, 'master-key')
   const in_file = config.master_key === undefined
-  if (!in_file && to_file === undefined && to_env === undefined)
+  if (!in_file && toFile === undefined && toEnv === undefined)
     throw new Failure(
       'the master key comes from OFFPEAK_MASTER_KEY: name the new one with --to-env NAME or --to-file FILE',
     )
@@ -46,18 +46,18 @@ export async function rekey(
       const done = await rewrapAll({ store, blobs }, { from: null, to: present }, { tell })
       return await end(store, { ...done, key_id: present.id, path: in_file ? path : null })
     }
-    const to = await newKey(path, in_file, to_file, to_env, variable)
+    const to = await newKey(path, in_file, toFile, toEnv, variable)
     // A file that was retired for a variable is gone from its place; the old key lies beside it.
     const from = present ?? (resumed ? await readMasterKey(oldKeyPath(path)) : null)
     if (from === null) throw new Failure(`there is no master key at ${path} that could be changed`)
     if (resumed === null) await assertSameMasterKey(store.read, from.id)
     const done = await rewrapAll({ store, blobs }, { from, to }, { tell })
-    if (in_file && to_env === undefined) {
+    if (in_file && toEnv === undefined) {
       await switchKeyFile(path)
       if ((await readMasterKey(path)).id !== to.id)
         throw new Failure(`${path} does not hold the new key; put it there, then run this again`)
     } else if (in_file && present) await retireKeyFile(path)
-    return await end(store, { ...done, key_id: to.id, path: in_file && to_env === undefined ? path : null })
+    return await end(store, { ...done, key_id: to.id, path: in_file && toEnv === undefined ? path : null })
   } finally {
     await store.close()
   }
@@ -72,18 +72,18 @@ async function presentKey(config: Config, store: Store, path: string): Promise<M
 async function newKey(
   path: string,
   in_file: boolean,
-  to_file: string | undefined,
-  to_env: string | undefined,
+  toFile: string | undefined,
+  toEnv: string | undefined,
   variable: (name: string) => string | undefined,
 ): Promise<MasterKey> {
-  if (to_env !== undefined) {
-    const text = variable(to_env)
-    if (text === undefined) throw new Failure(`the variable ${to_env} is not set`)
-    return masterKeyFromText(text, to_env)
+  if (toEnv !== undefined) {
+    const text = variable(toEnv)
+    if (text === undefined) throw new Failure(`the variable ${toEnv} is not set`)
+    return masterKeyFromText(text, toEnv)
   }
-  if (to_file === undefined) return await readOrCreateMasterKey(nextKeyPath(path))
-  const given = await readMasterKey(resolve(to_file))
-  return in_file ? await copyKeyFile(resolve(to_file), nextKeyPath(path)) : given
+  if (toFile === undefined) return await readOrCreateMasterKey(nextKeyPath(path))
+  const given = await readMasterKey(resolve(toFile))
+  return in_file ? await copyKeyFile(resolve(toFile), nextKeyPath(path)) : given
 }
 
 async function end(store: Store, report: RekeyReport): Promise<RekeyReport> {

@@ -31,9 +31,9 @@ interface Part {
 
 export async function serve(given: Config, options: ServeOptions): Promise<Running> {
   const config = options.upstream === undefined ? given : await withUpstream(given, options.upstream)
-  if (options.half === 'worker') return running(null, [await startWorker(config)])
+  if (options.role === 'worker') return running(null, [await startWorker(config)])
   // The workers' processes load while this one opens the stores.
-  const workers = options.half === 'both' ? forkWorkers(workerCount(config)) : null
+  const workers = options.role === 'all' ? forkWorkers(workerCount(config)) : null
   let registration: ProcessRegistration | null = null
   try {
     const stores = await openStores(config)
@@ -120,7 +120,7 @@ async function startApi(
     await store.read.selectFrom('projects').select('id').limit(1).execute()
     return true
   }
-  const place = metricsPlace(config, workers === null ? 'api' : 'both')
+  const place = metricsPlace(config, workers === null ? 'api' : 'all')
   const maintenance = new ApiMaintenance(config, stores, log, () => registration.id)
   maintenance.start()
   const server = buildServer({

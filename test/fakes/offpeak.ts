@@ -16,12 +16,12 @@ export async function offpeak(service: TestService, ...args: string[]): Promise<
   const terminal = capturedTerminal()
   const code = await runProgram(args, {
     launch: launchOnly(),
-    access: { base_url: service.url, api_key: service.key },
+    access: { baseUrl: service.url, apiKey: service.key },
     terminal,
     clock: systemClock,
     interruption: () => new AbortController().signal,
     version: '1.2.3',
-    with_stack: false,
+    withStack: false,
   })
   return { code, out: terminal.out(), err: terminal.err() }
 }

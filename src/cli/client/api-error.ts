@@ -8,7 +8,7 @@ import { ErrorAnswer } from './shapes.ts'
 export interface Answer {
   status: number
   /** The request ID of the service, null when something else answered. */
-  request_id: string | null
+  requestId: string | null
   text: string
 }
 
@@ -24,7 +24,7 @@ export class ApiError extends Failure {
       error === null ? String(answer.status) : `${answer.status} ${error.code}`,
       call,
       ...(error?.param ? [`parameter ${error.param}`] : []),
-      ...(answer.request_id === null ? [] : [`request ${answer.request_id}`]),
+      ...(answer.requestId === null ? [] : [`request ${answer.requestId}`]),
     ]
     const what = error === null ? `the server's answer is not one of Offpeak's` : error.message
     const advice = error === null ? 'Check OFFPEAK_BASE_URL.' : adviceFor(error.code)

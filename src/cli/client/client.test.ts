@@ -18,11 +18,11 @@ describe('a call of the API', () => {
     clock = fastClock()
     api.script = {}
     api.seen.length = 0
-    client = new ApiClient({ base_url: api.url, api_key: api.key, clock, patience_ms: 60_000 })
+    client = new ApiClient({ baseUrl: api.url, apiKey: api.key, clock, patienceMs: 60_000 })
   })
 
   test('a server that was never reached is given up on at once', async () => {
-    const lost = new ApiClient({ base_url: 'http://127.0.0.1:9', api_key: 'k', clock })
+    const lost = new ApiClient({ baseUrl: 'http://127.0.0.1:9', apiKey: 'k', clock })
     await assert.rejects(
       lost.get(AnyObject, '/v1/files'),
       (error: unknown) =>
@@ -35,8 +35,8 @@ describe('a call of the API', () => {
     api.script = { fault: (_seen, nth) => (nth === 1 ? undefined : 'reset') }
     await client.get(AnyObject, '/v1/models')
     await assert.rejects(client.get(AnyObject, '/v1/models'), Failure)
-    const waited_ms = clock.waits.reduce((sum, ms) => sum + ms, 0)
-    assert.ok(waited_ms >= 60_000 && waited_ms < 80_000, `${waited_ms}`)
+    const waitedMs = clock.waits.reduce((sum, ms) => sum + ms, 0)
+    assert.ok(waitedMs >= 60_000 && waitedMs < 80_000, `${waitedMs}`)
   })
 
   test('a refusal that will not change is not tried again', async () => {
@@ -82,8 +82,8 @@ describe('a call of the API', () => {
       },
     }
     const interrupted = new ApiClient({
-      base_url: api.url,
-      api_key: api.key,
+      baseUrl: api.url,
+      apiKey: api.key,
       clock,
       signal: controller.signal,
     })

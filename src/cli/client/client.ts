@@ -16,15 +16,15 @@ import { ListPage } from './shapes.ts'
 
 export interface ClientOptions {
   /** With or without `/v1` at its end. */
-  base_url: string
-  api_key: string
+  baseUrl: string
+  apiKey: string
   clock: Clock
   /** Ends whatever is going on; every call then throws Interrupted. */
   signal?: AbortSignal | undefined
   /** Told why a call is about to be made again, and in how many milliseconds. */
-  onRetry?: (reason: string, delay_ms: number) => void
+  onRetry?: (reason: string, delayMs: number) => void
   /** For how long a server that was reached before is waited for. */
-  patience_ms?: number
+  patienceMs?: number
 }
 
 export interface Call {
@@ -43,13 +43,13 @@ const HEADERS_TIMEOUT_MS = 60_000
 const PAGE_MAX = 100
 
 export class ApiClient {
-  readonly base_url: string
+  readonly baseUrl: string
   readonly #agent = new Agent({ headersTimeout: HEADERS_TIMEOUT_MS, bodyTimeout: HEADERS_TIMEOUT_MS })
   readonly #options: ClientOptions
   #reached = false
 
   constructor(options: ClientOptions) {
-    this.base_url = options.base_url.replace(/\/+$/, '').replace(/\/v1$/, '')
+    this.baseUrl = options.baseUrl.replace(/\/+$/, '').replace(/\/v1$/, '')
     this.#options = options
   }
 
@@ -123,7 +123,7 @@ export class ApiClient {
       parsed = JSON.parse(text)
     } catch {
       throw new Failure(
-        `the answer to ${call.method} ${call.path} is not JSON; is ${this.base_url} an Offpeak server?`,
+        `the answer to ${call.method} ${call.path} is not JSON; is ${this.baseUrl} an Offpeak server?`,
       )
     }
     return checked(shape, parsed, `${call.method} ${call.path}`)
@@ -132,15 +132,15 @@ export class ApiClient {
   /** The first answer that is not worth another attempt, if it is a good one. */
   async #exchange(call: Call): Promise<Dispatcher.ResponseData> {
     const { clock, signal } = this.#options
-    const give_up_at = clock.now() + (this.#options.patience_ms ?? PATIENCE_MS)
+    const giveUpAt = clock.now() + (this.#options.patienceMs ?? PATIENCE_MS)
     for (let attempt = 1; ; attempt++) {
       if (signal?.aborted) throw new Interrupted()
       const outcome = await this.#attempt(call)
       if ('response' in outcome) return outcome.response
-      if (outcome.final || clock.now() >= give_up_at) throw outcome.failure
-      const delay_ms = retryDelayMs(attempt, outcome.retry_after_ms, Math.random())
-      if (delay_ms > 1000) this.#options.onRetry?.(outcome.failure.message, delay_ms)
-      await sleep(clock, delay_ms, signal)
+      if (outcome.final || clock.now() >= giveUpAt) throw outcome.failure
+      const delayMs = retryDelayMs(attempt, outcome.retryAfterDelayMs, Math.random())
+      if (delayMs > 1000) this.#options.onRetry?.(outcome.failure.message, delayMs)
+      await sleep(clock, delayMs, signal)
     }
   }
 
@@ -148,7 +148,7 @@ export class ApiClient {
     call: Call,
   ): Promise<
     | { response: Dispatcher.ResponseData }
-    | { failure: Failure; final: boolean; retry_after_ms: number | null }
+    | { failure: Failure; final: boolean; retryAfterDelayMs: number | null }
   > {
     const { clock, signal } = this.#options
     const name = `${call.method} ${call.path}`
@@ -157,26 +157,26 @@ export class ApiClient {
       response = await this.#request(call)
     } catch (error) {
       if (signal?.aborted) throw new Interrupted()
-      return { failure: this.#unreachable(name, error), final: !this.#reached, retry_after_ms: null }
+      return { failure: this.#unreachable(name, error), final: !this.#reached, retryAfterDelayMs: null }
     }
     this.#reached = true
     const status = response.statusCode
     if (status >= 200 && status < 300) return { response }
     const text = await this.#orInterrupted(response.body.text().catch(() => ''))
-    const request_id = response.headers['x-service-request-id']
+    const requestId = response.headers['x-service-request-id']
     return {
       failure: new ApiError(name, {
         status,
-        request_id: typeof request_id === 'string' ? request_id : null,
+        requestId: typeof requestId === 'string' ? requestId : null,
         text: text === '' ? (STATUS_CODES[status] ?? '') : text,
       }),
       final: !worthRetrying(status, errorCode(text)),
-      retry_after_ms: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
+      retryAfterDelayMs: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
     }
   }
 
   async #request(call: Call): Promise<Dispatcher.ResponseData> {
-    const url = new URL(`${this.base_url}${call.path}`)
+    const url = new URL(`${this.baseUrl}${call.path}`)
     for (const [name, value] of Object.entries(call.query ?? {})) {
       if (value !== undefined) url.searchParams.set(name, String(value))
     }
@@ -186,7 +186,7 @@ export class ApiClient {
       path: url.pathname + url.search,
       method: call.method,
       headers: {
-        authorization: `Bearer ${this.#options.api_key}`,
+        authorization: `Bearer ${this.#options.apiKey}`,
         ...call.headers,
         ...body?.headers,
       },
@@ -198,7 +198,7 @@ export class ApiClient {
   #unreachable(name: string, error: unknown): Failure {
     const reason = error instanceof Error ? error.message || error.name : String(error)
     return new Failure(
-      `${this.base_url} cannot be reached (${reason}, ${name}); start it with "offpeak serve", or check OFFPEAK_BASE_URL`,
+      `${this.baseUrl} cannot be reached (${reason}, ${name}); start it with "offpeak serve", or check OFFPEAK_BASE_URL`,
       undefined,
       { cause: error },
     )

@@ -27,11 +27,11 @@ export function apiKeyPath(config: Config): string {
 /** The remote service, or the one that listens where this machine's configuration says. */
 export async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Promise<Connection> {
   const remote = remoteAccess(shell.access)
-  if (remote !== null) return connection(shell, remote.base_url, remote.api_key, REMOTE_PACE, signal)
+  if (remote !== null) return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
   const config = await shell.launch.loadConfig(flags)
   const { host, port } = config.listen
-  const base_url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
-  return connection(shell, base_url, readApiKey(config), LOCAL_PACE, signal)
+  const baseUrl = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+  return connection(shell, baseUrl, readApiKey(config), LOCAL_PACE, signal)
 }
 
 /** The remote service, or an embedded one that `close` stops. */
@@ -47,7 +47,7 @@ export async function connectOrEmbed(
         '--upstream is for the embedded service, but OFFPEAK_BASE_URL names another one; unset one of the two',
       )
     }
-    return connection(shell, remote.base_url, remote.api_key, REMOTE_PACE, signal)
+    return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
   }
   const config = await shell.launch.loadConfig(flags)
   const service = await embed(shell.launch, config, flags.upstream)
@@ -74,7 +74,7 @@ export async function embed(
     listen: { ...config.listen, host: '127.0.0.1', port: 0 },
     log: { level: quieter(config.log.level) },
   }
-  const running = await launch.serve(quiet, { half: 'both', upstream })
+  const running = await launch.serve(quiet, { role: 'all', upstream })
   if (running.url === null) throw new Error('the embedded service does not listen')
   return { url: running.url, stop: () => running.stop() }
 }
@@ -91,39 +91,39 @@ export function readApiKey(config: Config): string {
 
 function connection(
   shell: Shell,
-  base_url: string,
-  api_key: string,
+  baseUrl: string,
+  apiKey: string,
   pace: Pace,
   signal: AbortSignal | undefined,
 ): Connection {
   const client = new ApiClient({
-    base_url,
-    api_key,
+    baseUrl,
+    apiKey,
     clock: shell.clock,
     signal,
-    onRetry: (reason, delay_ms) =>
-      writeLine(shell.terminal.stderr, `${reason}; trying again in ${Math.ceil(delay_ms / 1000)}s`),
+    onRetry: (reason, delayMs) =>
+      writeLine(shell.terminal.stderr, `${reason}; trying again in ${Math.ceil(delayMs / 1000)}s`),
   })
-  return { client, pace, target: client.base_url, embedded: false, close: () => client.close() }
+  return { client, pace, target: client.baseUrl, embedded: false, close: () => client.close() }
 }
 
-function remoteAccess(access: Access): { base_url: string; api_key: string } | null {
-  const { base_url, api_key } = access
-  if (base_url === undefined && api_key === undefined) return null
-  if (base_url === undefined) {
+function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | null {
+  const { baseUrl, apiKey } = access
+  if (baseUrl === undefined && apiKey === undefined) return null
+  if (baseUrl === undefined) {
     throw new Failure(
       'OFFPEAK_API_KEY is set but OFFPEAK_BASE_URL is not; set both to use a service, or neither to use this machine',
     )
   }
-  if (api_key === undefined) {
+  if (apiKey === undefined) {
     throw new Failure(
       'OFFPEAK_BASE_URL is set but OFFPEAK_API_KEY is not; set both to use a service, or neither to use this machine',
     )
   }
-  if (!/^https?:\/\//.test(base_url) || !URL.canParse(base_url)) {
-    throw new Failure(`OFFPEAK_BASE_URL is ${base_url}; expected an address such as http://127.0.0.1:8080`)
+  if (!/^https?:\/\//.test(baseUrl) || !URL.canParse(baseUrl)) {
+    throw new Failure(`OFFPEAK_BASE_URL is ${baseUrl}; expected an address such as http://127.0.0.1:8080`)
   }
-  return { base_url, api_key }
+  return { baseUrl, apiKey }
 }
 
 /** Ordinary events of the embedded service are the command's to tell. */

@@ -7,10 +7,10 @@ import type { ApiClient } from './client.ts'
 /** Breaks in a row, without a byte between them, after which a download is given up. */
 const BREAKS_MAX = 5
 
-/** Writes the content of `file_id` to `path`, or an empty file when there is none. Returns its bytes. */
+/** Writes the content of `fileId` to `path`, or an empty file when there is none. Returns its bytes. */
 export async function download(
   client: ApiClient,
-  file_id: string | null,
+  fileId: string | null,
   path: string,
   signal?: AbortSignal,
   onBytes: (written: number) => void = () => {},
@@ -18,8 +18,8 @@ export async function download(
   const partial = `${path}.part`
   try {
     let bytes = 0
-    if (file_id === null) await writeFile(partial, '')
-    else bytes = await fetchTo(client, file_id, partial, signal, onBytes)
+    if (fileId === null) await writeFile(partial, '')
+    else bytes = await fetchTo(client, fileId, partial, signal, onBytes)
     await rename(partial, path)
     return bytes
   } catch (error) {
@@ -30,7 +30,7 @@ export async function download(
 
 async function fetchTo(
   client: ApiClient,
-  file_id: string,
+  fileId: string,
   partial: string,
   signal: AbortSignal | undefined,
   onBytes: (written: number) => void,
@@ -42,7 +42,7 @@ async function fetchTo(
     const handle = await open(partial, written === 0 ? 'w' : 'a')
     try {
       const response = await client.stream(
-        `/v1/files/${file_id}/content`,
+        `/v1/files/${fileId}/content`,
         written === 0 ? {} : { range: `bytes=${written}-` },
       )
       const blocks: AsyncIterable<Buffer> = response.body
@@ -62,7 +62,7 @@ async function fetchTo(
       if (!(error instanceof Broken)) throw error
       if (written > before) breaks = 0
       if (breaks >= BREAKS_MAX) {
-        const what = `the download of ${file_id} broke off again and again; try again later`
+        const what = `the download of ${fileId} broke off again and again; try again later`
         throw new Failure(what, undefined, { cause: error })
       }
     } finally {

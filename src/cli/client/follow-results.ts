@@ -20,40 +20,40 @@ export interface Following {
   signal?: AbortSignal | undefined
 }
 
-export async function followResults(client: ApiClient, batch_path: string, to: Following): Promise<void> {
+export async function followResults(client: ApiClient, batchPath: string, to: Following): Promise<void> {
   const { part, follow, write, pace, clock, signal } = to
   let after = 0
-  for (let wait_ms = pace.first_ms; ; ) {
+  for (let waitMs = pace.firstMs; ; ) {
     const query = `after=${after}&part=${part}&limit=10000&contiguous=${follow}`
-    const page = await readPage(client, `${batch_path}/results?${query}`, signal)
+    const page = await readPage(client, `${batchPath}/results?${query}`, signal)
     if (page.bytes.length > 0) await write(page.bytes)
-    after = page.next_after
-    if (page.has_more) continue
+    after = page.nextAfter
+    if (page.hasMore) continue
     if (!follow || page.ended) return
-    wait_ms = page.bytes.length > 0 ? pace.first_ms : Math.min(pace.longest_ms, wait_ms * GROWTH)
-    await sleep(clock, wait_ms, signal)
+    waitMs = page.bytes.length > 0 ? pace.firstMs : Math.min(pace.longestMs, waitMs * GROWTH)
+    await sleep(clock, waitMs, signal)
     if (signal?.aborted) throw new Interrupted()
   }
 }
 
 interface Page {
   bytes: Buffer
-  next_after: number
-  has_more: boolean
+  nextAfter: number
+  hasMore: boolean
   ended: boolean
 }
 
 async function readPage(client: ApiClient, path: string, signal: AbortSignal | undefined): Promise<Page> {
   for (let breaks = 0; ; breaks++) {
     const { headers, body } = await client.stream(path)
-    const next_after = Number(headers['x-next-after'])
-    if (!Number.isSafeInteger(next_after))
+    const nextAfter = Number(headers['x-next-after'])
+    if (!Number.isSafeInteger(nextAfter))
       throw new Failure('the server does not know how to tell what is finished so far; is it up to date?')
     try {
       const bytes = Buffer.from(await body.arrayBuffer())
       const status = BATCH_STATUSES.find((one) => one === headers['x-batch-status'])
       const ended = status !== undefined && isTerminal(status)
-      return { bytes, next_after, has_more: headers['x-has-more'] === 'true', ended }
+      return { bytes, nextAfter, hasMore: headers['x-has-more'] === 'true', ended }
     } catch (cause) {
       if (signal?.aborted) throw new Interrupted()
       if (breaks >= BREAKS_MAX)

@@ -4,13 +4,13 @@ import { type Clock, sleep } from '../../domain/clock.ts'
 import { Interrupted } from '../terminal/failure.ts'
 
 export interface Pace {
-  first_ms: number
-  longest_ms: number
+  firstMs: number
+  longestMs: number
 }
 
 /** For a service in the same process, or at least on the same machine. */
-export const LOCAL_PACE: Pace = { first_ms: 50, longest_ms: 1000 }
-export const REMOTE_PACE: Pace = { first_ms: 250, longest_ms: 5000 }
+export const LOCAL_PACE: Pace = { firstMs: 50, longestMs: 1000 }
+export const REMOTE_PACE: Pace = { firstMs: 250, longestMs: 5000 }
 
 const GROWTH = 1.3
 
@@ -22,10 +22,10 @@ export async function poll<T>(
   clock: Clock,
   signal: AbortSignal | undefined,
 ): Promise<T> {
-  for (let wait_ms = pace.first_ms; ; wait_ms = Math.min(pace.longest_ms, wait_ms * GROWTH)) {
+  for (let waitMs = pace.firstMs; ; waitMs = Math.min(pace.longestMs, waitMs * GROWTH)) {
     if (signal?.aborted) throw new Interrupted()
     const value = await read()
     if (done(value)) return value
-    await sleep(clock, wait_ms, signal)
+    await sleep(clock, waitMs, signal)
   }
 }

@@ -7,9 +7,9 @@ const LONGEST_MS = 10_000
  * Milliseconds before attempt `attempt` + 1 (attempts count from 1): doubling, with jitter from half to whole,
  * and never less than the server asked for. `random` is in [0, 1).
  */
-export function retryDelayMs(attempt: number, retry_after_ms: number | null, random: number): number {
+export function retryDelayMs(attempt: number, retryAfterDelayMs: number | null, random: number): number {
   const ceiling = Math.min(LONGEST_MS, FIRST_MS * 2 ** (attempt - 1))
-  return Math.max(ceiling * (0.5 + random / 2), retry_after_ms ?? 0)
+  return Math.max(ceiling * (0.5 + random / 2), retryAfterDelayMs ?? 0)
 }
 
 /** A spent budget answers 429 too, but waiting a little does not help there. */

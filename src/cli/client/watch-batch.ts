@@ -5,7 +5,7 @@ import { visible } from '../../domain/visible-text.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
-import { batchLine, type Standing, waitLine } from '../terminal/progress-line.ts'
+import { type BatchProgress, batchLine, waitLine } from '../terminal/progress-line.ts'
 import type { ProgressView } from '../terminal/progress-view.ts'
 import { leftMs, nextRate, perSecond, startRate } from '../terminal/rate.ts'
 import type { ApiClient } from './client.ts'
@@ -39,18 +39,18 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
     const { total, completed, failed } = batch.request_counts
     const done = completed + failed
     point = point === undefined ? startRate(done, clock.now()) : nextRate(point, done, clock.now())
-    const standing = { ...standingOf(batch), rate: perSecond(point), left_ms: leftMs(point, total) }
-    view.show(batch.status, (columns, paint) => batchLine(standing, columns, paint))
+    const progress = { ...progressOf(batch), rate: perSecond(point), leftMs: leftMs(point, total) }
+    view.show(batch.status, (columns, paint) => batchLine(progress, columns, paint))
     return batch
   }
   return await poll(read, ({ status }) => isTerminal(status), pace, clock, signal)
 }
 
-export function standingOf(batch: BatchObject): Standing {
+export function progressOf(batch: BatchObject): BatchProgress {
   const { status, request_counts: counts, cost_usd, waiting_reason, progress } = batch
   const { total, completed, failed } = counts
-  const note = waiting_reason?.message ?? (progress?.at_risk ? 'may not be done in time' : undefined)
-  return { status, total, done: completed + failed, failed, cost_usd, rate: null, left_ms: null, note }
+  const reason = waiting_reason?.message ?? (progress?.at_risk ? 'may not be done in time' : undefined)
+  return { status, total, done: completed + failed, failed, cost_usd, rate: null, leftMs: null, reason }
 }
 
 /** The input file did not validate: nothing was run and nothing is billed. */

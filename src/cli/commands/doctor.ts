@@ -88,8 +88,8 @@ async function reconcile(shell: Shell, flags: BooksFlags): Promise<void> {
   if (flags.json) return printJson(stdout, { ok: mismatches.length === 0, ...found })
   for (const { project_id, batch_id, problem } of mismatches)
     writeLine(stdout, `${batch_id ?? project_id}  ${problem}`)
-  const batch_count = batches === 1 ? '1 batch' : `${humanCount(batches)} batches`
-  const extent = `${counted(projects, 'project')}, ${batch_count}, ${counted(lines, 'result line')} read`
+  const batchCount = batches === 1 ? '1 batch' : `${humanCount(batches)} batches`
+  const extent = `${counted(projects, 'project')}, ${batchCount}, ${counted(lines, 'result line')} read`
   const sum = humanUsd(usd(cost_nanos))
   if (mismatches.length === 0) writeLine(stdout, `The books balance: ${extent}, ${sum} in all.`)
   else writeLine(stdout, `The books do not balance: ${counted(mismatches.length, 'difference')}; ${extent}.`)

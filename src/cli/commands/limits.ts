@@ -108,8 +108,8 @@ async function createLimit(shell: Shell, flags: CreateFlags): Promise<void> {
     throw new Failure('say whose spending is capped: one of --entity, --entity-type and --project')
   if ((usd === undefined) === (tokens === undefined))
     throw new Failure('say how much may be spent: one of --usd and --tokens')
-  const [cost_usd, in_tokens] = LIMIT_METRICS
-  const cap = usd === undefined ? { metric: in_tokens, amount: tokens } : { metric: cost_usd, amount: usd }
+  const [cost_usd, tokensMetric] = LIMIT_METRICS
+  const cap = usd === undefined ? { metric: tokensMetric, amount: tokens } : { metric: cost_usd, amount: usd }
   await withApi(shell, flags, async ({ client }) => {
     const body = { ...scope, ...cap, window, ...terms(flags) }
     // The retries of this very call make one limit.

@@ -29,14 +29,14 @@ export function addRekey(program: Command, shell: Shell): void {
 
 async function run(shell: Shell, flags: Flags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const { toFile: to_file, toEnv: to_env } = flags
-  if (to_file !== undefined && to_env !== undefined) throw new Failure('give --to-file or --to-env, not both')
+  const { toFile, toEnv } = flags
+  if (toFile !== undefined && toEnv !== undefined) throw new Failure('give --to-file or --to-env, not both')
   let told = 0
   const config = await shell.launch.loadConfig(flags)
   const { rekey } = await shell.launch.adminCommands()
   const report = await rekey(config, {
-    to_file,
-    to_env,
+    toFile,
+    toEnv,
     tell(done) {
       if (done < told + TELL_EVERY) return
       told = done

@@ -61,7 +61,7 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
       const old = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)
       const lines = await failedOf(client, old, flags.code, folder)
       const hopeless = lines.hopeless === 0 ? '' : `; ${lines.hopeless} of them will fail again unless mended`
-      view.note(`${counted(lines.ids.size, 'failed line')} of ${id}${hopeless}`)
+      view.message(`${counted(lines.ids.size, 'failed line')} of ${id}${hopeless}`)
       const made = await resubmit(
         client,
         old,

@@ -7,7 +7,7 @@ import type { ApiClient } from '../client/client.ts'
 import { download } from '../client/download.ts'
 import { AnyObject } from '../client/shapes.ts'
 import { hashFile, uploadInput } from '../client/upload.ts'
-import { FileInvalid, standingOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
+import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
 import { humanBytes } from '../terminal/format.ts'
 import { batchLine, uploadLine, waitLine } from '../terminal/progress-line.ts'
 import { type CodeCount, countByCode, failedLines } from './failed-lines.ts'
@@ -32,7 +32,7 @@ export interface RunOrder extends RunTerms {
 export interface RunReport {
   batch: BatchObject
   /** Of this process: a run that was picked up again counts from then. */
-  duration_ms: number
+  durationMs: number
   /** Why lines failed, most frequent first. */
   failures: CodeCount[]
 }
@@ -40,39 +40,41 @@ export interface RunReport {
 /** Throws FileInvalid, ApiError or Interrupted; the run can be picked up again after the last two. */
 export async function runBatch(client: ApiClient, order: RunOrder, watch: Watch): Promise<RunReport> {
   const started = watch.clock.now()
-  const state_path = runStatePath(order.output)
+  const statePath = runStatePath(order.output)
   // Finds a wrong address or key before the file is sent.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
-  let state = await earlierRun(order, state_path, watch)
+  let state = await earlierRun(order, statePath, watch)
   let batch: BatchObject | undefined
   while (batch === undefined) {
     try {
-      batch = await untilDone(client, order, state, state_path, watch)
+      batch = await untilDone(client, order, state, statePath, watch)
     } catch (error) {
-      if (error instanceof FileInvalid) await removeRunState(state_path)
+      if (error instanceof FileInvalid) await removeRunState(statePath)
       // The upload or the batch of the earlier run is gone: this becomes a run of its own.
       if (state === undefined || !(error instanceof ApiError) || error.status !== 404) throw error
-      watch.view.note('What the interrupted run left is gone from the service; starting anew.')
-      await removeRunState(state_path)
+      watch.view.message('What the interrupted run left is gone from the service; starting anew.')
+      await removeRunState(statePath)
       state = undefined
     }
   }
   await downloadResults(client, batch, order, watch)
-  await removeRunState(state_path)
+  await removeRunState(statePath)
   const failures = await countByCode(failedLines(createReadStream(order.errors)))
-  return { batch, duration_ms: watch.clock.now() - started, failures }
+  return { batch, durationMs: watch.clock.now() - started, failures }
 }
 
 /** The run to go on with, if one was interrupted and neither the file nor the options have changed since. */
-async function earlierRun(order: RunOrder, state_path: string, watch: Watch): Promise<RunState | undefined> {
-  const state = await readRunState(state_path)
+async function earlierRun(order: RunOrder, statePath: string, watch: Watch): Promise<RunState | undefined> {
+  const state = await readRunState(statePath)
   if (state === undefined) return undefined
   if (sameTerms(state, order) && state.input_sha256 === (await hashFile(order.input))) {
-    watch.view.note(`Picking up the interrupted run${state.batch_id === null ? '' : ` (${state.batch_id})`}.`)
+    watch.view.message(
+      `Picking up the interrupted run${state.batch_id === null ? '' : ` (${state.batch_id})`}.`,
+    )
     return state
   }
   const left = state.batch_id === null ? '' : `; ${state.batch_id} is left as it is`
-  watch.view.note(`An interrupted run had another input or other options: starting a new one${left}.`)
+  watch.view.message(`An interrupted run had another input or other options: starting a new one${left}.`)
   return undefined
 }
 
@@ -80,11 +82,11 @@ async function untilDone(
   client: ApiClient,
   order: RunOrder,
   earlier: RunState | undefined,
-  state_path: string,
+  statePath: string,
   watch: Watch,
 ): Promise<BatchObject> {
   let state = earlier ?? (await upload(client, order, watch))
-  if (earlier === undefined) await writeRunState(state_path, state)
+  if (earlier === undefined) await writeRunState(statePath, state)
   if (state.batch_id === null) {
     await watchFile(client, state.file_id, watch)
     const batch = await client.post(
@@ -99,7 +101,7 @@ async function untilDone(
       { 'idempotency-key': idempotencyKey(state) },
     )
     state = { ...state, batch_id: batch.id }
-    await writeRunState(state_path, state)
+    await writeRunState(statePath, state)
     return await watchBatch(client, batch.id, watch)
   }
   return await watchBatch(client, state.batch_id, watch)
@@ -118,7 +120,7 @@ async function downloadResults(
     )
   await download(client, batch.output_file_id, order.output, signal, onBytes)
   await download(client, batch.error_file_id, order.errors, signal, onBytes)
-  view.show(batch.status, (columns, paint) => batchLine(standingOf(batch), columns, paint))
+  view.show(batch.status, (columns, paint) => batchLine(progressOf(batch), columns, paint))
 }
 
 async function upload(client: ApiClient, order: RunOrder, { view }: Watch): Promise<RunState> {

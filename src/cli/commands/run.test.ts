@@ -51,11 +51,11 @@ describe('offpeak run against a service', () => {
   afterEach(() => api.stop())
 
   const offpeak = (...args: string[]): Promise<number> =>
-    program({ base_url: `${api.url}/v1/`, api_key: api.key }, args)
+    program({ baseUrl: `${api.url}/v1/`, apiKey: api.key }, args)
 
   /** With no service elsewhere. */
   const embedded = (...args: string[]): Promise<number> =>
-    program({ base_url: undefined, api_key: undefined }, args)
+    program({ baseUrl: undefined, apiKey: undefined }, args)
 
   async function program(access: Access, args: string[]): Promise<number> {
     return await runProgram(args, {
@@ -65,7 +65,7 @@ describe('offpeak run against a service', () => {
       clock,
       interruption: () => controller.signal,
       version: '0.0.0',
-      with_stack: false,
+      withStack: false,
     })
   }
 

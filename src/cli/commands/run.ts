@@ -78,7 +78,7 @@ async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<v
     shell.exit(exitFor(report))
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error
-    if (connection.embedded) view.note('stopping; press Ctrl-C again to leave at once')
+    if (connection.embedded) view.message('stopping; press Ctrl-C again to leave at once')
     throw new Interrupted(whatGoesOn(connection))
   } finally {
     view.stop()
@@ -113,13 +113,13 @@ function whatGoesOn(connection: Connection): string {
 }
 
 function summary(report: RunReport, order: RunOrder): object {
-  const { batch, duration_ms, failures } = report
+  const { batch, durationMs, failures } = report
   return {
     batch_id: batch.id,
     status: batch.status,
     request_counts: batch.request_counts,
     cost_usd: batch.cost_usd,
-    duration_ms,
+    duration_ms: durationMs,
     output: resolve(order.output),
     errors: resolve(order.errors),
     failures: failures.map(({ code, count }) => ({ code, count })),
@@ -128,12 +128,12 @@ function summary(report: RunReport, order: RunOrder): object {
 
 /** Told on stderr; stdout stays for data. */
 export function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder): void {
-  const { batch, duration_ms, failures } = report
+  const { batch, durationMs, failures } = report
   const { completed, failed } = batch.request_counts
   writeLine(
     stderr,
     `${batch.id} ${batch.status}: ${counted(completed, 'line')} answered, ${failed} failed, ` +
-      `${humanUsd(batch.cost_usd)}, ${humanDuration(duration_ms)}`,
+      `${humanUsd(batch.cost_usd)}, ${humanDuration(durationMs)}`,
   )
   for (const line of explained(failures)) writeLine(stderr, line)
   writeLine(stderr, `answers: ${order.output}`)

@@ -21,7 +21,7 @@ export function addServe(program: Command, shell: Shell): void {
   examples(
     listening(withConfig(serve))
       .option('--workers <count>', 'worker processes, or auto: by the cores of the machine (default: auto)')
-      .action((flags: ServeFlags) => runService(shell, 'both', flags)),
+      .action((flags: ServeFlags) => runService(shell, 'all', flags)),
     'offpeak serve',
     'offpeak serve --upstream http://127.0.0.1:8000/v1   # in front of vLLM, Ollama, …',
     'offpeak serve --config offpeak.yaml --port 0        # any free port',
@@ -44,21 +44,21 @@ function withUpstream(command: Command): Command {
   return command.option('--upstream <url>', 'serve every model that this OpenAI-compatible server lists')
 }
 
-async function runService(shell: Shell, half: Role, flags: ServeFlags): Promise<void> {
+async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const signal = shell.interruption()
   const config = await shell.launch.loadConfig(flags)
-  const key_path = apiKeyPath(config)
-  const had_key = existsSync(key_path)
-  const running = await shell.launch.serve(config, { half, upstream: flags.upstream })
-  if (!had_key && existsSync(key_path)) {
-    writeLine(stderr, `offpeak: made the project "default"; its API key is in ${key_path}`)
+  const keyPath = apiKeyPath(config)
+  const hadKey = existsSync(keyPath)
+  const running = await shell.launch.serve(config, { role, upstream: flags.upstream })
+  if (!hadKey && existsSync(keyPath)) {
+    writeLine(stderr, `offpeak: made the project "default"; its API key is in ${keyPath}`)
   }
   writeLine(stdout, running.url === null ? 'offpeak worker ready' : `offpeak listening on ${running.url}`)
   await Promise.race([aborted(signal), running.stopped])
   if (!signal.aborted) throw new Failure('the service stopped by itself; its log says why')
   const over = new AbortController()
-  const in_time = await Promise.race([
+  const inTime = await Promise.race([
     running.stop().then(() => true),
     sleep(
       shell.clock,
@@ -68,7 +68,7 @@ async function runService(shell: Shell, half: Role, flags: ServeFlags): Promise<
   ])
   // A pending wait would keep the process alive.
   over.abort()
-  if (!in_time) {
+  if (!inTime) {
     throw new Failure('stopping took too long and was broken off; what was in flight is taken up again later')
   }
 }

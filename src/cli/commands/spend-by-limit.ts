@@ -10,39 +10,39 @@ const BAR_WIDTH = 20
 /** A cap for each entity of a type shows those that have spent the most. */
 const SPENDERS_MAX = 10
 
-export interface Standing {
+export interface LimitSpend {
   limit: LimitObject
   /** The entity, or `the project`. */
-  who: string
+  entity: string
   /** In the limit's metric: USD or tokens. */
   spent: number
 }
 
 type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens'>
 
-/** `read` asks for usage. In the order of `limits`; of one limit, who spent the most comes first. */
-export async function spendingByCap(
+/** `read` asks for usage. In the order of `limits`; of one limit, the entity with the highest spend comes first. */
+export async function spendByLimit(
   limits: readonly LimitObject[],
   now: number,
   read: (query: NonNullable<Call['query']>) => Promise<UsageObject>,
-): Promise<Standing[]> {
-  const standings: Standing[] = []
+): Promise<LimitSpend[]> {
+  const spends: LimitSpend[] = []
   for (const limit of limits) {
     const { entity, entity_type } = limit
     const start = dayText(dayOf(windowAt(limit.window, now).start))
     const spent = (sums: Spent): number => (limit.metric === 'cost_usd' ? sums.cost_usd : sums.total_tokens)
     if (entity_type === undefined) {
       const usage = await read({ start, entity })
-      standings.push({ limit, who: entity ?? 'the project', spent: spent(usage) })
+      spends.push({ limit, entity: entity ?? 'the project', spent: spent(usage) })
       continue
     }
     const { groups = [] } = await read({ start, entity_type, group_by: 'entity' })
-    const spenders = groups.map((group) => ({ limit, who: group.entity ?? '-', spent: spent(group) }))
+    const spenders = groups.map((group) => ({ limit, entity: group.entity ?? '-', spent: spent(group) }))
     spenders.sort((a, b) => b.spent - a.spent)
-    standings.push(...spenders.slice(0, SPENDERS_MAX))
-    if (spenders.length === 0) standings.push({ limit, who: `each ${entity_type}`, spent: 0 })
+    spends.push(...spenders.slice(0, SPENDERS_MAX))
+    if (spenders.length === 0) spends.push({ limit, entity: `each ${entity_type}`, spent: 0 })
   }
-  return standings
+  return spends
 }
 
 /** `██████████░░░░░░░░░░`; anything spent shows, and only what is spent in full is full. */

@@ -8,8 +8,8 @@ function stream(...lines: string[]): Readable {
   return Readable.from(lines.map((line) => Buffer.from(`${line}\n`)))
 }
 
-function answer(custom_id: string, ...call_ids: string[]): string {
-  const tool_calls = call_ids.map((id) => ({
+function answer(custom_id: string, ...callIds: string[]): string {
+  const tool_calls = callIds.map((id) => ({
     id,
     type: 'function',
     function: { name: 'look', arguments: '{"at": 1e400}' },
@@ -17,7 +17,7 @@ function answer(custom_id: string, ...call_ids: string[]): string {
   const message = {
     role: 'assistant',
     content: null,
-    ...(call_ids.length > 0 ? { tool_calls } : {}),
+    ...(callIds.length > 0 ? { tool_calls } : {}),
     apiError: null,
   }
   return JSON.stringify({ custom_id, response: { body: { choices: [{ index: 0, message }] } }, error: null })

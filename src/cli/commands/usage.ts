@@ -13,7 +13,7 @@ import { commaList, examples } from '../terminal/option-values.ts'
 import { printJson, printTable } from '../terminal/table.ts'
 import { type Output, writeData, writeLine } from '../terminal/terminal.ts'
 import { capText } from './limits.ts'
-import { bar, type Standing, spendingByCap } from './spend-by-limit.ts'
+import { bar, type LimitSpend, spendByLimit } from './spend-by-limit.ts'
 
 const PATH = '/v1/usage/entities'
 const LIMITS_MAX = 100
@@ -59,7 +59,11 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
     if (flags.csv) return await streamCsv(client, query, stdout)
     const usage = await client.get(UsageObject, PATH, query)
     const caps = await readCaps(client, flags, now)
-    if (flags.json) return printJson(stdout, { ...usage, caps })
+    if (flags.json)
+      return printJson(stdout, {
+        ...usage,
+        caps: caps.map(({ limit, entity, spent }) => ({ limit, who: entity, spent })),
+      })
     printTotals(stdout, usage, query)
     if (usage.groups && usage.groups.length > 0) printGroups(stdout, usage.groups, by)
     if (caps.length > 0) printCaps(stdout, caps)
@@ -77,14 +81,14 @@ async function streamCsv(
 }
 
 /** Of the caps that concern what was asked for; none where the key may not read limits. */
-async function readCaps(client: ApiClient, flags: UsageFlags, now: number): Promise<Standing[]> {
+async function readCaps(client: ApiClient, flags: UsageFlags, now: number): Promise<LimitSpend[]> {
   try {
     const limits = await client.list(LimitObject, '/v1/limits', LIMITS_MAX)
     const concerned = limits.filter(({ entity, entity_type }) => {
       if (flags.entity !== undefined) return entity === flags.entity
       return flags.entityType === undefined || entity_type === flags.entityType
     })
-    return await spendingByCap(concerned, now, (query) => client.get(UsageObject, PATH, query))
+    return await spendByLimit(concerned, now, (query) => client.get(UsageObject, PATH, query))
   } catch (error) {
     if (error instanceof ApiError && error.status === 403) return []
     throw error
@@ -120,16 +124,16 @@ function printGroups(output: Output, rows: NonNullable<UsageObject['groups']>, b
   )
 }
 
-function printCaps(output: Output, caps: readonly Standing[]): void {
+function printCaps(output: Output, caps: readonly LimitSpend[]): void {
   writeLine(output, '')
   printTable(
     output,
     ['CAP', 'USED', 'SPENT', 'OF', 'PER', 'ACTION', 'WHO'],
-    caps.map(({ limit, who, spent }) => {
+    caps.map(({ limit, entity, spent }) => {
       const share = limit.amount === 0 ? 1 : spent / limit.amount
       const amount = (value: number): string => capText({ metric: limit.metric, amount: value })
       const percent = `${Math.floor(share * 100)}%`.padStart(4)
-      return [bar(share), percent, amount(spent), amount(limit.amount), limit.window, limit.action, who]
+      return [bar(share), percent, amount(spent), amount(limit.amount), limit.window, limit.action, entity]
     }),
   )
 }

@@ -14,12 +14,12 @@ export const EXIT_INTERRUPTED = 130
 
 /** Its message says what went wrong, where, and how to mend it. */
 export class Failure extends Error {
-  readonly exit_code: number
+  readonly exitCode: number
 
-  constructor(message: string, exit_code: number = EXIT_FAILED, options?: ErrorOptions) {
+  constructor(message: string, exitCode: number = EXIT_FAILED, options?: ErrorOptions) {
     super(message, options)
     this.name = 'Failure'
-    this.exit_code = exit_code
+    this.exitCode = exitCode
   }
 }
 
@@ -31,14 +31,14 @@ export class Interrupted extends Failure {
   }
 }
 
-/** What is printed for `error`; the stack only when `with_stack`. */
-export function failureText(error: unknown, with_stack: boolean): string {
-  const stack = with_stack && error instanceof Error && error.stack !== undefined ? `\n${error.stack}` : ''
+/** What is printed for `error`; the stack only when `withStack`. */
+export function failureText(error: unknown, withStack: boolean): string {
+  const stack = withStack && error instanceof Error && error.stack !== undefined ? `\n${error.stack}` : ''
   return `offpeak: ${sentence(error)}${stack}`
 }
 
 export function exitCode(error: unknown): number {
-  return error instanceof Failure ? error.exit_code : EXIT_FAILED
+  return error instanceof Failure ? error.exitCode : EXIT_FAILED
 }
 
 function sentence(error: unknown): string {

@@ -14,10 +14,10 @@ export function humanDuration(ms: number): string {
   return pair(ms, DAY_MS, 'd', HOUR_MS, 'h')
 }
 
-function pair(ms: number, big_ms: number, big: string, small_ms: number, small: string): string {
-  const smalls = Math.round(ms / small_ms)
-  const per_big = big_ms / small_ms
-  return `${Math.floor(smalls / per_big)}${big} ${String(smalls % per_big).padStart(2, '0')}${small}`
+function pair(ms: number, bigMs: number, big: string, smallMs: number, small: string): string {
+  const smalls = Math.round(ms / smallMs)
+  const perBig = bigMs / smallMs
+  return `${Math.floor(smalls / perBig)}${big} ${String(smalls % perBig).padStart(2, '0')}${small}`
 }
 
 /** `1,319`; a fraction is rounded away. */
@@ -26,8 +26,8 @@ export function humanCount(count: number): string {
 }
 
 /** Whole lines a second once there are ten of them: `0.4/s`, `312/s`, `12,400/s`. */
-export function humanRate(per_second: number): string {
-  return `${per_second < 9.95 ? per_second.toFixed(1) : humanCount(per_second)}/s`
+export function humanRate(linesPerSecond: number): string {
+  return `${linesPerSecond < 9.95 ? linesPerSecond.toFixed(1) : humanCount(linesPerSecond)}/s`
 }
 
 /** Cents where they say enough, more digits for less money: `$12.40`, `$0.0432`, `$0.00000090`. */

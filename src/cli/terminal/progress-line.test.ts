@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { batchLine, percent, type Standing, uploadLine, waitLine } from './progress-line.ts'
+import { type BatchProgress, batchLine, percent, uploadLine, waitLine } from './progress-line.ts'
 import { plain } from './terminal.ts'
 
-const half: Standing = {
+const half: BatchProgress = {
   status: 'in_progress',
   total: 1319,
   done: 660,
   failed: 2,
   cost_usd: 0.0432,
   rate: 312.4,
-  left_ms: 2100,
+  leftMs: 2100,
 }
 
 test('a wide line shows everything and a bar of bounded length', () => {
@@ -22,7 +22,7 @@ test('a wide line shows everything and a bar of bounded length', () => {
 })
 
 test('why a batch waits is said where there is room', () => {
-  const waiting = { ...half, rate: null, left_ms: null, note: 'No server of the model m answers.' }
+  const waiting = { ...half, rate: null, leftMs: null, reason: 'No server of the model m answers.' }
   assert.match(batchLine(waiting, 200, plain), / {2}\$0\.0432 {2}No server of the model m answers\.$/)
   assert.match(batchLine(waiting, 60, plain), /\$0\.0432$/)
 })
@@ -43,8 +43,8 @@ test('a narrow line keeps the status and the percentage longest', () => {
 test('no line is ever wider than it may be', () => {
   fc.assert(
     fc.property(fc.nat(200), fc.nat(1e7), fc.nat(1e7), fc.nat(1e6), (columns, total, done, failed) => {
-      const standing = { ...half, total, done: Math.min(done, total), failed }
-      assert.ok(batchLine(standing, columns, plain).length <= columns)
+      const progress = { ...half, total, done: Math.min(done, total), failed }
+      assert.ok(batchLine(progress, columns, plain).length <= columns)
       assert.ok(uploadLine(done, total, columns, plain).length <= columns)
       assert.ok(waitLine('checking every line', columns, plain).length <= columns)
     }),

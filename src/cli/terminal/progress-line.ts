@@ -5,7 +5,7 @@ import { visible } from '../../domain/visible-text.ts'
 import { counted, humanBytes, humanCount, humanDuration, humanRate, humanUsd } from './format.ts'
 import type { Paint } from './terminal.ts'
 
-export interface Standing {
+export interface BatchProgress {
   status: string
   total: number
   done: number
@@ -14,9 +14,9 @@ export interface Standing {
   /** Lines a second; null when unknown. */
   rate: number | null
   /** Milliseconds until the end at this rate; null when unknown. */
-  left_ms: number | null
+  leftMs: number | null
   /** Why it waits, or what is to be feared; shown where there is room. */
-  note?: string | undefined
+  reason?: string | undefined
 }
 
 const BAR_MIN = 10
@@ -28,9 +28,9 @@ export function percent(done: number, total: number): number {
   return total === 0 ? 0 : Math.floor((done / total) * 100)
 }
 
-export function batchLine(standing: Standing, columns: number, paint: Paint): string {
-  const { status, total, done, failed, cost_usd, rate, left_ms } = standing
-  const note = standing.note === undefined ? undefined : visible(standing.note)
+export function batchLine(progress: BatchProgress, columns: number, paint: Paint): string {
+  const { status, total, done, failed, cost_usd, rate, leftMs } = progress
+  const reason = progress.reason === undefined ? undefined : visible(progress.reason)
   const moving = status === 'in_progress' || status === 'cancelling'
   // From what must be there to what can be spared.
   const parts = [
@@ -38,12 +38,12 @@ export function batchLine(standing: Standing, columns: number, paint: Paint): st
     `${humanCount(done)}/${counted(total, 'line')}`,
     ...(failed > 0 ? [`${humanCount(failed)} failed`] : []),
     ...(moving && rate !== null && rate > 0 ? [humanRate(rate)] : []),
-    ...(moving && left_ms !== null ? [`${humanDuration(Math.ceil(left_ms / 1000) * 1000)} left`] : []),
+    ...(moving && leftMs !== null ? [`${humanDuration(Math.ceil(leftMs / 1000) * 1000)} left`] : []),
     humanUsd(cost_usd),
-    ...(note === undefined ? [] : [note]),
+    ...(reason === undefined ? [] : [reason]),
   ]
   const styles: Partial<Record<string, 'yellow'>> = { [`${humanCount(failed)} failed`]: 'yellow' }
-  if (note !== undefined) styles[note] = 'yellow'
+  if (reason !== undefined) styles[reason] = 'yellow'
   const fraction = total === 0 ? 0 : done / total
   return fitted(status, parts, styles, fraction, columns, paint)
 }

@@ -11,7 +11,7 @@ export interface ProgressView {
   /** `phase` tells one stage from the next; on a terminal, lines replace each other all the same. */
   show(phase: string, line: Line): void
   /** A message that stays. */
-  note(text: string): void
+  message(text: string): void
   /** Leaves the last line standing. May be called again, and `show` after it. */
   stop(): void
 }
@@ -24,7 +24,7 @@ export function progressView(output: Output, clock: Clock): ProgressView {
 }
 
 /** For when only the outcome matters. */
-export const silent: ProgressView = { show() {}, note() {}, stop() {} }
+export const silent: ProgressView = { show() {}, message() {}, stop() {} }
 
 function redrawn(output: Output): ProgressView {
   const paint = paintFor(output)
@@ -50,7 +50,7 @@ function redrawn(output: Output): ProgressView {
       else bar.start(1, 0)
       active = true
     },
-    note(text) {
+    message(text) {
       stop()
       writeLine(output, text)
     },
@@ -59,27 +59,27 @@ function redrawn(output: Output): ProgressView {
 }
 
 function written(output: Output, clock: Clock): ProgressView {
-  let last_phase: string | undefined
-  let due_at = 0
-  let last_written: string | undefined
+  let lastPhase: string | undefined
+  let dueAt = 0
+  let lastWritten: string | undefined
   let unwritten: string | undefined
   const write = (text: string): void => {
     writeLine(output, text)
-    last_written = text
+    lastWritten = text
     unwritten = undefined
   }
   return {
     show(phase, line) {
       const text = line(PLAIN_COLUMNS, plain).replace(/[█░]+ +/, '')
-      if (phase === last_phase && clock.now() < due_at) {
-        unwritten = text === last_written ? undefined : text
+      if (phase === lastPhase && clock.now() < dueAt) {
+        unwritten = text === lastWritten ? undefined : text
         return
       }
-      last_phase = phase
-      due_at = clock.now() + PLAIN_INTERVAL_MS
+      lastPhase = phase
+      dueAt = clock.now() + PLAIN_INTERVAL_MS
       write(text)
     },
-    note: write,
+    message: write,
     stop() {
       if (unwritten !== undefined) write(unwritten)
     },

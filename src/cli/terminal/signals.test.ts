@@ -15,7 +15,7 @@ class Source extends EventEmitter {
 
 test('the first signal asks, the second ends the process, however soon it comes', () => {
   const source = new Source()
-  const signal = interruption(source, { clock: testClock(), under_npm: false })()
+  const signal = interruption(source, { clock: testClock(), underNpm: false })()
   assert.ok(!signal.aborted)
   source.emit('SIGTERM')
   assert.ok(signal.aborted)
@@ -25,7 +25,7 @@ test('the first signal asks, the second ends the process, however soon it comes'
 test("under npm, a Ctrl-C that npm passes on is the terminal's own", async () => {
   const source = new Source()
   const clock = testClock()
-  const signal = interruption(source, { clock, under_npm: true })()
+  const signal = interruption(source, { clock, underNpm: true })()
   source.emit('SIGINT')
   source.emit('SIGINT')
   assert.ok(signal.aborted)
@@ -36,7 +36,7 @@ test("under npm, a Ctrl-C that npm passes on is the terminal's own", async () =>
 test('under npm, the end of the parent is a signal', async () => {
   const source = new Source()
   const clock = testClock()
-  const signal = interruption(source, { clock, under_npm: true })()
+  const signal = interruption(source, { clock, underNpm: true })()
   await clock.advance(10_000)
   assert.ok(!signal.aborted)
   source.ppid = 1
@@ -48,7 +48,7 @@ test('under npm, the end of the parent is a signal', async () => {
 test('without npm, a process may outlive its parent', async () => {
   const source = new Source()
   const clock = testClock()
-  const signal = interruption(source, { clock, under_npm: false })()
+  const signal = interruption(source, { clock, underNpm: false })()
   source.ppid = 1
   await clock.advance(10_000)
   assert.ok(!signal.aborted)
@@ -56,6 +56,6 @@ test('without npm, a process may outlive its parent', async () => {
 
 test('a command that never asks for the signal dies as usual', () => {
   const source = new Source()
-  interruption(source, { clock: testClock(), under_npm: true })
+  interruption(source, { clock: testClock(), underNpm: true })
   assert.equal(source.listenerCount('SIGTERM'), 0)
 })

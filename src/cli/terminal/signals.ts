@@ -14,7 +14,7 @@ export interface SignalSource {
 export interface InterruptionOptions {
   clock: Clock
   /** npx or an npm script has started the process. */
-  under_npm: boolean
+  underNpm: boolean
 }
 
 /** Under npm, a second signal that comes so soon is the first, passed on. */
@@ -23,22 +23,22 @@ const LOOK_FOR_PARENT_MS = 250
 
 /** Returns a function that starts listening when first called; a command that never calls it dies as usual. */
 export function interruption(source: SignalSource, options: InterruptionOptions): () => AbortSignal {
-  const { clock, under_npm } = options
+  const { clock, underNpm } = options
   let controller: AbortController | undefined
   return () => {
     if (controller !== undefined) return controller.signal
     const asked = new AbortController()
-    let asked_at = 0
+    let askedAt = 0
     const onSignal = (): void => {
       const now = clock.now()
       if (!asked.signal.aborted) {
-        asked_at = now
+        askedAt = now
         asked.abort()
-      } else if (!under_npm || now - asked_at > PASSED_ON_MS) source.exit(EXIT_INTERRUPTED)
+      } else if (!underNpm || now - askedAt > PASSED_ON_MS) source.exit(EXIT_INTERRUPTED)
     }
     source.on('SIGINT', onSignal)
     source.on('SIGTERM', onSignal)
-    if (under_npm) whenOrphaned(source, clock, asked)
+    if (underNpm) whenOrphaned(source, clock, asked)
     controller = asked
     return asked.signal
   }
