@@ -1,8 +1,9 @@
 // How much there is to do, read from the database when somebody looks.
 import { Gauge, type Registry } from 'prom-client'
+import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Store } from '../store/store.ts'
-import { OPEN_CHUNK_STATES, OPEN_STATUSES, readWorkCounts, type WorkCounts } from '../store/work-counts.ts'
+import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/work-counts.ts'
 
 const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver'] as const
 

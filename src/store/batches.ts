@@ -1,6 +1,6 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
 import { sql } from 'kysely'
-import { type BatchStatus, statusesBefore } from '../domain/batch.ts'
+import { type BatchStatus, OPEN_STATUSES, statusesBefore } from '../domain/batch.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { exactPlus } from './exact-sum.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
@@ -255,7 +255,8 @@ export async function readBatchInput(db: Reader, id: string): Promise<BatchInput
   return { batch, content, limit_version: limit_version ?? 0 }
 }
 
-const OPEN: BatchStatus[] = ['validating', 'queued', 'in_progress', 'cancelling']
+/** Literals, in the order of the partial indexes over open batches: a query with these conditions can use them. */
+export const OPEN_STATUSES_SQL = OPEN_STATUSES.map((status) => sql.lit(status))
 
 /** The unfinished batches that read this file. */
 export async function openBatchesOfInput(db: Reader, file_id: string): Promise<BatchRow[]> {
@@ -263,7 +264,7 @@ export async function openBatchesOfInput(db: Reader, file_id: string): Promise<B
     .selectFrom('batches')
     .selectAll()
     .where('input_file_id', '=', file_id)
-    .where('status', 'in', OPEN)
+    .where('status', 'in', OPEN_STATUSES_SQL)
     .execute()
 }
 

@@ -1,9 +1,9 @@
-// Sums over the books, for whoever compares them: each is taken from other rows than the rest.
+// Sums over the ledger and the usage tables, for reconciliation: each is computed from different rows.
 import { exactSum } from './exact-sum.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader } from './store.ts'
 
-/** By ID, behind `after` if given; of one project, or of all. */
+/** In the order of their IDs, after `after` if given; of one project, or of all projects. */
 export async function listBatchesToReconcile(
   db: Reader,
   {
@@ -28,7 +28,7 @@ export interface BookSum {
   cost_nanos: number
 }
 
-/** What the ledger has settled for the lines of a batch. */
+/** The settled lines of a batch, from the ledger. */
 export async function settledForBatch(db: Reader, batch: BatchRow): Promise<BookSum> {
   return await db
     .selectFrom('ledger_entries')
@@ -42,7 +42,7 @@ export async function settledForBatch(db: Reader, batch: BatchRow): Promise<Book
     .executeTakeFirstOrThrow()
 }
 
-/** What the ledger has settled for the lines of one chunk, by entity and day. */
+/** The settled lines of one chunk by entity and day, from the ledger. */
 export async function settledOfChunk(
   db: Reader,
   chunk: Pick<ChunkRow, 'project_id' | 'batch_id' | 'idx'>,
@@ -63,10 +63,10 @@ export async function settledOfChunk(
     .execute()
 }
 
-/** By what it is keyed by: `entity day`, or `day`. */
+/** Keyed by `day entity`; sums over all entities have an empty entity. */
 export type BookSums = Map<string, BookSum>
 
-/** What the ledger has settled for each entity on each day. */
+/** The settled lines of each entity on each day, from the ledger. */
 export async function settledByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
   const rows = await db
     .selectFrom('ledger_entries')
@@ -83,7 +83,7 @@ export async function settledByEntityAndDay(db: Reader, project_id: string): Pro
   return new Map(rows.map(({ entity, day, ...sum }) => [`${day} ${entity}`, sum]))
 }
 
-/** What usage reports show for each entity on each day. */
+/** The lines of each entity on each day, from the table that usage reports read. */
 export async function usageByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
   const rows = await db
     .selectFrom('usage_days')
@@ -106,7 +106,7 @@ export async function usageByEntityAndDay(db: Reader, project_id: string): Promi
   )
 }
 
-/** What caps on whole projects are held to; `lines` are not counted there. */
+/** The spend that limits on whole projects read; `lines` is 0, for the table does not count them. */
 export async function spentByDay(db: Reader, project_id: string): Promise<BookSums> {
   const rows = await db
     .selectFrom('project_days')
@@ -116,7 +116,7 @@ export async function spentByDay(db: Reader, project_id: string): Promise<BookSu
   return new Map(rows.map(({ day, tokens, cost_nanos }) => [`${day} `, { lines: 0, tokens, cost_nanos }]))
 }
 
-/** Chunks of a project that are set money aside for although nobody works on them. */
+/** Chunks of a project that have a reservation although no worker has leased them. */
 export async function strayReservations(
   db: Reader,
   project_id: string,

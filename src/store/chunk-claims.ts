@@ -2,9 +2,9 @@
 import {
   type ExpressionBuilder,
   type ExpressionWrapper,
-  sql as raw,
   type SelectQueryBuilder,
   type SqlBool,
+  sql,
 } from 'kysely'
 import type { ChunkRow, Schema } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -88,7 +88,7 @@ export async function hasReadyChunk(
   except_projects: readonly string[] = [],
   models: ModelChoice = ALL_MODELS,
 ): Promise<boolean> {
-  let query = db.selectFrom('chunks').select('idx').where('state', '=', raw.lit('ready')).limit(1)
+  let query = db.selectFrom('chunks').select('idx').where('state', '=', sql.lit('ready')).limit(1)
   if (except_projects.length > 0) query = query.where('project_id', 'not in', except_projects)
   return (await ofModels(query, models).executeTakeFirst()) !== undefined
 }
@@ -169,7 +169,7 @@ function firstReady(db: Pick<Writer, 'selectFrom'>, at_most: number) {
   return db
     .selectFrom('chunks')
     .select(['batch_id', 'idx'])
-    .where('state', '=', raw.lit('ready'))
+    .where('state', '=', sql.lit('ready'))
     .orderBy('deadline')
     .orderBy('batch_id')
     .orderBy('idx')
@@ -220,9 +220,9 @@ async function readyProjects(
   { count, among }: Pick<ClaimOrder, 'count' | 'among'>,
 ): Promise<WaitingProject[]> {
   const workers = among
-    ? raw`(SELECT count(*) FROM workers WHERE role = 'worker' AND lease_until > ${among.now})`
-    : raw`1`
-  const { rows } = await raw<WaitingProject>`
+    ? sql`(SELECT count(*) FROM workers WHERE role = 'worker' AND lease_until > ${among.now})`
+    : sql`1`
+  const { rows } = await sql<WaitingProject>`
     WITH RECURSIVE waiting(project_id) AS (
       SELECT min(project_id) FROM chunks WHERE state = 'ready'
       UNION ALL

@@ -1,5 +1,5 @@
 // Chunks: made by the plan, committed under the epoch of their claim (chunk-claims.ts), sealed for good.
-import { sql as raw } from 'kysely'
+import { sql } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
 import { isStorable, storableText } from '../domain/storable-text.ts'
@@ -228,12 +228,12 @@ export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
 }
 
 /** Parked chunks whose time has come are ready again; returns how many. */
-export async function wakeParked(tx: Writer, sql: ClaimSql): Promise<number> {
+export async function wakeParked(tx: Writer, claimSql: ClaimSql): Promise<number> {
   const result = await tx
     .updateTable('chunks')
     .set({ state: 'ready', parked_reason: null })
-    .where('state', '=', raw.lit('parked' as const))
-    .where('run_at', '<=', sql.now)
+    .where('state', '=', sql.lit('parked' as const))
+    .where('run_at', '<=', claimSql.now)
     .executeTakeFirst()
   return Number(result.numUpdatedRows)
 }
@@ -281,7 +281,7 @@ export async function firstUnsealed(db: Reader, batch_id: string): Promise<Chunk
     .selectFrom('chunks')
     .selectAll()
     .where('batch_id', '=', batch_id)
-    .where('state', '!=', raw.lit('sealed' as const))
+    .where('state', '!=', sql.lit('sealed' as const))
     .orderBy('idx')
     .limit(1)
     .executeTakeFirst()

@@ -1,8 +1,8 @@
-// Thresholds of limits that have been met, so that each is told of once per window and spender.
+// Thresholds of limits that were crossed: each is announced once per window and entity.
 import type { CrossingRow } from './schema.ts'
 import type { Writer } from './store.ts'
 
-/** The thresholds of this limit, spender and window that have been met before. */
+/** The thresholds that this limit and entity crossed in this window. */
 export async function crossedBefore(
   tx: Writer,
   key: Pick<CrossingRow, 'limit_id' | 'entity' | 'window_start'>,
@@ -17,7 +17,7 @@ export async function crossedBefore(
   return rows.map((row) => row.threshold)
 }
 
-/** False when it was met before. */
+/** False if the crossing is recorded already. */
 export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
   const result = await tx
     .insertInto('limit_crossings')

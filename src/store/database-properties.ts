@@ -1,10 +1,10 @@
-// Notes that a database carries about itself as a whole.
+// Values that a database keeps about itself as a whole.
 import { sql } from 'kysely'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /**
- * `frozen`: why no service may run on it. `master_key`: the ID of the key that wraps everything in it.
- * `swept_at`: when a worker last took it upon itself to look for orphans (Unix ms).
+ * `frozen`: why no service may run on it. `master_key`: the ID of the key that wraps its keys and secrets.
+ * `move_progress`: how far `migrate-data` has come. `swept_at`: when a worker last started a sweep (Unix ms).
  */
 export type PropertyName = 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
 
@@ -25,7 +25,7 @@ export async function writeProperty(tx: Writer, name: PropertyName, value: strin
     .execute()
 }
 
-/** Unless there is one of that name already. */
+/** Does nothing if the property exists. */
 export async function writePropertyOnce(tx: Writer, name: PropertyName, value: string): Promise<void> {
   await tx
     .insertInto('database_properties')
@@ -34,7 +34,7 @@ export async function writePropertyOnce(tx: Writer, name: PropertyName, value: s
     .execute()
 }
 
-/** True for one process in `every_ms`, by the clock of the database, however many ask. */
+/** True for one caller in each interval of `every_ms`, by the clock of the database. */
 export async function claimInterval(
   tx: Writer,
   { now }: ClaimSql,

@@ -1,30 +1,32 @@
-// Batches of which nothing is to be sent any more (cancelled, their input deleted, their window closed), and the claims
-// under which what is left of them is closed: before all other work, whatever their models or limits are doing.
-import { sql as raw } from 'kysely'
+// Batches that send no more lines (cancelled, input deleted, or past their window), and the claims of their remaining
+// chunks. Workers close these before all other work, regardless of models and limits.
+import { sql } from 'kysely'
+import { OPEN_STATUSES } from '../domain/batch.ts'
+import { OPEN_STATUSES_SQL } from './batches.ts'
 import type { ChunkRow, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 import { leaseTask } from './tasks.ts'
 
-const RUNNING = [raw.lit('validating' as const), raw.lit('queued' as const), raw.lit('in_progress' as const)]
+const NOT_CANCELLING = OPEN_STATUSES.filter((status) => status !== 'cancelling').map((status) =>
+  sql.lit(status),
+)
 
 /** Some unfinished batches that are ending. Each part is a short range of a partial index. */
 export async function listEnding(db: Reader, now: number, limit: number): Promise<string[]> {
   const some = () => db.selectFrom('batches').select('id').limit(limit)
-  const cancelled = some().where('status', '=', raw.lit('cancelling' as const))
-  const bereft = some().where('input_deleted_at', 'is not', null).where('status', 'in', RUNNING)
-  const overdue = some()
-    .where('status', 'in', [...RUNNING, raw.lit('cancelling' as const)])
-    .where('expires_at', '<=', now)
+  const cancelled = some().where('status', '=', sql.lit('cancelling' as const))
+  const inputDeleted = some().where('input_deleted_at', 'is not', null).where('status', 'in', NOT_CANCELLING)
+  const overdue = some().where('status', 'in', OPEN_STATUSES_SQL).where('expires_at', '<=', now)
   const rows = await db
     .selectFrom(cancelled.as('part'))
     .select('id')
-    .union(db.selectFrom(bereft.as('part')).select('id'))
+    .union(db.selectFrom(inputDeleted.as('part')).select('id'))
     .union(db.selectFrom(overdue.as('part')).select('id'))
     .execute()
   return rows.map((row) => row.id)
 }
 
-/** Of these, the ones that have a chunk or a plan to claim. */
+/** The given batches that have a chunk or a plan to claim. */
 export async function listClosable(
   db: Reader,
   { now }: ClaimSql,
@@ -41,7 +43,7 @@ export async function listClosable(
           selectFrom('chunks')
             .select('idx')
             .whereRef('chunks.batch_id', '=', 'batches.id')
-            .where('state', '!=', raw.lit('sealed' as const))
+            .where('state', '!=', sql.lit('sealed' as const))
             .where(isClosable(now)),
         ),
         exists(
@@ -58,9 +60,9 @@ export async function listClosable(
   return rows.map((row) => row.id)
 }
 
-/** Nobody works on it. One that a store had no answer for rests as any other. */
+/** No worker has leased the chunk. A chunk parked because the stores failed waits for its time like any other. */
 function isClosable(now: ClaimSql['now']) {
-  return raw<boolean>`(chunks.state = 'ready' OR (chunks.state = 'parked'
+  return sql<boolean>`(chunks.state = 'ready' OR (chunks.state = 'parked'
     AND (chunks.parked_reason <> 'stores_failing' OR chunks.run_at <= ${now})))`
 }
 
@@ -77,7 +79,7 @@ export async function claimClosable(
     .selectFrom('chunks')
     .select(['batch_id', 'idx'])
     .where('batch_id', 'in', batch_ids)
-    .where('state', '!=', raw.lit('sealed' as const))
+    .where('state', '!=', sql.lit('sealed' as const))
     .where(isClosable(now))
     .orderBy('batch_id')
     .orderBy('idx')
@@ -114,7 +116,7 @@ export async function claimPlan(
     .select('id')
     .where('subject', 'in', batch_ids)
     .where('kind', '=', 'plan')
-    .where('state', '=', raw.lit('ready' as const))
+    .where('state', '=', sql.lit('ready' as const))
     .where('run_at', '<=', now)
     .orderBy('id')
     .limit(1)

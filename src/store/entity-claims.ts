@@ -1,6 +1,6 @@
 // FairQueue within a project: chunks of those of its entities whose work is not under way. The other claims go by
 // deadline, and would leave whoever came last behind all that came before.
-import { sql as raw } from 'kysely'
+import { sql } from 'kysely'
 import { isOfModels, type ModelChoice } from './chunk-claims.ts'
 import type { ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -26,7 +26,7 @@ export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<st
     const next = await db
       .selectFrom('chunks')
       .select('entity')
-      .where('state', '=', raw.lit('ready' as const))
+      .where('state', '=', sql.lit('ready' as const))
       .where('project_id', '=', project_id)
       .where('entity', last === null ? '>=' : '>', last ?? '')
       .orderBy('entity')
@@ -54,7 +54,7 @@ export async function claimOfEntities(
     const chosen = await tx
       .selectFrom('chunks')
       .select(['batch_id', 'idx'])
-      .where('state', '=', raw.lit('ready'))
+      .where('state', '=', sql.lit('ready'))
       .where('project_id', '=', order.project_id)
       .where('entity', '=', entity)
       .where((eb) => isOfModels(eb, order.models))
@@ -71,7 +71,7 @@ export async function claimOfEntities(
       .set((eb) => ({ state: 'leased', worker_id: order.worker_id, epoch: eb('epoch', '+', 1) }))
       .where('batch_id', '=', chosen.batch_id)
       .where('idx', '=', chosen.idx)
-      .where('state', '=', raw.lit('ready'))
+      .where('state', '=', sql.lit('ready'))
       .returningAll()
       .executeTakeFirst()
     if (claim) claims.push(claim)

@@ -50,12 +50,12 @@ export async function dropLaneReports(tx: Writer, worker_id: string): Promise<vo
 }
 
 /** What workers whose session lives report, earliest trouble first. */
-export async function listLaneReports(db: Reader, sql: ClaimSql): Promise<LaneReport[]> {
+export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<LaneReport[]> {
   const rows = await db
     .selectFrom('lane_reports')
     .innerJoin('workers', 'workers.id', 'lane_reports.worker_id')
     .select(['model', 'state', 'since', 'details'])
-    .where('lease_until', '>', sql.now)
+    .where('lease_until', '>', claimSql.now)
     .orderBy('since')
     .execute()
   return rows.map(({ details, ...report }) => ({ ...UNTOLD, ...report, ...JSON.parse(details ?? '{}') }))
@@ -65,16 +65,16 @@ export async function listLaneReports(db: Reader, sql: ClaimSql): Promise<LaneRe
 const UNTOLD: UpstreamErrors = { error: null, batches: {}, isOpen: true }
 
 /** Whether any worker holds a session, and has renewed it lately. */
-export async function hasWorker(db: Reader, sql: ClaimSql): Promise<boolean> {
+export async function hasWorker(db: Reader, claimSql: ClaimSql): Promise<boolean> {
   const row = await db
     .selectFrom('workers')
     .select('id')
     .where('role', '=', 'worker')
-    .where('lease_until', '>', sql.now)
+    .where('lease_until', '>', claimSql.now)
     .where((eb) =>
       eb.or([
         eb('lease_ms', 'is', null),
-        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(sql.now, '-', SILENT_MS)),
+        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(claimSql.now, '-', SILENT_MS)),
       ]),
     )
     .limit(1)

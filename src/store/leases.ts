@@ -2,7 +2,7 @@
 // is leased as long as the session lives, so a renewal is one row however much is held. Only the database's
 // clock judges a session. When it ends, its claims go back, and the next claim raises their epoch: commits
 // that name the old one change nothing.
-import { sql as raw } from 'kysely'
+import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
 import { dropLaneReports } from './lane-reports.ts'
@@ -12,7 +12,7 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 
 export async function openSession(
   tx: Writer,
-  sql: ClaimSql,
+  claimSql: ClaimSql,
   lease_ms: number,
   now: number,
   role: SessionRole = 'worker',
@@ -23,7 +23,7 @@ export async function openSession(
     .values((eb) => ({
       id,
       role,
-      lease_until: eb(sql.now, '+', lease_ms),
+      lease_until: eb(claimSql.now, '+', lease_ms),
       started: now,
       lease_ms,
     }))
@@ -34,15 +34,15 @@ export async function openSession(
 /** False when the session has ended: its claims are lost, and the worker must open another. */
 export async function renewSession(
   tx: Writer,
-  sql: ClaimSql,
+  claimSql: ClaimSql,
   worker_id: string,
   lease_ms: number,
 ): Promise<boolean> {
   const result = await tx
     .updateTable('workers')
-    .set((eb) => ({ lease_until: eb(sql.now, '+', lease_ms), lease_ms }))
+    .set((eb) => ({ lease_until: eb(claimSql.now, '+', lease_ms), lease_ms }))
     .where('id', '=', worker_id)
-    .where('lease_until', '>', sql.now)
+    .where('lease_until', '>', claimSql.now)
     .executeTakeFirst()
   return result.numUpdatedRows > 0n
 }
@@ -51,12 +51,12 @@ export async function renewSession(
  * Whether claims may be made under the session; until the transaction ends, nobody can end it. Claims of a
  * session that has ended would be nobody's: no rescue would ever find them.
  */
-export async function lockSession(tx: Writer, sql: ClaimSql, worker_id: string): Promise<boolean> {
+export async function lockSession(tx: Writer, claimSql: ClaimSql, worker_id: string): Promise<boolean> {
   const row = await tx
     .selectFrom('workers')
     .select('id')
     .where('id', '=', worker_id)
-    .where('lease_until', '>', sql.now)
+    .where('lease_until', '>', claimSql.now)
     .forKeyShare()
     .executeTakeFirst()
   return row !== undefined
@@ -80,7 +80,7 @@ export async function releaseStrayChunks(
     .selectFrom('chunks')
     .select(['batch_id', 'idx', 'epoch'])
     .where('worker_id', '=', worker_id)
-    .where('state', '=', raw.lit('leased' as const))
+    .where('state', '=', sql.lit('leased' as const))
     .$if(batch_ids !== undefined, (query) => query.where('batch_id', 'in', batch_ids ?? []))
     .execute()
   const strays = leased.filter((chunk) => !known.has(name(chunk)))
@@ -99,7 +99,7 @@ export async function releaseStrayTasks(
     .updateTable('tasks')
     .set({ state: 'ready', worker_id: null })
     .where('worker_id', '=', worker_id)
-    .where('state', '=', raw.lit('leased' as const))
+    .where('state', '=', sql.lit('leased' as const))
   if (held.length > 0) query = query.where('id', 'not in', held)
   if (subjects) query = query.where('subject', 'in', subjects)
   return Number((await query.executeTakeFirst()).numUpdatedRows)
@@ -114,19 +114,23 @@ export async function closeSession(tx: Writer, worker_id: string): Promise<void>
 /** How many processes hold a session now, and for how long at most, if none is renewed any more (ms). */
 export async function liveSessions(
   db: Reader,
-  sql: ClaimSql,
+  claimSql: ClaimSql,
 ): Promise<{ count: number; longest_ms: number }> {
   const rows = await db
     .selectFrom('workers')
-    .select((eb) => eb('lease_until', '-', sql.now).as('left_ms'))
-    .where('lease_until', '>', sql.now)
+    .select((eb) => eb('lease_until', '-', claimSql.now).as('left_ms'))
+    .where('lease_until', '>', claimSql.now)
     .execute()
   return { count: rows.length, longest_ms: Math.max(0, ...rows.map((row) => Number(row.left_ms))) }
 }
 
 /** Ends every session whose lease has run out; returns their IDs. */
-export async function rescueLeases(tx: Writer, sql: ClaimSql): Promise<string[]> {
-  const ended = await tx.deleteFrom('workers').where('lease_until', '<=', sql.now).returning('id').execute()
+export async function rescueLeases(tx: Writer, claimSql: ClaimSql): Promise<string[]> {
+  const ended = await tx
+    .deleteFrom('workers')
+    .where('lease_until', '<=', claimSql.now)
+    .returning('id')
+    .execute()
   for (const { id } of ended) await giveBack(tx, id)
   return ended.map((row) => row.id)
 }
@@ -139,12 +143,12 @@ async function giveBack(tx: Writer, worker_id: string): Promise<void> {
     .updateTable('chunks')
     .set({ ...free, parked_reason: null })
     .where('worker_id', '=', worker_id)
-    .where('state', '=', raw.lit('leased' as const))
+    .where('state', '=', sql.lit('leased' as const))
     .execute()
   await tx
     .updateTable('tasks')
     .set(free)
     .where('worker_id', '=', worker_id)
-    .where('state', '=', raw.lit('leased' as const))
+    .where('state', '=', sql.lit('leased' as const))
     .execute()
 }

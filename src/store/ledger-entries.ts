@@ -1,4 +1,4 @@
-// The ledger's entries: only ever added.
+// The ledger's entries; they are never changed or deleted.
 import type { LedgerEntryRow } from './schema.ts'
 import type { Writer } from './store.ts'
 

@@ -1,7 +1,8 @@
-// The outlook: what the unfinished lines of open batches may still cost. A batch's row has the whole of it;
-// where lines name an entity, a row per entity has that part.
+// Projected spend: the most that the unfinished lines of open batches may cost. The batch's row has the total; lines
+// with an entity are also summed in a row per entity.
 import { sql } from 'kysely'
 import type { Spend } from '../domain/spend.ts'
+import { OPEN_STATUSES_SQL } from './batches.ts'
 import { exactPlus, exactSum } from './exact-sum.ts'
 import type { ProjectedSpendRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -103,14 +104,6 @@ export async function projectedByProject(db: Reader, project_id: string): Promis
     .selectFrom('batches')
     .select([exactSum('projected_nanos').as('cost_nanos'), exactSum('projected_tokens').as('tokens')])
     .where('project_id', '=', project_id)
-    .where('status', 'in', OPEN)
+    .where('status', 'in', OPEN_STATUSES_SQL)
     .executeTakeFirstOrThrow()
 }
-
-/** Written into the statement, so that the partial index over open batches serves it. */
-const OPEN = [
-  sql.lit('validating' as const),
-  sql.lit('queued' as const),
-  sql.lit('in_progress' as const),
-  sql.lit('cancelling' as const),
-]

@@ -1,5 +1,5 @@
-// What servers reported of prompts, summed by model. Older sums fade: once they are large enough they are halved, so
-// that what is seen now soon counts more than what was seen with another tokenizer.
+// Sizes of prompts, in bytes and in reported tokens, summed by model. Large sums are halved, so that recent prompts
+// outweigh those of an earlier tokenizer.
 import { sql } from 'kysely'
 import type { PromptStatistics } from '../domain/tokens.ts'
 import { exactPlusExcluded } from './exact-sum.ts'
@@ -8,7 +8,7 @@ import type { Reader, Writer } from './store.ts'
 /** Tokens from which on sums are halved. */
 const TOKENS_MAX = 10_000_000
 
-/** In the order of the models' names, so that no two workers wait for each other in a circle. */
+/** Models are updated in the order of their names, so that two workers cannot deadlock. */
 export async function addPromptStatistics(
   tx: Writer,
   seen: ReadonlyMap<string, PromptStatistics>,
@@ -41,7 +41,7 @@ export async function addPromptStatistics(
   }
 }
 
-/** By model; of all models that anything is known of. */
+/** By model; a model without reports is absent. */
 export async function readPromptStatistics(db: Reader): Promise<Map<string, PromptStatistics>> {
   const rows = await db.selectFrom('prompt_statistics').selectAll().execute()
   return new Map(rows.map(({ model, ...seen }) => [model, seen]))

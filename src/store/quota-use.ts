@@ -1,5 +1,6 @@
-// What a project has of what quotas bound.
+// How much of its quotas a project uses.
 import { sql } from 'kysely'
+import { OPEN_STATUSES_SQL } from './batches.ts'
 import { exactSum } from './exact-sum.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -31,13 +32,7 @@ export async function sumOpenBatches(
       sql<number>`CAST(coalesce(sum(total - completed - failed), 0) AS bigint)`.as('lines'),
     ])
     .where('project_id', '=', project_id)
-    // Written out, so that the partial index over open batches serves it.
-    .where('status', 'in', [
-      sql.lit('validating' as const),
-      sql.lit('queued' as const),
-      sql.lit('in_progress' as const),
-      sql.lit('cancelling' as const),
-    ])
+    .where('status', 'in', OPEN_STATUSES_SQL)
     .executeTakeFirstOrThrow()
 }
 

@@ -1,5 +1,5 @@
-// Holds: what the lines of leased chunks may cost at most, set aside before any of them is sent. A hold
-// shrinks as its lines settle and goes when the chunk is sealed or given back, so no hold outlives its lease.
+// Reservations: the most that the lines of a leased chunk may cost, reserved before a line is sent. A reservation
+// shrinks as lines settle and is released when the chunk is sealed, parked or requeued: none outlives its lease.
 import { sql } from 'kysely'
 import type { Spend } from '../domain/spend.ts'
 import { exactPlus, exactPlusExcluded, exactSum } from './exact-sum.ts'
@@ -11,7 +11,7 @@ const ROWS_MAX = 500
 
 type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
 
-/** Adds to holds; `rows` hold each key once. Amounts may be negative: a line that is not to be sent after all. */
+/** Adds to reservations; each key occurs once in `rows`. A negative amount releases lines that will not be sent. */
 export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
   for (let at = 0; at < rows.length; at += ROWS_MAX)
     await tx
@@ -26,7 +26,7 @@ export async function addReservations(tx: Writer, rows: readonly ReservationRow[
       .execute()
 }
 
-/** Lines that were held have ended. */
+/** Releases the reserved amounts of finished lines. */
 export async function reduceReservation(
   tx: Writer,
   chunk: ChunkKey,
@@ -42,7 +42,7 @@ export async function reduceReservation(
     .execute()
 }
 
-/** The chunk is sealed, parked or given back. */
+/** For a chunk that is sealed, parked or requeued. */
 export async function deleteReservations(tx: Writer, chunk: ChunkKey): Promise<void> {
   await tx
     .deleteFrom('reservations')
@@ -51,7 +51,7 @@ export async function deleteReservations(tx: Writer, chunk: ChunkKey): Promise<v
     .execute()
 }
 
-/** Drops what a worker's chunks hold; to be called before they are given back. */
+/** Releases the reservations of a worker's chunks; called before the chunks are requeued. */
 export async function deleteReservationsOfWorker(tx: Writer, worker_id: string): Promise<void> {
   await sql`
     DELETE FROM reservations WHERE EXISTS (
@@ -61,13 +61,13 @@ export async function deleteReservationsOfWorker(tx: Writer, worker_id: string):
     )`.execute(tx)
 }
 
-/** What is held for each of these entities; those that hold nothing are left out. */
+/** The amounts reserved for each entity; entities without reservations are left out. */
 export async function reservedByEntities(
   db: Reader,
   project_id: string,
   entities: readonly string[],
 ): Promise<Map<string, Spend>> {
-  const held = new Map<string, Spend>()
+  const reserved = new Map<string, Spend>()
   for (let at = 0; at < entities.length; at += ROWS_MAX) {
     const rows = await db
       .selectFrom('reservations')
@@ -76,12 +76,12 @@ export async function reservedByEntities(
       .where('entity', 'in', entities.slice(at, at + ROWS_MAX))
       .groupBy('entity')
       .execute()
-    for (const { entity, cost_nanos, tokens } of rows) held.set(entity, { cost_nanos, tokens })
+    for (const { entity, cost_nanos, tokens } of rows) reserved.set(entity, { cost_nanos, tokens })
   }
-  return held
+  return reserved
 }
 
-/** What is held for the whole project. */
+/** The amount reserved for the whole project. */
 export async function reservedByProject(db: Reader, project_id: string): Promise<Spend> {
   return await db
     .selectFrom('reservations')

@@ -72,7 +72,7 @@ async function measure(
   return { offset_ms: told - (asked_at + doubt_ms), doubt_ms }
 }
 
-async function databaseTime(db: Reader, sql: Store['claimSql']): Promise<number> {
-  const { now } = await db.selectNoFrom(sql.now.as('now')).executeTakeFirstOrThrow()
+async function databaseTime(db: Reader, claimSql: Store['claimSql']): Promise<number> {
+  const { now } = await db.selectNoFrom(claimSql.now.as('now')).executeTakeFirstOrThrow()
   return now
 }

@@ -10,7 +10,7 @@ import type { Reader, Writer } from './store.ts'
 export type Cell = string | number | null
 export type Row = Readonly<Record<string, Cell>>
 
-/** Primary keys, parents before children. What running workers say does not move, and marks are about the database itself. */
+/** Primary keys, parents before children. The registrations of workers are not copied, nor properties of the database itself. */
 const TABLES = {
   projects: ['id'],
   api_keys: ['id'],

@@ -1,6 +1,6 @@
 // Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Projects take turns, and each
 // has its tasks claimed in order of run_at, under the same leases as chunks (leases.ts).
-import { sql as raw } from 'kysely'
+import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -54,26 +54,26 @@ interface Turn {
 }
 
 /** Whether there is anything to claim, without taking the write lock. */
-export async function hasDueTask(db: Reader, sql: ClaimSql, choice: TaskChoice): Promise<boolean> {
-  return (await dueTurns(db, sql, choice)).length > 0
+export async function hasDueTask(db: Reader, claimSql: ClaimSql, choice: TaskChoice): Promise<boolean> {
+  return (await dueTurns(db, claimSql, choice)).length > 0
 }
 
 /** Leases the task that has been due longest of the project whose turn it is, if any is due. */
 export async function claimTask(
   tx: Writer,
-  sql: ClaimSql,
+  claimSql: ClaimSql,
   worker_id: string,
   choice: TaskChoice,
 ): Promise<TaskRow | undefined> {
-  for (const { kind, project_id } of await dueTurns(tx, sql, choice)) {
+  for (const { kind, project_id } of await dueTurns(tx, claimSql, choice)) {
     const next = await tx
       .selectFrom('tasks')
       .select('id')
-      .where('state', '=', raw.lit('ready' as const))
+      .where('state', '=', sql.lit('ready' as const))
       .where('kind', '=', kind)
       .where('large', '=', Number(choice.large))
       .where('project_id', '=', project_id)
-      .where('run_at', '<=', sql.now)
+      .where('run_at', '<=', claimSql.now)
       .orderBy('run_at')
       .orderBy('id')
       .limit(1)
@@ -104,35 +104,35 @@ export async function leaseTask(tx: Writer, worker_id: string, id: string): Prom
  * Whose turn it is: projects that have the fewest of such tasks under way, round robin among those that have as
  * many. Steps from project to project through the index: the cost is that of the projects, not of their tasks.
  */
-async function dueTurns(db: Reader, sql: ClaimSql, choice: TaskChoice): Promise<Turn[]> {
+async function dueTurns(db: Reader, claimSql: ClaimSql, choice: TaskChoice): Promise<Turn[]> {
   const { kinds, large, except_projects = [], after = null } = choice
-  const size = raw.lit(Number(large))
-  const ofKind = (kind: TaskKind) => raw`state = 'ready' AND kind = ${raw.lit(kind)} AND large = ${size}`
+  const size = sql.lit(Number(large))
+  const ofKind = (kind: TaskKind) => sql`state = 'ready' AND kind = ${sql.lit(kind)} AND large = ${size}`
   const parts = kinds.map((kind) => {
-    const waiting = raw.ref(`waiting_${kind}`)
+    const waiting = sql.ref(`waiting_${kind}`)
     return {
-      steps: raw`${waiting}(project_id) AS (
+      steps: sql`${waiting}(project_id) AS (
         SELECT min(project_id) FROM tasks WHERE ${ofKind(kind)}
         UNION ALL
         SELECT (SELECT min(project_id) FROM tasks WHERE ${ofKind(kind)} AND tasks.project_id > ${waiting}.project_id)
         FROM ${waiting} WHERE ${waiting}.project_id IS NOT NULL)`,
-      first: raw`SELECT ${raw.lit(kind)} AS kind, project_id,
+      first: sql`SELECT ${sql.lit(kind)} AS kind, project_id,
         (SELECT min(run_at) FROM tasks WHERE ${ofKind(kind)} AND tasks.project_id = ${waiting}.project_id) AS run_at
         FROM ${waiting} WHERE project_id IS NOT NULL`,
     }
   })
-  const { rows } = await raw<Turn & { leased: number; run_at: number }>`
-    WITH RECURSIVE ${raw.join(parts.map((part) => part.steps))},
+  const { rows } = await sql<Turn & { leased: number; run_at: number }>`
+    WITH RECURSIVE ${sql.join(parts.map((part) => part.steps))},
     held(project_id, leased) AS (
       SELECT project_id, count(*) FROM tasks
-      WHERE state = 'leased' AND large = ${size} AND kind IN (${raw.join(kinds.map((kind) => raw.lit(kind)))})
+      WHERE state = 'leased' AND large = ${size} AND kind IN (${sql.join(kinds.map((kind) => sql.lit(kind)))})
       GROUP BY project_id)
     SELECT due.kind, due.project_id, due.run_at, coalesce(held.leased, 0) AS leased
-    FROM (${raw.join(
+    FROM (${sql.join(
       parts.map((part) => part.first),
-      raw` UNION ALL `,
+      sql` UNION ALL `,
     )}) AS due LEFT JOIN held ON held.project_id = due.project_id
-    WHERE due.run_at <= ${sql.now}`.execute(db)
+    WHERE due.run_at <= ${claimSql.now}`.execute(db)
   const isLater = ({ project_id }: Turn): number => Number(after !== null && project_id <= after)
   return rows
     .filter(({ project_id }) => !except_projects.includes(project_id))

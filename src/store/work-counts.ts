@@ -2,15 +2,10 @@
 // so it costs the same however much has been done before.
 import { sql } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
+import { OPEN_STATUSES_SQL } from './batches.ts'
 import type { TaskKind } from './schema.ts'
 import type { Reader } from './store.ts'
 
-export const OPEN_STATUSES = [
-  'validating',
-  'queued',
-  'in_progress',
-  'cancelling',
-] as const satisfies BatchStatus[]
 export const OPEN_CHUNK_STATES = ['ready', 'leased', 'parked'] as const
 
 export interface WorkCounts {
@@ -29,11 +24,7 @@ export async function readWorkCounts(db: Reader, now: number): Promise<WorkCount
   const batches = await db
     .selectFrom('batches')
     .select(['status', db.fn.countAll().as('count'), db.fn.min('expires_at').as('nearest')])
-    .where(
-      'status',
-      'in',
-      OPEN_STATUSES.map((status) => sql.lit(status)),
-    )
+    .where('status', 'in', OPEN_STATUSES_SQL)
     .groupBy('status')
     .execute()
   const chunksIn = async (state: (typeof OPEN_CHUNK_STATES)[number]): Promise<number> => {
