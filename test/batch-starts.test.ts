@@ -24,7 +24,7 @@ test('with one place, all batches but the one whose line was sent stay queued', 
   }
   await upstream.arrived(1)
   // All are at hand, and only one has been sent.
-  while (service.worker.standing.open_chunks < BATCHES) await service.get(ids[0]!)
+  while (service.worker.status.openChunks < BATCHES) await service.get(ids[0]!)
   const batches = async () => await Promise.all(ids.map((id) => service.get(id)))
   const running = (all: Awaited<ReturnType<typeof batches>>) => all.filter((b) => b.status === 'in_progress')
   while (running(await batches()).length === 0);

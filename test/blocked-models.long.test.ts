@@ -56,8 +56,8 @@ test('fifty chunks of a model that is down, queued first, keep nobody waiting an
   assert.deepEqual(batch.request_counts, { total: 3_000, completed: 3_000, failed: 0 })
   assert.equal((await service.get(stuck.id)).request_counts.completed, 0)
   assert.ok(
-    service.worker.standing.open_chunks < 10,
-    `${service.worker.standing.open_chunks} chunks are held`,
+    service.worker.status.openChunks < 10,
+    `${service.worker.status.openChunks} chunks are held`,
   )
 
   // To end them needs no server.

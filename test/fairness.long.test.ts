@@ -178,7 +178,7 @@ worker: {flush_interval: 20ms, lease: 5s}`)
   const one = await service.upload(JSON.stringify(line('slow')))
   const batches = 100
   for (let i = 0; i < batches; i++) await service.create(one.id)
-  while (service.worker.standing.open_chunks < 64) await service.request('GET', '/v1/models')
+  while (service.worker.status.openChunks < 64) await service.request('GET', '/v1/models')
   // The same project on a model that is idle, another project there, and another one on the slow model.
   const own = await service.upload(JSON.stringify(line('own', 'own', { model: 'quick' })))
   assert.equal((await service.ended((await service.create(own.id)).id)).request_counts.completed, 1)

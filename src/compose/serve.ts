@@ -189,7 +189,7 @@ async function startWorker(config: Config): Promise<Part> {
   // Its own session says from now on that it is there.
   await registration.end()
   const page = await showMetrics(config, metricsPlace(config, 'worker'), makeLog(config), {
-    trouble: async () => (worker.standing.stores_failing ? 'the stores refuse' : null),
+    trouble: async () => (worker.status.storesFailing ? 'the stores refuse' : null),
     registry: metrics,
   })
   return {

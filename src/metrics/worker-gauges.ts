@@ -3,7 +3,7 @@ import { Gauge, type Registry } from 'prom-client'
 import type { Upstream } from '../dispatch/send/upstream.ts'
 import type { Worker } from '../dispatch/worker.ts'
 
-export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 'standing'>): void {
+export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 'status'>): void {
   const registers = [registry]
   const perUpstream = (name: string, help: string, value: (upstream: Upstream) => number): void => {
     new Gauge({
@@ -46,7 +46,7 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
     help: 'Chunks that the worker holds.',
     registers,
     collect() {
-      this.set(worker.standing.open_chunks)
+      this.set(worker.status.openChunks)
     },
   })
   new Gauge({
@@ -54,7 +54,7 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
     help: '1 while the worker cannot write down what it has finished, and takes up nothing new.',
     registers,
     collect() {
-      this.set(worker.standing.stores_failing ? 1 : 0)
+      this.set(worker.status.storesFailing ? 1 : 0)
     },
   })
 }

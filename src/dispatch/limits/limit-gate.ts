@@ -57,8 +57,8 @@ export class LimitGate {
   readonly #options: LimitGateOptions
   #queue: Pending[] = []
   #reserving = false
-  /** Projects of which lines were kept back because too little was left for them. */
-  readonly #short = new Set<string>()
+  /** Projects of which lines were not sent because their reserved funds did not cover them. */
+  readonly #insufficient = new Set<string>()
   readonly #pausedUntil = new Map<string, number>()
   readonly #checking = new Map<string, Promise<void>>()
 
@@ -126,21 +126,21 @@ export class LimitGate {
     return checking
   }
 
-  /** Too little is left for a line of the chunk. True when that is news: then `recheck` is due. */
-  short(chunk: OpenChunk): boolean {
+  /** The reserved funds do not cover a line of the chunk. True if that was not known: then `recheck` is due. */
+  insufficientFor(chunk: OpenChunk): boolean {
     const { project_id } = chunk.claim
-    if (this.#short.has(project_id)) return false
-    this.#short.add(project_id)
+    if (this.#insufficient.has(project_id)) return false
+    this.#insufficient.add(project_id)
     return true
   }
 
   async #recheckProject(project_id: string, read: number): Promise<void> {
     do await this.#recheckOnce(project_id, read)
-    while (this.#short.has(project_id))
+    while (this.#insufficient.has(project_id))
   }
 
   async #recheckOnce(project_id: string, read: number): Promise<void> {
-    const isShort = this.#short.delete(project_id)
+    const isInsufficient = this.#insufficient.delete(project_id)
     const chunks = [...this.#options.openChunks()].filter(
       (chunk) => chunk.claim.project_id === project_id && isCheckable(chunk) && chunk.unfinished > 0,
     )
@@ -149,9 +149,9 @@ export class LimitGate {
     if (version === 0) return
     const isNew = chunks.some((chunk) => chunk.limit_version !== version)
     // What has finished may be all that is needed to see that the cap is far.
-    if (isShort && !isNew) await this.#settle(project_id)
+    if (isInsufficient && !isNew) await this.#settle(project_id)
     const standing = isNew ? 'unclear' : await this.#standing(project_id, chunks)
-    if (isNew || standing === 'over' || (isShort && standing === 'unclear'))
+    if (isNew || standing === 'over' || (isInsufficient && standing === 'unclear'))
       return await this.#checkAll(project_id, chunks, version, isNew)
     const waiting = chunks.filter((chunk) => chunk.waiting.size > 0)
     const none: Unsent = { fresh: [], tried: [] }
@@ -258,7 +258,7 @@ export class LimitGate {
       sender.resume(chunk, allowed, unsent.tried)
       for (const [position, error] of refused) sender.refuse(chunk, position, error)
       // What it has finished and not yet settled may make room for the rest, and so may another judgment.
-      const settled = !chunk.hasFresh && !chunk.journalling && !this.#short.has(chunk.claim.project_id)
+      const settled = !chunk.hasFresh && !chunk.journalling && !this.#insufficient.has(chunk.claim.project_id)
       if (settled && chunk.unfinished > 0 && chunk.waiting.size === chunk.unfinished)
         park(chunk, this.#rest(chunk))
     }

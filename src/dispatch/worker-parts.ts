@@ -1,0 +1,198 @@
+// How a worker is put together. Each part gets what it needs from the parts above it; what it has to tell a part
+// below it, it tells the worker (WorkerEvents), which passes it on.
+import type { ResponseMemory } from '../backends/response-memory.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import type { Model } from '../domain/model.ts'
+import type { FinishRules } from '../results/finish.ts'
+import type { OpenChunk } from '../results/open-chunk.ts'
+import type { Outcome } from '../results/outcome.ts'
+import { Recorder } from '../results/recorder.ts'
+import type { BatchRow, TaskRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import type { TaskHandler, TaskHandlers } from '../store/tasks.ts'
+import { BatchStarts } from './batch-starts.ts'
+import { BlockedChunks } from './claim/blocked-chunks.ts'
+import { ChunkReader } from './claim/chunk-reader.ts'
+import { Claimer } from './claim/claimer.ts'
+import { Closer } from './claim/closer.ts'
+import { LimitGate } from './limits/limit-gate.ts'
+import { ReservedFunds } from './limits/reserved-funds.ts'
+import type { Observer } from './observer.ts'
+import { OpenChunks } from './open-chunks.ts'
+import { LaneReporter } from './send/lane-reporter.ts'
+import { PromptLearner } from './send/prompt-learner.ts'
+import type { RetryPolicy } from './send/retry-policy.ts'
+import { Sender } from './send/sender.ts'
+import type { Upstream } from './send/upstream.ts'
+import { Session } from './session.ts'
+import { TaskRunner } from './task-runner.ts'
+
+export interface WorkerOptions {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
+  random: () => number
+  /** Changed in place when the worker learns how many bytes a token has. */
+  models: Map<string, Model>
+  upstreams: ReadonlyMap<string, readonly Upstream[]>
+  retry: RetryPolicy
+  rules: FinishRules
+  leaseMs: number
+  drainMs: number
+  flushIntervalMs: number
+  memoryBytes: number
+  /** Limits the bytes of answers in memory; at most half of them stay once they are in journals. */
+  answers: ResponseMemory
+  /** How old an uncommitted blob may be when it is committed; the orphan sweep deletes older ones. */
+  blobFreshMs: number
+  tasks: TaskHandlers & { plan: TaskHandler }
+  /** The maintenance tasks; every worker runs them about once a second. */
+  maintenance: () => Promise<void>
+  onEnded?: (batch: BatchRow) => void
+  /** A task ended or was postponed. */
+  onTask?: (task: TaskRow) => void
+  /** For metrics. */
+  observe?: Observer | undefined
+}
+
+/** What parts tell the worker. */
+export interface WorkerEvents {
+  /** The session expired; a new one is open. */
+  sessionLost: () => void
+  /** Sending may be possible again. */
+  sendable: () => void
+  /** The first line of a chunk was sent, and its batch was queued. */
+  begun: (chunk: OpenChunk) => void
+  lineEnded: (chunk: OpenChunk, outcome: Outcome) => void
+  /** The reserved funds do not cover a line. */
+  insufficientFunds: (chunk: OpenChunk) => void
+  /** Nothing of a stopped chunk is in flight any more. */
+  chunkIdle: () => void
+  chunkClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
+  committed: () => void
+  batchEnded: (batch: BatchRow) => void
+  taskDone: (task: TaskRow) => void
+  /** Reserves for a chunk that was claimed; see Claimer. */
+  admit: (chunk: OpenChunk, limitVersion: number) => Promise<{ restUntil: number } | null>
+  chunkOpened: (chunk: OpenChunk) => void
+  atRisk: () => readonly string[]
+}
+
+export type WorkerParts = ReturnType<typeof makeWorkerParts>
+
+export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
+  const { store, sealed, clock, log, random, models, upstreams, rules, answers, observe } = options
+  const open = new OpenChunks()
+  const openChunks = (): Iterable<OpenChunk> => open
+  const session = new Session({
+    store,
+    clock,
+    log,
+    leaseMs: options.leaseMs,
+    onLost: on.sessionLost,
+    onRenewed: on.sendable,
+  })
+  const sessionId = (): string => session.id
+
+  const learner = new PromptLearner(store, models)
+  const funds = new ReservedFunds()
+  const sender = new Sender({
+    clock,
+    random,
+    log,
+    models,
+    upstreams,
+    retry: options.retry,
+    maySend: () => session.isCertain && answers.hasRoom,
+    funds,
+    onBegun: on.begun,
+    onShort: on.insufficientFunds,
+    onOutcome: on.lineEnded,
+    onIdle: on.chunkIdle,
+    observe,
+  })
+  answers.onRoom = on.sendable
+  const reporter = new LaneReporter({ store, clock, sessionId, lanes: () => sender.lanes })
+  const starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => open.has(chunk) })
+
+  const recorder = new Recorder({
+    store,
+    sealed,
+    clock,
+    log,
+    rules,
+    flushIntervalMs: options.flushIntervalMs,
+    answers,
+    blobFreshMs: options.blobFreshMs,
+    onClosed: on.chunkClosed,
+    onSettled: (chunk, outcomes) => funds.committed(chunk, outcomes),
+    onCommitted: on.committed,
+    onRefused: (chunk) => sender.stop(chunk, 'lost', true),
+    onEnded: on.batchEnded,
+    observe,
+  })
+  const gate = new LimitGate({
+    store,
+    clock,
+    random,
+    sender,
+    funds,
+    openChunks,
+    settle: (chunks) => recorder.settle(chunks),
+    park: (chunk, runAt) => void recorder.park(chunk, runAt, 'usage_limit'),
+    onLost: (chunk) => {
+      recorder.untrack(chunk)
+      on.chunkClosed(chunk, 'lost')
+    },
+  })
+  const blocked = new BlockedChunks({
+    clock,
+    random,
+    sender,
+    openChunks,
+    park: (chunk, runAt, model) => void recorder.park(chunk, runAt, 'model_unavailable', model ?? undefined),
+  })
+
+  const reader = new ChunkReader({ store, sealed, clock, log, models })
+  const claimer = new Claimer({
+    store,
+    reader,
+    clock,
+    log,
+    memoryBytes: options.memoryBytes,
+    sessionId,
+    openChunks,
+    demand: () => sender.demand(),
+    atRisk: on.atRisk,
+    paused: () => gate.pausedProjects(),
+    admit: on.admit,
+    onCrowded: () => blocked.park(),
+    onOpened: on.chunkOpened,
+  })
+  const closer = new Closer({
+    store,
+    sealed,
+    reader,
+    clock,
+    log,
+    rules,
+    sessionId,
+    leased: () => claimer.leased(),
+    plan: options.tasks.plan,
+    onEnded: on.batchEnded,
+    onDoubt: () => claimer.doubt(),
+    observe,
+  })
+  const tasks = new TaskRunner({
+    store,
+    clock,
+    log,
+    handlers: options.tasks,
+    sessionId,
+    onDone: on.taskDone,
+  })
+  return { open, session, learner, funds, sender, reporter, starts, recorder, gate, claimer, closer, tasks }
+}
