@@ -1,4 +1,4 @@
-// How unfinished batches get on and why they wait: read for all batches of an answer at once.
+// Progress and waiting reason of unfinished batches, read for all batches of a response at once.
 
 import { isTerminal } from '../domain/batch.ts'
 import { isMoving, type Progress, progressOf } from '../domain/progress.ts'
@@ -13,14 +13,14 @@ export interface BatchProgress {
   waiting_reason: WaitingReason | null
 }
 
-/** By ID, of the unfinished ones among these. */
+/** By ID, for the unfinished ones among `batches`. */
 export async function readBatchProgress(
   store: Pick<Store, 'read' | 'claimSql'>,
   batches: readonly BatchRow[],
   now: number,
 ): Promise<Map<string, BatchProgress>> {
   const open = batches.filter((batch) => !isTerminal(batch.status))
-  // One that moves waits for nothing: its row tells all there is to tell.
+  // A batch with recently finished lines is not waiting.
   const still = open.filter((batch) => !isMoving(batch, now))
   const reasons =
     still.length === 0 ? new Map<string, WaitingReason | null>() : await readReasons(store, still, now)
@@ -38,14 +38,14 @@ async function readReasons(
   now: number,
 ): Promise<Map<string, WaitingReason | null>> {
   const ids = batches.map((batch) => batch.id)
-  const [groups, leased, laneReports, has_worker] = await Promise.all([
+  const [groups, leased, laneReports, isWorkerRunning] = await Promise.all([
     groupUnsealed(store.read, ids),
     countLeased(store.read),
     listLaneReports(store.read, store.claimSql),
     hasWorker(store.read, store.claimSql),
   ])
   const byBatch = Map.groupBy(groups, (group) => group.batch_id)
-  const surroundings = { now, has_worker, laneReports, leased }
+  const surroundings = { now, hasWorker: isWorkerRunning, laneReports, leased }
   return new Map(
     batches.map((batch) => [batch.id, waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings)]),
   )

@@ -20,7 +20,7 @@ const QUEUED: ProgressCounters & { id: string } = {
   lines_per_s: null,
 }
 
-function trouble(more: Partial<LaneReport> = {}): LaneReport {
+function report(more: Partial<LaneReport> = {}): LaneReport {
   return { model: 'm', state: 'unavailable', since: NOW, error: null, batches: {}, isOpen: true, ...more }
 }
 
@@ -29,11 +29,11 @@ function chunks(more: Partial<ChunkGroup> = {}): ChunkGroup {
 }
 
 function reason(groups: readonly ChunkGroup[], more: Partial<Surroundings> = {}, batch = QUEUED) {
-  const idle = { now: NOW, has_worker: true, laneReports: [], leased: { chunks: 0, batches: 0 } }
+  const idle = { now: NOW, hasWorker: true, laneReports: [], leased: { chunks: 0, batches: 0 } }
   return waitingReason(batch, groups, { ...idle, ...more })
 }
 
-test('a queued batch says behind how much it waits', () => {
+test('a queued batch says how much is under way before it', () => {
   const queued = reason([chunks()], { leased: { chunks: 5, batches: 2 } })
   assert.equal(queued?.code, 'queued')
   assert.equal(queued?.message, 'Queued behind 5 chunks of 2 other batches under way.')
@@ -43,58 +43,58 @@ test('a queued batch says behind how much it waits', () => {
   )
 })
 
-test('without a worker nothing moves, whatever else is amiss', () => {
-  const laneReports = [trouble()]
-  assert.equal(reason([chunks()], { has_worker: false, laneReports })?.code, 'no_worker')
+test('without a worker the reason is no_worker, whatever else is wrong', () => {
+  const laneReports = [report()]
+  assert.equal(reason([chunks()], { hasWorker: false, laneReports })?.code, 'no_worker')
 })
 
-test('trouble counts if it is that of a model which is left to run', () => {
+test('a report counts if unfinished chunks need its model', () => {
   const laneReports = [
-    trouble({ model: 'other', state: 'throttled', since: NOW - 9 }),
-    trouble({ since: NOW - 5 }),
+    report({ model: 'other', state: 'throttled', since: NOW - 9 }),
+    report({ since: NOW - 5 }),
   ]
   assert.deepEqual(
     [reason([chunks()], { laneReports })?.model, reason([chunks()], { laneReports })?.since],
     ['m', NOW - 5],
   )
-  assert.equal(reason([chunks({ model: 'fine' })], { laneReports }), null)
+  assert.equal(reason([chunks({ model: 'fine' })], { laneReports })?.code, 'queued')
   assert.equal(
     reason([chunks({ model: null, state: 'leased' })], { laneReports })?.code,
     'upstream_throttled',
   )
 })
 
-test('a server that nobody reaches says why; what it says of lines is told to their own batch alone', () => {
-  const told = (more: Partial<LaneReport>): string => {
-    const found = reason([chunks()], { laneReports: [trouble(more)] })
+test('an unreachable server is reported with its error; errors of lines are shown to their own batch only', () => {
+  const shown = (more: Partial<LaneReport>): string => {
+    const found = reason([chunks()], { laneReports: [report(more)] })
     return `${found?.code}: ${found?.message}`
   }
   assert.equal(
-    told({ error: 'no connection to the server (ECONNREFUSED)' }),
+    shown({ error: 'no connection to the server (ECONNREFUSED)' }),
     'model_unavailable: No server of the model m answers: no connection to the server (ECONNREFUSED)',
   )
   assert.match(
-    told({ state: 'failing', batches: { b: '500: no images' } }),
+    shown({ state: 'failing', batches: { b: '500: no images' } }),
     /^lines_failing: .*500: no images$/,
   )
   assert.match(
-    told({ state: 'failing', batches: { other: 'secret' } }),
+    shown({ state: 'failing', batches: { other: 'secret' } }),
     /^model_unavailable: .* other batches/,
   )
   assert.equal(
-    told({ state: 'failing', batches: { other: 'secret' }, isOpen: false }),
-    'undefined: undefined',
+    shown({ state: 'failing', batches: { other: 'secret' }, isOpen: false }),
+    'queued: A worker claims it next.',
   )
   assert.match(
-    told({ state: 'throttled', batches: { b: '429: slow down' } }),
+    shown({ state: 'throttled', batches: { b: '429: slow down' } }),
     /asked to wait: 429: slow down$/,
   )
-  assert.doesNotMatch(told({ state: 'throttled', batches: { other: 'secret' } }), /secret/)
+  assert.doesNotMatch(shown({ state: 'throttled', batches: { other: 'secret' } }), /secret/)
 })
 
-test('chunks that rest say why, unless others of the batch run', () => {
-  const resting = chunks({ state: 'parked', parked_reason: 'usage_limit' })
-  assert.equal(reason([resting])?.code, 'usage_limit')
+test('parked chunks say why, unless other chunks of the batch run', () => {
+  const parked = chunks({ state: 'parked', parked_reason: 'usage_limit' })
+  assert.equal(reason([parked])?.code, 'usage_limit')
   const told = (parked_reason: string): string | undefined => {
     const found = reason([chunks({ state: 'parked', parked_reason })])
     assert.equal(found?.code, 'parked')
@@ -102,12 +102,21 @@ test('chunks that rest say why, unless others of the batch run', () => {
   }
   assert.match(String(told('input_unreadable')), /input cannot be read/)
   assert.match(String(told('stores_failing')), /did not answer/)
-  assert.match(String(told('model_unavailable')), /model was away/)
-  assert.equal(reason([resting, chunks({ state: 'leased' })]), null)
+  assert.match(String(told('model_unavailable')), /model was unavailable/)
+  const running = { ...QUEUED, status: 'in_progress' as const }
+  assert.equal(reason([parked, chunks({ state: 'leased' })], {}, running), null)
 })
 
-test('a batch of which lines end, or that has ended, waits for nothing', () => {
-  const laneReports = [trouble()]
+test('a batch that is claimed or next in line is queued until its first line is sent', () => {
+  assert.match(reason([chunks({ state: 'leased' })])?.message ?? '', /claimed it; its first line/)
+  assert.match(reason([chunks()])?.message ?? '', /claims it next/)
+  const running = { ...QUEUED, status: 'in_progress' as const }
+  assert.equal(reason([chunks({ state: 'leased' })], {}, running), null)
+  assert.equal(reason([chunks()], {}, running), null)
+})
+
+test('a batch with recently finished lines, or that has ended, is not waiting', () => {
+  const laneReports = [report()]
   assert.equal(reason([chunks()], { laneReports }, { ...QUEUED, rate_sampled_at: NOW - 1_000 }), null)
   assert.equal(reason([chunks()], { laneReports }, { ...QUEUED, status: 'completed' }), null)
 })

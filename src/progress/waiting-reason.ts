@@ -1,5 +1,5 @@
-// Why a batch does not get on: told from its chunks, from what workers report of their models, and from what
-// else is being worked on. A batch of which lines have ended lately waits for nothing.
+// The reason why a batch makes no progress, derived from its chunks, from what workers report about their models, and
+// from the other chunks under way. A batch with recently finished lines is not waiting.
 import { isMoving, type ProgressCounters, type WaitingCode } from '../domain/progress.ts'
 import type { LaneReport } from '../store/lane-reports.ts'
 import type { ChunkGroup } from '../store/unsealed-chunks.ts'
@@ -7,64 +7,67 @@ import type { ChunkGroup } from '../store/unsealed-chunks.ts'
 export interface WaitingReason {
   code: WaitingCode
   message: string
-  /** The model that it waits for. */
+  /** The model that the batch waits for. */
   model?: string
-  /** Since when (Unix ms), where that is known. */
+  /** Unix ms, where it is known. */
   since?: number
 }
 
 export interface Surroundings {
   now: number
-  has_worker: boolean
+  hasWorker: boolean
   laneReports: readonly LaneReport[]
-  /** What is being worked on, whoever it belongs to. */
+  /** The leased chunks of all projects. */
   leased: { chunks: number; batches: number }
 }
 
-/** `groups`: the batch's unsealed chunks. Null when it waits for nothing that is known. */
+/** `groups`: the batch's unsealed chunks. Null if the batch is not waiting, or for no known reason. */
 export function waitingReason(
   batch: ProgressCounters & { id: string },
   groups: readonly ChunkGroup[],
-  { now, has_worker, laneReports, leased }: Surroundings,
+  { now, hasWorker, laneReports, leased }: Surroundings,
 ): WaitingReason | null {
   const { status } = batch
   if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
   if (isMoving(batch, now)) return null
-  if (!has_worker)
+  if (!hasWorker)
     return { code: 'no_worker', message: 'No worker is running; nothing is sent until one does.' }
   if (status === 'validating') return null
-  const trouble = laneReportOf(batch.id, groups, laneReports)
-  if (trouble) return trouble
+  const unavailable = modelReason(batch.id, groups, laneReports)
+  if (unavailable) return unavailable
   const parked = groups.filter((group) => group.state === 'parked')
-  if (groups.some((group) => group.state === 'leased')) return null
+  if (groups.some((group) => group.state === 'leased'))
+    return status === 'queued' ? { code: 'queued', message: CLAIMED } : null
   if (parked.some((group) => group.parked_reason === 'usage_limit'))
     return {
       code: 'usage_limit',
       message: 'A spending limit leaves no room until lines under way have ended.',
     }
   if (parked.length > 0 && parked.length === groups.length)
-    return { code: 'parked', message: whyParked(parked) }
-  if (groups.length === 0 || leased.chunks === 0) return null
-  return { code: 'queued', message: behind(leased) }
+    return { code: 'parked', message: parkedMessage(parked) }
+  if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', message: queuedMessage(leased) }
+  return status === 'queued' ? { code: 'queued', message: 'A worker claims it next.' } : null
 }
 
-/** Trouble of a model that the batch needs; chunks of several models may need any. */
-function laneReportOf(
+const CLAIMED = 'A worker has claimed it; its first line is sent next.'
+
+/** The first report about a model that the batch needs; chunks of several models may need any model. */
+function modelReason(
   batch_id: string,
   groups: readonly ChunkGroup[],
   laneReports: readonly LaneReport[],
 ): WaitingReason | null {
   const needed = new Set(groups.map((group) => group.model))
   const ofNeeded = laneReports.filter(({ model }) => needed.has(model))
-  for (const trouble of ofNeeded.length > 0 || !needed.has(null) ? ofNeeded : laneReports) {
-    const told = tell(batch_id, trouble)
-    if (told) return { ...told, model: trouble.model, since: trouble.since }
+  for (const report of ofNeeded.length > 0 || !needed.has(null) ? ofNeeded : laneReports) {
+    const reason = reasonFrom(batch_id, report)
+    if (reason) return { ...reason, model: report.model, since: report.since }
   }
   return null
 }
 
-/** What a server says of a line may quote it: only the batch's own errors are shown. */
-function tell(
+/** An error of a model server may quote a line, so only errors of the batch's own lines are shown. */
+function reasonFrom(
   batch_id: string,
   { model, state, error, batches, isOpen }: LaneReport,
 ): Pick<WaitingReason, 'code' | 'message'> | null {
@@ -74,10 +77,10 @@ function tell(
     return { code: 'model_unavailable', message: `No server of the model ${model} answers${why}` }
   }
   if (state === 'throttled') {
-    const said = own === undefined ? '.' : `: ${own}`
+    const error = own === undefined ? '.' : `: ${own}`
     return {
       code: 'upstream_throttled',
-      message: `The servers of the model ${model} have asked to wait${said}`,
+      message: `The servers of the model ${model} have asked to wait${error}`,
     }
   }
   if (own !== undefined)
@@ -97,14 +100,14 @@ const PARKED: Readonly<Record<string, string>> = {
   stores_failing: 'The database or the blob store did not answer; it is tried again soon.',
 }
 
-/** What is parked for more reasons than one was mostly parked for the model's. */
-function whyParked(parked: readonly ChunkGroup[]): string {
+/** Chunks that are parked for several reasons are mostly parked because a model is unavailable. */
+function parkedMessage(parked: readonly ChunkGroup[]): string {
   const reasons = new Set(parked.map((group) => group.parked_reason))
   const [only = null] = reasons.size === 1 ? reasons : []
-  return (only === null ? undefined : PARKED[only]) ?? 'Its model was away; it is tried again soon.'
+  return (only === null ? undefined : PARKED[only]) ?? 'Its model was unavailable; it is tried again soon.'
 }
 
-function behind({ chunks, batches }: Surroundings['leased']): string {
+function queuedMessage({ chunks, batches }: Surroundings['leased']): string {
   const of = batches === 1 ? 'one other batch' : `${batches} other batches`
   return `Queued behind ${chunks === 1 ? 'one chunk' : `${chunks} chunks`} of ${of} under way.`
 }

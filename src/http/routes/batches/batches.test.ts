@@ -277,7 +277,7 @@ test('an unfinished batch says how it gets on, and why it does not', async () =>
   assert.deepEqual(await standing(), ['no_worker', nothing])
 
   const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 60_000, clock.now()))
-  assert.deepEqual(await standing(), [null, nothing])
+  assert.deepEqual(await standing(), ['queued', nothing])
   const trouble: LaneReport = {
     model: 'sim-1',
     state: 'unavailable',
@@ -287,7 +287,7 @@ test('an unfinished batch says how it gets on, and why it does not', async () =>
     isOpen: true,
   }
   await store.write((tx) => setLaneReports(tx, worker_id, [{ ...trouble, model: 'other' }]))
-  assert.deepEqual(await standing(), [null, nothing])
+  assert.deepEqual(await standing(), ['queued', nothing])
   await store.write((tx) => setLaneReports(tx, worker_id, [trouble]))
   assert.deepEqual(await standing(), ['model_unavailable', nothing])
 
