@@ -55,10 +55,7 @@ test('fifty chunks of a model that is down, queued first, keep nobody waiting an
   const batch = await service.ended(other.id)
   assert.deepEqual(batch.request_counts, { total: 3_000, completed: 3_000, failed: 0 })
   assert.equal((await service.get(stuck.id)).request_counts.completed, 0)
-  assert.ok(
-    service.worker.status.openChunks < 10,
-    `${service.worker.status.openChunks} chunks are held`,
-  )
+  assert.ok(service.worker.status.openChunks < 10, `${service.worker.status.openChunks} chunks are held`)
 
   // To end them needs no server.
   await service.request('POST', `/v1/batches/${stuck.id}/cancel`)
