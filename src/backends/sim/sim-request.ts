@@ -27,15 +27,15 @@ export class SimulatedError extends Error {
   readonly status: number
   readonly type: string
   readonly param: string | null
-  readonly mark: string | number
+  readonly code: string | number
 
-  constructor(status: number, type: string, message: string, param: string | null, mark: string | number) {
+  constructor(status: number, type: string, message: string, param: string | null, code: string | number) {
     super(message)
     this.name = 'SimulatedError'
     this.status = status
     this.type = type
     this.param = param
-    this.mark = mark
+    this.code = code
   }
 }
 

@@ -123,8 +123,8 @@ export class Simulator {
         return { fate: answer(0, 500, text), label: 'broken' }
       }
       this.#stats.refused += 1
-      const { status, message, type, param, mark } = error
-      return { fate: answer(0, status, errorText(message, type, param, mark)), label: 'refused' }
+      const { status, message, type, param, code } = error
+      return { fate: answer(0, status, errorText(message, type, param, code)), label: 'refused' }
     }
   }
 

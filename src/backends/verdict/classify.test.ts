@@ -660,11 +660,13 @@ test('what the server asks us to wait is passed on, whether throttled or failed'
   }
 })
 
-test('a message that quotes the whole request back is cut to one line', () => {
+test('the words of a server are quoted, cut to one line, and end with a full stop', () => {
   const result = verdict(400, openAi(`bad:\n${'x'.repeat(100_000)}`, null))
   assert.ok(result.kind === 'refused')
-  assert.equal(result.message.length, MESSAGE_LENGTH_MAX)
-  assert.ok(result.message.startsWith('bad: xxx') && result.message.endsWith('…'))
+  const [, words = ''] =
+    /^The model server refused the request with status 400: "(.*)"\.$/.exec(result.message) ?? []
+  assert.equal(words.length, MESSAGE_LENGTH_MAX)
+  assert.ok(words.startsWith('bad: xxx') && words.endsWith('…'))
 })
 
 test('a compressed answer says so, and tells operators what to do, whether or not it names its encoding', () => {
@@ -745,7 +747,10 @@ test('however deep a server nests what it says, it is judged', () => {
     assert.ok(performance.now() - started < 5000)
   }
   const said = verdict(422, `{"detail":[{"loc":["body",${deep(900)},3],"msg":"too odd"}]}`)
-  assert.equal(said.kind === 'refused' && said.message, 'body.3: too odd')
+  assert.equal(
+    said.kind === 'refused' && said.message,
+    'The model server refused the request with status 422: "body.3: too odd".',
+  )
 })
 
 test('whatever a server sends, it is judged, and what is told of it is short', () => {
@@ -799,7 +804,7 @@ test('the parameter that a server blames is bounded, and control characters stay
     error: { message: 'bad\u0000\u009b\u202etext', param: `a\u0007${'b'.repeat(100_000)}` },
   })
   assert.ok(result.kind === 'refused')
-  assert.equal(result.message, 'bad text')
+  assert.equal(result.message, 'The model server refused the request with status 400: "bad text".')
   assert.equal(result.param?.length, PARAM_LENGTH_MAX)
   assert.match(result.param ?? '', /^a b+…$/)
 })

@@ -1,10 +1,10 @@
-// What an HTTP answer of a model server means to a line: the one place that knows the dialects.
+// Classifies a model server's HTTP response. All differences between servers are handled here.
 //
-// A machine-readable mark (`code`, `type`) decides before prose does. Prose is only read where the status
-// already says that the request itself is at fault, and only for the three things that servers tell apart
-// in words alone: too long, unknown model, filtered content. Whatever smells of our own configuration (a
-// wrong path, a wrong key, an empty account) is `failed`: no line should carry the blame for that.
+// A machine-readable `code` or `type` decides before the message does. The message is read only where the status
+// blames the request, and only for what servers distinguish in text alone: request too long, unknown model, filtered
+// content. A problem of the configuration (wrong path, wrong key, empty account) is `failed`: no line is at fault.
 import { isUtf8 } from 'node:buffer'
+import type { ErrorCode } from '../../domain/errors.ts'
 import { type Completion, CompletionScanner } from '../../jsonl/completion-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { completionFault } from './completion-fault.ts'
@@ -21,13 +21,13 @@ export interface HttpAnswer {
   content_encoding?: string | undefined
 }
 
-/** What keeps our keys from those who read what a server says. */
+/** Removes API keys from a server's output. */
 export interface Secrets {
-  /** Strikes them out of a text, and whatever else requests carry that looks like one. */
+  /** Removes keys, pieces of keys and other header values from a text. */
   redact: Redact
-  /** The same in what the model itself says, where less looks like a key. */
+  /** The same for the model's own output, where only a long key is certain to be one. */
   redactKeys: Redact
-  /** Whether bytes may hold any: quick, and wrong only where they do not. */
+  /** Whether bytes may contain a key: fast, without false negatives. */
   mayBeIn(bytes: Buffer): boolean
 }
 
@@ -60,18 +60,18 @@ const UNKNOWN_MODEL = [
   /^(unknown|invalid|no such) model/i,
   /is not a valid model/i,
 ]
-/** Not a matter of waiting: the request is larger than a whole minute's allowance. */
+/** Waiting does not help: the request is larger than the allowance of a minute. */
 const NEVER_FITS = /request too large/i
 
 /** How a gzip file begins (RFC 1952). */
 const GZIP = [0x1f, 0x8b]
-/** As much of a body as tells what it is. */
+/** How much of a body is read to describe it. */
 const BEGINNING_BYTES = 1024
 const ENCODING_LENGTH_MAX = 40
 
 const scanner = new CompletionScanner()
 
-/** What one attempt came to, judged by what the server answered. Nothing that a server sends makes it throw. */
+/** The result of one attempt. Never throws, whatever the server sends. */
 export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): BackendResult {
   const { status, body } = answer
   const encoding = encodingOf(answer, secrets.redact)
@@ -85,12 +85,12 @@ export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): Bac
   const error =
     encoding === null
       ? readUpstreamError(body, secrets.redact)
-      : { message: compressed(encoding), marks: [], status: null, param: null }
+      : { message: compressed(encoding), codes: [], status: null, param: null }
   return classifyError(status, error, answer.retry_after_ms)
 }
 
 function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: Secrets): BackendResult {
-  // Result files are UTF-8: what is not becomes the sign for what cannot be read.
+  // Result files are UTF-8: invalid bytes become U+FFFD.
   const bytes = isUtf8(body) ? body : Buffer.from(body.toString())
   const completion = scanner.scan(bytes)
   if (completion !== null) return answered(status, bytes, completion, secrets)
@@ -98,7 +98,7 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: 
   const parsed = parseBody(bytes)
   if (parsed === undefined)
     return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(bytes)}`)
-  // Some proxies report errors under a 200. Only one that says what it is can be taken at its word.
+  // Some proxies report errors under a 200. Only an error with a known status or code is trusted.
   const error = upstreamErrorOf(parsed, secrets.redact)
   const meant = error.status ?? statusOfCodes(error)
   if (meant !== null) return classifyError(meant, error, retry_after_ms)
@@ -107,7 +107,7 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: 
   return failed(status, 'upstream_invalid_response', `${status}, but ${reason}`)
 }
 
-/** The answer's own bytes, unless they hold a key of ours: beside the choices servers and proxies speak. */
+/** The response's own bytes, unless they contain a key. Outside the choices, the text is the server's or a proxy's. */
 function answered(status: number, body: Buffer, found: Completion, secrets: Secrets): BackendResult {
   if (!secrets.mayBeIn(body)) return { kind: 'answered', status, body, completion: found }
   const { start, end } = found.choices
@@ -128,7 +128,7 @@ function redacted(bytes: Buffer, redact: Redact): Buffer {
   return Buffer.from(redact(bytes.toString()))
 }
 
-/** How the body is compressed; null where it is not. Some servers do it and do not say so. */
+/** How the body is compressed; null where it is not. Some servers compress without saying so. */
 function encodingOf({ body, content_encoding = '' }: HttpAnswer, redact: Redact): string | null {
   const said = content_encoding.trim().toLowerCase()
   if (said !== '' && said !== 'identity') return redact(said).slice(0, ENCODING_LENGTH_MAX)
@@ -139,7 +139,7 @@ function compressed(encoding: string): string {
   return `the server compressed its answer (${encoding}), which was not asked for`
 }
 
-/** What came where JSON was expected. */
+/** Describes a body that is not JSON. */
 function kindOfBody(body: Buffer): string {
   const text = body.toString('utf8', 0, BEGINNING_BYTES)
   if (text.trim() === '') return 'an empty body'
@@ -173,7 +173,7 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
     case 524:
       return failed(status, 'upstream_timeout', said, retry_after_ms)
     case 401:
-      // What a server says about a key may quote it.
+      // The server's message may quote the key.
       return unusable(
         status,
         'the server does not admit this service',
@@ -206,7 +206,7 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
       `a redirect (${status}), which is not followed: check base_url`,
     )
   if (status >= 500) return failed(status, 'upstream_unavailable', said, retry_after_ms)
-  return refused(status, error)
+  return rejected(status, error)
 }
 
 /** The server cannot be used as it is configured: only an operator can change that, and only the log says how. */
@@ -222,58 +222,44 @@ function unusable(
   }
 }
 
-/** The refusals that any status may carry by mark, and a status that blames the request by words. */
+/** Errors of the request: any status may carry them as a code; where the status blames the request, the text counts too. */
 function apiErrorOf(status: number, error: UpstreamError): BackendResult | null {
   const { message } = error
   const blamed = status === 400 || status === 413 || status === 422
   // llama.cpp and vLLM have both reported an overlong prompt as 500.
   if (
     has(error, TOO_LONG_CODES) ||
-    ((blamed || status === 500) && TOO_LONG.some((said) => said.test(message)))
-  ) {
-    return {
-      kind: 'refused',
-      status,
-      code: 'context_length_exceeded',
-      message: message || 'The model server found the request too long.',
-      param: 'messages',
-    }
-  }
+    ((blamed || status === 500) && TOO_LONG.some((pattern) => pattern.test(message)))
+  )
+    return refused(status, 'context_length_exceeded', 'found the request too long', message, 'messages')
   if (
     has(error, FILTER_CODES) ||
-    ((blamed || status === 403) && FILTERED.some((said) => said.test(message)))
-  ) {
-    return {
-      kind: 'refused',
-      status,
-      code: 'content_filter',
-      message: message || 'The model server refused the content of the request.',
-    }
-  }
+    ((blamed || status === 403) && FILTERED.some((pattern) => pattern.test(message)))
+  )
+    return refused(status, 'content_filter', 'refused the content of the request', message)
   if (
     has(error, MODEL_CODES) ||
-    ((status === 400 || status === 404) && UNKNOWN_MODEL.some((said) => said.test(message)))
-  ) {
-    return {
-      kind: 'refused',
-      status,
-      code: 'model_not_found',
-      message: message || 'The model server does not know the model.',
-      param: 'model',
-    }
-  }
-  if (status === 429 && NEVER_FITS.test(message)) return refused(status, error)
-  return null
+    ((status === 400 || status === 404) && UNKNOWN_MODEL.some((pattern) => pattern.test(message)))
+  )
+    return refused(status, 'model_not_found', 'does not know the model', message, 'model')
+  return status === 429 && NEVER_FITS.test(message) ? rejected(status, error) : null
 }
 
-function refused(status: number, { message, param }: UpstreamError): BackendResult {
-  return {
-    kind: 'refused',
-    status,
-    code: 'upstream_rejected',
-    message: message || `The model server refused the request with status ${status} and no explanation.`,
-    ...(param === null ? {} : { param }),
-  }
+function rejected(status: number, { message, param }: UpstreamError): BackendResult {
+  const what = `refused the request with status ${status}${message === '' ? ' and no explanation' : ''}`
+  return refused(status, 'upstream_rejected', what, message, param)
+}
+
+/** The server's words are quoted, so that a sentence of ours can follow. */
+function refused(
+  status: number,
+  code: ErrorCode,
+  what: string,
+  words: string,
+  param: string | null = null,
+): BackendResult {
+  const message = `The model server ${what}${words === '' ? '' : `: "${words}"`}.`
+  return { kind: 'refused', status, code, message, ...(param === null ? {} : { param }) }
 }
 
 function failed(
@@ -285,6 +271,6 @@ function failed(
   return { kind: 'failed', status, code, reason, retry_after_ms }
 }
 
-function has(error: UpstreamError, marks: readonly string[]): boolean {
-  return error.marks.some((mark) => marks.includes(mark))
+function has(error: UpstreamError, codes: readonly string[]): boolean {
+  return error.codes.some((code) => codes.includes(code))
 }

@@ -1,34 +1,34 @@
-// Reads what a model server says went wrong, in whichever shape it says it:
+// Reads the error of a model server, in each of the formats in use:
 // - `{"error": {"message", "type", "code", …}}`: OpenAI, vLLM since 0.10, llama.cpp, Ollama, hosted providers
 // - `{"object": "error", "message", "type", "code"}`: SGLang, older vLLM
 // - `{"error": "text"}`, `{"message": "text"}`, `{"detail": "text" | [{"msg"}]}`: Ollama, proxies, FastAPI
-// - no JSON at all: the page of a proxy in between
+// - no JSON at all: the error page of a proxy
 //
-// Callers of the API read what comes out of here, so secrets go first, while they are whole, and length after.
-// Nothing here walks down into what a server nests: a body may be as deep as it is long.
+// The caller of the API reads the message, so secrets are removed before the text is cut. Nothing here recurses into
+// the body: it may be nested without limit.
 import { isRecord } from '../json-record.ts'
 import { parseBody } from './parse-body.ts'
 import { withoutTags } from './without-tags.ts'
 
 export interface UpstreamError {
-  /** One line of at most MESSAGE_LENGTH_MAX characters; '' when nothing was said. */
+  /** One line of at most MESSAGE_LENGTH_MAX characters; '' when there is none. */
   message: string
-  /** Every `code` and `type` given as text, in lower case: what can be told apart without reading prose. */
-  marks: readonly string[]
+  /** Every `code` and `type` given as text, in lower case. */
+  codes: readonly string[]
   /** An HTTP status given inside the body, as some proxies do under a 200. */
   status: number | null
   /** The parameter that the server blames, of at most PARAM_LENGTH_MAX characters. */
   param: string | null
 }
 
-/** Strikes secrets out of a text. */
+/** Removes secrets from a text. */
 export type Redact = (text: string) => string
 
 /** Validation errors may quote the whole request back; this much of a message is kept. */
 export const MESSAGE_LENGTH_MAX = 600
 export const PARAM_LENGTH_MAX = 128
 
-/** This much of a page is searched for secrets, and this much of that is read. */
+/** How much of a page is searched for secrets, and how much of the result is read. */
 const PAGE_BYTES_MAX = 65_536
 const PAGE_LENGTH_MAX = 16_384
 const COMPLAINTS_MAX = 20
@@ -39,24 +39,24 @@ export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
   const parsed = parseBody(body)
   if (parsed !== undefined) return upstreamErrorOf(parsed, redact)
   const page = redact(body.toString('utf8', 0, PAGE_BYTES_MAX)).slice(0, PAGE_LENGTH_MAX)
-  return { message: oneLine(withoutTags(page), MESSAGE_LENGTH_MAX), marks: [], status: null, param: null }
+  return { message: oneLine(withoutTags(page), MESSAGE_LENGTH_MAX), codes: [], status: null, param: null }
 }
 
 /** The same from a body that is already parsed. */
 export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
   const messageIn = (text: string): string => oneLine(redact(text), MESSAGE_LENGTH_MAX)
   if (!isRecord(body)) {
-    return { message: typeof body === 'string' ? messageIn(body) : '', marks: [], status: null, param: null }
+    return { message: typeof body === 'string' ? messageIn(body) : '', codes: [], status: null, param: null }
   }
   const error = isRecord(body.error) ? body.error : body
   const inner = isRecord(error.innererror) ? error.innererror : {}
-  const marks = [error.code, error.type, inner.code].flatMap((mark) =>
-    typeof mark === 'string' && mark !== '' ? [mark.slice(0, CODE_LENGTH_MAX).toLowerCase()] : [],
+  const codes = [error.code, error.type, inner.code].flatMap((code) =>
+    typeof code === 'string' && code !== '' ? [code.slice(0, CODE_LENGTH_MAX).toLowerCase()] : [],
   )
   const param = typeof error.param === 'string' ? oneLine(redact(error.param), PARAM_LENGTH_MAX) : ''
   return {
     message: messageIn(messageOf(error, body)),
-    marks,
+    codes,
     status: statusOf(error.code),
     param: param === '' ? null : param,
   }
@@ -88,12 +88,12 @@ function statusOf(code: unknown): number | null {
     : null
 }
 
-/** Without line breaks, control characters and those that turn the direction of writing. */
+/** Without line breaks, control characters and bidirectional controls. */
 function oneLine(text: string, length_max: number): string {
   const line = text
     .slice(0, PAGE_LENGTH_MAX)
     .replace(/[\s\p{Cc}\p{Bidi_Control}]+/gu, ' ')
     .trim()
-  // The cut may halve a character, as the server may have done.
+  // The cut may split a surrogate pair.
   return (line.length > length_max ? `${line.slice(0, length_max - 1)}…` : line).toWellFormed()
 }

@@ -280,7 +280,7 @@ export class Sender {
     const windowMs = chunk.claim.deadline - chunk.batch.created
     if (givesUp(retry, tries, result, now, windowMs)) {
       const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
-      onOutcome(chunk, failed(job, wireError(code, `${result.reason} (${attemptsText(job)})`), now))
+      onOutcome(chunk, failed(job, wireError(code, `${result.reason} (${attemptsText(job)}).`), now))
       return
     }
     if (result.kind === 'failed') job.avoid = upstream
