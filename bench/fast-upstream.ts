@@ -23,7 +23,7 @@ let requests = 0
 const server = createServer((socket) => {
   socket.setNoDelay(true)
   let pending = Buffer.alloc(0)
-  /** Bytes of the current body still to come; -1 while its head is awaited. */
+  /** Bytes of the current body still to come; -1 before its head is complete. */
   let left = -1
   socket.on('error', () => socket.destroy())
   socket.on('data', (piece: Buffer) => {

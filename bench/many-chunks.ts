@@ -66,7 +66,7 @@ const table: Record<string, object> = {
     readBatchProgress(store, [giant], now),
   ),
   'the first unfinished chunk of that batch': await measure(() => firstUnsealed(store.read, giant.id)),
-  'whether any upkeep is due': await measure(() => maintenanceDue(store.read, store.claimSql, now)),
+  'whether maintenance is due': await measure(() => maintenanceDue(store.read, store.claimSql, now)),
   'status of a batch': await measure(() => readBatch(store.read, any().project_id, any().id)),
   'list of batches, 100': await measure(() => listBatches(store.read, any().project_id, { limit: 100 })),
   'list of batches by status': await measure(() =>

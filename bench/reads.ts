@@ -105,9 +105,9 @@ async function ask(batch_id: string, more: (calls: number) => boolean): Promise<
   }
   done = false
   for (let calls = 0; more(calls); calls++) {
-    const standing = await timed(`/v1/batches/${batch_id}`)
-    done = standing.body.includes('"status":"completed"')
-    times['the running batch'].push(standing.ms)
+    const progress = await timed(`/v1/batches/${batch_id}`)
+    done = progress.body.includes('"status":"completed"')
+    times['the running batch'].push(progress.ms)
     times['any batch'].push((await timed(`/v1/batches/${any()}`)).ms)
     times['a page of batches'].push((await timed(batchesBefore())).ms)
     times['a page of files'].push((await timed('/v1/files?limit=20')).ms)

@@ -79,7 +79,7 @@ await service.stop()
 await upstream.stop()
 rmSync(folder, { recursive: true })
 
-/** Role of the slots go after one phase, and are back after the next. */
+/** Half of the slots go after one phase, and are back after the next. */
 function changeCapacity(): { stop: () => void } {
   const ended = new AbortController()
   const run = async (): Promise<void> => {

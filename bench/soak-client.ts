@@ -125,7 +125,7 @@ export class SoakClient {
     await reader?.closed.catch(() => {})
   }
 
-  /** Role a form, and then nothing. */
+  /** The first half of a form, and then nothing. */
   async #hangUpUploading(): Promise<void> {
     const half = request(`${this.#url}/v1/files`, {
       method: 'POST',

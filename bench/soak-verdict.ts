@@ -1,5 +1,5 @@
 // Whether what a process holds is flat: how fast it rose over the last half of the samples, how high it got, and
-// whether it let go of its handles when everything was over.
+// whether it closed its handles at the end.
 export interface Held {
   rss_mib: number
   heap_mib: number
@@ -13,7 +13,7 @@ export interface Sample {
 }
 
 const GOAL_MIB = 300
-/** A rise over the last half that is not told from the weather of garbage collection. */
+/** A rise over the last half that garbage collection alone may cause. */
 const RISE_MIB_MAX = 40
 /** Handles that may be left over when all is quiet: connections kept for later. */
 const HANDLES_LEFT_MAX = 8

@@ -1,11 +1,11 @@
-// A model that is down holds up its own lines and no others.
+// A model that is down delays its own lines and no others.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { readBlobRow } from '../src/store/blob-rows.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
 
-/** Two models on two servers; lines wait for a server that is away as long as it takes. */
+/** Two models on two servers; lines wait without limit for a server that is down. */
 function twoModels(down: string, up: string, memory = '64MiB'): string {
   const model = (id: string, base_url: string): string =>
     `  - {id: ${id}, upstreams: [{type: openai, base_url: "${base_url}", timeout: 5s}]}`
@@ -29,8 +29,8 @@ async function start(service: TestService, input: string): Promise<WireBatch> {
   return await service.create(file.id)
 }
 
-/** A server that is away, and the port at which it will be back. */
-async function away(): Promise<{ base_url: string; back: () => ReturnType<typeof testUpstream> }> {
+/** A server that is down, and how to start it on the same port. */
+async function downServer(): Promise<{ base_url: string; back: () => ReturnType<typeof testUpstream> }> {
   const upstream = await testUpstream()
   await upstream.close()
   return {
@@ -39,8 +39,8 @@ async function away(): Promise<{ base_url: string; back: () => ReturnType<typeof
   }
 }
 
-test('fifty chunks of a model that is down, queued first, keep nobody waiting and are not held', async () => {
-  const gone = await away()
+test('fifty chunks of a model that is down, queued first, do not delay others and are not open', async () => {
+  const gone = await downServer()
   await using upstream = await testUpstream()
   await using service = await TestService.start(twoModels(gone.base_url, upstream.base_url))
   const stuck = await start(
@@ -55,16 +55,16 @@ test('fifty chunks of a model that is down, queued first, keep nobody waiting an
   const batch = await service.ended(other.id)
   assert.deepEqual(batch.request_counts, { total: 3_000, completed: 3_000, failed: 0 })
   assert.equal((await service.get(stuck.id)).request_counts.completed, 0)
-  assert.ok(service.worker.status.openChunks < 10, `${service.worker.status.openChunks} chunks are held`)
+  assert.ok(service.worker.status.openChunks < 10, `${service.worker.status.openChunks} chunks are open`)
 
-  // To end them needs no server.
+  // Cancelling them needs no server.
   await service.request('POST', `/v1/batches/${stuck.id}/cancel`)
   const cancelled = await service.ended(stuck.id)
   assert.deepEqual([cancelled.status, cancelled.request_counts.failed], ['cancelled', 50_000])
 })
 
-test('chunks that mix a model that is down with one that is up are parked for room, and end when it is back', async () => {
-  const gone = await away()
+test('chunks that mix a model that is down with one that is up are parked for memory, and end when the server is back', async () => {
+  const gone = await downServer()
   await using upstream = await testUpstream()
   // Less than a chunk: only one fits at a time.
   await using service = await TestService.start(twoModels(gone.base_url, upstream.base_url, '1MiB'))
@@ -87,7 +87,7 @@ test('a line of a chunk that was parked in between has every attempt on its reco
     JSON.stringify(line(`l${i}`, 'x'.repeat(500), { model: i % 2 ? 'up' : 'down' })),
   ).join('\n')
   const { id } = await start(service, many)
-  // All chunks have been up in turn, so each was parked, and taken up again.
+  // All chunks have been up in turn, so each was parked, and claimed again.
   await upstream.arrived(1_500)
   broken.reply = echo
   const batch = await service.ended(id)

@@ -1,5 +1,5 @@
-// Machines whose clocks are a day and more off, each in its own direction: real processes on one PostgreSQL and
-// one bucket. Whatever they write or judge by the time is told by the database, so nobody can tell from outside.
+// Real processes with clock skew of more than a day, in both directions, on one PostgreSQL and one bucket. All times
+// come from the database, so the skew has no effect.
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { withoutPostgres } from './fakes/postgres-server.ts'
@@ -17,13 +17,13 @@ const TASK_PUT_OFF = 'a task failed; it is tried again'
 const CHUNK_PUT_OFF = 'a chunk could not be opened; it is tried again later'
 const WINDOW_S = 24 * 60 * 60
 
-if (withoutPostgres) test('machines whose clocks are off', { skip: withoutPostgres }, () => {})
+if (withoutPostgres) test('machines with clock skew', { skip: withoutPostgres }, () => {})
 else {
   const storage = await sharedStorage()
   after(() => storage[Symbol.asyncDispose]())
   CrashTest.storage = () => storage.make()
 
-  test('clocks that are hours apart, and set while they run, change nothing', async () => {
+  test('clock skew of hours, and clocks that are set while processes run, change nothing', async () => {
     await using service = await CrashTest.begin()
     const from_s = seconds(Math.floor)
     await service.start('api', off(-OFF_MS))

@@ -1,5 +1,5 @@
-// Real processes, stopped and killed in the middle of their work. The model server is the witness: it counts
-// what it was asked, so a line that is sent once too often cannot hide.
+// Real processes, stopped and killed while they work. The model server counts the calls, so a line that is sent
+// twice is detected.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
@@ -31,11 +31,11 @@ function checkSentAgain(crash: CrashTest, inFlight: readonly string[]): void {
 }
 
 describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('/proc/self/stat') }, () => {
-  test('SIGTERM: what is in flight finishes or is given back, and the next start goes on', async () => {
+  test('SIGTERM: lines in flight finish or are requeued, and the next start continues', async () => {
     await using crash = await CrashTest.begin()
     const first = await crash.start('serve')
     const id = await halfway(crash)
-    // Role of what is in flight is answered while the service stops, half never is.
+    // Some lines in flight are answered while the service stops, the others never.
     const held = crash.held.splice(0)
     const finishing = held.slice(0, 10)
     const givenBack = held.slice(10).map((call) => call.body.messages[0]!.content)
@@ -66,7 +66,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     checkSentAgain(crash, inFlight)
   })
 
-  test('SIGKILL of the API with its worker left alone: the worker finishes what it has, and nothing is sent twice', async () => {
+  test('SIGKILL of the API with its worker left alone: the worker finishes its lines, and nothing is sent twice', async () => {
     await using crash = await CrashTest.begin()
     const first = await crash.start('serve')
     const id = await halfway(crash)
@@ -93,7 +93,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     assert.equal(await service.end('SIGTERM'), 0)
   })
 
-  test('a worker that falls again and again ends the service', async () => {
+  test('a worker that crashes repeatedly ends the service', async () => {
     await using crash = await CrashTest.begin()
     const service = await crash.start('serve')
     const exit = once(service.child, 'exit')
@@ -112,7 +112,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     )
   })
 
-  test('SIGKILL of an API alone: its workers go on without it', async () => {
+  test('SIGKILL of an API alone: its workers continue without it', async () => {
     await using crash = await CrashTest.begin()
     const api = await crash.start('api')
     const worker = await crash.start('worker')
@@ -127,7 +127,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     assert.equal(await worker.end('SIGTERM'), 0)
   })
 
-  test('SIGKILL of one of two workers: the other takes over what it held', async () => {
+  test('SIGKILL of one of two workers: the other requeues and finishes its chunks', async () => {
     await using crash = await CrashTest.begin()
     await crash.start('api')
     const first = await crash.start('worker')
@@ -171,7 +171,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
         Array.from({ length: COUNT }, (_, i) => `l${i}`),
       )
       assert.equal(crash.counts().size, COUNT)
-      // A kill may come before the first lines are committed: then they were in nobody's books, and go again.
+      // A kill may come before the first lines are committed: then they were not committed, and are sent again.
       if (signal === 'SIGINT') assert.ok(crash.sent(1).length >= FIRST - 2)
       assert.ok([...crash.counts().values()].every((count) => count <= 2))
     })

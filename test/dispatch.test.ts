@@ -176,7 +176,7 @@ worker: {flush_interval: 20ms}`)
   assert.equal((await service.ended(giant.id)).status, 'cancelled')
 })
 
-test('the worker stops in order: lines in flight finish, the rest is given back, and another carries on', async () => {
+test('graceful shutdown: lines in flight finish, the rest is requeued, and another worker finishes it', async () => {
   const held: (() => void)[] = []
   await using upstream = await testUpstream((call) => {
     held.push(() => echo(call))

@@ -214,7 +214,7 @@ test('what a crash left is a note and no damage', async () => {
   const { service } = await filled(upstream.base_url)
   await using _ = service
   await service.worker.stop()
-  await service.stores.blobs.put('stray/one', [Buffer.from('left behind')])
+  await service.stores.blobs.put('stray/one', [Buffer.from('orphan')])
   assert.equal((await examined(service)).findings.length, 0, 'a young one may be in the making')
   const long_ago = new Date(systemClock.now() - 7_200_000)
   await utimes(pathOf(service, 'stray/one'), long_ago, long_ago)

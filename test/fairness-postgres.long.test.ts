@@ -1,10 +1,10 @@
-// The same turns, on PostgreSQL and a bucket.
+// Fairness on PostgreSQL and a bucket.
 import { after, test } from 'node:test'
 import { withoutPostgres } from './fakes/postgres-server.ts'
 import { sharedStorage } from './fakes/shared-storage.ts'
 import { TestService } from './service.ts'
 
-if (withoutPostgres) test('turns on PostgreSQL and a bucket', { skip: withoutPostgres }, () => {})
+if (withoutPostgres) test('fairness on PostgreSQL and a bucket', { skip: withoutPostgres }, () => {})
 else {
   const storage = await sharedStorage()
   after(() => storage[Symbol.asyncDispose]())

@@ -219,7 +219,7 @@ test('lines that only holds keep out wait, and run on what others did not use', 
   assert.equal((await used(service)).total_tokens, 400)
 })
 
-test('a worker that dies gives back what it held with its leases', async () => {
+test('reservations of a crashed worker are released with its leases', async () => {
   await using upstream = await testUpstream(() => {})
   await using service = await TestService.start(configFor(upstream.base_url))
   const file = await service.upload(jsonl(many(10, 'user:a')))
@@ -284,7 +284,7 @@ test('only lines with a result cost anything, and a batch that fails costs nothi
   assert.deepEqual([total.total_tokens, total.cost_usd], [15, 0.000003])
 })
 
-test('a cancelled batch is billed for the lines that finished, and its outlook is gone', async () => {
+test('a cancelled batch is billed for the lines that finished, and its projected cost is released', async () => {
   const held: (() => void)[] = []
   await using upstream = await testUpstream((call) => {
     held.push(() => echo(call))

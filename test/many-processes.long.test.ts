@@ -1,5 +1,5 @@
 // Many machines, as far as one can play them: real processes, each with a folder of its own, that share nothing
-// but a PostgreSQL and a bucket. Workers die and freeze; whatever happens, every line is answered and billed once.
+// but a PostgreSQL and a bucket. Workers crash and are suspended, every line is answered and billed once.
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -86,35 +86,35 @@ log: {level: error}
     await Promise.all(workers.map(({ child }) => kill(child)))
   })
 
-  it('what a killed worker held is done by another, and nothing is billed twice', async () => {
+  it('the chunks of a killed worker are finished by another, and nothing is billed twice', async () => {
     const held: Call[] = []
     upstream.reply = (call) => {
       if (held.length < 10) held.push(call)
       else echo(call)
     }
-    const pendingDeletion = await start('worker', 'c')
+    const crashed = await start('worker', 'c')
     const file = await upload(0, 'killed', 500)
     const { id } = await create(0, file)
     await until(async () => held.length === 10 && (await get(0, id)).request_counts.completed > 0)
-    await kill(pendingDeletion.child)
+    await kill(crashed.child)
     const before = (await get(1, id)).request_counts.completed
     upstream.reply = echo
-    const heir = await start('worker', 'd')
+    const successor = await start('worker', 'd')
     const batch = await ended(1, id)
     assert.equal(batch.status, 'completed')
     assert.deepEqual(batch.request_counts, { total: 500, completed: 500, failed: 0 })
     assert.equal(Math.round(batch.cost_usd * 1e9), 500 * LINE_NANOS)
     assert.deepEqual(await resultIds(1, batch), customIds('killed', 500))
-    // Sent again is at most what was in flight or not yet committed when it died; what was committed, never.
+    // Sent again is at most what was in flight or not yet committed when the worker crashed; committed lines never are.
     assert.ok(
       sent('killed').length <= 500 + (500 - before),
       `${sent('killed').length} calls, ${before} committed`,
     )
     assert.equal(new Set(sent('killed')).size, 500)
-    await kill(heir.child)
+    await kill(successor.child)
   })
 
-  it('a worker that froze beyond its lease is fenced when it comes back, and works on', async () => {
+  it('a worker that was suspended beyond its lease is fenced when it resumes, and continues', async () => {
     const held: Call[] = []
     upstream.reply = (call) => {
       held.push(call)
@@ -127,11 +127,11 @@ log: {level: error}
     upstream.reply = echo
     // The answers wait for it in its sockets.
     for (const call of held) echo(call)
-    const heir = await start('worker', 'f')
+    const successor = await start('worker', 'f')
     const batch = await ended(0, id)
     assert.deepEqual(batch.request_counts, { total: 40, completed: 40, failed: 0 })
     frozen.child.kill('SIGCONT')
-    await kill(heir.child)
+    await kill(successor.child)
     // It opens a new session and takes up work again.
     const next = await upload(1, 'thawed', 5)
     const after = await ended(1, (await create(1, next)).id)

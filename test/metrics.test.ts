@@ -152,10 +152,10 @@ test('the counts of what waits are those of the database', async () => {
 })
 
 test('the page of a port of its own shows health and metrics, and nothing else', async () => {
-  let trouble: string | null = null
+  let failure: string | null = null
   const page = await serveMetricsPage(
     { host: '127.0.0.1', port: 0 },
-    { trouble: async () => trouble, registry: new Registry() },
+    { trouble: async () => failure, registry: new Registry() },
   )
   const get = async (path: string, method = 'GET') => {
     const response = await fetch(page.url + path, { method })
@@ -168,9 +168,9 @@ test('the page of a port of its own shows health and metrics, and nothing else',
     const paths = ['/healthz', '/readyz', '/metrics', '/', '/v1/files']
     assert.deepEqual(await Promise.all(paths.map((path) => get(path))), [200, 200, 200, 404, 404])
     assert.equal(await get('/metrics', 'POST'), 405)
-    trouble = 'the stores refuse'
+    failure = 'the stores refuse'
     assert.equal(await get('/readyz'), 503)
-    trouble = null
+    failure = null
     page.leave()
     assert.equal(await get('/readyz'), 503)
   } finally {

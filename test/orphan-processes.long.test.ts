@@ -1,4 +1,4 @@
-// However the service ends, no process of it is left behind.
+// However the service ends, none of its processes survives.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
@@ -14,7 +14,7 @@ async function underWay(crash: CrashTest): Promise<void> {
   await crash.upstream.arrived(5)
 }
 
-describe('nothing is left behind', {
+describe('no orphan process remains', {
   concurrency: 3,
   timeout: 60_000,
   skip: !existsSync('/proc/self/stat'),
@@ -45,7 +45,7 @@ describe('nothing is left behind', {
     await until(() => !workers.some(isAlive))
   })
 
-  test('a service whose npm was told to end drains and ends with it', async () => {
+  test('a service whose npm gets SIGTERM drains and exits', async () => {
     await using crash = await CrashTest.begin('', '200ms')
     const shell = crash.launchUnderNpm(['serve', '--data', 'data', '--config', 'offpeak.yaml', '--port', '0'])
     assert.ok(shell.stdout)

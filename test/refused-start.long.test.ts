@@ -1,5 +1,5 @@
 // What a service needs before it starts, lost or damaged: real processes that say in one sentence what is wrong and
-// how to mend it, change nothing, and go on where they were once it is mended.
+// how to fix it, change nothing, and continue once it is fixed.
 import assert from 'node:assert/strict'
 import { copyFile, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

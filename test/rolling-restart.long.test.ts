@@ -1,4 +1,4 @@
-// Every process is restarted in turn, while clients call and batches run. The model server is the witness.
+// Every process is restarted in turn, while clients call and batches run. The model server counts the calls.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { rollingRestart } from './support/rolling-restart.ts'

@@ -131,7 +131,7 @@ test('every event arrives under one ID, in spite of errors, hangs and broken con
   receiver.answer = (received) => {
     const n = (tries.get(received.id) ?? 0) + 1
     tries.set(received.id, n)
-    if (n === 1) received.response.writeHead(500).end('the database is away\n\u0000 <script>')
+    if (n === 1) received.response.writeHead(500).end('the database is down\n\u0000 <script>')
     else if (n === 2) received.request.socket.resetAndDestroy()
     else if (n === 3) return
     else ok(received)
@@ -318,20 +318,20 @@ test('a crash between an event and its delivery loses nothing', async () => {
 test('a receiver that hangs holds up neither files nor other receivers', async () => {
   await using upstream = await testUpstream()
   await using receiver = await testReceiver()
-  await using dead = await testReceiver()
+  await using unresponsive = await testReceiver()
   await using service = await TestService.start(configFor(upstream.base_url, ALLOWED), {
     delivery: { timeoutMs: 60_000 },
   })
-  const stuck = await hook(service, dead)
-  dead.answer = () => {}
+  const stuck = await hook(service, unresponsive)
+  unresponsive.answer = () => {}
   await happen(service, 30)
-  await dead.arrived(4)
+  await unresponsive.arrived(4)
   const fine = await hook(service, receiver, { event_types: ['batch.completed'] })
   const batch = await service.run([line('a')])
   assert.equal(batch.status, 'completed')
   await settled(service, fine.id, 1)
   assert.equal(receiver.received.length, 1)
-  assert.equal(dead.received.length, 4)
+  assert.equal(unresponsive.received.length, 4)
   await service.json('DELETE', `/v1/webhooks/${stuck.id}`)
 })
 

@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises'
 import type { Clock } from '../../src/domain/clock.ts'
 
 export interface TestClock extends Clock {
-  /** Moves time by `ms`; resolves when everything that fell due has run. */
+  /** Moves time by `ms`; resolves when everything that is due has run. */
   advance(ms: number): Promise<void>
   /** How many callbacks are waiting. */
   readonly waiting: number

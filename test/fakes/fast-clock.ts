@@ -1,4 +1,4 @@
-// A clock that never lets anyone wait: what is due later runs at once, and time has passed by then.
+// A clock without waiting: a timer fires at once, and time has advanced by its delay.
 import type { Clock } from '../../src/domain/clock.ts'
 
 export interface FastClock extends Clock {

@@ -1,5 +1,4 @@
-// For `node --import`: the process takes its machine for one whose clock is off by OFFPEAK_TEST_CLOCK_OFF_MS.
-// SIGUSR2 sets the clock, while the process runs, to be as far off the other way.
+// For `node --import`: gives the process a clock skew of OFFPEAK_TEST_CLOCK_OFF_MS. SIGUSR2 reverses its sign.
 let off_ms = Number(process.env.OFFPEAK_TEST_CLOCK_OFF_MS ?? 0)
 process.on('SIGUSR2', () => {
   off_ms = -off_ms

@@ -1,5 +1,5 @@
 // A small file system of its own, for tests of what a disk does to those who write on it: it can be filled to the
-// last byte, or taken away from writers and given back. Needs root.
+// last byte, or made read-only and writable again. Needs root.
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,4 @@
-// The customers of a crash run: they upload files, create batches, read what is finished and cancel now and then,
+// The clients of a crash run: they upload files, create batches, read what is finished and cancel now and then,
 // over HTTP, and try again whatever got no answer, as a careful client does. What they were told is kept: it is
 // what the service will be held to.
 import { setTimeout as wait } from 'node:timers/promises'
@@ -57,7 +57,7 @@ interface Answer {
   text: string
 }
 
-/** All customers share a count, so that no two lines of a run are the same. */
+/** All clients share a count, so that no two lines of a run are the same. */
 let files = 0
 
 export class BatchClient {

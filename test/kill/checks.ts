@@ -1,5 +1,5 @@
-// What must be true once the dust has settled, however often things fell: of every batch by its real files, of the
-// books, of the stores, and of what the model server was asked. Each violation is a sentence.
+// The invariants that are checked after the kills: on the files of every batch, the ledger, the stores and the calls
+// at the model server. Each violation is a sentence.
 import { openStores, type Stores } from '../../src/compose/stores.ts'
 import type { Config } from '../../src/config/config.ts'
 import { systemClock } from '../../src/domain/clock.ts'
@@ -19,8 +19,8 @@ interface ResultLine {
 }
 
 /**
- * One batch that has ended, by what its customer can download. A call is on its way for `on_its_way_ms` at most
- * between the worker's look at the clock and the witness's.
+ * One batch that has ended, by what its client can download. A call is on its way for `on_its_way_ms` at most
+ * between the clock readings of the worker and of the recording proxy.
  */
 export async function ofBatch(
   client: BatchClient,

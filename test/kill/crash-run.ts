@@ -17,11 +17,11 @@ import type { Storage } from '../service.ts'
 import { type SeededRandom, seededRandom } from '../simulation/seeded-random.ts'
 import { BatchClient, OUTAGE_MS_MAX } from './batch-client.ts'
 import { ofBatch, ofStores } from './checks.ts'
-import { type Fall, SendLog, type SentAgain, sentAgain } from './send-log.ts'
+import { type Kill, SendLog, type SentAgain, sentAgain } from './send-log.ts'
 import { freePort, READY_MS_MAX, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
 import { StandstillWatch } from './stalled-run.ts'
 
-const WITNESS = fileURLToPath(new URL('witness.ts', import.meta.url))
+const RECORDING_PROXY = fileURLToPath(new URL('recording-proxy.ts', import.meta.url))
 const LEASE_MS = 2_000
 const DRAIN_MS = 1_000
 const STOP_MS_MAX = 10_000
@@ -52,7 +52,7 @@ export interface CrashReport {
   refused: number
   worst_ready_ms: number
   worst_outage_ms: number
-  worst_silence_ms: number
+  worst_gap_ms: number
   still_ms: number
   stop_ms: number
   seconds: number
@@ -63,18 +63,22 @@ export async function crashRun(options: CrashOptions): Promise<CrashReport> {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-kill-'))
   let whole = false
   const shared = options.store === 'postgres' ? await sharedStorage({ fsync: true }) : null
-  const witness = spawn(process.execPath, [WITNESS, join(folder, 'witness.log'), String(options.seed)], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  const endRecorder = (): void => void witness.kill('SIGKILL')
+  const recordingProxy = spawn(
+    process.execPath,
+    [RECORDING_PROXY, join(folder, 'send.log'), String(options.seed)],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  )
+  const endRecorder = (): void => void recordingProxy.kill('SIGKILL')
   process.on('exit', endRecorder)
   try {
-    const [base_url] = await once(createInterface({ input: witness.stdout }), 'line')
+    const [base_url] = await once(createInterface({ input: recordingProxy.stdout }), 'line')
     const storage = shared ? await shared.make() : { yaml: '', env: {} }
     await using run = await CrashRun.begin(folder, base_url, storage, shared, options)
     const report = await run.all()
     whole = report.violations.length === 0
-    if (!whole) options.tell(`what they left behind is in ${folder}`)
+    if (!whole) options.tell(`the files of the run are in ${folder}`)
     return report
   } finally {
     endRecorder()
@@ -93,7 +97,7 @@ models:
     price: {input_per_mtok: ${PRICE_USD.input}, output_per_mtok: ${PRICE_USD.output}}
     upstreams: [{type: openai, base_url: "${base_url}", timeout: 20s, concurrency_max: 32}]
 plans:
-  hasty: {completion_windows: [4s, 24h]}
+  short: {completion_windows: [4s, 24h]}
 retry: {attempts_max: 8, backoff_min: 20ms, backoff_max: 200ms}
 worker: {flush_interval: 50ms, lease: ${LEASE_MS}ms, drain: ${DRAIN_MS}ms}
 rate_limit: {requests_per_minute: off}
@@ -111,8 +115,8 @@ class CrashRun implements AsyncDisposable {
   readonly #serviceProcesses: ServiceProcesses
   readonly #shared: SharedStorage | null
   readonly #sendLog: SendLog
-  readonly #customers: BatchClient[] = []
-  readonly #falls: Fall[] = []
+  readonly #clients: BatchClient[] = []
+  readonly #killEvents: Kill[] = []
   readonly #kills: Record<string, number> = {}
   readonly #violations: string[] = []
   readonly #still = new StandstillWatch()
@@ -137,12 +141,12 @@ class CrashRun implements AsyncDisposable {
     this.#folder = parts.folder
     this.#url = `http://127.0.0.1:${parts.port}`
     this.#shared = parts.shared
-    this.#sendLog = new SendLog(join(parts.folder, 'witness.log'))
+    this.#sendLog = new SendLog(join(parts.folder, 'send.log'))
     this.#serviceProcesses = new ServiceProcesses({
       ...parts,
       onLeaseLost: (at) => {
         this.#leases_lost++
-        this.#falls.push({ what: 'a lease ran out', from: at - LEASE_MS, to: at })
+        this.#killEvents.push({ what: 'a lease ran out', from: at - LEASE_MS, to: at })
       },
       onFault: (problem) => this.#violate(problem),
     })
@@ -164,12 +168,12 @@ class CrashRun implements AsyncDisposable {
     const run = new CrashRun(options, { folder, config, port: await freePort(), env, shared })
     const ring = await keys(config)
     for (const project of ['a', 'b', 'c']) {
-      const { key } = await ring.create({ project, plan: 'hasty', scopes: undefined, name: undefined })
+      const { key } = await ring.create({ project, plan: 'short', scopes: undefined, name: undefined })
       const wishes = { project, key, windows: ['4s', '24h'] }
-      run.#customers.push(
+      run.#clients.push(
         new BatchClient(wishes, {
           url: run.#url,
-          random: seededRandom(options.seed * 31 + run.#customers.length),
+          random: seededRandom(options.seed * 31 + run.#clients.length),
           stillMs: () => run.#still.total_ms,
           onFault: (problem) => run.#violate(problem),
         }),
@@ -182,38 +186,38 @@ class CrashRun implements AsyncDisposable {
   async all(): Promise<CrashReport> {
     const begun = performance.now()
     await this.#start(this.#layout())
-    for (const client of this.#customers) await client.limit('user', CAP_USD)
-    const working = this.#customers.map((client) =>
-      client.work().catch((error: unknown) => this.#violate(`a customer gave up: ${error}`)),
+    for (const client of this.#clients) await client.limit('user', CAP_USD)
+    const working = this.#clients.map((client) =>
+      client.work().catch((error: unknown) => this.#violate(`a client failed: ${error}`)),
     )
     try {
       while (this.#cycle < this.#options.cycles && this.#violations.length === 0) {
         this.#cycle++
         await wait(this.#random.int(150, 1_000))
-        await this.#fell()
+        await this.#killSomething()
         if (this.#cycle % this.#options.rest_every === 0) await this.#rest()
       }
       if (this.#cycle % this.#options.rest_every !== 0) await this.#rest()
     } catch (error) {
       this.#violate(`the run broke off: ${error instanceof Error ? error.stack : error}`)
     }
-    for (const client of this.#customers) client.stop()
+    for (const client of this.#clients) client.stop()
     await Promise.all(working)
     const stop = await this.#serviceProcesses.stop()
     if (stop.codes.some((code) => code !== 0)) this.#violate(`stopping ended with ${stop.codes.join(', ')}`)
     if (stop.ms > STOP_MS_MAX + this.#still.total_ms) this.#violate(`stopping took ${Math.round(stop.ms)} ms`)
-    const batches = this.#customers.flatMap((client) => client.batches)
+    const batches = this.#clients.flatMap((client) => client.batches)
     if (this.#violations.length === 0)
       for (const problem of await ofStores(this.#config, batches, CAP_USD * 1e9)) this.#violate(problem)
     this.#sendLog.read()
     const still = this.#still.found.map(({ from, to }) => ({ what: 'the machine', from, to: to + LEASE_MS }))
-    const falls = [...this.#falls, ...still]
-    const sent_again = sentAgain(this.#sendLog, falls)
-    await writeFile(join(this.#folder, 'falls.json'), JSON.stringify(falls, null, 2))
+    const killEvents = [...this.#killEvents, ...still]
+    const sent_again = sentAgain(this.#sendLog, killEvents)
+    await writeFile(join(this.#folder, 'killEvents.json'), JSON.stringify(killEvents, null, 2))
     for (const problem of sent_again.unexplained) this.#violate(problem)
     if (sent_again.count > sent_again.in_flight)
       this.#violate(`${sent_again.count} lines were sent again, and ${sent_again.in_flight} were in flight`)
-    const silence_ms = this.#sendLog.silenceMs(falls)
+    const silence_ms = this.#sendLog.longestGapMs(killEvents)
     if (silence_ms > OUTAGE_MS_MAX) this.#violate(`the model server was left alone for ${silence_ms} ms`)
     const by_status: Record<string, number> = {}
     for (const { status } of batches) by_status[status] = (by_status[status] ?? 0) + 1
@@ -225,11 +229,11 @@ class CrashRun implements AsyncDisposable {
       sent_again,
       leases_lost: this.#leases_lost,
       gave_up: this.#serviceProcesses.gave_up,
-      retried: sum(this.#customers.map((client) => client.retried)),
-      refused: sum(this.#customers.map((client) => client.refused)),
+      retried: sum(this.#clients.map((client) => client.retried)),
+      refused: sum(this.#clients.map((client) => client.refused)),
       worst_ready_ms: Math.round(this.#worst_ready_ms),
-      worst_outage_ms: Math.round(Math.max(...this.#customers.map((client) => client.outage_ms))),
-      worst_silence_ms: silence_ms,
+      worst_outage_ms: Math.round(Math.max(...this.#clients.map((client) => client.outage_ms))),
+      worst_gap_ms: silence_ms,
       still_ms: this.#still.total_ms,
       stop_ms: Math.round(stop.ms),
       seconds: Math.round((performance.now() - begun) / 1000),
@@ -243,7 +247,7 @@ class CrashRun implements AsyncDisposable {
     this.#options.tell(`VIOLATION (seed ${this.#options.seed}) ${text}`)
   }
 
-  /** Either both halves under one roof, or an API and two workers. */
+  /** Either `serve`, or an API and two workers. */
   #layout(): ServiceProcess['role'][] {
     return this.#random.chance(0.5) ? ['serve'] : ['api', 'worker', 'worker']
   }
@@ -252,7 +256,7 @@ class CrashRun implements AsyncDisposable {
   async #start(roles: readonly ServiceProcess['role'][]): Promise<void> {
     const started = roles.map((role) => this.#serviceProcesses.launch(role))
     if (started.length > 0 && this.#random.chance(0.1)) {
-      // Nobody waits for a start to be over before something falls.
+      // Nobody waits for a start to be over before something killEvents.
       const child = this.#random.pick(started)
       await wait(this.#random.int(20, 600))
       await this.#kill(`${child.role} as it started`, child, true)
@@ -264,18 +268,18 @@ class CrashRun implements AsyncDisposable {
   async #ready(started: readonly ServiceProcess[]): Promise<void> {
     const begun = performance.now()
     const late = wait(READY_MS_MAX, 'late', { ref: false })
-    // One that gave up meanwhile, its worker having fallen too often, is started anew by whoever looks next.
+    // A `serve` that has exited because its worker crashed too often is started again later.
     const all = Promise.allSettled(started.map(({ ready }) => ready))
     if ((await Promise.race([all, late])) === 'late')
       this.#violate(`${started.map(({ role }) => role).join(', ')} not ready after ${READY_MS_MAX} ms`)
-    const [first] = this.#customers
+    const [first] = this.#clients
     const { status } = (await first?.ask('GET', '/readyz')) ?? { status: 0 }
     if (status !== 200) this.#violate(`GET /readyz: ${status}`)
     this.#worst_ready_ms = Math.max(this.#worst_ready_ms, performance.now() - begun)
   }
 
-  /** Something is killed, and whatever is missing afterwards is started again. */
-  async #fell(): Promise<void> {
+  /** Kills processes or the database, then starts what is missing. */
+  async #killSomething(): Promise<void> {
     const random = this.#random
     const running = [...this.#serviceProcesses.running]
     const serve = running.find(({ role }) => role === 'serve')
@@ -306,43 +310,41 @@ class CrashRun implements AsyncDisposable {
   }
 
   async #kill(what: string, serviceProcess: ServiceProcess, whole: boolean): Promise<void> {
-    // A worker whose `serve` has gone gives back what it has not finished within its time.
-    const fall = this.#note(what)
+    // A worker without its `serve` requeues what it has not finished within the drain time.
+    const kill = this.#note(what)
     await this.#serviceProcesses.kill(serviceProcess, whole)
-    fall.to = Date.now() + ON_ITS_WAY_MS + (whole || serviceProcess.role !== 'serve' ? 0 : DRAIN_MS)
+    kill.to = Date.now() + ON_ITS_WAY_MS + (whole || serviceProcess.role !== 'serve' ? 0 : DRAIN_MS)
   }
 
   async #killDatabase({ postgres }: SharedStorage): Promise<void> {
     const from = Date.now()
-    const fall = { what: 'PostgreSQL', from, to: Number.POSITIVE_INFINITY }
-    this.#falls.push(fall)
+    const kill = { what: 'PostgreSQL', from, to: Number.POSITIVE_INFINITY }
+    this.#killEvents.push(kill)
     this.#kills.PostgreSQL = (this.#kills.PostgreSQL ?? 0) + 1
     await postgres.crash()
     await wait(this.#random.int(0, 500))
     await postgres.start()
-    fall.to = Date.now() + LEASE_MS
+    kill.to = Date.now() + LEASE_MS
   }
 
-  #note(what: string): Fall {
+  #note(what: string): Kill {
     const now = Date.now()
     // What has been sent by then may arrive a little later.
-    const fall = { what, from: now, to: now + ON_ITS_WAY_MS }
-    this.#falls.push(fall)
+    const kill = { what, from: now, to: now + ON_ITS_WAY_MS }
+    this.#killEvents.push(kill)
     this.#kills[what] = (this.#kills[what] ?? 0) + 1
-    return fall
+    return kill
   }
 
-  /** Nothing new is ordered and nothing falls until every batch has ended; then each is judged. */
+  /** Nothing new is ordered and nothing killEvents until every batch has ended; then each is judged. */
   async #rest(): Promise<void> {
-    for (const client of this.#customers) client.pause()
+    for (const client of this.#clients) client.pause()
     const until = performance.now() + REST_MS_MAX
-    while (this.#customers.some(({ open }) => open.length > 0) && this.#violations.length === 0) {
+    while (this.#clients.some(({ open }) => open.length > 0) && this.#violations.length === 0) {
       if (performance.now() > until) {
-        const open = this.#customers.flatMap((client) => client.open)
+        const open = this.#clients.flatMap((client) => client.open)
         for (const { id, status, done, lines } of open)
-          this.#violate(
-            `${id} is still ${status} with ${done} of ${lines.length} lines; nothing fell any more`,
-          )
+          this.#violate(`${id} is still ${status} with ${done} of ${lines.length} lines; kills have ended`)
       }
       await wait(50)
     }
@@ -352,7 +354,7 @@ class CrashRun implements AsyncDisposable {
       price,
       on_its_way_ms: ON_ITS_WAY_MS + this.#still.total_ms,
     }
-    for (const client of this.#customers) {
+    for (const client of this.#clients) {
       for (const batch of client.batches) {
         if (this.#judged.has(batch.id) || client.open.includes(batch)) continue
         this.#judged.add(batch.id)
@@ -365,12 +367,12 @@ class CrashRun implements AsyncDisposable {
       `cycle ${this.#cycle} of ${this.#options.cycles}: ${killed} kills, ${this.#judged.size} batches judged, ` +
         `${this.#sendLog.calls.size} calls, ready again after at most ${Math.round(this.#worst_ready_ms)} ms`,
     )
-    for (const client of this.#customers) client.resume()
+    for (const client of this.#clients) client.resume()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#still.end()
-    for (const client of this.#customers) client.stop()
+    for (const client of this.#clients) client.stop()
     await this.#serviceProcesses[Symbol.asyncDispose]()
   }
 }

@@ -38,20 +38,20 @@ const rows: [string, string | number][] = [
     `${report.sent_again.count} of ${report.sent_again.in_flight}`,
   ],
   ['sent again without a reason', report.sent_again.unexplained.length],
-  ['leases that ran out under a living worker', report.leases_lost],
-  ['`serve` ended itself: its worker fell too often', report.gave_up],
+  ['leases that expired under a running worker', report.leases_lost],
+  ['`serve` ended itself: its worker crashed too often', report.gave_up],
   ['batches refused because of a cap', report.refused],
-  ['calls that customers had to try again', report.retried],
+  ['calls that clients retried', report.retried],
   ['ready again after a kill, worst', `${report.worst_ready_ms} ms`],
   ['a call with its retries, worst', `${report.worst_outage_ms} ms`],
-  ['no call at the model server, worst', `${report.worst_silence_ms} ms`],
-  ['the whole machine stood still', `${report.still_ms} ms`],
+  ['no call at the model server, worst', `${report.worst_gap_ms} ms`],
+  ['the whole machine was suspended', `${report.still_ms} ms`],
   ['SIGTERM to exit code 0', `${report.stop_ms} ms`],
   ['took', `${report.seconds} s`],
-  ['promises broken', report.violations.length],
+  ['violations', report.violations.length],
 ]
 print(`\n| | |\n|---|---|\n${rows.map(([name, value]) => `| ${name} | ${value} |`).join('\n')}`)
 if (report.violations.length > 0) {
-  print(`\nreplay it: npm run crash -- --seed ${seed} --cycles ${cycles} --store ${store}`)
+  print(`\nreplay: npm run crash -- --seed ${seed} --cycles ${cycles} --store ${store}`)
   process.exitCode = 1
 }

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs'
 import { test } from 'node:test'
 import { crashRun } from './crash-run.ts'
 
-test('processes killed again and again keep every promise', {
+test('processes that are killed repeatedly violate no invariant', {
   timeout: 180_000,
   skip: !existsSync('/proc/self/stat'),
 }, async (context) => {

@@ -1,7 +1,6 @@
 // node test/kill/recording-proxy.ts LOG SEED
-// The model server of a crash run, in a process that nobody kills: it writes down every call that reaches it and
-// every answer that it gives, and is the one who knows what was asked twice. Each answer has a text of its own, so
-// that an answer in a result file can be traced to the call that it was given for. Prints its URL.
+// The model server of a crash run, in a process that is never killed. It logs every call and every answer, so repeated
+// calls are known. Each answer has a unique text, so that an answer in a result file can be traced to its call. Prints its URL.
 import { openSync, writeSync } from 'node:fs'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'

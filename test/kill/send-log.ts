@@ -1,5 +1,4 @@
-// What the witness has written down, call by call, and what follows from it: which lines were sent again, and
-// whether something fell in between that explains it.
+// The calls that the recording proxy has logged: which lines were sent again, and whether a kill explains it.
 import { closeSync, openSync, readSync } from 'node:fs'
 
 export interface RecordedCall {
@@ -17,7 +16,7 @@ export interface RecordedCall {
 }
 
 /** Something was killed, or lost its lease. What was in flight between `from` and `to` (Unix ms) may be sent again. */
-export interface Fall {
+export interface Kill {
   what: string
   from: number
   to: number
@@ -28,14 +27,14 @@ const COMMIT_MS = 2_000
 /** On a machine that is very busy it may not be committed for as long as this. */
 const COMMIT_MS_MAX = 10_000
 
-const SILENCE_MS_MIN = 1_000
+const GAP_MS_MIN = 1_000
 
-/** Reads the witness's log as it grows. */
+/** Reads the send log as it grows. */
 export class SendLog {
   readonly calls = new Map<number, RecordedCall>()
   readonly by_mark = new Map<string, RecordedCall[]>()
   /** Times of some length without a call, pauses left out. */
-  readonly #silences: { from: number; to: number }[] = []
+  readonly #gaps: { from: number; to: number }[] = []
   #last_call: number | null = null
   readonly #path: string
   #at = 0
@@ -45,16 +44,16 @@ export class SendLog {
     this.#path = path
   }
 
-  /** There was nothing to do: the silence that follows is nobody's fault. */
+  /** There is no work, so the next gap does not count. */
   pause(): void {
     this.#last_call = null
   }
 
-  /** The longest time without a call in which nothing fell either, in ms. */
-  silenceMs(falls: readonly Fall[]): number {
+  /** The longest time without a call and without a kill, in ms. */
+  longestGapMs(killEvents: readonly Kill[]): number {
     let longest = 0
-    for (const { from, to } of this.#silences) {
-      const ends = falls.map((fall) => Math.min(fall.to, to)).filter((end) => end > from)
+    for (const { from, to } of this.#gaps) {
+      const ends = killEvents.map((kill) => Math.min(kill.to, to)).filter((end) => end > from)
       const marks = [from, ...ends, to].sort((a, b) => a - b)
       for (const [i, mark] of marks.entries()) longest = Math.max(longest, (marks[i + 1] ?? mark) - mark)
     }
@@ -88,8 +87,8 @@ export class SendLog {
     completion_tokens: number
   }): void {
     if (note.what === 'call') {
-      if (this.#last_call !== null && note.at - this.#last_call > SILENCE_MS_MIN)
-        this.#silences.push({ from: this.#last_call, to: note.at })
+      if (this.#last_call !== null && note.at - this.#last_call > GAP_MS_MIN)
+        this.#gaps.push({ from: this.#last_call, to: note.at })
       this.#last_call = note.at
       const { mark, at } = note
       const call = { mark, at, answered_at: null, answer: null, refused: false, gone_at: null }
@@ -100,7 +99,7 @@ export class SendLog {
       return
     }
     const call = this.calls.get(note.call)
-    if (!call) throw new Error(`the witness tells of call ${note.call}, which it has not seen`)
+    if (!call) throw new Error(`the send log names call ${note.call}, which it has not recorded`)
     if (note.what === 'gone') call.gone_at = call.answered_at === null ? note.at : null
     else if (note.what !== 'sent') {
       call.answered_at = note.at
@@ -113,7 +112,7 @@ export class SendLog {
 
 function wasInFlight(
   { at, answered_at, gone_at }: RecordedCall,
-  { from, to }: Fall,
+  { from, to }: Kill,
   commit_ms = COMMIT_MS,
 ): boolean {
   if (at > to || (gone_at !== null && gone_at < from - commit_ms)) return false
@@ -123,30 +122,30 @@ function wasInFlight(
 export interface SentAgain {
   /** Lines that were sent once more after a call that the model server did not refuse. */
   count: number
-  /** Lines in flight at falls: more cannot be sent again. */
+  /** Lines in flight at killEvents: more cannot be sent again. */
   in_flight: number
   /** Those that nothing explains. */
   unexplained: string[]
 }
 
-export function sentAgain(sendLog: SendLog, falls: readonly Fall[]): SentAgain {
+export function sentAgain(sendLog: SendLog, killEvents: readonly Kill[]): SentAgain {
   const found: SentAgain = { count: 0, in_flight: 0, unexplained: [] }
   for (const [mark, calls] of sendLog.by_mark) {
-    const explained = new Set<Fall>()
+    const explained = new Set<Kill>()
     for (const [i, call] of calls.entries()) {
       if (call.refused) continue
-      for (const fall of falls) if (wasInFlight(call, fall)) found.in_flight++
+      for (const kill of killEvents) if (wasInFlight(call, kill)) found.in_flight++
       const next = calls[i + 1]
       if (!next) continue
       found.count++
-      // One fall sends a line once more, not twice.
-      const why = falls.find(
-        (fall) => !explained.has(fall) && wasInFlight(call, fall, COMMIT_MS_MAX) && next.at >= fall.from,
+      // One kill sends a line once more, not twice.
+      const why = killEvents.find(
+        (kill) => !explained.has(kill) && wasInFlight(call, kill, COMMIT_MS_MAX) && next.at >= kill.from,
       )
       if (why) explained.add(why)
       else
         found.unexplained.push(
-          `${mark} was called at ${call.at} and again at ${next.at}; nothing fell in between`,
+          `${mark} was called at ${call.at} and again at ${next.at}; without a kill in between`,
         )
     }
   }

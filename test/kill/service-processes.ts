@@ -13,7 +13,7 @@ import { childrenOf, killIfThere } from '../support/crash-processes.ts'
 const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
 /** A start that takes longer is no start. */
 export const READY_MS_MAX = 15_000
-/** `serve` gives up when its worker falls too often, as it should; whoever looks after it starts it again. */
+/** `serve` gives up when its worker killEvents too often, as it should; whoever looks after it starts it again. */
 const GAVE_UP = /the worker process ended with .* within a minute/
 
 export interface ServiceProcess {

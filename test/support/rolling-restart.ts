@@ -37,13 +37,13 @@ export interface RollingReport {
 }
 
 interface Process {
-  half: Role
+  role: Role
   child: ChildProcess
   url: string | null
   said: string[]
 }
 
-/** Each of `halves` is a process; each is restarted once a round, one after the other. */
+/** Each of `roles` is a process; each is restarted once a round, one after the other. */
 export async function rollingRestart(
   roles: readonly Role[],
   storage: Storage,
@@ -62,8 +62,8 @@ export async function rollingRestart(
   await writeFile(join(folder, 'offpeak.yaml'), config)
   const report: RollingReport = { restarts: 0, calls: 0, batches: 0, lines: 0, complaints: [] }
   const fleet: Process[] = []
-  const start = async (half: Role, place: number): Promise<void> => {
-    fleet[place] = await startProcess(half, folder, `data-${half === 'serve' ? 0 : place}`, storage.env)
+  const start = async (role: Role, place: number): Promise<void> => {
+    fleet[place] = await startProcess(role, folder, `data-${role === 'serve' ? 0 : place}`, storage.env)
     const { url } = fleet[place]
     if (url !== null) balancer.add(url)
   }
@@ -71,7 +71,7 @@ export async function rollingRestart(
     // The first one makes the key.
     const [first, ...others] = roles
     if (first) await start(first, 0)
-    await Promise.all(others.map((half, i) => start(half, i + 1)))
+    await Promise.all(others.map((role, i) => start(role, i + 1)))
     const key = (await readFile(join(folder, 'data-0', 'api-key'), 'utf8')).trim()
     const client = new Client(balancer, key, report)
     let going = true
@@ -79,15 +79,15 @@ export async function rollingRestart(
       for (let batch = 0; going; batch++) await client.oneBatch(`c${i}b${batch}`)
     })
     for (let round = 0; round < rounds; round++) {
-      for (const [place, half] of roles.entries()) {
+      for (const [place, role] of roles.entries()) {
         // Work is under way whenever something is stopped.
         await upstream.arrived(upstream.calls.length + LINES)
         const { child, url, said } = fleet[place]!
         child.kill('SIGTERM')
         const [code, signal] = await once(child, 'exit')
-        if (code !== 0) report.complaints.push(`${half} ended with ${signal ?? code}: ${said.join('\n')}`)
+        if (code !== 0) report.complaints.push(`${role} ended with ${signal ?? code}: ${said.join('\n')}`)
         if (url !== null) balancer.remove(url)
-        await start(half, place)
+        await start(role, place)
         report.restarts++
       }
     }
@@ -182,13 +182,13 @@ class Client {
 }
 
 async function startProcess(
-  half: Role,
+  role: Role,
   folder: string,
   data: string,
   env: NodeJS.ProcessEnv,
 ): Promise<Process> {
-  const args = [MAIN, half, '--config', 'offpeak.yaml', '--data', data]
-  if (half !== 'worker') args.push('--port', '0')
+  const args = [MAIN, role, '--config', 'offpeak.yaml', '--data', data]
+  if (role !== 'worker') args.push('--port', '0')
   const outer = Object.entries(process.env).filter(([name]) => !/^(OFFPEAK|AWS|npm)_/.test(name))
   const child = spawn(process.execPath, args, {
     cwd: folder,
@@ -200,11 +200,11 @@ async function startProcess(
   const ready = await Promise.race([
     once(createInterface({ input: child.stdout }), 'line').then(([text]) => String(text)),
     once(child, 'exit').then(() => {
-      throw new Error(`${half} ended as it started:\n${said.join('\n')}`)
+      throw new Error(`${role} ended as it started:\n${said.join('\n')}`)
     }),
   ])
-  const url = half === 'worker' ? null : ready.replace('offpeak listening on ', '')
-  return { half, child, url, said }
+  const url = role === 'worker' ? null : ready.replace('offpeak listening on ', '')
+  return { role, child, url, said }
 }
 
 async function kill(child: ChildProcess): Promise<void> {
