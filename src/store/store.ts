@@ -3,7 +3,7 @@
 import type { Kysely, RawBuilder, Transaction } from 'kysely'
 import type { Schema } from './schema.ts'
 
-/** What a function needs that only reads; a Writer will do as well. */
+/** For functions that only read; a Writer is a Reader too. */
 export type Reader = Pick<
   Kysely<Schema>,
   'selectFrom' | 'selectNoFrom' | 'with' | 'withRecursive' | 'fn' | 'getExecutor'
@@ -12,7 +12,7 @@ export type Reader = Pick<
 /** An open transaction: the only way to change anything. */
 export type Writer = Transaction<Schema>
 
-/** Where databases differ in what a claim needs. */
+/** The SQL of a claim that differs between databases. */
 export interface ClaimSql {
   /** The database's own clock, Unix ms: the only judge of a lease. */
   now: RawBuilder<number>
@@ -24,24 +24,24 @@ export interface Store {
   readonly claimSql: ClaimSql
   /**
    * Runs `change` in one transaction: all of it is durable when the promise resolves, none of it if it
-   * rejects. `change` may run again after a conflict, so it does nothing but SQL. Throws StatementRefused for what
-   * can never succeed.
+   * rejects. `change` may run again after a conflict, so it does nothing but SQL. Throws StatementRefused when the
+   * same statement can never succeed.
    *
-   * Transactions may run side by side, each statement seeing what was committed before it began. What a
-   * transaction has read and builds on is locked as it is read (`forUpdate()`, `forShare()`, …).
+   * Transactions may run concurrently; each statement sees what was committed before it began. A transaction locks
+   * the rows that it reads and relies on (`forUpdate()`, `forShare()`, …).
    */
   write<T>(change: (tx: Writer) => Promise<T>): Promise<T>
   /**
-   * Like `write`, for what is noted along the way: it is committed, and survives the end of the process, but the
-   * last moments of it may be lost with the machine's power. It costs no wait for the disk.
+   * Like `write`, with an asynchronous commit: the commit does not wait for the disk. The data survives a crash of the
+   * process; a power failure may lose the last moments.
    */
   writeAsyncCommit<T>(change: (tx: Writer) => Promise<T>): Promise<T>
   /**
-   * Forgets the records of HTTP calls made before `keep_from` (Unix ms), and prepares for those of the months to
-   * come. A database that keeps them by the month drops a month once all of it has passed.
+   * Deletes the records of HTTP calls made before `keep_from` (Unix ms). PostgreSQL makes the partitions of the next
+   * months and drops a month's partition when all of it is older.
    */
   maintainHttpRequests(now: number, keep_from: number): Promise<void>
-  /** What is wrong with the database as a whole, in sentences; looks at every page where that is possible. */
+  /** Problems of the database as a whole, in sentences; reads every page where that is possible. */
   check(): Promise<string[]>
   /** Creates or upgrades the tables; refuses a schema newer than this program. */
   migrate(): Promise<void>
@@ -56,7 +56,7 @@ export class SchemaMismatch extends Error {
   }
 }
 
-/** The database, or what it is kept on, is at fault: the message says what is wrong, and `advice` what to do. */
+/** The database or its storage has failed: the message says what is wrong, and `advice` what to do. */
 export class DatabaseFailure extends Error {
   /** Without its subject, the database. */
   readonly problem: string
@@ -70,7 +70,7 @@ export class DatabaseFailure extends Error {
   }
 }
 
-/** The database refuses a statement for the data in it: the same statement can never succeed. */
+/** The database rejects a statement because of its data: the same statement can never succeed. */
 export class StatementRefused extends Error {
   constructor(cause: unknown) {
     super(`the database refuses a statement: ${cause instanceof Error ? cause.message : cause}`, { cause })

@@ -117,7 +117,7 @@ export function storeConformance(
       assert.equal((await readProjectByName(other.read, 'a'))?.plan, 'payg')
     })
 
-    test('a note can be read by everybody once it has resolved, and one that fails leaves nothing', async (store, other) => {
+    test('an asynchronous commit can be read by every process once it has resolved, and one that fails leaves nothing', async (store, other) => {
       await store.writeAsyncCommit((tx) => ensureProject(tx, project('a')))
       assert.equal((await readProjectByName(other.read, 'a'))?.name, 'a')
       const failure = new Error('changed my mind')

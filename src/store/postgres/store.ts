@@ -13,11 +13,11 @@ import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 import { type Remedy, withRetries } from './retries.ts'
 import { applyTableSettings } from './table-settings.ts'
 
-/** A restart takes seconds; whoever waits longer had better be told. */
+/** A restart takes seconds; after that the caller gets an error. */
 const PATIENCE_MS = 10_000
-/** At the start the database may be starting too. */
+/** At start the database may be starting as well. */
 const START_PATIENCE_MS = 60_000
-/** Guards the settings of tables among processes that start at once. */
+/** Advisory lock: one process at a time changes the settings of tables. */
 const SETTINGS_LOCK = 7_310_577
 
 export interface PostgresOptions {
@@ -40,7 +40,7 @@ export function postgresStore({
   const reader = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: readingPool(pool, patience) }) })
   return {
     read: reader,
-    // As a subquery it is asked once for each statement, so that an index can be searched by it.
+    // A subquery is evaluated once per statement, so an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
     write: (change) => withRetries(patience, () => transactInMonths(writer, change), remedyOf).catch(refuse),
     writeAsyncCommit: (change) => {
@@ -55,8 +55,8 @@ export function postgresStore({
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {
-      // Others may be migrating for as long as it takes: no timeouts here.
-      const unhurried = openPool({
+      // Another process may be migrating for any length of time: no timeouts here.
+      const untimed = openPool({
         ...address,
         max: 1,
         statement_timeout: 0,
@@ -65,7 +65,7 @@ export function postgresStore({
       })
       const start = { clock, for_ms: Math.max(patience_ms, START_PATIENCE_MS) }
       const db = new Kysely<Schema>({
-        dialect: new BytewiseDialect({ pool: connectingPool(unhurried, start) }),
+        dialect: new BytewiseDialect({ pool: connectingPool(untimed, start) }),
       })
       try {
         await migrateToLatest(db, { partitioned: true })
@@ -86,7 +86,7 @@ export function postgresStore({
   }
 }
 
-/** Where a row has no month to go to, that month is made, and the transaction done again. */
+/** When a row has no partition, makes the partition and repeats the transaction. */
 async function transactInMonths<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T>): Promise<T> {
   const made = new Set<number>()
   for (;;) {
@@ -118,7 +118,7 @@ async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T
   try {
     await tx.commit().execute()
   } catch (error) {
-    // Gives the connection back, or up, once the server has answered; whoever waits for the outcome need not.
+    // Returns or discards the connection once the server has answered; the caller does not wait for that.
     tx.rollback()
       .execute()
       .catch(() => {})
@@ -127,7 +127,7 @@ async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T
   return value
 }
 
-/** Whether the transaction was committed cannot be known; only its author can find out, by looking. */
+/** The transaction may or may not be committed; only its caller can find out, by reading. */
 class OutcomeUnknown extends Error {
   constructor(cause: unknown) {
     super('the connection to the database broke during a commit', { cause })

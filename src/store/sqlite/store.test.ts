@@ -33,7 +33,7 @@ describe('SQLite', () => {
     assert.equal(rows.length, 30)
   })
 
-  it('a note waits for the lock of another writer without holding up the event loop', async () => {
+  it('an asynchronous commit waits for the lock of another writer without blocking the event loop', async () => {
     await using database = await emptySqlite()
     const store = database.open()
     await store.migrate()
@@ -47,9 +47,9 @@ describe('SQLite', () => {
         .values({ ...project, id: 'proj_2', name: 'b' })
         .execute()
       noted = store
-        .writeAsyncCommit((note) => note.insertInto('projects').values(project).execute())
+        .writeAsyncCommit((tx) => tx.insertInto('projects').values(project).execute())
         .then(() => assert.equal(locked, false))
-      // Were the thread held up, this timer could not end what holds it up.
+      // If the thread were blocked, this timer could not release the lock.
       await sleep(systemClock, 20)
       locked = false
     })
@@ -61,14 +61,14 @@ describe('SQLite', () => {
     )
   })
 
-  it('a note under way does not bring a write of the same process to a standstill', async () => {
+  it('an asynchronous commit in progress does not deadlock a write of the same process', async () => {
     await using database = await emptySqlite()
     const store = database.open()
     await store.migrate()
     const project = { id: 'proj_1', name: 'a', plan: 'payg', created: 1 }
     await Promise.all([
-      store.writeAsyncCommit(async (note) => {
-        await note.insertInto('projects').values(project).execute()
+      store.writeAsyncCommit(async (tx) => {
+        await tx.insertInto('projects').values(project).execute()
         // The lock is held over a turn of the event loop, in which the write begins.
         await sleep(systemClock, 1)
       }),

@@ -26,11 +26,11 @@ import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './datab
 import { asRefused, codeOf } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'
 
-/** Result code of SQLite: somebody else has the lock. */
+/** Result code of SQLite: another connection has the lock. */
 const SQLITE_BUSY = 5
-const NOTE_PATIENCE_MS = 10_000
-const NOTE_WAIT_MS_MAX = 8
-/** Forgotten in one transaction. */
+const ASYNC_RETRY_MS = 10_000
+const ASYNC_WAIT_MS_MAX = 8
+/** Deleted in one transaction. */
 const REQUESTS_AT_ONCE = 1_000
 
 export interface SqliteOptions {
@@ -45,28 +45,28 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   makeOwnFile(path)
   const writer = connect(path, leaseNow)
   const reader = connect(path, leaseNow)
-  // Opened when it is first used: most processes note nothing.
-  const noter = connect(path, leaseNow, UNHURRIED)
-  const inTurn = turns()
+  // Kysely opens the connection at its first use: most processes never write asynchronously.
+  const asyncWriter = connect(path, leaseNow, UNHURRIED)
+  const oneAtATime = queue()
   return {
     read: reader,
     claimSql: { now: sql<number>`offpeak_now()` },
-    write: (change) => inTurn(() => writer.transaction().execute(change)).catch(refuse),
+    write: (change) => oneAtATime(() => writer.transaction().execute(change)).catch(refuse),
     writeAsyncCommit: (change) =>
-      whenFree(() => inTurn(() => noter.transaction().execute(change))).catch(refuse),
+      whenFree(() => oneAtATime(() => asyncWriter.transaction().execute(change))).catch(refuse),
     check: () => checkDatabase(reader),
     migrate: () => migrateToLatest(writer, { partitioned: false }),
     async maintainHttpRequests(_now, keep_from) {
       const some = () =>
-        inTurn(() =>
+        oneAtATime(() =>
           writer.transaction().execute((tx) => forgetHttpRequests(tx, keep_from, REQUESTS_AT_ONCE)),
         )
       while ((await some()) === REQUESTS_AT_ONCE) {
-        // Others write between the portions.
+        // Other writers run between the transactions.
       }
     },
     async close() {
-      await noter.destroy()
+      await asyncWriter.destroy()
       await reader.destroy()
       await writer.destroy()
     },
@@ -81,7 +81,7 @@ async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
   try {
     return await problemsOf(db)
   } catch (error) {
-    // Some damage keeps it from looking any further.
+    // Some damage stops the check.
     if (error instanceof DatabaseFailure) return [error.problem]
     throw error
   }
@@ -97,22 +97,22 @@ async function problemsOf(db: Kysely<Schema>): Promise<string[]> {
 }
 
 /**
- * One after the other: while one connection of this thread waits for the lock, the thread stands still, and
- * another that has the lock could never give it back.
+ * Runs transactions of this thread one after the other: a connection that waits for SQLite's lock blocks the thread, so
+ * another connection of the thread that has the lock could never release it.
  */
-function turns(): <T>(work: () => Promise<T>) => Promise<T> {
+function queue(): <T>(work: () => Promise<T>) => Promise<T> {
   let last: Promise<unknown> = Promise.resolve()
   return (work) => {
-    const turn = last.then(work, work)
-    last = turn
-    return turn
+    const result = last.then(work, work)
+    last = result
+    return result
   }
 }
 
-/** Comes back for the lock instead of standing still for it, so that the event loop goes on. */
+/** Retries while the lock is taken instead of blocking the thread for it, so that the event loop continues. */
 async function whenFree<T>(attempt: () => Promise<T>): Promise<T> {
-  const until = systemClock.now() + NOTE_PATIENCE_MS
-  for (let wait_ms = 1; ; wait_ms = Math.min(wait_ms * 2, NOTE_WAIT_MS_MAX)) {
+  const until = systemClock.now() + ASYNC_RETRY_MS
+  for (let wait_ms = 1; ; wait_ms = Math.min(wait_ms * 2, ASYNC_WAIT_MS_MAX)) {
     try {
       return await attempt()
     } catch (error) {
@@ -152,21 +152,21 @@ class ImmediateDialect extends SqliteDialect {
   }
 }
 
-/** Migrations run in one transaction, so of processes that start at once each sees what the one before has done. */
+/** Migrations run in one transaction, so processes that start at once run them one after the other. */
 class TransactionalAdapter extends SqliteAdapter {
   override get supportsTransactionalDdl(): boolean {
     return true
   }
 }
 
-/** Who writes here has the whole database to himself, so locks on rows (`FOR UPDATE` and its kin) say nothing. */
+/** A writer has locked the whole database, so row locks (`FOR UPDATE`, …) are left out. */
 class LocklessCompiler extends SqliteQueryCompiler {
   protected override visitSelectModifier(node: SelectModifierNode): void {
     if (node.modifier === 'Distinct') super.visitSelectModifier(node)
   }
 }
 
-/** Takes the write lock at BEGIN: a transaction that reads first can then never fail to upgrade. */
+/** Takes the write lock at BEGIN: a transaction that reads first cannot fail to upgrade its lock. */
 class ImmediateDriver extends SqliteDriver {
   override async beginTransaction(connection: DatabaseConnection): Promise<void> {
     await connection.executeQuery(CompiledQuery.raw('begin immediate'))
