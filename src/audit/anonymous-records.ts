@@ -1,6 +1,5 @@
-// Records of refused calls that no key vouches for: an operator sees who knocks. Anybody can make such calls, so
-// what they may write is bounded: so many records a minute for each address and for the process, and only the
-// newest stay. What goes beyond is in the log alone.
+// Records of rejected calls without a valid key. Anybody can make such calls, so their records are bounded: a maximum
+// per minute for each address and for the process, and only the newest are kept. Further calls are only logged.
 import type { Clock } from '../domain/clock.ts'
 import { withoutSecrets } from '../domain/secret-text.ts'
 import { insertAnonymousRequests, keepNewestAnonymousRequests } from '../store/anonymous-requests.ts'

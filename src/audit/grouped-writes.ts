@@ -1,5 +1,6 @@
 // Rows that are written along the way, by the group: while one commit is on its way the next rows gather, and go
-// together. They are notes, not promises: the last of them may go with the power.
+// together. They are written with an
+// asynchronous commit, so a power failure may lose the last of them.
 import type { Store, Writer } from '../store/store.ts'
 
 interface Waiting<Row> {

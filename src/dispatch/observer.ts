@@ -1,11 +1,11 @@
-// What the worker tells whoever measures it. It is told of every line, so what listens must cost next to nothing.
+// What the worker reports to metrics. It is called for every line, so it must be cheap.
 import type { BackendResult } from '../backends/backend.ts'
 import type { RecordObserver } from '../results/record-observer.ts'
 import type { Upstream } from './send/upstream.ts'
 
 export interface Observer extends RecordObserver {
-  /** A line has been sent, and came back or was called back. */
+  /** An attempt has ended; `aborted`: the worker aborted it. */
   attempted(upstream: Upstream, result: BackendResult['kind'] | 'aborted', duration_ms: number): void
-  /** A line waits for another attempt because of this upstream. */
+  /** A line is retried because of this upstream. */
   retried(upstream: Upstream): void
 }

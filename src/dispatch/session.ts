@@ -1,14 +1,14 @@
-// A worker's session: opened at start, renewed while the worker lives. A worker that could not renew in time
-// (it slept, or the database was away) has lost everything it held, and begins again with a new session.
+// A worker's session: opened at start and renewed by heartbeats. A worker that could not renew its session in time
+// has lost all its leases and opens a new session.
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { closeSession, openSession, renewSession } from '../store/leases.ts'
 import type { SessionRole } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 
-/** A lease survives two renewals that fail. */
+/** A lease survives two failed renewals. */
 const RENEWALS_PER_LEASE = 3
-/** Who asks why nothing moves is to hear of a worker that is gone before the lease has run out. */
+/** So that a waiting reason can name a missing worker before its lease expires. */
 const RENEW_MS_MAX = 2_000
 
 export interface SessionOptions {
@@ -18,9 +18,9 @@ export interface SessionOptions {
   leaseMs: number
   /** `api`: of a process that sends nothing. */
   role?: SessionRole
-  /** The lease holds for certain again: what was held back meanwhile may go on. */
+  /** The lease is certainly valid again: sending may continue. */
   onRenewed: () => void
-  /** The session has ended by itself: what was held under it is lost. A new one is open already. */
+  /** The session expired, and with it all its leases. A new session is open already. */
   onLost: () => void
 }
 
@@ -58,11 +58,11 @@ export class Session {
     this.#schedule()
   }
 
-  /** Gives back everything that is still held. */
+  /** Requeues everything that is still leased. */
   async close(): Promise<void> {
     this.#closed = true
     this.#cancel?.()
-    // It may be opening another one.
+    // A renewal may be opening another session.
     await this.#renewing
     const id = this.#id
     if (id !== null) await this.#options.store.write((tx) => closeSession(tx, id))
@@ -83,12 +83,8 @@ export class Session {
     try {
       const alive = await store.write((tx) => renewSession(tx, store.claimSql, id, leaseMs))
       if (!alive && !this.#closed) {
-        log.warn(
-          { worker: id },
-          'the lease ran out before it was renewed; what this worker held is done again',
-        )
+        log.warn({ worker: id }, 'worker lease expired before it was renewed; requeued its work')
         this.#id = await store.write(async (tx) => {
-          // Nobody need wait until somebody notices.
           await closeSession(tx, id)
           return await openSession(tx, store.claimSql, leaseMs, clock.now(), role)
         })

@@ -1,5 +1,5 @@
 // Runs background tasks under leases: each kind has a handler, which ends the task in the same transaction
-// that records its effect. A handler that throws is tried again later, ever more rarely.
+// that records its effect. A task whose handler throws is retried with exponential backoff.
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { lockSession, releaseStrayTasks } from '../store/leases.ts'
@@ -41,7 +41,7 @@ export interface TaskRunnerOptions {
 export class TaskRunner {
   readonly #options: TaskRunnerOptions
   readonly #running = new Map<Promise<void>, { room: Room; project_id: string }>()
-  /** By room, the project that had its turn last. */
+  /** By room, the project that was served last. */
   readonly #served = new Map<Room, string>()
   /** The IDs of what runs. */
   readonly #runningIds = new Set<string>()
@@ -71,7 +71,7 @@ export class TaskRunner {
     })
   }
 
-  /** The leases are gone: what runs is stopped, and will find its commit refused. */
+  /** The leases are lost: running tasks are aborted, and their commits would be rejected. */
   abandon(): void {
     this.#abort.abort()
     this.#abort = new AbortController()
@@ -89,7 +89,7 @@ export class TaskRunner {
     try {
       for (const room of ROOMS) while (!this.#closed && (await this.#claimOne(room)));
     } catch (error) {
-      // What the database may have leased to this worker all the same is given back at the next look.
+      // The database may have leased a task to this worker all the same; the next claim releases it.
       this.#doubt.raise()
       log.error({ err: error }, 'claiming tasks failed')
     }
@@ -150,7 +150,7 @@ export class TaskRunner {
         .write((tx) => postponeTask(tx, task, clock.now() + waitMs, text))
         .catch((failure: unknown) => {
           this.#doubt.raise()
-          log.error({ err: failure }, 'a failed task could not be given back yet')
+          log.error({ err: failure }, 'a failed task could not be postponed yet')
         })
     }
   }

@@ -1,6 +1,6 @@
 // Removes a file for its users, and its content for everyone. The content of an input outlives the file only
-// while an unfinished batch reads it: lines in flight may finish, the rest are written off, and the last of
-// those batches to finish lets go of it (releaseInput).
+// while an unfinished batch reads it: lines in flight may finish, the others fail, and the last of those
+// batches to end deletes it (releaseInput).
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
@@ -27,7 +27,7 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
   await markInputDeleted(tx, open, now)
 }
 
-/** To be called in the transaction that ends a batch, for its input: dooms what a deletion had to leave behind. */
+/** To be called in the transaction that ends a batch, for its input: deletes content that a batch still needed when its file was deleted. */
 export async function releaseInput(tx: Writer, file_id: string, now: number): Promise<void> {
   // Of two batches that end at once, the second to hold the file sees that the first has ended.
   const file = await lockFileRow(tx, file_id)

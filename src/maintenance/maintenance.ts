@@ -1,5 +1,6 @@
-// What every worker does about once a second, so that no process has to be special: leases of dead workers
-// go back, parked chunks whose time has come are ready again, files past their retention go, and content that nobody can open any more leaves the store.
+// The maintenance tasks that every worker runs about once a second: requeue the work of expired sessions, make parked
+// chunks ready when their time has come, delete files past their retention, and delete the bytes of blobs whose keys
+// are destroyed.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { removeFile } from '../lifecycle/remove-file.ts'
@@ -21,7 +22,7 @@ export interface MaintenanceDeps {
 }
 
 export interface MaintenanceReport {
-  /** Worker sessions that ended without giving back what they held. */
+  /** Worker sessions that expired. */
   rescued: string[]
 }
 

@@ -47,7 +47,7 @@ export class OrphanSweep {
   #askAt = 0
   #suspects: { keys: string[]; checkAt: number } | null = null
 
-  /** Where nobody can be about to commit anything, and in nights that are quicker, another pace will do. */
+  /** Another pace is used where no commit can be under way, and in the simulation. */
   constructor(ports: Ports, pace = PACE) {
     this.#ports = ports
     this.#pace = pace

@@ -1,4 +1,4 @@
-// How much there is to do, read from the database when somebody looks.
+// How much work there is, read from the database at each scrape.
 import { Gauge, type Registry } from 'prom-client'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'

@@ -1,4 +1,4 @@
-// How a worker stands at the moment somebody looks.
+// Gauges of a worker, read at each scrape.
 import { Gauge, type Registry } from 'prom-client'
 import type { Upstream } from '../dispatch/send/upstream.ts'
 import type { Worker } from '../dispatch/worker.ts'
@@ -43,7 +43,7 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
   })
   new Gauge({
     name: 'offpeak_worker_open_chunks',
-    help: 'Chunks that the worker holds.',
+    help: 'Chunks that the worker has open.',
     registers,
     collect() {
       this.set(worker.status.openChunks)
@@ -51,7 +51,7 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
   })
   new Gauge({
     name: 'offpeak_worker_stores_failing',
-    help: '1 while the worker cannot write down what it has finished, and takes up nothing new.',
+    help: '1 while the worker cannot record finished lines and claims nothing new.',
     registers,
     collect() {
       this.set(worker.status.storesFailing ? 1 : 0)

@@ -1,5 +1,5 @@
-// Where the journals have the finished lines of one chunk, and which of them can no longer be read. Every part is
-// read to its end, and none of it is kept.
+// Where the finished lines of one chunk are in the journals, and which journals cannot be read. Every part is read to
+// its end, and nothing of it is kept in memory.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blob-rows.ts'

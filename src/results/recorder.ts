@@ -30,7 +30,7 @@ import { type Insist, StoreRetries } from './store-retries.ts'
 const JOURNAL_SHARE_MIN = 0.5
 
 const RESULTS_REFUSED =
-  'the database refuses the results of a chunk for what they hold; its unfinished lines end as errors'
+  'the database rejects a value in the results of a chunk; its unfinished lines end as errors'
 
 export interface RecorderOptions {
   store: Store

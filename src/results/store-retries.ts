@@ -1,5 +1,5 @@
-// Work on the stores that is tried until it succeeds: finished lines are paid for, and a full disk may be given room
-// again. While it fails, no new work should be claimed.
+// Retries work on the stores until it succeeds: finished lines are paid for, and a full disk may get space again. While
+// it fails, the worker claims nothing new.
 
 import { type Clock, sleep } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -13,7 +13,7 @@ const WORK: Readonly<Record<RecordWork, string>> = {
   journal: 'writing a journal',
   seal: 'sealing a chunk',
   commit: 'committing results',
-  park: 'giving back a chunk',
+  park: 'parking a chunk',
 }
 
 /** `isFinal` says of an error that no other attempt is to be made: then it is thrown. */

@@ -74,7 +74,7 @@ export class ServiceProcesses {
     createInterface({ input: child.stderr! }).on('line', (line) => {
       tail = [...tail.slice(-20), line]
       this.#log.write(`${line}\n`)
-      if (line.includes('the lease ran out before it was renewed')) this.#options.onLeaseLost(Date.now())
+      if (line.includes('worker lease expired before it was renewed')) this.#options.onLeaseLost(Date.now())
     })
     child.once('exit', () => this.running.delete(serviceProcess))
     // Its streams stay open as long as a worker of its own lives on.

@@ -120,7 +120,7 @@ export interface SimulatedRun {
 }
 
 /** What a worker logs when it has lost a lease. */
-const LOST = /the lease ran out|taken over by another worker/
+const LOST = /worker lease expired|taken over by another worker/
 const RULES = { file_retention_ms: () => 90 * DAY_MS }
 
 /** Simulates the run of `seed`, then calls `check` while its stores are still open. */

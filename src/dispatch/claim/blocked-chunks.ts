@@ -1,12 +1,12 @@
-// Makes room when a worker can hold no more: chunks of which every line that is left waits for a model that is
-// down are parked, what is finished of them journalled first, and are taken up again later. So a dead model
-// cannot fill a worker with lines that do not move.
+// Makes room when a worker can open no more chunks: chunks whose unfinished lines all wait for unavailable models are
+// parked, after their finished lines were journalled, and claimed again later. So an unavailable model cannot fill a
+// worker with lines that cannot be sent.
 import type { Clock } from '../../domain/clock.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Lane } from '../send/lane.ts'
 import type { Sender } from '../send/sender.ts'
 
-/** How long a parked chunk rests; chance spreads them. */
+/** How long a chunk stays parked, at least; with jitter. */
 const REST_MS = 1_500
 /** How often the open chunks are gone through. */
 const LOOK_MS = 250
@@ -29,7 +29,7 @@ export class BlockedChunks {
     this.#options = options
   }
 
-  /** Parks what only takes up room. */
+  /** Parks the chunks that cannot be worked on. */
   park(): void {
     const { clock, random, sender, openChunks, park } = this.#options
     const now = clock.now()

@@ -1,4 +1,4 @@
-// Opens a claimed chunk: its lines from the input, and what is finished of it from the journals.
+// Opens a claimed chunk: reads its lines from the input file and its finished lines from the journals.
 import { BlobMissing } from '../../blobs/blobs.ts'
 import type { SealedBlobs } from '../../blobs/sealed.ts'
 import { stopReason } from '../../domain/batch.ts'
@@ -36,7 +36,7 @@ export class ChunkReader {
     this.#options = options
   }
 
-  /** Throws InputUnreadable while the batch may still hope for its input to be restored. */
+  /** Throws InputUnreadable while the input may still be restored before the window closes. */
   async read(claim: ChunkRow, { batch, content }: BatchInput): Promise<OpenChunk> {
     const { store, sealed, models, clock, log } = this.#options
     const { written: journalled, damaged } =
@@ -68,7 +68,7 @@ export class ChunkReader {
     }
   }
 
-  /** Forgets the journals that can no longer be read, and what was billed for their lines, which are run again. */
+  /** Drops unreadable journals and reverses the charges for their lines, which are sent again. */
   async #reverseJournal(
     claim: ChunkRow,
     damaged: readonly JournalPartRow[],

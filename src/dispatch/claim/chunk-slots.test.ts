@@ -19,7 +19,7 @@ test('the places of one model, or of chunks of several, leave those of others fr
   assert.deepEqual(chunkSlots(chunks(80, 'slow'), MEMORY).packed, ['slow'])
 })
 
-test('beyond the memory there is some left for those who have nothing open', () => {
+test('beyond the memory limit, some is left for projects without open chunks', () => {
   const state = (bytes: number): [boolean, boolean] => {
     const { room, full } = chunkSlots(chunks(1, 'm', 'a', bytes), MEMORY)
     return [room, full]
@@ -30,7 +30,7 @@ test('beyond the memory there is some left for those who have nothing open', () 
   assert.deepEqual(chunkSlots([], 0).room, true, 'one chunk is always opened')
 })
 
-test('who has chunks of a model open is told by model', () => {
+test('the projects with open chunks are known by model', () => {
   const { holders } = chunkSlots(
     [...chunks(2, 'm', 'a'), ...chunks(1, 'm', 'b'), ...chunks(1, null, 'c')],
     MEMORY,

@@ -1,6 +1,5 @@
-// How many chunks a worker has open beside each other. Each model has places of its own, so that batches which wait
-// for a slow server cannot fill a worker; and the last of them, like the last of the memory, are for projects that
-// have nothing open yet.
+// How many chunks a worker may have open at once. Each model has its own slots, so that batches of a slow server cannot
+// fill a worker. The last slots, and the last of the memory, are for projects without open chunks.
 import type { OpenChunk } from '../../results/open-chunk.ts'
 
 /** Of one model, chunks of several models counting as one more. */

@@ -1,6 +1,6 @@
-// Takes up chunks for as long as the upstreams have room: enough lines ahead that no slot stays empty, not
-// more than memory allows, and always one chunk of every project that waits, and of the entities that share a
-// project by turns, so that nobody starves.
+// Claims chunks while the upstreams have room: enough lines ahead that no slot stays empty, no more than memory
+// allows, and always one chunk of every waiting project, and in turn of the entities within a project, so that none
+// starves.
 import type { Clock } from '../../domain/clock.ts'
 import type { Log } from '../../domain/log.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
@@ -17,14 +17,14 @@ import type { Demand } from './demand.ts'
 import { StrayClaims } from './stray-claims.ts'
 import { InputUnreadable } from './unreadable-chunk.ts'
 
-/** A chunk whose deadline is nearer than this goes before everybody's turn. */
+/** A chunk whose window closes within this time is claimed before others. */
 const URGENT_MS = 10 * 60_000
 /** Chunks taken in one transaction. */
 const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
-/** How long a chunk rests that a store or the limits had no answer for. */
+/** How long a chunk is parked when a store or a limit check failed. */
 const UNOPENED_PARK_MS = 1_000
-/** Entities of one project whose chunks are held beside each other. */
+/** Entities of one project with open chunks in this worker. */
 const ENTITIES_MAX = 8
 /** How often a worker that has enough to do looks whether another project, or another entity, waits. */
 const OTHERS_MS = 200
@@ -36,7 +36,7 @@ export interface ClaimerOptions {
   log: Log
   memoryBytes: number
   sessionId: () => string
-  /** What should be taken up next. */
+  /** What should be claimed next. */
   demand: () => Demand
   /** Batches that may miss their deadline. */
   atRisk: () => readonly string[]
@@ -271,7 +271,7 @@ export class Claimer {
     const { store, log } = this.#options
     log.error(
       { err: error, batch: claim.batch_id, chunk: claim.idx },
-      'the database refuses a chunk for what it holds; its lines end as errors',
+      'the database rejects a value in a chunk; its lines end as errors',
     )
     const given = await store.write((tx) => refuseChunk(tx, claim, error.message))
     if (given !== 'accepted') this.#doubt.raise()

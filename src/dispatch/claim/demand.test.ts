@@ -6,7 +6,7 @@ function lane(waiting: number, concurrency: number, blocked = false) {
   return { waiting, concurrency, blocked: () => blocked }
 }
 
-test('one lane that has lines enough does not keep another from getting some', () => {
+test('a lane with enough lines does not keep another lane from getting lines', () => {
   const lanes = [
     ['busy', lane(5_000, 100)],
     ['idle', lane(0, 100)],
@@ -14,7 +14,7 @@ test('one lane that has lines enough does not keep another from getting some', (
   assert.deepEqual(demandOf(lanes, 0), { wantsMore: false, low: ['idle'], full: ['busy'], blocked: [] })
 })
 
-test('lines that wait for a model that is down still no hunger', () => {
+test('lines that wait for an unavailable model do not reduce demand', () => {
   const lanes = [
     ['down', lane(50_000, 32, true)],
     ['up', lane(10, 32)],

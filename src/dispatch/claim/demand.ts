@@ -1,5 +1,5 @@
-// What a worker should take up next, told from its lanes: one model that is down, or has lines enough, is no
-// reason to leave the servers of another without work.
+// What a worker should claim next, derived from its lanes: a model that is unavailable, or has enough lines, must not
+// leave the servers of another model without work.
 import type { Lane } from '../send/lane.ts'
 
 /** Lines kept ready to be sent, at least; and in multiples of what the upstreams take at once. */

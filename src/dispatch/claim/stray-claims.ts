@@ -1,25 +1,25 @@
-// Whether something may be leased to this worker that it knows nothing of, because the answer to a claim was lost. Such
-// a claim may take effect long after its author gave up, when a database that stalled goes on: so once there was a
-// reason to doubt, it is looked for again and again.
+// Whether chunks or tasks may be leased to this worker without its knowledge, because the answer to a claim was lost.
+// Such a claim may take effect long after it timed out, when a stalled database continues. So after the first claim
+// without an answer, stray leases are released at intervals.
 import type { Clock } from '../../domain/clock.ts'
 
 const AGAIN_MS = 5_000
 
 export class StrayClaims {
   readonly #clock: Clock
-  /** Null: no claim of this process was ever in doubt. */
+  /** Null: every claim of this process was answered. */
   #lookAt: number | null = null
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  /** A claim failed, or what it leased could not be given back. */
+  /** A claim failed, or its leases could not be released. */
   raise(): void {
     this.#lookAt = Number.NEGATIVE_INFINITY
   }
 
-  /** Whether the next claim is to give back what the worker knows nothing of. */
+  /** Whether the next claim has to release stray leases. */
   get isRaised(): boolean {
     return this.#lookAt !== null && this.#clock.now() >= this.#lookAt
   }

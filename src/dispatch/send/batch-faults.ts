@@ -9,7 +9,7 @@
 
 /** Batches remembered at most; those that came first are forgotten first. */
 const BATCHES_MAX = 256
-/** So many lines of a batch are remembered; older ones fade. */
+/** So many lines of a batch are remembered; older ones count less and less. */
 const LINES_REMEMBERED = 64
 /** Confirmed misses of a batch before it can be at fault. */
 const MISSES_MIN = 3
@@ -54,7 +54,7 @@ export class BatchFaults {
     this.#pending.add(batch_id)
   }
 
-  /** Nobody was there to answer: whatever was learned may have been about a server on its way down. */
+  /** The server is unreachable: earlier misses may have been caused by its shutdown. */
   onUnreachable(): void {
     this.#batches.clear()
     this.#pending.clear()
@@ -69,7 +69,7 @@ export class BatchFaults {
     let missed = 0
     for (const [other, tally] of this.#batches) {
       const bad = tally.missed + tally.pending
-      // Batches that do as badly are judged in their turn, and are no witnesses here.
+      // Batches with a similar rate may be at fault themselves and are left out of the comparison.
       if (other === batch_id || (bad >= MISSES_MIN && rateOf(tally) >= rate / 2)) continue
       lines += tally.answered + bad
       missed += bad

@@ -1,11 +1,11 @@
-// Whose line is next. Projects take turns, and within a project the entities for whom its batches are; of one
-// entity the chunk with the earliest deadline goes first. Lines of batches that may miss their deadline get most
-// of the places, but never all: one that cannot be saved must not hold up everybody until its window closes.
+// Which line is sent next. Projects are served round robin, and within a project its entities; of one entity, the chunk
+// with the earliest deadline goes first. Lines of at-risk batches get most of the slots but never all of them: a batch
+// that will miss its window anyway must not delay all others.
 import type { OpenChunk } from '../../results/open-chunk.ts'
 
-/** Of so many lines one goes by turns, however much there is in a hurry. */
+/** One of this many lines is served round robin, however many at-risk lines there are. */
 const ROUND_ROBIN_EVERY = 4
-/** The golden section: its multiples, whole turns taken off, fall everywhere alike. */
+/** The golden ratio: the fractional parts of its multiples are spread evenly. */
 const SPREAD = 0.618_033_988_749_895
 
 interface Queue {
@@ -132,7 +132,7 @@ export class FairQueue {
   }
 }
 
-/** Those who take turns, in the order in which they came. */
+/** Members in order of arrival, served round robin. */
 class RoundRobin<T extends { id: string }> {
   #members: T[] = []
   #last = 0
@@ -160,7 +160,7 @@ class RoundRobin<T extends { id: string }> {
     for (let i = this.#members.length; i > 0; i--) yield this.turn()!
   }
 
-  /** Who leaves costs nobody a turn. */
+  /** Removing a member skips no other member. */
   keep(stays: (member: T) => boolean): void {
     for (let at = this.#members.length - 1; at >= 0; at--) {
       if (stays(this.#members[at]!)) continue

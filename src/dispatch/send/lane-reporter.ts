@@ -1,6 +1,5 @@
-// Tells the database which models this worker cannot reach, and which batches' lines servers fail on, for everybody
-// who asks why a batch waits. Written
-// only when it changes, so a service that runs well writes nothing.
+// Reports to the database which models are unavailable to this worker, and on which batches' lines servers fail. Waiting
+// reasons are derived from it. It is written only when it changes, so a healthy service writes nothing.
 import type { Clock } from '../../domain/clock.ts'
 import { type LaneReport, setLaneReports, type UpstreamErrors } from '../../store/lane-reports.ts'
 import type { Store } from '../../store/store.ts'
@@ -66,7 +65,7 @@ function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): L
     upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
   if (isAll(({ open, trouble }) => trouble?.last === 'unreachable' && (open || isOld(trouble.since, now))))
     return 'unavailable'
-  // Servers that nobody wants anything of are in no trouble.
+  // Without lines to send there is nothing to report.
   if (waiting + inFlight === 0) return null
   if (isAll(({ openKind }) => openKind === 'throttled')) return 'throttled'
   if (isAll(({ closed }) => !closed)) return 'failing'
@@ -89,7 +88,7 @@ function detailsOf({ upstreams }: ReportedLane, state: LaneReport['state']): Ups
   const batches = Object.fromEntries(errors.map(([id, error]) => [id, clipped(error)]))
   const isOpen = upstreams.every(({ circuit }) => !circuit.closed)
   const [, error = null] = errors.at(-1) ?? []
-  // Where nobody is there, what was said of a line says nothing of the line.
+  // Errors of an unreachable server say nothing about lines.
   if (state === 'unavailable') return { error: error && clipped(error), batches: {}, isOpen }
   return { error: null, batches, isOpen }
 }

@@ -1,5 +1,5 @@
-// A lane is the queue before one model: whose line is next is told by turns (turns.ts), and the lines of a chunk go
-// in the order that it was given (by prompt prefix). Lines that wait for a retry hold no slot. Once they are due,
+// A lane is the queue before one model: fair-queue.ts decides which line is next, and the lines of a chunk go in the
+// given order (by prompt prefix). Lines that wait for a retry hold no slot. Once they are due,
 // those that only lacked room go before fresh ones; those that failed alternate with fresh ones, so that lines that
 // fail again and again leave half of the places to others. What is sent to an upstream whose circuit is open is told
 // in circuit.ts.

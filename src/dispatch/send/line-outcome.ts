@@ -1,4 +1,4 @@
-// FairQueue the end of a line into what is written down of it: result line, audit record, cost.
+// Turns the end of a line into its result line, audit record and cost.
 import { type LineRecord, lineRecordLine } from '../../audit/line-record.ts'
 import type { BackendResult } from '../../backends/backend.ts'
 import type { WireError } from '../../domain/errors.ts'

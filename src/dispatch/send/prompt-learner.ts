@@ -1,6 +1,6 @@
 // Learns how many bytes of prompt the tokens of each model have, from what servers report: sums are kept here, added
-// to those of other workers every few seconds, and read back for the projections of this worker. They are a note: a
-// crash loses some seconds of them.
+// to those of other workers every few seconds, and read back for the projections of this worker. They are
+// written with an asynchronous commit: a crash loses some seconds of them.
 import type { Model } from '../../domain/model.ts'
 import { LONG_PROMPT_BYTES, type PromptStatistics } from '../../domain/tokens.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
