@@ -6,7 +6,7 @@ import { configFor, line, TestService } from './service.ts'
 
 const TEXTS = [
   ['U+0000', 'user:\0'],
-  ['half of a surrogate pair', 'user:\ud800'],
+  ['an unpaired surrogate', 'user:\ud800'],
 ] as const
 
 const CURSORS = [

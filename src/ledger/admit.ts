@@ -1,7 +1,7 @@
-// Admission: a batch is let in when, under every limit that matches any of its lines, what is spent, what
-// open batches may still cost and what this one may cost at most stay within the cap together. It runs in the
-// transaction that creates the batch, with those limits locked, so of two batches that fit alone but not
-// together the second is refused.
+// Admission: a batch is admitted if, under every limit that matches any of its lines, the sum of the spend, the
+// projected spend of open batches and the projected cost of this batch stays within the cap. The check runs in the
+// transaction that creates the batch, with those limits locked, so of two batches that only fit one at a time, the
+// second is rejected.
 import type { Language } from '../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
@@ -12,17 +12,17 @@ import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } f
 import { batchLimitError } from './limit-error.ts'
 import type { BatchProjection } from './project-batch.ts'
 
-/** How a batch stands before a limit; amounts in the limit's unit. */
+/** A limit with the projection of a batch; amounts in the limit's unit. */
 export interface LimitProjection extends Counter {
-  /** What the project's open batches may still cost. */
+  /** The projected spend of the project's open batches. */
   projectedOpen: number
-  /** What this batch may cost. */
+  /** The projected spend of this batch. */
   projected: number
-  /** Whether all of it together passes the cap. */
+  /** Whether the sum of all three exceeds the cap. */
   exceeds: boolean
 }
 
-/** Throws usage_limit_exceeded for a batch that may pass the cap of a limit that blocks. */
+/** Throws usage_limit_exceeded for a batch that may exceed the cap of a `block` limit. */
 export async function admit(
   tx: Writer,
   project_id: string,
@@ -32,22 +32,22 @@ export async function admit(
 ): Promise<void> {
   if ((await readLimitVersion(tx, project_id)) === 0) return
   const wanted = { project_id, action: 'block' as const, ...namesOf(projection) }
-  const judge = async (limits: readonly Limit[]): Promise<void> => {
-    const met = (await limitProjections(tx, project_id, limits, projection, now)).filter(
+  const check = async (limits: readonly Limit[]): Promise<void> => {
+    const exceeded = (await limitProjections(tx, project_id, limits, projection, now)).filter(
       ({ exceeds }) => exceeds,
     )
-    // Of several, the one that stands in the way longest.
-    const worst = met.sort((a, b) => b.window.end - a.window.end)[0]
-    if (worst) throw batchLimitError(worst, worst, language, now)
+    // Of several limits, the one that resets last.
+    const latest = exceeded.sort((a, b) => b.window.end - a.window.end)[0]
+    if (latest) throw batchLimitError(latest, latest, language, now)
   }
   const limits = await matchingLimits(tx, wanted)
   if (limits.length === 0) return
-  // What does not fit even now need not wait for its turn to be told so.
-  await judge(limits)
-  await judge(await lockMatchingLimits(tx, wanted))
+  // A batch that exceeds a cap already is rejected without waiting for the locks.
+  await check(limits)
+  await check(await lockMatchingLimits(tx, wanted))
 }
 
-/** How the batch would stand before each limit that matches, those that only notify included. */
+/** The projection of the batch under each limit that matches, including `notify` limits. */
 export async function projectLimits(
   db: Reader,
   project_id: string,
@@ -58,7 +58,7 @@ export async function projectLimits(
   return await limitProjections(db, project_id, limits, projection, now)
 }
 
-/** To be called once the batch exists: from now on it counts as open. */
+/** Call it after the batch was inserted: from then on the batch counts as open. */
 export async function recordProjectedSpend(
   tx: Writer,
   { id, project_id }: { id: string; project_id: string },
@@ -68,7 +68,7 @@ export async function recordProjectedSpend(
   await insertProjectedSpend(tx, id, total, rows)
 }
 
-/** What is open is read before what is spent, so that what turns from one into the other is never missed. */
+/** Reads projected spend before spend: an amount that is settled in between is counted twice, never missed. */
 async function limitProjections(
   db: Reader,
   project_id: string,

@@ -1,6 +1,6 @@
-// Decides which lines of a chunk may be sent under the limits that match them. A line may be sent when its
-// worst case still fits beside what is spent and what is held. One that would not fit even if everything held
-// came back unspent has met the cap. One that only holds keep out waits: what is held is seldom all spent.
+// Decides which lines of a chunk may be sent under the limits that match them. A line may be sent if its projected
+// cost, the spend and all reservations together stay within the cap. A line is refused if its projected cost and the
+// spend alone exceed the cap. A line that only reservations keep out waits, since reservations are seldom used up.
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { addInPlace, counted, isZero, type Spend } from '../domain/spend.ts'
 import type { Counter } from './counters.ts'
@@ -9,63 +9,64 @@ export interface Candidate {
   /** Its place in the chunk. */
   position: number
   entity: string | null
-  /** What it may cost at most. */
+  /** Its projected spend. */
   projected: Spend
-  /** It cannot be called back: it is held whether it fits or not. */
+  /** It was sent already, so it gets a reservation in any case. */
   isSent: boolean
 }
 
-/** A counter with what is held beside it, in the limit's unit. */
+/** A counter with the reservations of its spender, in the limit's unit. */
 export interface LimitUsage extends Counter {
   reserved: number
 }
 
 export interface Allocation {
-  /** Positions that may be sent, with those that were sent before. */
+  /** Positions that may be sent, including those that were sent already. */
   allowed: number[]
-  /** Positions that have met a cap, and which. */
+  /** Positions that a cap refuses, and its limit. */
   refused: Map<number, LimitUsage>
-  /** Positions for which there may be room later. */
+  /** Positions that may be allowed later. */
   waiting: number[]
-  /** What the allowed lines may cost at most, by entity. */
+  /** The projected spend of the allowed lines, by entity. */
   reservations: Map<string | null, Spend>
 }
 
-/** Takes lines in the order given, each that fits; raises `held` of the meters by what it takes. */
-export function allocateLines(candidates: readonly Candidate[], meters: readonly LimitUsage[]): Allocation {
-  const fit: Allocation = { allowed: [], refused: new Map(), waiting: [], reservations: new Map() }
-  const metersOf = byEntity(meters)
-  const take = ({ position, entity, projected: need }: Candidate): void => {
-    for (const meter of metersOf(entity)) meter.reserved += counted(need, meter.limit.metric)
-    fit.allowed.push(position)
-    const hold = fit.reservations.get(entity)
-    if (hold) addInPlace(hold, need)
-    else fit.reservations.set(entity, { ...need })
+/** Allows lines in the given order, and adds their projected spend to `reserved` of the usages. */
+export function allocateLines(candidates: readonly Candidate[], usages: readonly LimitUsage[]): Allocation {
+  const allocation: Allocation = { allowed: [], refused: new Map(), waiting: [], reservations: new Map() }
+  const usagesOf = byEntity(usages)
+  const allow = ({ position, entity, projected }: Candidate): void => {
+    for (const usage of usagesOf(entity)) usage.reserved += counted(projected, usage.limit.metric)
+    allocation.allowed.push(position)
+    const reservation = allocation.reservations.get(entity)
+    if (reservation) addInPlace(reservation, projected)
+    else allocation.reservations.set(entity, { ...projected })
   }
-  for (const candidate of candidates) if (candidate.isSent) take(candidate)
+  for (const candidate of candidates) if (candidate.isSent) allow(candidate)
   for (const candidate of candidates) {
     if (candidate.isSent) continue
-    const { position, entity, projected: need } = candidate
-    if (isZero(need)) {
-      take(candidate)
+    const { position, entity, projected } = candidate
+    if (isZero(projected)) {
+      allow(candidate)
       continue
     }
-    const met = metersOf(entity).find((meter) => !fits(meter, need, 0))
-    if (met) fit.refused.set(position, met)
-    else if (metersOf(entity).every((meter) => fits(meter, need, meter.reserved))) take(candidate)
-    else fit.waiting.push(position)
+    const exceeded = usagesOf(entity).find((usage) => !isWithinCap(usage, projected, 0))
+    if (exceeded) allocation.refused.set(position, exceeded)
+    else if (usagesOf(entity).every((usage) => isWithinCap(usage, projected, usage.reserved)))
+      allow(candidate)
+    else allocation.waiting.push(position)
   }
-  return fit
+  return allocation
 }
 
-function fits({ limit, spent }: LimitUsage, need: Spend, held: number): boolean {
-  const units = counted(need, limit.metric)
-  return units === 0 || spent + held + units <= limit.amount
+function isWithinCap({ limit, spent }: LimitUsage, projected: Spend, reserved: number): boolean {
+  const units = counted(projected, limit.metric)
+  return units === 0 || spent + reserved + units <= limit.amount
 }
 
-/** A meter counts the whole project or one entity. */
-function byEntity(meters: readonly LimitUsage[]): (entity: string | null) => readonly LimitUsage[] {
-  const bySpender = Map.groupBy(meters, (meter) => meter.spender)
+/** The usages that count an entity: those of the whole project and its own. */
+function byEntity(usages: readonly LimitUsage[]): (entity: string | null) => readonly LimitUsage[] {
+  const bySpender = Map.groupBy(usages, (usage) => usage.spender)
   const ofProject = bySpender.get(WHOLE_PROJECT) ?? []
   const known = new Map<string, readonly LimitUsage[]>()
   return (entity) => {

@@ -1,4 +1,4 @@
-// Counters: for each limit that matches, and each spender it counts, what has been spent in its window.
+// Counters: for each limit and each spender that it counts, the spend in its window.
 import { entityType } from '../domain/entity.ts'
 import { type Limit, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
@@ -24,7 +24,7 @@ export function spendingOf(
   return counted(spending.get(spender) ?? NO_SPEND, limit.metric)
 }
 
-/** One counter for each limit and spender; `at` (Unix ms) says in which windows. */
+/** One counter for each limit and spender, in the windows that contain `at` (Unix ms). */
 export async function readCounters(
   db: Reader,
   project_id: string,
@@ -50,7 +50,7 @@ export async function readCounters(
   return counters
 }
 
-/** Asks for entities and for the whole project only what there is a spender for. */
+/** Reads the entities and the whole project only if they are among `spenders`. */
 export async function readSpending(
   spenders: Iterable<string>,
   ofEntities: (names: string[]) => Promise<Map<string, Spend>>,
@@ -63,7 +63,7 @@ export async function readSpending(
   return spending
 }
 
-/** Whom of these the limit counts. */
+/** The spenders among these entities that the limit counts. */
 export function spendersOf(limit: Limit, entities: readonly string[]): string[] {
   if (limit.scope === 'project') return [WHOLE_PROJECT]
   return entities.filter((entity) => spenderOf(limit, entity) !== null)

@@ -1,12 +1,12 @@
-// Notices when spending meets a threshold of a limit: once per threshold, window and spender, in the very
-// transaction that moved the counter.
+// Records when spend reaches a threshold of a limit: once per threshold, window and spender, in the transaction that
+// changed the spend.
 import type { Limit, Period } from '../domain/limit.ts'
 import { thresholdsMet } from '../domain/limit.ts'
 import { crossedBefore, insertCrossing } from '../store/crossings.ts'
 import type { Writer } from '../store/store.ts'
 import type { Counter } from './counters.ts'
 
-/** A threshold that has just been met for the first time. */
+/** A threshold that was reached for the first time. */
 export interface Crossing {
   limit: Limit
   /** Empty for the whole project. */
@@ -17,7 +17,7 @@ export interface Crossing {
   spent: number
 }
 
-/** Those of `counters` that stand past a threshold nobody was told of. */
+/** Records the thresholds that the counters have reached, and returns the new ones. */
 export async function recordThresholds(
   tx: Writer,
   counters: readonly Counter[],
@@ -31,7 +31,7 @@ export async function recordThresholds(
   return crossed
 }
 
-/** Records that these thresholds are met, whatever the counter says; returns those that are news. */
+/** Records that these thresholds were reached, whatever the counter is, and returns the new ones. */
 export async function recordCrossings(
   tx: Writer,
   { limit, spender, window, spent }: Counter,
@@ -40,11 +40,11 @@ export async function recordCrossings(
 ): Promise<Crossing[]> {
   const key = { limit_id: limit.id, entity: spender, window_start: window.start }
   const known = await crossedBefore(tx, key)
-  const news: Crossing[] = []
+  const crossings: Crossing[] = []
   for (const threshold of thresholds) {
     if (known.includes(threshold)) continue
     if (await insertCrossing(tx, { ...key, threshold, created: now }))
-      news.push({ limit, spender, window, threshold, spent })
+      crossings.push({ limit, spender, window, threshold, spent })
   }
-  return news
+  return crossings
 }

@@ -1,5 +1,5 @@
-// The error of a limit that is met: in the caller's language, with amounts and dates as it writes them, and
-// with what a program needs beside the text.
+// The error for a reached limit: in the caller's language, with amounts and dates in its format, and with fields for
+// programs.
 import { IntlMessageFormat } from 'intl-messageformat'
 import { unixSeconds } from '../domain/clock.ts'
 import { ApiError, type WireError, wireError } from '../domain/errors.ts'
@@ -37,7 +37,7 @@ export function batchLimitError(
   )
 }
 
-/** English for a batch that was made before we knew. */
+/** English for a batch of an earlier version, which did not record the language. */
 export function languageOf(text: string | null): Language {
   return LANGUAGES.find((language) => language === text) ?? 'en'
 }
@@ -92,7 +92,7 @@ function date(at: number, language: Language): string {
   return formatters(language).date.format(at)
 }
 
-/** Making them takes far longer than using them, and a cap may end a million lines. */
+/** Cached: creating a formatter is slow, and one cap may end a million lines. */
 const known = new Map<Language, { dollars: Intl.NumberFormat; date: Intl.DateTimeFormat }>()
 
 function formatters(language: Language) {

@@ -1,13 +1,12 @@
-// What limit errors say, in every language we have, as ICU messages. `amount`, `spent` and so on arrive
-// formatted.
+// The texts of limit errors in every language, as ICU messages. Amounts are formatted before they are inserted.
 import type { Language } from '../domain/language.ts'
 
 export interface LimitMessages {
-  /** At submit: the batch might spend more than is left. */
+  /** At creation: the batch may exceed the cap. */
   would_exceed: string
-  /** During a run: the line might. */
+  /** During a run: the line may exceed the cap. */
   reached: string
-  /** Sets the limit's own description behind the message. */
+  /** Appends the description of the limit to the message. */
   described: string
   tokens: string
 }

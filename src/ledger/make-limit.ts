@@ -1,12 +1,12 @@
-// From what a caller asks for to a limit, and what is refused on the way.
+// Checks a request for a limit and converts it to a row.
 import { ApiError } from '../domain/errors.ts'
 import type { LimitMetric } from '../domain/limit.ts'
-import { nanosFromUsd } from '../domain/money.ts'
+import { NANOS_PER_USD, nanosFromUsd } from '../domain/money.ts'
 import type { LimitChange } from '../store/limits.ts'
 import type { LimitRow } from '../store/schema.ts'
 import type { CreateLimit, UpdateLimit } from '../wire/limit.ts'
 
-/** Throws invalid_request, naming the parameter at fault. */
+/** Throws invalid_request with the parameter that is wrong. */
 export function newLimitRow(
   request: CreateLimit,
   owner: Pick<LimitRow, 'id' | 'project_id' | 'created'>,
@@ -25,7 +25,7 @@ export function newLimitRow(
   }
 }
 
-/** What the request changes of a limit on `metric`. Throws invalid_request, naming the parameter at fault. */
+/** The changes that the request makes to a limit on `metric`. Throws invalid_request with the parameter that is wrong. */
 export function limitChange(request: UpdateLimit, metric: LimitMetric): LimitChange {
   const { amount, action, description, notify_at } = request
   return {
@@ -51,8 +51,8 @@ function subjectOf({ scope, entity, entity_type }: CreateLimit): string {
   return subject
 }
 
-/** The smallest sum that is told apart from nothing. */
-const NANO_USD = 1e-9
+/** The smallest amount above zero. */
+const USD_MIN = 1 / NANOS_PER_USD
 
 /** Nano-dollars or tokens. */
 function unitsOf(metric: LimitMetric, amount: number): number {
@@ -60,7 +60,7 @@ function unitsOf(metric: LimitMetric, amount: number): number {
     if (!Number.isSafeInteger(amount)) refuse('amount', '`amount` must be a whole number of tokens.')
     return amount
   }
-  if (amount > 0 && amount < NANO_USD) refuse('amount', '`amount` must be 0, or at least 0.000000001 USD.')
+  if (amount > 0 && amount < USD_MIN) refuse('amount', '`amount` must be 0, or at least 0.000000001 USD.')
   try {
     return nanosFromUsd(amount)
   } catch {

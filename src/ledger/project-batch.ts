@@ -1,6 +1,5 @@
-// What a batch may cost at most, by model and entity, from the sums that validation kept: the file itself is
-// not read, and it takes as long as there are groups, not lines.
-
+// The projected cost of a batch by model and entity, from the sums in the file's index: the file is not read, and
+// the time depends on the number of groups, not of lines.
 import { entityOf } from '../domain/entity.ts'
 import type { Model } from '../domain/model.ts'
 import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
@@ -11,15 +10,15 @@ import { projectedSpend, projectSums, type TokenSums } from '../jsonl/projection
 
 /** Lines of one model for one entity. */
 export interface ProjectedGroup {
-  /** Null where the lines name none. */
+  /** Null where the lines name no model. */
   model: string | null
   entity: string | null
   lines: number
-  /** Estimated, at so many bytes a token. */
+  /** Estimated with `bytes_per_token`. */
   input_tokens: number
   bytes_per_token: number
   output_tokens_max: number
-  /** At most. */
+  /** Projected. */
   spend: Spend
   /** False: the model has no price, or there is no such model, so these lines cost nothing. */
   priced: boolean
@@ -33,7 +32,7 @@ export interface BatchProjection {
   lines: number
 }
 
-/** Whom lines are for that do not say it themselves. */
+/** The entity of lines that name none. */
 export interface EntityDefaults {
   metadata: Readonly<Record<string, string>> | null
   header_entity: string | null
@@ -46,7 +45,7 @@ export function projectBatch(
 ): BatchProjection {
   const fallback = entityOf(null, defaults.metadata, defaults.header_entity)
   const named = index.groups.map((sums) => projectGroup(sums, entityOfGroup(sums.entity, fallback), models))
-  // Beyond so many entities the file's index knows no more whose lines these are; reserving will.
+  // The index limits its number of entities; the entities of these lines are known when they are reserved.
   const rest = index.unattributed.map((sums) => projectGroup(sums, null, models))
   const groups = [...named, ...rest]
   const byEntity = new Map<string, Spend>()
@@ -77,7 +76,7 @@ function projectGroup(
   }
 }
 
-/** Lines of a name that cannot be stored, which older versions let pass, end without being sent. */
+/** Null for an entity that cannot be stored: an older version accepted it, and its lines fail without being sent. */
 function entityOfGroup(entity: string | null, fallback: string | null): string | null {
   return entity === null || isStorable(entity) ? (entity ?? fallback) : null
 }

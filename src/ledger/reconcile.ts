@@ -1,6 +1,5 @@
-// Reconciles the books: what the lines of a batch's two files say, what its chunks and the batch itself say,
-// what the ledger has settled, and what usage shows must be the same, to the line and the nano-dollar. Each
-// was written with the others in one transaction, so any difference is a fault, and none is small.
+// Reconciles the books: result files, chunks, batches, ledger and usage must agree to the line and the nano-dollar.
+// One transaction writes them together, so any difference is a defect.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { atMost, sumOf } from '../domain/exact-count.ts'
@@ -28,16 +27,16 @@ const BATCHES_AT_ONCE = 200
 
 export interface Mismatch {
   project_id: string
-  /** Null where it concerns the project as a whole. */
+  /** Null for a mismatch of the whole project. */
   batch_id: string | null
-  /** What differs, as a sentence with both sides. */
+  /** The difference, with both values. */
   problem: string
 }
 
 export interface Reconciled {
   projects: number
   batches: number
-  /** Lines of result files that were read; files that were deleted can no longer be. */
+  /** Lines of result files that were read; deleted files cannot be read. */
   lines: number
   cost_nanos: number
   mismatches: Mismatch[]
@@ -46,11 +45,11 @@ export interface Reconciled {
 export interface ReconcileDeps {
   store: Store
   sealed: SealedBlobs
-  /** The lines that the journals of a chunk have: without it, open chunks are not compared with them. */
+  /** The lines in the journals of a chunk; without it, open chunks are not compared with their journals. */
   linesOfOpenChunk?: (chunk: ChunkRow) => Promise<readonly EndedLine[]>
 }
 
-/** Of one project, or of all. A service at work moves its books meanwhile: only what differs twice is told. */
+/** Compares one project or all. A running service changes its books meanwhile, so only differences found twice are reported. */
 export async function reconcile(deps: ReconcileDeps, project_id?: string): Promise<Reconciled> {
   const first = await compare(deps, project_id)
   if (first.mismatches.length === 0) return first
@@ -87,7 +86,7 @@ async function compareBatch(
   found: Reconciled,
 ): Promise<void> {
   const { id, project_id, status } = batch
-  const tell = (problem: string): void => {
+  const report = (problem: string): void => {
     found.mismatches.push({ project_id, batch_id: id, problem })
   }
   const chunks = await listChunksOfBatch(store.read, id)
@@ -95,18 +94,23 @@ async function compareBatch(
   const ended = batch.completed + batch.failed
   found.batches++
   found.cost_nanos = sumOf(found.cost_nanos, batch.cost_nanos)
-  differ(tell, 'lines completed', ['the batch', batch.completed], ['its chunks', total(chunks, 'completed')])
-  differ(tell, 'lines failed', ['the batch', batch.failed], ['its chunks', total(chunks, 'failed')])
-  differ(tell, 'lines', ['the batch', ended], ['the ledger', settled.lines])
-  if (isTerminal(status)) differ(tell, 'lines', ['its input', batch.total], ['its results', ended])
-  costs(tell, ['the batch', batch.cost_nanos], ['its chunks', total(chunks, 'cost_nanos')])
-  costs(tell, ['the batch', batch.cost_nanos], ['the ledger', settled.cost_nanos])
+  differ(
+    report,
+    'lines completed',
+    ['the batch', batch.completed],
+    ['its chunks', total(chunks, 'completed')],
+  )
+  differ(report, 'lines failed', ['the batch', batch.failed], ['its chunks', total(chunks, 'failed')])
+  differ(report, 'lines', ['the batch', ended], ['the ledger', settled.lines])
+  if (isTerminal(status)) differ(report, 'lines', ['its input', batch.total], ['its results', ended])
+  costs(report, ['the batch', batch.cost_nanos], ['its chunks', total(chunks, 'cost_nanos')])
+  costs(report, ['the batch', batch.cost_nanos], ['the ledger', settled.cost_nanos])
   for (const chunk of chunks)
     if (chunk.state === 'sealed') await compareChunk(store.read, sealed, chunk, found)
     else if (linesOfOpenChunk) await compareOpen(store.read, linesOfOpenChunk, chunk, found)
 }
 
-/** What the journals of a chunk that is not sealed yet have. */
+/** Compares a chunk that is not sealed with its journals. */
 async function compareOpen(
   db: Reader,
   linesOf: NonNullable<ReconcileDeps['linesOfOpenChunk']>,
@@ -114,7 +118,7 @@ async function compareOpen(
   found: Reconciled,
 ): Promise<void> {
   const { project_id, batch_id, idx, completed, failed } = chunk
-  const tell = (problem: string): void => {
+  const report = (problem: string): void => {
     found.mismatches.push({ project_id, batch_id, problem: `chunk ${idx}: ${problem}` })
   }
   try {
@@ -122,16 +126,16 @@ async function compareOpen(
     const of = (count: (one: Tally) => number): number => sums.reduce((sum, one) => sumOf(sum, count(one)), 0)
     const settled = await settledOfChunk(db, chunk)
     const tokens = settled.reduce((sum, row) => sumOf(sum, row.tokens), 0)
-    differ(tell, 'lines', ['its journals', of((one) => one.succeeded)], ['completed', completed])
-    differ(tell, 'lines', ['its journals', of((one) => one.failed)], ['failed', failed])
-    differ(tell, 'tokens', ['its journals', of((one) => one.total_tokens)], ['the ledger', tokens])
-    costs(tell, ['its journals', of((one) => one.cost_nanos)], ['the chunk', chunk.cost_nanos])
+    differ(report, 'lines', ['its journals', of((one) => one.succeeded)], ['completed', completed])
+    differ(report, 'lines', ['its journals', of((one) => one.failed)], ['failed', failed])
+    differ(report, 'tokens', ['its journals', of((one) => one.total_tokens)], ['the ledger', tokens])
+    costs(report, ['its journals', of((one) => one.cost_nanos)], ['the chunk', chunk.cost_nanos])
   } catch (error) {
-    tell(`its journals cannot be compared: ${error instanceof Error ? error.message : error}`)
+    report(`its journals cannot be compared: ${error instanceof Error ? error.message : error}`)
   }
 }
 
-/** What the result lines themselves say, where they can still be read. */
+/** Compares a sealed chunk with its result lines, unless they were deleted. */
 async function compareChunk(
   db: Reader,
   sealed: SealedBlobs,
@@ -139,30 +143,30 @@ async function compareChunk(
   found: Reconciled,
 ): Promise<void> {
   const { project_id, batch_id, idx } = chunk
-  const tell = (problem: string): void => {
+  const report = (problem: string): void => {
     found.mismatches.push({ project_id, batch_id, problem: `chunk ${idx}: ${problem}` })
   }
   try {
     const output = await readLines(db, sealed, chunk, 'output')
     if (output) {
       found.lines += output.length
-      differ(tell, 'lines', ['the output file', output.length], ['completed', chunk.completed])
+      differ(report, 'lines', ['the output file', output.length], ['completed', chunk.completed])
       const sum = output.reduce((nanos, line) => sumOf(nanos, costOf(line)), 0)
-      costs(tell, ['the lines of the output file', sum], ['the chunk', chunk.cost_nanos])
+      costs(report, ['the lines of the output file', sum], ['the chunk', chunk.cost_nanos])
     }
     const errors = await readLines(db, sealed, chunk, 'error')
     if (errors) {
       found.lines += errors.length
-      differ(tell, 'lines', ['the error file', errors.length], ['failed', chunk.failed])
+      differ(report, 'lines', ['the error file', errors.length], ['failed', chunk.failed])
     }
   } catch (error) {
-    tell(
+    report(
       `its results cannot be read (${error instanceof Error ? error.message : error}); see "offpeak doctor"`,
     )
   }
 }
 
-/** Null where they were deleted. */
+/** Null if they were deleted. */
 async function readLines(
   db: Reader,
   sealed: SealedBlobs,
@@ -177,7 +181,7 @@ async function readLines(
   return bytes.toString('utf8').split('\n').filter(Boolean)
 }
 
-/** What the line says that it cost, in nano-dollars. */
+/** The cost in the line, in nano-dollars. */
 function costOf(line: string): number {
   let here: unknown = JSON.parse(line)
   for (const step of ['response', 'body', 'usage', 'cost_usd'])
@@ -187,19 +191,24 @@ function costOf(line: string): number {
 }
 
 async function compareProject(db: Reader, project_id: string, found: Reconciled): Promise<void> {
-  const tell = (problem: string): void => {
+  const report = (problem: string): void => {
     found.mismatches.push({ project_id, batch_id: null, problem })
   }
   const settled = await settledByEntityAndDay(db, project_id)
   const usage = await usageByEntityAndDay(db, project_id)
-  compareSums(tell, ['the ledger', settled], ['usage', usage], true)
-  compareSums(tell, ['the ledger', byDay(settled)], ['the project', await spentByDay(db, project_id)], false)
+  compareSums(report, ['the ledger', settled], ['usage', usage], true)
+  compareSums(
+    report,
+    ['the ledger', byDay(settled)],
+    ['the project', await spentByDay(db, project_id)],
+    false,
+  )
   for (const { batch_id, idx } of await strayReservations(db, project_id))
-    tell(`money is held for chunk ${idx} of ${batch_id}, on which nobody works`)
+    report(`chunk ${idx} of ${batch_id} has reservations, but no worker has leased it`)
 }
 
 function compareSums(
-  tell: (problem: string) => void,
+  report: (problem: string) => void,
   [left, ones]: [string, BookSums],
   [right, others]: [string, BookSums],
   with_lines: boolean,
@@ -207,7 +216,7 @@ function compareSums(
   for (const key of new Set([...ones.keys(), ...others.keys()])) {
     const [day = '', ...entity] = key.split(' ')
     const where = `${dayText(Number(day))}${entity.join(' ') === '' ? '' : `, ${entity.join(' ')}`}: `
-    const say = (problem: string): void => tell(where + problem)
+    const say = (problem: string): void => report(where + problem)
     const one = ones.get(key) ?? NOTHING
     const other = others.get(key) ?? NOTHING
     if (with_lines) differ(say, 'lines', [left, one.lines], [right, other.lines])
@@ -238,10 +247,10 @@ function total(chunks: readonly ChunkRow[], column: 'completed' | 'failed' | 'co
 
 type Side = readonly [name: string, amount: number]
 
-function differ(tell: (problem: string) => void, what: string, [a, one]: Side, [b, other]: Side): void {
-  if (one !== other) tell(`${what}: ${a} says ${one}, ${b} ${other}`)
+function differ(report: (problem: string) => void, what: string, [a, one]: Side, [b, other]: Side): void {
+  if (one !== other) report(`${what}: ${a} says ${one}, ${b} ${other}`)
 }
 
-function costs(tell: (problem: string) => void, [a, one]: Side, [b, other]: Side): void {
-  if (one !== other) tell(`cost: ${a} says ${usdLiteral(one)} USD, ${b} ${usdLiteral(other)} USD`)
+function costs(report: (problem: string) => void, [a, one]: Side, [b, other]: Side): void {
+  if (one !== other) report(`cost: ${a} says ${usdLiteral(one)} USD, ${b} ${usdLiteral(other)} USD`)
 }

@@ -1,6 +1,6 @@
-// Reserving: before any line of a chunk is sent, its worst case is set aside under every limit that matches,
-// in one transaction that locks those limits. So the sum of what is spent and what is held never passes a
-// cap, however many workers reserve at once.
+// Before a line of a chunk is sent, its projected cost is reserved under every limit that matches, in one transaction
+// that locks those limits. So the sum of spend and reservations never exceeds a cap, however many workers reserve
+// concurrently.
 import { type Limit, type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { addSpend, isZero, minus, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { hasLease } from '../store/chunks.ts'
@@ -13,47 +13,44 @@ import { limitSubjects, readCounters, readSpending, type Spending, spendingOf } 
 import { type Crossing, recordCrossings } from './crossings.ts'
 
 export interface ReserveLine extends Candidate {
-  /** Its need is part of the chunk's hold already. */
+  /** Its projected spend is part of the chunk's reservation already. */
   isReserved: boolean
 }
 
 export interface ReserveRequest {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
-  /** In the order in which they are to be preferred. */
+  /** In order of preference. */
   lines: readonly ReserveLine[]
 }
 
 export interface Reservation extends Pick<Allocation, 'allowed' | 'refused' | 'waiting'> {
-  /** The spenders that limits cap, and what they count. */
+  /** The spenders that limits cap, and the metric. */
   capped: readonly { spender: string; metric: LimitMetric }[]
-  /** Whether what is allowed is held: not where no limit matches. */
+  /** Whether the allowed lines are reserved; false where no limit matches. */
   isReserved: boolean
-  /** Caps that this reservation found reached, and that nobody was told of. */
+  /** Caps that were found reached for the first time. */
   crossings: Crossing[]
 }
 
-/** Null when the lease was lost: then nothing is held. */
+/** Null when the lease was lost: then nothing is reserved. */
 export async function reserve(tx: Writer, order: ReserveRequest, now: number): Promise<Reservation | null> {
   const { claim, lines } = order
   if (!(await hasLease(tx, claim))) return null
   const entities = new Set(lines.map((line) => line.entity).filter((entity) => entity !== null))
   const { project_id } = claim
   const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...limitSubjects(entities) })
-  const held = limits.length > 0
-  const meters = held ? await readLimitUsage(tx, order, limits, entities, now) : []
-  const { allowed, refused, waiting, reservations: holds } = allocateLines(lines, meters)
-  await changeReservations(tx, order, held ? holds : new Map())
+  const isReserved = limits.length > 0
+  const usages = isReserved ? await readLimitUsage(tx, order, limits, entities, now) : []
+  const { allowed, refused, waiting, reservations } = allocateLines(lines, usages)
+  await changeReservations(tx, order, isReserved ? reservations : new Map())
   const reached = [...new Set(refused.values())]
   const crossings: Crossing[] = []
-  for (const meter of reached) crossings.push(...(await recordCrossings(tx, meter, [REACHED], now)))
-  const capped = meters.map(({ spender, limit }) => ({ spender, metric: limit.metric }))
-  return { allowed, refused, waiting, isReserved: held, capped, crossings }
+  for (const usage of reached) crossings.push(...(await recordCrossings(tx, usage, [REACHED], now)))
+  const capped = usages.map(({ spender, limit }) => ({ spender, metric: limit.metric }))
+  return { allowed, refused, waiting, isReserved, capped, crossings }
 }
 
-/**
- * What is held is read before what is spent: a commit in between, which turns one into the other, is then
- * counted twice and never missed.
- */
+/** Reads reservations before spend: an amount that is settled in between is counted twice, never missed. */
 async function readLimitUsage(
   tx: Writer,
   { claim, lines }: ReserveRequest,
@@ -80,7 +77,7 @@ async function readReserved(
   )
 }
 
-/** Caps on these entities and the project that are passed by what is spent and held together. */
+/** The caps on these entities and the project that spend and reservations together exceed. */
 export async function overcommittedLimits(
   db: Reader,
   project_id: string,
@@ -89,16 +86,16 @@ export async function overcommittedLimits(
 ): Promise<LimitUsage[]> {
   const limits = await matchingLimits(db, { project_id, action: 'block', ...limitSubjects(entities) })
   if (limits.length === 0) return []
-  const held = await readReserved(db, project_id, limits, entities)
+  const reserved = await readReserved(db, project_id, limits, entities)
   const counters = await readCounters(db, project_id, limits, entities, now)
   return counters
-    .map((counter) => ({ ...counter, reserved: spendingOf(held, counter) }))
+    .map((counter) => ({ ...counter, reserved: spendingOf(reserved, counter) }))
     .filter(({ limit, spent, reserved }) => spent + reserved > limit.amount)
 }
 
-/** What is held apart from these lines, which are about to be judged again. */
-function without(held: Spending, lines: readonly ReserveLine[]): Spending {
-  const rest = new Map(held)
+/** The reservations without those of these lines, which are about to be checked again. */
+function without(reserved: Spending, lines: readonly ReserveLine[]): Spending {
+  const rest = new Map(reserved)
   for (const line of lines) {
     if (!line.isReserved) continue
     for (const spender of line.entity === null ? [WHOLE_PROJECT] : [WHOLE_PROJECT, line.entity])
@@ -107,18 +104,18 @@ function without(held: Spending, lines: readonly ReserveLine[]): Spending {
   return rest
 }
 
-/** Brings the chunk's hold from what these lines held to what they hold now. */
+/** Changes the chunk's reservation by the difference between what these lines had reserved and what they reserve now. */
 async function changeReservations(
   tx: Writer,
   { claim, lines }: ReserveRequest,
-  holds: ReadonlyMap<string | null, Spend>,
+  reservations: ReadonlyMap<string | null, Spend>,
 ): Promise<void> {
   const before = new Map<string | null, Spend>()
   for (const line of lines) if (line.isReserved) addSpend(before, line.entity, line.projected)
   const rows = []
-  for (const entity of new Set([...before.keys(), ...holds.keys()])) {
+  for (const entity of new Set([...before.keys(), ...reservations.keys()])) {
     const from = before.get(entity) ?? NO_SPEND
-    const to = holds.get(entity) ?? NO_SPEND
+    const to = reservations.get(entity) ?? NO_SPEND
     const change = { cost_nanos: to.cost_nanos - from.cost_nanos, tokens: to.tokens - from.tokens }
     if (isZero(change)) continue
     const { batch_id, idx, project_id } = claim

@@ -1,6 +1,6 @@
-// Settling: lines that have ended are entered in the ledger, charged to the day in which they finished, and
-// what was set aside for them is let go. It runs inside the fenced commit that records the lines, so a line
-// is charged exactly when its result counts, and never twice.
+// Settling enters finished lines in the ledger, charges them to the day on which they finished, releases their
+// reservations and reduces the projected spend of their batches. It runs in the fenced commit that records the lines,
+// so a line is charged exactly once, when its result counts.
 import { entityType } from '../domain/entity.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { newId } from '../domain/ids.ts'
@@ -17,15 +17,15 @@ import { limitSubjects, readCounters } from './counters.ts'
 import { type Crossing, recordThresholds } from './crossings.ts'
 import type { Tally } from './tally.ts'
 
-/** What one commit brings of one chunk. */
+/** The lines of one chunk that one commit records. */
 export interface Settlement {
   project_id: string
   batch_id: string
   idx: number
   tallies: readonly Tally[]
-  /** Whether these were the chunk's last lines: then it holds nothing any more. */
+  /** Whether these are the chunk's last lines: then its reservations are deleted. */
   last: boolean
-  /** Whether anything may be held for the chunk; where no limit matches there is nothing to let go. */
+  /** Whether the chunk may have reservations; it has none where no limit matches. */
   hasReservations: boolean
 }
 
@@ -91,7 +91,7 @@ function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
   return inOrder(rows)
 }
 
-/** By key, so that two workers that touch the same rows never wait for each other in a circle. */
+/** By key, so that two workers that change the same rows do not deadlock. */
 function inOrder<Row>(rows: ReadonlyMap<string, Row>): Row[] {
   return [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
 }
@@ -124,7 +124,7 @@ function entries({ project_id, batch_id, idx, tallies }: Settlement, now: number
   }))
 }
 
-/** Comes last and locks every batch in order, as the commit does afterwards: so no two commits wait in a circle. */
+/** Runs last and locks every batch in order, as the commit does afterwards, so that two commits do not deadlock. */
 async function reduceProjectedSpends(tx: Writer, settlements: readonly Settlement[]): Promise<void> {
   const batches = new Map<string, { batch_id: string; total: Spend; byEntity: Map<string, Spend> }>()
   for (const { batch_id, tallies } of settlements) {
@@ -142,9 +142,9 @@ async function reduceProjectedSpends(tx: Writer, settlements: readonly Settlemen
 async function releaseReservations(tx: Writer, settlement: Settlement): Promise<void> {
   if (!settlement.hasReservations) return
   if (settlement.last) return await deleteReservations(tx, settlement)
-  const held = new Map<string, Spend>()
-  for (const tally of settlement.tallies) addSpend(held, tally.entity ?? '', tally.reserved)
-  for (const [entity, spend] of held)
+  const released = new Map<string, Spend>()
+  for (const tally of settlement.tallies) addSpend(released, tally.entity ?? '', tally.reserved)
+  for (const [entity, spend] of released)
     if (!isZero(spend)) await reduceReservation(tx, settlement, entity, spend)
 }
 
@@ -168,7 +168,7 @@ async function crossings(
   return crossed
 }
 
-/** Of each project, who spent anything on which day. */
+/** By project and day, the entities with spend. */
 function spendersByDay(settlements: readonly Settlement[]): Map<string, Map<number, Set<string>>> {
   const projects = new Map<string, Map<number, Set<string>>>()
   for (const { project_id, tallies } of settlements) {

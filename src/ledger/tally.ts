@@ -1,24 +1,23 @@
-// Sums what lines have come to, by day, entity and model: the form in which the ledger takes it in. Most
-// chunks have one entity and one model, so a thousand lines become one group.
-
+// Sums finished lines by day, entity and model for the ledger. Most chunks have one entity and one model, so a
+// thousand lines become one group.
 import { sumOf } from '../domain/exact-count.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { addInPlace, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { dayOf } from '../domain/utc-day.ts'
 
-/** A line that has ended, as far as money is concerned. */
+/** The facts of a finished line that the ledger needs. */
 export interface EndedLine {
   part: 'output' | 'error'
-  /** Unix ms; says to which day it is charged. */
+  /** Unix ms; the line is charged to this day. */
   finished_at: number
   model: string | null
   entity: string | null
   /** Null for a line without a result. */
   usage: TokenUsage | null
   cost_nanos: number
-  /** What it might have cost at most. */
+  /** Its projected spend. */
   projected: Spend
-  /** Whether that is part of its chunk's hold. */
+  /** Whether that is part of its chunk's reservation. */
   isReserved: boolean
 }
 

@@ -1,5 +1,5 @@
-// A usage report as CSV (RFC 4180), made page by page. Names come from whoever uploads files, and a
-// spreadsheet runs a cell that begins like a formula: such beginnings get an apostrophe in front.
+// A usage report as CSV (RFC 4180), streamed page by page. Names come from callers, and a spreadsheet evaluates a
+// cell that begins like a formula, so such cells get a leading apostrophe.
 import { usdLiteral } from '../domain/money.ts'
 import { dayText } from '../domain/utc-day.ts'
 import type { Reader } from '../store/store.ts'
@@ -54,16 +54,15 @@ function sumCells(sums: UsageSums): string[] {
 }
 
 /**
- * A formula may begin a cell in its full-width form too, and behind blanks and controls, which spreadsheets skip. Those
- * of regions with a decimal comma take `;` for the end of a cell, and some a tab, unless it is quoted; some split
- * at it in spite of the quotes, so that a formula behind one is kept from being one as well.
+ * A formula may begin with a full-width character, and after blanks and control characters, which spreadsheets skip.
+ * Some spreadsheets also separate cells at `;` or a tab, even inside quotes, so a formula after those is escaped too.
  */
 export function csvCell(text: string): string {
   const harmless = text.replaceAll(FORMULA, "'")
   return /[",;\t\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless
 }
 
-/** Where a cell begins, or may be taken to: its skipped characters, then what makes it a formula. */
+/** The start of a cell, or of what a spreadsheet may take for a cell, before a formula. */
 const FORMULA = /(?<=^|[,;\t\r\n"])(?=[\p{Z}\p{C}]*[=+\-@＝＋－＠\t\r])/gu
 
 function row(cells: readonly string[]): string {
