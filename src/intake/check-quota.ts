@@ -1,15 +1,15 @@
-// Holds a project to its quotas, in the transaction that adds something. Far from a quota nothing is locked; near
-// it, whoever adds does so one after the other, so no race lets a project pass it.
+// Enforces the quotas of a project in the transaction that adds an object. Far from a quota no lock is needed; near
+// it, transactions take a lock on the project, so concurrent calls cannot exceed it.
 import type { Plan } from '../domain/plan.ts'
 import { QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/quota.ts'
 import { countLimits, lockProject, sumOpenBatches, sumStoredBytes } from '../store/quota-use.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { countWebhooks } from '../store/webhooks.ts'
 
-/** A project cannot add this often at the same moment. */
+/** More than the calls of one project that can run concurrently. */
 const AT_ONCE_MAX = 256
 
-/** Quotas of what the database knows. */
+/** Quotas of what the database counts. */
 export type StoredQuota = Exclude<QuotaName, 'entities_per_batch' | 'uploads'>
 export type Use = Partial<Record<StoredQuota, number>>
 
@@ -18,7 +18,7 @@ export interface QuotaHolder {
   quotas: Plan['quotas']
 }
 
-/** What a call would add of each. Throws quota_exceeded. */
+/** Throws quota_exceeded if a call that adds `more` would exceed a quota. */
 export async function checkQuotas(tx: Writer, { project_id, quotas }: QuotaHolder, more: Use): Promise<void> {
   const names = QUOTA_NAMES.filter(isStored).filter(
     (name) => more[name] !== undefined && quotas[name] !== null,

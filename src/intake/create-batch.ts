@@ -1,5 +1,5 @@
-// FairQueue a request into a batch that waits to be planned. What can be judged without the database is judged
-// first (orderBatch); the rest happens in one transaction (createBatch), so a file cannot vanish in between.
+// Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
+// rest runs in one transaction (createBatch), so the file cannot be deleted in between.
 import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -16,7 +16,7 @@ import { insertTask, sizeClass } from '../store/tasks.ts'
 import { BATCH_ENDPOINT, type CreateBatch } from '../wire/batch.ts'
 import { checkQuotas } from './check-quota.ts'
 
-/** Who wants the batch, beside what the request says. */
+/** The caller of the request. */
 export interface BatchOwner {
   project_id: string
   key_id: string
@@ -41,9 +41,13 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
   if (endpoint !== BATCH_ENDPOINT)
     throw new ApiError('invalid_request', `\`endpoint\` must be "${BATCH_ENDPOINT}".`, { param: 'endpoint' })
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
-    throw new ApiError('invalid_request', '`metadata.entity` is blank; name the entity, or leave it out.', {
-      param: 'metadata.entity',
-    })
+    throw new ApiError(
+      'invalid_request',
+      '`metadata.entity` is blank. Name an entity, or leave the key out.',
+      {
+        param: 'metadata.entity',
+      },
+    )
   const window = windowOf(plan, completion_window)
   return {
     ...owner,
@@ -58,8 +62,8 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
 }
 
 /**
- * Throws file_not_found, file_not_processed, invalid_request for a file that is no input, and
- * quota_exceeded, usage_limit_exceeded. `projection` is what the file's index says; null when the file had none.
+ * Throws file_not_found, file_not_processed, invalid_request for a file that is not an input, quota_exceeded and
+ * usage_limit_exceeded. `projection` comes from the file's index; null when the file had none.
  */
 export async function createBatch(
   tx: Writer,
@@ -69,7 +73,7 @@ export async function createBatch(
 ): Promise<BatchRow> {
   const { window_ms, quotas, ...fields } = order
   const file = usableInput(await lockInputFile(tx, order.project_id, order.input_file_id))
-  // It was processed between the reading of its index and now.
+  // The file was processed after its index was looked up.
   if (!projection) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
   const entities = projection.byEntity.size
   if (quotas.entities_per_batch !== null && entities > quotas.entities_per_batch)
@@ -81,11 +85,11 @@ export async function createBatch(
     id: newId('batch', now),
     total: file.line_count,
     created: now,
-    // As it is shown, in whole seconds: nothing runs past what the caller was told.
+    // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
     expires_at: Math.floor(now / 1000) * 1000 + window_ms,
   })
   await recordProjectedSpend(tx, batch, projection)
-  // Where no line can run, the plan reads all of them.
+  // If no line can run, the plan task reads the whole file.
   const large = sizeClass(file.bytes)
   await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id, large }, now)
   return batch
@@ -93,19 +97,20 @@ export async function createBatch(
 
 const PENDING = 'The input file is still being validated. Wait until its status is `processed`.'
 
-/** Throws file_not_found, file_not_processed, and invalid_request for a file that is no input. */
+/** Throws file_not_found, file_not_processed, and invalid_request for a file that is not an input. */
 export function usableInput(file: FileRow | undefined): FileRow {
   const param = 'input_file_id'
   if (!file) throw new ApiError('file_not_found', undefined, { param })
   if (file.purpose !== 'batch') {
-    const message = 'The file holds results; a batch reads a file that was uploaded with the purpose "batch".'
+    const message =
+      'The file contains results. A batch needs a file that was uploaded with the purpose "batch".'
     throw new ApiError('invalid_request', message, { param })
   }
   if (file.status !== 'processed') {
     const message =
       file.status === 'pending'
         ? PENDING
-        : `The input file did not validate: ${file.status_details ?? 'see its errors.'}`
+        : `The input file is invalid: ${file.status_details ?? 'see its errors.'}`
     throw new ApiError('file_not_processed', message, { param })
   }
   return file
@@ -119,7 +124,7 @@ function windowOf(plan: Plan, text: string): { text: string; ms: number } {
     throw new ApiError('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
   const window = plan.completion_windows.find((candidate) => candidate.ms === ms)
   if (!window) {
-    const message = `The plan "${plan.name}" has no completion window of that length; it has ${offered}.`
+    const message = `The plan "${plan.name}" does not include this completion window. Use ${offered}.`
     throw new ApiError('plan_lacks_feature', message, { param })
   }
   return window

@@ -1,5 +1,5 @@
-// A 64-bit hash of a custom_id's bytes: two 32-bit lanes in the manner of MurmurHash3, differently mixed and
-// seeded by chance, so that nobody can write a file whose ids collide on purpose.
+// A 64-bit hash of a custom_id's bytes: two 32-bit lanes in the manner of MurmurHash3 with different mixing and
+// random seeds, so that a caller cannot construct IDs that collide.
 import type { InputLine } from '../jsonl/line-scan.ts'
 
 /** `read` leaves its result in `lo` and `hi`, unsigned 32-bit each: no object per line. */

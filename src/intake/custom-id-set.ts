@@ -1,12 +1,12 @@
-// Which custom_ids a file has used so far, in eight bytes each: a set of 64-bit hashes, open addressing in
-// typed arrays. Two ids may share a hash, so a hit is a suspicion to be verified, never a verdict.
+// The custom_ids that a file has used so far, in eight bytes each: a set of 64-bit hashes with open addressing in
+// typed arrays. Two IDs may have the same hash, so a hit has to be verified.
 //
-// The set is cut into shards by the upper bits of the hash. Each grows by itself, so that growing needs the
-// memory of one shard twice and not that of the whole set.
+// The upper bits of the hash select a shard. Each shard grows separately, so growing needs twice the memory of one
+// shard, not of the whole set.
 
 const SHARD_BITS = 6
 const SLOTS_MIN = 128
-/** Fuller than this, and probes become long. */
+/** Above this load factor probes become long. */
 const LOAD_MAX = 0.7
 
 /** Hashes are two unsigned 32-bit halves. (0, 0) and (1, 0) count as the same hash. */
@@ -17,20 +17,20 @@ export class HashSet64 {
     return this.#shards[hi >>> (32 - SHARD_BITS)]!.has(taken(lo, hi), hi)
   }
 
-  /** What its slots take. */
+  /** The memory of all slots. */
   get bytes(): number {
     let bytes = 0
     for (const shard of this.#shards) bytes += shard.bytes
     return bytes
   }
 
-  /** False when the hash was there already. */
+  /** False when the set contained the hash already. */
   add(lo: number, hi: number): boolean {
     return this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi)
   }
 }
 
-/** Zero means a free slot, so the zero hash borrows its neighbour. */
+/** Zero means a free slot, so the zero hash is stored as (1, 0). */
 function taken(lo: number, hi: number): number {
   return lo === 0 && hi === 0 ? 1 : lo
 }

@@ -1,5 +1,5 @@
-// How soon a caller wants a file to be gone, as OpenAI clients say it: so many seconds after it was created. It
-// can only be sooner than the plan says.
+// The expiry that a caller requests for a file, in the form of the OpenAI API: a number of seconds after creation.
+// It can only shorten the retention of the plan.
 import { ApiError } from '../domain/errors.ts'
 
 const ANCHOR = 'expires_after[anchor]'
@@ -7,7 +7,7 @@ const SECONDS = 'expires_after[seconds]'
 
 /** Gathers the two fields of a form, in any order. */
 export class ExpiresAfter {
-  /** After the creation; infinite where the caller does not say. */
+  /** After creation; infinite if the caller requests none. */
   ms = Number.POSITIVE_INFINITY
 
   /** False for other fields. Throws invalid_request. */

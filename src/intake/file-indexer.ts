@@ -4,7 +4,7 @@ import { type FileIndex, GROUPS_MAX } from '../jsonl/file-index.ts'
 import type { InputLine } from '../jsonl/line-scan.ts'
 import { addLine, emptySums, type TokenSums } from '../jsonl/projection.ts'
 
-/** Longer names are no model's; they are not worth keeping. */
+/** No model has a longer name; longer names are not stored. */
 const MODEL_CHARACTERS_MAX = 256
 /** Bounds `unattributed`; no configuration has as many models. */
 const MODELS_MAX = 1000
@@ -13,14 +13,14 @@ export class FileIndexer {
   #chunks: ChunkSpan[] = []
   #chunk: ChunkSpan | null = null
   #groups: TokenSums[] = []
-  #by_model = new Map<string | null, Map<string | null, TokenSums>>()
+  #byModel = new Map<string | null, Map<string | null, TokenSums>>()
   #unattributed = new Map<string | null, TokenSums>()
-  /** The group of the line before: most lines join it. */
+  /** The group of the previous line: most lines belong to it. */
   #last = emptySums(null, null)
-  #groups_max: number
+  #groupsMax: number
 
-  constructor(groups_max = GROUPS_MAX) {
-    this.#groups_max = groups_max
+  constructor(groupsMax = GROUPS_MAX) {
+    this.#groupsMax = groupsMax
   }
 
   /** The line with number `number`, at `byte_start` to `byte_end` (after its line break) in the file. */
@@ -53,8 +53,8 @@ export class FileIndexer {
     const { entity } = line
     const last = this.#last
     if (last.lines > 0 && last.model === model && last.entity === entity) return last
-    const found = this.#by_model.get(model)?.get(entity)
-    if (found === undefined && this.#groups.length >= this.#groups_max) return this.#leftOver(model)
+    const found = this.#byModel.get(model)?.get(entity)
+    if (found === undefined && this.#groups.length >= this.#groupsMax) return this.#unattributedSums(model)
     this.#last = found ?? this.#newGroup(model, entity)
     return this.#last
   }
@@ -62,13 +62,13 @@ export class FileIndexer {
   #newGroup(model: string | null, entity: string | null): TokenSums {
     const sums = emptySums(model, entity)
     this.#groups.push(sums)
-    const entities = this.#by_model.get(model)
-    if (entities === undefined) this.#by_model.set(model, new Map([[entity, sums]]))
+    const entities = this.#byModel.get(model)
+    if (entities === undefined) this.#byModel.set(model, new Map([[entity, sums]]))
     else entities.set(entity, sums)
     return sums
   }
 
-  #leftOver(model: string | null): TokenSums {
+  #unattributedSums(model: string | null): TokenSums {
     const kept = this.#unattributed.has(model) || this.#unattributed.size < MODELS_MAX ? model : null
     const found = this.#unattributed.get(kept)
     if (found !== undefined) return found

@@ -1,8 +1,8 @@
-// The name an upload brings along is shown to others and put into headers later, so only what is a name
-// stays: no folders, no line breaks, no control or direction characters.
+// The filename of an upload is shown to users and sent in headers, so folders, line breaks, control characters and
+// bidirectional controls are removed.
 
 const LENGTH_MAX = 255
-/** C0 and C1 controls, line and paragraph separators, and marks that turn the direction of writing. */
+/** C0 and C1 controls, line and paragraph separators, and bidirectional controls. */
 const UNSEEN = /[\p{Cc}\p{Zl}\p{Zp}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
 
 export function safeFilename(given: string | undefined): string {

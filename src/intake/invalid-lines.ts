@@ -1,9 +1,9 @@
-// The bad lines of an uploaded file: the first of them in full, the rest as a number, all of it in one
-// sentence for `status_details`.
+// The invalid lines of an uploaded file: the first ones in full, the number of all, and a summary for
+// `status_details`.
 import { ERRORS, type ErrorCode } from '../domain/errors.ts'
 
 export interface LineError {
-  /** From 1, blank lines counted. */
+  /** From 1, including blank lines. */
   line: number
   code: ErrorCode
   message: string
@@ -11,7 +11,7 @@ export interface LineError {
 }
 
 export const ERRORS_LISTED_MAX = 100
-/** A file with this many bad lines is broken as a whole: reading on would help nobody. */
+/** Validation stops after this many invalid lines. */
 export const ERRORS_COUNTED_MAX = 10_000
 
 export class InvalidLines {
@@ -25,7 +25,7 @@ export class InvalidLines {
     this.list.push(param === undefined ? { line, code, message } : { line, code, message, param })
   }
 
-  /** Both sets of bad lines as one; no line is in both. */
+  /** The union of both; no line is in both. */
   merge(other: InvalidLines): InvalidLines {
     const merged = new InvalidLines()
     const errors = [...this.list, ...other.list].sort((a, b) => a.line - b.line)
@@ -35,14 +35,14 @@ export class InvalidLines {
   }
 }
 
-/** The first bad line, what is wrong with it, how to mend it, and how many more there are. */
-export function describeInvalidLines(bad: InvalidLines, read_to_end: boolean): string {
-  const [first] = bad.list
-  if (first === undefined) throw new Error('a refusal needs a reason')
+/** The first invalid line, what is wrong with it, how to fix it, and how many more there are. */
+export function describeInvalidLines(invalid: InvalidLines, read_to_end: boolean): string {
+  const [first] = invalid.list
+  if (first === undefined) throw new Error('there is no invalid line')
   const place = first.code === 'empty_file' ? '' : `Line ${first.line}: `
   const sentence = `${place}${first.message} ${ERRORS[first.code].advice} (${first.code})`
-  const more = bad.count - 1
+  const more = invalid.count - 1
   const least = read_to_end ? '' : 'at least '
   if (more === 0) return sentence
-  return `${sentence} There ${more === 1 ? 'is' : 'are'} ${least}${more} more bad ${more === 1 ? 'line' : 'lines'}.`
+  return `${sentence} There ${more === 1 ? 'is' : 'are'} ${least}${more} more invalid ${more === 1 ? 'line' : 'lines'}.`
 }

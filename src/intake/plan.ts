@@ -1,6 +1,5 @@
-// The task that turns a validated batch into chunks to run: validating → queued. It reads lines only until
-// one can run; a batch in which none can is failed here and now, its error file naming each line.
-
+// The task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
+// run; a batch without such a line fails, with an error line for each of its lines.
 import { lineRecordLine } from '../audit/line-record.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
@@ -25,8 +24,8 @@ import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import { readIndex } from './read-index.ts'
 
-/** Chunks that are checked between two looks at whether the batch is to end. */
-const LOOK_EVERY = 10
+/** The status of the batch is checked again after this many chunks. */
+const CHECK_EVERY = 10
 
 export interface PlanDeps {
   store: Store
@@ -34,7 +33,7 @@ export interface PlanDeps {
   clock: Clock
   models: ReadonlyMap<string, Model>
   rules: FinishRules
-  /** No line of the batch could run: it has ended here. */
+  /** Called when no line of the batch could run, so the batch has failed. */
   onEnded?: (batch: BatchRow) => void
 }
 
@@ -53,7 +52,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     return
   }
   const { content, spans } = await inputOf(deps, batch, signal)
-  // A batch that is ending is closed chunk by chunk like any other.
+  // The chunks of a batch that is ending are closed like those of any other batch.
   const failed =
     content !== null && stopReason(batch, clock.now()) === null
       ? await failedThroughout(deps, task, batch, content, spans, signal)
@@ -70,9 +69,9 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
 }
 
 /**
- * Where the chunks of the input lie. Where nobody can tell any more, whoever looks after the service has until the
- * window closes to bring the input back, and this throws; then `content` is null and the lines are dealt out by
- * number alone, so that each ends with an error (dispatch/claim/unreadable-chunk.ts) and the batch with them.
+ * The chunks of the input. If the input cannot be read, this throws until the completion window ends, so that an
+ * operator can restore the input. After that `content` is null and the chunks are made from the line count alone, so
+ * that each line ends with an error (dispatch/claim/unreadable-chunk.ts).
  */
 async function inputOf(
   deps: PlanDeps,
@@ -84,7 +83,7 @@ async function inputOf(
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
   try {
     const index = await readIndex(deps, file, signal)
-    if (!content || !index) throw new Error('it is gone')
+    if (!content || !index) throw new Error('it was deleted')
     return { content, spans: index.chunks }
   } catch (error) {
     const isOver = stopReason(batch, clock.now()) !== null
@@ -111,13 +110,13 @@ function spansByNumber(line_count: number): ChunkSpan[] {
   })
 }
 
-/** Cancelled or expired since the plan was begun: then there is no hurry but to close it. */
+/** Whether the batch was cancelled or has expired since the task began. */
 async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<boolean> {
   const batch = await readBatchRow(store.read, id)
   return !batch || stopReason(batch, clock.now()) !== null
 }
 
-/** The sealed errors of all lines; null as soon as one line can run, or none is to. */
+/** The sealed errors of all lines; null if a line can run, or if the batch is ending. */
 async function failedThroughout(
   deps: PlanDeps,
   task: TaskRow,
@@ -134,12 +133,12 @@ async function failedThroughout(
   const failed: FailedChunk[] = []
   for (const span of spans) {
     signal.throwIfAborted()
-    if (span.index % LOOK_EVERY === LOOK_EVERY - 1 && (await isEnding(deps, batch))) return null
+    if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return null
     const range = { start: span.byte_start, end: span.byte_end }
     const lines = await sealed.readAll(content.project_id, content, range).then(
       (bytes) => readChunkLines(bytes, span, models, defaults),
       (error: unknown) => {
-        // Whoever takes up the chunk sees to it.
+        // The worker that claims the chunk handles it.
         if (isDamaged(error)) return null
         throw error
       },
@@ -185,7 +184,7 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
   }
 }
 
-/** It counts as a failed line, and costs nothing. */
+/** A failed line, which costs nothing. */
 function endedLine({ known_model, entity, projected }: ChunkLine, now: number): EndedLine {
   return {
     part: 'error',
@@ -230,7 +229,7 @@ async function recordFailure(
     failed.map(({ span, result }) => ({ span, seal: result.seal })),
   )
   const { project_id } = batch
-  // Nothing is spent, so no threshold can be met.
+  // Nothing is spent, so no threshold can be crossed.
   await settle(
     tx,
     failed.map(({ span, tallies }) => ({
@@ -244,6 +243,6 @@ async function recordFailure(
     now,
   )
   const counted = await addToBatch(tx, batch.id, delta)
-  // Cancelled while the lines were read: then that is how it ends.
+  // If the batch was cancelled meanwhile, it ends as cancelled.
   return (await failBatch(tx, counted, rules, now)) ?? (await finishIfDone(tx, counted, rules, now))
 }

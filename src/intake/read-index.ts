@@ -1,6 +1,5 @@
-// Reads the index of a file that was validated. An index can be lost like any other blob, but unlike any other it
-// can be made again: it says nothing that the content does not say. So a damaged one costs a second reading of the
-// content, and nobody else anything.
+// Reads the index of a validated file. A damaged index is rebuilt from the content of the file, since it contains
+// nothing else.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -17,10 +16,10 @@ export interface IndexDeps {
   clock: Clock
 }
 
-/** It was within the limits when it was uploaded, and stays accepted when they are lowered. */
+/** The file was within the limits when it was uploaded; it stays valid when they are lowered. */
 const UNLIMITED = { lines_max: Number.MAX_SAFE_INTEGER, line_bytes_max: Number.MAX_SAFE_INTEGER }
 
-/** Null for a file that has none: it was not accepted, or is gone. Throws where the content is damaged as well. */
+/** Null for a file without an index: it is invalid or deleted. Throws if the content is damaged too. */
 export async function readIndex(
   deps: IndexDeps,
   file: FileRow | undefined,
@@ -32,11 +31,11 @@ export async function readIndex(
     return JSON.parse(String(await deps.sealed.readAll(blob.project_id, blob)))
   } catch (error) {
     if (!isDamaged(error)) throw error
-    return await mendIndex(deps, file, blob.key, signal)
+    return await rebuildIndex(deps, file, blob.key, signal)
   }
 }
 
-async function mendIndex(
+async function rebuildIndex(
   { store, sealed, clock }: IndexDeps,
   file: FileRow,
   damaged: string,
@@ -45,14 +44,15 @@ async function mendIndex(
   const content = file.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
   if (!content) return null
   const found = await validateContent(() => sealed.read(content.project_id, content), UNLIMITED, { signal })
-  if (!found.ok) throw new Error(`the content of ${file.id} is not what was accepted: ${found.details}`)
-  const key = `files/${file.id}/index-mended-${clock.now().toString(36)}`
+  if (!found.ok)
+    throw new Error(`the content of ${file.id} is not the content that was validated: ${found.details}`)
+  const key = `files/${file.id}/index-rebuilt-${clock.now().toString(36)}`
   const index = await sealed.put(file.project_id, key, [Buffer.from(JSON.stringify(found.index))])
   await store.write(async (tx) => {
     const now = clock.now()
     await insertBlobs(tx, file.project_id, [index], now)
     const replaced = await replaceIndex(tx, file.id, damaged, key)
-    // Somebody else was faster, or the file has gone meanwhile.
+    // Another process has replaced it first, or the file was deleted meanwhile.
     await markForDeletion(tx, [replaced ? damaged : key], now)
   })
   return found.index

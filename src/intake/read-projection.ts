@@ -1,4 +1,4 @@
-// Reads what a batch over a file may cost from the file's index.
+// Projects the cost of a batch from the index of its input file.
 import type { Model } from '../domain/model.ts'
 import { type BatchProjection, type EntityDefaults, projectBatch } from '../ledger/project-batch.ts'
 import { readFile } from '../store/files.ts'
@@ -9,7 +9,7 @@ export interface ProjectionDeps extends IndexDeps {
   models: ReadonlyMap<string, Model>
 }
 
-/** Null when the file is not one that a batch can read; creating the batch says why. */
+/** Null when a batch cannot read the file; createBatch throws the reason. */
 export async function readProjection(
   deps: ProjectionDeps,
   wanted: EntityDefaults & { project_id: string; input_file_id: string },

@@ -1,28 +1,28 @@
-// An upload's content becomes a sealed blob as it arrives. A big file is read along, and where all of it is in
-// order, its index is stored while the content's last bytes are on their way to the disk.
+// Stores an upload as a sealed blob while it arrives. A large file is validated at the same time, and if it is valid,
+// its index is stored too.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
 import type { ValidFile } from './streaming-validator.ts'
 
 export interface StoredUpload {
   content: SealedBlob
-  /** Of a file that has been read and is in order; the others are validated afterwards. */
+  /** Of a file that streaming validation found valid; other files are validated afterwards. */
   index: { blob: SealedBlob; line_count: number } | null
 }
 
-/** Leaves nothing behind when it throws, which it does as `pieces` and the store do. */
+/** Throws what `pieces` and the store throw; then nothing is stored. */
 export async function storeUpload(
   { sealed, streamingValidation }: { sealed: SealedBlobs; streamingValidation?: StreamingValidation },
   pieces: AsyncIterable<Buffer>,
   { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
 ): Promise<StoredUpload> {
   const content_key = `files/${id}/upload`
-  const along = streamingValidation?.begin(form_bytes) ?? null
-  if (along === null) {
+  const validation = streamingValidation?.begin(form_bytes) ?? null
+  if (validation === null) {
     const content = await sealed.put(
       project_id,
       content_key,
-      handOn(pieces, null, () => {}),
+      passOn(pieces, null, () => {}),
     )
     return { content, index: null }
   }
@@ -34,15 +34,15 @@ export async function storeUpload(
     return { blob: await sealed.put(project_id, `files/${id}/index`, [json]), line_count: found.line_count }
   }
   const index = read.promise
-    .then(() => along.verdict())
+    .then(() => validation.verdict())
     .then(storeIndex)
-    // It was a short cut: without it the file is validated like any other.
+    // Without an index the file is validated afterwards.
     .catch(() => null)
   try {
-    const content = await sealed.put(project_id, content_key, handOn(pieces, along, read.resolve))
+    const content = await sealed.put(project_id, content_key, passOn(pieces, validation, read.resolve))
     return { content, index: await index }
   } catch (error) {
-    along.leave()
+    validation.leave()
     read.resolve()
     const stored = await index
     if (stored) await sealed.delete(stored.blob.key)
@@ -50,14 +50,14 @@ export async function storeUpload(
   }
 }
 
-/** The pieces, which belong to nobody else: the store copies each before it asks for the next. */
-async function* handOn(
+/** Passes the pieces on and frees each: the store copies a piece before it requests the next one. */
+async function* passOn(
   pieces: AsyncIterable<Buffer>,
-  along: StreamingUpload | null,
+  validation: StreamingUpload | null,
   ended: () => void,
 ): AsyncGenerator<Buffer, void, undefined> {
   for await (const piece of pieces) {
-    const wait = along?.take(piece)
+    const wait = validation?.take(piece)
     if (wait) await wait
     yield piece
     freeBuffer(piece)

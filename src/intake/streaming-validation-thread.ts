@@ -1,5 +1,5 @@
-// The thread in which uploads are read while they arrive, so that the API's event loop is free for other calls.
-// Blocks travel both ways without being copied: each is given back once it has been read.
+// The thread that validates uploads while they arrive, so that the event loop of the API is free for other calls.
+// Blocks are transferred without being copied, and returned after they were read.
 import { parentPort } from 'node:worker_threads'
 import { StreamingValidator, type ValidFile } from './streaming-validator.ts'
 import type { ValidationLimits } from './validation-first-pass.ts'
@@ -13,40 +13,41 @@ export type ToThread =
 
 export type FromThread = { id: number; free: ArrayBuffer } | { id: number; verdict: ValidFile | null }
 
-/** Over all uploads together. Files beyond it, of three million lines or so, are validated afterwards. */
+/** The limit for all uploads together. Larger files, of about three million lines, are validated afterwards. */
 const IDS_BYTES_MAX = 32 * 1024 * 1024
 
 const port = parentPort
 if (port === null) throw new Error('this module is the body of a thread')
-const readings = new Map<number, StreamingValidator>()
+const validators = new Map<number, StreamingValidator>()
 
 port.on('message', (order: ToThread) => {
   const { id } = order
   if ('begin' in order) {
-    readings.set(id, new StreamingValidator(order.begin))
+    validators.set(id, new StreamingValidator(order.begin))
   } else if ('block' in order) {
-    const reading = readings.get(id)
-    if (reading && !(reading.push(Buffer.from(order.block, 0, order.bytes)) && hasRoom())) judge(id, null)
-    tell({ id, free: order.block }, [order.block])
+    const validator = validators.get(id)
+    if (validator && !(validator.push(Buffer.from(order.block, 0, order.bytes)) && hasRoom()))
+      answer(id, null)
+    send({ id, free: order.block }, [order.block])
   } else if ('end' in order) {
-    const reading = readings.get(id)
-    if (reading) judge(id, reading.end())
+    const validator = validators.get(id)
+    if (validator) answer(id, validator.end())
   } else {
-    readings.delete(id)
+    validators.delete(id)
   }
 })
 
 function hasRoom(): boolean {
   let bytes = 0
-  for (const reading of readings.values()) bytes += reading.ids_bytes
+  for (const validator of validators.values()) bytes += validator.ids_bytes
   return bytes <= IDS_BYTES_MAX
 }
 
-function judge(id: number, verdict: ValidFile | null): void {
-  readings.delete(id)
-  tell({ id, verdict })
+function answer(id: number, verdict: ValidFile | null): void {
+  validators.delete(id)
+  send({ id, verdict })
 }
 
-function tell(message: FromThread, transfer: ArrayBuffer[] = []): void {
+function send(message: FromThread, transfer: ArrayBuffer[] = []): void {
   port?.postMessage(message, transfer)
 }

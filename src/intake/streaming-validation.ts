@@ -1,41 +1,40 @@
-// Validation that keeps pace with the upload: a big file is read in a thread as it arrives, and is judged by the
-// time it is stored. It is a short cut and no more. Where it is not taken (small files, many at once, a thread
-// that fell, a file that is not in order), the file is validated from its blob as ever.
+// Streaming validation: a thread validates a large file while it arrives, so the file is processed as soon as it is
+// stored. It is an optimisation: small files, files above the concurrency limit, invalid files, and all files after a
+// crash of the thread are validated from their blobs.
 //
-// An upload waits for its reading: a few blocks are under way, and the sender feels it when they are. So memory
-// is the same for files of any size. The thread is started by the first big file, and ends when none has come
-// for a while.
+// Each upload has a few blocks in flight and waits when all are in use, so memory does not depend on the file size.
+// The first large file starts the thread; it ends after an idle time.
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
 import type { ValidFile } from './streaming-validator.ts'
 import type { ValidationLimits } from './validation-first-pass.ts'
 
-/** Smaller files are read again in less time than a thread takes to start. */
+/** Smaller files are validated in less time than a thread takes to start. */
 const FILE_BYTES_MIN = 8 * 1024 * 1024
-/** Two cores read no more files at a time any faster. */
-const READINGS_MAX = 4
+/** More concurrent files are not faster on two cores. */
+const UPLOADS_MAX = 4
 const BLOCK_BYTES = 256 * 1024
 /** Blocks of one upload, full and empty. */
 const BLOCKS_MAX = 4
 const IDLE_MS = 30_000
-/** The thread's own heap, in MiB: it makes next to nothing. Past the second it falls. */
+/** The heap of the thread in MiB; it allocates little, and crashes above the second limit. */
 const HEAP = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64 }
 
 export interface StreamingValidationOptions {
   limits: ValidationLimits
   clock: Clock
-  /** Told why the thread fell. */
+  /** Called when the thread has crashed. */
   onCrash: (error: Error) => void
 }
 
-/** One upload that is read along. */
+/** One upload that is validated while it arrives. */
 export interface StreamingUpload {
-  /** Takes a copy of the next piece. A promise: wait for it before the next one. */
+  /** Copies the next piece. If it returns a promise, await it before the next piece. */
   take(piece: Uint8Array): Promise<void> | null
-  /** All of the file was given. Null: it has to be validated from its blob. */
+  /** Call it after the last piece. Null: the file has to be validated from its blob. */
   verdict(): Promise<ValidFile | null>
-  /** Nothing more will come. After the verdict, this does nothing. */
+  /** Ends the validation without a verdict; does nothing after the verdict. */
   leave(): void
 }
 
@@ -43,19 +42,19 @@ export class StreamingValidation {
   readonly #options: StreamingValidationOptions
   readonly #uploads = new Map<number, Upload>()
   #thread: Worker | null = null
-  #next_id = 1
-  #cancel_end = (): void => {}
+  #nextId = 1
+  #cancelEnd = (): void => {}
 
   constructor(options: StreamingValidationOptions) {
     this.#options = options
   }
 
-  /** Null where the file is better read afterwards; `bytes` is its size, or a little more. */
+  /** Null if the file is to be validated afterwards; `bytes` is its size, or a little more. */
   begin(bytes: number): StreamingUpload | null {
-    if (!(bytes >= FILE_BYTES_MIN) || this.#uploads.size >= READINGS_MAX) return null
-    this.#cancel_end()
+    if (!(bytes >= FILE_BYTES_MIN) || this.#uploads.size >= UPLOADS_MAX) return null
+    this.#cancelEnd()
     const thread = this.#thread ?? this.#start()
-    const id = this.#next_id++
+    const id = this.#nextId++
     const upload = new Upload(
       (message, transfer) => thread.postMessage({ id, ...message } satisfies ToThread, transfer),
       () => {
@@ -68,11 +67,11 @@ export class StreamingValidation {
     return upload
   }
 
-  /** Ends the thread; uploads under way go on without it. */
+  /** Ends the thread; uploads in progress continue without it. */
   async close(): Promise<void> {
-    this.#cancel_end()
+    this.#cancelEnd()
     const thread = this.#thread
-    this.#forget()
+    this.#abandonAll()
     await thread?.terminate()
   }
 
@@ -84,12 +83,12 @@ export class StreamingValidation {
       name: 'streaming-validation',
       resourceLimits: HEAP,
     })
-    // It keeps no process alive: what it does is for uploads, and those do.
+    // The thread alone does not keep the process running.
     thread.unref()
-    thread.on('message', (message: FromThread) => this.#uploads.get(message.id)?.hear(message))
+    thread.on('message', (message: FromThread) => this.#uploads.get(message.id)?.receive(message))
     thread.on('error', (error: Error) => {
       if (this.#thread !== thread) return
-      this.#forget()
+      this.#abandonAll()
       this.#options.onCrash(error)
     })
     this.#thread = thread
@@ -97,12 +96,12 @@ export class StreamingValidation {
   }
 
   #endWhenIdle(): void {
-    this.#cancel_end()
+    this.#cancelEnd()
     if (this.#thread === null) return
-    this.#cancel_end = this.#options.clock.after(IDLE_MS, () => void this.close())
+    this.#cancelEnd = this.#options.clock.after(IDLE_MS, () => void this.close())
   }
 
-  #forget(): void {
+  #abandonAll(): void {
     this.#thread = null
     for (const upload of [...this.#uploads.values()]) upload.abandon()
   }
@@ -135,14 +134,14 @@ class Upload implements StreamingUpload {
       block.set(part, this.#filled)
       this.#filled += part.length
       rest = rest.subarray(part.length)
-      if (this.#filled === block.length) this.#pass()
+      if (this.#filled === block.length) this.#sendBlock()
     }
     return null
   }
 
   async verdict(): Promise<ValidFile | null> {
     if (!this.#isOver) {
-      if (this.#filled > 0) this.#pass()
+      if (this.#filled > 0) this.#sendBlock()
       this.#send({ end: true })
     }
     return await this.#verdict.promise
@@ -154,12 +153,12 @@ class Upload implements StreamingUpload {
     this.#end(null)
   }
 
-  /** The thread is gone. */
+  /** The thread has ended. */
   abandon(): void {
     this.#end(null)
   }
 
-  hear(message: FromThread): void {
+  receive(message: FromThread): void {
     if ('verdict' in message) this.#end(message.verdict)
     else {
       this.#free.push(message.free)
@@ -178,7 +177,7 @@ class Upload implements StreamingUpload {
     return new ArrayBuffer(BLOCK_BYTES)
   }
 
-  #pass(): void {
+  #sendBlock(): void {
     const block = this.#block
     if (block === null) return
     this.#send({ block: block.buffer, bytes: this.#filled }, [block.buffer])

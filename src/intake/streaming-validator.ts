@@ -1,6 +1,5 @@
-// Reads a file while it is still arriving. It knows one good answer: all of it is in order, and this is its
-// index. Whatever else a file may be, a bad line or two custom_ids with equal hashes, is for the validation that
-// comes afterwards, which can read it again and has the words for it.
+// Validates a file while it arrives. Its only positive result is a valid file and its index. For an invalid line or
+// two custom_ids with equal hashes it gives up, and the file is validated from its blob, with messages for each line.
 import { type IdHash, SeededHash } from './custom-id-hash.ts'
 import { LineSplitter } from './line-split.ts'
 import type { ValidationLimits } from './validation-first-pass.ts'
@@ -21,18 +20,18 @@ export class StreamingValidator {
     this.#splitter = new LineSplitter(limits.line_bytes_max, this.#first)
   }
 
-  /** What it remembers of the file: custom_ids, in eight bytes each and the room to find them. */
+  /** The memory of the custom_ids. */
   get ids_bytes(): number {
     return this.#first.ids_bytes
   }
 
-  /** Takes the next block of the file. False: no good answer will come, reading on is pointless. */
+  /** Reads the next block of the file. False: the result will be null, so reading on is pointless. */
   push(block: Buffer): boolean {
     this.#splitter.push(block)
     return !this.#inDoubt
   }
 
-  /** The file is complete. Null: it takes another look. */
+  /** Call it after the last block. Null: the file has to be validated from its blob. */
   end(): ValidFile | null {
     this.#splitter.end()
     const { line_count } = this.#first
@@ -41,6 +40,6 @@ export class StreamingValidator {
   }
 
   get #inDoubt(): boolean {
-    return this.#first.stopped || this.#first.bad.count > 0 || this.#first.suspicions > 0
+    return this.#first.stopped || this.#first.bad.count > 0 || this.#first.collisions > 0
   }
 }

@@ -159,7 +159,7 @@ test('a big file with a bad line has no index, and its validation names the line
   await validate({ store, sealed })
   const judged = await readFileRow(store.read, file.id)
   assert.equal(judged?.status, 'error')
-  assert.match(String(judged?.status_details), /^Line 1201: .* There are 5 more bad lines\.$/)
+  assert.match(String(judged?.status_details), /^Line 1201: .* There are 5 more invalid lines\.$/)
 })
 
 test('a big file that breaks off, or whose form turns out wrong, leaves neither content nor index', async (t) => {

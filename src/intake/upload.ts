@@ -1,7 +1,6 @@
-// Receives an input file. The file part streams into a sealed blob as it arrives, in constant memory and
-// whatever the order of the form's fields. A big one is read along meanwhile, and its index stored with it, if
-// all of it is in order. A file exists from the moment its row is committed; an upload that breaks off, or turns
-// out to be unacceptable, leaves neither row nor blob.
+// Receives an input file. The file part streams into a sealed blob in constant memory, whatever the order of the form
+// fields. A large file is validated while it arrives, and if it is valid, its index is stored too. A file exists as
+// soon as its row is committed; an upload that is interrupted or rejected leaves neither row nor blob.
 import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { COMPRESSION_BYTES, compressionOf } from '../domain/compression.ts'
@@ -17,7 +16,7 @@ import { safeFilename } from './filename.ts'
 import { type StoredUpload, storeUpload } from './store-upload.ts'
 import type { StreamingValidation } from './streaming-validation.ts'
 
-/** One part of a multipart form, as the parser hands it over; a file must be read before the next part comes. */
+/** One part of a multipart form from the parser; a file must be read before the next part. */
 export type FormPart =
   | { type: 'field'; fieldname: string; value: unknown }
   | { type: 'file'; fieldname: string; filename?: string; file: AsyncIterable<Buffer> }
@@ -28,20 +27,20 @@ export interface Upload {
   now: number
   retention_ms: number
   file_bytes_max: number
-  /** The size of the form as its sender gives it; 0 where it does not. */
+  /** The size of the form from `Content-Length`; 0 without that header. */
   form_bytes: number
-  /** Whether the content's hash is wanted. */
+  /** Whether to compute the hash of the content. */
   digest?: boolean
 }
 
 export interface UploadDeps {
   store: Store
   sealed: SealedBlobs
-  /** Reads big files as they arrive; without it, every file is read afterwards. */
+  /** Validates large files while they arrive; without it, every file is validated afterwards. */
   streamingValidation?: StreamingValidation
 }
 
-/** A form that has arrived whole: its content is stored, and nothing refers to it yet. */
+/** A complete form: its content is stored, and no row refers to it yet. */
 export interface Received extends StoredUpload {
   id: string
   filename: string
@@ -51,7 +50,7 @@ export interface Received extends StoredUpload {
   expires_at: number
 }
 
-/** Throws refusals for what is wrong with the form, and whatever `form` throws; then nothing is left of it. */
+/** Throws an ApiError for an invalid form, and whatever `form` throws; then nothing is stored. */
 export async function receiveForm(
   deps: Pick<UploadDeps, 'sealed' | 'streamingValidation'>,
   form: AsyncIterable<FormPart>,
@@ -70,8 +69,11 @@ export async function receiveForm(
         continue
       }
       if (part.fieldname !== 'file')
-        throw refuse(part.fieldname, `The only file of this form is \`file\`, not \`${part.fieldname}\`.`)
-      if (received) throw refuse('file', 'The form holds more than one `file`; upload one at a time.')
+        throw refuse(
+          part.fieldname,
+          `The form accepts a file in the field \`file\` only, not in \`${part.fieldname}\`.`,
+        )
+      if (received) throw refuse('file', 'The form contains more than one `file`. Upload one file at a time.')
       const id = newId('file', upload.now)
       const hash = upload.digest ? createHash('sha256') : null
       const pieces = plain(bounded(part.file, upload.file_bytes_max))
@@ -83,7 +85,7 @@ export async function receiveForm(
         ...stored,
       }
     }
-    if (!received) throw refuse('file', '`file` is required: the JSONL file, sent as a file.')
+    if (!received) throw refuse('file', '`file` is required. Send the JSONL file as a file part.')
     if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
     return { ...received, expires_at: upload.now + Math.min(upload.retention_ms, expiry.ms) }
   } catch (error) {
@@ -92,7 +94,7 @@ export async function receiveForm(
   }
 }
 
-/** Takes back what was stored; nothing may refer to it. */
+/** Deletes what was stored; no row may refer to it. */
 export async function discard(
   sealed: SealedBlobs,
   { content, index }: Pick<Received, 'content' | 'index'>,
@@ -102,8 +104,8 @@ export async function discard(
 }
 
 /**
- * The row of the new file, `pending`, with its validation waiting to be taken up. Throws like receiveForm, and
- * what `check` throws, which runs in the transaction that makes the row.
+ * Inserts the row of the new file, `pending`, and the task that validates it. Throws like receiveForm, and what
+ * `check` throws, which runs in the same transaction.
  */
 export async function receiveUpload(
   deps: UploadDeps,
@@ -123,8 +125,8 @@ export async function receiveUpload(
       await discard(sealed, received)
       throw error
     }
-    // It may have been accepted and only its answer lost. If it was not, or not yet, the content stays all the
-    // same: a commit that is still on its way must find it, and where none is, the sweep takes it.
+    // The commit may have succeeded although its response was lost. If it has not, the content stays: a delayed
+    // commit needs it, and without a commit the sweep deletes it.
     const file = await readFileRow(store.read, received.id)
     if (file) return file
     throw error
@@ -156,7 +158,7 @@ export async function insertUpload(
   }
   await insertBlobs(tx, project_id, index ? [content, index.blob] : [content], now)
   await insertFile(tx, file)
-  // Of one that was read as it arrived, nothing is left to read.
+  // A file with an index does not have to be read again.
   const large = index ? 0 : sizeClass(content.bytes)
   await insertTask(tx, { kind: 'validate', subject: id, project_id, large }, now)
   return file
@@ -181,7 +183,7 @@ async function* bounded(source: AsyncIterable<Buffer>, bytes_max: number): Async
   }
 }
 
-/** The same pieces. Throws for compressed content, before anything of it is passed on. */
+/** Passes the pieces on. Throws for compressed content before the first piece. */
 async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let beginning: Buffer | null = Buffer.alloc(0)
   for await (const piece of source) {
@@ -203,7 +205,7 @@ async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
 function refuseCompressed(beginning: Buffer): void {
   const compression = compressionOf(beginning)
   if (compression !== null)
-    throw refuse('file', `The file is compressed (${compression}). Upload the JSONL itself, decompressed.`)
+    throw refuse('file', `The file is compressed (${compression}). Upload the decompressed JSONL.`)
 }
 
 function checkPurpose(value: unknown): 'batch' {
@@ -218,7 +220,7 @@ function notAFile(): ApiError {
 function unknownField(name: string): ApiError {
   return refuse(
     clip(name),
-    `\`${clip(name)}\` is no field of this form. It takes \`purpose\`, \`file\`, \`expires_after[anchor]\` and \`expires_after[seconds]\`.`,
+    `\`${clip(name)}\` is not a field of this form. The form has the fields \`purpose\`, \`file\`, \`expires_after[anchor]\` and \`expires_after[seconds]\`.`,
   )
 }
 

@@ -197,7 +197,7 @@ describe('a file is refused', () => {
     )
     assert.equal(
       details,
-      'Line 2: The custom_id "a" was already used on line 1. Change the `custom_id` of one of the two lines, or remove the line. (duplicate_custom_id) There are 2 more bad lines.',
+      'Line 2: The custom_id "a" was already used on line 1. Change the `custom_id` of one of the two lines, or remove the line. (duplicate_custom_id) There are 2 more invalid lines.',
     )
     assert.equal(line_count, 4)
     assert.equal(error_count, 3)
@@ -226,7 +226,7 @@ describe('reading stops early', () => {
     assert.ok((await validate(text, {}, { ...LIMITS, lines_max: 4 })).ok)
     const { errors, line_count } = await refused(text, {}, { ...LIMITS, lines_max: 3 })
     assert.deepEqual(errors, [
-      { line: 7, code: 'too_many_lines', message: 'The file holds more than 3 requests.' },
+      { line: 7, code: 'too_many_lines', message: 'The file contains more than 3 requests.' },
     ])
     assert.equal(line_count, undefined)
   })
@@ -243,7 +243,7 @@ describe('reading stops early', () => {
     const validation = await validateContent(endless, { ...LIMITS, lines_max: 1e9 })
     assert.ok(!validation.ok)
     assert.equal(validation.error_count, ERRORS_COUNTED_MAX)
-    assert.match(validation.details, /There are at least 9999 more bad lines\.$/)
+    assert.match(validation.details, /There are at least 9999 more invalid lines\.$/)
     assert.ok(closed)
   })
 

@@ -1,7 +1,6 @@
-// The one pass that decides what an uploaded file means: every line is well formed and every custom_id is its
-// own, or the file is refused with the lines named. Memory does not grow with the file but for eight bytes
-// per custom_id (and the index: a row per chunk). Those eight bytes are a hash: where two agree, the file is
-// read once more to see whether the ids do.
+// Validates an uploaded file: every line must be well formed and every custom_id unique. Memory grows by eight bytes
+// per custom_id, and by one row of the index per chunk. Those eight bytes are a hash: if two are equal, a second pass
+// compares the IDs.
 import { ERRORS } from '../domain/errors.ts'
 import type { FileIndex } from '../jsonl/file-index.ts'
 import { type IdHash, SeededHash } from './custom-id-hash.ts'
@@ -14,21 +13,21 @@ export type Validation =
   | { ok: true; bytes: number; line_count: number; index: FileIndex }
   | {
       ok: false
-      /** Requests in the file; absent where reading stopped early. */
+      /** Requests in the file; absent when validation stopped early. */
       line_count?: number
-      /** The first ERRORS_LISTED_MAX bad lines, in order. */
+      /** The first ERRORS_LISTED_MAX invalid lines, in order. */
       errors: LineError[]
-      /** Bad lines found; where reading stopped early, there may be more. */
+      /** Invalid lines found; there may be more when validation stopped early. */
       error_count: number
-      /** For `status_details`: the first bad line, what is wrong, how to mend it, how many more there are. */
+      /** For `status_details`: the first invalid line, what is wrong, how to fix it, and how many more there are. */
       details: string
     }
 
 export interface ValidateOptions {
   signal?: AbortSignal
-  /** Told the bytes read so far, after each block of the first reading. */
+  /** Called with the bytes read so far, after each block of the first pass. */
   onProgress?: (bytes: number) => void
-  /** For tests: a weak hash makes suspicions frequent. */
+  /** For tests: a weak hash makes collisions frequent. */
   hash?: IdHash
 }
 
@@ -48,7 +47,7 @@ export async function validateContent(
     first.bad.add(1, 'empty_file', ERRORS.empty_file.message)
   }
   const bad =
-    first.suspicions === 0
+    first.collisions === 0
       ? first.bad
       : first.bad.merge(await duplicates(open(), limits, first, hash, signal))
   if (bad.count > 0) {
@@ -57,7 +56,7 @@ export async function validateContent(
     if (first.stopped) return { ok: false, errors, error_count, details }
     return { ok: false, line_count: first.line_count, errors, error_count, details }
   }
-  // So many different ids with equal 64-bit hashes do not happen; the file has not been read to its end.
+  // So many different IDs with equal 64-bit hashes cannot occur; the file was not read to its end.
   if (first.stopped) throw new Error('the hash of custom_ids does not tell them apart')
   return { ok: true, bytes, line_count: first.line_count, index: first.index() }
 }
@@ -69,20 +68,20 @@ async function duplicates(
   hash: IdHash,
   signal: AbortSignal | undefined,
 ): Promise<InvalidLines> {
-  const second = new SecondPass(first.suspects, first.last_suspicion_line, hash)
+  const second = new SecondPass(first.collided, first.last_collision_line, hash)
   await read(blocks, limits, second, signal)
   return second.bad
 }
 
-/** Feeds the file to `reading` until it has seen enough; returns the bytes read. */
+/** Passes the lines of the file to `pass` until it has stopped; returns the bytes read. */
 async function read(
   blocks: AsyncIterable<Buffer>,
   limits: ValidationLimits,
-  reading: LineSink & { readonly stopped: boolean },
+  pass: LineSink & { readonly stopped: boolean },
   signal: AbortSignal | undefined,
   onProgress?: (bytes: number) => void,
 ): Promise<number> {
-  const splitter = new LineSplitter(limits.line_bytes_max, reading)
+  const splitter = new LineSplitter(limits.line_bytes_max, pass)
   let bytes = 0
   signal?.throwIfAborted()
   for await (const block of blocks) {
@@ -90,7 +89,7 @@ async function read(
     splitter.push(block)
     bytes += block.length
     onProgress?.(bytes)
-    if (reading.stopped) return bytes
+    if (pass.stopped) return bytes
   }
   splitter.end()
   return bytes

@@ -1,6 +1,5 @@
-// The task that judges an uploaded file: pending → processed, or error with the lines named. It runs in a
-// worker, so the API stays quick however large the file is. A big file that was in order may have its index
-// already (streaming-validation.ts): then there is nothing left to read.
+// The task that validates an uploaded file: pending → processed, or error with the invalid lines. It runs in a worker,
+// so the API is not slowed by large files. If streaming validation has stored the index already, nothing is read.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -12,14 +11,14 @@ import { finishTask } from '../store/tasks.ts'
 import { type Validation, validateContent } from './validate-content.ts'
 import type { ValidationLimits } from './validation-first-pass.ts'
 
-/** How often content that does not open is tried once more, before it is taken for damaged. */
+/** How often unreadable content is retried before it counts as damaged. */
 const RETRIES_MAX = 2
 
 const DAMAGED = {
   ok: false,
   errors: [],
   error_count: 0,
-  details: 'The content was damaged while it was stored. Upload the file again.',
+  details: 'The stored content is damaged. Upload the file again.',
 } as const satisfies Validation
 
 export interface ValidateDeps {
@@ -37,12 +36,12 @@ export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: Ab
     await store.write((tx) => finishTask(tx, task))
     return
   }
-  // It was read as it arrived, and found to be in order.
+  // Streaming validation found the file valid.
   if (file.index_blob !== null) return await acceptIndexed(deps, task, file, file.index_blob)
   const verdict = await validateContent(() => sealed.read(content.project_id, content), limits, {
     signal,
   }).catch((error: unknown) => {
-    // Nobody needs to bring it back: whoever has uploaded it can do that again.
+    // An operator need not restore it: the caller can upload the file again.
     if (isDamaged(error) && task.attempts > RETRIES_MAX) return DAMAGED
     throw error
   })

@@ -1,5 +1,5 @@
-// The first reading of an uploaded file: scans each line, gathers the index, and notes which custom_ids may
-// have been used before.
+// The first pass over an uploaded file: scans each line, builds the index, and collects the hashes of custom_ids that
+// may be duplicates.
 import type { FileIndex } from '../jsonl/file-index.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
 import { hashCustomId, type IdHash } from './custom-id-hash.ts'
@@ -13,18 +13,18 @@ export interface ValidationLimits {
   line_bytes_max: number
 }
 
-const BLANK_ENTITY = '`metadata.entity` is blank; name the entity, or leave it out.'
+const BLANK_ENTITY = '`metadata.entity` is blank. Name an entity, or leave the key out.'
 
 export class FirstPass implements LineSink {
   readonly bad = new InvalidLines()
-  /** Requests so far, bad ones included. */
+  /** Requests so far, including invalid ones. */
   line_count = 0
   /** Reading on is pointless. */
   stopped = false
-  /** How many lines have a custom_id whose hash came before, and those hashes. */
-  suspicions = 0
-  readonly suspects = new HashSet64()
-  last_suspicion_line = 0
+  /** The number of lines whose custom_id has a hash that occurred before, and those hashes. */
+  collisions = 0
+  readonly collided = new HashSet64()
+  last_collision_line = 0
 
   #scanner = new LineScanner()
   #ids = new HashSet64()
@@ -37,7 +37,7 @@ export class FirstPass implements LineSink {
     this.#hash = hash
   }
 
-  /** What remembering the custom_ids takes. */
+  /** The memory of the custom_ids. */
   get ids_bytes(): number {
     return this.#ids.bytes
   }
@@ -65,7 +65,7 @@ export class FirstPass implements LineSink {
       return
     }
     hashCustomId(line, this.#hash)
-    if (!this.#ids.add(this.#hash.lo, this.#hash.hi)) this.#suspect(number)
+    if (!this.#ids.add(this.#hash.lo, this.#hash.hi)) this.#addCollision(number)
     if (this.bad.count === 0) this.#indexer.add(line, number, byte_start, byte_end)
   }
 
@@ -78,15 +78,19 @@ export class FirstPass implements LineSink {
     if (this.#counts(number)) this.bad.add(number, 'invalid_utf8', 'The line is not valid UTF-8.')
   }
 
-  /** Counts a request; false when it is not to be looked at any more. */
+  /** Counts a request; false when it is not checked any more. */
   #counts(number: number): boolean {
     if (this.stopped) return false
-    if (this.bad.count + this.suspicions >= ERRORS_COUNTED_MAX) {
+    if (this.bad.count + this.collisions >= ERRORS_COUNTED_MAX) {
       this.stopped = true
       return false
     }
     if (this.line_count === this.#limits.lines_max) {
-      this.bad.add(number, 'too_many_lines', `The file holds more than ${this.#limits.lines_max} requests.`)
+      this.bad.add(
+        number,
+        'too_many_lines',
+        `The file contains more than ${this.#limits.lines_max} requests.`,
+      )
       this.stopped = true
       return false
     }
@@ -94,9 +98,9 @@ export class FirstPass implements LineSink {
     return true
   }
 
-  #suspect(number: number): void {
-    this.suspicions++
-    this.suspects.add(this.#hash.lo, this.#hash.hi)
-    this.last_suspicion_line = number
+  #addCollision(number: number): void {
+    this.collisions++
+    this.collided.add(this.#hash.lo, this.#hash.hi)
+    this.last_collision_line = number
   }
 }
