@@ -55,6 +55,8 @@ export class OpenChunk {
   parking = false
   /** When its first line was sent (Unix ms), if its batch was still queued when it was opened. */
   begunAt: number | null = null
+  /** How often its unfinished lines have been tried, for the worker that claims it next; set by the sender. */
+  lineTries: () => string | null = () => null
   /** Lines with an attempt under way. */
   inFlight = 0
   /** The journal write of this chunk that is under way; sealing waits for it. */

@@ -127,7 +127,7 @@ export class Recorder {
     this.#open.delete(chunk)
     const { store } = this.#options
     const parked = await this.#retryUntilStored('park', () =>
-      store.write((tx) => parkChunk(tx, chunk.lease, run_at, reason, model)),
+      store.write((tx) => parkChunk(tx, chunk.lease, run_at, reason, model, chunk.lineTries())),
     )
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
   }

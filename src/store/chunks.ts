@@ -58,6 +58,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     epoch: 0,
     commit_seq: 0,
     record_error: null,
+    line_tries: null,
     worker_id: null,
     run_at: 0,
     parked_reason: null,
@@ -167,6 +168,7 @@ export async function parkChunk(
   run_at: number,
   reason: string,
   model?: string | null,
+  line_tries?: string | null,
 ): Promise<Fenced> {
   const result = await tx
     .updateTable('chunks')
@@ -178,6 +180,7 @@ export async function parkChunk(
       commit_seq: eb('commit_seq', '+', 1),
     }))
     .$if(model !== undefined, (update) => update.set({ model: model ?? null }))
+    .$if(line_tries !== undefined, (update) => update.set({ line_tries: line_tries ?? null }))
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)
     .where('epoch', '=', lease.epoch)

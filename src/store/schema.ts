@@ -143,6 +143,8 @@ interface ChunkTable {
   worker_id: string | null
   run_at: number
   parked_reason: string | null
+  /** JSON of how often its unfinished lines had been tried when it was parked last; null if none was. */
+  line_tries: Generated<string | null>
   /** The one model that all its lines ask for; null when there are several. */
   model: string | null
   /** For whom its batch is; '' for nobody in particular. */

@@ -110,8 +110,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'reservations of other chunks do not count towards a cap',
     file: 'src/ledger/reserve.ts',
-    find: 'held: spendingOf(others, counter) }',
-    replace: 'held: 0 * spendingOf(others, counter) }',
+    find: 'reserved: spendingOf(others, counter) }',
+    replace: 'reserved: 0 * spendingOf(others, counter) }',
   },
   {
     bug: 'the sweep deletes at first sight',

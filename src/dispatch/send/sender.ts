@@ -14,7 +14,7 @@ import type { Observer } from '../observer.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
 import { type Answered, answered, failed } from './line-outcome.ts'
 import { LineWarnings } from './line-warnings.ts'
-import { ParkedTries } from './parked-tries.ts'
+import { jobsOfLineTries, lineTriesOf, ParkedTries } from './parked-tries.ts'
 import {
   type Blame,
   backoffMs,
@@ -89,8 +89,9 @@ export class Sender {
 
   /** Queues every unfinished line of the chunk; those that cannot run end at once. */
   start(chunk: OpenChunk): void {
-    const earlier = this.#parked.take(chunk)
+    const earlier = this.#parked.take(chunk) ?? jobsOfLineTries(chunk)
     this.#remember(chunk, earlier)
+    chunk.lineTries = () => lineTriesOf(chunk, this.#tried.get(chunk)?.values() ?? [])
     const tried = new Map(earlier.map((job) => [job.position, job]))
     const byModel = new Map<string, number[]>()
     for (const [position, line] of chunk.lines.entries()) {

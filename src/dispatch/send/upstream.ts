@@ -7,6 +7,8 @@ import type { Blame } from './retry-policy.ts'
 
 /** A throttled upstream that names no time is left alone this long once nothing else is in flight there. */
 const THROTTLE_PAUSE_MS = 250
+/** No longer, whatever it asks for: it may have meant that one line. The line itself waits as long as asked. */
+const THROTTLE_PAUSE_MS_MAX = 60_000
 
 export interface UpstreamOptions {
   backend: Backend
@@ -80,7 +82,9 @@ export class Upstream {
     const isLast = limit.inFlight === 1
     const miss = missOf(result)
     const pauseMs =
-      result.kind === 'throttled' && isLast ? (result.retry_after_ms ?? THROTTLE_PAUSE_MS) : null
+      result.kind === 'throttled' && isLast
+        ? Math.min(result.retry_after_ms ?? THROTTLE_PAUSE_MS, THROTTLE_PAUSE_MS_MAX)
+        : null
     const counts = circuit.onMissed(ticket, miss, result.reason, now, pauseMs)
     if (!counts) limit.onAborted(sent, now)
     else if (miss === 'throttled') limit.onThrottled(sent)

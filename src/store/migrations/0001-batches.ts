@@ -125,6 +125,7 @@ export const batches = {
       .addColumn('entity', 'text', (c) => c.notNull().defaultTo(''))
       .addColumn('commit_seq', 'bigint', counter)
       .addColumn('record_error', 'text')
+      .addColumn('line_tries', 'text')
       .addPrimaryKeyConstraint('chunks_pk', ['batch_id', 'idx'])
       .execute()
     await index(db, 'chunks_ready', 'chunks', 'project_id, deadline, batch_id, idx', `state = 'ready'`)
