@@ -1,6 +1,6 @@
-// Bytes of answers in memory, over all upstreams of a worker: of those that are being received, and of results that
-// are not written yet. While there are too many, connections are not read: the servers wait, and nothing is sent.
-// One of them is read on however much there is, so that answers that are all half received come to an end.
+// Limits the memory of responses over all upstreams of a worker: responses being received, and results that are not
+// written yet. Above the limit connections are paused and no line is sent. One response is always read on, so that
+// partly received responses cannot block each other.
 
 /** An answer that is being received. */
 export interface Receiving {

@@ -1,6 +1,6 @@
-// The HTTP face. What every call goes through is told here, in order: it gets an ID, its sender is watched,
-// its key is read, counted and compared with what the endpoint asks for, its shape is checked, it is answered,
-// and before the answer leaves, the call is on record.
+// The HTTP server. Every call passes the hooks below in order: it gets an ID, the speed of its body is watched, its
+// key is authenticated, rate-limited and authorized, its shape is checked, the handler answers, and the call is
+// recorded before the response is sent.
 import type { Socket } from 'node:net'
 import multipart from '@fastify/multipart'
 import fastify, {
@@ -45,7 +45,7 @@ export interface Timeouts {
   /** A body has to bring `bodyWindowBytes` in each stretch of this length. */
   bodyWindowMs: number
   bodyWindowBytes: number
-  /** A connection on which nothing moves, in either direction, is closed. */
+  /** A connection without traffic in either direction is closed after this time. */
   idle_ms: number
   /** Between two requests on one connection. */
   keepAliveMs: number
@@ -99,7 +99,7 @@ export function buildServer(deps: ServerDependencies): App {
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX, ignoreTrailingSlash: true },
     connectionTimeout: timeouts.idle_ms,
     keepAliveTimeout: timeouts.keepAliveMs,
-    // The whole of an upload may take hours; watchSender sees to those that only pretend to send.
+    // An upload may take hours; watchSender ends uploads that are too slow.
     requestTimeout: 0,
     http: {
       headersTimeout: timeouts.headersMs,
@@ -116,14 +116,14 @@ export function buildServer(deps: ServerDependencies): App {
     },
   })
 
-  // Left alone, Node answers an expectation that it does not know with a bare 417.
+  // By default Node answers an unknown expectation with a bare 417.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 
   app.decorateRequest('caller', null)
   app.decorateRequest('entity', null)
   app.decorateRequest('stalled', false)
   app.setValidatorCompiler(checkShape)
-  // Shapes describe answers and tests hold answers to them; nothing is cut out of them on the way.
+  // Tests check responses against their shapes; nothing is removed from a response when it is sent.
   app.setSerializerCompiler(() => (answer) => JSON.stringify(answer))
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, parseJson)
@@ -155,7 +155,7 @@ export function buildServer(deps: ServerDependencies): App {
     checkNoBody(request.headers, request.body)
   })
 
-  /** `access` is null where no endpoint is: then a key is read for the record only. */
+  /** `access` is null where there is no endpoint: then the key is read for the record only. */
   async function admit(request: FastifyRequest, reply: FastifyReply, access: Access | null): Promise<void> {
     try {
       request.caller = await authenticate(store.read, region, request.headers.authorization)
@@ -163,10 +163,10 @@ export function buildServer(deps: ServerDependencies): App {
       if (access === null && error instanceof ApiError) return
       throw error
     }
-    const standing = await rateLimit?.count(request.caller.key_id)
-    if (standing) {
-      reply.headers(standing.headers)
-      if (standing.apiError) throw standing.apiError
+    const rateLimitStatus = await rateLimit?.count(request.caller.key_id)
+    if (rateLimitStatus) {
+      reply.headers(rateLimitStatus.headers)
+      if (rateLimitStatus.apiError) throw rateLimitStatus.apiError
     }
     if (access !== null) authorize(request.caller, access)
   }
@@ -193,13 +193,13 @@ export function buildServer(deps: ServerDependencies): App {
     try {
       await records.add(record)
     } catch (error) {
-      // The work is done and the caller must learn of it: an answer without a record beats none.
+      // The work is done and the caller must be told: a response without a record is better than none.
       request.log.error({ err: error }, 'the call could not be recorded')
     }
     return payload
   })
 
-  /** What public endpoints answer is nobody's business but their own; what they refuse is. */
+  /** Successful calls of public endpoints are not recorded; refused ones are. */
   async function recordAnonymous(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const { statusCode: status } = reply
     const isPublic = request.routeOptions.config.declared?.access === 'public'

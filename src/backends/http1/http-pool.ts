@@ -6,8 +6,8 @@
 // another project needs one, the connection that has been idle longest makes room.
 //
 // What is sent in one turn of the event loop goes out together at its end. To a server on the same machine or
-// beside it, each request on its own costs a wake-up of a sleeping process, which is dearer than all the rest
-// of sending it; a handful at once costs one.
+// beside it, each separate request costs a wake-up of an idle process, which is dearer than all the rest
+// of sending it; several requests at once cost one.
 import { Connection, type ConnectionHooks, type Target } from './connection.ts'
 import type { Exchange } from './exchange.ts'
 

@@ -1,5 +1,5 @@
-// An independent witness of what reached the model server: one line per call, written on arrival and before
-// any answer, so that a test which kills the service can count what was sent, and how often.
+// An independent log of the calls that reached the model server: one line per call, written on arrival and before the
+// response, so that a test which kills the service can count what was sent, and how often.
 
 import { once } from 'node:events'
 import { createWriteStream, type WriteStream } from 'node:fs'
@@ -28,7 +28,7 @@ export class CallLog {
     setImmediate(() => this.#flush())
   }
 
-  /** Throws when a line could not be written: a witness with gaps is none. */
+  /** Throws when a line could not be written: a log with gaps proves nothing. */
   async close(): Promise<void> {
     this.#flush()
     if (this.#error === undefined && !this.#file.closed) {

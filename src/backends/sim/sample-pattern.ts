@@ -1,4 +1,4 @@
-// FairQueue a regular expression around: makes a string that it matches. The pattern is read, never run, so one
+// Generates a string that a regular expression matches. The pattern is read, never run, so one
 // written to backtrack forever does no harm here. Understood are literals, classes, groups, alternatives,
 // quantifiers and anchors; anything else (lookaround, back-references, \p) gives null.
 import type { GenerationBudget } from './generation-budget.ts'

@@ -1,5 +1,4 @@
-// Chance that always falls the same way: everything the simulator leaves to it follows from the bytes of the
-// request, so the same request gets the same answer, here and on another machine.
+// Random numbers seeded by the bytes of the request, so the same request gets the same response on every machine.
 import { hash } from 'node:crypto'
 
 export interface SeededRandom {

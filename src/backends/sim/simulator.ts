@@ -118,7 +118,7 @@ export class Simulator {
       }
     } catch (error) {
       if (!(error instanceof SimulatedError)) {
-        // A server that dies of one request would take the load test with it.
+        // One request must not end the whole load test.
         const text = errorText(`the simulator broke: ${error}`, 'InternalServerError', null, 500)
         return { fate: answer(0, 500, text), label: 'broken' }
       }
@@ -166,7 +166,7 @@ export function errorText(
   return JSON.stringify({ error: { message, type, param, code } })
 }
 
-/** What a broken proxy or a dying server sends under a 200. */
+/** What a broken proxy or a crashing server sends under a 200. */
 function garbage(random: SeededRandom): string {
   const forms = [
     '<html><body><h1>Bad Gateway</h1></body></html>',

@@ -1,16 +1,16 @@
-// So many calls a minute for each key, whatever they ask for and whichever API process they reach: a bucket that
-// holds a minute's calls and gains them evenly, so whoever has used them up waits for the next call, not for the
-// next minute. Calls are taken from the database by the handful and counted down here: what all processes let
-// through together never passes the limit, and few calls cost a write. The emptier the bucket, the smaller the
-// handful; what a process took and nobody asked for within a minute goes unused.
+// Limits the calls per minute of each key, over all API processes: a token bucket that holds a minute's calls and
+// refills evenly, so a caller that has used them up waits for the next call, not for the next minute. Each process
+// leases portions of the bucket from the database and counts them down in memory (quota leasing): all processes
+// together never pass the limit, and few calls cost a write. The emptier the bucket, the smaller the portion. A
+// portion that is not used within a minute is lost.
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { type Bucket, takeCalls } from '../../store/rate-buckets.ts'
 import type { Store } from '../../store/store.ts'
 
 const MINUTE_MS = 60_000
-/** The part of the calls that seem left which is taken at once. */
-const HANDFUL_SHARE = 0.05
+/** The share of the remaining calls that one portion takes. */
+const PORTION_SHARE = 0.05
 /** How soon a bucket that was empty is asked again. */
 const RECHECK_MS = 50
 
@@ -25,7 +25,7 @@ interface Portion {
   /** To be given out until `ends`. */
   left: number
   ends: number
-  /** When the bucket will be full, if nobody takes more. */
+  /** When the bucket will be full if no more calls are taken. */
   full_at: number
   /** The bucket was empty: it is not asked before this. */
   empty_until: number
@@ -35,7 +35,7 @@ export class RateLimit {
   readonly #store: Pick<Store, 'writeAsyncCommit' | 'claimSql'>
   readonly #clock: Clock
   readonly #bucket: Bucket
-  readonly #handfuls = new Map<string, Portion>()
+  readonly #portions = new Map<string, Portion>()
   readonly #taking = new Map<string, Promise<void>>()
   #forgetAt = 0
 
@@ -54,7 +54,7 @@ export class RateLimit {
   async count(key_id: string): Promise<RateLimitStatus> {
     for (;;) {
       const now = this.#clock.now()
-      const portion = this.#handfuls.get(key_id)
+      const portion = this.#portions.get(key_id)
       if (portion && portion.left > 0 && now < portion.ends) {
         portion.left--
         return { headers: this.#headers(portion, now), apiError: undefined }
@@ -64,11 +64,11 @@ export class RateLimit {
     }
   }
 
-  /** Calls that come while a handful is being taken wait for the same one. */
+  /** Concurrent calls of a key wait for the same portion. */
   #take(key_id: string, in_bucket: number): Promise<void> {
     const running = this.#taking.get(key_id)
     if (running) return running
-    const calls = Math.max(1, Math.floor(in_bucket * HANDFUL_SHARE))
+    const calls = Math.max(1, Math.floor(in_bucket * PORTION_SHARE))
     const taking = this.#takeNow(key_id, calls).finally(() => this.#taking.delete(key_id))
     this.#taking.set(key_id, taking)
     return taking
@@ -81,15 +81,15 @@ export class RateLimit {
     const now = this.#clock.now()
     const full_at = now + full_in_us / 1000
     const empty_until = granted > 0 ? 0 : Math.max(this.#nextCallAt(full_at), now + RECHECK_MS)
-    this.#handfuls.set(key_id, { left: granted, ends: now + MINUTE_MS, full_at, empty_until })
+    this.#portions.set(key_id, { left: granted, ends: now + MINUTE_MS, full_at, empty_until })
     this.#forgetEnded(now)
   }
 
-  /** Keys that nobody uses any more are not kept for ever. */
+  /** Removes unused keys from memory. */
   #forgetEnded(now: number): void {
     if (now < this.#forgetAt) return
     this.#forgetAt = now + MINUTE_MS
-    for (const [key_id, { ends }] of this.#handfuls) if (ends <= now) this.#handfuls.delete(key_id)
+    for (const [key_id, { ends }] of this.#portions) if (ends <= now) this.#portions.delete(key_id)
   }
 
   #inBucket({ full_at }: Portion, now: number): number {

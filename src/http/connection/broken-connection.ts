@@ -1,12 +1,12 @@
-// What reaches us is sometimes no HTTP at all, or stops half-way: Node then hands over a bare socket. The
-// answer is the same envelope, written by hand, and the connection ends.
+// Answers input that is not valid or complete HTTP. Node hands over a bare socket, so the error envelope is written
+// here and the connection closed.
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { ApiError } from '../../domain/errors.ts'
 import { responseHeaders } from '../response/response-headers.ts'
 import { errorHeaders } from '../response/to-api-error.ts'
 
-/** What Node's parser complains about (`clientError`), as a refusal; null where nobody is left to be told. */
+/** What Node's parser complains about (`clientError`), as an ApiError; null where the connection is gone. */
 export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {
   switch (error.code) {
     case 'ECONNRESET':

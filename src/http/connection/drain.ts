@@ -1,5 +1,5 @@
-// An answer may leave before its request has arrived whole: a refused upload, say. A client that is still
-// sending would meet a reset and never read the answer, so what is left is read and thrown away, for a while.
+// A response may be sent before the whole request has arrived, for example to a refused upload. A client that is
+// still sending would get a connection reset instead of the response, so the rest is read and discarded, for a while.
 import type { IncomingMessage } from 'node:http'
 import type { Clock } from '../../domain/clock.ts'
 

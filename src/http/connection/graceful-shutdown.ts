@@ -1,19 +1,19 @@
-// How an API goes without losing a call. First it says that it is going: /readyz answers 503, and each answer
-// asks its connection to end, while calls are taken as before. A balancer that looks at /readyz sends what
-// comes next elsewhere. Then nothing new is taken, what is under way is finished, and what takes too long is
-// cut off. Where nobody looks at /readyz there is nobody to wait for.
+// Stops an API process without losing a call. First /readyz answers 503 and each response closes its connection, while
+// calls are still accepted, so a load balancer that polls /readyz uses other processes. Then the server accepts no more
+// calls, finishes those in flight, and closes the connections of those that take too long. The first step is skipped
+// where /readyz is not polled.
 import { type Clock, sleep } from '../../domain/clock.ts'
 import type { App } from '../type-provider.ts'
 
 export interface GracefulShutdownOptions {
   clock: Clock
-  /** How long calls are still taken after /readyz has fallen. */
+  /** How long calls are still accepted after /readyz answers 503. */
   delay_ms: number
-  /** How long the calls that are under way then may take. */
+  /** How long calls in flight may take after that. */
   drain_ms: number
 }
 
-/** Whoever has not asked for so long is not looking. */
+/** /readyz counts as polled if it was called within this time. */
 const LOOKED_WITHIN_MS = 60_000
 /** How often connections whose last answer had begun before are looked for, to be closed. */
 const IDLE_LOOK_MS = 50

@@ -1,12 +1,11 @@
-// A body may be long, so no deadline bounds the whole of it; but it has to keep coming. A sender that brings
-// too little in a stretch of time is cut off, whatever it sends to: a connection costs us, and it costs the
-// sender next to nothing.
+// Ends request bodies that arrive too slowly. A body may be large, so there is no deadline for the whole, but each
+// window of time must bring a minimum of bytes.
 import type { IncomingMessage } from 'node:http'
 import type { Clock } from '../../domain/clock.ts'
 
 export interface Pace {
   window_ms: number
-  /** What each window must bring, unless we are the ones who hold the stream back. */
+  /** What each window must bring, unless the server itself has paused the stream. */
   bytes_min: number
 }
 

@@ -1,5 +1,5 @@
-// A URL whose path cannot be decoded has no endpoint. It is led to where its text would be found, so that the call
-// goes the way of every other (its key is read, it is counted and recorded) before it is refused.
+// A URL whose path cannot be decoded is routed with its percent signs escaped, so that the call is authenticated,
+// counted and recorded like every other before it is refused.
 
 export function hasBrokenEncoding(url: string): boolean {
   const path = url.split('?', 1)[0] ?? ''

@@ -1,10 +1,9 @@
-// A call that must not happen twice. Under an Idempotency-Key the work is done once: a retry gets the very
-// bytes of the first answer, or a 409 if it asked for Idempotency-Mode: implicit; a call that failed has left
-// nothing, so its retry runs. The answer is kept in the transaction that does the work: there is no moment at
-// which one exists without the other.
+// Runs a call once per Idempotency-Key. A retry gets the bytes of the first response, or a 409 under
+// Idempotency-Mode: implicit. A failed call stores nothing, so its retry runs. The response is stored in the
+// transaction that does the work: neither exists without the other.
 //
-// Without a key every call stands for itself, except where a client library says that it is sending the same
-// call again (x-stainless-retry-count): then the first answer of the last minutes is replayed.
+// Without a key every call runs, except a retry of a client library (x-stainless-retry-count): it gets the stored
+// response of the same call within the last ten minutes.
 import { createHash } from 'node:crypto'
 import { Type } from 'typebox'
 import type { Clock } from '../../domain/clock.ts'

@@ -4,7 +4,7 @@ import { ApiError } from '../../domain/errors.ts'
 import { responseHeaders } from './response-headers.ts'
 import { apiErrorOf, errorHeaders } from './to-api-error.ts'
 
-/** The one refusal that needs a header of its own. */
+/** The one error with a header of its own. */
 export class MethodNotAllowed extends ApiError {
   readonly allow: string
   constructor(allowed: readonly string[]) {
@@ -14,7 +14,7 @@ export class MethodNotAllowed extends ApiError {
   }
 }
 
-/** What may have been said of a content that now does not follow. */
+/** Headers of a content that is not sent after all. */
 const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-range', 'etag']
 
 export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {

@@ -1,4 +1,4 @@
-// Whatever goes wrong in a request becomes one of our refusals here, or is a fault of ours.
+// Turns whatever a request throws into an ApiError; anything else is an internal error.
 import { errorCodes } from 'fastify'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
@@ -18,7 +18,7 @@ const FASTIFY: Record<string, () => ApiError> = {
   FST_ERR_MAX_PARAM_LENGTH: () => new ApiError('unknown_endpoint'),
 }
 
-/** What the caller is to be told; undefined for what is a fault of ours and must be logged. */
+/** The error for the caller; undefined for an internal error, which must be logged. */
 export function apiErrorOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error
   if (error instanceof BlobStoreFailed)
@@ -35,7 +35,7 @@ export function apiErrorOf(error: unknown): ApiError | undefined {
   return undefined
 }
 
-/** Clients retry these statuses by themselves, so a refusal that no retry can heal says so. */
+/** Clients retry these statuses by themselves, so an error that no retry can fix says so. */
 const RETRIED_BY_CLIENTS = [408, 409, 429]
 
 export function errorHeaders(apiError: ApiError): Record<string, string> {

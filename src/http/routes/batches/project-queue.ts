@@ -1,10 +1,9 @@
-// Heavy work of one project go one after the other, so whoever else calls waits for one of them at most
-// and not for all that a project has sent at once.
+// Runs the expensive operations of one project one after the other, so another project waits for one of them at most.
 
 export class ProjectQueue {
   readonly #last = new Map<string, Promise<void>>()
 
-  /** Runs `act` when those of the same project that came before have ended, however they ended. */
+  /** Runs `act` after the earlier operations of the same project, whether they succeeded or failed. */
   async run<T>(project_id: string, act: () => Promise<T>): Promise<T> {
     const before = this.#last.get(project_id)
     const { promise: ended, resolve } = Promise.withResolvers<void>()
@@ -12,7 +11,7 @@ export class ProjectQueue {
     try {
       if (before) {
         await before
-        // Whatever has arrived meanwhile comes first.
+        // Requests that have arrived meanwhile are served first.
         await new Promise((resolve) => setImmediate(resolve))
       }
       return await act()
