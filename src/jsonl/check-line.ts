@@ -1,5 +1,5 @@
-// What makes a well-formed line fail alone, before it costs anything: a body that cannot run on its model.
-// Only what is certain is refused here; whatever a model server may know better is left to it.
+// Checks whether the body of a well-formed line can run on its model. A line that cannot run fails before it costs
+// anything. Only certain errors are reported; the model server decides the rest.
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { charactersPerTokenMax, countedCharacters } from '../domain/tokens.ts'
@@ -102,7 +102,7 @@ function checkShapes(body: BodyFacts): WireError | null {
   return null
 }
 
-/** Refuses what cannot fit, by any count; what may fit is left to the server. */
+/** Reports a prompt that exceeds the context window in any tokenizer; the server decides the rest. */
 function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null {
   const window = model.context_window
   if (window === null) return null

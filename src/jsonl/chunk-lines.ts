@@ -1,6 +1,5 @@
-// The lines of one chunk, as the plan checks them and the dispatcher sends them. The bodies stay where they
-// are, in the chunk's bytes; a line only says where.
-
+// The lines of one chunk, for the plan task and the dispatcher. Bodies stay in the chunk's bytes; a line has their
+// positions.
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
@@ -34,7 +33,7 @@ export interface ChunkLine {
   prompt_bytes: number | null
   /** The `n` of its request. */
   choices: number
-  /** What it may cost at most. */
+  /** Its projected spend. */
   projected: Spend
   /** Why this line cannot run; null when it can. */
   fault: WireError | null

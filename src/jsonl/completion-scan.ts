@@ -1,6 +1,5 @@
-// Reads a chat completion where it lies: whether it is one, what it used, and where its cost is to be written.
-// Every byte is checked, and nothing of it is made into objects: the answer goes into the result file as the
-// very bytes that came, so parsing it would be work for nothing.
+// Scans a chat completion in place: whether it is valid, its usage, and where to insert its cost. Every byte is
+// checked, and no objects are created: the result file gets the same bytes that the server sent.
 
 import type { TokenUsage } from '../domain/money.ts'
 import { JsonScanner } from './json-scan.ts'
@@ -41,7 +40,7 @@ const CHOICE_KEYS = new Names('index', 'message', 'finish_reason')
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
 const USAGE_KEYS = new Names('prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_usd')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
-const BROKEN_OFF = new Names('abort', 'error')
+const INTERRUPTED = new Names('abort', 'error')
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
 const TOKENS_MAX = 100_000_000
 
@@ -64,7 +63,7 @@ export class CompletionScanner {
     const json = this.#json
     json.open(bytes, 0, bytes.length)
     if (json.kind() !== 'object') return null
-    this.#forgetUsage()
+    this.#resetUsage()
     this.#message_bytes = 0
     let hasChoices = false
     let isEmpty = true
@@ -128,7 +127,7 @@ export class CompletionScanner {
         message_bytes = this.#scanMessage() ? json.at - start : -1
       } else if (key === 'finish_reason') {
         const kind = json.kind()
-        if (kind === 'string') finished = json.readString() && json.text(BROKEN_OFF) === null
+        if (kind === 'string') finished = json.readString() && json.text(INTERRUPTED) === null
         else {
           finished = kind === 'null'
           json.skipValue()
@@ -170,7 +169,7 @@ export class CompletionScanner {
 
   #scanUsage(): void {
     const json = this.#json
-    this.#forgetUsage()
+    this.#resetUsage()
     const start = json.at
     const kind = json.kind()
     if (kind !== 'object') {
@@ -231,7 +230,7 @@ export class CompletionScanner {
     return { prompt_tokens, completion_tokens, total_tokens }
   }
 
-  #forgetUsage(): void {
+  #resetUsage(): void {
     this.#prompt_tokens = null
     this.#completion_tokens = null
     this.#total_tokens = null

@@ -1,5 +1,4 @@
-// What validation learns about an input file and keeps: plain JSON, enough to plan and project a batch
-// without reading the file.
+// The index of an input file, stored as JSON: enough to plan and project a batch without reading the file.
 import type { ChunkSpan } from '../domain/chunk.ts'
 import type { TokenSums } from './projection.ts'
 

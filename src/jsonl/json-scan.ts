@@ -1,6 +1,5 @@
-// Reads JSON where it lies: a strict scanner (RFC 8259, what JSON.parse accepts and nothing else) that walks
-// a region of bytes once and makes no objects. The caller steps through the objects and arrays it cares
-// about and skips the rest:
+// A strict JSON scanner (RFC 8259, exactly what JSON.parse accepts) that reads a range of bytes once and creates no
+// objects. The caller steps through the objects and arrays that it needs and skips the rest:
 //
 //   for (let more = json.beginObject(); more; more = json.nextMember()) {
 //     if (json.key(KEYS) === 'model' && json.kind() === 'string') json.readString()

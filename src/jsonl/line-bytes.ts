@@ -1,5 +1,5 @@
-// What of an input's bytes belongs to no line: the byte order mark before the first one, the CR of a CRLF, and
-// lines that are blank. Validation and dispatch have to agree on it to the byte.
+// The bytes of an input that belong to no line: the byte order mark, the CR of a CRLF, and blank lines. Validation and
+// dispatch have to agree on them.
 export const LF = 0x0a
 const CR = 0x0d
 

@@ -98,7 +98,7 @@ export class MetadataScan {
       }
     }
     setSpan(this.span, start, json.at)
-    // A key written twice may have mended what looked wrong: only the parsed object tells.
+    // A repeated key may replace an invalid value, so the parsed object decides.
     if ((suspect || pairs > METADATA_PAIRS_MAX) && json.fault === null) {
       this.problem = problemOf(this.#parsed(json))
     }

@@ -1,6 +1,6 @@
-// What one line of an input file says, read in a single pass over its bytes. The body is never parsed into
-// objects: it goes upstream as the very bytes that were uploaded, and this scan finds where they are and the
-// few facts that checking, pricing and grouping need.
+// Scans one line of an input file in a single pass over its bytes. The body is never parsed into objects: it is sent
+// upstream as the bytes that were uploaded. The scan finds their position and the few facts that checking, pricing and
+// grouping need.
 import type { ErrorCode } from '../domain/errors.ts'
 import { unstorable } from '../domain/storable-text.ts'
 import { type JsonKind, JsonScanner } from './json-scan.ts'

@@ -1,7 +1,5 @@
-// What lines may cost before they run: the tokens a line may use at most, and the sums that a file keeps so
-// that a batch over it is projected without reading it again. Every choice of `n` may use the whole output
-// limit; the input counts once.
-
+// Projections: the most tokens that a line may use, and the sums in a file's index, from which a batch is projected
+// without reading the file. Each choice of `n` may use the whole output limit; the input counts once.
 import { atMost, sumOf } from '../domain/exact-count.ts'
 import type { Model } from '../domain/model.ts'
 import { costNanos } from '../domain/money.ts'

@@ -1,4 +1,4 @@
-// The event that a batch ends with: what a receiver needs to decide whether and what to fetch.
+// The event of a batch that has ended, with what a receiver needs to fetch the results.
 import { usd } from '../domain/money.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { NewEvent } from './record-event.ts'

@@ -1,6 +1,6 @@
-// Delivers events: a task for each pair of event and webhook, under the same leases as all other work. An
-// attempt and what it came to are recorded in one fenced transaction, so a worker that dies in between leaves
-// the delivery to another: a receiver may hear of an event twice, under the same ID, and never not at all.
+// Delivers events: one task for each event and webhook, with a lease like all other work. A fenced transaction
+// records each attempt. If a worker crashes before that, another worker sends the event again, so a receiver may get
+// an event twice, with the same ID, but never misses one.
 import type { Dispatcher } from 'undici'
 import type { KeyBox } from '../blobs/key-box.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -21,7 +21,7 @@ import { signedHeaders, signingSecrets } from './signing.ts'
 
 export const ATTEMPT_TIMEOUT_MS = 15_000
 const GONE = 410
-/** One receiver that hangs must not hold up all others. */
+/** A receiver that does not respond must not delay all others. */
 const AT_ONCE_PER_WEBHOOK_MAX = 4
 const CROWDED_WAIT_MS = 1_000
 
@@ -46,7 +46,7 @@ export function deliverer(deps: DeliverDeps): TaskHandler {
     }
     const { webhook } = pendingDelivery
     if (webhook.disabled_at !== null)
-      return await giveUp(store, task, pendingDelivery, 'the webhook is disabled')
+      return await failDelivery(store, task, pendingDelivery, 'the webhook is disabled')
     const running = busy.get(webhook.id) ?? 0
     if (running >= AT_ONCE_PER_WEBHOOK_MAX) {
       const run_at = clock.now() + CROWDED_WAIT_MS * (1 + deps.random())
@@ -76,7 +76,7 @@ async function attempt(
   try {
     headers = signedHeaders(event.id, body, signingSecrets(deps.keys, webhook, now), now)
   } catch (error) {
-    // Sent unsigned it would be refused; the operator may yet bring the key back.
+    // A receiver would reject an unsigned request; the operator may restore the key.
     const text = error instanceof Error ? error.message : String(error)
     return { delivered: false, status: null, error: `it could not be signed: ${text}`, waitMs: 0 }
   }
@@ -84,7 +84,7 @@ async function attempt(
   return await postEvent({ agent, clock, timeout_ms }, { url: webhook.url, headers, body }, signal)
 }
 
-async function giveUp(
+async function failDelivery(
   store: Store,
   task: TaskRow,
   { delivery }: PendingDelivery,
@@ -104,7 +104,7 @@ async function recordAttempt(
   outcome: Attempt,
 ): Promise<void> {
   if (!(await finishTask(tx, task))) return
-  // Read again: it may have been replayed while it was under way, or be gone with its webhook.
+  // Read the delivery again: it may have been replayed meanwhile, or deleted with its webhook.
   const delivery = await lockDelivery(tx, { id })
   if (!delivery) return
   const now = clock.now()

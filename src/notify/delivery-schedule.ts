@@ -1,5 +1,5 @@
-// When a delivery that failed is tried again: soon at first, for a receiver that restarts, then ever more
-// rarely, and a last time when three days are over. Chance spreads the retries of many events over time.
+// The retry schedule of failed deliveries: short delays at first, for a receiver that restarts, then longer ones, and a
+// last attempt after three days. Jitter spreads the retries of many events over time.
 
 const SECOND_MS = 1_000
 const MINUTE_MS = 60 * SECOND_MS
@@ -24,7 +24,7 @@ const JITTER = 0.2
 
 /**
  * The time of the attempt after number `attempts` (from 1), which failed at `now`, or null when that was the
- * last. `chance` is in [0, 1); `wait_ms` is how long the receiver asked to be left alone. Times in Unix ms.
+ * last. `chance` is in [0, 1); `wait_ms` is the `Retry-After` of the receiver. Times in Unix ms.
  */
 export function nextAttemptAt(
   { started, attempts }: { started: number; attempts: number },

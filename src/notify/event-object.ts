@@ -1,5 +1,4 @@
-// An event as the API shows it and as it is sent: the same, so that a receiver and a reader of the list see
-// one thing. Its bytes are the same at every attempt.
+// An event as the API returns it and as webhooks receive it. Its bytes are the same in every attempt.
 import { unixSeconds } from '../domain/clock.ts'
 import type { EventRow } from '../store/schema.ts'
 import type { EventObject } from '../wire/event.ts'

@@ -1,4 +1,4 @@
-// The event of a threshold that spending has met: a warning before the cap, or the cap itself.
+// The event of a threshold that spend has reached: a warning before the cap, or the cap itself.
 import { unixSeconds } from '../domain/clock.ts'
 import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'

@@ -1,5 +1,5 @@
-// One attempt to hand an event to its receiver. Only a 2xx counts; a redirect is no answer, since whoever
-// redirects is not who was asked to listen. Of a refusal only the beginning is kept, for the owner to read.
+// One attempt to send an event to a webhook. Only a 2xx status is a success; redirects are not followed. The beginning
+// of any other response is stored for the owner of the webhook.
 import { type Dispatcher, request } from 'undici'
 import type { Clock } from '../domain/clock.ts'
 import { retryAfterMs } from '../domain/retry-after.ts'
@@ -14,7 +14,7 @@ export interface Attempt {
   status: number | null
   /** Why it was not delivered, for the owner of the webhook; null when it was. */
   error: string | null
-  /** How long the receiver asked to be left alone. */
+  /** The delay that the receiver requested with `Retry-After`. */
   waitMs: number
 }
 
@@ -24,37 +24,37 @@ export interface WebhookRequest {
   body: string
 }
 
-/** Rejects only when `signal` aborts: nothing is known of the attempt then. */
+/** Rejects only when `signal` aborts; the result of the attempt is then unknown. */
 export async function postEvent(
   { agent, clock, timeout_ms }: { agent: Dispatcher; clock: Clock; timeout_ms: number },
   { url, headers, body }: WebhookRequest,
   signal: AbortSignal,
 ): Promise<Attempt> {
-  const late = new AbortController()
-  const disarm = clock.after(timeout_ms, () => late.abort())
+  const timeout = new AbortController()
+  const cancelTimeout = clock.after(timeout_ms, () => timeout.abort())
   try {
     const response = await request(url, {
       method: 'POST',
       dispatcher: agent,
       headers: { 'content-type': 'application/json', 'user-agent': 'offpeak-webhooks', ...headers },
       body,
-      signal: AbortSignal.any([signal, late.signal]),
+      signal: AbortSignal.any([signal, timeout.signal]),
     })
     const status = response.statusCode
     if (status >= 200 && status < 300) {
       response.body.on('error', () => {}).destroy()
       return { delivered: true, status, error: null, waitMs: 0 }
     }
-    const said = await excerptOf(response.body)
-    const error = describe(status) + (said === '' ? '' : `: ${said}`)
+    const excerpt = await excerptOf(response.body)
+    const error = describe(status) + (excerpt === '' ? '' : `: ${excerpt}`)
     const waitMs = retryAfterMs(response.headers, clock.now(), RETRY_AFTER_MS_MAX) ?? 0
     return { delivered: false, status, error, waitMs }
   } catch (error) {
     signal.throwIfAborted()
-    const text = late.signal.aborted ? `no answer within ${timeout_ms / 1000} s` : reason(error)
+    const text = timeout.signal.aborted ? `no answer within ${timeout_ms / 1000} s` : reason(error)
     return { delivered: false, status: null, error: text, waitMs: 0 }
   } finally {
-    disarm()
+    cancelTimeout()
   }
 }
 
@@ -64,7 +64,7 @@ function describe(status: number): string {
     : `status ${status}`
 }
 
-/** The beginning of what was said, on one line; what cannot be read is as good as nothing. */
+/** The beginning of the body on one line; empty if the body cannot be read. */
 async function excerptOf(body: Dispatcher.ResponseData['body']): Promise<string> {
   const parts: Buffer[] = []
   let bytes = 0
@@ -76,7 +76,7 @@ async function excerptOf(body: Dispatcher.ResponseData['body']): Promise<string>
       if (bytes >= EXCERPT_BYTES_MAX) break
     }
   } catch {
-    // A body that breaks off, or does not end in time, has still said this much.
+    // The body was interrupted: the bytes so far are used.
   }
   const text = Buffer.concat(parts).toString('utf8')
   const line = text.replace(/[\p{Cc}\s]+/gu, ' ').trim()

@@ -1,5 +1,5 @@
-// Which addresses belong to the public internet. A webhook's URL is chosen by whoever holds a key, and must not
-// become a way to reach what only this machine can reach. Sources: the special-purpose address registries of
+// The addresses of the public internet. The holder of a key chooses the URL of a webhook, and must not reach private
+// networks through it. Sources: the special-purpose address registries of
 // IANA (RFC 6890). Of IPv6 only global unicast passes, without the ranges that carry IPv4 addresses inside.
 import { BlockList, isIP } from 'node:net'
 

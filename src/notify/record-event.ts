@@ -1,5 +1,5 @@
-// The one way an event comes into being: in its caller's transaction, with a delivery and a task for each
-// webhook that wants it. Either all of it is there after a crash or nothing is, and what is there is delivered.
+// Records an event in the caller's transaction, with a delivery and a task for each webhook that subscribes to its
+// type. After a crash all of it exists or none.
 import { type EventType, isEventType } from '../domain/event.ts'
 import { newId } from '../domain/ids.ts'
 import { insertEvent } from '../store/events.ts'
@@ -24,7 +24,8 @@ export async function recordEvent(
   const event_id = newId('event', now)
   await insertEvent(tx, { id: event_id, project_id, type, data: JSON.stringify(data), created: now })
   for (const webhook of await enabledWebhooks(tx, project_id)) {
-    if (wants(webhook, type)) await queueDelivery(tx, { project_id, webhook_id: webhook.id, event_id }, now)
+    if (subscribes(webhook, type))
+      await queueDelivery(tx, { project_id, webhook_id: webhook.id, event_id }, now)
   }
 }
 
@@ -39,12 +40,12 @@ export async function queueDelivery(
   await insertTask(tx, { kind: 'deliver', subject: id, project_id, run_at: now }, now)
 }
 
-function wants(webhook: WebhookRow, type: EventType): boolean {
+function subscribes(webhook: WebhookRow, type: EventType): boolean {
   const types = wantedTypes(webhook)
   return types === null || types.includes(type)
 }
 
-/** The types of event that this webhook is told of; null: all. */
+/** The event types of this webhook; null means all. */
 export function wantedTypes({ event_types }: Pick<WebhookRow, 'event_types'>): EventType[] | null {
   if (event_types === null) return null
   const types: unknown = JSON.parse(event_types)

@@ -1,4 +1,4 @@
-// Sends events again on request: one that was missed or mislaid, or all that could not be delivered.
+// Sends events again on request: one event, or all whose delivery has failed.
 import { ApiError } from '../domain/errors.ts'
 import { readEvent } from '../store/events.ts'
 import type { DeliveryRow, WebhookRow } from '../store/schema.ts'
@@ -7,10 +7,10 @@ import { hastenTask, insertTask } from '../store/tasks.ts'
 import { lockDelivery, lockFailedDeliveries, updateDelivery } from '../store/webhooks.ts'
 import { queueDelivery } from './record-event.ts'
 
-/** One transaction stays short; who has more failures asks again. */
+/** Keeps the transaction short; the caller repeats the call for more. */
 export const REPLAYED_AT_ONCE_MAX = 1_000
 
-/** Any event of the project, whether or not the webhook was to hear of it. Throws event_not_found, webhook_disabled. */
+/** Any event of the project, whether or not the webhook subscribes to its type. Throws event_not_found, webhook_disabled. */
 export async function replayEvent(
   tx: Writer,
   webhook: WebhookRow,
@@ -25,7 +25,7 @@ export async function replayEvent(
   await queueDelivery(tx, { project_id: webhook.project_id, webhook_id: webhook.id, event_id }, now)
 }
 
-/** Oldest first; returns how many. Throws webhook_disabled. */
+/** Oldest first; returns the number of deliveries. Throws webhook_disabled. */
 export async function replayFailed(tx: Writer, webhook: WebhookRow, now: number): Promise<number> {
   mustBeEnabled(webhook)
   const failed = await lockFailedDeliveries(tx, webhook.id, REPLAYED_AT_ONCE_MAX)
@@ -41,7 +41,7 @@ async function replay(tx: Writer, webhook: WebhookRow, delivery: DeliveryRow, no
     attempts: 0,
     next_attempt_at: now,
   })
-  // One that is on its way has its task, which is only to come sooner.
+  // A pending delivery has a task already, which only has to run earlier.
   if (delivery.status === 'pending') return await hastenTask(tx, delivery.id, now)
   await insertTask(tx, { kind: 'deliver', subject: delivery.id, project_id, run_at: now }, now)
 }

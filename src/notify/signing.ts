@@ -8,7 +8,7 @@ import type { WebhookRow } from '../store/schema.ts'
 const SECRET_BYTES = 32
 
 export interface SigningSecret {
-  /** `whsec_…`, as Standard Webhooks spell it; shown once. */
+  /** `whsec_…`, the form of Standard Webhooks; shown once. */
   text: string
   wrapped: string
 }
@@ -18,7 +18,7 @@ export function newSigningSecret(keys: KeyBox, project_id: string, webhook_id: s
   return { text: spelled(secret), wrapped: keys.wrap(secret, project_id, secretName(webhook_id)) }
 }
 
-/** The secrets that sign at `now` (Unix ms): the present one, and the one before it during a rotation. */
+/** The secrets that sign at `now` (Unix ms): the current one, and the previous one during a rotation. */
 export function signingSecrets(keys: KeyBox, webhook: WebhookRow, now: number): string[] {
   const { id, project_id, wrapped_secret, previous_secret, previous_until } = webhook
   const overlapping = previous_secret !== null && previous_until !== null && now < previous_until
@@ -30,7 +30,7 @@ function spelled(secret: Buffer): string {
   return `whsec_${secret.toString('base64')}`
 }
 
-/** What a secret is bound to, beside its project. */
+/** The name that a secret is bound to, besides its project. */
 export function secretName(webhook_id: string): string {
   return `webhooks/${webhook_id}`
 }

@@ -1,6 +1,5 @@
-// Connections to receivers. Where private networks are not allowed, the address is judged when the connection
-// is made, after the name was resolved: a name that pointed elsewhere when the webhook was created, or that
-// answers differently each time, gets no further than one that always told the truth.
+// Connections to webhooks. If private networks are not allowed, the address is checked when the connection is made,
+// after the name was resolved, so a name whose address changes cannot reach a private network.
 import { lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import { Agent, buildConnector } from 'undici'

@@ -1,5 +1,5 @@
-// What may be the URL of a webhook. This is for the owner's sake, who learns of a mistake at once; what keeps
-// deliveries out of private networks is the check at connect time (webhook-agent.ts).
+// Checks the URL of a webhook when it is set. The check at connect time (webhook-agent.ts) is what keeps deliveries out
+// of private networks.
 import { isIP } from 'node:net'
 import { ApiError } from '../domain/errors.ts'
 import { isPublicAddress } from './public-address.ts'
