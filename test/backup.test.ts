@@ -8,7 +8,7 @@ import { backupBlobs } from '../src/admin/backup-blobs.ts'
 import type { Finding } from '../src/admin/examine.ts'
 import type { Blobs } from '../src/blobs/blobs.ts'
 import { diskBlobs } from '../src/blobs/disk/disk-blobs.ts'
-import { backup } from '../src/compose/backup.ts'
+import { backup } from '../src/compose/admin-commands.ts'
 import { doctor } from '../src/compose/doctor.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
@@ -284,7 +284,7 @@ test('of two backups to one place at once, the second is refused', async () => {
   ])
   assert.deepEqual(outcomes.map(({ status }) => status).sort(), ['fulfilled', 'rejected'])
   const refused = outcomes.find((one) => one.status === 'rejected')
-  assert.match(String(refused?.reason), /another backup to \S+ is under way/)
+  assert.match(String(refused?.reason), /another backup to \S+ is running/)
   await backup(service.config, place.data)
 })
 
@@ -293,5 +293,5 @@ test('nobody is told that a PostgreSQL was backed up, or a folder onto itself', 
   await using service = await TestService.start(configFor(upstream.base_url))
   const postgres = { ...service.config, database: { kind: 'postgres', url: 'postgres://db/x' } } as const
   await assert.rejects(backup(postgres, '/nowhere'), { name: 'Failure', message: /docs\/backup\.md/ })
-  await assert.rejects(backup(service.config, service.config.data_dir), /has to go to another folder/)
+  await assert.rejects(backup(service.config, service.config.data_dir), /must not be the data folder/)
 })

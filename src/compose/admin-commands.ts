@@ -1,10 +1,235 @@
-// What owners do with a database as a whole.
-import type { AdminCommands } from '../cli/launch.ts'
-import { backup } from './backup.ts'
-import { migrateData, releaseMoved } from './migrate-data.ts'
-import { rekey } from './rekey.ts'
+// Opens the stores for the admin commands that treat them as a whole: backup, rekey and migrate-data.
+import { existsSync, realpathSync } from 'node:fs'
+import { mkdir } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { type BackedUp, backupBlobs } from '../admin/backup-blobs.ts'
+import { readFreeze } from '../admin/database-freeze.ts'
+import {
+  type Moved,
+  migrateData as move,
+  type Place,
+  releaseMoved as release,
+} from '../admin/migrate-data.ts'
+import { assertSameMasterKey } from '../admin/one-master-key.ts'
+import { endRekey, rekey as rewrapAll } from '../admin/rekey.ts'
+import {
+  copyKeyFile,
+  nextKeyPath,
+  oldKeyPath,
+  retireKeyFile,
+  switchKeyFile,
+} from '../admin/switch-key-file.ts'
+import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
+import {
+  type MasterKey,
+  masterKeyFromText,
+  readMasterKey,
+  readOrCreateMasterKey,
+} from '../blobs/master-key.ts'
+import { sealBlobs } from '../blobs/sealed.ts'
+import type { AdminCommands, RekeyOrder, RekeyReport } from '../cli/launch.ts'
+import { Failure } from '../cli/terminal/failure.ts'
+import type { Config } from '../config/config.ts'
+import { copySqlite, removeSqlite, replaceSqlite } from '../store/sqlite/backup.ts'
+import { lockFile } from '../store/sqlite/lock-file.ts'
+import { sqliteStore } from '../store/sqlite/store.ts'
+import type { Store } from '../store/store.ts'
+import { closeFolder } from './owner-only.ts'
+import { assertDatabaseExists, masterKey, openBlobs, openDatabase } from './stores.ts'
 
 /** `variable` looks into the environment. */
 export function adminCommands(variable: (name: string) => string | undefined): AdminCommands {
   return { rekey: (config, order) => rekey(config, order, variable), migrateData, releaseMoved, backup }
+}
+
+/** `dir` becomes a data folder that is complete except for the master key. */
+export async function backup(config: Config, dir: string): Promise<BackedUp> {
+  const { database } = config
+  if (database.kind !== 'sqlite')
+    throw new Failure(
+      'PostgreSQL is backed up by its own tools (pg_dump, or base backups with WAL archiving) and a bucket by versioning; see docs/backup.md',
+    )
+  assertDatabaseExists(config)
+  const folder = resolve(dir)
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  const path = join(folder, 'offpeak.db')
+  if (isSame(folder, config.data_dir) || isSame(path, database.path))
+    throw new Failure('the backup folder must not be the data folder')
+  const blobsRoot = join(folder, 'blobs')
+  closeFolder(folder, ['blobs'])
+  closeFolder(blobsRoot, ['objects', 'tmp'])
+  const lock = lockFile(join(folder, 'backup.lock'))
+  if (lock === null) throw new Failure(`another backup to ${folder} is running; wait until it has finished`)
+  const next = `${path}.next`
+  try {
+    const { blobs } = await openBlobs(config.blobs)
+    const live = sqliteStore({ path: database.path })
+    try {
+      return await backupBlobs({
+        from: blobs,
+        to: diskBlobs({ root: blobsRoot }),
+        live,
+        async copyDatabase() {
+          await copySqlite(database.path, next)
+          return sqliteStore({ path: next })
+        },
+        async publish() {
+          if (!(await replaceSqlite(next, path)))
+            throw new Failure(
+              `a process uses ${path}, so the earlier backup was not replaced; choose another folder`,
+            )
+          return sqliteStore({ path })
+        },
+      })
+    } finally {
+      await live.close()
+      await removeSqlite(next)
+    }
+  } finally {
+    lock.release()
+  }
+}
+
+function isSame(one: string, other: string): boolean {
+  return existsSync(one) && existsSync(other) && realpathSync(one) === realpathSync(other)
+}
+
+export async function migrateData(from: Config, to: Config, tell: (text: string) => void): Promise<Moved> {
+  if (databaseName(from) === databaseName(to))
+    throw new Failure(`source and target are the same database (${databaseName(to)})`)
+  if (blobsName(from) === blobsName(to))
+    throw new Failure(`source and target use the same blob store (${blobsName(to)})`)
+  const source = await openPlace(from)
+  try {
+    const master = await masterKey(from, source.store)
+    const target = await openPlace(to, { config: from, master })
+    try {
+      return await move(source, target, {
+        sealed: sealBlobs(target.blobs, master),
+        master_key_id: master.id,
+        tell,
+      })
+    } finally {
+      await target.store.close()
+    }
+  } finally {
+    await source.store.close()
+  }
+}
+
+async function releaseMoved(config: Config): Promise<void> {
+  const place = await openPlace(config)
+  try {
+    await release(place)
+  } finally {
+    await place.store.close()
+  }
+}
+
+/** A source must exist. A target is created, with the master key of `source`. */
+async function openPlace(config: Config, source?: { config: Config; master: MasterKey }): Promise<Place> {
+  if (source === undefined) assertDatabaseExists(config)
+  const store = await openDatabase(config)
+  try {
+    const { blobs } = await openBlobs(config.blobs)
+    if (source !== undefined) await shareKey(source, config)
+    return { name: `${databaseName(config)} and ${blobsName(config)}`, store, blobs }
+  } catch (error) {
+    await store.close()
+    throw error
+  }
+}
+
+/** Sealed blobs are copied as they are, so the target needs the same master key. */
+async function shareKey(source: { config: Config; master: MasterKey }, target: Config): Promise<void> {
+  if (target.master_key !== undefined) return
+  const path = join(target.data_dir, 'master-key')
+  if (!existsSync(path)) {
+    await mkdir(target.data_dir, { recursive: true, mode: 0o700 })
+    await copyKeyFile(join(source.config.data_dir, 'master-key'), path)
+  }
+  const there = await readMasterKey(path)
+  if (there.id !== source.master.id)
+    throw new Failure(
+      `the master key in ${path} (${there.id}) is not the source's (${source.master.id}): blobs are copied without being decrypted, so both sides need the same key; remove that file, and change the key with "offpeak rekey" afterwards`,
+    )
+}
+
+/** Without passwords. */
+function databaseName({ database }: Pick<Config, 'database'>): string {
+  if (database.kind === 'sqlite') return database.path
+  const { host, pathname } = new URL(database.url)
+  return `postgres://${host}${pathname}`
+}
+
+function blobsName({ blobs }: Pick<Config, 'blobs'>): string {
+  if (blobs.kind === 'disk') return blobs.root
+  return `s3://${[blobs.bucket, blobs.prefix].filter(Boolean).join('/')}${blobs.endpoint === null ? '' : ` at ${blobs.endpoint}`}`
+}
+
+export async function rekey(
+  config: Config,
+  { toFile, toEnv, tell }: RekeyOrder,
+  variable: (name: string) => string | undefined,
+): Promise<RekeyReport> {
+  const path = join(config.data_dir, 'master-key')
+  const inFile = config.master_key === undefined
+  if (!inFile && toFile === undefined && toEnv === undefined)
+    throw new Failure(
+      'the master key comes from OFFPEAK_MASTER_KEY: name the new one with --to-env NAME or --to-file FILE',
+    )
+  const store = await openDatabase(config)
+  try {
+    const { blobs } = await openBlobs(config.blobs)
+    const freeze = await readFreeze(store.read)
+    const resumed = freeze?.by === 'rekey' ? freeze : null
+    const present = await presentKey(config, store, path)
+    // An earlier run may have been interrupted right after it replaced the file.
+    if (present && resumed?.to === present.id) {
+      const done = await rewrapAll({ store, blobs }, { from: null, to: present }, { tell })
+      return await end(store, { ...done, key_id: present.id, path: inFile ? path : null })
+    }
+    const to = await newKey(path, inFile, toFile, toEnv, variable)
+    // An earlier run that replaced the file by a variable has kept the old key beside it.
+    const from = present ?? (resumed ? await readMasterKey(oldKeyPath(path)) : null)
+    if (from === null) throw new Failure(`there is no master key at ${path} to replace`)
+    if (resumed === null) await assertSameMasterKey(store.read, from.id)
+    const done = await rewrapAll({ store, blobs }, { from, to }, { tell })
+    if (inFile && toEnv === undefined) {
+      await switchKeyFile(path)
+      if ((await readMasterKey(path)).id !== to.id)
+        throw new Failure(`${path} does not hold the new key; put it there, then run this again`)
+    } else if (inFile && present) await retireKeyFile(path)
+    return await end(store, { ...done, key_id: to.id, path: inFile && toEnv === undefined ? path : null })
+  } finally {
+    await store.close()
+  }
+}
+
+async function presentKey(config: Config, store: Store, path: string): Promise<MasterKey | null> {
+  if (config.master_key === undefined && !existsSync(path)) return null
+  return await masterKey(config, store)
+}
+
+/** A new key that will be kept in a file is first written beside the old one, so that a crash cannot lose it. */
+async function newKey(
+  path: string,
+  inFile: boolean,
+  toFile: string | undefined,
+  toEnv: string | undefined,
+  variable: (name: string) => string | undefined,
+): Promise<MasterKey> {
+  if (toEnv !== undefined) {
+    const text = variable(toEnv)
+    if (text === undefined) throw new Failure(`the variable ${toEnv} is not set`)
+    return masterKeyFromText(text, toEnv)
+  }
+  if (toFile === undefined) return await readOrCreateMasterKey(nextKeyPath(path))
+  const given = await readMasterKey(resolve(toFile))
+  return inFile ? await copyKeyFile(resolve(toFile), nextKeyPath(path)) : given
+}
+
+async function end(store: Store, report: RekeyReport): Promise<RekeyReport> {
+  await endRekey(store, report.key_id)
+  return report
 }

@@ -1,6 +1,5 @@
-// Opens the stores for the doctor: as they are, making and mending nothing. What cannot be opened is itself
-// a finding.
-import { existsSync } from 'node:fs'
+// Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
+// finding.
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
 import { MasterKeyError } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
@@ -11,14 +10,12 @@ import { reconcile } from '../ledger/reconcile.ts'
 import { linesOfOpenChunk } from '../results/journal-tallies.ts'
 import { readProjectByName } from '../store/projects.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
-import { masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
+import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
 
 const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
 
 export async function doctor(config: Config): Promise<Doctor> {
-  const { database } = config
-  if (database.kind === 'sqlite' && !existsSync(database.path))
-    throw new Failure(`there is no database at ${database.path}; choose one with --data or --config`)
+  assertDatabaseExists(config)
   const opened = await openOrFinding(config)
   if ('finding' in opened) return unopened(opened.finding)
   const { store } = opened
@@ -52,12 +49,12 @@ async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { f
     return { store: await openDatabase(config) }
   } catch (error) {
     if (error instanceof SchemaMismatch) throw error
-    const { problem, advice } = error instanceof DatabaseFailure ? error : unopenedFor(error)
+    const { problem, advice } = error instanceof DatabaseFailure ? error : findingFor(error)
     return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }
   }
 }
 
-function unopenedFor(error: unknown): Pick<Finding, 'problem' | 'advice'> {
+function findingFor(error: unknown): Pick<Finding, 'problem' | 'advice'> {
   const reason = error instanceof Error ? error.message : String(error)
   const advice = 'Stop the service and restore the database from a backup.'
   return { problem: `it cannot be opened (${reason})`, advice }
@@ -76,19 +73,19 @@ function unopened(finding: Finding): Doctor {
   }
 }
 
-/** The key, or null and a finding that says why there is none. */
+/** The master key; null, with a finding that gives the reason, where there is none. */
 async function openerOf(config: Config, store: Store, tell: (finding: Finding) => void) {
   try {
     return await masterKey(config, store)
   } catch (error) {
-    // That the database is damaged is found by whoever looks at all of it.
+    // The examination of the database reports that it is damaged.
     if (error instanceof DatabaseFailure) return null
     if (!(error instanceof MasterKeyError || error instanceof Failure)) throw error
     tell({
       level: 'damage',
       about: 'master_key',
       problem: error.message,
-      advice: 'Without the key that sealed them, blobs cannot be opened by anybody: find it in a backup.',
+      advice: 'Without the key that sealed them, blobs cannot be decrypted: restore it from a backup.',
       affects: [],
     })
     return null

@@ -79,6 +79,12 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
   }
 }
 
+/** Throws a Failure where opening the database would create it. */
+export function assertDatabaseExists({ database }: Pick<Config, 'database'>): void {
+  if (database.kind === 'sqlite' && !existsSync(database.path))
+    throw new Failure(`there is no database at ${database.path}; choose one with --data or --config`)
+}
+
 async function connect(database: DatabaseConfig): Promise<Store> {
   if (database.kind === 'sqlite') return sqliteStore({ path: database.path })
   const { postgresStore } = await import('../store/postgres/store.ts')
