@@ -1,5 +1,5 @@
-// Where compiled code is kept between starts: whoever can write there decides what runs here. So it is a folder that
-// belongs to this user alone, below folders that nobody else can exchange, or none.
+// The folder for compiled code between starts. Anyone who can write to it can run code as this user, so it must belong
+// to this user alone, below folders that no other user can replace.
 import { chmodSync, lstatSync, mkdirSync, realpathSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
@@ -8,9 +8,9 @@ const STICKY = 0o1000
 const OTHERS_MAY = 0o077
 const OTHERS_MAY_WRITE = 0o022
 
-/** A folder for compiled code, made if need be; undefined where none is safe. */
+/** A folder for compiled code, created if needed; undefined where none is safe. */
 export function compileCacheFolder() {
-  // Windows gives each user a temporary folder of his own, and has neither owners nor modes to look at here.
+  // On Windows each user has a temporary folder, and there are no owners and modes to check.
   if (process.platform === 'win32') return join(tmpdir(), 'offpeak-compile-cache')
   return places().find(isOwn)
 }
@@ -29,7 +29,7 @@ function isOwn(folder) {
     if (!found.isDirectory() || found.uid !== process.getuid() || (found.mode & OTHERS_MAY) !== 0)
       return false
     for (let at = realpathSync(dirname(folder)); ; at = dirname(at)) {
-      if (!isHeld(lstatSync(at))) return false
+      if (!isProtected(lstatSync(at))) return false
       if (at === dirname(at)) return true
     }
   } catch {
@@ -47,8 +47,8 @@ function makeFolder(folder) {
   }
 }
 
-/** Whether only this user and root can exchange what lies in a folder and belongs to this user. */
-function isHeld({ uid, mode }) {
+/** Whether only this user and root can replace this user's entries in a folder. */
+function isProtected({ uid, mode }) {
   if (uid !== 0 && uid !== process.getuid()) return false
   return (mode & OTHERS_MAY_WRITE) === 0 || (mode & STICKY) !== 0
 }

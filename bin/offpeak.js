@@ -12,7 +12,7 @@ if (major < 24 || (major === 24 && minor < 15)) {
   )
   process.exit(1)
 }
-// Starting from source is as quick as from a build, the second time.
+// With the cache, starting from source is as fast as from a build from the second start on.
 const folder = compileCacheFolder()
 if (folder !== undefined) enableCompileCache(folder)
 const source = new URL('../src/main.ts', import.meta.url)

@@ -1,5 +1,4 @@
-// The composition root of the command line: the only place where the environment is read and where the
-// commands meet what they start.
+// The composition root of the command line: reads the environment, and connects commands to what they start.
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
 import { interruption } from './cli/terminal/signals.ts'
@@ -7,7 +6,7 @@ import { systemClock } from './domain/clock.ts'
 
 const { env, stdout, stderr } = process
 
-// A reader that has seen enough, like `head`, is no fault.
+// A reader that closes the pipe early, such as `head`, is not an error.
 stdout.on('error', (error) => process.exit('code' in error && error.code === 'EPIPE' ? 0 : 1))
 
 const code = await runProgram(process.argv.slice(2), {
@@ -30,10 +29,10 @@ const code = await runProgram(process.argv.slice(2), {
   withStack: env.OFFPEAK_LOG_LEVEL === 'debug' || env.OFFPEAK_LOG_LEVEL === 'trace',
 })
 
-// A command that failed halfway may have left something running; it must not keep the process alive.
+// A failed command may have left timers or sockets open, which must not keep the process running.
 stdout.write('', () => process.exit(code))
 
-/** A variable set to nothing counts as not set. */
+/** An empty variable counts as not set. */
 function set(value: string | undefined): string | undefined {
   return value?.trim() || undefined
 }

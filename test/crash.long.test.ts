@@ -108,7 +108,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     assert.equal(code, 1)
     assert.match(
       service.log(),
-      /the worker process ended with SIGKILL (as it started|for the 4th time within a minute)/,
+      /the worker process exited with SIGKILL (during its start|for the 4th time within a minute)/,
     )
   })
 

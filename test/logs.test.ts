@@ -89,7 +89,7 @@ log: {level: trace}
       .filter((row) => !row.startsWith('offpeak: made the project'))
       .map((row): { msg: string; time: number; level: number } => JSON.parse(row))
     assert.ok(records.every(({ msg, time, level }) => msg !== undefined && time > 0 && level > 0))
-    assert.ok(records.some(({ msg }) => msg === 'a batch ended'))
+    assert.ok(records.some(({ msg }) => msg === 'batch ended'))
     const secrets = { key, CONTENT, ANSWER, UPSTREAM_KEY, MASTER_KEY, hook: String(hook.secret) }
     for (const [name, secret] of Object.entries(secrets))
       assert.equal(

@@ -152,10 +152,10 @@ test('the counts of what waits are those of the database', async () => {
 })
 
 test('the page of a port of its own shows health and metrics, and nothing else', async () => {
-  let failure: string | null = null
+  let reason: string | null = null
   const page = await serveMetricsPage(
     { host: '127.0.0.1', port: 0 },
-    { trouble: async () => failure, registry: new Registry() },
+    { notReadyReason: async () => reason, registry: new Registry() },
   )
   const get = async (path: string, method = 'GET') => {
     const response = await fetch(page.url + path, { method })
@@ -168,10 +168,10 @@ test('the page of a port of its own shows health and metrics, and nothing else',
     const paths = ['/healthz', '/readyz', '/metrics', '/', '/v1/files']
     assert.deepEqual(await Promise.all(paths.map((path) => get(path))), [200, 200, 200, 404, 404])
     assert.equal(await get('/metrics', 'POST'), 405)
-    failure = 'the stores refuse'
+    reason = 'the stores are unavailable'
     assert.equal(await get('/readyz'), 503)
-    failure = null
-    page.leave()
+    reason = null
+    page.setStopping()
     assert.equal(await get('/readyz'), 503)
   } finally {
     await page.close()
@@ -179,7 +179,7 @@ test('the page of a port of its own shows health and metrics, and nothing else',
 })
 
 test('two processes of one machine that choose for themselves get a port each', async () => {
-  const of = { trouble: async () => null, registry: new Registry() }
+  const of = { notReadyReason: async () => null, registry: new Registry() }
   const listen = { host: '127.0.0.1', port: 'auto' } as const
   const pages = [await serveMetricsPage(listen, of), await serveMetricsPage(listen, of)]
   try {
@@ -206,7 +206,7 @@ test('an API alone does not show metrics to its callers, and counts their calls 
   // Free a moment ago; nobody else on this machine is told of it.
   const free = await serveMetricsPage(
     { host: '127.0.0.1', port: 0 },
-    { trouble: async () => null, registry: new Registry() },
+    { notReadyReason: async () => null, registry: new Registry() },
   )
   await free.close()
   const env = { OFFPEAK_METRICS_PORT: new URL(free.url).port }

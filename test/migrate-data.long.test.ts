@@ -10,7 +10,7 @@ import { migrateData as move, type Place } from '../src/admin/migrate-data.ts'
 import { sealBlobs } from '../src/blobs/sealed.ts'
 import { runProgram } from '../src/cli/program.ts'
 import { adminCommands, migrateData } from '../src/compose/admin-commands.ts'
-import { announce } from '../src/compose/process-registration.ts'
+import { register } from '../src/compose/process-registration.ts'
 import { masterKey, type OpenStore, openBlobs, openDatabase, openStores } from '../src/compose/stores.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
@@ -81,14 +81,14 @@ test('everything arrives, the service goes on there, and the old place is closed
   await one.assertArrived()
 
   const { store } = one.service.stores
-  await assert.rejects(announce({ store }, one.from, silent), {
+  await assert.rejects(register({ store }, one.from, silent), {
     name: 'AdminCommandError',
     message:
       /what it holds was moved to .*; start with that, or run "offpeak migrate-data --from PLACE --release"/,
   })
   await assert.rejects(migrateData(one.from, one.to, quiet), { name: 'AdminCommandError' })
   await adminCommands(() => undefined).releaseMoved(one.from)
-  const registration = await announce({ store }, one.from, silent)
+  const registration = await register({ store }, one.from, silent)
   await registration.end()
 })
 
@@ -116,8 +116,8 @@ test('a move that is interrupted anywhere is finished by running it again', asyn
     if (moved) break
     interrupted++
     assert.equal((await readFreeze(to.store.read))?.by, 'move_in')
-    await assert.rejects(announce(to, one.to, silent), /has not arrived completely from here/)
-    await assert.rejects(announce(from, one.from, silent), /is being moved to there/)
+    await assert.rejects(register(to, one.to, silent), /has not arrived completely from here/)
+    await assert.rejects(register(from, one.from, silent), /is being moved to there/)
   }
   assert.ok(interrupted >= 10, `${interrupted} interruptions`)
   await mkdir(one.to.data_dir, { recursive: true })
@@ -129,7 +129,7 @@ test('a move that is interrupted anywhere is finished by running it again', asyn
 
 test('a target with anything in it is refused, and so is a service that runs on either side', async () => {
   await using one = await left()
-  const api = await announce(one.service.stores, one.from, silent)
+  const api = await register(one.service.stores, one.from, silent)
   await assert.rejects(migrateData(one.from, one.to, quiet), {
     name: 'AdminCommandError',
     message: /^nothing can be moved from .*: 1 of the service's processes/,

@@ -10,7 +10,7 @@ import { rekey } from '../src/admin/rekey.ts'
 import { nextKeyPath, oldKeyPath, switchKeyFile } from '../src/admin/switch-key-file.ts'
 import { masterKeyFromText, readMasterKey } from '../src/blobs/master-key.ts'
 import { rekey as rekeyStores } from '../src/compose/admin-commands.ts'
-import { announce } from '../src/compose/process-registration.ts'
+import { register } from '../src/compose/process-registration.ts'
 import { openDatabase, openStores } from '../src/compose/stores.ts'
 import { signingSecrets } from '../src/notify/signing.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'
@@ -59,7 +59,7 @@ async function assertReadable({ config, batch, output, webhook }: Awaited<Return
       .where('id', '=', webhook.id)
       .executeTakeFirstOrThrow()
     assert.deepEqual(signingSecrets(keys, row, 0), [webhook.secret])
-    const registration = await announce({ store }, config, silent)
+    const registration = await register({ store }, config, silent)
     await registration.end()
   } finally {
     await store.close()
@@ -115,7 +115,7 @@ test('a change that was interrupted anywhere closes the database, and is finishe
     )
     await assert.rejects(crash, /crash/)
     assert.deepEqual(await readFreeze(store.read), { by: 'rekey', from: old.id, to: to.id })
-    await assert.rejects(announce({ store }, one.config, silent), {
+    await assert.rejects(register({ store }, one.config, silent), {
       name: 'AdminCommandError',
       message: /change of its master key from .* was not finished; run "offpeak rekey" again/,
     })
@@ -159,7 +159,7 @@ test('while the service runs, or is at rest for a moment only, the key is not ch
   }
   await assert.rejects(rekeyStores(service.config, { tell }, none), refused)
   await service.worker.stop()
-  const api = await announce(service.stores, service.config, silent)
+  const api = await register(service.stores, service.config, silent)
   await assert.rejects(rekeyStores(service.config, { tell }, none), refused)
   assert.equal(await readFreeze(service.stores.store.read), null)
   await api.end()

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ApiMaintenance } from '../src/compose/api-maintenance.ts'
-import { announce } from '../src/compose/process-registration.ts'
+import { register } from '../src/compose/process-registration.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireLine } from './service.ts'
 
@@ -17,7 +17,7 @@ async function start() {
   const file = await service.upload(lines.join('\n'))
   await service.worker.stop()
   const { stores, config } = service
-  const registration = await announce(stores, config, silent)
+  const registration = await register(stores, config, silent)
   const ended = Promise.withResolvers<void>()
   const maintenance = new ApiMaintenance(
     config,

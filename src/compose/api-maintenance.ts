@@ -1,6 +1,6 @@
-// What an API process does while no worker runs: batches whose window closed, that were cancelled or whose input was
-// deleted end all the same, and what must not outlive its time goes. Under the leases that workers use, so nothing is
-// done twice should one start meanwhile. It also tells since when no worker has been seen.
+// Maintenance by an API process while no worker runs: it ends batches whose window has closed, that were cancelled or
+// whose input was deleted, and deletes expired data. It uses the same leases as workers, so no work is done twice if a
+// worker starts meanwhile. It also reports since when no worker has been running.
 import type { Config } from '../config/config.ts'
 import { ChunkReader } from '../dispatch/claim/chunk-reader.ts'
 import { Closer } from '../dispatch/claim/closer.ts'
@@ -13,26 +13,26 @@ import type { Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { finishRules } from './worker.ts'
 
-const LOOK_MS = 1_000
-/** A worker that was seen this lately is only being restarted. */
-const MISSED_MS = 60_000
+const INTERVAL_MS = 1_000
+/** A worker that ran this recently may only be restarting. */
+const RESTART_MS_MAX = 60_000
 
 export class ApiMaintenance {
   readonly #stores: Stores
   readonly #log: Log
   readonly #closer: Closer
   /** Unix ms. */
-  #worker_seen: number
+  #workerSeen: number
   #cancelTimer: (() => void) | null = null
-  #looking: Promise<void> = Promise.resolve()
+  #running: Promise<void> = Promise.resolve()
   #stopped = false
 
-  /** `session_id`: of this process, for the leases of what it closes. */
+  /** `sessionId`: of this process; it owns the leases of the batches that are being closed. */
   constructor(
     config: Config,
     stores: Stores,
     log: Log,
-    session_id: () => string,
+    sessionId: () => string,
     onEnded: (batch: BatchRow) => void = () => {},
   ) {
     this.#stores = stores
@@ -41,7 +41,7 @@ export class ApiMaintenance {
     const { clock } = store
     const models = modelsById(config.models)
     const rules = finishRules(config)
-    this.#worker_seen = clock.now()
+    this.#workerSeen = clock.now()
     this.#closer = new Closer({
       store,
       sealed,
@@ -49,7 +49,7 @@ export class ApiMaintenance {
       clock,
       log,
       rules,
-      sessionId: session_id,
+      sessionId,
       leased: () => [],
       plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
       onEnded,
@@ -57,9 +57,9 @@ export class ApiMaintenance {
   }
 
   start(): void {
-    this.#cancelTimer = this.#stores.store.clock.after(LOOK_MS, () => {
-      this.#looking = this.#look()
-        .catch((err: unknown) => this.#log.error({ err }, 'maintenance failed; it is tried again'))
+    this.#cancelTimer = this.#stores.store.clock.after(INTERVAL_MS, () => {
+      this.#running = this.#run()
+        .catch((err: unknown) => this.#log.error({ err }, 'maintenance failed; will retry'))
         .finally(() => {
           if (!this.#stopped) this.start()
         })
@@ -68,21 +68,21 @@ export class ApiMaintenance {
 
   /** Since when no worker runs (Unix ms), if that is a minute or longer. */
   get noWorkerSince(): number | null {
-    return this.#stores.store.clock.now() - this.#worker_seen < MISSED_MS ? null : this.#worker_seen
+    return this.#stores.store.clock.now() - this.#workerSeen < RESTART_MS_MAX ? null : this.#workerSeen
   }
 
   async stop(): Promise<void> {
     this.#stopped = true
     this.#cancelTimer?.()
-    await this.#looking
+    await this.#running
     await this.#closer.close()
   }
 
-  async #look(): Promise<void> {
+  async #run(): Promise<void> {
     const { store, sealed } = this.#stores
     const { clock } = store
     if (await hasWorker(store.read, store.claimSql)) {
-      this.#worker_seen = clock.now()
+      this.#workerSeen = clock.now()
       return
     }
     await runMaintenance({ store, sealed, clock })

@@ -15,7 +15,7 @@ const folder = await mkdtemp(join(tmpdir(), 'offpeak-first-'))
 after(() => rm(folder, { recursive: true, force: true }))
 const MASTER_KEY = Buffer.alloc(32, 7).toString('base64')
 
-/** A machine's data folder, and the database that it shares, or one of its own. */
+/** The configuration of a machine: its data folder, and a shared database or one of its own. */
 function machine(name: string, database?: string): Config {
   const data = join(folder, name)
   const env = { OFFPEAK_MASTER_KEY: MASTER_KEY, ...(database ? { OFFPEAK_DATABASE: database } : {}) }
@@ -35,7 +35,7 @@ async function withStore(config: Config, work: (store: OpenStore) => Promise<voi
   }
 }
 
-test('on SQLite the first start makes a key that only its owner can read, and later ones keep it', async () => {
+test('on SQLite the first start creates a key that only its owner can read, and later starts keep it', async () => {
   const config = machine('sqlite')
   await withStore(config, async (store) => {
     await ensureFirstKey(config, store)
@@ -48,7 +48,7 @@ test('on SQLite the first start makes a key that only its owner can read, and la
   })
 })
 
-test('on SQLite a key that was lost is replaced', async () => {
+test('on SQLite a lost key is replaced', async () => {
   const config = machine('lost')
   await withStore(config, async (store) => {
     await ensureFirstKey(config, store)
@@ -60,7 +60,7 @@ test('on SQLite a key that was lost is replaced', async () => {
 })
 
 describe('on PostgreSQL', { skip: withoutPostgres }, () => {
-  test('only the first machine makes a key: those that come later leave the database as it is', async () => {
+  test('only the first machine creates a key, and later ones leave the database unchanged', async () => {
     await using server = await postgresServer()
     const database = await server.database()
     const first = machine('machine-1', database)

@@ -1,4 +1,4 @@
-// The first start of a service leaves it usable: a project, and a key for it in the data folder.
+// The first start of a service creates a project, and an API key for it in the data folder.
 
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
@@ -13,8 +13,8 @@ import type { OpenStore } from './stores.ts'
 const PROJECT = 'default'
 
 /**
- * Makes the project `default` and a key with every scope, unless `DIR/api-key` is there already. Processes that
- * share a database come and go with data folders of their own: there, only the first one makes a key.
+ * Creates the project `default` and a key with every scope, unless `DIR/api-key` exists. Processes that share a
+ * PostgreSQL database may each have a data folder of their own: only the first of them creates a key.
  */
 export async function ensureFirstKey(config: Config, store: OpenStore): Promise<void> {
   const path = join(config.data_dir, 'api-key')
@@ -29,7 +29,7 @@ export async function ensureFirstKey(config: Config, store: OpenStore): Promise<
     scopes: SCOPES,
   })
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 })
-  // Of processes that start at once, the one that links first wins, and no reader sees half a key.
+  // Of processes that start at the same time, the first link wins, and no reader sees a partly written key.
   const temporary = `${path}.${randomUUID()}`
   await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })
   await link(temporary, path).catch((error: NodeJS.ErrnoException) => {

@@ -1,6 +1,5 @@
-// The workers that `serve` starts beside its API, each in a process of its own. One that is killed is started
-// anew: what it held is taken up again when its lease has run out. One that falls again and again has a reason
-// that starting it cannot mend, and ends the service.
+// The worker processes that `serve` starts beside its API. A process that crashes is restarted; its chunks are requeued
+// when its lease expires. A process that crashes repeatedly ends the service.
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { getCompileCacheDir } from 'node:module'
@@ -12,41 +11,41 @@ import type { Metrics } from '../metrics/process-registry.ts'
 import { shareOf } from './worker-count.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
-/** A worker's memory is the lines at hand and little more, if its heap is kept from spreading. */
+/** Keeps the young generation of the heap small: most of a worker's memory is buffers of the lines in flight. */
 const WORKER_FLAGS = ['--max-semi-space-size=16']
 /**
- * glibc gives every thread a pool of its own to waste, two are enough; and it learns from large buffers that are
- * given back to keep them, in pieces that nothing else fits into. Fixed thresholds give them to the system.
+ * glibc creates a memory arena for each thread, of which two are enough, and raises its thresholds after large buffers
+ * are freed, which fragments the heap. Fixed thresholds return such buffers to the system.
  */
 const WORKER_ENV = {
   MALLOC_ARENA_MAX: '2',
   MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
   MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
 }
-/** More ends within a minute than these are no accidents. */
-const FALLS_MAX = 3
-const FALLS_WITHIN_MS = 60_000
-/** A worker that is too busy to say how it is doing for longer than this is left out. */
+/** The service ends when a worker process crashes more often than this within a minute. */
+const CRASHES_MAX = 3
+const CRASHES_WITHIN_MS = 60_000
+/** A worker that does not report its metrics within this time is left out. */
 const METRICS_MS_MAX = 2_000
 
 export interface WorkerProcesses {
-  /** Resolves once all of them look for work. */
+  /** Resolves once all of them claim work. */
   begin(config: Config, log: Log): Promise<void>
   wake(): void
-  /** What each has measured; one that cannot say just now is left out. */
+  /** The metrics of each process that reports them in time. */
   metrics(): Promise<Metrics[]>
-  /** Resolves when they have given back what they held, and ended. */
+  /** Resolves when they have requeued their chunks and exited. */
   stop(): Promise<void>
   /** Rejects when one of them cannot be kept running. */
   failed: Promise<never>
 }
 
 interface WorkerProcess extends Omit<WorkerProcesses, 'metrics'> {
-  /** Null while it cannot say. */
+  /** Null when it does not report them in time. */
   metrics(): Promise<Metrics | null>
 }
 
-/** Starts the processes at once, so that they load while the caller does other things; they work from `begin` on. */
+/** Starts the processes immediately, so that they load while the caller opens the stores; they work from `begin` on. */
 export function forkWorkers(count: number): WorkerProcesses {
   const workers = Array.from({ length: count }, forkWorker)
   return {
@@ -72,7 +71,7 @@ function forkWorker(): WorkerProcess {
   let child = spawnWorker()
   let exited = once(child, 'exit')
   let stopping = false
-  const falls: number[] = []
+  const crashes: number[] = []
   let fail: (error: unknown) => void = () => {}
   const failed = new Promise<never>((_, reject) => {
     fail = reject
@@ -84,21 +83,23 @@ function forkWorker(): WorkerProcess {
     const ended = exited
     await ready(running, config)
     void ended.then(([code, signal]) => {
-      if (!stopping) replace(config, log, `the worker process ended with ${signal ?? code}`)
+      if (!stopping) replace(config, log, `the worker process exited with ${signal ?? code}`)
     }, fail)
   }
 
   const replace = (config: Config, log: Log, how: string): void => {
     const now = systemClock.now()
-    falls.push(now)
-    if (falls.filter((at) => at > now - FALLS_WITHIN_MS).length > FALLS_MAX) {
-      fail(new Failure(`${how} for the ${FALLS_MAX + 1}th time within a minute; its log says why`))
+    crashes.push(now)
+    if (crashes.filter((at) => at > now - CRASHES_WITHIN_MS).length > CRASHES_MAX) {
+      fail(
+        new Failure(`${how} for the ${CRASHES_MAX + 1}th time within a minute; see its log for the reason`),
+      )
       return
     }
-    log.error({ pid: child.pid }, `${how}; another one takes its place`)
+    log.error({ pid: child.pid }, `${how}; restarted it`)
     child = spawnWorker()
     exited = once(child, 'exit')
-    // One that falls before it works has fallen like any other.
+    // A process that exits before it is ready counts as a crash, too.
     run(config, log).catch((error: unknown) => {
       if (!stopping) replace(config, log, error instanceof Error ? error.message : String(error))
     })
@@ -130,40 +131,40 @@ function spawnWorker(): ChildProcess {
 }
 
 function tell(child: ChildProcess, message: ToWorker): void {
-  // One that is just dying cannot be told anything; its exit is what counts.
+  // A process that is exiting receives nothing; its exit is handled.
   if (child.connected) child.send(message, () => {})
 }
 
-/** Two that ask at once may get the same answer. */
+/** Two concurrent calls may get the same answer. */
 function askMetrics(child: ChildProcess): Promise<Metrics | null> {
   return new Promise((resolve) => {
     const end = (metrics: Metrics | null): void => {
       cancel()
-      child.off('message', hear)
-      child.off('exit', gone)
+      child.off('message', receive)
+      child.off('exit', exit)
       resolve(metrics)
     }
-    const hear = (message: FromWorker): void => {
+    const receive = (message: FromWorker): void => {
       if (typeof message === 'object') end(message.metrics)
     }
-    const gone = (): void => end(null)
-    const cancel = systemClock.after(METRICS_MS_MAX, gone)
-    child.on('message', hear)
-    child.once('exit', gone)
+    const exit = (): void => end(null)
+    const cancel = systemClock.after(METRICS_MS_MAX, exit)
+    child.on('message', receive)
+    child.once('exit', exit)
     if (child.connected) tell(child, 'metrics')
     else end(null)
   })
 }
 
-/** Resolves when the process works; rejects when it ends before. */
+/** Resolves when the process is ready; rejects when it exits before. */
 async function ready(child: ChildProcess, config: Config): Promise<void> {
-  const gone = once(child, 'exit').then(([code, signal]) => {
-    throw new Failure(`the worker process ended with ${signal ?? code} as it started`)
+  const exited = once(child, 'exit').then(([code, signal]) => {
+    throw new Failure(`the worker process exited with ${signal ?? code} during its start`)
   })
-  gone.catch(() => {})
-  const said = once(child, 'message')
-  said.catch(() => {})
+  exited.catch(() => {})
+  const message = once(child, 'message')
+  message.catch(() => {})
   tell(child, { start: config })
-  const [first]: FromWorker[] = await Promise.race([said, gone])
-  if (first !== 'ready') throw new Error('the worker process did not say that it is ready')
+  const [first]: FromWorker[] = await Promise.race([message, exited])
+  if (first !== 'ready') throw new Error('the worker process sent another message before it was ready')
 }

@@ -1,4 +1,4 @@
-// The keys of a database, for whoever owns it.
+// Creates, lists and revokes the API keys of a database for the `keys` command.
 
 import { createKey } from '../admin/create-key.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'

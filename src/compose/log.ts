@@ -1,10 +1,10 @@
-// Structured logs on standard error: standard output belongs to the command's own words.
+// Structured logs on standard error; standard output is for the output of the command.
 import { destination, type Logger, pino } from 'pino'
 import type { Config } from '../config/config.ts'
 import { SECRET_MARKER, withoutSecrets } from '../domain/secret-text.ts'
 import { visibleLines } from '../domain/visible-text.ts'
 
-/** Wherever a secret might travel in a logged object. */
+/** Fields of a logged object that may contain a secret. */
 const SECRETS = [
   'authorization',
   'headers.authorization',
@@ -22,8 +22,7 @@ export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
       level: config.log.level,
       base: { region: config.region },
       redact: { paths: SECRETS, censor: SECRET_MARKER },
-      // Whatever a library or an error's message may carry into the log, no secret comes out of it, and nothing that
-      // acts on the terminal of its reader.
+      // Messages of libraries and errors may contain secrets and control characters; neither reaches the log.
       hooks: { streamWrite: (row) => visibleLines(withoutSecrets(row)) },
     },
     destination({ dest: 2, sync: true }),

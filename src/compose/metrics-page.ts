@@ -1,35 +1,35 @@
-// What a process measures, and whether it lives and can work, on a port for operators alone: callers of the API do not
-// reach it. A worker has no other; an API shows its metrics on its own port only where it is told to.
+// Serves /metrics, /healthz and /readyz of a process on a port for operators, which callers of the API need not reach.
+// An API process shows its metrics on its own port only where the configuration says so.
 import { once } from 'node:events'
 import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
-import type { ServeOptions } from '../cli/launch.ts'
+import type { Role } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
 
-/** Where Prometheus' exporters of this kind are looked for. */
+/** Used by several exporters for Prometheus, such as OpenTelemetry's. */
 const PORT = 9464
 
 export interface MetricsPage {
   url: string
-  /** It is not ready any more. */
-  leave(): void
+  /** /readyz answers 503 from now on. */
+  setStopping(): void
   close(): Promise<void>
 }
 
 export interface MetricsOf {
-  /** Why the process cannot do its work; null: it can. */
-  trouble: () => Promise<string | null>
+  /** Why the process is not ready; null: it is ready. */
+  notReadyReason: () => Promise<string | null>
   registry: Registry
 }
 
 /**
- * On which port a process shows its metrics: one of its own, or the API's; null: nowhere. `auto` is a port of its own
- * for `api` and `worker`, and the API's for `serve`, which is the whole service on one port.
+ * The port on which a process shows its metrics: a separate port or the API's; null: nowhere. `auto` is a separate port
+ * for `api` and `worker`, and the API's for `serve`.
  */
 export function metricsPlace(
   { metrics, listen }: Pick<Config, 'metrics' | 'listen'>,
-  role: ServeOptions['role'],
+  role: Role,
 ): 'api' | number | 'auto' | null {
   const { port } = metrics
   if (port === 'off') return null
@@ -37,22 +37,22 @@ export function metricsPlace(
   return role !== 'worker' && port === listen.port && port !== 0 ? 'api' : port
 }
 
-/** `auto` is 9464, or a free port where another process of this machine has that. */
+/** `auto` is 9464, or a free port where 9464 is taken. */
 export async function serveMetricsPage(
   listen: { host: string; port: number | 'auto' },
-  { trouble, registry }: MetricsOf,
+  { notReadyReason, registry }: MetricsOf,
 ): Promise<MetricsPage> {
-  let leaving = false
+  let stopping = false
   const server = createServer(async (request, response) => {
     const path = request.url?.split('?', 1)[0]
-    if (request.method !== 'GET') answer(response, 405, 'text/plain', 'Ask with GET.\n')
+    if (request.method !== 'GET') answer(response, 405, 'text/plain', 'Use GET.\n')
     else if (path === '/healthz') json(response, 200, { status: 'ok' })
     else if (path === '/readyz') {
-      const why = leaving ? 'stopping' : await trouble().catch(() => 'the stores refuse')
-      json(response, why === null ? 200 : 503, { status: why ?? 'ready' })
+      const reason = stopping ? 'stopping' : await notReadyReason().catch(() => 'the stores are unavailable')
+      json(response, reason === null ? 200 : 503, { status: reason ?? 'ready' })
     } else if (path === '/metrics')
       answer(response, 200, registry.contentType, await registry.metrics().catch(() => ''))
-    else answer(response, 404, 'text/plain', 'Here are /healthz, /readyz and /metrics.\n')
+    else answer(response, 404, 'text/plain', 'Not found: use /healthz, /readyz or /metrics.\n')
   })
   if (listen.port !== 'auto') await listening(server, listen.host, listen.port)
   else
@@ -63,8 +63,8 @@ export async function serveMetricsPage(
   const { port } = server.address() as AddressInfo
   return {
     url: `http://${listen.host.includes(':') ? `[${listen.host}]` : listen.host}:${port}`,
-    leave() {
-      leaving = true
+    setStopping() {
+      stopping = true
     },
     async close() {
       server.closeAllConnections()

@@ -1,6 +1,5 @@
-// What a service stores is for the user that runs it alone: folders 0700, files 0600, whatever the umask is and
-// whatever an earlier version or a restored copy has left. Blobs lie below a folder that is closed, and are made
-// 0600; they are too many to look at each.
+// Only the user that runs a service may read what it stores: folders are 0700 and files 0600, whatever the umask is and
+// whichever modes an earlier version or a restored copy had. Blobs are not checked one by one: their folder is closed.
 import { chmodSync, readdirSync, type Stats, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
@@ -8,16 +7,16 @@ import type { Config } from '../config/config.ts'
 const OTHERS_MAY = 0o077
 const STICKY = 0o1000
 
-/** Something that other users could read or write. */
+/** A file or folder that other users could read or write. */
 export interface OpenToOthers {
   path: string
-  /** Octal, as it was found. */
+  /** The octal mode that was found. */
   mode: string
-  /** Why it still is; null: it was closed. */
+  /** Why it was not closed; null: it was closed. */
   kept_open: string | null
 }
 
-/** Closes the data folder, the database and the folder of blobs to other users; resolves to what was open. */
+/** Closes the data folder, the database and the folder of blobs to other users; returns what was open. */
 export function closeToOthers(config: Config): OpenToOthers[] {
   // Windows has no such bits and reports every file as open to all.
   if (process.platform === 'win32') return []
@@ -31,11 +30,11 @@ export function closeToOthers(config: Config): OpenToOthers[] {
     for (const rest of ['', '-wal', '-shm']) found.push(closed(`${database.path}${rest}`, 0o600))
   found.push(closed(join(data_dir, 'api-key'), 0o600))
   const open = found.filter((one) => one !== null)
-  // With the content elsewhere, a folder that an orchestrator has made holds nothing to speak of.
+  // With database and blobs elsewhere, a data folder created by an orchestrator contains nothing secret.
   return database.kind === 'sqlite' || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)
 }
 
-/** Closes a folder; one that has folders beside `ours` in it serves others too, who would be locked out. */
+/** Closes a folder, unless it has subfolders other than `ours`: other users may need those. */
 export function closeFolder(path: string, ours: readonly string[]): OpenToOthers | null {
   const found = statIfThere(path)
   if (found === null || (found.mode & OTHERS_MAY) === 0) return null
@@ -45,7 +44,11 @@ export function closeFolder(path: string, ours: readonly string[]): OpenToOthers
       (entry) => entry.isDirectory() && ![...ours, 'lost+found'].includes(entry.name),
     )
   if (shared)
-    return { path, mode: octal(found), kept_open: 'it has folders of others in it; choose one of its own' }
+    return {
+      path,
+      mode: octal(found),
+      kept_open: 'it contains other folders; choose a folder for Offpeak alone',
+    }
   return closed(path, 0o700)
 }
 
@@ -64,7 +67,7 @@ function statIfThere(path: string): Stats | null {
   try {
     return statSync(path, { throwIfNoEntry: false }) ?? null
   } catch {
-    // Whoever opens it says what is wrong.
+    // Opening it later reports the error.
     return null
   }
 }

@@ -1,5 +1,5 @@
-// A process of a service says that it is there, as long as it runs, so that nobody rekeys or moves the database
-// under it; and it does not start while somebody does.
+// Registers a process of a service for as long as it runs, so that `rekey` and `migrate-data` refuse to start; and
+// refuses to start the process while one of them is running.
 
 import { assertNotFrozen } from '../admin/database-freeze.ts'
 import type { Config } from '../config/config.ts'
@@ -8,25 +8,25 @@ import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { Stores } from './stores.ts'
 
-/** A machine whose clock is further off than this is told so: its logs are dated by it. */
-const CLOCK_OFF_MS_MAX = 1_000
+/** Beyond this clock skew a warning is logged: the machine's clock dates its logs. */
+const CLOCK_SKEW_MS_MAX = 1_000
 
 export interface ProcessRegistration {
-  /** Of its session. */
+  /** The ID of its session. */
   readonly id: string
-  /** To be called before the stores are closed. */
+  /** Must be called before the stores are closed. */
   end(): Promise<void>
 }
 
-/** Throws AdminCommandError where no service may run now. */
-export async function announce(
+/** Throws AdminCommandError while an admin command keeps services off the database. */
+export async function register(
   { store }: Pick<Stores, 'store'>,
   config: Pick<Config, 'worker'>,
   log: Log,
 ): Promise<ProcessRegistration> {
-  const off_ms = systemClock.now() - store.clock.now()
-  if (Math.abs(off_ms) > CLOCK_OFF_MS_MAX)
-    log.warn({ off_ms }, "this machine's clock is not the database's, which is the one that counts")
+  const skewMs = systemClock.now() - store.clock.now()
+  if (Math.abs(skewMs) > CLOCK_SKEW_MS_MAX)
+    log.warn({ skew_ms: skewMs }, "this machine's clock differs from the database's, which is used")
   const session = new Session({
     store,
     clock: store.clock,

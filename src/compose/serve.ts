@@ -1,4 +1,4 @@
-// Starts the service, or either half of it, and stops it in order.
+// Starts the service in the role that the command names, and shuts it down gracefully.
 import { readLineRecord } from '../audit/read-line-record.ts'
 import { listUpstreamModels } from '../backends/openai/list-models.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
@@ -17,7 +17,7 @@ import { ensureFirstKey } from './first-start.ts'
 import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
-import { announce, type ProcessRegistration } from './process-registration.ts'
+import { type ProcessRegistration, register } from './process-registration.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { makeWorker } from './worker.ts'
@@ -25,19 +25,19 @@ import { workerCount } from './worker-count.ts'
 
 interface Part {
   stop(): Promise<void>
-  /** Rejects when the part ends by a fault. */
+  /** Rejects when the part fails. */
   failed: Promise<never>
 }
 
 export async function serve(given: Config, options: ServeOptions): Promise<Running> {
   const config = options.upstream === undefined ? given : await withUpstream(given, options.upstream)
   if (options.role === 'worker') return running(null, [await startWorker(config)])
-  // The workers' processes load while this one opens the stores.
+  // The worker processes load while this one opens the stores.
   const workers = options.role === 'all' ? forkWorkers(workerCount(config)) : null
   let registration: ProcessRegistration | null = null
   try {
     const stores = await openStores(config)
-    registration = await announce(stores, config, makeLog(config))
+    registration = await register(stores, config, makeLog(config))
     const { end } = registration
     await ensureFirstKey(config, stores.store)
     const [api] = await Promise.all([
@@ -76,7 +76,7 @@ function running(
     }),
     ...parts.map((part) => part.failed),
   ])
-  // Whoever does not wait for it must not be killed by it.
+  // A caller that does not await it must not crash with an unhandled rejection.
   stopped.catch(() => {})
   const stop = async (): Promise<void> => {
     await Promise.all(parts.map((part) => part.stop()))
@@ -113,7 +113,8 @@ async function startApi(
   const streamingValidation = new StreamingValidation({
     limits: config.limits,
     clock: systemClock,
-    onCrash: (err) => log.warn({ err }, 'the thread that reads uploads fell; they are read afterwards'),
+    onCrash: (err) =>
+      log.warn({ err }, 'streaming validation thread crashed; files are validated after their upload'),
   })
   const ready = async (): Promise<boolean> => {
     if (shutdown.isShuttingDown) return false
@@ -150,7 +151,7 @@ async function startApi(
   shutdown.watch(server)
   const url = await server.listen({ host: config.listen.host, port: config.listen.port })
   const page = await showMetrics(config, place, log, {
-    trouble: async () => ((await ready()) ? null : 'stopping'),
+    notReadyReason: async () => ((await ready()) ? null : 'stopping'),
     registry: metrics,
   })
   return {
@@ -159,14 +160,14 @@ async function startApi(
     async stop() {
       const cut = await shutdown.go(server)
       await maintenance.stop()
-      if (cut > 0) log.warn({ connections: cut }, 'calls that took too long were cut off')
+      if (cut > 0) log.warn({ connections: cut }, 'slow connections were closed during shutdown')
       await streamingValidation.close()
       await page?.close()
     },
   }
 }
 
-/** Null where they are shown elsewhere, or nowhere. */
+/** Null where this process has no metrics page of its own. */
 async function showMetrics(
   { listen }: Config,
   place: ReturnType<typeof metricsPlace>,
@@ -175,27 +176,26 @@ async function showMetrics(
 ): Promise<MetricsPage | null> {
   if (place === null || place === 'api') return null
   const page = await serveMetricsPage({ host: listen.host, port: place }, of)
-  log.info({ url: page.url }, 'metrics are shown')
+  log.info({ url: page.url }, 'metrics page started')
   return page
 }
 
-/** A process that only works has no need for a second thread. */
 async function startWorker(config: Config): Promise<Part> {
   const stores = await openStores(config)
-  const registration = await announce(stores, config, makeLog(config))
+  const registration = await register(stores, config, makeLog(config))
   const metrics = new ProcessRegistry('worker')
   const worker = makeWorker(config, stores, makeLog(config), { metrics })
   await worker.start()
-  // Its own session says from now on that it is there.
+  // The worker's own session registers the process from now on.
   await registration.end()
   const page = await showMetrics(config, metricsPlace(config, 'worker'), makeLog(config), {
-    trouble: async () => (worker.status.storesFailing ? 'the stores refuse' : null),
+    notReadyReason: async () => (worker.status.storesFailing ? 'the stores are unavailable' : null),
     registry: metrics,
   })
   return {
     failed: never,
     async stop() {
-      page?.leave()
+      page?.setStopping()
       await worker.stop()
       await page?.close()
       await stores.store.close()

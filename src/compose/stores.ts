@@ -1,5 +1,4 @@
-// Opens what the configuration names: the database and the sealed blob store. The only place, with
-// upstreams.ts, where adapters are chosen.
+// Opens the database and the blob store that the configuration names. Adapters are chosen here and in upstreams.ts.
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { bindMasterKey } from '../admin/one-master-key.ts'
@@ -25,7 +24,7 @@ import { makeLog } from './log.ts'
 import { closeToOthers } from './owner-only.ts'
 
 export interface OpenStore extends Store {
-  /** The time on which all agree that share the database. Whatever is written there, or judged by it, is told by it. */
+  /** The clock that all processes of one database share; every time that is stored or compared comes from it. */
   readonly clock: Clock
 }
 
@@ -34,14 +33,14 @@ export interface Stores {
   blobs: Blobs
   sealed: SealedBlobs
   keys: KeyBox
-  /** Removes what writers that died left half written before `before` (Unix ms). */
+  /** Removes partial uploads that crashed writers began before `before` (Unix ms). */
   sweepTemporary: (before: number) => Promise<number>
 }
 
-/** An upload in parts is dated by its beginning, and a large file may take long. */
+/** A multipart upload is dated by its start, and a large file takes long. */
 const UPLOAD_MS_MAX = 24 * 60 * 60_000
 
-/** Connects, and brings the schema up to date. Adapters that the configuration does not name are not loaded. */
+/** Connects and migrates the schema. Adapters that the configuration does not name are not loaded. */
 export async function openStores(config: Config): Promise<Stores> {
   const store = await openDatabase(config)
   try {
@@ -55,17 +54,17 @@ export async function openStores(config: Config): Promise<Stores> {
   }
 }
 
-/** The database alone, for what needs no blobs. */
+/** Opens the database without the blob store. */
 export async function openDatabase(config: Config): Promise<OpenStore> {
   for (const { kept_open, ...found } of closeToOthers(config)) {
     if (kept_open === null)
-      makeLog(config).warn(found, 'stored data was open to other users; closed it to them')
-    else makeLog(config).warn({ ...found, reason: kept_open }, 'stored data is open to other users')
+      makeLog(config).warn(found, 'stored data was readable by other users; restricted its mode')
+    else makeLog(config).warn({ ...found, reason: kept_open }, 'stored data is readable by other users')
   }
   const store = await connect(config.database)
   try {
     await store.migrate()
-    // Processes that share a file are on one machine.
+    // All processes that share a SQLite file run on one machine.
     if (config.database.kind === 'sqlite') return { ...store, clock: systemClock }
     const clock = await sharedClock(store)
     const close = async (): Promise<void> => {
@@ -103,8 +102,8 @@ export async function openBlobs(config: BlobsConfig): Promise<Pick<Stores, 'blob
 }
 
 /**
- * On the first start a key is made. A database that has seen blobs had one already, and where machines share a
- * database or a bucket, a key that one of them made for itself would lock out the others: neither gets a new one.
+ * Creates a master key on the first start. None is created where the database already has blobs, or where several
+ * machines may share the database or a bucket: the others could not decrypt what this machine writes.
  */
 export async function masterKey(config: Config, store: Store): Promise<MasterKey> {
   if (config.master_key !== undefined) return masterKeyFromText(config.master_key, 'OFFPEAK_MASTER_KEY')

@@ -1,4 +1,4 @@
-// Makes the model servers that the configuration names.
+// Creates a client for each model server that the configuration names.
 
 import type { Backend } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'

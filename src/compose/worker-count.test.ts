@@ -17,17 +17,17 @@ test('there is one worker for every four cores, one at least and four at most', 
   )
 })
 
-test('an upstream that takes few lines at once is not asked by more workers than that', () => {
+test('there are no more workers than the smallest concurrency of an upstream', () => {
   assert.equal(workerCount(configOf(two), 128), 3)
 })
 
-test('a number has its way, and auto is asked for by name', () => {
+test('a configured number is used as it is, and auto can be written out', () => {
   assert.equal(workerCount(configOf(two, { OFFPEAK_WORKER_PROCESSES: '7' }), 1), 7)
   assert.equal(workerCount(configOf(two, { OFFPEAK_WORKER_PROCESSES: 'auto' }), 1), 1)
   assert.throws(() => configOf(two, { OFFPEAK_WORKER_PROCESSES: '0' }), /from 1 to 64, or auto/)
 })
 
-test('workers share what is configured for all of them', () => {
+test('workers divide the configured bounds between them', () => {
   const config = configOf(two, { OFFPEAK_WORKER_CONCURRENCY_MAX: '100', OFFPEAK_WORKER_MEMORY: '64MiB' })
   const share = shareOf(config, 4)
   assert.equal(share.worker.concurrency_max, 25)

@@ -1,14 +1,14 @@
-// How many worker processes `serve` starts, and what each may do of what is configured for all.
+// How many worker processes `serve` starts, and the share of the configured bounds that each gets.
 import { availableParallelism } from 'node:os'
 import type { Config } from '../config/config.ts'
 
-/** One process sends more lines a second than most model servers answer together; the API has cores to itself, too. */
+/** One process sends more lines per second than most model servers answer, and the API needs cores, too. */
 const CORES_EACH = 4
 const AUTO_MAX = 4
 
 /**
- * `auto` is one for every four cores, at least one and at most four, and never more than may be in flight at
- * the upstream that takes the fewest.
+ * `auto` is one for every four cores, at least one, at most four, and at most the smallest `concurrency_max` of an
+ * upstream.
  */
 export function workerCount(config: Config, cores: number = availableParallelism()): number {
   const { processes } = config.worker
@@ -19,8 +19,8 @@ export function workerCount(config: Config, cores: number = availableParallelism
 }
 
 /**
- * The configuration of each of `count` workers: what bounds lines in flight and memory is shared out, so that
- * all of them together keep to it.
+ * The configuration of each of `count` workers: the bounds of lines in flight and of memory are divided between
+ * them.
  */
 export function shareOf(config: Config, count: number): Config {
   if (count === 1) return config

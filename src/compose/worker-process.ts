@@ -1,12 +1,12 @@
-// A worker in a process of its own, beside the API: dispatching at full speed delays no answer, memory is
-// bounded for each, and one may fall without the other. It is told its configuration, then `wake` and `stop`;
-// it says `ready`, and what it has measured when it is asked for its `metrics`. When the process that started it
-// is gone, it gives back what it holds and ends; when it was stopping already, it ends at once.
+// A worker in a process of its own beside the API: dispatching does not delay the API, each process has a memory bound,
+// and a crash of one does not affect the other. It receives its configuration, then `wake`, `metrics` and `stop`, and
+// sends `ready` and its metrics. When its parent process exits, it requeues its chunks and exits; if it was stopping
+// already, it exits at once.
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
-import { announce } from './process-registration.ts'
+import { register } from './process-registration.ts'
 import { openStores } from './stores.ts'
 import { makeWorker } from './worker.ts'
 
@@ -17,30 +17,30 @@ const registry = new ProcessRegistry('worker')
 let running: { wake(): void; stop(): Promise<void>; stop_ms_max: number } | null = null
 let ending = false
 
-/** Beyond the time that lines in flight are given: stores that refuse must not keep a process that nobody waits for. */
+/** Added to the drain time of lines in flight: unavailable stores must not keep the process from exiting. */
 const STOP_EXTRA_MS = 10_000
 
 process.on('message', (message: ToWorker) => {
   if (message === 'wake') running?.wake()
-  else if (message === 'metrics') void tellMetrics()
+  else if (message === 'metrics') void sendMetrics()
   else if (message === 'stop') end()
   else void begin(message.start)
 })
 process.on('disconnect', () => {
-  // Whoever had asked it to stop did not wait for it to be done: it is to end now.
+  // The parent asked it to stop and exited without waiting.
   if (ending) process.exit(1)
   end()
 })
-// A terminal's Ctrl-C reaches this process too; the one that started it says when to stop.
+// Ctrl-C in a terminal reaches this process, too; its parent decides when it stops.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => {})
 
 async function begin(config: Config): Promise<void> {
   const stores = await openStores(config)
-  const registration = await announce(stores, config, makeLog(config))
+  const registration = await register(stores, config, makeLog(config))
   const worker = makeWorker(config, stores, makeLog(config), { metrics: registry })
   await worker.start()
-  // Its own session says from now on that it is there.
+  // The worker's own session registers the process from now on.
   await registration.end()
   running = {
     stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS,
@@ -50,15 +50,15 @@ async function begin(config: Config): Promise<void> {
       await stores.store.close()
     },
   }
-  tell('ready')
+  send('ready')
 }
 
-async function tellMetrics(): Promise<void> {
-  tell({ metrics: await registry.getMetricsAsJSON() })
+async function sendMetrics(): Promise<void> {
+  send({ metrics: await registry.getMetricsAsJSON() })
 }
 
-function tell(message: FromWorker): void {
-  // Who started it may be gone already, which is told by `disconnect`.
+function send(message: FromWorker): void {
+  // The parent may have exited, which `disconnect` handles.
   if (process.connected) process.send?.(message, undefined, undefined, () => {})
 }
 

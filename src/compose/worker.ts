@@ -1,4 +1,4 @@
-// Wires a worker from the configuration: its tasks, its chores and its upstreams.
+// Creates a worker from the configuration: its tasks, its maintenance and its upstreams.
 import type { Registry } from 'prom-client'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import type { Config } from '../config/config.ts'
@@ -19,15 +19,15 @@ import type { BatchRow } from '../store/schema.ts'
 import type { Stores } from './stores.ts'
 import { makeUpstreams, modelsById } from './upstreams.ts'
 
-/** A plan that the configuration no longer names keeps its files as long as the longest one does. */
+/** Files of a plan that the configuration no longer names are kept as long as those of the plan with the longest retention. */
 export function finishRules(config: Config): FinishRules {
   const longest_ms = Math.max(...[...config.plans.values()].map((plan) => plan.file_retention_ms))
   return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longest_ms }
 }
 
-/** Told of what the worker has done. */
+/** Called for what the worker has done. */
 export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
-  /** Tests have no time to wait as long as receivers may take. */
+  /** Overrides for tests, such as shorter timeouts. */
   delivery?: Partial<DeliverDeps>
   /** Where the worker's metrics go. */
   metrics?: Registry
@@ -43,19 +43,23 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
   let sweeping = false
   const onEnded = (batch: BatchRow): void => {
     const { id, status, completed, failed } = batch
-    log.info({ batch: id, status, completed, failed }, 'a batch ended')
+    log.info({ batch: id, status, completed, failed }, 'batch ended')
     hooks.onEnded?.(batch)
   }
   const sweepNow = async (): Promise<void> => {
     const { began, removed } = await sweep.tick()
-    let roles = 0
+    let partialUploads = 0
     if (began) {
       const kept_from = clock.now() - config.retention.audit_ms
-      roles = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
+      partialUploads = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
       await deleteOldEvents(store, kept_from)
       await store.maintainHttpRequests(clock.now(), kept_from)
     }
-    if (removed + roles > 0) log.info({ orphans: removed, roles }, 'removed blobs that a crash had left')
+    if (removed + partialUploads > 0)
+      log.info(
+        { orphans: removed, partial_uploads: partialUploads },
+        'removed orphaned blobs and partial uploads',
+      )
   }
   const answers = new ResponseMemory(config.worker.memory_bytes)
   const upstreams = makeUpstreams(config, answers)
@@ -83,14 +87,13 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     },
     async maintenance() {
       const { rescued } = await runMaintenance({ store, sealed, clock })
-      for (const worker of rescued)
-        log.warn({ worker }, 'a worker went silent; what it held is taken up again')
+      for (const worker of rescued) log.warn({ worker }, 'worker lease expired; requeued its chunks')
       if (rescued.length > 0) worker.wake()
       if (sweeping) return
-      // Beside the other chores: looking through a large bucket takes its time.
+      // Not awaited: listing a large bucket takes long.
       sweeping = true
       sweepNow()
-        .catch((error: unknown) => log.warn({ err: error }, 'the hourly upkeep failed; it is tried again'))
+        .catch((error: unknown) => log.warn({ err: error }, 'orphan sweep failed; will retry'))
         .finally(() => {
           sweeping = false
         })

@@ -13,8 +13,8 @@ import { childrenOf, killIfThere } from '../support/crash-processes.ts'
 const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
 /** A start that takes longer is no start. */
 export const READY_MS_MAX = 15_000
-/** `serve` gives up when its worker killEvents too often, as it should; whoever looks after it starts it again. */
-const GAVE_UP = /the worker process ended with .* within a minute/
+/** `serve` gives up when its worker crashes too often; the supervisor restarts it. */
+const GAVE_UP = /the worker process exited with .* within a minute/
 
 export interface ServiceProcess {
   role: 'serve' | 'api' | 'worker'

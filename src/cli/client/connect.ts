@@ -63,7 +63,7 @@ export async function connectOrEmbed(
   }
 }
 
-/** Both halves on a port of the system's choice, for this machine only, speaking up only when it matters. */
+/** An embedded service on a free port of the loopback address, which logs warnings and errors only. */
 export async function embed(
   launch: Pick<Launch, 'serve'>,
   config: Config,

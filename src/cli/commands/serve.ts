@@ -1,4 +1,4 @@
-// serve, api and worker: the service, or either half of it, until a signal ends it.
+// serve, api and worker: run the service in one of its roles until a signal stops it.
 import { existsSync } from 'node:fs'
 import type { Command } from 'commander'
 import { sleep } from '../../domain/clock.ts'
