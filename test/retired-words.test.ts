@@ -22,7 +22,7 @@ const RETIRED: readonly RetiredWord[] = [
   { word: /\b(?:prospects?)\b/i, use: 'projected cost' },
   { word: /\b(?:appetite)\b/i, use: 'demand' },
   { word: /\b(?:hungry)\b/i, use: 'demand' },
-  { word: /\b(?:doomed)\b/i, use: 'pending deletion', except: ['src/store/'] },
+  { word: /\b(?:doomed)\b/i, use: 'pending deletion' },
   { word: /\b(?:left behind)\b/i, use: 'orphan', except: ['docs/', 'src/blobs/', 'src/cli/', 'src/jsonl/'] },
   { word: /\b(?:chores?)\b/i, use: 'maintenance task', except: ['src/compose/'] },
   {

@@ -1,5 +1,5 @@
 // What SQL knows of the sealed blobs: a row makes a blob part of the system. A blob without a row is an
-// orphan of a crash; a doomed row's blob can no longer be opened, for its key is gone, and is removed next.
+// orphan of a crash; a blob pending deletion cannot be opened, for its key is destroyed, and its bytes are deleted next.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import type { BlobRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -56,7 +56,7 @@ export async function lockBlobs(tx: Writer, keys: readonly string[]): Promise<vo
   await tx.selectFrom('blobs').select('key').where('key', 'in', keys).orderBy('key').forUpdate().execute()
 }
 
-/** Which of `keys` have a row, doomed or not. */
+/** Which of `keys` have a row, pending deletion or not. */
 export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
   if (keys.length === 0) return new Set()
   const rows = await db.selectFrom('blobs').select('key').where('key', 'in', keys).execute()

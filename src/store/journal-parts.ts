@@ -1,5 +1,5 @@
 // Where the finished lines of open chunks lie: spans of journal blobs. A journal that no open chunk needs
-// any more is doomed in the transaction that seals the last one.
+// any more is marked for deletion in the transaction that seals the last one.
 import { lockBlobs, markForDeletion } from './blob-rows.ts'
 import type { JournalPartRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
