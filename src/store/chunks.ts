@@ -57,6 +57,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     state: 'ready',
     epoch: 0,
     commit_seq: 0,
+    reservation_seq: 0,
     record_error: null,
     line_tries: null,
     worker_id: null,
@@ -156,6 +157,30 @@ export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
     .forUpdate()
     .executeTakeFirst()
   return row !== undefined
+}
+
+/**
+ * The fence of reservations: gives the next one the number `next`, only while the lease holds and `last` is the last one
+ * that took effect. Otherwise nothing changes, and the answer is the number of the reservation that did take effect, or
+ * null when the lease is lost.
+ */
+export async function fenceReservation(
+  tx: Writer,
+  { batch_id, idx, epoch }: Lease,
+  { last, next }: { last: number; next: number },
+): Promise<number | null> {
+  const result = await tx
+    .updateTable('chunks')
+    .set({ reservation_seq: next })
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .where('epoch', '=', epoch)
+    .where('state', '=', 'leased')
+    .where('reservation_seq', '=', last)
+    .executeTakeFirst()
+  if (result.numUpdatedRows > 0n) return next
+  const now = await readChunk(tx, batch_id, idx)
+  return now?.epoch === epoch && now.state === 'leased' ? now.reservation_seq : null
 }
 
 /**

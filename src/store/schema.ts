@@ -138,6 +138,8 @@ interface ChunkTable {
   epoch: number
   /** Raised by every commit under a lease; each commit names the number that it builds on. */
   commit_seq: Generated<number>
+  /** The reservation that took effect last under the lease; the next one names it. */
+  reservation_seq: Generated<number>
   /** Why its results cannot be recorded: its unfinished lines are to end as errors. Null for nearly all. */
   record_error: Generated<string | null>
   worker_id: string | null

@@ -13,9 +13,11 @@ import { overcommittedLimits, type Reservation, type ReserveLine, reserve } from
 import { limitCrossed } from '../../notify/limit-crossed.ts'
 import { recordEvent } from '../../notify/record-event.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
+import { fenceReservation } from '../../store/chunks.ts'
 import { matchingLimits } from '../../store/limits.ts'
 import { StatementRefused, type Store } from '../../store/store.ts'
 import type { Sender, Unsent } from '../send/sender.ts'
+import { type AttemptOutcome, ReservationAttempts } from './reservation-attempts.ts'
 import type { ReservedFunds } from './reserved-funds.ts'
 
 /** How long a chunk that nothing fits rests before it is looked at again; chance spreads them. */
@@ -61,6 +63,7 @@ export class LimitGate {
   readonly #insufficient = new Set<string>()
   readonly #pausedUntil = new Map<string, number>()
   readonly #checking = new Map<string, Promise<void>>()
+  readonly #attempts = new WeakMap<OpenChunk, ReservationAttempts>()
 
   constructor(options: LimitGateOptions) {
     this.#options = options
@@ -264,12 +267,12 @@ export class LimitGate {
     }
   }
 
-  /** What was granted stays granted; what could not be judged waits. */
+  /** Whether anything was reserved or released is not known: nothing that was judged is sent until the next check. */
   #restore({ chunk, unsent }: Asked): void {
-    const positions = positionsOf(unsent)
-    const granted = positions.filter((position) => chunk.reserved.has(position))
-    if (chunk.stopped === null) this.#options.sender.resume(chunk, granted, unsent.tried)
-    for (const position of positions) if (!chunk.reserved.has(position)) chunk.waiting.add(position)
+    for (const position of positionsOf(unsent)) {
+      chunk.waiting.add(position)
+      this.#options.funds.release(chunk, position)
+    }
   }
 
   /** Writes down what became of each line, and returns the errors of those that are refused. */
@@ -323,8 +326,7 @@ export class LimitGate {
       const group = this.#queue
       this.#queue = []
       try {
-        const reservations = await this.#reserveGroup(group)
-        for (const [i, pending] of group.entries()) pending.resolve(reservations[i] ?? null)
+        await this.#reserveGroup(group)
       } catch (error) {
         // What one of them asks for is no reason to refuse the others.
         if (error instanceof StatementRefused && group.length > 1) await this.#reserveEach(group)
@@ -337,28 +339,58 @@ export class LimitGate {
   async #reserveEach(group: readonly Pending[]): Promise<void> {
     for (const pending of group) {
       try {
-        const [reservation = null] = await this.#reserveGroup([pending])
-        pending.resolve(reservation)
+        await this.#reserveGroup([pending])
       } catch (error) {
         pending.reject(error)
       }
     }
   }
 
-  async #reserveGroup(group: readonly Pending[]): Promise<(Reservation | null)[]> {
+  /** An attempt before which another one took effect is queued again, with the outcome of that one. */
+  async #reserveGroup(group: readonly Pending[]): Promise<void> {
     const { store, clock } = this.#options
-    return await store.write(async (tx) => {
+    const attempts = group.map(({ chunk }) => this.#attemptsOf(chunk).begin())
+    const answers = await store.write(async (tx) => {
       const now = clock.now()
-      const reservations: (Reservation | null)[] = []
-      for (const { chunk, lines } of group) {
-        const reservation = await reserve(tx, { claim: chunk.claim, lines }, now)
+      const answers: { effective: number | null; reservation: Reservation | null }[] = []
+      for (const [i, { chunk, lines }] of group.entries()) {
+        const attempt = attempts[i]!
+        const effective = await fenceReservation(tx, chunk.claim, attempt)
+        const reservation =
+          effective === attempt.next ? await reserve(tx, { claim: chunk.claim, lines }, now) : null
+        if (reservation) this.#attemptsOf(chunk).expect(attempt.next, outcomeOf(lines, reservation))
         for (const crossing of reservation?.crossings ?? [])
           await recordEvent(tx, limitCrossed(crossing), now)
-        reservations.push(reservation)
+        answers.push({ effective, reservation })
       }
-      return reservations
+      return answers
     })
+    for (const [i, pending] of group.entries()) {
+      const { effective, reservation } = answers[i]!
+      const { chunk } = pending
+      const outcome = effective === null ? undefined : this.#attemptsOf(chunk).confirm(effective)
+      if (reservation || !outcome) {
+        pending.resolve(reservation)
+        continue
+      }
+      for (const [position, isReserved] of outcome)
+        if (isReserved) chunk.reserved.add(position)
+        else chunk.reserved.delete(position)
+      const lines = pending.lines.map((line) => ({ ...line, isReserved: chunk.reserved.has(line.position) }))
+      this.#queue.push({ ...pending, lines })
+    }
   }
+
+  #attemptsOf(chunk: OpenChunk): ReservationAttempts {
+    const attempts = this.#attempts.get(chunk) ?? new ReservationAttempts(chunk.claim.reservation_seq)
+    this.#attempts.set(chunk, attempts)
+    return attempts
+  }
+}
+
+function outcomeOf(lines: readonly ReserveLine[], { allowed, isReserved }: Reservation): AttemptOutcome {
+  const reserved = new Set(isReserved ? allowed : [])
+  return new Map(lines.map(({ position }) => [position, reserved.has(position)]))
 }
 
 /** Of a chunk that is being given back nothing may be sent, so nothing is granted either. */

@@ -124,6 +124,7 @@ export const batches = {
       .addColumn('model', 'text')
       .addColumn('entity', 'text', (c) => c.notNull().defaultTo(''))
       .addColumn('commit_seq', 'bigint', counter)
+      .addColumn('reservation_seq', 'bigint', counter)
       .addColumn('record_error', 'text')
       .addColumn('line_tries', 'text')
       .addPrimaryKeyConstraint('chunks_pk', ['batch_id', 'idx'])
