@@ -9,15 +9,12 @@ import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { counted } from '../../domain/spend.ts'
 import { limitSubjects } from '../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
-import { overcommittedLimits, type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
-import { limitCrossed } from '../../notify/limit-crossed.ts'
-import { recordEvent } from '../../notify/record-event.ts'
+import { overcommittedLimits, type Reservation, type ReserveLine } from '../../ledger/reserve.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
-import { fenceReservation } from '../../store/chunks.ts'
 import { matchingLimits } from '../../store/limits.ts'
-import { StatementRefused, type Store } from '../../store/store.ts'
+import type { Store } from '../../store/store.ts'
 import type { Sender, Unsent } from '../send/sender.ts'
-import { type AttemptOutcome, ReservationAttempts } from './reservation-attempts.ts'
+import { ReservationQueue } from './reservation-queue.ts'
 import type { ReservedFunds } from './reserved-funds.ts'
 
 /** How long a chunk that nothing fits rests before it is looked at again; chance spreads them. */
@@ -48,25 +45,17 @@ interface Asked {
   lines: readonly ReserveLine[]
 }
 
-interface Pending {
-  chunk: OpenChunk
-  lines: readonly ReserveLine[]
-  resolve: (reservation: Reservation | null) => void
-  reject: (error: unknown) => void
-}
-
 export class LimitGate {
   readonly #options: LimitGateOptions
-  #queue: Pending[] = []
-  #reserving = false
+  readonly #queue: ReservationQueue
   /** Projects of which lines were not sent because their reserved funds did not cover them. */
   readonly #insufficient = new Set<string>()
   readonly #pausedUntil = new Map<string, number>()
   readonly #checking = new Map<string, Promise<void>>()
-  readonly #attempts = new WeakMap<OpenChunk, ReservationAttempts>()
 
   constructor(options: LimitGateOptions) {
     this.#options = options
+    this.#queue = new ReservationQueue(options)
   }
 
   /** Projects of which nothing should be claimed just now: what they may still spend is all held. */
@@ -94,7 +83,7 @@ export class LimitGate {
     // From here on: what is reserved may be granted before excess that others are judged by is committed.
     funds.open(chunk)
     try {
-      const reservation = await this.#reserve(chunk, lines)
+      const reservation = await this.#queue.reserve(chunk, lines)
       if (!reservation) return null
       for (const [position, error] of this.#note(chunk, lines, reservation))
         chunk.refused.set(position, error)
@@ -231,7 +220,9 @@ export class LimitGate {
     const open = asked.filter(({ chunk }) => isCheckable(chunk))
     for (const { chunk, lines } of open) if (lines.length === 0) chunk.limit_version = version
     const reserving = open.filter(({ lines }) => lines.length > 0)
-    const answers = await Promise.allSettled(reserving.map(({ chunk, lines }) => this.#reserve(chunk, lines)))
+    const answers = await Promise.allSettled(
+      reserving.map(({ chunk, lines }) => this.#queue.reserve(chunk, lines)),
+    )
     const done: (() => void)[] = []
     let failure: { reason: unknown } | null = null
     for (const [i, answer] of answers.entries()) {
@@ -310,87 +301,6 @@ export class LimitGate {
     this.#pausedUntil.set(chunk.claim.project_id, now + PROJECT_PAUSE_MS)
     return now + Math.ceil(REST_MS * (1 + random()))
   }
-
-  /** What is asked for while a transaction runs goes into the next one together. */
-  #reserve(chunk: OpenChunk, lines: readonly ReserveLine[]): Promise<Reservation | null> {
-    chunk.hasReservations = true
-    return new Promise((resolve, reject) => {
-      this.#queue.push({ chunk, lines, resolve, reject })
-      if (!this.#reserving) void this.#reserveQueued()
-    })
-  }
-
-  async #reserveQueued(): Promise<void> {
-    this.#reserving = true
-    while (this.#queue.length > 0) {
-      const group = this.#queue
-      this.#queue = []
-      try {
-        await this.#reserveGroup(group)
-      } catch (error) {
-        // What one of them asks for is no reason to refuse the others.
-        if (error instanceof StatementRefused && group.length > 1) await this.#reserveEach(group)
-        else for (const pending of group) pending.reject(error)
-      }
-    }
-    this.#reserving = false
-  }
-
-  async #reserveEach(group: readonly Pending[]): Promise<void> {
-    for (const pending of group) {
-      try {
-        await this.#reserveGroup([pending])
-      } catch (error) {
-        pending.reject(error)
-      }
-    }
-  }
-
-  /** An attempt before which another one took effect is queued again, with the outcome of that one. */
-  async #reserveGroup(group: readonly Pending[]): Promise<void> {
-    const { store, clock } = this.#options
-    const attempts = group.map(({ chunk }) => this.#attemptsOf(chunk).begin())
-    const answers = await store.write(async (tx) => {
-      const now = clock.now()
-      const answers: { effective: number | null; reservation: Reservation | null }[] = []
-      for (const [i, { chunk, lines }] of group.entries()) {
-        const attempt = attempts[i]!
-        const effective = await fenceReservation(tx, chunk.claim, attempt)
-        const reservation =
-          effective === attempt.next ? await reserve(tx, { claim: chunk.claim, lines }, now) : null
-        if (reservation) this.#attemptsOf(chunk).expect(attempt.next, outcomeOf(lines, reservation))
-        for (const crossing of reservation?.crossings ?? [])
-          await recordEvent(tx, limitCrossed(crossing), now)
-        answers.push({ effective, reservation })
-      }
-      return answers
-    })
-    for (const [i, pending] of group.entries()) {
-      const { effective, reservation } = answers[i]!
-      const { chunk } = pending
-      const outcome = effective === null ? undefined : this.#attemptsOf(chunk).confirm(effective)
-      if (reservation || !outcome) {
-        pending.resolve(reservation)
-        continue
-      }
-      for (const [position, isReserved] of outcome)
-        if (isReserved) chunk.reserved.add(position)
-        else chunk.reserved.delete(position)
-      const lines = pending.lines.map((line) => ({ ...line, isReserved: chunk.reserved.has(line.position) }))
-      this.#queue.push({ ...pending, lines })
-    }
-  }
-
-  #attemptsOf(chunk: OpenChunk): ReservationAttempts {
-    const attempts = this.#attempts.get(chunk) ?? new ReservationAttempts(chunk.claim.reservation_seq)
-    this.#attempts.set(chunk, attempts)
-    return attempts
-  }
-}
-
-function outcomeOf(lines: readonly ReserveLine[], { allowed, isReserved }: Reservation): AttemptOutcome {
-  const reserved = new Set(isReserved ? allowed : [])
-  return new Map(lines.map(({ position }) => [position, reserved.has(position)]))
 }
 
 /** Of a chunk that is being given back nothing may be sent, so nothing is granted either. */

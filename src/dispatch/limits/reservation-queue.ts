@@ -1,0 +1,146 @@
+// Reserves for chunks, whatever is requested while a transaction runs together in the next one.
+//
+// A transaction that reserves can take effect after the worker has given up on it: its COMMIT hung, or the answer was
+// lost. Reservations are changed by differences, so such a transaction and its retry may not both take effect. Each
+// attempt therefore has a number, and names the last one that is known to have taken effect (`fenceReservation`); an
+// attempt that is rejected learns which earlier one took effect, and continues from its outcome.
+
+import type { Clock } from '../../domain/clock.ts'
+import { type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
+import { limitCrossed } from '../../notify/limit-crossed.ts'
+import { recordEvent } from '../../notify/record-event.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import { fenceReservation } from '../../store/chunks.ts'
+import { StatementRefused, type Store } from '../../store/store.ts'
+
+interface Pending {
+  chunk: OpenChunk
+  lines: readonly ReserveLine[]
+  resolve: (reservation: Reservation | null) => void
+  reject: (error: unknown) => void
+}
+
+export class ReservationQueue {
+  readonly #options: { store: Store; clock: Clock }
+  #queue: Pending[] = []
+  #reserving = false
+  readonly #attempts = new WeakMap<OpenChunk, Attempts>()
+
+  constructor(options: { store: Store; clock: Clock }) {
+    this.#options = options
+  }
+
+  /** Null when the lease is lost. */
+  reserve(chunk: OpenChunk, lines: readonly ReserveLine[]): Promise<Reservation | null> {
+    chunk.hasReservations = true
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ chunk, lines, resolve, reject })
+      if (!this.#reserving) void this.#reserveQueued()
+    })
+  }
+
+  async #reserveQueued(): Promise<void> {
+    this.#reserving = true
+    while (this.#queue.length > 0) {
+      const group = this.#queue
+      this.#queue = []
+      try {
+        await this.#reserveGroup(group)
+      } catch (error) {
+        // What one of them asks for is no reason to refuse the others.
+        if (error instanceof StatementRefused && group.length > 1) await this.#reserveEach(group)
+        else for (const pending of group) pending.reject(error)
+      }
+    }
+    this.#reserving = false
+  }
+
+  async #reserveEach(group: readonly Pending[]): Promise<void> {
+    for (const pending of group) {
+      try {
+        await this.#reserveGroup([pending])
+      } catch (error) {
+        pending.reject(error)
+      }
+    }
+  }
+
+  /** An attempt before which another one took effect is queued again, with the outcome of that one. */
+  async #reserveGroup(group: readonly Pending[]): Promise<void> {
+    const { store, clock } = this.#options
+    const attempts = group.map(({ chunk }) => this.#attemptsOf(chunk).begin())
+    const answers = await store.write(async (tx) => {
+      const now = clock.now()
+      const answers: { effective: number | null; reservation: Reservation | null }[] = []
+      for (const [i, { chunk, lines }] of group.entries()) {
+        const attempt = attempts[i]!
+        const effective = await fenceReservation(tx, chunk.claim, attempt)
+        const reservation =
+          effective === attempt.next ? await reserve(tx, { claim: chunk.claim, lines }, now) : null
+        if (reservation) this.#attemptsOf(chunk).expect(attempt.next, outcomeOf(lines, reservation))
+        for (const crossing of reservation?.crossings ?? [])
+          await recordEvent(tx, limitCrossed(crossing), now)
+        answers.push({ effective, reservation })
+      }
+      return answers
+    })
+    for (const [i, pending] of group.entries()) {
+      const { effective, reservation } = answers[i]!
+      const { chunk } = pending
+      const outcome = effective === null ? undefined : this.#attemptsOf(chunk).confirm(effective)
+      if (reservation || !outcome) {
+        pending.resolve(reservation)
+        continue
+      }
+      for (const [position, isReserved] of outcome)
+        if (isReserved) chunk.reserved.add(position)
+        else chunk.reserved.delete(position)
+      const lines = pending.lines.map((line) => ({ ...line, isReserved: chunk.reserved.has(line.position) }))
+      this.#queue.push({ ...pending, lines })
+    }
+  }
+
+  #attemptsOf(chunk: OpenChunk): Attempts {
+    const attempts = this.#attempts.get(chunk) ?? new Attempts(chunk.claim.reservation_seq)
+    this.#attempts.set(chunk, attempts)
+    return attempts
+  }
+}
+
+/** By position: whether the line is reserved for once the attempt has taken effect. */
+type AttemptOutcome = ReadonlyMap<number, boolean>
+
+class Attempts {
+  #last: number
+  #next: number
+  readonly #unclear = new Map<number, AttemptOutcome>()
+
+  /** `last`: the number on the chunk's row when the chunk was claimed. */
+  constructor(last: number) {
+    this.#last = last
+    this.#next = last
+  }
+
+  begin(): { last: number; next: number } {
+    this.#next += 1
+    return { last: this.#last, next: this.#next }
+  }
+
+  /** To be called before the attempt is committed. */
+  expect(attempt: number, outcome: AttemptOutcome): void {
+    this.#unclear.set(attempt, outcome)
+  }
+
+  /** This attempt has taken effect. Undefined if it is none of this lease's. */
+  confirm(attempt: number): AttemptOutcome | undefined {
+    const outcome = this.#unclear.get(attempt)
+    this.#last = attempt
+    this.#unclear.clear()
+    return outcome
+  }
+}
+
+function outcomeOf(lines: readonly ReserveLine[], { allowed, isReserved }: Reservation): AttemptOutcome {
+  const reserved = new Set(isReserved ? allowed : [])
+  return new Map(lines.map(({ position }) => [position, reserved.has(position)]))
+}
