@@ -33,7 +33,7 @@ test('a limit is made, listed, shown, changed and deleted', async () => {
   )
   await offpeakJson(service, 'limits', 'create', '--project', '--usd', '0.5')
   const list = await offpeak(service, 'limits', 'list')
-  assert.match(list.out, /^ID +FOR +CAP +WINDOW +ACTION +TELLS AT +CREATED +DESCRIPTION\n/)
+  assert.match(list.out, /^ID +ENTITY +CAP +WINDOW +ACTION +NOTIFY AT +CREATED +DESCRIPTION\n/)
   assert.match(list.out, new RegExp(`^${id} +user:42 +\\$25\\.00 +month +block +- `, 'm'))
   assert.match(list.out, / each user +1,000,000 tokens +day +notify +50% 80% .* ask us$/m)
   assert.match(list.out, / the project +\$0\.500 +month +block /)
@@ -148,7 +148,10 @@ test('an estimate says what a file may cost and which limits it meets, and leave
     const dear = await offpeak(service, 'run', input, '--estimate')
     assert.equal(dear.code, 1)
     assert.match(dear.out, / exceeded$/m)
-    assert.match(dear.out, new RegExp(`^It would be refused: ${limit.id} is not enough until `, 'm'))
+    assert.match(
+      dear.out,
+      new RegExp(`^The batch would be refused: it would exceed ${limit.id}, whose window ends at `, 'm'),
+    )
     assert.equal(upstream.calls.length, 0)
     for (const list of ['/v1/batches', '/v1/files'])
       assert.deepEqual((await service.json<{ data: object[] }>('GET', list)).data, [])

@@ -360,7 +360,7 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match((await offpeak(['files', 'list'], env)).err, /401 invalid_api_key/)
     const twice = await offpeak(['keys', 'revoke', key.id, ...shared])
     assert.equal(twice.code, 1)
-    assert.match(twice.err, /^offpeak: there is no key .* that could be revoked/)
+    assert.match(twice.err, /^offpeak: the key .* does not exist or is already revoked/)
   })
 
   test('the simulator is a server of its own', async () => {
@@ -394,7 +394,7 @@ describe('the command line', { timeout: 120_000 }, () => {
       [
         ['batches', 'get', 'batch_x'],
         access,
-        /^offpeak: There is no such batch\. \(404 batch_not_found, GET \/v1\/batches\/batch_x, request req_/,
+        /^offpeak: There is no such batch \(404 batch_not_found, GET \/v1\/batches\/batch_x, request req_/,
       ],
       [
         ['serve', '--port', 'x', '--data', 'm'],

@@ -235,7 +235,7 @@ test('from a shell, both sides are configuration files or DATABASE+BLOBS', async
 
   const { code, out, err } = await offpeak('--from', 'sqlite+disk', '--to', target, '--data', data)
   assert.equal(code, 0, err)
-  assert.match(out, /^Moved and compared: \d+ rows, \d+ blobs \(.*\), \d+ opened there\.\n/)
+  assert.match(out, /^Moved and compared: \d+ rows, \d+ blobs \(.*\), \d+ decrypted at the target\.\n/)
   const store = await openDatabase(
     loadConfig({ env: {}, overrides: { database: target.split('+')[0], data } }),
   )

@@ -141,7 +141,7 @@ test('a tool loop of two rounds runs under one entity and conversation, each rou
   await writeFile(at('half.jsonl'), said[0] ?? '')
   const half = await offpeak(at('out.jsonl'), '--input', at('in.jsonl'), '--tools', at('half.jsonl'))
   assert.equal(half.code, 1)
-  assert.match(half.err, /no answer to get_weather \(\S+\) of line b/)
+  assert.match(half.err, /no result for get_weather \(\S+\) of line b/)
   await writeFile(at('tools.jsonl'), said.join('\n'))
   const made = await offpeak(at('out.jsonl'), '--input', at('in.jsonl'), '--tools', at('tools.jsonl'))
   assert.equal(made.code, 0, made.err)

@@ -1,5 +1,5 @@
-// What the command line asks of the rest of the program. main.ts supplies it, so that nothing in cli/ names a
-// database, a bucket or a model server.
+// The functions that the command line calls in the rest of the program. main.ts supplies them, so that cli/
+// imports no database, bucket or model server.
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
@@ -13,51 +13,51 @@ import type { Reconciled } from '../ledger/reconcile.ts'
 export interface Launch {
   /** Throws a ConfigError that names everything that is wrong. */
   loadConfig(flags: ConfigFlags): Config | Promise<Config>
-  /** Resolves once requests are taken (or, for a worker, once it looks for work). */
+  /** Resolves when the API accepts requests, or when the worker looks for work. */
   serve(config: Config, options: ServeOptions): Promise<Running>
   keys(config: Config): Promise<KeyRing>
   sim(options: SimOrder): Promise<Running>
-  /** Opens the stores as they are found, without mending anything. */
+  /** Opens the stores without repairing anything. */
   doctor(config: Config): Promise<Doctor>
   adminCommands(): Promise<AdminCommands>
 }
 
-/** Work on the stores as a whole. */
+/** Commands on the stores themselves. */
 export interface AdminCommands {
-  /** Puts everything under another master key. */
+  /** Wraps every key with another master key. */
   rekey(config: Config, order: RekeyOrder): Promise<RekeyReport>
   /** Copies everything from the stores of one configuration to those of another. */
   migrateData(from: Config, to: Config, tell: (text: string) => void): Promise<Moved>
-  /** Lets services run again on stores whose content was moved elsewhere, or was about to be. */
+  /** Allows services to use stores again whose content was moved, or was about to be. */
   releaseMoved(config: Config): Promise<void>
   /** Copies database and blobs into the folder `dir` while the service runs. */
   backup(config: Config, dir: string): Promise<BackedUp>
 }
 
 export interface RekeyOrder {
-  /** A file with the new key, or the name of a variable with it; neither: a fresh one is made. */
+  /** A file with the new key, or the name of a variable that holds it; with neither, a new key is generated. */
   toFile?: string | undefined
   toEnv?: string | undefined
-  /** Told how many wrapped keys have been rewritten so far. */
+  /** Called with the number of keys rewrapped so far. */
   tell: (done: number) => void
 }
 
 export interface RekeyReport extends Rekeyed {
   key_id: string
-  /** The file that holds the new key; null where a variable does. */
+  /** The file that holds the new key; null when a variable holds it. */
   path: string | null
 }
 
-/** Looks at the stores themselves; held open until `close`. */
+/** Examines the stores; they stay open until `close`. */
 export interface Doctor {
-  /** Tells of each finding as it is made. `quick`: most blobs are only looked for, not read. */
+  /** Calls `tell` for each finding at once. `quick`: checks that every blob exists, but reads only a few. */
   examine(options: { quick: boolean; tell: (finding: Finding) => void }): Promise<Examined>
-  /** Of the project of that name, or of all. Throws a Failure where the stores cannot be opened. */
+  /** Compares the sums of one project, or of all. Throws a Failure when the stores cannot be opened. */
   books(project?: string): Promise<Reconciled>
   close(): Promise<void>
 }
 
-/** Flags that beat variables and file. */
+/** Flags; they take precedence over variables and the file. */
 export interface ConfigFlags {
   config?: string | undefined
   data?: string | undefined
@@ -73,35 +73,35 @@ export type Role = 'all' | 'api' | 'worker'
 
 export interface ServeOptions {
   role: Role
-  /** An OpenAI-compatible address whose models take the place of the configured ones. */
+  /** The address of an OpenAI-compatible server whose models replace the configured ones. */
   upstream?: string | undefined
 }
 
 export interface Running {
-  /** `http://HOST:PORT`, without a slash at its end; null for a worker, which listens to nobody. */
+  /** `http://HOST:PORT`, without a slash at its end; null for a worker, which does not listen. */
   readonly url: string | null
   /** Drains and closes; safe to call twice. */
   stop(): Promise<void>
-  /** Settles when everything has ended, and rejects when it ended by a fault. */
+  /** Settles when everything has stopped; rejects when it stopped because of an error. */
   readonly stopped: Promise<void>
 }
 
-/** The keys of a database, held open until `close`. */
+/** The API keys of a database, which stays open until `close`. */
 export interface KeyRing {
   create(order: KeyOrder): Promise<NewKey>
   /** Newest first. */
   list(): Promise<KeySummary[]>
-  /** False when there is no such key, or it was revoked before. */
+  /** False when the key does not exist or is already revoked. */
   revoke(id: string): Promise<boolean>
   close(): Promise<void>
 }
 
 export interface KeyOrder {
-  /** The project's name; it is made if it does not exist. */
+  /** The project's name; the project is created if it does not exist. */
   project: string
-  /** Left out: the project keeps its plan, and a new one is on payg. */
+  /** Without it, a project keeps its plan, and a new project gets payg. */
   plan?: string | undefined
-  /** Left out: every scope. */
+  /** Without it, every scope but `operator`. */
   scopes?: readonly Scope[] | undefined
   name?: string | undefined
 }
@@ -118,7 +118,7 @@ export interface KeySummary {
 }
 
 export interface NewKey extends KeySummary {
-  /** The key itself, shown this once. */
+  /** The key itself, shown only once. */
   key: string
 }
 
@@ -132,8 +132,8 @@ export interface SimOrder {
   context_window: number | null
   faults: FaultRates
   seed: number
-  /** Null: any model that is asked for. */
+  /** Null: answers for any model. */
   models: readonly string[] | null
-  /** One line for each request is appended here. */
+  /** A file to which one line for each request is appended. */
   log: string | null
 }

@@ -1,4 +1,4 @@
-// The command line as a whole: what it offers, and how whatever goes wrong in it ends.
+// Declares every command, runs one, and turns its outcome into an exit code and an error message.
 import { Command, CommanderError } from 'commander'
 import { addBackup } from './commands/backup.ts'
 import { addBatches } from './commands/batches.ts'
@@ -27,7 +27,7 @@ import { writeLine, writeLines } from './terminal/terminal.ts'
 
 export interface ProgramOptions extends Omit<Shell, 'exit'> {
   version: string
-  /** Whether a failure shows where in the code it came from. */
+  /** Whether an error is printed with its stack. */
   withStack: boolean
 }
 
@@ -71,10 +71,10 @@ function buildProgram(shell: Shell, version: string): Command {
       writeErr: (text) => stderr.write(text),
       getOutHelpWidth: () => stdout.columns ?? 80,
       getErrHelpWidth: () => stderr.columns ?? 80,
-      // runProgram tells it, in one line.
+      // runProgram prints the error, in one line.
       outputError: () => {},
     })
-  // Commands take over these settings when they are added, so they come last.
+  // A command copies the settings above when it is added.
   addServe(program, shell)
   addRun(program, shell)
   addRetry(program, shell)
@@ -98,12 +98,12 @@ function buildProgram(shell: Shell, version: string): Command {
   return examples(
     program,
     'offpeak run examples/gsm8k.jsonl     # one file, start to finish',
-    'offpeak serve                        # a service to stay',
+    'offpeak serve                        # a long-running service',
     'offpeak batches list',
   )
 }
 
-/** Commander's own sentence, with the place where help is. */
+/** Commander's message, and how to get help. */
 function usageText({ message }: CommanderError): string {
   const sentence = message
     .replace(/^error: /, '')

@@ -1,5 +1,5 @@
-// What every command is given by the program it belongs to. Only the functions that declare a command see it
-// whole; whatever they call gets the parts it uses.
+// What the program gives to every command. Functions that declare a command take all of it; the functions they
+// call take only the parts they use.
 import type { Clock } from '../domain/clock.ts'
 import type { Launch } from './launch.ts'
 import type { Terminal } from './terminal/terminal.ts'
@@ -11,11 +11,11 @@ export interface Shell {
   clock: Clock
   /** Aborts at the first SIGINT or SIGTERM after it was first called. */
   interruption(): AbortSignal
-  /** The exit code of a command that ended well; 0 unless it is called. */
+  /** Sets the exit code of a command that did not throw; without a call it is 0. */
   exit(code: number): void
 }
 
-/** OFFPEAK_BASE_URL and OFFPEAK_API_KEY, as main.ts found them. */
+/** OFFPEAK_BASE_URL and OFFPEAK_API_KEY, as main.ts read them. */
 export interface Access {
   baseUrl: string | undefined
   apiKey: string | undefined

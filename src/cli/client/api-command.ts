@@ -1,4 +1,4 @@
-// A command that is one conversation with the API: connected before it, disconnected after it.
+// Commands that call the API: opens a connection before the command and closes it after.
 import type { Command } from 'commander'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
@@ -9,7 +9,7 @@ export interface ApiFlags extends ConfigFlags {
   json?: boolean
 }
 
-/** Adds what every such command takes: where the service is, and how to print. */
+/** Adds a command with the options of every API command. */
 export function apiCommand(parent: Command, name: string, description: string): Command {
   return withConfig(withJson(parent.command(name).description(description)))
 }

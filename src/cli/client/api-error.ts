@@ -1,4 +1,4 @@
-// A refusal by the API as one sentence: what it said, where, and what the table of errors advises.
+// An error answer of the API as a message: what it says, of which call, and the advice from the table of errors.
 import { Value } from 'typebox/value'
 import { ERRORS } from '../../domain/errors.ts'
 import { visible } from '../../domain/visible-text.ts'
@@ -7,17 +7,17 @@ import { ErrorAnswer } from './shapes.ts'
 
 export interface Answer {
   status: number
-  /** The request ID of the service, null when something else answered. */
+  /** The service's request ID; null when another server answered. */
   requestId: string | null
   text: string
 }
 
 export class ApiError extends Failure {
   readonly status: number
-  /** Null when the answer is not one of the API's errors. */
+  /** Null when the answer is not an error object of the API. */
   readonly code: string | null
 
-  /** `call` names what was tried: `GET /v1/files/file_x`. */
+  /** `call` is the method and path: `GET /v1/files/file_x`. */
   constructor(call: string, answer: Answer) {
     const error = readError(answer.text)
     const place = [
@@ -26,16 +26,16 @@ export class ApiError extends Failure {
       ...(error?.param ? [`parameter ${error.param}`] : []),
       ...(answer.requestId === null ? [] : [`request ${answer.requestId}`]),
     ]
-    const what = error === null ? `the server's answer is not one of Offpeak's` : error.message
+    const what = error === null ? 'the answer does not come from an Offpeak server' : error.message
     const advice = error === null ? 'Check OFFPEAK_BASE_URL.' : adviceFor(error.code)
-    super(visible(`${what} (${place.join(', ')})${advice === null ? '' : ` ${advice}`}`))
+    super(visible(`${what.replace(/\.$/, '')} (${place.join(', ')}).${advice === null ? '' : ` ${advice}`}`))
     this.name = 'ApiError'
     this.status = answer.status
     this.code = error?.code ?? null
   }
 }
 
-/** The code of an error answer, null when it is none. */
+/** The code in an error answer; null when `text` is not an error object. */
 export function errorCode(text: string): string | null {
   return readError(text)?.code ?? null
 }
@@ -50,13 +50,13 @@ function readError(text: string) {
   return Value.Check(ErrorAnswer, parsed) ? parsed.error : null
 }
 
-/** What the reader should do about an error code; null for one that this version does not know. */
+/** The advice for an error code; null when this version does not know the code. */
 export function adviceFor(code: string): string | null {
   const row = Object.entries(ERRORS).find(([name]) => name === code)
   return row === undefined ? null : row[1].advice
 }
 
-/** Whether the same line may succeed unchanged; an unknown code is given the benefit of the doubt. */
+/** Whether the same line may succeed when it is retried; true for an unknown code. */
 export function mayRetry(code: string): boolean {
   const row = Object.entries(ERRORS).find(([name]) => name === code)
   return row === undefined || row[1].retryable

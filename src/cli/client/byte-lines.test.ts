@@ -30,7 +30,7 @@ test('lines are the same wherever the blocks end', async () => {
   )
 })
 
-test('lines are picked by custom_id and keep their bytes, whatever stands around them', async () => {
+test('lines are selected by custom_id and keep their bytes', async () => {
   const a = '{"custom_id":"a", "n":9007199254740993}\r'
   const b = '{ "custom_id":"b","x":"\\u00e9" }'
   const picked = await texts(

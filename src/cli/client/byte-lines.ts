@@ -1,10 +1,10 @@
-// Cuts a stream into lines without touching their bytes.
+// Splits a stream into lines without changing their bytes.
 
 const NEWLINE = 0x0a
 
-/** Each line without its `\n`; blank lines too. The bytes are the caller's to keep. */
+/** Yields each line without its `\n`, blank lines included. The caller may keep the bytes. */
 export async function* byteLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  /** The beginning of a line whose end has not arrived. */
+  /** The blocks of a line whose end has not been read. */
   let open: Buffer[] = []
   for await (const block of blocks) {
     let start = 0

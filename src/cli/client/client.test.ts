@@ -21,7 +21,7 @@ describe('a call of the API', () => {
     client = new ApiClient({ baseUrl: api.url, apiKey: api.key, clock, patienceMs: 60_000 })
   })
 
-  test('a server that was never reached is given up on at once', async () => {
+  test('a call to a server that was never reached fails at once', async () => {
     const lost = new ApiClient({ baseUrl: 'http://127.0.0.1:9', apiKey: 'k', clock })
     await assert.rejects(
       lost.get(AnyObject, '/v1/files'),
@@ -31,7 +31,7 @@ describe('a call of the API', () => {
     assert.deepEqual(clock.waits, [])
   })
 
-  test('a server that was reached before is waited for, but not for ever', async () => {
+  test('calls to a server that was reached before are retried for a limited time', async () => {
     api.script = { fault: (_seen, nth) => (nth === 1 ? undefined : 'reset') }
     await client.get(AnyObject, '/v1/models')
     await assert.rejects(client.get(AnyObject, '/v1/models'), Failure)
@@ -39,7 +39,7 @@ describe('a call of the API', () => {
     assert.ok(waitedMs >= 60_000 && waitedMs < 80_000, `${waitedMs}`)
   })
 
-  test('a refusal that will not change is not tried again', async () => {
+  test('a permanent error is not retried', async () => {
     api.script = { fault: () => apiError(403, 'missing_scope', 'The API key lacks a scope.') }
     await assert.rejects(
       client.get(AnyObject, '/v1/files'),
@@ -48,7 +48,7 @@ describe('a call of the API', () => {
     assert.equal(api.seen.length, 1)
   })
 
-  test('an answer that is no error of the API says so', async () => {
+  test('an answer from another server is reported as such', async () => {
     api.script = { fault: (): Reply => ({ status: 404, body: Buffer.from('<html>nginx') }) }
     await assert.rejects(
       client.get(AnyObject, '/v1/files'),
@@ -58,7 +58,7 @@ describe('a call of the API', () => {
     await assert.rejects(client.get(AnyObject, '/v1/files'), /is not JSON; is http:.* an Offpeak server\?/)
   })
 
-  test('a list is walked page by page until there are enough', async () => {
+  test('a list is read page by page until there are enough objects', async () => {
     const page = (data: object[], next: string | null): Reply => ({
       status: 200,
       body: { object: 'list', data, has_more: next !== null, next_cursor: next },
@@ -73,7 +73,7 @@ describe('a call of the API', () => {
     assert.equal(api.seen.length, 2)
   })
 
-  test('an interruption ends a call that waits', async () => {
+  test('an interruption ends a call that waits for its retry', async () => {
     const controller = new AbortController()
     api.script = {
       fault() {

@@ -1,6 +1,6 @@
-// The API as the commands call it. A call is made again while it may still succeed: on 429, 5xx and broken
-// connections, with growing delays and never sooner than Retry-After says. A server that was never reached
-// is given up on at once; one that was is waited for, since it may only be restarting.
+// The client of the API. It retries calls on 429, 5xx and broken connections, with growing delays and never before
+// Retry-After. A call fails at once when the server was never reached; when it was, the client retries, because the
+// server may be restarting.
 
 import { STATUS_CODES } from 'node:http'
 import type { Readable } from 'node:stream'
@@ -19,26 +19,26 @@ export interface ClientOptions {
   baseUrl: string
   apiKey: string
   clock: Clock
-  /** Ends whatever is going on; every call then throws Interrupted. */
+  /** Aborts running calls; every call then throws Interrupted. */
   signal?: AbortSignal | undefined
-  /** Told why a call is about to be made again, and in how many milliseconds. */
+  /** Called before a retry with its reason and its delay. */
   onRetry?: (reason: string, delayMs: number) => void
-  /** For how long a server that was reached before is waited for. */
+  /** For how long calls to a server that was reached before are retried. */
   patienceMs?: number
 }
 
 export interface Call {
   method: 'GET' | 'POST' | 'DELETE'
-  /** From `/v1` on. */
+  /** Begins with `/v1`. */
   path: string
   query?: Record<string, string | number | undefined>
   headers?: Record<string, string>
-  /** Asked for once per attempt. */
+  /** Called once per attempt. */
   body?: () => { content: string | Readable; headers: Record<string, string> }
 }
 
 const PATIENCE_MS = 300_000
-/** An upload is validated after its answer, a download starts at once: only a dead server is this slow. */
+/** An upload is validated after its answer, and a download starts at once: a running server is never this slow. */
 const HEADERS_TIMEOUT_MS = 60_000
 const PAGE_MAX = 100
 
@@ -57,7 +57,7 @@ export class ApiClient {
     return await this.#object(shape, { method: 'GET', path, query })
   }
 
-  /** `body` is sent as JSON; left out, nothing is sent. */
+  /** Sends `body` as JSON, if there is one. */
   async post<T extends TSchema>(
     shape: T,
     path: string,
@@ -87,7 +87,7 @@ export class ApiClient {
     return await this.#object(shape, { method: 'DELETE', path })
   }
 
-  /** Up to `count` objects of a list, newest first, over as many pages as it takes. */
+  /** Up to `count` objects of a list, newest first, from as many pages as needed. */
   async list<T extends TSchema>(
     shape: T,
     path: string,
@@ -106,7 +106,7 @@ export class ApiClient {
     return found
   }
 
-  /** The answer's body as it arrives; what breaks while it is read is the reader's to mend. */
+  /** The body as it arrives. The caller handles a connection that breaks while the body is read. */
   async stream(path: string, headers: Record<string, string> = {}): Promise<Dispatcher.ResponseData> {
     return await this.#exchange({ method: 'GET', path, headers })
   }
@@ -123,13 +123,13 @@ export class ApiClient {
       parsed = JSON.parse(text)
     } catch {
       throw new Failure(
-        `the answer to ${call.method} ${call.path} is not JSON; is ${this.baseUrl} an Offpeak server?`,
+        `the answer to ${call.method} ${call.path} is not JSON; check that ${this.baseUrl} is an Offpeak server`,
       )
     }
     return checked(shape, parsed, `${call.method} ${call.path}`)
   }
 
-  /** The first answer that is not worth another attempt, if it is a good one. */
+  /** Retries until an attempt succeeds, its failure is final, or time is up. */
   async #exchange(call: Call): Promise<Dispatcher.ResponseData> {
     const { clock, signal } = this.#options
     const giveUpAt = clock.now() + (this.#options.patienceMs ?? PATIENCE_MS)
@@ -218,5 +218,7 @@ function checked<T extends TSchema>(shape: T, value: unknown, call: string): Sta
   if (Value.Check(shape, value)) return value
   const [first] = Value.Errors(shape, value)
   const where = first === undefined ? '' : ` (${first.instancePath || 'the answer'} ${first.message})`
-  throw new Failure(`the answer to ${call} has another form than expected${where}; is it an Offpeak server?`)
+  throw new Failure(
+    `the answer to ${call} has an unexpected shape${where}; check that OFFPEAK_BASE_URL is an Offpeak server of this version`,
+  )
 }

@@ -1,11 +1,12 @@
-// Which service a command talks to: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name; without them the
-// one on this machine, or, for `run`, one of its own for as long as it takes.
+// Connects a command to a service: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name, otherwise the one on this
+// machine, or, for `run`, an embedded service that is started for the command.
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config, LogLevel } from '../../config/config.ts'
 import type { ConfigFlags, Launch } from '../launch.ts'
 import type { Access, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
+import { sentence } from '../terminal/format.ts'
 import { writeLine } from '../terminal/terminal.ts'
 import { ApiClient } from './client.ts'
 import { LOCAL_PACE, type Pace, REMOTE_PACE } from './poll.ts'
@@ -13,18 +14,18 @@ import { LOCAL_PACE, type Pace, REMOTE_PACE } from './poll.ts'
 export interface Connection {
   client: ApiClient
   pace: Pace
-  /** Names the service in what a run remembers: a base URL, or the data folder of an embedded one. */
+  /** Identifies the service in the state of a run: a base URL, or the data folder of an embedded service. */
   target: string
   embedded: boolean
   close(): Promise<void>
 }
 
-/** The first key of a service, as its first start leaves it in the data folder. */
+/** The file into which the first start of a service writes its first key. */
 export function apiKeyPath(config: Config): string {
   return join(config.data_dir, 'api-key')
 }
 
-/** The remote service, or the one that listens where this machine's configuration says. */
+/** Connects to the remote service, or to the one at the configured address of this machine. */
 export async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Promise<Connection> {
   const remote = remoteAccess(shell.access)
   if (remote !== null) return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
@@ -34,7 +35,7 @@ export async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSi
   return connection(shell, baseUrl, readApiKey(config), LOCAL_PACE, signal)
 }
 
-/** The remote service, or an embedded one that `close` stops. */
+/** Connects to the remote service, or starts an embedded one that `close` stops. */
 export async function connectOrEmbed(
   shell: Shell,
   flags: ConfigFlags & { upstream?: string | undefined },
@@ -44,7 +45,7 @@ export async function connectOrEmbed(
   if (remote !== null) {
     if (flags.upstream !== undefined) {
       throw new Failure(
-        '--upstream is for the embedded service, but OFFPEAK_BASE_URL names another one; unset one of the two',
+        '--upstream is for the embedded service, but OFFPEAK_BASE_URL names a remote one; leave out one of the two',
       )
     }
     return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
@@ -102,7 +103,7 @@ function connection(
     clock: shell.clock,
     signal,
     onRetry: (reason, delayMs) =>
-      writeLine(shell.terminal.stderr, `${reason}; trying again in ${Math.ceil(delayMs / 1000)}s`),
+      writeLine(shell.terminal.stderr, `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s.`),
   })
   return { client, pace, target: client.baseUrl, embedded: false, close: () => client.close() }
 }
@@ -112,12 +113,12 @@ function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | nul
   if (baseUrl === undefined && apiKey === undefined) return null
   if (baseUrl === undefined) {
     throw new Failure(
-      'OFFPEAK_API_KEY is set but OFFPEAK_BASE_URL is not; set both to use a service, or neither to use this machine',
+      'OFFPEAK_API_KEY is set but OFFPEAK_BASE_URL is not; set both to use a remote service, or neither to use the one on this machine',
     )
   }
   if (apiKey === undefined) {
     throw new Failure(
-      'OFFPEAK_BASE_URL is set but OFFPEAK_API_KEY is not; set both to use a service, or neither to use this machine',
+      'OFFPEAK_BASE_URL is set but OFFPEAK_API_KEY is not; set both to use a remote service, or neither to use the one on this machine',
     )
   }
   if (!/^https?:\/\//.test(baseUrl) || !URL.canParse(baseUrl)) {
@@ -126,7 +127,7 @@ function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | nul
   return { baseUrl, apiKey }
 }
 
-/** Ordinary events of the embedded service are the command's to tell. */
+/** The command itself reports the ordinary events of the embedded service. */
 function quieter(level: LogLevel): LogLevel {
   return level === 'info' ? 'warn' : level
 }

@@ -1,13 +1,13 @@
-// Fetches a file of results. It appears under its name only when it is complete; a connection that breaks on
-// the way is taken up where it broke.
+// Downloads a result file. It gets its name only when it is complete; a download whose connection breaks is resumed
+// where it ended.
 import { open, rename, rm, writeFile } from 'node:fs/promises'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import type { ApiClient } from './client.ts'
 
-/** Breaks in a row, without a byte between them, after which a download is given up. */
+/** Broken connections in a row, without a byte between them, after which a download fails. */
 const BREAKS_MAX = 5
 
-/** Writes the content of `fileId` to `path`, or an empty file when there is none. Returns its bytes. */
+/** Writes the content of `fileId` to `path`, or an empty file when it is null. Returns the size in bytes. */
 export async function download(
   client: ApiClient,
   fileId: string | null,
@@ -38,7 +38,7 @@ async function fetchTo(
   let written = 0
   for (let breaks = 0; ; breaks++) {
     const before = written
-    // Opened first: what has arrived is read before a broken connection can take it back.
+    // Opened before the call: received bytes are read before a broken connection can discard them.
     const handle = await open(partial, written === 0 ? 'w' : 'a')
     try {
       const response = await client.stream(
@@ -51,7 +51,7 @@ async function fetchTo(
         await handle.truncate(0)
         written = 0
       }
-      // Only what is on disk counts: the next attempt goes on behind it.
+      // The next attempt resumes behind the bytes that are written to the file.
       for await (const block of arriving(blocks, signal)) {
         await handle.appendFile(block)
         written += block.length
@@ -62,7 +62,7 @@ async function fetchTo(
       if (!(error instanceof Broken)) throw error
       if (written > before) breaks = 0
       if (breaks >= BREAKS_MAX) {
-        const what = `the download of ${fileId} broke off again and again; try again later`
+        const what = `the connection broke ${BREAKS_MAX + 1} times in a row while downloading ${fileId}; try again later`
         throw new Failure(what, undefined, { cause: error })
       }
     } finally {
@@ -71,7 +71,7 @@ async function fetchTo(
   }
 }
 
-/** The connection's fault, not the disk's. */
+/** An error of the connection, not of the disk. */
 class Broken extends Error {}
 
 async function* arriving(

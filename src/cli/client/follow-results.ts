@@ -1,5 +1,5 @@
-// Result lines of a batch that may still run: what is finished by now, or every line as it is finished, each
-// once and in the order of the input. A page that breaks off is asked for again.
+// Reads the result lines of a batch that may still be running: the lines that are finished now, or every line once and
+// in input order as it finishes. A page whose connection breaks is requested again.
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
@@ -7,12 +7,12 @@ import type { ApiClient } from './client.ts'
 import type { Pace } from './poll.ts'
 
 const GROWTH = 1.3
-/** Breaks in a row after which reading is given up. */
+/** Broken connections in a row after which reading fails. */
 const BREAKS_MAX = 5
 
 export interface Following {
   part: 'output' | 'error' | 'all'
-  /** On until the batch has ended; else until all that is finished by now has been read. */
+  /** Whether to read until the batch has ended, or only the lines that are finished now. */
   follow: boolean
   write: (lines: Buffer) => Promise<void>
   pace: Pace
@@ -48,7 +48,9 @@ async function readPage(client: ApiClient, path: string, signal: AbortSignal | u
     const { headers, body } = await client.stream(path)
     const nextAfter = Number(headers['x-next-after'])
     if (!Number.isSafeInteger(nextAfter))
-      throw new Failure('the server does not know how to tell what is finished so far; is it up to date?')
+      throw new Failure(
+        'the answer has no X-Next-After header; update the server to one that returns partial results',
+      )
     try {
       const bytes = Buffer.from(await body.arrayBuffer())
       const status = BATCH_STATUSES.find((one) => one === headers['x-batch-status'])
@@ -57,7 +59,11 @@ async function readPage(client: ApiClient, path: string, signal: AbortSignal | u
     } catch (cause) {
       if (signal?.aborted) throw new Interrupted()
       if (breaks >= BREAKS_MAX)
-        throw new Failure('reading results broke off again and again; try again later', undefined, { cause })
+        throw new Failure(
+          `the connection broke ${BREAKS_MAX + 1} times in a row while reading results; try again later`,
+          undefined,
+          { cause },
+        )
     }
   }
 }

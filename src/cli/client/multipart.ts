@@ -1,4 +1,4 @@
-// A file as multipart/form-data (RFC 7578), streamed from disk with its length known beforehand.
+// Streams a file from disk as multipart/form-data (RFC 7578) with a known length.
 import { randomBytes } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { Readable } from 'node:stream'
@@ -6,7 +6,7 @@ import { Readable } from 'node:stream'
 export interface FilePart {
   path: string
   filename: string
-  /** Read at most this far, so that a file that grows meanwhile does not break the promise of its length. */
+  /** At most this many bytes are read, so that a file that grows does not exceed the declared length. */
   bytes: number
 }
 
@@ -17,7 +17,7 @@ export interface MultipartBody {
 
 const READ_BYTES = 256 * 1024
 
-/** `fields` go before the file; `onBlock` sees the file's bytes as they are sent. */
+/** Sends `fields` before the file; calls `onBlock` with each block of the file. */
 export function multipartFile(
   fields: Readonly<Record<string, string>>,
   file: FilePart,
@@ -58,7 +58,7 @@ export function multipartFile(
   }
 }
 
-/** As the WHATWG's form encoding writes file names. */
+/** Escapes a file name as the WHATWG's form encoding does. */
 function quoted(filename: string): string {
   return filename.replaceAll('\r', '%0D').replaceAll('\n', '%0A').replaceAll('"', '%22')
 }

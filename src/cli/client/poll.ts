@@ -1,5 +1,5 @@
-// Looks again and again until there is nothing left to wait for: often at first, so that a small batch is not
-// kept waiting, then ever more rarely, so that a long one does not use up the rate limit.
+// Polls until a condition holds: often at first, so that a small batch is not delayed, then less and less often, so
+// that a long one does not use up the rate limit.
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { Interrupted } from '../terminal/failure.ts'
 
@@ -8,13 +8,13 @@ export interface Pace {
   longestMs: number
 }
 
-/** For a service in the same process, or at least on the same machine. */
+/** For a service on the same machine. */
 export const LOCAL_PACE: Pace = { firstMs: 50, longestMs: 1000 }
 export const REMOTE_PACE: Pace = { firstMs: 250, longestMs: 5000 }
 
 const GROWTH = 1.3
 
-/** The first value that `read` finds and `done` accepts; throws Interrupted when `signal` aborts meanwhile. */
+/** Returns the first value of `read` that `done` accepts. Throws Interrupted when `signal` aborts. */
 export async function poll<T>(
   read: () => Promise<T>,
   done: (value: T) => boolean,

@@ -11,12 +11,12 @@ test('delays double, stay between half and whole, and end at ten seconds', () =>
   assert.equal(retryDelayMs(50, null, 0.5), 7500)
 })
 
-test('the server is never asked sooner than it said', () => {
+test('no retry comes before Retry-After', () => {
   assert.equal(retryDelayMs(1, 7000, 0.5), 7000)
   assert.equal(retryDelayMs(9, 1, 0), 5000)
 })
 
-test('a spent budget is no rate limit', () => {
+test('a spending limit that is used up is not retried like a rate limit', () => {
   assert.equal(worthRetrying(429, 'rate_limit_exceeded'), true)
   assert.equal(worthRetrying(429, null), true)
   assert.equal(worthRetrying(429, 'usage_limit_exceeded'), false)

@@ -1,18 +1,18 @@
-// What the command line relies on where src/wire has no shape for it, or one that is stricter than a reader
-// should be. Whatever else an answer holds is kept, and shown by --json.
+// Shapes of answers that the command line needs and src/wire does not have, or has in a stricter form. Other fields
+// of an answer are kept, and shown by --json.
 import Type from 'typebox'
 
-/** An object that is shown as it came. */
+/** An object that is shown unchanged. */
 export const AnyObject = Type.Object({})
 
-/** A page of any list; each item is checked by itself. */
+/** A page of any list; its items are checked one by one. */
 export const ListPage = Type.Object({
   data: Type.Array(Type.Unknown()),
   has_more: Type.Boolean(),
   next_cursor: Type.Union([Type.String(), Type.Null()]),
 })
 
-/** An error of this API in any version: a code that this one does not know is still an error. */
+/** An error of the API of any version, with codes that this version may not know. */
 export const ErrorAnswer = Type.Object({
   error: Type.Object({
     code: Type.String(),
@@ -27,5 +27,5 @@ export const ResultLine = Type.Object({
   error: Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
 })
 
-/** As much of an input line as it takes to find it again. */
+/** The part of an input line that identifies it. */
 export const InputLine = Type.Object({ custom_id: Type.String() })

@@ -1,4 +1,4 @@
-// Sends an input file from disk, telling how far it is, and hashes it on the way.
+// Uploads an input file from disk, reports progress and hashes the bytes that it sends.
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
@@ -15,7 +15,7 @@ export interface Uploaded {
   sha256: string
 }
 
-/** `onProgress` is told bytes sent and bytes in all. */
+/** Calls `onProgress` with the bytes sent and the size of the file. */
 export async function uploadInput(
   client: ApiClient,
   path: string,

@@ -1,4 +1,4 @@
-// Waits for a file or a batch while showing how it stands.
+// Waits for a file or a batch and shows its progress.
 import { isTerminal } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { visible } from '../../domain/visible-text.ts'
@@ -18,11 +18,11 @@ export interface Watch {
   signal?: AbortSignal | undefined
 }
 
-/** Until the file is `processed`; a Failure that names the bad lines when it is refused. */
+/** Waits until the file is `processed`. Throws FileInvalid when its validation fails. */
 export async function watchFile(client: ApiClient, id: string, watch: Watch): Promise<FileObject> {
   const read = async (): Promise<FileObject> => {
     const file = await client.get(FileObject, `/v1/files/${id}`)
-    watch.view.show('checking', (columns, paint) => waitLine('checking every line', columns, paint))
+    watch.view.show('checking', (columns, paint) => waitLine('validating', columns, paint))
     return file
   }
   const file = await poll(read, ({ status }) => status !== 'pending', watch.pace, watch.clock, watch.signal)
@@ -30,7 +30,7 @@ export async function watchFile(client: ApiClient, id: string, watch: Watch): Pr
   return file
 }
 
-/** Until the batch has reached a status that it never leaves. */
+/** Waits until the batch has a terminal status. */
 export async function watchBatch(client: ApiClient, id: string, watch: Watch): Promise<BatchObject> {
   const { view, pace, clock, signal } = watch
   let point: ReturnType<typeof startRate> | undefined
@@ -49,11 +49,11 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
 export function progressOf(batch: BatchObject): BatchProgress {
   const { status, request_counts: counts, cost_usd, waiting_reason, progress } = batch
   const { total, completed, failed } = counts
-  const reason = waiting_reason?.message ?? (progress?.at_risk ? 'may not be done in time' : undefined)
+  const reason = waiting_reason?.message ?? (progress?.at_risk ? 'may miss its completion window' : undefined)
   return { status, total, done: completed + failed, failed, cost_usd, rate: null, leftMs: null, reason }
 }
 
-/** The input file did not validate: nothing was run and nothing is billed. */
+/** The input file is invalid: no line was run, and nothing is billed. */
 export class FileInvalid extends Failure {
   constructor(file: FileObject) {
     // The first bad line is in status_details already.
@@ -62,9 +62,9 @@ export class FileInvalid extends Failure {
       .map(({ line, message }) => visible(`  line ${line}: ${message}`))
     super(
       [
-        visible(`${file.filename} was refused: ${file.status_details ?? 'it did not validate'}`),
+        visible(`${file.filename} was refused: ${file.status_details ?? 'its validation failed'}`),
         ...others,
-        'Mend the file and run it again; nothing was run, and nothing is billed.',
+        'No line was run, and nothing is billed. Fix the file and run the command again.',
       ].join('\n'),
     )
     this.name = 'FileInvalid'

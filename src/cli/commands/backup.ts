@@ -1,4 +1,4 @@
-// backup: a copy of database and blobs, taken while the service runs.
+// backup: copies database and blobs while the service runs.
 import type { Command } from 'commander'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
@@ -12,13 +12,16 @@ export function addBackup(program: Command, shell: Shell): void {
   const backup = program
     .command('backup')
     .description('copy database and blobs into a folder while the service runs (SQLite)')
-    .argument('<dir>', 'made if it does not exist; a backup that is there is brought up to date')
+    .argument('<dir>', 'created if it does not exist; an existing backup is brought up to date')
   examples(
     withConfig(withJson(backup)).action((dir: string, flags: ConfigFlags & { json?: boolean }) =>
       run(shell, dir, flags),
     ),
     'offpeak backup /backups/offpeak',
-  ).addHelpText('after', '\nThe master key is not part of it, and nothing opens without: keep it elsewhere.')
+  ).addHelpText(
+    'after',
+    '\nThe backup does not contain the master key, and cannot be read without it: keep the key elsewhere.',
+  )
 }
 
 async function run(shell: Shell, dir: string, flags: ConfigFlags & { json?: boolean }): Promise<void> {
@@ -30,9 +33,12 @@ async function run(shell: Shell, dir: string, flags: ConfigFlags & { json?: bool
   if (flags.json) return printJson(stdout, done)
   const { blobs, copied, bytes_copied, missing } = done
   for (const key of missing)
-    writeLine(stdout, `the service itself has lost blob ${key}; see "offpeak doctor"`)
+    writeLine(
+      stdout,
+      `Blob ${key} is missing from the service; run "offpeak doctor" to see which batch it belongs to.`,
+    )
   writeLine(
     stdout,
-    `Backed up: the database and ${counted(blobs, 'blob')}, ${copied} of them new (${humanBytes(bytes_copied)}). The master key is not among them.`,
+    `Backed up: the database and ${counted(blobs, 'blob')}, ${copied} of them new (${humanBytes(bytes_copied)}). The master key is not included.`,
   )
 }

@@ -1,4 +1,4 @@
-// batches: the batches of a project, from a shell.
+// batches: create, list, follow and cancel batches, and download their results.
 import { randomUUID } from 'node:crypto'
 import { appendFile, writeFile } from 'node:fs/promises'
 import type { Command } from 'commander'
@@ -40,11 +40,11 @@ export function addBatches(program: Command, shell: Shell): void {
 
   examples(
     apiCommand(batches, 'create', 'create a batch of an uploaded file')
-      .argument('<file_id>', 'a file that is processed')
+      .argument('<file_id>', 'an uploaded file whose status is processed')
       .option('--window <duration>', 'completion window', '24h')
-      .option('--metadata <key=value>', 'may be given again', pairs)
-      .option('--entity <type:id>', 'whom the work is for; short for --metadata entity=…')
-      .option('--idempotency-key <text>', 'of the job, so that a second call makes no second batch')
+      .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
+      .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+      .option('--idempotency-key <text>', 'a repeated call with the same key creates no second batch')
       .action((file_id: string, flags: CreateFlags) => createBatch(shell, file_id, flags)),
     'offpeak batches create file_01k0… --entity user:42',
   )
@@ -66,7 +66,7 @@ export function addBatches(program: Command, shell: Shell): void {
     .argument('<id>', 'batch_…')
     .action((id: string, flags: ApiFlags) => waitForBatch(shell, id, flags))
 
-  apiCommand(batches, 'cancel', 'send no further line of a batch')
+  apiCommand(batches, 'cancel', 'cancel a batch; no further line is sent')
     .argument('<id>', 'batch_…')
     .action((id: string, flags: ApiFlags) =>
       withApi(shell, flags, async ({ client }) =>
@@ -75,11 +75,15 @@ export function addBatches(program: Command, shell: Shell): void {
     )
 
   examples(
-    apiCommand(batches, 'results', 'download answers and failed lines, partial ones while it runs')
+    apiCommand(
+      batches,
+      'results',
+      'download answers and failed lines; while the batch runs, those finished so far',
+    )
       .argument('<id>', 'batch_…')
       .option('-o, --output <file>', 'answers (default: ID.out.jsonl)')
       .option('--errors <file>', 'failed lines (default: ID.errors.jsonl)')
-      .option('--follow', 'write every line to stdout as it is finished, until the batch has ended')
+      .option('--follow', 'write each line to standard output as it finishes, until the batch has ended')
       .action((id: string, flags: ResultFlags) =>
         flags.follow ? follow(shell, id, flags) : fetchResults(shell, id, flags),
       ),
@@ -100,7 +104,7 @@ async function createBatch(shell: Shell, file_id: string, flags: CreateFlags): P
         completion_window: flags.window,
         ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
       },
-      // Without a key of the job, at least the retries of this very call make one batch.
+      // Without a key from the user, at least the retries of this call create one batch.
       { 'idempotency-key': flags.idempotencyKey ?? `cli-${randomUUID()}` },
     )
     if (flags.json) printJson(shell.terminal.stdout, batch)
@@ -151,7 +155,9 @@ async function waitForBatch(shell: Shell, id: string, flags: ApiFlags): Promise<
 
 async function follow(shell: Shell, id: string, flags: ResultFlags): Promise<void> {
   if (flags.output !== undefined || flags.errors !== undefined)
-    throw new Failure('--follow writes to stdout; send that to a file instead of naming one')
+    throw new Failure(
+      '--follow writes to standard output; redirect it to a file instead of using -o or --errors',
+    )
   const signal = shell.interruption()
   const { stdout } = shell.terminal
   await withApi(shell, flags, ({ client, pace }) =>
@@ -186,7 +192,8 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
       }
     }
     if (flags.json) return printJson(stdout, { id, status, output, errors })
-    if (!isTerminal(status)) writeLine(stderr, `${id} is ${status}: this is what is finished so far`)
+    if (!isTerminal(status))
+      writeLine(stderr, `${id} is ${status}; the files hold the lines that are finished so far.`)
     writeLine(stderr, `answers: ${output}`)
     writeLine(stderr, `errors:  ${errors}${batch.request_counts.failed === 0 ? ' (empty)' : ''}`)
   })

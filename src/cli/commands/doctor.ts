@@ -1,4 +1,4 @@
-// doctor: looks at the stores themselves, for whoever owns them; no service has to run, and none has to stop.
+// doctor: examines the stores directly, whether a service runs on them or not.
 
 import type { Command } from 'commander'
 import type { Finding } from '../../admin/examine.ts'
@@ -24,21 +24,21 @@ interface BooksFlags extends ConfigFlags {
 export function addDoctor(program: Command, shell: Shell): void {
   const doctor = program
     .command('doctor')
-    .description('examine the database and every blob, and say what is damaged')
-    .option('--quick', 'look for every blob, but read only a few')
+    .description('check the database and every blob, and report damage')
+    .option('--quick', 'check that every blob exists, but read only a few')
   examples(
     withConfig(withJson(doctor)).action((flags: ExamineFlags) => examine(shell, flags)),
     'offpeak doctor',
     'offpeak doctor --quick --json',
     'offpeak doctor books',
-  ).addHelpText('after', '\nExit code: 0 nothing is damaged, 1 something is.')
+  ).addHelpText('after', '\nExit code: 0 no damage, 1 damage.')
 
   const books = doctor
     .command('books')
     .description('compare result files, batches, ledger and usage to the nano-dollar')
-    .option('--project <name>', 'only the books of this project')
+    .option('--project <name>', 'only this project')
   withConfig(withJson(books)).action((_: BooksFlags, command: Command) =>
-    // Options that the parent has too are the parent's unless asked for together.
+    // Commander assigns options that the parent command has as well to the parent.
     reconcile(shell, command.optsWithGlobals<BooksFlags>()),
   )
 }

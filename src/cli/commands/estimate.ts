@@ -1,4 +1,4 @@
-// run --estimate: what a file would cost at most, and which limits it would meet, before anything is created.
+// run --estimate: shows the projected cost of a file and the limits that apply to it, without creating a batch.
 import { BATCH_ENDPOINT } from '../../wire/batch.ts'
 import { BatchEstimate } from '../../wire/batch-estimate.ts'
 import { DeletedFile } from '../../wire/file.ts'
@@ -12,7 +12,7 @@ import { type Output, paintFor, writeLine } from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'
 import type { RunOrder } from './run-batch.ts'
 
-/** Uploads the file, asks, and deletes it again. */
+/** Uploads the file, requests the estimate and deletes the file again. */
 export async function estimateRun(
   { client }: Pick<Connection, 'client'>,
   order: RunOrder,
@@ -30,7 +30,7 @@ export async function estimateRun(
       ...(Object.keys(order.metadata).length === 0 ? {} : { metadata: order.metadata }),
     })
   } finally {
-    // Left behind by a lost connection it costs nothing, and goes with its retention.
+    // A file that a lost connection leaves costs nothing and is deleted after its retention.
     await client.delete(DeletedFile, `/v1/files/${file.id}`).catch(() => {})
   }
 }
@@ -42,7 +42,7 @@ export function printEstimate(output: Output, estimate: BatchEstimate): void {
     `${counted(lines, 'line')}, about ${counted(input_tokens, 'input token')}, at most ${counted(output_tokens_max, 'output token')}: at most ${humanUsd(cost_usd)}.`,
   )
   if (unpriced_models.length > 0)
-    writeLine(output, `Without a price, so at no cost: ${unpriced_models.join(', ')}.`)
+    writeLine(output, `These models have no price and count as free: ${unpriced_models.join(', ')}.`)
   writeLine(output, '')
   printTable(
     output,
@@ -58,12 +58,16 @@ export function printEstimate(output: Output, estimate: BatchEstimate): void {
   )
   if (limits.length > 0) {
     writeLine(output, '')
-    printTable(output, ['LIMIT', 'FOR', 'CAP', 'SPENT', 'OPEN', 'THIS', 'ACTION', ''], limits.map(limitRow))
+    printTable(
+      output,
+      ['LIMIT', 'ENTITY', 'CAP', 'SPENT', 'PROJECTED', 'THIS FILE', 'ACTION', 'RESULT'],
+      limits.map(limitRow),
+    )
   }
   const refused = limits.find(({ limit, exceeds }) => exceeds && limit.action === 'block')
   if (estimate.accepted || !refused) return
   const until = humanTime(refused.resets_at)
-  const text = `It would be refused: ${refused.limit.id} is not enough until ${until} UTC.`
+  const text = `The batch would be refused: it would exceed ${refused.limit.id}, whose window ends at ${until} UTC.`
   writeLine(output, paintFor(output)('red', text))
 }
 
@@ -76,7 +80,6 @@ function limitRow({
   exceeds,
 }: BatchEstimate['limits'][number]): string[] {
   const amount = (value: number): string => capText({ metric: limit.metric, amount: value })
-  const whom = entity ?? appliesTo(limit)
   const parts = [amount(limit.amount), amount(spent), amount(open), amount(needed)]
-  return [limit.id, whom, ...parts, limit.action, exceeds ? 'exceeded' : 'enough']
+  return [limit.id, entity ?? appliesTo(limit), ...parts, limit.action, exceeds ? 'exceeded' : 'sufficient']
 }

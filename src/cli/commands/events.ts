@@ -1,4 +1,4 @@
-// events: what has happened in a project, from a shell.
+// events: lists the events of a project.
 import type { Command } from 'commander'
 import { EVENT_TYPES } from '../../domain/event.ts'
 import { EventObject } from '../../wire/event.ts'
@@ -14,7 +14,7 @@ interface ListFlags extends ApiFlags {
 }
 
 export function addEvents(program: Command, shell: Shell): void {
-  const events = program.command('events').description('show what has happened: batches that ended, limits')
+  const events = program.command('events').description('show events of batches and limits')
 
   apiCommand(events, 'list', 'show events, newest first')
     .option('--limit <number>', 'how many', wholeNumber(1), 20)
@@ -39,13 +39,13 @@ async function listEvents(shell: Shell, flags: ListFlags): Promise<void> {
     if (flags.json) return printJson(stdout, found)
     printTable(
       stdout,
-      ['ID', 'HAPPENED', 'TYPE', 'ABOUT'],
-      found.map(({ id, created, type, data }) => [id, humanTime(created), type, about(data)]),
+      ['ID', 'CREATED', 'TYPE', 'SUBJECT'],
+      found.map(({ id, created, type, data }) => [id, humanTime(created), type, subject(data)]),
     )
   })
 }
 
-/** The batch, or the limit and whom it met. */
-function about({ batch_id, limit_id, entity }: Record<string, unknown>): string {
+/** The batch, or the limit and its entity. */
+function subject({ batch_id, limit_id, entity }: Record<string, unknown>): string {
   return [batch_id ?? limit_id, entity].filter((part) => typeof part === 'string').join(' ') || '-'
 }

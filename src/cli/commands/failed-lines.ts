@@ -1,9 +1,9 @@
-// Why lines failed: an error file, read once, counted by code.
+// Reads an error file and counts its lines by error code.
 import { Value } from 'typebox/value'
 import { adviceFor } from '../client/api-error.ts'
 import { byteLines } from '../client/byte-lines.ts'
 import { ResultLine } from '../client/shapes.ts'
-import { counted } from '../terminal/format.ts'
+import { counted, sentence } from '../terminal/format.ts'
 
 export interface FailedLine {
   custom_id: string
@@ -11,7 +11,7 @@ export interface FailedLine {
   message: string
 }
 
-/** Lines that are no result lines with an error are passed over. */
+/** Skips lines that are not result lines with an error. */
 export async function* failedLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<FailedLine> {
   for await (const line of byteLines(blocks)) {
     if (line.length === 0) continue
@@ -24,7 +24,7 @@ export async function* failedLines(blocks: AsyncIterable<Buffer>): AsyncGenerato
 export interface CodeCount {
   code: string
   count: number
-  /** What the first line with this code was told. */
+  /** The message of the first line with this code. */
   message: string
 }
 
@@ -39,10 +39,10 @@ export async function countByCode(lines: AsyncIterable<FailedLine>): Promise<Cod
   return [...counts.values()].sort((a, b) => b.count - a.count)
 }
 
-/** A sentence for each code: how often, what it means, what to do. */
+/** A line for each code: how often it occurred, what it means, what to do. */
 export function explained(counts: readonly CodeCount[]): string[] {
   return counts.map(({ code, count, message }) => {
     const advice = adviceFor(code)
-    return `  ${counted(count, 'line')} ${code}: ${message}${advice === null ? '' : ` ${advice}`}`
+    return `  ${counted(count, 'line')} ${code}: ${sentence(message)}${advice === null ? '' : ` ${advice}`}`
   })
 }

@@ -1,4 +1,4 @@
-// files: the files of a project, from a shell.
+// files: list, upload, download and delete files.
 import type { Command } from 'commander'
 import { FILE_PURPOSES } from '../../domain/file.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
@@ -40,8 +40,8 @@ export function addFiles(program: Command, shell: Shell): void {
     )
 
   examples(
-    apiCommand(files, 'upload', 'send a JSONL file and wait until it is checked')
-      .argument('<path>', 'JSONL file, one request a line')
+    apiCommand(files, 'upload', 'upload a JSONL file and wait until it is validated')
+      .argument('<path>', 'JSONL file, one request per line')
       .action((path: string, flags: ApiFlags) => uploadFile(shell, path, flags)),
     'offpeak files upload input.jsonl',
     'FILE=$(offpeak files upload input.jsonl)',
@@ -49,7 +49,7 @@ export function addFiles(program: Command, shell: Shell): void {
 
   apiCommand(files, 'content', 'print the content of a file')
     .argument('<id>', 'file_…')
-    .option('-o, --output <file>', 'write it there instead')
+    .option('-o, --output <file>', 'write the content to this file instead')
     .action((id: string, flags: ApiFlags & { output?: string }) => printContent(shell, id, flags))
 
   apiCommand(files, 'delete', 'delete a file and its content')
@@ -84,7 +84,7 @@ async function listFiles(shell: Shell, flags: ListFlags): Promise<void> {
   })
 }
 
-/** The ID goes to stdout, so that a script can keep it. */
+/** Prints the ID to stdout, for scripts. */
 async function uploadFile(shell: Shell, path: string, flags: ApiFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const view = progressView(stderr, shell.clock)

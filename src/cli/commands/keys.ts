@@ -1,4 +1,4 @@
-// keys: issue, list and revoke, straight on the database, so that whoever owns the data folder needs no key.
+// keys: issue, list and revoke API keys directly in the database, without an API key.
 import type { Command } from 'commander'
 import type { Scope } from '../../domain/api-key.ts'
 import type { ConfigFlags, KeyRing } from '../launch.ts'
@@ -22,15 +22,14 @@ export function addKeys(program: Command, shell: Shell): void {
 
   const create = keys
     .command('create')
-    .description('make a key, and its project if there is none of that name')
-    .requiredOption('--project <name>', 'the project it belongs to')
-    .option('--plan <name>', 'plan of the project: payg, enterprise or one of your own (default: payg)')
+    .description('create a key, and its project if it does not exist')
+    .requiredOption('--project <name>', 'project of the key')
     .option(
-      '--scopes <list>',
-      'what it may do, separated by commas (default: everything in its project, so all but operator)',
-      scopes,
+      '--plan <name>',
+      'plan of the project: payg, enterprise or another configured one (default: payg)',
     )
-    .option('--name <text>', 'what you want to call it')
+    .option('--scopes <list>', 'scopes, separated by commas (default: all but operator)', scopes)
+    .option('--name <text>', 'a name for the key')
   examples(
     withConfig(withJson(create)).action((flags: CreateFlags) => createKey(shell, flags)),
     'offpeak keys create --project research --plan enterprise',
@@ -41,7 +40,7 @@ export function addKeys(program: Command, shell: Shell): void {
     (flags: ConfigFlags & { json?: boolean }) => listKeys(shell, flags),
   )
 
-  withConfig(keys.command('revoke').description('end a key at once').argument('<id>', 'key_…')).action(
+  withConfig(keys.command('revoke').description('revoke a key at once').argument('<id>', 'key_…')).action(
     (id: string, flags: ConfigFlags) => revokeKey(shell, id, flags),
   )
 }
@@ -78,7 +77,9 @@ async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): 
 async function revokeKey(shell: Shell, id: string, flags: ConfigFlags): Promise<void> {
   const done = await onKeys(shell, flags, (keys) => keys.revoke(id))
   if (!done)
-    throw new Failure(`there is no key ${id} that could be revoked; "offpeak keys list" shows them all`)
+    throw new Failure(
+      `the key ${id} does not exist or is already revoked; "offpeak keys list" shows every key`,
+    )
   writeLine(shell.terminal.stderr, `${id} is revoked.`)
 }
 

@@ -1,4 +1,4 @@
-// limits: caps on what entities, types of entity or the whole project may spend.
+// limits: caps on the spend of an entity, of each entity of a type, or of the project.
 import { randomUUID } from 'node:crypto'
 import { type Command, InvalidArgumentError } from 'commander'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../../domain/limit.ts'
@@ -37,15 +37,15 @@ interface ListFlags extends ApiFlags {
 }
 
 export function addLimits(program: Command, shell: Shell): void {
-  const limits = program.command('limits').description('cap what is spent')
+  const limits = program.command('limits').description('create, change and delete spending limits')
   const { stdout, stderr } = shell.terminal
 
   examples(
     withTerms(
-      apiCommand(limits, 'create', 'set a cap')
-        .option('--entity <type:id>', 'for this entity')
-        .option('--entity-type <type>', 'for each entity of this type on its own, also those to come')
-        .option('--project', 'for everything the project spends')
+      apiCommand(limits, 'create', 'create a limit')
+        .option('--entity <type:id>', 'limit this entity')
+        .option('--entity-type <type>', 'limit each entity of this type separately, future ones included')
+        .option('--project', 'limit the whole project')
         .option('--usd <amount>', 'the cap in USD', amount)
         .option('--tokens <number>', 'the cap in tokens', amount)
         .option('--window <window>', `per ${LIMIT_WINDOWS.join(' or ')} of the UTC calendar`, 'month'),
@@ -58,7 +58,7 @@ export function addLimits(program: Command, shell: Shell): void {
   apiCommand(limits, 'list', 'show limits, newest first')
     .option('--limit <number>', 'how many', wholeNumber(1), 20)
     .option('--scope <scope>', `only ${LIMIT_SCOPES.join(', ')}`)
-    .option('--entity <type:id>', 'only those of this entity')
+    .option('--entity <type:id>', 'only limits of this entity')
     .action((flags: ListFlags) => listLimits(shell, flags))
 
   apiCommand(limits, 'get', 'show a limit')
@@ -71,14 +71,14 @@ export function addLimits(program: Command, shell: Shell): void {
 
   examples(
     withTerms(
-      apiCommand(limits, 'set', 'change a limit; what is not named stays')
+      apiCommand(limits, 'set', 'change a limit; other fields keep their values')
         .argument('<id>', 'lim_…')
-        .option('--amount <number>', 'the cap, in USD or tokens as before', amount),
+        .option('--amount <number>', 'the cap, in the unit of the limit', amount),
     ).action((id: string, flags: SetFlags) => setLimit(shell, id, flags)),
     'offpeak limits set lim_01k0… --amount 50',
   )
 
-  apiCommand(limits, 'delete', 'remove a cap')
+  apiCommand(limits, 'delete', 'delete a limit')
     .argument('<id>', 'lim_…')
     .action((id: string, flags: ApiFlags) =>
       withApi(shell, flags, async ({ client }) => {
@@ -92,8 +92,8 @@ export function addLimits(program: Command, shell: Shell): void {
 function withTerms(command: Command): Command {
   return command
     .option('--action <action>', LIMIT_ACTIONS.join(' or '))
-    .option('--description <text>', 'shown to whom the limit refuses')
-    .option('--notify-at <fractions>', 'tell when these fractions of the cap are met: 0.5,0.8', fractions)
+    .option('--description <text>', 'shown in the errors of calls that the limit refuses')
+    .option('--notify-at <fractions>', 'create an event at these fractions of the cap: 0.5,0.8', fractions)
 }
 
 async function createLimit(shell: Shell, flags: CreateFlags): Promise<void> {
@@ -105,14 +105,14 @@ async function createLimit(shell: Shell, flags: CreateFlags): Promise<void> {
   ].flat()
   const [scope] = scopes
   if (scopes.length !== 1 || scope === undefined)
-    throw new Failure('say whose spending is capped: one of --entity, --entity-type and --project')
+    throw new Failure('the limit needs one of --entity, --entity-type and --project')
   if ((usd === undefined) === (tokens === undefined))
-    throw new Failure('say how much may be spent: one of --usd and --tokens')
+    throw new Failure('the limit needs a cap: one of --usd and --tokens')
   const [cost_usd, tokensMetric] = LIMIT_METRICS
   const cap = usd === undefined ? { metric: tokensMetric, amount: tokens } : { metric: cost_usd, amount: usd }
   await withApi(shell, flags, async ({ client }) => {
     const body = { ...scope, ...cap, window, ...terms(flags) }
-    // The retries of this very call make one limit.
+    // The retries of this call create one limit.
     const headers = { 'idempotency-key': `cli-${randomUUID()}` }
     const limit = await client.post(LimitObject, '/v1/limits', body, headers)
     if (flags.json) printJson(shell.terminal.stdout, limit)
@@ -123,7 +123,7 @@ async function createLimit(shell: Shell, flags: CreateFlags): Promise<void> {
 async function setLimit(shell: Shell, id: string, flags: SetFlags): Promise<void> {
   const change = { ...(flags.amount === undefined ? {} : { amount: flags.amount }), ...terms(flags) }
   if (Object.keys(change).length === 0)
-    throw new Failure('say what is to change: --amount, --action, --description or --notify-at')
+    throw new Failure('there is nothing to change; give --amount, --action, --description or --notify-at')
   await withApi(shell, flags, async ({ client }) =>
     show(shell, flags, await client.post(LimitObject, pathOf(id), change)),
   )
@@ -137,7 +137,7 @@ async function listLimits(shell: Shell, flags: ListFlags): Promise<void> {
     if (flags.json) return printJson(stdout, found)
     printTable(
       stdout,
-      ['ID', 'FOR', 'CAP', 'WINDOW', 'ACTION', 'TELLS AT', 'CREATED', 'DESCRIPTION'],
+      ['ID', 'ENTITY', 'CAP', 'WINDOW', 'ACTION', 'NOTIFY AT', 'CREATED', 'DESCRIPTION'],
       found.map((limit) => [
         limit.id,
         appliesTo(limit),

@@ -1,4 +1,4 @@
-// migrate-data: from one database and blob store to others, with the service stopped.
+// migrate-data: copies everything to another database and blob store, with the service stopped.
 import { existsSync } from 'node:fs'
 import type { Command } from 'commander'
 import type { Config } from '../../config/config.ts'
@@ -20,10 +20,10 @@ interface Flags extends ConfigFlags {
 export function addMigrateData(program: Command, shell: Shell): void {
   const migrate = program
     .command('migrate-data')
-    .description('move everything to another database and blob store; the service has to be stopped')
+    .description('move everything to another database and blob store; stop the service first')
     .requiredOption('--from <place>', 'a configuration file, or DATABASE+BLOBS')
-    .option('--to <place>', 'the same, for where it is to go; both stores have to be empty')
-    .option('--release', 'let services run again on --from, which was moved elsewhere')
+    .option('--to <place>', 'the target, in the same form; both of its stores must be empty')
+    .option('--release', 'allow services to use the stores of --from again after a move')
   examples(
     withConfig(withJson(migrate)).action((flags: Flags) => run(shell, flags)),
     'offpeak migrate-data --from sqlite+disk --to postgres+s3',
@@ -33,8 +33,8 @@ export function addMigrateData(program: Command, shell: Shell): void {
 }
 
 const PLACES = `DATABASE is "sqlite", "sqlite:PATH" or a PostgreSQL URL, BLOBS is "disk", "disk:PATH" or the URL of a bucket;
-"postgres" and "s3" alone are those that the configuration names. Interrupted, a move goes on where it
-stopped when it is run again.`
+"postgres" and "s3" alone stand for the stores that the configuration names. To resume an interrupted move, run
+the command again.`
 
 async function run(shell: Shell, flags: Flags): Promise<void> {
   const { stdout, stderr } = shell.terminal
@@ -43,19 +43,26 @@ async function run(shell: Shell, flags: Flags): Promise<void> {
   if (flags.release === true) {
     if (flags.to !== undefined) throw new Failure('give --to or --release, not both')
     await releaseMoved(from)
-    return writeLine(stderr, 'Services may run on it again; what was moved is no longer in step with it.')
+    return writeLine(
+      stderr,
+      'Services can use these stores again. Changes from now on are not in the stores they were moved to.',
+    )
   }
-  if (flags.to === undefined) throw new Failure('say where it is to go: --to CONFIG, or --to DATABASE+BLOBS')
+  if (flags.to === undefined)
+    throw new Failure('the target is missing; give --to CONFIG or --to DATABASE+BLOBS')
   const to = await placeOf(shell, flags, '--to', flags.to)
   const moved = await migrateData(from, to, (text) => writeLine(stderr, text))
   if (flags.json) return printJson(stdout, moved)
   const { rows, blobs, bytes, opened, missing } = moved
-  for (const key of missing) writeLine(stdout, `not moved, for the source has lost it: blob ${key}`)
+  for (const key of missing) writeLine(stdout, `Blob ${key} was not moved: it is missing from the source.`)
   writeLine(
     stdout,
-    `Moved and compared: ${counted(rows, 'row')}, ${counted(blobs, 'blob')} (${humanBytes(bytes)}), ${opened} opened there.`,
+    `Moved and compared: ${counted(rows, 'row')}, ${counted(blobs, 'blob')} (${humanBytes(bytes)}), ${opened} decrypted at the target.`,
   )
-  writeLine(stdout, 'Start the service with the new configuration; the old stores are closed to services.')
+  writeLine(
+    stdout,
+    'Start the service with the new configuration. Services refuse to start on the old stores.',
+  )
 }
 
 /** The configuration of one side. */
@@ -65,7 +72,7 @@ async function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: s
   const match = /^(.+)\+((?:disk|s3)(?::.*)?)$/.exec(text)
   if (match === null)
     throw new Failure(
-      `${option}: "${text}" is neither a configuration file that exists nor DATABASE+BLOBS, like sqlite+disk`,
+      `${option}: "${text}" is neither a configuration file that exists nor DATABASE+BLOBS, such as sqlite+disk`,
     )
   const [, database = '', blobs = ''] = match
   const found = await shell.launch.loadConfig({

@@ -1,4 +1,4 @@
-// models: what a line may ask for.
+// models: shows the models that lines can name.
 import type { Command } from 'commander'
 import { ModelObject } from '../../wire/model.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
@@ -8,7 +8,7 @@ import { wholeNumber } from '../terminal/option-values.ts'
 import { printFields, printJson, printTable } from '../terminal/table.ts'
 
 export function addModels(program: Command, shell: Shell): void {
-  const models = program.command('models').description('show the models that lines may name')
+  const models = program.command('models').description('show the models that lines can name')
   const { stdout } = shell.terminal
 
   apiCommand(models, 'list', 'show every model')
@@ -22,10 +22,10 @@ export function addModels(program: Command, shell: Shell): void {
     )
 
   apiCommand(models, 'get', 'show a model')
-    .argument('<id>', 'its name')
+    .argument('<id>', 'ID of the model')
     .action((id: string, flags: ApiFlags) =>
       withApi(shell, flags, async ({ client }) => {
-        // Slashes are part of some names, and of the path.
+        // Slashes in an ID stay slashes in the path.
         const name = id.split('/').map(encodeURIComponent).join('/')
         const model = await client.get(ModelObject, `/v1/models/${name}`)
         if (flags.json) printJson(stdout, model)

@@ -1,4 +1,4 @@
-// next-round: from the output of one batch to the input of the next, where models ask for tools.
+// next-round: makes the input of the next batch of a tool loop from the output of the last one.
 import { createReadStream, createWriteStream } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { pipeline } from 'node:stream/promises'
@@ -20,11 +20,11 @@ export function addNextRound(program: Command, shell: Shell): void {
   const { stdout, stderr } = shell.terminal
   const command = program
     .command('next-round')
-    .description('make the input of the next round of a tool loop; without --tools, list the calls wanted')
+    .description('make the input of the next round of a tool loop; without --tools, list the tool calls')
     .argument('<output>', 'the output file of the last batch')
     .option('--input <file>', 'the input file of the last batch')
-    .option('--tools <file>', 'what the tools said: JSONL with custom_id, tool_call_id and content')
-    .option('-o, --output <file>', 'where the next input goes (default: standard output)')
+    .option('--tools <file>', 'the results of the tools: JSONL with custom_id, tool_call_id and content')
+    .option('-o, --output <file>', 'file for the next input (default: standard output)')
     .action(async (path: string, flags: NextRoundFlags) => {
       const turns = await readTurns(createReadStream(path))
       if (flags.tools === undefined || flags.input === undefined) {
@@ -45,7 +45,7 @@ export function addNextRound(program: Command, shell: Shell): void {
   )
 }
 
-/** Role an input is none: lines that are missing from it would be missed by nobody. */
+/** Deletes an incomplete file: nobody would notice that lines are missing from it. */
 async function writeWhole(lines: AsyncIterable<Buffer>, path: string): Promise<void> {
   try {
     await pipeline(lines, createWriteStream(path))

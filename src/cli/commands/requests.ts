@@ -1,4 +1,4 @@
-// requests: the audit record of an HTTP call or of a line.
+// requests: shows the audit record of an HTTP call or of a line.
 import type { Command } from 'commander'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import { AnyObject } from '../client/shapes.ts'
@@ -8,7 +8,7 @@ import { printJson } from '../terminal/table.ts'
 import { writeLines } from '../terminal/terminal.ts'
 
 export function addRequests(program: Command, shell: Shell): void {
-  const requests = program.command('requests').description('look up what became of a request')
+  const requests = program.command('requests').description('look up audit records')
   examples(
     apiCommand(requests, 'get', 'show the audit record of a line or an HTTP call')
       .argument('<id>', 'req_…, from a result line or the header X-Service-Request-Id')

@@ -1,4 +1,4 @@
-// retry: the failed lines of a batch, taken from its input byte for byte, as a new file and a new batch.
+// retry: runs the failed lines of a batch again, as a new file with the bytes of the input and a new batch.
 import { createReadStream, createWriteStream } from 'node:fs'
 import { mkdtemp, rename, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -33,10 +33,10 @@ interface RetryFlags extends ApiFlags {
 
 export function addRetry(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'retry', 'run the failed lines of a batch again, as a new batch')
+    apiCommand(program, 'retry', 'run the failed lines of a batch again in a new batch')
       .argument('<batch_id>', 'a finished batch')
       .option('--code <list>', 'only lines with these error codes, separated by commas', commaList)
-      .option('--window <duration>', 'completion window (default: as before)')
+      .option('--window <duration>', 'completion window (default: that of the batch)')
       .option('--wait', 'follow the new batch until it is finished')
       .option('--merge <file>', 'wait, then write the answers of both batches there')
       .action((id: string, flags: RetryFlags) => retryBatch(shell, id, flags)),
@@ -60,8 +60,9 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
     try {
       const old = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)
       const lines = await failedOf(client, old, flags.code, folder)
-      const hopeless = lines.hopeless === 0 ? '' : `; ${lines.hopeless} of them will fail again unless mended`
-      view.message(`${counted(lines.ids.size, 'failed line')} of ${id}${hopeless}`)
+      const permanent =
+        lines.permanent === 0 ? '' : `; ${lines.permanent} of them will fail again unless the input is fixed`
+      view.message(`${counted(lines.ids.size, 'failed line')} of ${id}${permanent}`)
       const made = await resubmit(
         client,
         old,
@@ -75,7 +76,7 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
       view.stop()
       if (flags.merge !== undefined) {
         await merge(client, old, done, flags.merge, signal)
-        writeLine(stderr, `answers of both: ${flags.merge}`)
+        writeLine(stderr, `answers of both batches: ${flags.merge}`)
       }
       shell.exit(done.status === 'completed' && done.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED)
       show(done)
@@ -86,23 +87,23 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
   })
 }
 
-/** The custom_ids of lines that failed with one of `codes` (any, if undefined), and how many cannot but fail again. */
+/** The custom_ids of lines that failed with one of `codes` (any, if undefined), and how many of them would fail again. */
 async function failedOf(
   client: ApiClient,
   batch: BatchObject,
   codes: readonly string[] | undefined,
   folder: string,
-): Promise<{ ids: Set<string>; hopeless: number }> {
+): Promise<{ ids: Set<string>; permanent: number }> {
   const ids = new Set<string>()
-  let hopeless = 0
+  let permanent = 0
   const path = join(folder, 'errors.jsonl')
   await download(client, batch.error_file_id, path)
   for await (const { custom_id, code } of failedLines(createReadStream(path))) {
     if (codes !== undefined && !codes.includes(code)) continue
     ids.add(custom_id)
-    if (!mayRetry(code)) hopeless++
+    if (!mayRetry(code)) permanent++
   }
-  if (ids.size > 0) return { ids, hopeless }
+  if (ids.size > 0) return { ids, permanent }
   const which = codes === undefined ? '' : ` with ${codes.join(' or ')}`
   throw new Failure(
     `${batch.id} is ${batch.status} and has no failed line${which}; there is nothing to retry`,
@@ -136,13 +137,13 @@ async function resubmit(
   )
 }
 
-/** The lines whose custom_id is in `ids`, exactly as they were uploaded. */
+/** Yields the lines whose custom_id is in `ids`, byte for byte. */
 export async function* linesWith(
   blocks: AsyncIterable<Buffer>,
   ids: ReadonlySet<string>,
 ): AsyncGenerator<Buffer> {
   for await (const line of byteLines(blocks)) {
-    // A byte order mark is no part of the first line.
+    // A byte order mark is not part of the first line.
     const text = line.toString().replace(/^\uFEFF/, '')
     if (text.trim() === '') continue
     const parsed: unknown = JSON.parse(text)
@@ -152,7 +153,7 @@ export async function* linesWith(
 
 const NEWLINE = Buffer.from('\n')
 
-/** Answers of the first batch, then those of the second; a line is in at most one of them. */
+/** Writes the answers of the first batch, then those of the second; no line is in both. */
 async function merge(
   client: ApiClient,
   first: BatchObject,

@@ -1,5 +1,5 @@
-// A file in, two files out: upload, check, batch, wait, download. Interrupted at any point and run again with
-// the same file, it goes on with the same upload and the same batch (run-state.ts remembers them).
+// Uploads a file, waits for its validation, creates a batch, waits for it and downloads its results. An interrupted
+// run is resumed with the same upload and the same batch, which run-state.ts stores.
 import { createReadStream } from 'node:fs'
 import { BatchObject } from '../../wire/batch.ts'
 import { ApiError } from '../client/api-error.ts'
@@ -31,17 +31,17 @@ export interface RunOrder extends RunTerms {
 
 export interface RunReport {
   batch: BatchObject
-  /** Of this process: a run that was picked up again counts from then. */
+  /** Since this process started; a resumed run counts from its resumption. */
   durationMs: number
-  /** Why lines failed, most frequent first. */
+  /** Error codes of failed lines, most frequent first. */
   failures: CodeCount[]
 }
 
-/** Throws FileInvalid, ApiError or Interrupted; the run can be picked up again after the last two. */
+/** Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. */
 export async function runBatch(client: ApiClient, order: RunOrder, watch: Watch): Promise<RunReport> {
   const started = watch.clock.now()
   const statePath = runStatePath(order.output)
-  // Finds a wrong address or key before the file is sent.
+  // Detects a wrong address or key before the file is uploaded.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
   let state = await earlierRun(order, statePath, watch)
   let batch: BatchObject | undefined
@@ -50,9 +50,9 @@ export async function runBatch(client: ApiClient, order: RunOrder, watch: Watch)
       batch = await untilDone(client, order, state, statePath, watch)
     } catch (error) {
       if (error instanceof FileInvalid) await removeRunState(statePath)
-      // The upload or the batch of the earlier run is gone: this becomes a run of its own.
+      // The upload or the batch of the earlier run no longer exists: start a new run.
       if (state === undefined || !(error instanceof ApiError) || error.status !== 404) throw error
-      watch.view.message('What the interrupted run left is gone from the service; starting anew.')
+      watch.view.message('The upload or batch of the interrupted run no longer exists. Starting a new run.')
       await removeRunState(statePath)
       state = undefined
     }
@@ -63,18 +63,18 @@ export async function runBatch(client: ApiClient, order: RunOrder, watch: Watch)
   return { batch, durationMs: watch.clock.now() - started, failures }
 }
 
-/** The run to go on with, if one was interrupted and neither the file nor the options have changed since. */
+/** The interrupted run to resume, if neither the file nor the options have changed since. */
 async function earlierRun(order: RunOrder, statePath: string, watch: Watch): Promise<RunState | undefined> {
   const state = await readRunState(statePath)
   if (state === undefined) return undefined
   if (sameTerms(state, order) && state.input_sha256 === (await hashFile(order.input))) {
     watch.view.message(
-      `Picking up the interrupted run${state.batch_id === null ? '' : ` (${state.batch_id})`}.`,
+      `Resuming the interrupted run${state.batch_id === null ? '' : ` (${state.batch_id})`}.`,
     )
     return state
   }
-  const left = state.batch_id === null ? '' : `; ${state.batch_id} is left as it is`
-  watch.view.message(`An interrupted run had another input or other options: starting a new one${left}.`)
+  const left = state.batch_id === null ? '' : ` ${state.batch_id} is not changed.`
+  watch.view.message(`The interrupted run had another input or other options. Starting a new run.${left}`)
   return undefined
 }
 
@@ -107,7 +107,7 @@ async function untilDone(
   return await watchBatch(client, state.batch_id, watch)
 }
 
-/** On a terminal the batch's line gives way to the download's, and comes back for good. */
+/** Shows the progress of the download, then that of the batch again. */
 async function downloadResults(
   client: ApiClient,
   batch: BatchObject,

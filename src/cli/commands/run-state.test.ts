@@ -14,7 +14,7 @@ import {
 
 const terms = { target: 'http://a', window: '24h', metadata: { entity: 'user:1', tags: 't' } }
 
-describe('what a run remembers', () => {
+describe('the state of a run', () => {
   let folder: string
 
   before(async () => {
@@ -22,7 +22,7 @@ describe('what a run remembers', () => {
   })
   after(() => rm(folder, { recursive: true }))
 
-  test('it is read as it was written, and gone when removed', async () => {
+  test('it is read as it was written, and can be removed', async () => {
     const path = join(folder, 'run.json')
     assert.equal(await readRunState(path), undefined)
     const state = { ...newRunState(terms, 'hash', 'file_1'), batch_id: 'batch_1' }
@@ -33,7 +33,7 @@ describe('what a run remembers', () => {
     assert.equal(await readRunState(path), undefined)
   })
 
-  test('a file that is cut short or of another version counts as none', async () => {
+  test('a truncated file, or one of another version, is ignored', async () => {
     const path = join(folder, 'broken.json')
     await writeFile(path, '{"version":1,"targ')
     assert.equal(await readRunState(path), undefined)
@@ -41,7 +41,7 @@ describe('what a run remembers', () => {
     assert.equal(await readRunState(path), undefined)
   })
 
-  test('the key stays for a run that is picked up, and no other run has it', () => {
+  test('a resumed run keeps its idempotency key, and no other run has the same one', () => {
     const state = newRunState(terms, 'hash', 'file_1')
     const { tags, entity } = terms.metadata
     assert.equal(
@@ -59,7 +59,7 @@ describe('what a run remembers', () => {
     assert.equal(keys.size, 6)
   })
 
-  test('another service, window or metadata is another run', () => {
+  test('another service, window or metadata makes another run', () => {
     const state = newRunState(terms, 'hash', 'file_1')
     assert.equal(sameTerms(state, { ...terms, metadata: { tags: 't', entity: 'user:1' } }), true)
     assert.equal(sameTerms(state, { ...terms, target: 'http://b' }), false)

@@ -1,5 +1,5 @@
-// What an unfinished run needs to be picked up again, kept beside its output and removed when it is done.
-// The nonce makes a later run of the same file a run of its own; the hash tells whether the file changed.
+// The state that an interrupted run needs to be resumed, stored beside its output and removed when the run is done.
+// The nonce separates runs of the same file; the hash shows whether the file has changed.
 import { createHash, randomBytes } from 'node:crypto'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import Type, { type Static } from 'typebox'
@@ -8,7 +8,7 @@ import { hasCode } from '../terminal/failure.ts'
 
 const RunState = Type.Object({
   version: Type.Literal(1),
-  /** Which service has the batch: a base URL, or the data folder of an embedded one. */
+  /** The service of the batch: a base URL, or the data folder of an embedded service. */
   target: Type.String(),
   window: Type.String(),
   metadata: Type.Record(Type.String(), Type.String()),
@@ -19,7 +19,7 @@ const RunState = Type.Object({
 })
 export type RunState = Static<typeof RunState>
 
-/** What must be the same for an earlier run to be this one. */
+/** The terms that must be equal for an earlier run to be resumed. */
 export interface RunTerms {
   target: string
   window: string
@@ -52,13 +52,13 @@ export function sameTerms(state: RunState, terms: RunTerms): boolean {
   )
 }
 
-/** The same for every attempt to create this run's batch, and for nothing else. */
+/** Equal for every attempt to create the batch of this run, and different for every other run. */
 export function idempotencyKey(state: RunState): string {
   const parts = [state.input_sha256, state.window, metadataText(state.metadata), state.file_id, state.nonce]
   return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
 }
 
-/** Undefined when there is none, or none that this version can read. */
+/** Undefined when there is no state that this version can read. */
 export async function readRunState(path: string): Promise<RunState | undefined> {
   try {
     const parsed: unknown = JSON.parse(await readFile(path, 'utf8'))

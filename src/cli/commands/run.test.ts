@@ -127,7 +127,7 @@ describe('offpeak run against a service', () => {
     assert.deepEqual(await ids(errors()), ['a', 'b', 'c'])
   })
 
-  test('a refused file is explained line by line and no batch is made', async () => {
+  test('the errors of an invalid file are shown by line, and no batch is created', async () => {
     api.script = {
       refuse: [
         { line: 2, code: 'invalid_json', message: 'no JSON' },
@@ -160,7 +160,7 @@ describe('offpeak run against a service', () => {
     assert.deepEqual(batch?.metadata, { tags: 'a=b', entity: 'user:42' })
   })
 
-  test('429, 503 and broken connections are tried again, not before Retry-After', async () => {
+  test('429, 503 and broken connections are retried, not before Retry-After', async () => {
     api.script = {
       fault({ method, path }, nth) {
         if (method === 'POST' && path === '/v1/files' && nth === 1) {
@@ -181,7 +181,7 @@ describe('offpeak run against a service', () => {
     assert.equal(keys[0], keys[1])
   })
 
-  test('a spent budget is not tried again, and what was uploaded is kept for later', async () => {
+  test('a used-up spending limit is not retried, and the upload is kept for later', async () => {
     api.script = {
       fault: ({ method, path }) =>
         method === 'POST' && path === '/v1/batches'
@@ -191,7 +191,7 @@ describe('offpeak run against a service', () => {
     assert.equal(await offpeak('run', input), 1)
     assert.match(
       terminal.err(),
-      /The budget is spent\. \(429 usage_limit_exceeded, POST \/v1\/batches, request req_test\)/,
+      /The budget is spent \(429 usage_limit_exceeded, POST \/v1\/batches, request req_test\)\./,
     )
     assert.equal(api.calls('POST', /^\/v1\/batches$/).length, 1)
     api.script = {}
@@ -199,7 +199,7 @@ describe('offpeak run against a service', () => {
     assert.equal(api.calls('POST', /^\/v1\/files$/).length, 1)
   })
 
-  test('a download that breaks off goes on where it broke', async () => {
+  test('a download whose connection breaks is resumed where it ended', async () => {
     const whole = Buffer.from('{"custom_id":"a"}\n'.repeat(1000))
     api.script = {
       fault({ path, headers }): Reply | undefined {
@@ -225,7 +225,7 @@ describe('offpeak run against a service', () => {
     assert.equal(existsSync(`${output()}.part`), false)
   })
 
-  test('interrupted and run again, it picks up the same batch', async () => {
+  test('an interrupted run is resumed with the same batch', async () => {
     api.script = {
       statuses: ['queued', 'in_progress'],
       fault({ path }, nth) {
@@ -234,18 +234,21 @@ describe('offpeak run against a service', () => {
       },
     }
     assert.equal(await offpeak('run', input), 130)
-    assert.match(terminal.err(), /the batch goes on at http:\/\/127\.0\.0\.1:\d+: run the same command again/)
+    assert.match(
+      terminal.err(),
+      /the batch continues at http:\/\/127\.0\.0\.1:\d+\. Run the same command again/,
+    )
     assert.equal(existsSync(output()), false)
     controller = new AbortController()
     api.script = {}
     assert.equal(await offpeak('run', input), 0)
-    assert.match(terminal.err(), /Picking up the interrupted run \(batch_1\)/)
+    assert.match(terminal.err(), /Resuming the interrupted run \(batch_1\)/)
     assert.equal(api.batches.size, 1)
     assert.equal(api.calls('POST', /files/).length, 1)
     assert.equal(existsSync(runStatePath(output())), false)
   })
 
-  test('interrupted before the answer to the create call, it does not make a second batch', async () => {
+  test('a run interrupted before the answer to the create call creates no second batch', async () => {
     api.script = {
       fault({ method, path }) {
         if (method === 'POST' && path === '/v1/batches') {
@@ -262,7 +265,7 @@ describe('offpeak run against a service', () => {
     assert.equal(api.batches.size, 1)
   })
 
-  test('another content or other options make another batch', async () => {
+  test('other content or other options make another batch', async () => {
     const interrupt = {
       fault: ({ path }: { path: string }) => void (path === '/v1/batches/batch_1' && controller.abort()),
     }
@@ -277,7 +280,7 @@ describe('offpeak run against a service', () => {
     assert.deepEqual(await ids(output()), ['a', 'b', 'c', 'd'])
   })
 
-  test('what an interrupted run left behind may be gone: then it starts anew', async () => {
+  test('when the batch of an interrupted run no longer exists, a new run starts', async () => {
     api.script = { fault: ({ path }) => void (path === '/v1/batches/batch_1' && controller.abort()) }
     assert.equal(await offpeak('run', input), 130)
     controller = new AbortController()
@@ -298,17 +301,17 @@ describe('offpeak run against a service', () => {
     assert.equal(await offpeak('run', input), 1)
     assert.match(
       terminal.err(),
-      /^offpeak: No valid API key was given\. \(401 invalid_api_key, GET \/v1\/models/,
+      /^offpeak: No valid API key was given \(401 invalid_api_key, GET \/v1\/models/,
     )
     assert.equal(api.calls('POST', /files/).length, 0)
   })
 
-  test('a file that is not there is named', async () => {
+  test('an error about a missing file names it', async () => {
     assert.equal(await offpeak('run', join(folder, 'missing.jsonl')), 1)
     assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)
   })
 
-  test('no service is started for a file that is not there', async () => {
+  test('no service is started for a missing file', async () => {
     assert.equal(await embedded('run', join(folder, 'missing.jsonl')), 1)
     assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)
   })

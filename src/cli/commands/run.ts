@@ -1,4 +1,4 @@
-// run: a JSONL file of requests in, a file of answers and a file of failures out.
+// run: runs a JSONL file of requests and writes a file of answers and a file of failed lines.
 import { access } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
@@ -32,14 +32,14 @@ export function addRun(program: Command, shell: Shell): void {
   const run = program
     .command('run')
     .description('run a JSONL file of requests from start to finish')
-    .argument('<input>', 'JSONL file, one request a line')
+    .argument('<input>', 'JSONL file, one request per line')
     .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl)')
     .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
     .option('--window <duration>', 'completion window', '24h')
-    .option('--metadata <key=value>', 'for the batch; may be given again', pairs)
-    .option('--entity <type:id>', 'whom the work is for; short for --metadata entity=…')
-    .option('--upstream <url>', 'have this OpenAI-compatible server answer')
-    .option('--estimate', 'run nothing: say what it may cost, and which limits it meets')
+    .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
+    .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+    .option('--upstream <url>', 'use the models of this OpenAI-compatible server')
+    .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
   examples(
     withConfig(withJson(run)).action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
     'offpeak run examples/gsm8k.jsonl -o answers.jsonl',
@@ -49,10 +49,10 @@ export function addRun(program: Command, shell: Shell): void {
   ).addHelpText(
     'after',
     `
-Without OFFPEAK_BASE_URL and OFFPEAK_API_KEY a service is started for the run and stopped after it.
-Interrupted and run again, it goes on with the same batch.
-Exit code: 0 every line was answered, 3 some lines failed, 1 nothing was run, 130 interrupted.
-With --estimate: 0 it would be accepted, 1 a limit would refuse it.`,
+Without OFFPEAK_BASE_URL and OFFPEAK_API_KEY, the command starts a service and stops it at its end.
+To resume an interrupted run with the same batch, run the same command again.
+Exit code: 0 every line was answered, 3 some lines failed, 1 no line was run, 130 interrupted.
+With --estimate: 0 the batch would be accepted, 1 a limit would refuse it.`,
   )
 }
 
@@ -78,15 +78,15 @@ async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<v
     shell.exit(exitFor(report))
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error
-    if (connection.embedded) view.message('stopping; press Ctrl-C again to leave at once')
-    throw new Interrupted(whatGoesOn(connection))
+    if (connection.embedded) view.message('Stopping the service. Press Ctrl-C again to exit at once.')
+    throw new Interrupted(interruptedMessage(connection))
   } finally {
     view.stop()
     await connection.close()
   }
 }
 
-/** Every path as given; else answers lie beside the input, and failed lines beside the answers. */
+/** Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(input: string, flags: RunFlags, target: string): RunOrder {
   const stem = input.replace(JSONL, '')
   const output = flags.output ?? `${stem}.out.jsonl`
@@ -100,16 +100,16 @@ export function orderFor(input: string, flags: RunFlags, target: string): RunOrd
   }
 }
 
-/** Answered in full, in part, or not run at all. */
+/** The exit code of a finished run. */
 export function exitFor({ batch }: RunReport): number {
   if (batch.status === 'failed') return EXIT_FAILED
   return batch.status === 'completed' && batch.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED
 }
 
-function whatGoesOn(connection: Connection): string {
+function interruptedMessage(connection: Connection): string {
   return connection.embedded
-    ? 'interrupted; what is finished is kept: run the same command again to go on'
-    : `interrupted; the batch goes on at ${connection.target}: run the same command again to pick it up`
+    ? 'interrupted; finished lines are kept. Run the same command again to resume the batch.'
+    : `interrupted; the batch continues at ${connection.target}. Run the same command again to follow it.`
 }
 
 function summary(report: RunReport, order: RunOrder): object {
@@ -126,7 +126,7 @@ function summary(report: RunReport, order: RunOrder): object {
   }
 }
 
-/** Told on stderr; stdout stays for data. */
+/** Prints the report to stderr; stdout is for data. */
 export function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder): void {
   const { batch, durationMs, failures } = report
   const { completed, failed } = batch.request_counts

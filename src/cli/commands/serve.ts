@@ -13,22 +13,22 @@ interface ServeFlags extends ConfigFlags {
   upstream?: string
 }
 
-/** Beyond the time that calls and lines in flight are given to finish. */
+/** Added to the time in which calls and lines in flight may finish. */
 const STOP_EXTRA_MS = 1500
 
 export function addServe(program: Command, shell: Shell): void {
-  const serve = program.command('serve').description('run the service: the API, and workers beside it')
+  const serve = program.command('serve').description('run the service: the API and its workers')
   examples(
     listening(withConfig(serve))
-      .option('--workers <count>', 'worker processes, or auto: by the cores of the machine (default: auto)')
+      .option('--workers <count>', 'worker processes, or auto: by the number of cores (default: auto)')
       .action((flags: ServeFlags) => runService(shell, 'all', flags)),
     'offpeak serve',
     'offpeak serve --upstream http://127.0.0.1:8000/v1   # in front of vLLM, Ollama, …',
     'offpeak serve --config offpeak.yaml --port 0        # any free port',
   )
-  const api = program.command('api').description('run the API alone; workers run elsewhere')
+  const api = program.command('api').description('run only the API; workers run elsewhere')
   listening(withConfig(api)).action((flags: ServeFlags) => runService(shell, 'api', flags))
-  const worker = program.command('worker').description('run a worker alone; any number of them may run')
+  const worker = program.command('worker').description('run only a worker; any number of workers can run')
   withUpstream(withConfig(worker)).action((flags: ServeFlags) => runService(shell, 'worker', flags))
 }
 
@@ -52,11 +52,11 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
   const hadKey = existsSync(keyPath)
   const running = await shell.launch.serve(config, { role, upstream: flags.upstream })
   if (!hadKey && existsSync(keyPath)) {
-    writeLine(stderr, `offpeak: made the project "default"; its API key is in ${keyPath}`)
+    writeLine(stderr, `offpeak: created the project "default"; its API key is in ${keyPath}`)
   }
   writeLine(stdout, running.url === null ? 'offpeak worker ready' : `offpeak listening on ${running.url}`)
   await Promise.race([aborted(signal), running.stopped])
-  if (!signal.aborted) throw new Failure('the service stopped by itself; its log says why')
+  if (!signal.aborted) throw new Failure('the service stopped unexpectedly; see its log for the reason')
   const over = new AbortController()
   const inTime = await Promise.race([
     running.stop().then(() => true),
@@ -66,10 +66,12 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
       over.signal,
     ).then(() => false),
   ])
-  // A pending wait would keep the process alive.
+  // A pending timer would keep the process alive.
   over.abort()
   if (!inTime) {
-    throw new Failure('stopping took too long and was broken off; what was in flight is taken up again later')
+    throw new Failure(
+      'the shutdown took longer than listen.stop_delay and worker.drain allow and was aborted; lines in flight are sent again later',
+    )
   }
 }
 

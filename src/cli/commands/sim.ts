@@ -1,4 +1,4 @@
-// sim: the simulator as an OpenAI-compatible server of its own, to test against and to load.
+// sim: runs the simulated model server as a server of its own, for tests and load.
 
 import type { Command } from 'commander'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
@@ -21,17 +21,17 @@ interface SimFlags {
 export function addSim(program: Command, shell: Shell): void {
   const sim = program
     .command('sim')
-    .description('run the simulated model server alone, for tests and load')
+    .description('run the simulated model server, for tests and load')
     .requiredOption('--port <number>', 'port to listen on, 0 for any free one', wholeNumber(0, 65_535))
     .option('--host <address>', 'address to listen on', '127.0.0.1')
-    .option('--latency-ms <range>', 'time to an answer: 20, or 100..300', range, { min: 20, max: 20 })
-    .option('--capacity <number>', 'requests at once, beyond which it answers 429', wholeNumber(1))
-    .option('--context-window <tokens>', 'beyond which it refuses a request', wholeNumber(1))
-    .option('--seed <number>', 'deals the faults to other requests', wholeNumber(0), 0)
+    .option('--latency-ms <range>', 'latency of an answer: 20, or 100..300', range, { min: 20, max: 20 })
+    .option('--capacity <number>', 'requests in flight beyond which it answers 429', wholeNumber(1))
+    .option('--context-window <tokens>', 'tokens beyond which it refuses a request', wholeNumber(1))
+    .option('--seed <number>', 'seed that decides which requests get a fault', wholeNumber(0), 0)
     .option('--models <list>', 'models it answers for (default: any)', commaList)
-    .option('--log <file>', 'append a line for each request')
+    .option('--log <file>', 'append a line for each request to this file')
   for (const fault of SIMULATED_FAULTS) {
-    sim.option(`${rateFlag(fault)} <fraction>`, `share of requests that meet ${FAULT_WORDS[fault]}`, fraction)
+    sim.option(`${rateFlag(fault)} <fraction>`, `share of requests that get ${FAULT_WORDS[fault]}`, fraction)
   }
   examples(
     sim.action((flags: SimFlags, command: Command) => runSim(shell, flags, faultsOf(command))),
@@ -44,10 +44,10 @@ const FAULT_WORDS: Record<SimulatedFault, string> = {
   '429': 'a 429',
   '500': 'a 500',
   '503': 'a 503',
-  hang: 'silence',
+  hang: 'no answer',
   reset: 'a broken connection',
-  garbage: 'an answer that makes no sense',
-  missing_usage: 'an answer without token counts',
+  garbage: 'an answer that is not JSON',
+  missing_usage: 'an answer without usage',
 }
 
 function rateFlag(fault: SimulatedFault): string {
@@ -64,7 +64,7 @@ function faultsOf(command: Command): Partial<Record<SimulatedFault, number>> {
     faults[fault] = rate
     sum += rate
   }
-  if (sum > 1 + 1e-9) throw new Failure(`the --rate options add up to ${sum}; together they may reach 1`)
+  if (sum > 1 + 1e-9) throw new Failure(`the --rate options add up to ${sum}; their sum must be at most 1`)
   return faults
 }
 

@@ -1,5 +1,5 @@
-// How much of each cap is spent in its present window. A limit object is the cap itself; what counts against
-// it is read from the usage of the same entities in the same days.
+// The spend under each limit in its current window. A limit object has no spend; it is read from the usage of the
+// same entities on the same days.
 import { windowAt } from '../../domain/limit.ts'
 import { dayOf, dayText } from '../../domain/utc-day.ts'
 import type { LimitObject } from '../../wire/limit.ts'
@@ -7,7 +7,7 @@ import type { UsageObject } from '../../wire/usage.ts'
 import type { Call } from '../client/client.ts'
 
 const BAR_WIDTH = 20
-/** A cap for each entity of a type shows those that have spent the most. */
+/** For a limit of an entity type, the entities with the highest spend are shown. */
 const SPENDERS_MAX = 10
 
 export interface LimitSpend {
@@ -20,7 +20,7 @@ export interface LimitSpend {
 
 type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens'>
 
-/** `read` asks for usage. In the order of `limits`; of one limit, the entity with the highest spend comes first. */
+/** Reads usage with `read`. In the order of `limits`; within a limit, the highest spend comes first. */
 export async function spendByLimit(
   limits: readonly LimitObject[],
   now: number,
@@ -45,7 +45,7 @@ export async function spendByLimit(
   return spends
 }
 
-/** `██████████░░░░░░░░░░`; anything spent shows, and only what is spent in full is full. */
+/** `██████████░░░░░░░░░░`; any spend fills at least one cell, and only a share of 1 fills all. */
 export function bar(share: number): string {
   const bounded = Math.min(1, Math.max(0, share))
   const exact = bounded * BAR_WIDTH

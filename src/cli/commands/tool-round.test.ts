@@ -26,7 +26,7 @@ function answer(custom_id: string, ...callIds: string[]): string {
 const said = (custom_id: string, tool_call_id: string, content: unknown): string =>
   JSON.stringify({ custom_id, tool_call_id, content })
 
-test('a line goes round again byte for byte, with what was said at the end of its messages', async () => {
+test('the next round has the bytes of the line, with the answer and the tool results at the end of its messages', async () => {
   const input =
     '{"metadata":{"entity":"u"},"body":{"seed":9007199254740993,"messages":[ {"role":"user","content":"\\u00e9 ]"} ] , "z":1.0},"url":"/v1/chat/completions","custom_id":"\\u0061","method":"POST"}'
   const turns = await readTurns(stream(answer('a', 'c1', 'c2'), answer('b')))
@@ -48,7 +48,7 @@ test('a line goes round again byte for byte, with what was said at the end of it
   assert.equal(made, `${input.replace('"} ] ,', `"} ,${texts}] ,`)}\n`)
 })
 
-test('only lines that ask for tools go on, in the order of the input', async () => {
+test('the next round has only lines with tool calls, in input order', async () => {
   const line = (id: string): string =>
     `{"custom_id":"${id}","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":"x"}]}}`
   const turns = await readTurns(stream(answer('c', '1'), answer('b'), answer('a', '1')))
@@ -62,7 +62,7 @@ test('only lines that ask for tools go on, in the order of the input', async () 
   assert.deepEqual(ids, ['a', 'c'])
 })
 
-test('a call that nobody answered, and what is no answer, are refused by name', async () => {
+test('a call without a result and an invalid result are errors that name them', async () => {
   const turns = await readTurns(stream(answer('a', 'c1')))
   const input =
     '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"x"}]}}'

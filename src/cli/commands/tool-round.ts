@@ -1,6 +1,6 @@
-// The next round of a tool loop. A line whose answer asks for tools goes round again: the line itself, byte for
-// byte, with the assistant's message and the tools' answers at the end of its `messages`. Everything else of it
-// (custom_id, metadata, parameters) stays, so all rounds run under one entity and conversation.
+// Makes the next round of a tool loop. A line whose answer has tool calls is sent again, byte for byte, with the
+// assistant's message and the tool results at the end of its `messages`. custom_id, metadata and parameters stay the
+// same, so all rounds have one entity and one conversation.
 import Type from 'typebox'
 import { Value } from 'typebox/value'
 import { LineScanner } from '../../jsonl/line-scan.ts'
@@ -12,7 +12,7 @@ const Call = Type.Object({
   function: Type.Object({ name: Type.String(), arguments: Type.String() }),
 })
 
-/** An answer that asks for tools. */
+/** An answer with tool calls. */
 const AnswerLine = Type.Object({
   custom_id: Type.String(),
   response: Type.Object({
@@ -25,11 +25,11 @@ const AnswerLine = Type.Object({
 const ToolResult = Type.Object({
   custom_id: Type.String(),
   tool_call_id: Type.String(),
-  /** What the tool said: text as it is, anything else as JSON. */
+  /** The tool's result: text as it is, any other value as JSON. */
   content: Type.Unknown(),
 })
 
-/** One call that a model wants made; `arguments` is JSON as the model wrote it. */
+/** A tool call of a model; `arguments` is the model's JSON. */
 export interface ToolCall {
   custom_id: string
   tool_call_id: string
@@ -43,7 +43,7 @@ interface Turn {
   calls: ToolCall[]
 }
 
-/** What the lines of an output file ask for, by custom_id; lines that ask for nothing are left out. */
+/** The tool calls of an output file, by custom_id. */
 export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<string, Turn>> {
   const turns = new Map<string, Turn>()
   for await (const line of byteLines(output)) {
@@ -62,7 +62,7 @@ export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<stri
   return turns
 }
 
-/** What the tools said, by custom_id and call. Throws a Failure that names a line which is no such answer. */
+/** The tool results by custom_id and call. Throws a Failure that names the first invalid line. */
 export async function readToolResults(
   results: AsyncIterable<Buffer>,
 ): Promise<Map<string, Map<string, string>>> {
@@ -73,7 +73,7 @@ export async function readToolResults(
     if (line.length === 0) continue
     const result: unknown = JSON.parse(line.toString())
     if (!Value.Check(ToolResult, result))
-      throw new Failure(`tool answers, line ${number}: custom_id, tool_call_id and content are needed`)
+      throw new Failure(`tool results, line ${number}: custom_id, tool_call_id and content are required`)
     const { custom_id, tool_call_id, content } = result
     const text = typeof content === 'string' ? content : JSON.stringify(content)
     const ofLine = found.get(custom_id) ?? new Map<string, string>()
@@ -82,7 +82,7 @@ export async function readToolResults(
   return found
 }
 
-/** The lines of the next round, in the order of the last. Throws a Failure for a call that nobody answered. */
+/** The lines of the next round, in input order. Throws a Failure for a call without a result. */
 export async function* nextRound(
   input: AsyncIterable<Buffer>,
   turns: ReadonlyMap<string, Turn>,
@@ -92,12 +92,12 @@ export async function* nextRound(
   for await (const bytes of byteLines(input)) {
     if (bytes.length === 0) continue
     const line = scanner.scan(bytes, 0, bytes.length)
-    if (!line.ok) throw new Failure(`the input is not the file of this batch: ${line.message}`)
+    if (!line.ok) throw new Failure(`the input is not the input file of this batch: ${line.message}`)
     const turn = turns.get(line.custom_id)
     if (!turn) continue
     const { messages } = line.body
     if (messages.kind !== 'array' || messages.count === 0)
-      throw new Failure(`the input is not the file of this batch: ${line.custom_id} has no messages`)
+      throw new Failure(`the input is not the input file of this batch: ${line.custom_id} has no messages`)
     const added = [turn.message, ...turn.calls.map((call) => toolMessage(call, results))]
     const end = messages.end - 1
     yield Buffer.concat([
@@ -117,6 +117,6 @@ function toolMessage(
 ): string {
   const content = results.get(custom_id)?.get(tool_call_id)
   if (content === undefined)
-    throw new Failure(`no answer to ${name} (${tool_call_id}) of line ${custom_id} is among the tool answers`)
+    throw new Failure(`the tool results have no result for ${name} (${tool_call_id}) of line ${custom_id}`)
   return JSON.stringify({ role: 'tool', tool_call_id, content })
 }

@@ -1,4 +1,4 @@
-// usage: what was used and what it cost, and how that stands against the caps.
+// usage: shows usage and cost, and the spend under each limit.
 import { type Command, InvalidArgumentError } from 'commander'
 import { windowAt } from '../../domain/limit.ts'
 import { dayOf, dayText, parseDay } from '../../domain/utc-day.ts'
@@ -30,13 +30,13 @@ interface UsageFlags extends ApiFlags {
 
 export function addUsage(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'usage', 'show what was used, what it cost, and how it stands against the caps')
-      .option('--entity <type:id>', 'only work for this entity')
-      .option('--entity-type <type>', 'only work for entities of this type')
-      .option('--start <day>', 'first day that counts, in UTC (default: the first of this month)', day)
-      .option('--end <day>', 'day before which counting ends (default: none)', day)
+    apiCommand(program, 'usage', 'show usage, cost and the spend under each limit')
+      .option('--entity <type:id>', 'only usage of this entity')
+      .option('--entity-type <type>', 'only usage of entities of this type')
+      .option('--start <day>', 'first day, in UTC (default: the first of this month)', day)
+      .option('--end <day>', 'day after the last, in UTC (default: none)', day)
       .option('--group-by <list>', `some of ${USAGE_GROUPS.join(', ')} (default: entity,model)`, groups)
-      .option('--csv', 'print CSV, whatever its size')
+      .option('--csv', 'print every group as CSV')
       .action((flags: UsageFlags) => showUsage(shell, flags)),
     'offpeak usage',
     'offpeak usage --group-by day,model --start 2026-01-01 --end 2026-02-01',
@@ -58,7 +58,7 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
   await withApi(shell, flags, async ({ client }) => {
     if (flags.csv) return await streamCsv(client, query, stdout)
     const usage = await client.get(UsageObject, PATH, query)
-    const caps = await readCaps(client, flags, now)
+    const caps = await readLimitSpend(client, flags, now)
     if (flags.json)
       return printJson(stdout, {
         ...usage,
@@ -66,7 +66,7 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
       })
     printTotals(stdout, usage, query)
     if (usage.groups && usage.groups.length > 0) printGroups(stdout, usage.groups, by)
-    if (caps.length > 0) printCaps(stdout, caps)
+    if (caps.length > 0) printLimitSpend(stdout, caps)
   })
 }
 
@@ -80,8 +80,8 @@ async function streamCsv(
   await writeData(output, response.body)
 }
 
-/** Of the caps that concern what was asked for; none where the key may not read limits. */
-async function readCaps(client: ApiClient, flags: UsageFlags, now: number): Promise<LimitSpend[]> {
+/** The spend under the limits that match the flags; empty when the key may not read limits. */
+async function readLimitSpend(client: ApiClient, flags: UsageFlags, now: number): Promise<LimitSpend[]> {
   try {
     const limits = await client.list(LimitObject, '/v1/limits', LIMITS_MAX)
     const concerned = limits.filter(({ entity, entity_type }) => {
@@ -124,11 +124,11 @@ function printGroups(output: Output, rows: NonNullable<UsageObject['groups']>, b
   )
 }
 
-function printCaps(output: Output, caps: readonly LimitSpend[]): void {
+function printLimitSpend(output: Output, caps: readonly LimitSpend[]): void {
   writeLine(output, '')
   printTable(
     output,
-    ['CAP', 'USED', 'SPENT', 'OF', 'PER', 'ACTION', 'WHO'],
+    ['LIMIT', 'USED', 'SPENT', 'CAP', 'WINDOW', 'ACTION', 'ENTITY'],
     caps.map(({ limit, entity, spent }) => {
       const share = limit.amount === 0 ? 1 : spent / limit.amount
       const amount = (value: number): string => capText({ metric: limit.metric, amount: value })

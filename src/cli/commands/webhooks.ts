@@ -1,4 +1,4 @@
-// webhooks: where the events of a project are sent, and what became of them.
+// webhooks: manage webhooks and show their deliveries.
 import { type Command, InvalidArgumentError } from 'commander'
 import { EVENT_TYPES, isEventType } from '../../domain/event.ts'
 import {
@@ -36,14 +36,14 @@ interface ReplayFlags extends ApiFlags {
 }
 
 export function addWebhooks(program: Command, shell: Shell): void {
-  const webhooks = program.command('webhooks').description('have events sent to a URL, signed')
+  const webhooks = program.command('webhooks').description('send signed events to a URL, and show deliveries')
   const { stdout, stderr } = shell.terminal
 
   examples(
-    apiCommand(webhooks, 'create', 'have events sent to a URL')
+    apiCommand(webhooks, 'create', 'create a webhook that sends events to a URL')
       .argument('<url>', 'https://…')
       .option('--events <list>', `some of ${EVENT_TYPES.join(', ')} (default: all)`, eventTypes)
-      .option('--description <text>', 'free text, for you')
+      .option('--description <text>', 'free text')
       .action((url: string, { events, description, ...flags }: CreateFlags) =>
         withApi(shell, flags, async ({ client }) => {
           const body = { url, event_types: events ?? null, description: description ?? null }
@@ -58,10 +58,10 @@ export function addWebhooks(program: Command, shell: Shell): void {
     .action((flags: ApiFlags & { limit: number }) => listWebhooks(shell, flags))
 
   onOne(shell, webhooks, 'get', 'show a webhook', (client, path) => client.get(WebhookObject, path))
-  onOne(shell, webhooks, 'disable', 'send nothing more to it', (client, path) =>
+  onOne(shell, webhooks, 'disable', 'stop sending events to a webhook', (client, path) =>
     client.post(WebhookObject, path, { enabled: false }),
   )
-  onOne(shell, webhooks, 'enable', 'send to it again, from now on', (client, path) =>
+  onOne(shell, webhooks, 'enable', 'send new events to a webhook again', (client, path) =>
     client.post(WebhookObject, path, { enabled: true }),
   )
 
@@ -75,9 +75,9 @@ export function addWebhooks(program: Command, shell: Shell): void {
       }),
     )
 
-  apiCommand(webhooks, 'rotate', 'replace the secret; the old one signs too for a while')
+  apiCommand(webhooks, 'rotate', 'replace the secret; for a while both secrets sign')
     .argument('<id>', 'wh_…')
-    .option('--overlap <seconds>', 'how long both sign (default: a day)', wholeNumber(0))
+    .option('--overlap <seconds>', 'how long both secrets sign (default: a day)', wholeNumber(0))
     .action((id: string, { overlap, ...flags }: RotateFlags) =>
       withApi(shell, flags, async ({ client }) => {
         const body = overlap === undefined ? {} : { overlap_seconds: overlap }
@@ -85,16 +85,16 @@ export function addWebhooks(program: Command, shell: Shell): void {
       }),
     )
 
-  apiCommand(webhooks, 'deliveries', 'show what was sent, and what failed and why')
+  apiCommand(webhooks, 'deliveries', 'show deliveries and their errors')
     .argument('<id>', 'wh_…')
     .option('--limit <number>', 'how many', wholeNumber(1), 20)
     .option('--status <status>', `only one of ${DELIVERY_STATUSES.join(', ')}`)
     .action((id: string, flags: DeliveriesFlags) => listDeliveries(shell, id, flags))
 
   examples(
-    apiCommand(webhooks, 'replay', 'send an event again, or all whose delivery failed')
+    apiCommand(webhooks, 'replay', 'send an event again, or every event whose delivery failed')
       .argument('<id>', 'wh_…')
-      .option('--event <id>', 'this event, whatever became of it')
+      .option('--event <id>', 'this event, whether it was delivered or not')
       .action((id: string, flags: ReplayFlags) => replay(shell, id, flags)),
     'offpeak webhooks replay wh_01k0…',
     'offpeak webhooks replay wh_01k0… --event evt_01k0…',
@@ -146,7 +146,7 @@ async function listDeliveries(shell: Shell, id: string, flags: DeliveriesFlags):
     if (flags.json) return printJson(stdout, found)
     printTable(
       stdout,
-      ['EVENT', 'TYPE', 'STATUS', 'TRIES', 'LAST', 'NEXT', 'ERROR'],
+      ['EVENT', 'TYPE', 'STATUS', 'ATTEMPTS', 'LAST', 'NEXT', 'ERROR'],
       found.map((delivery) => [
         delivery.event_id,
         delivery.event_type,
@@ -182,7 +182,10 @@ function showSecret(shell: Shell, flags: ApiFlags, webhook: WebhookWithSecret): 
     return
   }
   printFields(stdout, webhook)
-  writeLine(stderr, 'The secret is shown this once: give it to the receiver, who verifies with it.')
+  writeLine(
+    stderr,
+    'The secret is shown only once. Give it to the receiver, which verifies signatures with it.',
+  )
 }
 
 function eventTypes(text: string): string[] {

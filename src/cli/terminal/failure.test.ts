@@ -15,16 +15,16 @@ async function told(failing: () => Promise<unknown>): Promise<string> {
   return 'nothing went wrong'
 }
 
-test('a file where a folder is needed is told as such', async (t) => {
+test('an error about a file in place of a folder says so', async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-failure-'))
   t.after(() => rm(folder, { recursive: true }))
   const path = join(folder, 'data')
   await writeFile(path, '')
   const text = await told(() => mkdir(path, { recursive: true }))
-  assert.equal(text, `offpeak: this is a file, a folder is needed: ${path}`)
+  assert.equal(text, `offpeak: expected a folder, found a file: ${path}`)
 })
 
-test('an address that is not of this machine is told with what to choose', async () => {
+test('an error about a foreign listen address names the option to change', async () => {
   const text = await told(async () => {
     const { promise, reject } = Promise.withResolvers<void>()
     createServer().once('error', reject).listen(0, '192.0.2.1')
@@ -32,6 +32,6 @@ test('an address that is not of this machine is told with what to choose', async
   })
   assert.match(
     text,
-    /^offpeak: this machine has no such address \(.*192\.0\.2\.1.*\); choose another --host$/,
+    /^offpeak: this machine does not have this address \(.*192\.0\.2\.1.*\); choose another --host$/,
   )
 })

@@ -1,4 +1,4 @@
-// How a command ends other than well: one sentence for the person at the keyboard, and an exit code.
+// Errors of commands: the message for the user, and the exit code.
 
 import { AdminCommandError } from '../../admin/admin-command-error.ts'
 import { MasterKeyError } from '../../blobs/master-key.ts'
@@ -7,12 +7,12 @@ import { ApiError } from '../../domain/errors.ts'
 import { DatabaseFailure, SchemaMismatch } from '../../store/store.ts'
 
 export const EXIT_FAILED = 1
-/** The work is done, but some of its lines failed. */
+/** The batch finished, but some of its lines failed. */
 export const EXIT_LINES_FAILED = 3
-/** As shells report the end by SIGINT. */
+/** The exit code by which shells report SIGINT. */
 export const EXIT_INTERRUPTED = 130
 
-/** Its message says what went wrong, where, and how to mend it. */
+/** An error whose message says what is wrong, where, and how to fix it. */
 export class Failure extends Error {
   readonly exitCode: number
 
@@ -23,7 +23,7 @@ export class Failure extends Error {
   }
 }
 
-/** Thrown from wherever a command waits when the user asks it to end. */
+/** Thrown wherever a command waits when the user interrupts it. */
 export class Interrupted extends Failure {
   constructor(message = 'interrupted') {
     super(message, EXIT_INTERRUPTED)
@@ -31,7 +31,7 @@ export class Interrupted extends Failure {
   }
 }
 
-/** What is printed for `error`; the stack only when `withStack`. */
+/** The text to print for `error`, with its stack if `withStack`. */
 export function failureText(error: unknown, withStack: boolean): string {
   const stack = withStack && error instanceof Error && error.stack !== undefined ? `\n${error.stack}` : ''
   return `offpeak: ${sentence(error)}${stack}`
@@ -42,18 +42,18 @@ export function exitCode(error: unknown): number {
 }
 
 function sentence(error: unknown): string {
-  if (SPOKEN.some((kind) => error instanceof kind)) return message(error)
+  if (USER_ERRORS.some((kind) => error instanceof kind)) return message(error)
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
   if (hasCode(error, 'EADDRINUSE')) {
-    return `another program listens there already (${message(error)}); choose another --port, or 0 for any`
+    return `another program already listens on this address (${message(error)}); choose another --port, or --port 0 for any free port`
   }
   if (hasCode(error, 'EADDRNOTAVAIL'))
-    return `this machine has no such address (${message(error)}); choose another --host`
-  return `unexpected error: ${message(error)}; run it with OFFPEAK_LOG_LEVEL=debug to see where it comes from`
+    return `this machine does not have this address (${message(error)}); choose another --host`
+  return `unexpected error: ${message(error)}; run the command with OFFPEAK_LOG_LEVEL=debug to see the stack`
 }
 
-/** Their messages are written for whoever is at the keyboard. */
-const SPOKEN = [
+/** Errors whose messages are written for the user. */
+const USER_ERRORS = [
   Failure,
   ConfigError,
   ApiError,
@@ -66,8 +66,8 @@ const SPOKEN = [
 const FILE_ERRORS = new Map([
   ['ENOENT', 'there is no such file or folder'],
   ['EACCES', 'permission denied'],
-  ['EISDIR', 'this is a folder, a file is needed'],
-  ['EEXIST', 'this is a file, a folder is needed'],
+  ['EISDIR', 'expected a file, found a folder'],
+  ['EEXIST', 'expected a folder, found a file'],
   ['ENOTDIR', 'part of this path is a file, not a folder'],
   ['ENOSPC', 'no space is left on the device'],
   ['EROFS', 'the file system is read-only'],
@@ -83,7 +83,7 @@ function isFileError(error: unknown): error is Error & { code: string; path: str
   )
 }
 
-/** Whether `error` is one of the system's with this code. */
+/** Whether `error` is a system error with this code. */
 export function hasCode(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { counted, humanBytes, humanCount, humanDuration, humanRate, humanTime, humanUsd } from './format.ts'
 
-test('a duration is told in its two largest units', () => {
+test('a duration is shown in its two largest units', () => {
   const told = [
     [0, '0ms'],
     [-5, '0ms'],
@@ -20,7 +20,7 @@ test('a duration is told in its two largest units', () => {
   for (const [ms, text] of told) assert.equal(humanDuration(ms), text)
 })
 
-test('money gets as many digits as it takes to say something', () => {
+test('an amount of money has enough digits to show at least three significant ones', () => {
   const told = [
     [0, '$0.00'],
     [0.000000001, '$0.000000001'],

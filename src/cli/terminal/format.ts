@@ -1,4 +1,4 @@
-// Numbers as people read them. The same everywhere, whatever the locale of the machine.
+// Formats numbers and text for people, the same in every locale.
 
 const SECOND_MS = 1000
 const MINUTE_MS = 60 * SECOND_MS
@@ -25,12 +25,12 @@ export function humanCount(count: number): string {
   return String(Math.round(count)).replace(/\B(?=(\d{3})+$)/g, ',')
 }
 
-/** Whole lines a second once there are ten of them: `0.4/s`, `312/s`, `12,400/s`. */
+/** With a decimal below ten lines a second: `0.4/s`, `312/s`, `12,400/s`. */
 export function humanRate(linesPerSecond: number): string {
   return `${linesPerSecond < 9.95 ? linesPerSecond.toFixed(1) : humanCount(linesPerSecond)}/s`
 }
 
-/** Cents where they say enough, more digits for less money: `$12.40`, `$0.0432`, `$0.00000090`. */
+/** Two decimals, and more for amounts below a dollar: `$12.40`, `$0.0432`, `$0.00000090`. */
 export function humanUsd(usd: number): string {
   if (usd === 0) return '$0.00'
   if (usd >= 999.995) {
@@ -59,6 +59,11 @@ const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const
 export function humanTime(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return '-'
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace('T', ' ')}`
+}
+
+/** Ends `text` with a full stop, so that another sentence can follow. */
+export function sentence(text: string): string {
+  return /[.!?…]$/.test(text) ? text : `${text}.`
 }
 
 /** `1 line`, `2 lines`. */

@@ -1,4 +1,4 @@
-// What the values of options may be. A refusal is phrased to follow "option '--x <y>' argument 'z' is invalid.".
+// Parsers of option values. Commander prints an error message after "option '--x <y>' argument 'z' is invalid.".
 import { type Command, InvalidArgumentError } from 'commander'
 import { isScope, SCOPES, type Scope } from '../../domain/api-key.ts'
 
@@ -15,7 +15,7 @@ export function commaList(text: string): string[] {
     .split(',')
     .map((item) => item.trim())
     .filter((item) => item !== '')
-  if (items.length === 0) throw new InvalidArgumentError('Expected one or more, separated by commas.')
+  if (items.length === 0) throw new InvalidArgumentError('Expected one or more values, separated by commas.')
   return items
 }
 
@@ -47,10 +47,10 @@ export function range(text: string): { min: number; max: number } {
   const min = Number(match?.[1] ?? Number.NaN)
   const max = match?.[2] === undefined ? min : Number(match[2])
   if (min <= max) return { min, max }
-  throw new InvalidArgumentError('Expected a number, or two as LEAST..MOST.')
+  throw new InvalidArgumentError('Expected a number, or a range such as 100..300.')
 }
 
-/** The two options of every command that reads the configuration. */
+/** Adds the two options of every command that reads the configuration. */
 export function withConfig(command: Command): Command {
   return command
     .option('--config <file>', 'configuration file (default: offpeak.yaml if there is one)')
@@ -61,7 +61,7 @@ export function withJson(command: Command): Command {
   return command.option('--json', 'print JSON, for scripts')
 }
 
-/** `text` shown below the help of `command`. */
+/** Shows `lines` as examples below the help of `command`. */
 export function examples(command: Command, ...lines: string[]): Command {
   return command.addHelpText('after', `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}`)
 }

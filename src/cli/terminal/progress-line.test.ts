@@ -14,44 +14,44 @@ const half: BatchProgress = {
   leftMs: 2100,
 }
 
-test('a wide line shows everything and a bar of bounded length', () => {
+test('a wide line shows every part and a bar of bounded length', () => {
   assert.equal(
     batchLine(half, 200, plain),
     `in_progress  ${'█'.repeat(15)}${'░'.repeat(15)}   50%  660/1,319 lines  2 failed  312/s  3.0s left  $0.0432`,
   )
 })
 
-test('why a batch waits is said where there is room', () => {
+test('the reason why a batch waits is shown where there is room', () => {
   const waiting = { ...half, rate: null, leftMs: null, reason: 'No server of the model m answers.' }
   assert.match(batchLine(waiting, 200, plain), / {2}\$0\.0432 {2}No server of the model m answers\.$/)
   assert.match(batchLine(waiting, 60, plain), /\$0\.0432$/)
 })
 
-test('in 80 columns the bar shrinks and nothing is lost', () => {
+test('in 80 columns the bar shrinks and no part is left out', () => {
   const line = batchLine(half, 80, plain)
   assert.equal(line.length <= 80, true)
   assert.match(line, /50% {2}660\/1,319 lines {2}2 failed {2}312\/s {2}3.0s left/)
 })
 
-test('a narrow line keeps the status and the percentage longest', () => {
+test('a narrow line keeps the status and the percentage', () => {
   assert.equal(batchLine(half, 30, plain), `in_progress  ${'█'.repeat(5)}${'░'.repeat(6)}   50%`)
   assert.equal(batchLine(half, 26, plain), 'in_progress   50%')
   assert.equal(batchLine(half, 36, plain), 'in_progress   50%  660/1,319 lines')
   assert.equal(batchLine(half, 5, plain), 'in_pr')
 })
 
-test('no line is ever wider than it may be', () => {
+test('no line is wider than the given columns', () => {
   fc.assert(
     fc.property(fc.nat(200), fc.nat(1e7), fc.nat(1e7), fc.nat(1e6), (columns, total, done, failed) => {
       const progress = { ...half, total, done: Math.min(done, total), failed }
       assert.ok(batchLine(progress, columns, plain).length <= columns)
       assert.ok(uploadLine(done, total, columns, plain).length <= columns)
-      assert.ok(waitLine('checking every line', columns, plain).length <= columns)
+      assert.ok(waitLine('validating', columns, plain).length <= columns)
     }),
   )
 })
 
-test('a batch that does not run yet shows neither rate nor time left', () => {
+test('a batch that is not running yet shows neither rate nor time left', () => {
   const line = batchLine({ ...half, status: 'queued', done: 0, failed: 0, cost_usd: 0 }, 200, plain)
   assert.doesNotMatch(line, /\/s|left|failed/)
 })

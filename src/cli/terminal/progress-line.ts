@@ -1,5 +1,5 @@
-// One line that says how a batch stands, never wider than it may be: first the bar gives way, then what can
-// best be spared.
+// The progress of a batch in one line of bounded width. When it is too wide, the bar shrinks first, then the
+// least important parts are left out.
 
 import { visible } from '../../domain/visible-text.ts'
 import { counted, humanBytes, humanCount, humanDuration, humanRate, humanUsd } from './format.ts'
@@ -15,7 +15,7 @@ export interface BatchProgress {
   rate: number | null
   /** Milliseconds until the end at this rate; null when unknown. */
   leftMs: number | null
-  /** Why it waits, or what is to be feared; shown where there is room. */
+  /** Why the batch waits or may be late; shown where there is room. */
   reason?: string | undefined
 }
 
@@ -23,7 +23,7 @@ const BAR_MIN = 10
 const BAR_MAX = 30
 const GAP = '  '
 
-/** Whole percents, rounded down, so that 100 means that all is done. */
+/** Whole percents, rounded down, so that 100 means that every line is done. */
 export function percent(done: number, total: number): number {
   return total === 0 ? 0 : Math.floor((done / total) * 100)
 }
@@ -32,7 +32,7 @@ export function batchLine(progress: BatchProgress, columns: number, paint: Paint
   const { status, total, done, failed, cost_usd, rate, leftMs } = progress
   const reason = progress.reason === undefined ? undefined : visible(progress.reason)
   const moving = status === 'in_progress' || status === 'cancelling'
-  // From what must be there to what can be spared.
+  // The most important part first.
   const parts = [
     `${String(percent(done, total)).padStart(3)}%`,
     `${humanCount(done)}/${counted(total, 'line')}`,

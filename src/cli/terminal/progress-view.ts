@@ -1,18 +1,18 @@
-// Where progress is shown: on a terminal one line that is redrawn in place, anywhere else (a log, a pipe) a
-// plain line at every change of phase and every few seconds between.
+// Shows progress: on a terminal as one line that is redrawn in place, elsewhere (a log, a pipe) as a plain line at
+// every change of phase and every few seconds in between.
 import { SingleBar } from 'cli-progress'
 import type { Clock } from '../../domain/clock.ts'
 import { type Output, type Paint, paintFor, plain, shown, writeLine } from './terminal.ts'
 
-/** Draws itself into `columns` columns at most. */
+/** Returns a line of at most `columns` columns. */
 export type Line = (columns: number, paint: Paint) => string
 
 export interface ProgressView {
-  /** `phase` tells one stage from the next; on a terminal, lines replace each other all the same. */
+  /** Without a terminal, a change of `phase` is written at once. */
   show(phase: string, line: Line): void
-  /** A message that stays. */
+  /** Writes a message that is not redrawn. */
   message(text: string): void
-  /** Leaves the last line standing. May be called again, and `show` after it. */
+  /** Keeps the last line on the screen. May be called again; `show` may follow. */
   stop(): void
 }
 
@@ -23,7 +23,7 @@ export function progressView(output: Output, clock: Clock): ProgressView {
   return output.isTTY === true ? redrawn(output) : written(output, clock)
 }
 
-/** For when only the outcome matters. */
+/** Shows nothing. */
 export const silent: ProgressView = { show() {}, message() {}, stop() {} }
 
 function redrawn(output: Output): ProgressView {
@@ -34,9 +34,9 @@ function redrawn(output: Output): ProgressView {
     stream: output,
     fps: 10,
     hideCursor: true,
-    // Signals are answered by whoever runs the command; it calls stop().
+    // The command handles signals and calls stop().
     gracefulExit: false,
-    // The last column stays free: some terminals wrap when it is filled.
+    // The last column stays free: some terminals wrap a full line.
     format: (_options, { maxWidth }) => shown(line(maxWidth - 1, paint)),
   })
   const stop = (): void => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { leftMs, nextRate, perSecond, startRate } from './rate.ts'
 
-test('a steady batch has its rate from the second look on', () => {
+test('the rate of a steady batch is known from the second sample on', () => {
   let point = startRate(0, 1000)
   assert.equal(perSecond(point), null)
   assert.equal(leftMs(point, 100), null)
@@ -13,7 +13,7 @@ test('a steady batch has its rate from the second look on', () => {
   assert.ok(Math.abs((leftMs(point, 400) ?? 0) - 1000) < 1e-6)
 })
 
-test('a change of speed shows half of itself after one half-life', () => {
+test('after one half-life the rate has moved half-way to a new speed', () => {
   let point = startRate(0, 0)
   for (let at = 1000; at <= 100_000; at += 1000) point = nextRate(point, at / 10, at)
   const done = point.done
@@ -23,24 +23,24 @@ test('a change of speed shows half of itself after one half-life', () => {
   assert.ok(rate > 45 && rate < 55, `${rate}`)
 })
 
-test('a batch that has not moved yet has no time left to tell', () => {
+test('a batch without progress has no estimate of the time left', () => {
   const point = nextRate(startRate(0, 0), 0, 5000)
   assert.equal(perSecond(point), 0)
   assert.equal(leftMs(point, 10), null)
 })
 
-test('lines done before the first look, as in a run picked up again, do not count as speed', () => {
+test('lines done before the first sample, as in a resumed run, do not count', () => {
   const point = nextRate(startRate(5000, 0), 5010, 1000)
   assert.equal(perSecond(point), 10)
 })
 
-test('two looks at the same instant lose no lines', () => {
+test('two samples at the same instant lose no lines', () => {
   let point = nextRate(startRate(0, 0), 5, 0)
   point = nextRate(point, 10, 1000)
   assert.equal(perSecond(point), 10)
 })
 
-test('when all lines are done nothing is left', () => {
+test('when all lines are done, no time is left', () => {
   const point = nextRate(startRate(0, 0), 10, 1000)
   assert.equal(leftMs(point, 10), 0)
 })

@@ -1,12 +1,12 @@
-// How fast a batch moves, smoothed: what was seen lately counts more, and half as much with every HALF_LIFE_MS.
-// Sums of lines and of time fade alike, so the first samples are not drawn towards zero.
+// The rate of a batch as an exponentially weighted average: the weight of a sample halves every HALF_LIFE_MS. Lines
+// and time are weighted alike, so the first samples are not biased towards zero.
 
 const HALF_LIFE_MS = 5000
 
 export interface RatePoint {
   atMs: number
   done: number
-  /** Faded sums. */
+  /** Weighted sums. */
   lines: number
   timeMs: number
 }
@@ -15,7 +15,7 @@ export function startRate(done: number, atMs: number): RatePoint {
   return { atMs, done, lines: 0, timeMs: 0 }
 }
 
-/** The point after `done` lines were seen at `atMs`. A look at the same instant leaves its lines to the next. */
+/** The point after a sample of `done` lines at `atMs`. A sample at the same instant is ignored; the next one counts its lines. */
 export function nextRate(last: RatePoint, done: number, atMs: number): RatePoint {
   const passedMs = atMs - last.atMs
   if (passedMs <= 0) return last
@@ -28,12 +28,12 @@ export function nextRate(last: RatePoint, done: number, atMs: number): RatePoint
   }
 }
 
-/** Lines a second, or null before there is anything to go by. */
+/** Lines a second, or null before the second sample. */
 export function perSecond(point: RatePoint): number | null {
   return point.timeMs > 0 ? (point.lines / point.timeMs) * 1000 : null
 }
 
-/** Until `total` lines are done at this rate, or null when that cannot be said. */
+/** Milliseconds until `total` lines are done at this rate, or null when the rate is zero or unknown. */
 export function leftMs(point: RatePoint, total: number): number | null {
   const rate = perSecond(point)
   if (rate === null || rate <= 0) return null

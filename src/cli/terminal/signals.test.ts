@@ -13,7 +13,7 @@ class Source extends EventEmitter {
   }
 }
 
-test('the first signal asks, the second ends the process, however soon it comes', () => {
+test('the first signal starts a graceful shutdown, the second ends the process, however soon it comes', () => {
   const source = new Source()
   const signal = interruption(source, { clock: testClock(), underNpm: false })()
   assert.ok(!signal.aborted)
@@ -22,7 +22,7 @@ test('the first signal asks, the second ends the process, however soon it comes'
   assert.throws(() => source.emit('SIGTERM'), new Exited('130'))
 })
 
-test("under npm, a Ctrl-C that npm passes on is the terminal's own", async () => {
+test('under npm, a forwarded Ctrl-C does not count as a second signal', async () => {
   const source = new Source()
   const clock = testClock()
   const signal = interruption(source, { clock, underNpm: true })()
@@ -33,7 +33,7 @@ test("under npm, a Ctrl-C that npm passes on is the terminal's own", async () =>
   assert.throws(() => source.emit('SIGINT'), new Exited('130'))
 })
 
-test('under npm, the end of the parent is a signal', async () => {
+test('under npm, the exit of the parent process counts as a signal', async () => {
   const source = new Source()
   const clock = testClock()
   const signal = interruption(source, { clock, underNpm: true })()
@@ -45,7 +45,7 @@ test('under npm, the end of the parent is a signal', async () => {
   assert.equal(clock.waiting, 0)
 })
 
-test('without npm, a process may outlive its parent', async () => {
+test('without npm, a process continues after the exit of its parent', async () => {
   const source = new Source()
   const clock = testClock()
   const signal = interruption(source, { clock, underNpm: false })()
@@ -54,7 +54,7 @@ test('without npm, a process may outlive its parent', async () => {
   assert.ok(!signal.aborted)
 })
 
-test('a command that never asks for the signal dies as usual', () => {
+test('without a handler, signals end the process as usual', () => {
   const source = new Source()
   interruption(source, { clock: testClock(), underNpm: true })
   assert.equal(source.listenerCount('SIGTERM'), 0)

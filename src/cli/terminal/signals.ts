@@ -1,10 +1,10 @@
-// SIGINT and SIGTERM: the first asks the command to end in order, the second ends the process at once. Under npm
-// neither can be taken at face value: npm passes a terminal's Ctrl-C on to a process that had it already, and a
-// SIGTERM of npm ends the shell between npm and the command, which hears nothing but that its parent is gone.
+// SIGINT and SIGTERM: the first signal starts a graceful shutdown, the second ends the process at once. Under npm two
+// things differ: npm forwards a terminal's Ctrl-C to a process that already received it, and a SIGTERM to npm ends
+// the shell between npm and the command, which can notice only that its parent process has exited.
 import type { Clock } from '../../domain/clock.ts'
 import { EXIT_INTERRUPTED } from './failure.ts'
 
-/** What of `process` is needed. */
+/** The parts of `process` that are used. */
 export interface SignalSource {
   readonly ppid: number
   on(signal: 'SIGINT' | 'SIGTERM', listener: () => void): unknown
@@ -13,15 +13,15 @@ export interface SignalSource {
 
 export interface InterruptionOptions {
   clock: Clock
-  /** npx or an npm script has started the process. */
+  /** Whether npx or an npm script started the process. */
   underNpm: boolean
 }
 
-/** Under npm, a second signal that comes so soon is the first, passed on. */
+/** Under npm, a second signal within this time is the first one, forwarded. */
 const PASSED_ON_MS = 300
 const LOOK_FOR_PARENT_MS = 250
 
-/** Returns a function that starts listening when first called; a command that never calls it dies as usual. */
+/** Returns a function that installs the handlers at its first call. Without a call, signals end the process as usual. */
 export function interruption(source: SignalSource, options: InterruptionOptions): () => AbortSignal {
   const { clock, underNpm } = options
   let controller: AbortController | undefined

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { capturedTerminal } from '../../../test/fakes/terminal.ts'
 import { printFields, printTable, tableLines } from './table.ts'
 
-test('columns are as wide as their widest cell, without blanks at the end', () => {
+test('a column is as wide as its widest cell, and no row ends with blanks', () => {
   assert.deepEqual(
     tableLines(
       ['ID', 'STATUS'],
@@ -16,7 +16,7 @@ test('columns are as wide as their widest cell, without blanks at the end', () =
   )
 })
 
-test('on a terminal a row is cut at its edge, in a pipe it is whole', () => {
+test('on a terminal a row is cut at its width, in a pipe it is not', () => {
   const rows = [['x'.repeat(50), 'y'.repeat(50)]]
   const narrow = capturedTerminal(40)
   printTable(narrow.stdout, ['A', 'B'], rows)

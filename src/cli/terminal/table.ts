@@ -1,4 +1,4 @@
-// Columns for people. On a terminal no row is wider than it; in a pipe nothing is cut.
+// Tables for people. On a terminal a row is cut at its width; elsewhere no row is cut.
 import { visible } from '../../domain/visible-text.ts'
 import { type Output, paintFor, writeLine } from './terminal.ts'
 
@@ -32,7 +32,7 @@ export function printTable(
   for (const line of rest) writeLine(output, line)
 }
 
-/** One object: a key and a value a line; nested values as JSON. */
+/** Prints one object, a key and its value on each line; nested values as JSON. */
 export function printFields(output: Output, object: object): void {
   const entries = Object.entries(object).map(([key, value]: [string, unknown]) => [key, cell(value)] as const)
   const width = Math.max(0, ...entries.map(([key]) => key.length))

@@ -1,6 +1,6 @@
-// The two streams a command writes to: data on stdout, everything said to the user on stderr. Whatever is written
-// passes here, and nothing that a caller or a model server has put into it acts on the terminal: the only escape
-// sequences that come out are those of our own colours.
+// The two streams of a command: data goes to stdout, messages to the user go to stderr. All output passes through
+// these functions, which escape control characters from callers and model servers: the only escape sequences that
+// reach a terminal are our own colours.
 import { randomUUID } from 'node:crypto'
 import { Transform, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -21,27 +21,27 @@ export interface Terminal {
 export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan'
 export type Paint = (style: Style, text: string) => string
 
-/** Stands for the escape character in our own colours until they are written; nobody else can know it. */
+/** Replaces the escape character in our own colours until they are written; random, so that input cannot contain it. */
 const OWN_ESCAPE = `<${randomUUID()}>`
 
-/** Colours for `output`, or none where it is no terminal or NO_COLOR is set. For what goes through `writeLine`. */
+/** Colours for text that `writeLine` writes; none when `output` is not a terminal or NO_COLOR is set. */
 export function paintFor(output: Output): Paint {
   return (style, text) => styleText(style, visible(text), { stream: output }).replaceAll('\u001b', OWN_ESCAPE)
 }
 
 export const plain: Paint = (_style, text) => text
 
-/** What `writeLine` writes for it. */
+/** The text that `writeLine` writes for `line`. */
 export function shown(line: string): string {
   return coloured(visible(line))
 }
 
-/** One line, whatever is in it. */
+/** Writes one line; line breaks in it are escaped. */
 export function writeLine(output: Output, line: string): void {
   output.write(`${shown(line)}\n`)
 }
 
-/** Lines whose breaks are our own: what others have put into them went through `visible` before. */
+/** Writes several lines. Text from others must have passed through `visible` before. */
 export function writeLines(output: Output, lines: string): void {
   output.write(`${coloured(visibleLines(lines))}\n`)
 }
@@ -50,7 +50,7 @@ function coloured(text: string): string {
   return text.replaceAll(OWN_ESCAPE, '\u001b')
 }
 
-/** Files and reports: byte for byte where a program reads them; on a terminal with what it would act on escaped. */
+/** Writes files and reports: unchanged into a pipe or a file, with control characters escaped on a terminal. */
 export async function writeData(
   output: Output,
   data: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
