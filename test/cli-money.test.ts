@@ -58,7 +58,7 @@ test('a limit is made, listed, shown, changed and deleted', async () => {
 test('a limit that says too little or too much is refused before it is sent', async () => {
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
   for (const [args, said] of [
-    [['--usd', '1'], /whose spending is capped/],
+    [['--usd', '1'], /needs one of --entity/],
     [['--entity', 'user:1', '--project', '--usd', '1'], /one of --entity, --entity-type and --project/],
     [['--project'], /one of --usd and --tokens/],
     [['--project', '--usd', '1', '--tokens', '1'], /one of --usd and --tokens/],
@@ -69,7 +69,7 @@ test('a limit that says too little or too much is refused before it is sent', as
     assert.equal(code, 1)
     assert.match(err, said)
   }
-  assert.match((await offpeak(service, 'limits', 'set', 'lim_x')).err, /say what is to change/)
+  assert.match((await offpeak(service, 'limits', 'set', 'lim_x')).err, /there is nothing to change/)
 })
 
 test('usage is a table, with a bar for each cap', async () => {
@@ -142,7 +142,7 @@ test('an estimate says what a file may cost and which limits it meets, and leave
       /^2 lines, about \d+ input tokens, at most 150 output tokens: at most \$0\.0000\d+\.\n/,
     )
     assert.match(fine.out, /^2 +\d+ +150 +\$0\.0000\d+ +m +user:1$/m)
-    assert.match(fine.out, /^lim_\w+ +user:1 +\$5\.00 +\$0\.00 +\$0\.00 +\$0\.0000\d+ +block +enough$/m)
+    assert.match(fine.out, /^lim_\w+ +user:1 +\$5\.00 +\$0\.00 +\$0\.00 +\$0\.0000\d+ +block +sufficient$/m)
 
     const limit = await offpeakJson<Limit>(service, 'limits', 'create', '--project', '--tokens', '10')
     const dear = await offpeak(service, 'run', input, '--estimate')

@@ -25,7 +25,7 @@ test('a webhook is made, shown, rotated, disabled, enabled and deleted', async (
   )
   assert.equal(made.code, 0, made.err)
   assert.match(made.out, /^secret +whsec_/m)
-  assert.match(made.err, /shown this once/)
+  assert.match(made.err, /shown only once/)
   const some = await offpeakJson<Webhook>(
     service,
     ...['webhooks', 'create', 'https://hooks.example/2', '--events', 'batch.failed,limit.reached'],

@@ -248,7 +248,7 @@ describe('the command line', { timeout: 120_000 }, () => {
     first.kill('SIGINT')
     const { code, err } = await end
     assert.equal(code, 130, err)
-    assert.match(err, /run the same command again to go on/)
+    assert.match(err, /Run the same command again to resume/)
     const state: { batch_id: string } = JSON.parse(
       await readFile(at('long.out.jsonl.offpeak-run.json'), 'utf8'),
     )

@@ -52,10 +52,13 @@ describe('a call of the API', () => {
     api.script = { fault: (): Reply => ({ status: 404, body: Buffer.from('<html>nginx') }) }
     await assert.rejects(
       client.get(AnyObject, '/v1/files'),
-      /not one of Offpeak's \(404, GET \/v1\/files.*OFFPEAK_BASE_URL/,
+      /does not come from an Offpeak server \(404, GET \/v1\/files.*OFFPEAK_BASE_URL/,
     )
     api.script = { fault: (): Reply => ({ status: 200, body: Buffer.from('<html>') }) }
-    await assert.rejects(client.get(AnyObject, '/v1/files'), /is not JSON; is http:.* an Offpeak server\?/)
+    await assert.rejects(
+      client.get(AnyObject, '/v1/files'),
+      /is not JSON; check that http:.* is an Offpeak server/,
+    )
   })
 
   test('a list is read page by page until there are enough objects', async () => {

@@ -275,7 +275,7 @@ describe('offpeak run against a service', () => {
     api.script = {}
     await writeFile(input, `${INPUT}{"custom_id":"d"}\n`)
     assert.equal(await offpeak('run', input), 0)
-    assert.match(terminal.err(), /batch_1 is left as it is/)
+    assert.match(terminal.err(), /batch_1 is not changed/)
     assert.equal(api.batches.size, 2)
     assert.deepEqual(await ids(output()), ['a', 'b', 'c', 'd'])
   })
@@ -287,7 +287,7 @@ describe('offpeak run against a service', () => {
     api.script = {}
     api.batches.clear()
     assert.equal(await offpeak('run', input), 0)
-    assert.match(terminal.err(), /gone from the service; starting anew/)
+    assert.match(terminal.err(), /no longer exists\. Starting a new run/)
   })
 
   test('the same file run twice to the end makes two batches', async () => {

@@ -68,8 +68,11 @@ test('a call without a result and an invalid result are errors that name them', 
     '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"x"}]}}'
   await assert.rejects(
     buffer(nextRound(stream(input), turns, await readToolResults(stream(said('a', 'other', 1))))),
-    /no answer to look \(c1\) of line a/,
+    /no result for look \(c1\) of line a/,
   )
   await assert.rejects(readToolResults(stream(said('a', 'c1', 1), '{"custom_id":"a"}')), /line 2/)
-  await assert.rejects(buffer(nextRound(stream('{"a":1}'), turns, new Map())), /not the file of this batch/)
+  await assert.rejects(
+    buffer(nextRound(stream('{"a":1}'), turns, new Map())),
+    /not the input file of this batch/,
+  )
 })
