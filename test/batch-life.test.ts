@@ -46,7 +46,9 @@ test('lines of several chunks that reach the journal together are all counted, a
     if (call.body.messages[0]?.content.startsWith('held')) held.push(() => echo(call))
     else echo(call)
   })
-  const config = configFor(upstream.base_url).replace('flush_interval: 20ms', 'flush_interval: 400ms')
+  const config = configFor(upstream.base_url)
+    .replace('flush_interval: 20ms', 'flush_interval: 400ms')
+    .replace('timeout: 5s', 'timeout: 60s')
   await using service = await TestService.start(config)
   // Each chunk has a line that keeps it open, while the others finish.
   const name = (i: number): string => (i % 1000 === 500 ? `held-${i}` : `line-${i}`)

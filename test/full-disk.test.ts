@@ -11,7 +11,7 @@ test('a full disk refuses uploads and loses nothing; with room again, the batch 
   skip: withoutDisk,
   timeout: 60_000,
 }, async () => {
-  await using crash = await CrashTest.begin()
+  await using crash = await CrashTest.begin('', '1s', '20s')
   using disk = new SmallDisk(join(crash.folder, 'data'))
   const service = await crash.start('serve')
   crash.blockUnless((content) => Number(content.slice(1)) < 12)

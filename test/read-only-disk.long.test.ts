@@ -12,7 +12,7 @@ const SOME = 12
 test('results cannot be written for a while: nothing is lost, and the batch goes on by itself', {
   skip: withoutDisk,
 }, async () => {
-  await using crash = await CrashTest.begin()
+  await using crash = await CrashTest.begin('', '1s', '20s')
   using disk = new SmallDisk(join(crash.folder, 'data/blobs'))
   const service = await crash.start('serve')
   crash.blockUnless((content) => Number(content.slice(1)) < SOME)
@@ -33,7 +33,7 @@ test('results cannot be written for a while: nothing is lost, and the batch goes
 test('on a disk that may not be written to, nothing starts and it says why; afterwards the batch goes on', {
   skip: withoutDisk,
 }, async () => {
-  await using crash = await CrashTest.begin()
+  await using crash = await CrashTest.begin('', '1s', '20s')
   using disk = new SmallDisk(join(crash.folder, 'data'))
   const first = await crash.start('serve')
   crash.blockUnless((content) => Number(content.slice(1)) < SOME)

@@ -82,6 +82,9 @@ test('files end by themselves when their retention is over: content, not records
   const ended = await endedBatch()
   t.after(() => close(ended))
   const { service, files } = ended
+  const deps = { store: service.stores.store, sealed: service.stores.sealed }
+  // A journal of the batch may still be pending deletion.
+  await runMaintenance({ ...deps, clock: at(Date.now()) })
   const before = await onDisk(service)
   assert.ok(before.length >= 3)
   const expiries = await Promise.all(
@@ -93,7 +96,6 @@ test('files end by themselves when their retention is over: content, not records
   )
   const end = Math.max(...expiries.map(Number)) * 1000
 
-  const deps = { store: service.stores.store, sealed: service.stores.sealed }
   await runMaintenance({ ...deps, clock: at(Number(expiries[0]) * 1000 - 1) })
   assert.deepEqual(await onDisk(service), before)
 

@@ -51,14 +51,14 @@ export class CrashTest implements AsyncDisposable {
     this.#env = env
   }
 
-  /** `more` is configuration; leases are short, and so is the time for lines in flight, unless `drain` says else. */
-  static async begin(more = '', drain = '1s'): Promise<CrashTest> {
+  /** `more` is configuration; leases and the time for lines in flight are short, unless `lease` and `drain` say otherwise. */
+  static async begin(more = '', drain = '1s', lease = '1s'): Promise<CrashTest> {
     const folder = await mkdtemp(join(tmpdir(), 'offpeak-crash-'))
     const upstream = await testUpstream()
     const storage = await CrashTest.storage?.()
     const test = new CrashTest(folder, upstream, storage?.env ?? {})
     const config = configFor(upstream.base_url, storage ? `${storage.yaml}\n${more}` : more)
-      .replace('lease: 2s', `lease: 1s, drain: ${drain}`)
+      .replace('lease: 2s', `lease: ${lease}, drain: ${drain}`)
       .replace('timeout: 5s', 'timeout: 60s')
     await writeFile(join(folder, 'offpeak.yaml'), config)
     return test

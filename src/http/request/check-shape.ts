@@ -6,6 +6,7 @@ import { IsSchema, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { ApiError } from '../../domain/errors.ts'
 import { storableText, unstorable } from '../../domain/storable-text.ts'
+import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 import { explain } from './describe-mismatch.ts'
 
 const NAME_CHARACTERS_MAX = 100
@@ -48,7 +49,7 @@ function storablePath(params: unknown): unknown {
   )
 }
 
-/** The refusal of the first text in the value, keys included, that no database can store. */
+/** The error of the first text in the value, keys included, that no database can store, or of its nesting. */
 function textFault(value: unknown, path: readonly string[]): ApiError | null {
   if (typeof value === 'string') {
     const why = unstorable(value)
@@ -57,6 +58,8 @@ function textFault(value: unknown, path: readonly string[]): ApiError | null {
     return new ApiError('invalid_request', `\`${param}\` ${why}.`, { param })
   }
   if (typeof value !== 'object' || value === null) return null
+  if (path.length >= DEPTH_MAX)
+    return new ApiError('invalid_request', `The request body nests deeper than ${DEPTH_MAX} levels.`)
   for (const [key, member] of Object.entries(value)) {
     const why = unstorable(key)
     if (why !== null) {
