@@ -147,7 +147,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
   }
 }
 
-/** The parts of the form; whatever is wrong with the form as such is the sender's to mend. */
+/** The parts of the form; errors in the form itself are the caller's to fix. */
 async function* formOf(request: FastifyRequest): AsyncGenerator<FormPart> {
   // The size of the file is bounded where it is received; here it may be anything.
   const limits = { fileSize: Number.MAX_SAFE_INTEGER, fieldSize: 64 * 1024, fields: 50, files: 2, parts: 60 }

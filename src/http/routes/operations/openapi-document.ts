@@ -1,5 +1,5 @@
 // The API described as OpenAPI 3.1, drawn from the very declarations that the server runs on: each endpoint's
-// shapes, who may use it, and every refusal it may give, with an example of each.
+// shapes, who may use it, and every error it may give, with an example of each.
 import { STATUS_CODES } from 'node:http'
 import type { TSchema } from 'typebox'
 import { ERRORS, type ErrorCode, wireError } from '../../../domain/errors.ts'
@@ -125,7 +125,7 @@ function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schema
   })
 }
 
-/** Every refusal that this endpoint may give: its own, and those that come with what it accepts. */
+/** Every error that this endpoint may give: its own, and those that come with what it accepts. */
 function codesOf({ access, accepts }: Declared, { errors = [], form }: RouteDoc): ErrorCode[] {
   const codes: ErrorCode[] = [...errors, 'internal_error', 'service_unavailable']
   if (access !== 'public') codes.push('invalid_api_key', 'rate_limit_exceeded')
