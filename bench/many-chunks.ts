@@ -48,11 +48,11 @@ const some = (await store.read.selectFrom('batches').select(['id', 'project_id']
   ({ id }) => id !== giant.id,
 )
 const any = () => some[Math.floor(Math.random() * some.length)]!
-const held = await store.write((tx) => claimChunks(tx, { worker_id, urgent_before: 0, count: rounds }))
+const held = await store.write((tx) => claimChunks(tx, { worker_id, urgentBefore: 0, count: rounds }))
 
 const table: Record<string, object> = {
   'claim of 4 chunks (transaction)': await measure(
-    () => store.write((tx) => claimChunks(tx, { worker_id, urgent_before: now, count: 4 })),
+    () => store.write((tx) => claimChunks(tx, { worker_id, urgentBefore: now, count: 4 })),
     (claims) =>
       store.write(async (tx) => {
         for (const claim of claims) await releaseChunk(tx, claim)

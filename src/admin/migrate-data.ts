@@ -8,7 +8,7 @@ import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { listBlobRows } from '../store/blob-references.ts'
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
-import { rescueLeases } from '../store/leases.ts'
+import { requeueExpiredLeases } from '../store/leases.ts'
 import type { BlobRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { type Cell, insertRows, keyOfRow, readRows, sumTable, TABLE_NAMES } from '../store/table-copy.ts'
@@ -51,7 +51,7 @@ export async function migrateData(from: Place, to: Place, options: MoveOptions):
   const { tell = () => {}, rows_at_once = ROWS_AT_ONCE } = options
   const id = await begin(from, to)
   // Leases of workers that died would be nobody's at the target.
-  await from.store.write((tx) => rescueLeases(tx, from.store.claimSql))
+  await from.store.write((tx) => requeueExpiredLeases(tx, from.store.claimSql))
   await copyTables(from.store, to.store, rows_at_once, tell)
   await copyBlobs(from, to, rows_at_once, tell)
   tell('comparing both sides')

@@ -1,14 +1,14 @@
-// A batch is `queued` until its first line is sent, and `in_progress` from then on. Most commits say so beside what
-// they record (results/commit.ts). Only where no line ends soon after the first was sent is it written down by
-// itself, for all batches that began meanwhile in one transaction; nothing waits for it. After a crash in between,
-// the line is sent again, and the batch begins with that.
+// Moves batches from `queued` to `in_progress` when their first line is sent. Usually the commit of the first finished
+// lines does so (results/commit.ts). If no line finishes soon, this class writes the new status, for all batches that
+// began meanwhile in one transaction; nothing waits for it. After a crash before that, the line is sent again, and the
+// batch begins then.
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { OpenChunk } from '../results/open-chunk.ts'
 import { moveBatch } from '../store/batches.ts'
 import type { Store } from '../store/store.ts'
 
-/** A batch that ends within this time needs no transaction of its own to begin. */
+/** How long to wait for a commit that moves the batch anyway. */
 const WAIT_MS = 50
 const RETRY_MS = 1_000
 
@@ -21,7 +21,7 @@ export interface BatchStartsOptions {
 
 export class BatchStarts {
   readonly #options: BatchStartsOptions
-  /** By batch, the first of its chunks of which a line was sent. */
+  /** By batch, its first chunk of which a line was sent. */
   #begun = new Map<string, OpenChunk>()
   #cancelTimer: (() => void) | null = null
   #writing: Promise<void> | null = null
@@ -55,14 +55,14 @@ export class BatchStarts {
     })
   }
 
-  /** Resolves to how long whatever is left should wait (ms). */
+  /** Resolves to how long to wait before the next write (ms). */
   async #write(): Promise<number> {
     const { store, clock, log, isOpen } = this.#options
-    // The commit that sealed a chunk, or soon will, has begun its batch.
+    // The commit that seals a chunk also begins its batch.
     const begun = [...this.#begun].filter(([, chunk]) => chunk.unfinished > 0 && isOpen(chunk))
     this.#begun = new Map()
     if (begun.length === 0) return WAIT_MS
-    // In the order in which commits touch batches, so that neither waits for the other in a circle.
+    // In the order in which commits lock batches, which prevents deadlocks.
     begun.sort(([a], [b]) => (a < b ? -1 : 1))
     try {
       await store.write(async (tx) => {

@@ -5,7 +5,7 @@ import type { Upstream } from './send/upstream.ts'
 
 export interface Observer extends RecordObserver {
   /** An attempt has ended; `aborted`: the worker aborted it. */
-  attempted(upstream: Upstream, result: BackendResult['kind'] | 'aborted', duration_ms: number): void
+  attempted(upstream: Upstream, result: BackendResult['kind'] | 'aborted', durationMs: number): void
   /** A line is retried because of this upstream. */
   retried(upstream: Upstream): void
 }

@@ -168,7 +168,7 @@ async function stalling({ pool_max = 10 } = {}) {
     onClosed: (_, how) => stage.closed.push(how),
     onSettled() {},
     onCommitted() {},
-    onRefused() {},
+    onRejected() {},
     onEnded() {},
   })
   for (const { batch_id, idx } of claims) {

@@ -16,7 +16,7 @@ export interface SessionOptions {
   clock: Clock
   log: Log
   leaseMs: number
-  /** `api`: of a process that sends nothing. */
+  /** `api`: the process sends no lines. */
   role?: SessionRole
   /** The lease is certainly valid again: sending may continue. */
   onRenewed: () => void
@@ -30,7 +30,7 @@ export class Session {
   #cancel: (() => void) | null = null
   #renewing: Promise<void> | null = null
   #closed = false
-  /** When the last renewal that succeeded was asked for. */
+  /** When the last successful renewal was requested. */
   #renewedAt = 0
 
   constructor(options: SessionOptions) {
@@ -43,8 +43,8 @@ export class Session {
   }
 
   /**
-   * Whether the lease cannot have run out yet. The database alone knows when it does; a worker that froze, or
-   * cannot reach the database, sends nothing new meanwhile, for others may have taken over what it held.
+   * Whether the lease cannot have expired yet. Only the database decides when it expires; a worker that was suspended,
+   * or cannot reach the database, sends no new lines, because other workers may have claimed its chunks.
    */
   get isCertain(): boolean {
     const { clock, leaseMs } = this.#options
@@ -79,10 +79,10 @@ export class Session {
   async #renew(): Promise<void> {
     const { store, clock, log, leaseMs, role, onLost, onRenewed } = this.#options
     const id = this.id
-    const askedAt = clock.now()
+    const requestedAt = clock.now()
     try {
-      const alive = await store.write((tx) => renewSession(tx, store.claimSql, id, leaseMs))
-      if (!alive && !this.#closed) {
+      const isRenewed = await store.write((tx) => renewSession(tx, store.claimSql, id, leaseMs))
+      if (!isRenewed && !this.#closed) {
         log.warn({ worker: id }, 'worker lease expired before it was renewed; requeued its work')
         this.#id = await store.write(async (tx) => {
           await closeSession(tx, id)
@@ -91,7 +91,7 @@ export class Session {
         onLost()
       }
       const wasCertain = this.isCertain
-      this.#renewedAt = askedAt
+      this.#renewedAt = requestedAt
       if (!wasCertain) onRenewed()
     } catch (error) {
       log.error({ err: error, worker: id }, 'the lease could not be renewed')

@@ -6,24 +6,24 @@ import { lockSession, releaseStrayTasks } from '../store/leases.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
-import { StrayClaims } from './claim/stray-claims.ts'
+import { StrayLeases } from './claim/stray-leases.ts'
 
-interface Room {
+interface TaskPool {
   kinds: readonly TaskKind[]
   large: boolean
-  places: number
-  /** Of these, so many are for projects that have none of the others. */
-  kept: number
+  slots: number
+  /** How many of the slots are for projects that use no other slot. */
+  extraSlots: number
 }
 
 /**
- * How many tasks run at once. Small work has places that large work never takes, and deliveries, which wait for
- * servers of others, have theirs.
+ * How many tasks run at once. Small tasks have slots that large tasks cannot take, and so have deliveries, which wait
+ * for other people's servers.
  */
-const ROOMS: readonly Room[] = [
-  { kinds: ['validate', 'plan', 'purge'], large: false, places: 3, kept: 1 },
-  { kinds: ['validate', 'plan', 'purge'], large: true, places: 3, kept: 1 },
-  { kinds: ['deliver'], large: false, places: 16, kept: 4 },
+const TASK_POOLS: readonly TaskPool[] = [
+  { kinds: ['validate', 'plan', 'purge'], large: false, slots: 3, extraSlots: 1 },
+  { kinds: ['validate', 'plan', 'purge'], large: true, slots: 3, extraSlots: 1 },
+  { kinds: ['deliver'], large: false, slots: 16, extraSlots: 4 },
 ]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
@@ -34,38 +34,38 @@ export interface TaskRunnerOptions {
   log: Log
   handlers: TaskHandlers
   sessionId: () => string
-  /** A task has ended: it may have made work. */
+  /** A task has ended, and may have created chunks or other tasks. */
   onDone: (task: TaskRow) => void
 }
 
 export class TaskRunner {
   readonly #options: TaskRunnerOptions
-  readonly #running = new Map<Promise<void>, { room: Room; project_id: string }>()
-  /** By room, the project that was served last. */
-  readonly #served = new Map<Room, string>()
-  /** The IDs of what runs. */
+  readonly #running = new Map<Promise<void>, { pool: TaskPool; project_id: string }>()
+  /** By pool, the project of the task that was started last. */
+  readonly #lastProject = new Map<TaskPool, string>()
+  /** The IDs of running tasks. */
   readonly #runningIds = new Set<string>()
-  readonly #doubt: StrayClaims
+  readonly #strays: StrayLeases
   #abort = new AbortController()
   #looking: Promise<void> | null = null
-  #again = false
+  #lookAgain = false
   #closed = false
 
   constructor(options: TaskRunnerOptions) {
     this.#options = options
-    this.#doubt = new StrayClaims(options.clock)
+    this.#strays = new StrayLeases(options.clock)
   }
 
   look(): void {
     if (this.#closed) return
     if (this.#looking) {
-      this.#again = true
+      this.#lookAgain = true
       return
     }
     this.#looking = this.#claimAll().finally(() => {
       this.#looking = null
-      if (this.#again) {
-        this.#again = false
+      if (this.#lookAgain) {
+        this.#lookAgain = false
         this.look()
       }
     })
@@ -87,53 +87,53 @@ export class TaskRunner {
   async #claimAll(): Promise<void> {
     const { log } = this.#options
     try {
-      for (const room of ROOMS) while (!this.#closed && (await this.#claimOne(room)));
+      for (const pool of TASK_POOLS) while (!this.#closed && (await this.#claimOne(pool)));
     } catch (error) {
       // The database may have leased a task to this worker all the same; the next claim releases it.
-      this.#doubt.raise()
+      this.#strays.suspect()
       log.error({ err: error }, 'claiming tasks failed')
     }
   }
 
-  async #claimOne(room: Room): Promise<boolean> {
+  async #claimOne(pool: TaskPool): Promise<boolean> {
     const { store, sessionId } = this.#options
-    const choice = this.#choiceFor(room)
+    const choice = this.#choiceFor(pool)
     if (!choice) return false
-    const inDoubt = this.#doubt.isRaised
-    if (!inDoubt && !(await hasDueTask(store.read, store.claimSql, choice))) return false
+    const releaseStrays = this.#strays.isReleaseDue
+    if (!releaseStrays && !(await hasDueTask(store.read, store.claimSql, choice))) return false
     const id = sessionId()
     const task = await store.write(async (tx) => {
       if (!(await lockSession(tx, store.claimSql, id))) return undefined
-      if (inDoubt) await releaseStrayTasks(tx, id, [...this.#runningIds])
+      if (releaseStrays) await releaseStrayTasks(tx, id, [...this.#runningIds])
       return await claimTask(tx, store.claimSql, id, choice)
     })
-    if (inDoubt) this.#doubt.settle()
-    if (task) this.#start(task, room)
+    if (releaseStrays) this.#strays.released()
+    if (task) this.#start(task, pool)
     return task !== undefined
   }
 
-  /** Null when every place of the room is taken. */
-  #choiceFor(room: Room): TaskChoice | null {
-    const running = [...this.#running.values()].filter((task) => task.room === room)
-    if (running.length >= room.places) return null
-    const { large } = room
-    const kinds = room.kinds.filter((kind) => kind in this.#options.handlers)
+  /** Null when every slot of the pool is taken. */
+  #choiceFor(pool: TaskPool): TaskChoice | null {
+    const running = [...this.#running.values()].filter((task) => task.pool === pool)
+    if (running.length >= pool.slots) return null
+    const { large } = pool
+    const kinds = pool.kinds.filter((kind) => kind in this.#options.handlers)
     if (kinds.length === 0) return null
-    const except_projects =
-      running.length < room.places - room.kept ? [] : running.map((task) => task.project_id)
-    return { kinds, large, except_projects, after: this.#served.get(room) ?? null }
+    const exceptProjects =
+      running.length < pool.slots - pool.extraSlots ? [] : running.map((task) => task.project_id)
+    return { kinds, large, exceptProjects, after: this.#lastProject.get(pool) ?? null }
   }
 
-  #start(task: TaskRow, room: Room): void {
+  #start(task: TaskRow, pool: TaskPool): void {
     this.#runningIds.add(task.id)
-    this.#served.set(room, task.project_id)
+    this.#lastProject.set(pool, task.project_id)
     const run = this.#run(task).finally(() => {
       this.#running.delete(run)
       this.#runningIds.delete(task.id)
       this.#options.onDone(task)
       this.look()
     })
-    this.#running.set(run, { room, project_id: task.project_id })
+    this.#running.set(run, { pool, project_id: task.project_id })
   }
 
   async #run(task: TaskRow): Promise<void> {
@@ -149,7 +149,7 @@ export class TaskRunner {
       await store
         .write((tx) => postponeTask(tx, task, clock.now() + waitMs, text))
         .catch((failure: unknown) => {
-          this.#doubt.raise()
+          this.#strays.suspect()
           log.error({ err: failure }, 'a failed task could not be postponed yet')
         })
     }

@@ -1,5 +1,5 @@
-// How a worker is put together. Each part gets what it needs from the parts above it; what it has to tell a part
-// below it, it tells the worker (WorkerEvents), which passes it on.
+// Constructs the parts of a worker. A part calls the parts that are constructed before it; for the others it raises a
+// WorkerEvent, which the worker passes on.
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -58,7 +58,7 @@ export interface WorkerOptions {
   observe?: Observer | undefined
 }
 
-/** What parts tell the worker. */
+/** Events that parts raise, and questions that the worker answers. */
 export interface WorkerEvents {
   /** The session expired; a new one is open. */
   sessionLost: () => void
@@ -69,14 +69,14 @@ export interface WorkerEvents {
   lineEnded: (chunk: OpenChunk, outcome: Outcome) => void
   /** The reserved funds do not cover a line. */
   insufficientFunds: (chunk: OpenChunk) => void
-  /** Nothing of a stopped chunk is in flight any more. */
+  /** No line of a stopped chunk is in flight any more. */
   chunkIdle: () => void
   chunkClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
   committed: () => void
   batchEnded: (batch: BatchRow) => void
   taskDone: (task: TaskRow) => void
   /** Reserves for a chunk that was claimed; see Claimer. */
-  admit: (chunk: OpenChunk, limitVersion: number) => Promise<{ restUntil: number } | null>
+  admit: (chunk: OpenChunk, limitVersion: number) => Promise<{ retryAt: number } | null>
   chunkOpened: (chunk: OpenChunk) => void
   atRisk: () => readonly string[]
 }
@@ -109,7 +109,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     maySend: () => session.isCertain && answers.hasRoom,
     funds,
     onBegun: on.begun,
-    onShort: on.insufficientFunds,
+    onInsufficientFunds: on.insufficientFunds,
     onOutcome: on.lineEnded,
     onIdle: on.chunkIdle,
     observe,
@@ -130,7 +130,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     onClosed: on.chunkClosed,
     onSettled: (chunk, outcomes) => funds.committed(chunk, outcomes),
     onCommitted: on.committed,
-    onRefused: (chunk) => sender.stop(chunk, 'lost', true),
+    onRejected: (chunk) => sender.stop(chunk, 'lost', true),
     onEnded: on.batchEnded,
     observe,
   })
@@ -183,7 +183,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     leased: () => claimer.leased(),
     plan: options.tasks.plan,
     onEnded: on.batchEnded,
-    onDoubt: () => claimer.doubt(),
+    onPossibleStray: () => claimer.suspectStrays(),
     observe,
   })
   const tasks = new TaskRunner({

@@ -135,12 +135,12 @@ export class Worker {
     arm(firstMs)
   }
 
-  async #admit(chunk: OpenChunk, limitVersion: number): Promise<{ restUntil: number } | null> {
+  async #admit(chunk: OpenChunk, limitVersion: number): Promise<{ retryAt: number } | null> {
     const { gate, session, funds } = this.#parts
-    const rest = this.#stopReason(chunk) === null ? await gate.admit(chunk, limitVersion) : null
-    // A chunk that was claimed under an expired session is not going to be opened.
+    const postponed = this.#stopReason(chunk) === null ? await gate.admit(chunk, limitVersion) : null
+    // A chunk that was claimed under an expired session is not opened.
     if (chunk.claim.worker_id !== session.id) funds.close(chunk)
-    return rest
+    return postponed
   }
 
   #onChunkOpened(chunk: OpenChunk): void {
@@ -190,7 +190,7 @@ export class Worker {
 
   #onBatchEnded(batch: BatchRow): void {
     this.#options.onEnded?.(batch)
-    // An event about it may have to be delivered.
+    // Its event may have to be delivered.
     this.#parts.tasks.look()
   }
 

@@ -129,15 +129,15 @@ test('a usage that is no set of counts is named, and its place is where another 
     const text = `{${CHOICES},"usage":${usage},"id":"x"}`
     const found = scan(text)
     assert.equal(found?.usage, null)
-    assert.equal(found?.usage_refused, true)
+    assert.equal(found?.isUsageRejected, true)
     assert.equal(found?.cost.kind, 'usage')
     assert.equal(text.slice(found?.cost.start, found?.cost.end), usage)
   }
   for (const text of [`{${CHOICES}}`, `{${CHOICES},"usage":null}`, `{${CHOICES},"usage":{},"usage":null}`]) {
-    assert.equal(scan(text)?.usage_refused, false, text)
+    assert.equal(scan(text)?.isUsageRejected, false, text)
   }
   const good = scan(`{${CHOICES},"usage":{"prompt_tokens":1,"completion_tokens":2,"cost_usd":9}}`)
-  assert.deepEqual([good?.usage_refused, good?.cost.kind], [false, 'cost'])
+  assert.deepEqual([good?.isUsageRejected, good?.cost.kind], [false, 'cost'])
 })
 
 test('what the model said is marked off from what the server adds', () => {

@@ -10,7 +10,7 @@ export interface Completion {
   /** Null where the server reports none, or one that is no set of counts. */
   usage: TokenUsage | null
   /** Whether one was reported, and is no set of counts. */
-  usage_refused: boolean
+  isUsageRejected: boolean
   /** The value of `choices`: what the model said. */
   choices: Span
   /** Bytes of the messages in its choices, as written. */
@@ -83,7 +83,7 @@ export class CompletionScanner {
     const usage_place = this.#usage_place ?? none
     return {
       usage,
-      usage_refused: usage === null && this.#reported,
+      isUsageRejected: usage === null && this.#reported,
       choices: { ...this.#choices },
       message_bytes: this.#message_bytes,
       cost: usage === null ? usage_place : (this.#cost ?? none),

@@ -7,7 +7,7 @@ import { removeFile } from '../lifecycle/remove-file.ts'
 import { forgetBlobs, listPendingDeletion } from '../store/blob-rows.ts'
 import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
-import { rescueLeases } from '../store/leases.ts'
+import { requeueExpiredLeases } from '../store/leases.ts'
 import { maintenanceDue } from '../store/maintenance-due.ts'
 import type { Store } from '../store/store.ts'
 
@@ -32,7 +32,7 @@ export async function runMaintenance({ store, sealed, clock }: MaintenanceDeps):
   const rescued =
     due.sessions || due.parked
       ? await store.write(async (tx) => {
-          const ended = await rescueLeases(tx, store.claimSql)
+          const ended = await requeueExpiredLeases(tx, store.claimSql)
           await wakeParked(tx, store.claimSql)
           return ended
         })

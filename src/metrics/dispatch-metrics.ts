@@ -133,11 +133,11 @@ export function dispatchMetrics(
   }
 
   return {
-    attempted(upstream, result, duration_ms) {
+    attempted(upstream, result, durationMs) {
       const cells = ofUpstream.get(upstream)
       if (!cells) return
       cells.results[result].value++
-      if (result === 'answered') cells.latency.observe(duration_ms / 1000)
+      if (result === 'answered') cells.latency.observe(durationMs / 1000)
     },
     retried(upstream) {
       const cells = ofUpstream.get(upstream)
@@ -146,6 +146,6 @@ export function dispatchMetrics(
     committed(ended) {
       for (const outcome of ended) count(outcome)
     },
-    recorded: (work, duration_ms) => ofWork[work].observe(duration_ms / 1000),
+    recorded: (work, durationMs) => ofWork[work].observe(durationMs / 1000),
   }
 }

@@ -5,10 +5,10 @@
 import type { Clock } from '../domain/clock.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow } from '../store/schema.ts'
-import { StatementRefused, type Store } from '../store/store.ts'
+import { StatementRejected, type Store } from '../store/store.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
 import type { FinishRules } from './finish.ts'
-import type { Insist } from './store-retries.ts'
+import type { RetryUntilStored } from './store-retries.ts'
 
 /** So often is a commit tried that is refused by itself: others may have been in its way. */
 const REFUSALS_MAX = 3
@@ -22,7 +22,7 @@ export type CommitRecord = ChunkCommit['record']
 export type CommitEnd =
   | { how: 'accepted'; record: CommitRecord }
   | { how: 'lost' | 'unwritable' }
-  | { how: 'refused'; error: StatementRefused }
+  | { how: 'refused'; error: StatementRejected }
 
 interface Pending {
   commit: ChunkCommit
@@ -43,7 +43,7 @@ export interface CommitQueueOptions {
   rules: FinishRules
   /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
   blobFreshMs: number
-  retryUntilStored: Insist
+  retryUntilStored: RetryUntilStored
   /** A group has been committed; batches that it ended. */
   onCommitted: (ended: readonly BatchRow[]) => void
 }
@@ -105,7 +105,7 @@ export class CommitQueue {
     const alone = all.length === 1
     let refusals = 0
     const isFinal = (error: unknown): boolean =>
-      error instanceof StatementRefused && (!alone || ++refusals >= REFUSALS_MAX)
+      error instanceof StatementRejected && (!alone || ++refusals >= REFUSALS_MAX)
     let committed: Committed
     try {
       // An attempt whose answer was lost, or is late, is no reason to wait: only one of them can take effect.
@@ -119,7 +119,7 @@ export class CommitQueue {
         isFinal,
       )
     } catch (error) {
-      if (!(error instanceof StatementRefused)) throw error
+      if (!(error instanceof StatementRejected)) throw error
       if (alone) for (const { done } of group) done({ how: 'refused', error })
       else for (const pending of group) await this.#commitGroup([ownBlobs(pending)])
       return

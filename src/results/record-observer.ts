@@ -7,5 +7,5 @@ export type RecordWork = 'journal' | 'seal' | 'commit' | 'park'
 export interface RecordObserver {
   /** These lines have ended, and that is durable. */
   committed(lines: readonly Outcome[]): void
-  recorded(work: RecordWork, duration_ms: number): void
+  recorded(work: RecordWork, durationMs: number): void
 }

@@ -9,9 +9,9 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import type { Log } from '../domain/log.ts'
-import { parkChunk, readChunk, refuseChunk } from '../store/chunks.ts'
+import { parkChunk, readChunk, rejectChunk } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
-import type { StatementRefused, Store } from '../store/store.ts'
+import type { StatementRejected, Store } from '../store/store.ts'
 import type { ChunkCommit } from './commit.ts'
 import { type CommitEnd, CommitQueue, type CommitRecord } from './commit-queue.ts'
 import type { FinishRules } from './finish.ts'
@@ -21,7 +21,7 @@ import type { OpenChunk } from './open-chunk.ts'
 import type { Outcome } from './outcome.ts'
 import type { RecordObserver } from './record-observer.ts'
 import { type SealedChunk, sealChunk } from './seal.ts'
-import { type Insist, StoreRetries } from './store-retries.ts'
+import { type RetryUntilStored, StoreRetries } from './store-retries.ts'
 
 /**
  * The share of the flush interval from which on a line goes along into a journal that is written anyway. Those
@@ -50,7 +50,7 @@ export interface RecorderOptions {
   /** Lines have settled: there may be room under a limit. */
   onCommitted: () => void
   /** The database takes no results of the chunk: nothing more of it is to be sent. */
-  onRefused: (chunk: OpenChunk) => void
+  onRejected: (chunk: OpenChunk) => void
   onEnded: (batch: BatchRow) => void
   observe?: RecordObserver | undefined
 }
@@ -67,7 +67,7 @@ export class Recorder {
   readonly #writing = new Set<Promise<void>>()
   readonly #sealing = new Map<OpenChunk, Promise<void>>()
   readonly #insistence: StoreRetries
-  readonly #retryUntilStored: Insist
+  readonly #retryUntilStored: RetryUntilStored
   readonly #commits: CommitQueue
 
   constructor(options: RecorderOptions) {
@@ -335,13 +335,13 @@ export class Recorder {
   }
 
   /** The database takes no results of the chunk: whoever takes it up next ends its lines as failed. */
-  async #endRefused(chunk: OpenChunk, error: StatementRefused): Promise<void> {
-    const { store, log, onRefused } = this.#options
+  async #endRefused(chunk: OpenChunk, error: StatementRejected): Promise<void> {
+    const { store, log, onRejected } = this.#options
     const { batch_id, idx } = chunk.claim
     log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REFUSED)
-    onRefused(chunk)
+    onRejected(chunk)
     const given = await this.#retryUntilStored('park', () =>
-      store.write((tx) => refuseChunk(tx, chunk.lease, error.message)),
+      store.write((tx) => rejectChunk(tx, chunk.lease, error.message)),
     )
     this.#close(chunk, given === 'lost' ? 'lost' : 'parked')
   }

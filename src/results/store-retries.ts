@@ -17,7 +17,7 @@ const WORK: Readonly<Record<RecordWork, string>> = {
 }
 
 /** `isFinal` says of an error that no other attempt is to be made: then it is thrown. */
-export type Insist = <T>(
+export type RetryUntilStored = <T>(
   work: RecordWork,
   attempt: () => Promise<T>,
   isFinal?: (error: unknown) => boolean,
@@ -38,7 +38,7 @@ export class StoreRetries {
     this.#options = options
   }
 
-  readonly retryUntilStored: Insist = async (work, attempt, isFinal = () => false) => {
+  readonly retryUntilStored: RetryUntilStored = async (work, attempt, isFinal = () => false) => {
     const { clock, log, observe } = this.#options
     for (let waitMs = RETRY_MS_MIN; ; waitMs = Math.min(waitMs * 2, RETRY_MS_MAX)) {
       try {

@@ -12,22 +12,22 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 /** Restricts claims by the model of a chunk; null stands for chunks of several models. */
 export type ModelChoice =
   /** Any but chunks of these. */
-  | { except_models: readonly (string | null)[] }
+  | { exceptModels: readonly (string | null)[] }
   /** None but chunks of these. */
-  | { only_models: readonly (string | null)[] }
+  | { onlyModels: readonly (string | null)[] }
 
 export interface ClaimOrder {
   worker_id: string
   /** Chunks whose deadline lies before this (Unix ms) go first, whoever owns them. */
-  urgent_before: number
+  urgentBefore: number
   /** Batches that go first as well. */
-  urgent_batches?: readonly string[]
+  urgentBatches?: readonly string[]
   /** At most so many. */
   count: number
   /** At most one chunk of each project. */
-  one_each?: boolean
+  onePerProject?: boolean
   /** Only projects that are not in this list; what a worker holds already has its share. */
-  except_projects?: readonly string[]
+  exceptProjects?: readonly string[]
   models?: ModelChoice
   /**
    * No more than a fair share of what is ready among the workers that live: towards the end of the work, none
@@ -39,7 +39,7 @@ export interface ClaimOrder {
 /** Ready chunks are counted as far as so many workers would take them: beyond it everybody may have what he asks for. */
 const WORKERS_SHARED_MAX = 64
 
-const ALL_MODELS: ModelChoice = { except_models: [] }
+const ALL_MODELS: ModelChoice = { exceptModels: [] }
 
 /**
  * Leases the chunks that should run next: what is about to miss its deadline, then by turns the earliest
@@ -47,36 +47,36 @@ const ALL_MODELS: ModelChoice = { except_models: [] }
  * project's giant. Chunks that another claim has under its hands are passed over.
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
-  const { worker_id, one_each = false, models = ALL_MODELS, urgent_batches = [] } = order
-  const spent = new Set(order.except_projects)
+  const { worker_id, onePerProject = false, models = ALL_MODELS, urgentBatches = [] } = order
+  const spent = new Set(order.exceptProjects)
   const claims: ChunkRow[] = []
   const atFirst = (await readyProjects(tx, order)).filter(({ project_id }) => !spent.has(project_id))
   const { ready = 0, workers = 1 } = atFirst[0] ?? {}
   if (ready === 0) return claims
   const count = Math.min(order.count, Math.ceil(ready / Math.max(1, workers)))
-  const urgent = one_each ? 1 : count
-  if (atFirst.some(({ first_deadline }) => first_deadline < order.urgent_before)) {
-    const choice = { before: order.urgent_before, except_projects: [...spent] }
+  const urgent = onePerProject ? 1 : count
+  if (atFirst.some(({ first_deadline }) => first_deadline < order.urgentBefore)) {
+    const choice = { before: order.urgentBefore, exceptProjects: [...spent] }
     claims.push(...(await leaseFirst(tx, worker_id, urgent, models, choice)))
   }
-  if (urgent_batches.length > 0 && claims.length < urgent) {
-    const choice = { batch_ids: urgent_batches, except_projects: [...spent] }
+  if (urgentBatches.length > 0 && claims.length < urgent) {
+    const choice = { batch_ids: urgentBatches, exceptProjects: [...spent] }
     claims.push(...(await leaseFirst(tx, worker_id, urgent - claims.length, models, choice)))
   }
-  if (one_each) for (const claim of claims) spent.add(claim.project_id)
+  if (onePerProject) for (const claim of claims) spent.add(claim.project_id)
   let known = claims.length === 0 ? atFirst : null
   while (claims.length < count) {
     const waiting = (known ?? (await readyProjects(tx, order))).filter(
       ({ project_id }) => !spent.has(project_id),
     )
     known = null
-    const turns = takeTurns(waiting, count - claims.length, one_each)
+    const turns = takeTurns(waiting, count - claims.length, onePerProject)
     if (turns.size === 0) break
     const found = await leaseFirst(tx, worker_id, count, models, { turns })
     for (const [project_id, share] of turns) {
       const own = found.filter((claim) => claim.project_id === project_id)
       claims.push(...own)
-      if (one_each || own.length < share) spent.add(project_id)
+      if (onePerProject || own.length < share) spent.add(project_id)
     }
   }
   return claims
@@ -85,11 +85,11 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
 /** Whether there is anything to claim, without taking the write lock. */
 export async function hasReadyChunk(
   db: Reader,
-  except_projects: readonly string[] = [],
+  exceptProjects: readonly string[] = [],
   models: ModelChoice = ALL_MODELS,
 ): Promise<boolean> {
   let query = db.selectFrom('chunks').select('idx').where('state', '=', sql.lit('ready')).limit(1)
-  if (except_projects.length > 0) query = query.where('project_id', 'not in', except_projects)
+  if (exceptProjects.length > 0) query = query.where('project_id', 'not in', exceptProjects)
   return (await ofModels(query, models).executeTakeFirst()) !== undefined
 }
 
@@ -105,8 +105,8 @@ export function isOfModels(
   eb: ExpressionBuilder<Schema, 'chunks'>,
   models: ModelChoice,
 ): ExpressionWrapper<Schema, 'chunks', SqlBool> {
-  const only = 'only_models' in models
-  const list = only ? models.only_models : models.except_models
+  const only = 'onlyModels' in models
+  const list = only ? models.onlyModels : models.exceptModels
   const named = list.filter((model) => model !== null)
   const several = eb('model', 'is', null)
   if (only) {
@@ -119,8 +119,8 @@ export function isOfModels(
 }
 
 type Choice =
-  | { before: number; except_projects: readonly string[] }
-  | { batch_ids: readonly string[]; except_projects: readonly string[] }
+  | { before: number; exceptProjects: readonly string[] }
+  | { batch_ids: readonly string[]; exceptProjects: readonly string[] }
   /** So many of each of these projects. */
   | { turns: ReadonlyMap<string, number> }
 
@@ -145,8 +145,8 @@ async function leaseFirst(
           return others.reduce((union, other) => union.unionAll(other), one)
         }
         const query = first(count)
-        const { except_projects } = choice
-        const open = except_projects.length > 0 ? query.where('project_id', 'not in', except_projects) : query
+        const { exceptProjects } = choice
+        const open = exceptProjects.length > 0 ? query.where('project_id', 'not in', exceptProjects) : query
         if ('batch_ids' in choice) return open.where('batch_id', 'in', choice.batch_ids)
         return open.where('deadline', '<', choice.before)
       },
@@ -197,12 +197,12 @@ interface WaitingProject {
 function takeTurns(
   waiting: readonly WaitingProject[],
   count: number,
-  one_each: boolean,
+  onePerProject: boolean,
 ): Map<string, number> {
   const turns = new Map<string, number>()
   if (waiting.length === 0) return turns
   for (let left = count; left > 0; left--) {
-    const open = one_each ? waiting.filter(({ project_id }) => !turns.has(project_id)) : waiting
+    const open = onePerProject ? waiting.filter(({ project_id }) => !turns.has(project_id)) : waiting
     if (open.length === 0) break
     const held = ({ project_id, leased }: WaitingProject): number => leased + (turns.get(project_id) ?? 0)
     const next = open.reduce((fewest, project) => (held(project) < held(fewest) ? project : fewest))

@@ -221,7 +221,7 @@ export async function parkChunk(
  * Gives the chunk back to be ended: its results cannot be recorded, for the reason `why`. That needs no model server,
  * so no model keeps it from being claimed.
  */
-export async function refuseChunk(tx: Writer, lease: CommitLease, why: string): Promise<Fenced> {
+export async function rejectChunk(tx: Writer, lease: CommitLease, why: string): Promise<Fenced> {
   const result = await tx
     .updateTable('chunks')
     .set((eb) => ({

@@ -58,11 +58,11 @@ export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<L
     .where('lease_until', '>', claimSql.now)
     .orderBy('since')
     .execute()
-  return rows.map(({ details, ...report }) => ({ ...UNTOLD, ...report, ...JSON.parse(details ?? '{}') }))
+  return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
 /** Of a worker of an earlier version. */
-const UNTOLD: UpstreamErrors = { error: null, batches: {}, isOpen: true }
+const NO_DETAILS: UpstreamErrors = { error: null, batches: {}, isOpen: true }
 
 /** Whether any worker holds a session, and has renewed it lately. */
 export async function hasWorker(db: Reader, claimSql: ClaimSql): Promise<boolean> {

@@ -108,7 +108,7 @@ export async function releaseStrayTasks(
 /** Ends a session and gives back whatever it held. */
 export async function closeSession(tx: Writer, worker_id: string): Promise<void> {
   await tx.deleteFrom('workers').where('id', '=', worker_id).execute()
-  await giveBack(tx, worker_id)
+  await requeue(tx, worker_id)
 }
 
 /** How many processes hold a session now, and for how long at most, if none is renewed any more (ms). */
@@ -125,17 +125,17 @@ export async function liveSessions(
 }
 
 /** Ends every session whose lease has run out; returns their IDs. */
-export async function rescueLeases(tx: Writer, claimSql: ClaimSql): Promise<string[]> {
+export async function requeueExpiredLeases(tx: Writer, claimSql: ClaimSql): Promise<string[]> {
   const ended = await tx
     .deleteFrom('workers')
     .where('lease_until', '<=', claimSql.now)
     .returning('id')
     .execute()
-  for (const { id } of ended) await giveBack(tx, id)
+  for (const { id } of ended) await requeue(tx, id)
   return ended.map((row) => row.id)
 }
 
-async function giveBack(tx: Writer, worker_id: string): Promise<void> {
+async function requeue(tx: Writer, worker_id: string): Promise<void> {
   await deleteReservationsOfWorker(tx, worker_id)
   await dropLaneReports(tx, worker_id)
   const free = { state: 'ready' as const, worker_id: null }

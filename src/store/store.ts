@@ -24,7 +24,7 @@ export interface Store {
   readonly claimSql: ClaimSql
   /**
    * Runs `change` in one transaction: all of it is durable when the promise resolves, none of it if it
-   * rejects. `change` may run again after a conflict, so it does nothing but SQL. Throws StatementRefused when the
+   * rejects. `change` may run again after a conflict, so it does nothing but SQL. Throws StatementRejected when the
    * same statement can never succeed.
    *
    * Transactions may run concurrently; each statement sees what was committed before it began. A transaction locks
@@ -71,9 +71,9 @@ export class DatabaseFailure extends Error {
 }
 
 /** The database rejects a statement because of its data: the same statement can never succeed. */
-export class StatementRefused extends Error {
+export class StatementRejected extends Error {
   constructor(cause: unknown) {
     super(`the database refuses a statement: ${cause instanceof Error ? cause.message : cause}`, { cause })
-    this.name = 'StatementRefused'
+    this.name = 'StatementRejected'
   }
 }

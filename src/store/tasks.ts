@@ -43,7 +43,7 @@ export interface TaskChoice {
   kinds: readonly TaskKind[]
   /** Those that may take long, or those that do not. */
   large: boolean
-  except_projects?: readonly string[]
+  exceptProjects?: readonly string[]
   /** The project that had its turn last. */
   after?: string | null
 }
@@ -105,7 +105,7 @@ export async function leaseTask(tx: Writer, worker_id: string, id: string): Prom
  * many. Steps from project to project through the index: the cost is that of the projects, not of their tasks.
  */
 async function dueTurns(db: Reader, claimSql: ClaimSql, choice: TaskChoice): Promise<Turn[]> {
-  const { kinds, large, except_projects = [], after = null } = choice
+  const { kinds, large, exceptProjects = [], after = null } = choice
   const size = sql.lit(Number(large))
   const ofKind = (kind: TaskKind) => sql`state = 'ready' AND kind = ${sql.lit(kind)} AND large = ${size}`
   const parts = kinds.map((kind) => {
@@ -135,7 +135,7 @@ async function dueTurns(db: Reader, claimSql: ClaimSql, choice: TaskChoice): Pro
     WHERE due.run_at <= ${claimSql.now}`.execute(db)
   const isLater = ({ project_id }: Turn): number => Number(after !== null && project_id <= after)
   return rows
-    .filter(({ project_id }) => !except_projects.includes(project_id))
+    .filter(({ project_id }) => !exceptProjects.includes(project_id))
     .sort(
       (a, b) =>
         a.leased - b.leased ||

@@ -53,7 +53,7 @@ import {
   releaseStrayChunks,
   releaseStrayTasks,
   renewSession,
-  rescueLeases,
+  requeueExpiredLeases,
 } from '../../src/store/leases.ts'
 import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
 import { takeCalls } from '../../src/store/rate-buckets.ts'
@@ -333,8 +333,8 @@ export function storeConformance(
       assert.deepEqual(await claim(3), ['proj_giant', 'proj_giant', 'proj_giant'])
       await seed(store, 'third', 5)
       assert.deepEqual(await claim(1), ['proj_third'])
-      assert.deepEqual((await claim(4, { one_each: true })).sort(), ['proj_giant', 'proj_third'])
-      assert.deepEqual(await claim(1, { except_projects: ['proj_giant', 'proj_third'] }), [])
+      assert.deepEqual((await claim(4, { onePerProject: true })).sort(), ['proj_giant', 'proj_third'])
+      assert.deepEqual(await claim(1, { exceptProjects: ['proj_giant', 'proj_third'] }), [])
       assert.equal(await hasReadyChunk(store.read, ['proj_giant', 'proj_third']), false)
       assert.equal(await hasReadyChunk(store.read, ['proj_giant']), true)
     })
@@ -344,8 +344,8 @@ export function storeConformance(
       const sooner = await addBatch(store, 'a', 2, { expires_at: NOW + HOUR_MS })
       await seed(store, 'b', 2)
       const worker_id = await open(store)
-      const claim = async (urgent_before: number): Promise<string> => {
-        const order = { worker_id, urgent_before, count: 1 }
+      const claim = async (urgentBefore: number): Promise<string> => {
+        const order = { worker_id, urgentBefore, count: 1 }
         const [chunk] = await store.write((tx) => claimChunks(tx, order))
         return `${chunk?.project_id}/${chunk?.batch_id === sooner.id ? 'sooner' : 'later'}/${chunk?.idx}`
       }
@@ -362,13 +362,13 @@ export function storeConformance(
         (await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 1, models }))).map(
           (chunk) => chunk.idx,
         )
-      const down = { except_models: ['down', 'other'] }
-      assert.deepEqual(await claim({ only_models: ['other'] }), [])
-      assert.deepEqual(await claim({ only_models: ['up', 'other'] }), [2])
+      const down = { exceptModels: ['down', 'other'] }
+      assert.deepEqual(await claim({ onlyModels: ['other'] }), [])
+      assert.deepEqual(await claim({ onlyModels: ['up', 'other'] }), [2])
       // A chunk of several models may have lines that can run.
       assert.deepEqual([await claim(down), await claim(down)], [[3], []])
       assert.equal(await hasReadyChunk(store.read, [], down), false)
-      assert.equal(await hasReadyChunk(store.read, [], { only_models: ['down'] }), true)
+      assert.equal(await hasReadyChunk(store.read, [], { onlyModels: ['down'] }), true)
       assert.deepEqual(await claim(), [0])
     })
 
@@ -424,7 +424,7 @@ export function storeConformance(
       const late = await addBatch(store, 'a', 2, { expires_at: NOW + 48 * HOUR_MS })
       const worker_id = await open(store)
       const claims = await store.write((tx) =>
-        claimChunks(tx, { ...order(worker_id), count: 3, urgent_batches: [late.id] }),
+        claimChunks(tx, { ...order(worker_id), count: 3, urgentBatches: [late.id] }),
       )
       assert.deepEqual(
         claims.map((chunk) => chunk.batch_id === late.id),
@@ -558,7 +558,7 @@ export function storeConformance(
       const { lease_until } = await sessionRow(store, id)
       const clock = await databaseNow(store)
       assert.ok(lease_until > clock && lease_until <= clock + LEASE_MS)
-      assert.deepEqual(await store.write((tx) => rescueLeases(tx, store.claimSql)), [])
+      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [])
       assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, id, 2 * LEASE_MS)), true)
       assert.ok((await sessionRow(store, id)).lease_until > lease_until)
     })
@@ -571,7 +571,7 @@ export function storeConformance(
       const task = await store.write((tx) => claimTask(tx, store.claimSql, dead, small('plan')))
       await runOut(store, dead)
       assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, dead, LEASE_MS)), false)
-      assert.deepEqual(await store.write((tx) => rescueLeases(tx, store.claimSql)), [dead])
+      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [dead])
       const [again] = await store.write((tx) => claimChunks(tx, order(alive)))
       assert.deepEqual([again?.idx, again?.epoch], [chunk!.idx, 2])
       assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
@@ -598,7 +598,7 @@ export function storeConformance(
           await lockSession(tx, store.claimSql, worker_id)
           await runOut(other, worker_id)
           // It has to wait for the claim to end, and must then see what was claimed.
-          const begun = begin(other.write((inner) => rescueLeases(inner, other.claimSql)))
+          const begun = begin(other.write((inner) => requeueExpiredLeases(inner, other.claimSql)))
           await contention()
           await claimChunks(tx, order(worker_id))
           return begun
@@ -666,14 +666,14 @@ export function storeConformance(
           claimTask(tx, store.claimSql, worker_id, { ...small('plan', 'validate'), ...more }),
         )
       const first = await claim({ after: 'proj_a' })
-      const turns = [first, await claim(), await claim({ except_projects: ['proj_b'] }), await claim()]
+      const turns = [first, await claim(), await claim({ exceptProjects: ['proj_b'] }), await claim()]
       assert.deepEqual(
         turns.map((task) => task?.project_id),
         ['proj_b', 'proj_a', 'proj_c', 'proj_a'],
       )
       await store.write((tx) => finishTask(tx, first!))
       assert.equal((await claim())?.project_id, 'proj_b', 'it has none under way')
-      assert.equal((await claim({ except_projects: ['proj_a'] }))?.project_id, undefined)
+      assert.equal((await claim({ exceptProjects: ['proj_a'] }))?.project_id, undefined)
       assert.equal((await claim({ large: true }))?.project_id, 'proj_c')
     })
 
@@ -838,8 +838,8 @@ function begin<T>(done: Promise<T>): { done: Promise<T> } {
   return { done }
 }
 
-function order(worker_id: string): { worker_id: string; urgent_before: number; count: number } {
-  return { worker_id, urgent_before: 0, count: 1 }
+function order(worker_id: string): { worker_id: string; urgentBefore: number; count: number } {
+  return { worker_id, urgentBefore: 0, count: 1 }
 }
 
 function project(name: string): { id: string; name: string; plan: string; created: number } {

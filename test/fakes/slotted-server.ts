@@ -19,7 +19,7 @@ export interface Served {
   answered: number[]
   refused: number[]
   /** Slot-milliseconds that stood empty. */
-  lost_ms: number
+  lostMs: number
 }
 
 const TRANSPORT_MS = 1
@@ -41,14 +41,14 @@ export function serveSlots(server: SlottedServer, until: number): Served {
   const { limits, slots, latency_ms, queues = false, watch } = server
   const agenda = new Agenda()
   const pausedUntil = limits.map((_, i) => server.starts?.[i] ?? 0)
-  const served: Served = { answered: limits.map(() => 0), refused: limits.map(() => 0), lost_ms: 0 }
+  const served: Served = { answered: limits.map(() => 0), refused: limits.map(() => 0), lostMs: 0 }
   const queue: (() => void)[] = []
   let now = 0
   let busy = 0
   let counted = 0
 
   const count = (): void => {
-    served.lost_ms += Math.max(0, slots(counted) - busy) * (now - counted)
+    served.lostMs += Math.max(0, slots(counted) - busy) * (now - counted)
     counted = now
   }
   const fill = (worker: number): void => {

@@ -4,7 +4,7 @@
 import type { Blobs, StoredBlob } from '../../src/blobs/blobs.ts'
 import { BlobStoreFailed } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
-import { StatementRefused, type Store, type Writer } from '../../src/store/store.ts'
+import { StatementRejected, type Store, type Writer } from '../../src/store/store.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
 /** Probabilities of the faults at each step. */
@@ -150,7 +150,7 @@ export class Machine {
     const { store, observe, storeFaults } = this.#options
     const takes = async (tx: Writer): Promise<T> => {
       const value = await change(tx)
-      if (await hasPoison(tx)) throw new StatementRefused(new Error('this text cannot be stored'))
+      if (await hasPoison(tx)) throw new StatementRejected(new Error('this text cannot be stored'))
       return value
     }
     const fits = async (tx: Writer): Promise<T> => {

@@ -68,14 +68,14 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a statement that the database refuses blocks the commits beside it',
     file: 'src/results/commit-queue.ts',
-    find: 'error instanceof StatementRefused && (!alone || ++refusals >= REFUSALS_MAX)',
-    replace: 'error instanceof StatementRefused && alone && ++refusals < 0',
+    find: 'error instanceof StatementRejected && (!alone || ++refusals >= REFUSALS_MAX)',
+    replace: 'error instanceof StatementRejected && alone && ++refusals < 0',
   },
   {
     bug: 'a claim that takes effect late is never detected',
-    file: 'src/dispatch/claim/stray-claims.ts',
-    find: 'this.#lookAt = this.#clock.now() + AGAIN_MS',
-    replace: 'this.#lookAt = null',
+    file: 'src/dispatch/claim/stray-leases.ts',
+    find: 'this.#releaseAt = this.#clock.now() + RELEASE_INTERVAL_MS',
+    replace: 'this.#releaseAt = null',
   },
   {
     bug: 'a journal is destroyed while another chunk needs it',
@@ -98,7 +98,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a claim whose answer was lost is forgotten',
     file: 'src/dispatch/claim/claimer.ts',
-    find: '      // What the database may have leased to this worker all the same is given back at the next look.\n      this.#doubt.raise()\n',
+    find: '      // The claim may have taken effect all the same; the next look releases its leases.\n      this.#strays.suspect()\n',
     replace: '',
   },
   {
@@ -141,7 +141,7 @@ export const MUTANTS: readonly Mutant[] = [
     bug: 'a worker that stops does not requeue its chunks',
     file: 'src/store/leases.ts',
     find: `  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()
-  await giveBack(tx, worker_id)`,
+  await requeue(tx, worker_id)`,
     replace: `  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()`,
   },
   {

@@ -447,9 +447,9 @@ test('a key is struck out before anything is cut, from every field that others g
       const told = result.kind === 'answered' ? result.body.toString() : JSON.stringify(result)
       assert.doesNotMatch(told, half, said)
       if (result.kind !== 'answered') continue
-      const { usage_refused, cost } = result.completion
+      const { isUsageRejected, cost } = result.completion
       assert.equal(JSON.parse(told).choices.length, 1)
-      if (usage_refused) assert.equal(told.slice(cost.start, cost.end), '{"prompt_tokens":"[redacted]"}')
+      if (isUsageRejected) assert.equal(told.slice(cost.start, cost.end), '{"prompt_tokens":"[redacted]"}')
     }
   }
 })

@@ -7,9 +7,9 @@ import type { Lane } from '../send/lane.ts'
 import type { Sender } from '../send/sender.ts'
 
 /** How long a chunk stays parked, at least; with jitter. */
-const REST_MS = 1_500
-/** How often the open chunks are gone through. */
-const LOOK_MS = 250
+const PARK_MS = 1_500
+/** How often the open chunks are checked. */
+const CHECK_MS = 250
 
 export interface BlockedChunksOptions {
   clock: Clock
@@ -17,35 +17,35 @@ export interface BlockedChunksOptions {
   random: () => number
   sender: Pick<Sender, 'withdraw' | 'lanes'>
   openChunks: () => Iterable<OpenChunk>
-  /** `model`: the one that the rest of the chunk waits for; null when there are several. */
-  park: (chunk: OpenChunk, run_at: number, model: string | null) => void
+  /** `model`: the model that the unfinished lines wait for; null when they wait for several. */
+  park: (chunk: OpenChunk, runAt: number, model: string | null) => void
 }
 
 export class BlockedChunks {
   readonly #options: BlockedChunksOptions
-  #lookAt = 0
+  #checkAt = 0
 
   constructor(options: BlockedChunksOptions) {
     this.#options = options
   }
 
-  /** Parks the chunks that cannot be worked on. */
+  /** Parks the chunks of which no line can be sent now. */
   park(): void {
     const { clock, random, sender, openChunks, park } = this.#options
     const now = clock.now()
-    if (now < this.#lookAt) return
-    this.#lookAt = now + LOOK_MS
+    if (now < this.#checkAt) return
+    this.#checkAt = now + CHECK_MS
     for (const chunk of [...openChunks()]) {
       const models = blockedModels(chunk, sender.lanes, now)
       if (!models) continue
       sender.withdraw(chunk)
       const [model = null] = models
-      park(chunk, now + REST_MS * (1 + random()), models.size === 1 ? model : null)
+      park(chunk, now + PARK_MS * (1 + random()), models.size === 1 ? model : null)
     }
   }
 }
 
-/** The models that a chunk's unfinished lines wait for, if nothing of it can be sent now; else null. */
+/** The models that a chunk's unfinished lines wait for, if none of these lines can be sent now; else null. */
 function blockedModels(
   chunk: OpenChunk,
   lanes: ReadonlyMap<string, Lane>,

@@ -15,10 +15,10 @@ import { lacksSums, reverseJournal } from '../../results/reverse-journal.ts'
 import type { BatchInput } from '../../store/batches.ts'
 import type { ChunkRow, JournalPartRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
-import { InputUnreadable, isDamage, refusedLines, unreadableLines } from './unreadable-chunk.ts'
+import { InputUnreadable, isDamage, rejectedLines, unreadableLines } from './unreadable-chunk.ts'
 
 const JOURNAL_LOST =
-  'a journal is damaged, gone, or repeats another one: its lines are taken back from the books, and those that no other journal has are run again'
+  'a journal is damaged, missing or a repetition; its charges are reversed, and lines that no other journal has are run again'
 const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
 
 export interface ChunkReaderOptions {
@@ -36,7 +36,7 @@ export class ChunkReader {
     this.#options = options
   }
 
-  /** Throws InputUnreadable while the input may still be restored before the window closes. */
+  /** Throws InputUnreadable while the input may still be restored before the batch's deadline. */
   async read(claim: ChunkRow, { batch, content }: BatchInput): Promise<OpenChunk> {
     const { store, sealed, models, clock, log } = this.#options
     const { written: journalled, damaged } =
@@ -51,7 +51,7 @@ export class ChunkReader {
         metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
         header_entity: batch.header_entity,
       })
-      const lines = claim.record_error === null ? read : refusedLines(read)
+      const lines = claim.record_error === null ? read : rejectedLines(read)
       return new OpenChunk(
         await this.#reverseJournal(claim, damaged, journalled),
         batch,
@@ -63,8 +63,14 @@ export class ChunkReader {
       if (!isDamage(error)) throw error
       if (stopReason(batch, clock.now()) === null) throw new InputUnreadable(error)
       log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
-      const left = await this.#reverseJournal(claim, damaged, journalled)
-      return new OpenChunk(left, batch, unreadableLines(left, journalled), Buffer.alloc(0), journalled)
+      const reversed = await this.#reverseJournal(claim, damaged, journalled)
+      return new OpenChunk(
+        reversed,
+        batch,
+        unreadableLines(reversed, journalled),
+        Buffer.alloc(0),
+        journalled,
+      )
     }
   }
 
@@ -77,11 +83,11 @@ export class ChunkReader {
     if (damaged.length === 0) return claim
     const { store, sealed, clock, log } = this.#options
     const kept = lacksSums(damaged) ? tally(await journalledLines(sealed, journalled)) : []
-    const left = await store.write((tx) => reverseJournal(tx, claim, damaged, kept, clock.now()))
-    if (!left) throw new Error(`chunk ${claim.idx} of ${claim.batch_id} was taken over by another worker`)
-    const lines = claim.completed + claim.failed - left.completed - left.failed
+    const reversed = await store.write((tx) => reverseJournal(tx, claim, damaged, kept, clock.now()))
+    if (!reversed) throw new Error(`chunk ${claim.idx} of ${claim.batch_id} was taken over by another worker`)
+    const lines = claim.completed + claim.failed - reversed.completed - reversed.failed
     const journals = damaged.map(({ journal_blob }) => journal_blob)
     log.error({ batch: claim.batch_id, chunk: claim.idx, lines, journals }, JOURNAL_LOST)
-    return left
+    return reversed
   }
 }

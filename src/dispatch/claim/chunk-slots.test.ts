@@ -13,21 +13,24 @@ function chunks(count: number, model: string | null, project_id = 'a', bytes = 1
 
 test('the places of one model, or of chunks of several, leave those of others free', () => {
   for (const model of ['slow', null]) {
-    const { room, full, taken, packed } = chunkSlots([...chunks(64, model), ...chunks(3, 'quick')], MEMORY)
-    assert.deepEqual({ room, full, taken, packed }, { room: true, full: false, taken: [model], packed: [] })
+    const { hasRoom, full, taken, packed } = chunkSlots([...chunks(64, model), ...chunks(3, 'quick')], MEMORY)
+    assert.deepEqual(
+      { hasRoom, full, taken, packed },
+      { hasRoom: true, full: false, taken: [model], packed: [] },
+    )
   }
   assert.deepEqual(chunkSlots(chunks(80, 'slow'), MEMORY).packed, ['slow'])
 })
 
 test('beyond the memory limit, some is left for projects without open chunks', () => {
   const state = (bytes: number): [boolean, boolean] => {
-    const { room, full } = chunkSlots(chunks(1, 'm', 'a', bytes), MEMORY)
-    return [room, full]
+    const { hasRoom, full } = chunkSlots(chunks(1, 'm', 'a', bytes), MEMORY)
+    return [hasRoom, full]
   }
   assert.deepEqual(state(MEMORY - 1), [true, false])
   assert.deepEqual(state(MEMORY), [false, false])
   assert.deepEqual(state(1.5 * MEMORY), [false, true])
-  assert.deepEqual(chunkSlots([], 0).room, true, 'one chunk is always opened')
+  assert.deepEqual(chunkSlots([], 0).hasRoom, true, 'one chunk is always opened')
 })
 
 test('the projects with open chunks are known by model', () => {

@@ -2,25 +2,25 @@
 // fill a worker. The last slots, and the last of the memory, are for projects without open chunks.
 import type { OpenChunk } from '../../results/open-chunk.ts'
 
-/** Of one model, chunks of several models counting as one more. */
+/** Open chunks of one model; chunks with lines of several models count as a model of their own. */
 const PER_MODEL_MAX = 64
-/** Beyond these, for projects that have no chunk of the model open. */
-const KEPT_PER_MODEL = 16
+/** Further slots of a model, for projects without an open chunk of it. */
+const EXTRA_PER_MODEL = 16
 const OPEN_CHUNKS_MAX = 512
-/** As a share of the memory, beyond it, for projects that have nothing open and models that nobody has open. */
-const KEPT_MEMORY_SHARE = 0.5
+/** Further memory, as a share, for projects without open chunks and models without open chunks. */
+const EXTRA_MEMORY_SHARE = 0.5
 
 /** Null stands for chunks of several models. */
 export type SlotModel = string | null
 
 export interface ChunkSlots {
-  /** Whether any chunk may be opened, one of a model whose places are taken aside. */
-  room: boolean
-  /** Whether what is kept for projects that have nothing open is taken as well. */
+  /** Whether a chunk may be opened, unless it is of a `taken` model. */
+  hasRoom: boolean
+  /** Whether the slots for projects without open chunks are taken as well. */
   full: boolean
-  /** Models of which only projects that have none open may open another chunk. */
+  /** Models of which only projects without an open chunk of the model may open another one. */
   taken: SlotModel[]
-  /** Models of which nothing more is opened. */
+  /** Models of which no further chunk is opened. */
   packed: SlotModel[]
   /** By model, the projects that have chunks of it open. */
   holders: ReadonlyMap<SlotModel, ReadonlySet<string>>
@@ -43,10 +43,10 @@ export function chunkSlots(openChunks: Iterable<SlotUser>, memoryBytes: number):
   const atLeast = (count: number): SlotModel[] =>
     [...counts].filter(([, of]) => of >= count).map(([model]) => model)
   return {
-    room: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memoryBytes),
-    full: open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memoryBytes * (1 + KEPT_MEMORY_SHARE)),
+    hasRoom: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memoryBytes),
+    full: open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memoryBytes * (1 + EXTRA_MEMORY_SHARE)),
     taken: atLeast(PER_MODEL_MAX),
-    packed: atLeast(PER_MODEL_MAX + KEPT_PER_MODEL),
+    packed: atLeast(PER_MODEL_MAX + EXTRA_PER_MODEL),
     holders,
   }
 }

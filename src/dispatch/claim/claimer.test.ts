@@ -63,7 +63,7 @@ describe('a chunk that cannot be opened', () => {
 
   test('rests for as long as the limits say when they have no room for it', async () => {
     await using world = await makeWorld()
-    world.admit = async ({ claim }) => (claim.idx === 2 ? { restUntil: world.clock.now() + 5_000 } : null)
+    world.admit = async ({ claim }) => (claim.idx === 2 ? { retryAt: world.clock.now() + 5_000 } : null)
     await world.look()
     assert.deepEqual((await world.chunks())[2], ['parked', 'usage_limit', 5_000])
     assert.deepEqual(world.openedChunks(), [0, 1])

@@ -1,7 +1,7 @@
-// Closes what is left of batches that are ending: cancelled, their input deleted, or their window closed. Nothing of
-// it is sent, so it needs no model server, no room under a limit and no place among the open chunks, and it goes
-// before all other work. Chunks are claimed under the same leases as others and committed by the same fenced
-// transaction, many at a time. Chunks that a worker has open already are stopped there (worker.ts).
+// Ends the remaining lines of batches that are cancelled, expired or without their input. These lines are not sent, so
+// closing needs no model server, no reservation and no slot, and it goes before all other work. Chunks are claimed
+// under the same leases as others and committed by the same fenced transaction, several at a time. Chunks that a
+// worker has open are stopped by that worker (worker.ts).
 import type { SealedBlobs } from '../../blobs/sealed.ts'
 import { type StopReason, stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
@@ -12,24 +12,24 @@ import type { FinishRules } from '../../results/finish.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import { sealChunk } from '../../results/seal.ts'
 import { type BatchInput, readBatchInput } from '../../store/batches.ts'
-import { parkChunk, refuseChunk, releaseChunk } from '../../store/chunks.ts'
+import { parkChunk, rejectChunk, releaseChunk } from '../../store/chunks.ts'
 import { claimClosable, claimPlan, listClosable, listEnding } from '../../store/ending-batches.ts'
 import { lockSession, releaseStrayChunks, releaseStrayTasks } from '../../store/leases.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../../store/schema.ts'
-import { StatementRefused, type Store } from '../../store/store.ts'
+import { StatementRejected, type Store } from '../../store/store.ts'
 import { postponeTask } from '../../store/tasks.ts'
 import type { Observer } from '../observer.ts'
 import { freshJob } from '../send/lane.ts'
 import { failed } from '../send/line-outcome.ts'
 import type { ChunkReader } from './chunk-reader.ts'
 
-/** Batches looked at in one go. */
+/** Batches per look. */
 const BATCHES_MAX = 100
-/** Chunks that are claimed, and committed, in one transaction: at most, and as far as their input allows. */
+/** Chunks that are claimed and committed in one transaction: at most so many, and so many bytes of input. */
 const CHUNKS_PER_COMMIT_MAX = 16
 const BYTES_PER_COMMIT_MAX = 8 * 1024 * 1024
-/** How long a chunk or a plan rests that a store had no answer for. */
-const REST_MS = 1_000
+/** How long a chunk or a plan waits after a failure of a store. */
+const RETRY_MS = 1_000
 
 export interface CloserOptions {
   store: Store
@@ -46,7 +46,7 @@ export interface CloserOptions {
   plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
   onEnded: (batch: BatchRow) => void
   /** A claim failed, and may take effect at any time from now on. */
-  onDoubt?: () => void
+  onPossibleStray?: () => void
   observe?: Observer | undefined
 }
 
@@ -54,28 +54,28 @@ export class Closer {
   readonly #options: CloserOptions
   readonly #abort = new AbortController()
   #running: Promise<void> | null = null
-  #again = false
+  #lookAgain = false
   /**
-   * Batches of which something may be leased that nobody works on: a claim failed and may have gone through all the
-   * same, or what was claimed could not be given back.
+   * Batches with possible stray leases: a claim failed and may have taken effect all the same, or a lease could not be
+   * released.
    */
-  readonly #unsure = new Set<string>()
+  readonly #uncertain = new Set<string>()
 
   constructor(options: CloserOptions) {
     this.#options = options
   }
 
-  /** Looks for something to close; if it is looking already, once more after that. */
+  /** Looks for chunks to close; if it is looking already, once more after that. */
   look(): void {
     if (this.#abort.signal.aborted) return
     if (this.#running) {
-      this.#again = true
+      this.#lookAgain = true
       return
     }
     this.#running = this.#closeAll().finally(() => {
       this.#running = null
-      if (!this.#again) return
-      this.#again = false
+      if (!this.#lookAgain) return
+      this.#lookAgain = false
       this.look()
     })
   }
@@ -89,20 +89,20 @@ export class Closer {
     const { store, clock, log } = this.#options
     try {
       for (;;) {
-        await this.#settle()
+        await this.#releaseStrays()
         if (this.#abort.signal.aborted) return
         const ending = await listEnding(store.read, clock.now(), BATCHES_MAX)
         const ids = await listClosable(store.read, store.claimSql, ending)
         if (ids.length === 0) return
-        for (const id of ids) this.#unsure.add(id)
+        for (const id of ids) this.#uncertain.add(id)
         await this.#plan(ids)
-        const some = await this.#closeSome(ids)
-        this.#unsure.clear()
-        // Others were faster, or the session has ended.
-        if (!some) return
+        const anyClaimed = await this.#closeSome(ids)
+        this.#uncertain.clear()
+        // Other workers claimed them first, or the session has expired.
+        if (!anyClaimed) return
       }
     } catch (error) {
-      this.#options.onDoubt?.()
+      this.#options.onPossibleStray?.()
       log.error({ err: error }, 'closing batches failed; it is tried again')
     }
   }
@@ -117,7 +117,7 @@ export class Closer {
       } catch (error) {
         log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
         const text = error instanceof Error ? error.message : String(error)
-        await store.write((tx) => postponeTask(tx, task, clock.now() + REST_MS, text))
+        await store.write((tx) => postponeTask(tx, task, clock.now() + RETRY_MS, text))
       }
     }
   }
@@ -146,7 +146,7 @@ export class Closer {
     try {
       committed = await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
     } catch (error) {
-      if (!(error instanceof StatementRefused)) throw error
+      if (!(error instanceof StatementRejected)) throw error
       return await this.#isolate(commits, error)
     }
     const { lost, ended } = committed
@@ -154,27 +154,27 @@ export class Closer {
     for (const batch of ended) onEnded(batch)
   }
 
-  /** The database refuses what one of these holds: that one ends in other words, and the rest as they are. */
-  async #isolate(commits: readonly ChunkCommit[], error: StatementRefused): Promise<void> {
+  /** The database rejects a value in one of these commits: that chunk is rejected, and the others are committed. */
+  async #isolate(commits: readonly ChunkCommit[], error: StatementRejected): Promise<void> {
     const { store } = this.#options
     const [first, ...others] = commits
-    if (first && others.length === 0) await store.write((tx) => refuseChunk(tx, first.claim, error.message))
+    if (first && others.length === 0) await store.write((tx) => rejectChunk(tx, first.claim, error.message))
     else for (const commit of commits) await this.#commit([commit])
   }
 
-  /** Gives back what is leased to this session and not at hand. */
-  async #settle(): Promise<void> {
-    if (this.#unsure.size === 0) return
+  /** Releases leases of this session that the worker does not know of. */
+  async #releaseStrays(): Promise<void> {
+    if (this.#uncertain.size === 0) return
     const { leased } = this.#options
-    const ids = [...this.#unsure]
+    const ids = [...this.#uncertain]
     await this.#underSession(async (tx, worker_id) => {
       await releaseStrayChunks(tx, worker_id, leased(), ids)
       await releaseStrayTasks(tx, worker_id, [], ids)
     })
-    this.#unsure.clear()
+    this.#uncertain.clear()
   }
 
-  /** Null when the chunk cannot be closed now, or its batch is not ending after all. */
+  /** Null when the chunk cannot be closed now, or its batch is not ending any more. */
   async #seal(claim: ChunkRow, reading: Promise<BatchInput | undefined>): Promise<ChunkCommit | null> {
     const { store, sealed, reader, clock, log } = this.#options
     let lease = claim
@@ -198,7 +198,7 @@ export class Closer {
         { err: error, batch: claim.batch_id, chunk: claim.idx },
         'a chunk could not be closed; it is tried again later',
       )
-      await store.write((tx) => parkChunk(tx, lease, clock.now() + REST_MS, 'stores_failing'))
+      await store.write((tx) => parkChunk(tx, lease, clock.now() + RETRY_MS, 'stores_failing'))
       return null
     }
   }
@@ -218,7 +218,7 @@ function endAll(chunk: OpenChunk, reason: StopReason, now: number) {
   const error = wireError(reason)
   for (const [position, line] of chunk.lines.entries()) {
     if (chunk.isFinished(position)) continue
-    // One that could never run says so; that it was not finished in time is true all the same.
+    // A line that could never run keeps its own error, even if the batch expired.
     const outcome = failed(freshJob(chunk, position), line.fault ?? error, now)
     chunk.finish({ ...outcome, expired: reason === 'batch_expired' })
   }

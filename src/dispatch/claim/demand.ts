@@ -2,18 +2,18 @@
 // leave the servers of another model without work.
 import type { Lane } from '../send/lane.ts'
 
-/** Lines kept ready to be sent, at least; and in multiples of what the upstreams take at once. */
+/** The low-water mark, in lines: at least, and as a multiple of the upstreams' concurrency. */
 const LINES_AHEAD_MIN = 1000
 const LINES_AHEAD_FACTOR = 2
 
 export interface Demand {
-  /** Whether the lines at hand, those of blocked models aside, will soon run out. */
+  /** Whether the waiting lines of all models that are not blocked are below the low-water mark. */
   wantsMore: boolean
-  /** Models whose lines will soon run out. */
+  /** Models below their low-water mark. */
   low: string[]
-  /** Models that have lines enough. */
+  /** Models at or above their low-water mark. */
   full: string[]
-  /** Models to which nothing can be sent until time has passed. */
+  /** Models to which nothing can be sent for some time. */
   blocked: string[]
 }
 
@@ -37,7 +37,6 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
   return demand
 }
 
-/** Whether the lines that wait in a lane will soon run out. */
 export function isBelowLowWaterMark(lane: LaneState): boolean {
   return isLow(lane.waiting, lane.concurrency)
 }

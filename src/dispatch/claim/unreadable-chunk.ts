@@ -1,6 +1,5 @@
-// A chunk whose input can no longer be read: damaged, or gone. Until its window closes it is tried again, for a
-// backup may bring the input back; then its lines end, so that the batch does. Which custom_ids they had,
-// nobody can say any more.
+// Chunks whose input is damaged or missing. Reading is retried until the batch's deadline, because the input may be
+// restored from a backup. After that the lines end as errors, so that the batch ends; their custom_ids are unknown.
 import { isDamaged } from '../../blobs/blobs.ts'
 import { wireError } from '../../domain/errors.ts'
 import { NO_SPEND } from '../../domain/spend.ts'
@@ -8,7 +7,7 @@ import { type ChunkLine, InputChanged } from '../../jsonl/chunk-lines.ts'
 import type { Written } from '../../results/journal.ts'
 import type { ChunkRow } from '../../store/schema.ts'
 
-/** What cannot be read now will not be read later, unless somebody restores it. */
+/** The input cannot be read until somebody restores it. */
 export class InputUnreadable extends Error {
   constructor(cause: unknown) {
     super(
@@ -19,12 +18,12 @@ export class InputUnreadable extends Error {
   }
 }
 
-/** Whether the input itself is wrong, rather than the way to it. */
+/** Whether the input itself is damaged, as opposed to a failure of the store. */
 export function isDamage(error: unknown): boolean {
   return isDamaged(error) || error instanceof InputChanged
 }
 
-/** As many lines as the chunk has: those that are finished already, and for the rest lines that cannot run. */
+/** As many lines as the chunk has: its finished lines, and lines that cannot run in place of the others. */
 export function unreadableLines(
   { first_line, line_count }: Pick<ChunkRow, 'first_line' | 'line_count'>,
   finished: readonly Pick<Written, 'line'>[],
@@ -54,8 +53,8 @@ export function unreadableLines(
     }))
 }
 
-/** The lines of a chunk whose results the database refuses: nothing of their text may reach it again. */
-export function refusedLines(lines: readonly ChunkLine[]): ChunkLine[] {
+/** The lines of a chunk whose results the database rejects, without the text that it rejects. */
+export function rejectedLines(lines: readonly ChunkLine[]): ChunkLine[] {
   const fault = wireError('internal_error', 'The result of this line could not be stored. It is not charged.')
   return lines.map((line) => ({
     ...line,

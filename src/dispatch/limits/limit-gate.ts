@@ -1,9 +1,10 @@
-// Lets lines through as far as spending limits allow. Before a chunk's lines are sent their worst case is
-// reserved; a line that has met a cap ends there and then, and one for which there may be room later waits
-// with its chunk, holding nothing. While chunks are open, lines that wait are judged again whenever something
-// settled. All that is not sent is judged again when a limit was changed, when what is spent and reserved has
-// passed a cap after all, and when lines cost so much more than estimated that too little is left of what is
-// reserved (reserved-funds.ts). Where no limit matches, all this is one indexed read.
+// Applies spending limits to lines before they are sent. When a chunk is opened, the projected cost of its lines is
+// reserved. A line that no limit can ever allow fails at once; a line that a limit may allow later waits with its
+// chunk, without a reservation.
+//
+// Waiting lines are checked again after every commit. All unsent lines are checked again when a limit was changed,
+// when spent and reserved amounts exceed a limit, and when lines cost so much more than estimated that the reserved
+// funds do not cover the next line (reserved-funds.ts). A project without a matching limit costs one indexed read.
 import type { Clock } from '../../domain/clock.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { counted } from '../../domain/spend.ts'
@@ -17,9 +18,9 @@ import type { Sender, Unsent } from '../send/sender.ts'
 import { ReservationQueue } from './reservation-queue.ts'
 import type { ReservedFunds } from './reserved-funds.ts'
 
-/** How long a chunk that nothing fits rests before it is looked at again; chance spreads them. */
-const REST_MS = 1_000
-/** How long nothing further is claimed of a project after one of its chunks had to rest. */
+/** How long a chunk of which no line is allowed stays parked, at least; with jitter. */
+const PARK_MS = 1_000
+/** How long no chunk of a project is claimed after one of its chunks was parked. */
 const PROJECT_PAUSE_MS = 250
 
 export interface LimitGateOptions {
@@ -29,17 +30,17 @@ export interface LimitGateOptions {
   random: () => number
   sender: Pick<Sender, 'withdraw' | 'resume' | 'refuse'>
   funds: ReservedFunds
-  /** Commits what these chunks have finished by now. */
+  /** Commits the finished lines of these chunks. */
   settle: (chunks: readonly OpenChunk[]) => Promise<void>
   openChunks: () => Iterable<OpenChunk>
-  /** Gives back an open chunk of which nothing can be sent before `run_at` (Unix ms). */
-  park: (chunk: OpenChunk, run_at: number) => void
-  /** The chunk's lease turned out to be lost. */
+  /** Parks an open chunk until `runAt` (Unix ms). */
+  park: (chunk: OpenChunk, runAt: number) => void
+  /** The lease of the chunk is lost. */
   onLost: (chunk: OpenChunk) => void
 }
 
-/** Lines of a chunk that are judged, those that were taken back from the sender among them. */
-interface Asked {
+/** Lines of a chunk to check, including those withdrawn from the sender. */
+interface CheckRequest {
   chunk: OpenChunk
   unsent: Unsent
   lines: readonly ReserveLine[]
@@ -48,7 +49,7 @@ interface Asked {
 export class LimitGate {
   readonly #options: LimitGateOptions
   readonly #queue: ReservationQueue
-  /** Projects of which lines were not sent because their reserved funds did not cover them. */
+  /** Projects whose reserved funds did not cover a line. */
   readonly #insufficient = new Set<string>()
   readonly #pausedUntil = new Map<string, number>()
   readonly #checking = new Map<string, Promise<void>>()
@@ -58,7 +59,7 @@ export class LimitGate {
     this.#queue = new ReservationQueue(options)
   }
 
-  /** Projects of which nothing should be claimed just now: what they may still spend is all held. */
+  /** Projects of which no chunk should be claimed now: their limits have no room. */
   pausedProjects(): string[] {
     const now = this.#options.clock.now()
     for (const [project, until] of this.#pausedUntil) if (until <= now) this.#pausedUntil.delete(project)
@@ -66,11 +67,11 @@ export class LimitGate {
   }
 
   /**
-   * Reserves for a chunk that is about to be taken up, and notes on it which lines wait or are refused. When
-   * nothing of it can be done now: the time (Unix ms) at which to try again. `version`: of the project's limits,
-   * read when the chunk was claimed; a change since then is found by `recheck`.
+   * Reserves for a chunk that is about to be opened, and marks the lines of it that wait or are rejected. If no line
+   * can be sent now, it returns the time (Unix ms) of the next try. `version` is that of the project's limits when the
+   * chunk was claimed; `recheck` finds later changes.
    */
-  async admit(chunk: OpenChunk, version: number): Promise<{ restUntil: number } | null> {
+  async admit(chunk: OpenChunk, version: number): Promise<{ retryAt: number } | null> {
     const { store } = this.#options
     const project_id = chunk.claim.project_id
     chunk.limit_version = version
@@ -80,12 +81,12 @@ export class LimitGate {
     const lines = chunk.runnable().map((position) => candidate(chunk, position, false))
     if (lines.length === 0) return null
     const { funds } = this.#options
-    // From here on: what is reserved may be granted before excess that others are judged by is committed.
+    // Before the reservation, so that excess of other chunks that is not committed yet counts against it.
     funds.open(chunk)
     try {
       const reservation = await this.#queue.reserve(chunk, lines)
       if (!reservation) return null
-      for (const [position, error] of this.#note(chunk, lines, reservation))
+      for (const [position, error] of this.#applyReservation(chunk, lines, reservation))
         chunk.refused.set(position, error)
     } catch (error) {
       funds.close(chunk)
@@ -93,12 +94,12 @@ export class LimitGate {
     }
     if (chunk.waiting.size < chunk.unfinished) return null
     funds.close(chunk)
-    return { restUntil: this.#rest(chunk) }
+    return { retryAt: this.#parkUntil(chunk) }
   }
 
   /**
-   * Judges the open chunks again where there is a reason to. `versions`: of the limits of projects, where they
-   * were read just now; otherwise only what has settled since is looked at.
+   * Checks the open chunks again where there is a reason to. `versions`: the current versions of the limits of
+   * projects; without them only newly settled amounts are considered.
    */
   async recheck(versions: ReadonlyMap<string, number> = new Map()): Promise<void> {
     const projects = new Set([...this.#options.openChunks()].map((chunk) => chunk.claim.project_id))
@@ -107,7 +108,7 @@ export class LimitGate {
     )
   }
 
-  /** One check of a project at a time: who asks meanwhile waits for it. */
+  /** Checks one project; callers share a check that is running. */
   #check(project_id: string, version: number): Promise<void> {
     const running = this.#checking.get(project_id)
     if (running) return running
@@ -118,7 +119,7 @@ export class LimitGate {
     return checking
   }
 
-  /** The reserved funds do not cover a line of the chunk. True if that was not known: then `recheck` is due. */
+  /** Records that the reserved funds do not cover a line of the chunk. True if the caller has to call `recheck`. */
   insufficientFor(chunk: OpenChunk): boolean {
     const { project_id } = chunk.claim
     if (this.#insufficient.has(project_id)) return false
@@ -136,14 +137,14 @@ export class LimitGate {
     const chunks = [...this.#options.openChunks()].filter(
       (chunk) => chunk.claim.project_id === project_id && isCheckable(chunk) && chunk.unfinished > 0,
     )
-    // What was read may be older than what a chunk was admitted under meanwhile.
+    // A chunk may have been admitted meanwhile under a later version than the one that was read.
     const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
     if (version === 0) return
     const isNew = chunks.some((chunk) => chunk.limit_version !== version)
-    // What has finished may be all that is needed to see that the cap is far.
+    // Committing the finished lines may show that the limit is far away.
     if (isInsufficient && !isNew) await this.#settle(project_id)
-    const standing = isNew ? 'unclear' : await this.#standing(project_id, chunks)
-    if (isNew || standing === 'over' || (isInsufficient && standing === 'unclear'))
+    const comparison = isNew ? 'unclear' : await this.#compareWithLimits(project_id, chunks)
+    if (isNew || comparison === 'over' || (isInsufficient && comparison === 'unclear'))
       return await this.#checkAll(project_id, chunks, version, isNew)
     const waiting = chunks.filter((chunk) => chunk.waiting.size > 0)
     const none: Unsent = { fresh: [], tried: [] }
@@ -154,19 +155,21 @@ export class LimitGate {
   }
 
   /**
-   * How what is spent and reserved, by everybody, compares with the caps. `within` all of them: then there is room for
-   * what is committed beside all that is reserved here, and the excess in it is forgiven. `over`: a line that could
-   * still be kept back counts for a cap that is passed.
+   * Compares the spent and reserved amounts of all workers with the limits. `within`: no limit is exceeded, so the
+   * committed excess is forgiven. `over`: an unsent line counts towards an exceeded limit.
    */
-  async #standing(project_id: string, chunks: readonly OpenChunk[]): Promise<'within' | 'over' | 'unclear'> {
+  async #compareWithLimits(
+    project_id: string,
+    chunks: readonly OpenChunk[],
+  ): Promise<'within' | 'over' | 'unclear'> {
     const { store, clock, funds } = this.#options
     const waiting = chunks.filter((chunk) => chunk.reservedUnsent.size > 0)
     if (waiting.length === 0) return 'unclear'
-    const seen = funds.beginCheck(project_id)
+    const forgiveExcess = funds.beginExcessCheck(project_id)
     const entities = new Set(waiting.flatMap((chunk) => [...chunk.entities]))
     const over = await overcommittedLimits(store.read, project_id, entities, clock.now())
     if (over.length === 0) {
-      seen()
+      forgiveExcess()
       return 'within'
     }
     const concerns = ({ entity, projected }: OpenChunk['lines'][number]): boolean =>
@@ -180,15 +183,15 @@ export class LimitGate {
     return isOver ? 'over' : 'unclear'
   }
 
-  /** Commits what the project's chunks have finished by now. */
+  /** Commits the finished lines of the project's open chunks. */
   async #settle(project_id: string): Promise<void> {
     const { settle, openChunks } = this.#options
     await settle([...openChunks()].filter((chunk) => chunk.claim.project_id === project_id))
   }
 
   /**
-   * Judges whatever is not sent. What has finished is committed first: what it really cost then counts for
-   * everybody before anything that is reserved here is given back.
+   * Checks all unsent lines. Finished lines are committed first, so that their actual cost counts for every worker
+   * before reservations of this worker are released.
    */
   async #checkAll(
     project_id: string,
@@ -199,25 +202,29 @@ export class LimitGate {
     const { sender, funds } = this.#options
     const withdrawn = chunks.map((chunk) => [chunk, sender.withdraw(chunk)] as const)
     await this.#settle(project_id)
-    const seen = funds.beginCheck(project_id)
-    const judged = withdrawn.map(([chunk, unsent]) => ({
+    const forgiveExcess = funds.beginExcessCheck(project_id)
+    const requests = withdrawn.map(([chunk, unsent]) => ({
       chunk,
       unsent,
       lines: linesOf(chunk, unsent, true),
     }))
-    await this.#checkLines(judged, version, () => {
-      // A chunk that is being taken up was granted what it has before all this.
+    await this.#checkLines(requests, version, () => {
+      // A chunk that is being opened may have been granted its reservation before this check.
       const missed = funds
         .chunksOf(project_id)
         .filter((chunk) => isCheckable(chunk) && !chunks.includes(chunk))
-      if (missed.every((chunk) => chunk.unfinished === 0)) seen()
+      if (missed.every((chunk) => chunk.unfinished === 0)) forgiveExcess()
     })
     if (isNew) funds.capAsReserved(project_id)
   }
 
-  /** `seen` is called once all of them are judged, before any line is sent. */
-  async #checkLines(asked: readonly Asked[], version: number, seen = (): void => {}): Promise<void> {
-    const open = asked.filter(({ chunk }) => isCheckable(chunk))
+  /** `onChecked` is called once all reservations are known, before any line is sent. */
+  async #checkLines(
+    requests: readonly CheckRequest[],
+    version: number,
+    onChecked = (): void => {},
+  ): Promise<void> {
+    const open = requests.filter(({ chunk }) => isCheckable(chunk))
     for (const { chunk, lines } of open) if (lines.length === 0) chunk.limit_version = version
     const reserving = open.filter(({ lines }) => lines.length > 0)
     const answers = await Promise.allSettled(
@@ -232,18 +239,22 @@ export class LimitGate {
         answer.status === 'rejected' ? () => this.#restore(one) : this.#conclude(one, answer.value, version),
       )
     }
-    if (!failure) seen()
+    if (!failure) onChecked()
     for (const conclude of done) conclude()
     if (failure) throw failure.reason
   }
 
-  /** Notes what was decided; what it returns sends and ends lines accordingly. */
-  #conclude({ chunk, unsent, lines }: Asked, reservation: Reservation | null, version: number): () => void {
+  /** Applies the reservation; the function that it returns sends the allowed lines and fails the rejected ones. */
+  #conclude(
+    { chunk, unsent, lines }: CheckRequest,
+    reservation: Reservation | null,
+    version: number,
+  ): () => void {
     const { sender, park, onLost } = this.#options
-    // While it was waited for, the chunk may have been given back: what was granted has gone with its lease.
+    // The chunk may have been parked meanwhile: its reservations were released with its lease.
     if (chunk.parking) return () => {}
     if (!reservation) return () => onLost(chunk)
-    const refused = this.#note(chunk, lines, reservation)
+    const refused = this.#applyReservation(chunk, lines, reservation)
     chunk.limit_version = version
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     return () => {
@@ -251,33 +262,33 @@ export class LimitGate {
       const allowed = reservation.allowed.filter((position) => !inFlight.has(position))
       sender.resume(chunk, allowed, unsent.tried)
       for (const [position, error] of refused) sender.refuse(chunk, position, error)
-      // What it has finished and not yet settled may make room for the rest, and so may another judgment.
+      // Finished lines that are not settled yet, or another check, may make room for the waiting lines.
       const settled = !chunk.hasFresh && !chunk.journalling && !this.#insufficient.has(chunk.claim.project_id)
       if (settled && chunk.unfinished > 0 && chunk.waiting.size === chunk.unfinished)
-        park(chunk, this.#rest(chunk))
+        park(chunk, this.#parkUntil(chunk))
     }
   }
 
-  /** Whether anything was reserved or released is not known: nothing that was judged is sent until the next check. */
-  #restore({ chunk, unsent }: Asked): void {
+  /** The outcome of the reservation is unknown: none of these lines is sent before the next check. */
+  #restore({ chunk, unsent }: CheckRequest): void {
     for (const position of positionsOf(unsent)) {
       chunk.waiting.add(position)
       this.#options.funds.release(chunk, position)
     }
   }
 
-  /** Writes down what became of each line, and returns the errors of those that are refused. */
-  #note(chunk: OpenChunk, lines: readonly ReserveLine[], reservation: Reservation) {
+  /** Updates the chunk and the funds, and returns the errors of rejected lines by position. */
+  #applyReservation(chunk: OpenChunk, lines: readonly ReserveLine[], reservation: Reservation) {
     const { funds } = this.#options
-    const { allowed, refused, waiting, isReserved: held, capped } = reservation
+    const { allowed, refused, waiting, isReserved, capped } = reservation
     chunk.capped = capped
     funds.cap(chunk.claim.project_id, capped)
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     for (const position of allowed) {
       chunk.waiting.delete(position)
-      if (held) chunk.reserved.add(position)
+      if (isReserved) chunk.reserved.add(position)
       else chunk.reserved.delete(position)
-      if (held && !inFlight.has(position) && !chunk.isFinished(position)) funds.reserve(chunk, position)
+      if (isReserved && !inFlight.has(position) && !chunk.isFinished(position)) funds.reserve(chunk, position)
       else funds.release(chunk, position)
     }
     for (const position of waiting) {
@@ -295,15 +306,15 @@ export class LimitGate {
     })
   }
 
-  #rest(chunk: OpenChunk): number {
+  #parkUntil(chunk: OpenChunk): number {
     const { clock, random } = this.#options
     const now = clock.now()
     this.#pausedUntil.set(chunk.claim.project_id, now + PROJECT_PAUSE_MS)
-    return now + Math.ceil(REST_MS * (1 + random()))
+    return now + Math.ceil(PARK_MS * (1 + random()))
   }
 }
 
-/** Of a chunk that is being given back nothing may be sent, so nothing is granted either. */
+/** Lines of a chunk that is being parked may not be sent, so nothing is reserved for them. */
 function isCheckable(chunk: OpenChunk): boolean {
   return chunk.stopped === null && !chunk.parking
 }
@@ -312,18 +323,18 @@ function positionsOf({ tried, fresh }: Unsent): number[] {
   return [...tried.map(({ job }) => job.position), ...fresh]
 }
 
-function candidate(chunk: OpenChunk, position: number, sent: boolean): ReserveLine {
+function candidate(chunk: OpenChunk, position: number, isSent: boolean): ReserveLine {
   const { entity, projected } = chunk.lines[position]!
-  return { position, entity, projected, isSent: sent, isReserved: chunk.reserved.has(position) }
+  return { position, entity, projected, isSent, isReserved: chunk.reserved.has(position) }
 }
 
-/** What is to be judged: lines that wait; with `all`, also those withdrawn and, where nothing holds them, those in flight. */
+/** The lines to check: withdrawn and waiting lines; with `all`, also lines in flight without a reservation. */
 function linesOf(chunk: OpenChunk, unsent: Unsent, all: boolean): ReserveLine[] {
-  const back = new Set(positionsOf(unsent))
-  const lines = [...back, ...chunk.waiting].map((position) => candidate(chunk, position, false))
+  const withdrawn = new Set(positionsOf(unsent))
+  const lines = [...withdrawn, ...chunk.waiting].map((position) => candidate(chunk, position, false))
   if (!all) return lines
   for (const position of chunk.runnable())
-    if (!back.has(position) && !chunk.waiting.has(position) && !chunk.reserved.has(position))
+    if (!withdrawn.has(position) && !chunk.waiting.has(position) && !chunk.reserved.has(position))
       lines.push(candidate(chunk, position, true))
   return lines
 }

@@ -1,4 +1,4 @@
-// Reserves for chunks, whatever is requested while a transaction runs together in the next one.
+// Reserves for chunks. Requests that arrive while a transaction runs are combined in the next one.
 //
 // A transaction that reserves can take effect after the worker has given up on it: its COMMIT hung, or the answer was
 // lost. Reservations are changed by differences, so such a transaction and its retry may not both take effect. Each
@@ -11,7 +11,7 @@ import { limitCrossed } from '../../notify/limit-crossed.ts'
 import { recordEvent } from '../../notify/record-event.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import { fenceReservation } from '../../store/chunks.ts'
-import { StatementRefused, type Store } from '../../store/store.ts'
+import { StatementRejected, type Store } from '../../store/store.ts'
 
 interface Pending {
   chunk: OpenChunk
@@ -47,8 +47,8 @@ export class ReservationQueue {
       try {
         await this.#reserveGroup(group)
       } catch (error) {
-        // What one of them asks for is no reason to refuse the others.
-        if (error instanceof StatementRefused && group.length > 1) await this.#reserveEach(group)
+        // One rejected statement must not fail the other requests.
+        if (error instanceof StatementRejected && group.length > 1) await this.#reserveEach(group)
         else for (const pending of group) pending.reject(error)
       }
     }
@@ -131,7 +131,7 @@ class Attempts {
     this.#unclear.set(attempt, outcome)
   }
 
-  /** This attempt has taken effect. Undefined if it is none of this lease's. */
+  /** Records that the attempt took effect, and returns its outcome; undefined if another lease made the attempt. */
   confirm(attempt: number): AttemptOutcome | undefined {
     const outcome = this.#unclear.get(attempt)
     this.#last = attempt

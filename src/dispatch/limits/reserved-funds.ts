@@ -1,23 +1,22 @@
-// What this worker may still send under what it has reserved. A reservation is an estimate; what a finished line
-// cost beyond it is taken at once out of what is reserved for lines not sent yet, long before a commit tells the
-// database. Once too little is left for a line, it is not sent: it waits until what has finished is committed and
-// the limits have been asked again. So a cap is passed by no more than the lines in flight at that moment cost
-// beyond their estimates, however far off estimates are: workers share reservations of one database, and none
-// spends more than its own.
+// The funds that this worker has reserved and not used yet. A reservation is an estimate. When a finished line cost
+// more than its reservation, the excess is deducted at once from the reservations of unsent lines, before a commit
+// tells the database. A line that the remaining funds do not cover is not sent; it waits until the finished lines are
+// committed and the limits are checked again. A limit is therefore exceeded by no more than what the lines in flight
+// at that moment cost beyond their estimates, because each worker spends only its own reservations.
 //
-// Kept by project and spender: `unsent`, the reservations of lines that are not in flight, and `excess`, what
-// finished lines cost beyond theirs, until a judgment of all open chunks has seen it in the database. What is left
-// is the difference.
+// Per project and spender: `unsent` is the sum of reservations of lines that are not in flight; `excess` is the cost
+// of finished lines beyond their reservations, until a check of all open chunks has read it from the database. The
+// remaining funds are the difference.
 import { type LimitMetric, WHOLE_PROJECT } from '../../domain/limit.ts'
 import { counted, isZero, type Spend } from '../../domain/spend.ts'
 import type { Capped, OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 
-/** Of what is reserved. */
+/** Committed excess, as a share of the unsent reservations, from which a check is due. */
 const LOW_SHARE = 0.25
 
 interface Account {
-  /** What limits that block count of this spender. */
+  /** The metrics of the blocking limits that match this spender. */
   metrics: Set<LimitMetric>
   unsent: Spend
   excess: Spend
@@ -27,7 +26,7 @@ interface Account {
 
 export class ReservedFunds {
   readonly #accounts = new Map<string, Map<string, Account>>()
-  /** Of each open chunk, by entity: the excess that is not committed. */
+  /** The uncommitted excess of each open chunk, by entity. */
   readonly #open = new Map<OpenChunk, Map<string | null, Spend>>()
 
   /** These spenders of a project are capped. */
@@ -35,14 +34,14 @@ export class ReservedFunds {
     for (const { spender, metric } of capped) this.#account(project_id, spender).metrics.add(metric)
   }
 
-  /** Only the spenders that open chunks found capped are so any more. */
+  /** Forgets limits that no open chunk has met. */
   capAsReserved(project_id: string): void {
     for (const account of this.#accounts.get(project_id)?.values() ?? []) account.metrics.clear()
     for (const { claim, capped } of this.#open.keys())
       if (claim.project_id === project_id) this.cap(project_id, capped)
   }
 
-  /** The chunk is taken up, with what is reserved for it; no more happens if it was opened before. */
+  /** Adds a chunk with its reservations, unless it was added before. */
   open(chunk: OpenChunk): void {
     if (this.#open.has(chunk)) return
     this.#open.set(chunk, new Map())
@@ -50,7 +49,7 @@ export class ReservedFunds {
     for (const position of chunk.reservedUnsent) this.#addUnsent(chunk, position, 1)
   }
 
-  /** The chunk is sealed, parked or lost; what it has not committed never happened. */
+  /** Removes a sealed, parked or lost chunk; its uncommitted excess is dropped. */
   close(chunk: OpenChunk): void {
     const uncommitted = this.#open.get(chunk)
     if (!uncommitted) return
@@ -62,13 +61,13 @@ export class ReservedFunds {
     if (this.chunksOf(project_id).length === 0) this.#accounts.delete(project_id)
   }
 
-  /** The session is lost, and with it all that was reserved under it. */
+  /** The session expired, and all its reservations with it. */
   closeAll(): void {
     this.#open.clear()
     this.#accounts.clear()
   }
 
-  /** Of a project: those that are open, or about to be. */
+  /** The chunks of a project that are open or about to be opened. */
   chunksOf(project_id: string): OpenChunk[] {
     return [...this.#open.keys()].filter(({ claim }) => claim.project_id === project_id)
   }
@@ -80,12 +79,12 @@ export class ReservedFunds {
     if (this.#open.has(chunk)) this.#addUnsent(chunk, position, 1)
   }
 
-  /** Nothing is reserved for the line any more, or it is in flight. */
+  /** The line has no reservation any more, or it is in flight. */
   release(chunk: OpenChunk, position: number): void {
     if (chunk.reservedUnsent.delete(position) && this.#open.has(chunk)) this.#addUnsent(chunk, position, -1)
   }
 
-  /** Whether the line may be sent now; if so, its reservation is in use from here on. */
+  /** Whether the funds cover the line. If so, its reservation counts as used. */
   draw(chunk: OpenChunk, position: number): boolean {
     if (!chunk.reservedUnsent.has(position)) return true
     const { projected, entity } = chunk.lines[position]!
@@ -111,7 +110,7 @@ export class ReservedFunds {
     else uncommitted.set(outcome.entity, { ...excess })
   }
 
-  /** These outcomes count in the database now. */
+  /** These outcomes are committed. */
   committed(chunk: OpenChunk, outcomes: readonly Outcome[]): void {
     const uncommitted = this.#open.get(chunk)
     if (!uncommitted || uncommitted.size === 0) return
@@ -119,7 +118,7 @@ export class ReservedFunds {
       const sum = uncommitted.get(outcome.entity)
       const excess = sum && this.#excessOf(chunk, outcome)
       if (!excess) continue
-      // One that ended before the project had a cap was no excess then.
+      // A line that ended before the project had a limit was not counted as excess.
       const part = {
         cost_nanos: Math.min(sum.cost_nanos, excess.cost_nanos),
         tokens: Math.min(sum.tokens, excess.tokens),
@@ -129,7 +128,7 @@ export class ReservedFunds {
     }
   }
 
-  /** Whether a good part of what is reserved covers excess that is committed, and may be forgiven if asked for. */
+  /** Whether so much of the reserved funds covers committed excess that a check may free funds. */
   get isLow(): boolean {
     for (const accounts of this.#accounts.values())
       for (const { metrics, unsent, committed } of accounts.values())
@@ -138,25 +137,25 @@ export class ReservedFunds {
     return false
   }
 
-  /** To be called before all open chunks of a project are judged anew, and what it returns once they are. */
-  beginCheck(project_id: string): () => void {
-    const seen = [...(this.#accounts.get(project_id)?.values() ?? [])].map(
+  /** Call this before all open chunks of a project are checked, and the function that it returns after that. */
+  beginExcessCheck(project_id: string): () => void {
+    const before = [...(this.#accounts.get(project_id)?.values() ?? [])].map(
       (account) => [account, { ...account.committed }] as const,
     )
     return () => {
-      for (const [account, spend] of seen) {
+      for (const [account, spend] of before) {
         add(account.excess, spend, -1)
         add(account.committed, spend, -1)
       }
     }
   }
 
-  /** What a line cost beyond what is reserved for it, where its project has caps. */
-  #excessOf({ claim }: OpenChunk, { isReserved: held, projected, cost_nanos, usage }: Outcome): Spend | null {
+  /** The cost of a line beyond its reservation, if its project has limits. */
+  #excessOf({ claim }: OpenChunk, { isReserved, projected, cost_nanos, usage }: Outcome): Spend | null {
     if (!this.#accounts.has(claim.project_id)) return null
     const excess = {
-      cost_nanos: Math.max(0, cost_nanos - (held ? projected.cost_nanos : 0)),
-      tokens: Math.max(0, (usage?.total_tokens ?? 0) - (held ? projected.tokens : 0)),
+      cost_nanos: Math.max(0, cost_nanos - (isReserved ? projected.cost_nanos : 0)),
+      tokens: Math.max(0, (usage?.total_tokens ?? 0) - (isReserved ? projected.tokens : 0)),
     }
     return isZero(excess) ? null : excess
   }

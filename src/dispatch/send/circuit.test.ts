@@ -140,13 +140,13 @@ test('a server is up while the last thing known of it is an answer, one line asi
 interface Step {
   batch: number
   retry: boolean
-  gap_ms: number
+  gapMs: number
 }
 
 const step: fc.Arbitrary<Step> = fc.record({
   batch: fc.nat(5),
   retry: fc.boolean(),
-  gap_ms: fc.nat(300),
+  gapMs: fc.nat(300),
 })
 
 function isPoison(batch: number): boolean {
@@ -174,7 +174,7 @@ test('whatever poison does, a line of a healthy batch that never missed is sent 
         const circuit = new Circuit()
         let now = 0
         for (const one of steps) {
-          now += one.gap_ms
+          now += one.gapMs
           const isSent = play(circuit, one, now, false, kind)
           if (!isPoison(one.batch) && !one.retry) assert.ok(isSent)
         }
@@ -190,13 +190,13 @@ test('a server that is gone gets no more than a line for each pause, and is foun
       let now = 0
       let sent = 0
       for (const one of steps) {
-        now += one.gap_ms
+        now += one.gapMs
         if (play(circuit, one, now, true, 'failed')) sent++
       }
       assert.ok(sent <= 1 + Math.log2(1 + now / 500) + now / 30_000, `${sent} lines in ${now} ms`)
       const back = circuit.retryAt!
       assert.ok(back <= now + 30_000)
-      assert.ok(play(circuit, { batch: 0, retry: true, gap_ms: 0 }, back, false, 'failed'))
+      assert.ok(play(circuit, { batch: 0, retry: true, gapMs: 0 }, back, false, 'failed'))
       assert.ok(circuit.closed)
     }),
   )

@@ -46,14 +46,11 @@ test('capacity that halves costs few refusals, and is used within half a second 
       if (now > 12_000 && busy >= 248) filled = Math.min(filled, now)
     }
     const limits = [new ConcurrencyLimit({ max: MAX })]
-    const { answered, refused, lost_ms } = serveSlots(
-      { limits, slots, latency_ms: even(seed), watch },
-      18_000,
-    )
+    const { answered, refused, lostMs } = serveSlots({ limits, slots, latency_ms: even(seed), watch }, 18_000)
     assert.ok(filled - 12_000 < 500, `filled after ${filled - 12_000} ms`)
     const share = sum(refused) / sum(answered)
     assert.ok(share < 0.025, `${(100 * share).toFixed(1)} % were refused`)
-    const used = 1 - lost_ms / (6_000 * (256 + 128 + 256))
+    const used = 1 - lostMs / (6_000 * (256 + 128 + 256))
     assert.ok(used > 0.95, `${(100 * used).toFixed(1)} % of the slots were used`)
   }
 })
@@ -61,8 +58,8 @@ test('capacity that halves costs few refusals, and is used within half a second 
 test('answers of every length do not shrink the limit', () => {
   for (let seed = 1; seed <= 5; seed++) {
     const limits = [new ConcurrencyLimit({ max: MAX })]
-    const { lost_ms } = serveSlots({ limits, slots: () => 256, latency_ms: uneven(seed) }, 30_000)
-    assert.ok(lost_ms / (256 * 30_000) < 0.02, `${((100 * lost_ms) / (256 * 30_000)).toFixed(1)} % were lost`)
+    const { lostMs } = serveSlots({ limits, slots: () => 256, latency_ms: uneven(seed) }, 30_000)
+    assert.ok(lostMs / (256 * 30_000) < 0.02, `${((100 * lostMs) / (256 * 30_000)).toFixed(1)} % were lost`)
   }
 })
 
@@ -74,9 +71,9 @@ test('four workers that begin one after the other come to share one upstream eve
   }
   const starts = [0, 2_000, 4_000, 6_000]
   const server = { limits, starts, slots: () => 256, latency_ms: even(), watch }
-  const { answered, refused, lost_ms } = serveSlots(server, 60_000)
+  const { answered, refused, lostMs } = serveSlots(server, 60_000)
   for (const one of held) assert.ok(one / sum(held) > 0.18 && one / sum(held) < 0.32, held.join(' '))
-  assert.ok(lost_ms / (256 * 60_000) < 0.03, `${lost_ms} slot-ms were lost`)
+  assert.ok(lostMs / (256 * 60_000) < 0.03, `${lostMs} slot-ms were lost`)
   assert.ok(sum(refused) / sum(answered) < 0.08, `${sum(refused)} of ${sum(answered)} were refused`)
 })
 
@@ -87,9 +84,9 @@ test('a server that only queues is not flooded: the limit goes back to where thr
     if (now > 10_000) most += limits[0]!.limit / 11_000
   }
   const server = { limits, slots: () => 256, latency_ms: even(), queues: true, watch }
-  const { lost_ms } = serveSlots(server, 120_000)
+  const { lostMs } = serveSlots(server, 120_000)
   assert.ok(most < 512, `${most} on the mean`)
-  assert.ok(lost_ms / (256 * 120_000) < 0.02, `${lost_ms} slot-ms were lost`)
+  assert.ok(lostMs / (256 * 120_000) < 0.02, `${lostMs} slot-ms were lost`)
 })
 
 test('a slow server with four places is never given more than twice what a fresh start risks', () => {

@@ -51,7 +51,7 @@ export class ConcurrencyLimit {
   #roundLeft = 0
   /** Whether the limit was ever the bottleneck in this round: an idle upstream proves nothing. */
   #pressed = false
-  #restUntil = 0
+  #retryAt = 0
   #answeredAt: number | null = null
   /** Failures of calls sent before this moment were punished already. */
   #punishedUntil = Number.NEGATIVE_INFINITY
@@ -94,7 +94,7 @@ export class ConcurrencyLimit {
     this.#failing = false
     this.#answeredAt = now
     const latencyMs = now - sent.at
-    if (isFull && now >= this.#restUntil) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
+    if (isFull && now >= this.#retryAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
     if (this.#plateau.onAnswered(sent.cohort, sent.inFlight, latencyMs)) this.#goBack(sent, now)
     else if (--this.#roundLeft <= 0) this.#endRound(now)
   }
@@ -142,7 +142,7 @@ export class ConcurrencyLimit {
   }
 
   #goBack(sent: Sent, now: number): void {
-    this.#restUntil = now + Math.max(PLATEAU_REST_MS, PLATEAU_REST_ANSWERS * (now - sent.at))
+    this.#retryAt = now + Math.max(PLATEAU_REST_MS, PLATEAU_REST_ANSWERS * (now - sent.at))
     this.#riseTo = 0
     this.#fall(Math.min(this.#limit, this.#plateau.proven), TRIALS_AFTER_REFUSAL)
   }
@@ -155,7 +155,7 @@ export class ConcurrencyLimit {
   }
 
   #endRound(now: number): void {
-    if (this.#pressed && now >= this.#restUntil && this.#limit >= this.#riseTo) {
+    if (this.#pressed && now >= this.#retryAt && this.#limit >= this.#riseTo) {
       if (this.#trialsLeft === 0) this.#riseTo = Number.POSITIVE_INFINITY
       else {
         this.#trialsLeft--

@@ -46,7 +46,7 @@ export function answered(
         usage,
         usage_estimated: completion.usage === null,
         usage_reported:
-          completion.usage_refused || (isCorrected && completion.usage) ? reportedUsage(result) : null,
+          completion.isUsageRejected || (isCorrected && completion.usage) ? reportedUsage(result) : null,
         cost_nanos,
         error: null,
         now,

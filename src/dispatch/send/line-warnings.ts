@@ -40,9 +40,9 @@ export class LineWarnings {
     )
   }
 
-  #isTold(key: string, again_ms: number, now: number): boolean {
+  #isTold(key: string, againMs: number, now: number): boolean {
     const told = this.#told.get(key)
-    if (told !== undefined && now - told < again_ms) return true
+    if (told !== undefined && now - told < againMs) return true
     if (this.#told.size >= REMEMBERED) this.#told.clear()
     this.#told.set(key, now)
     return false

@@ -48,7 +48,7 @@ test('a line that is always throttled ends after as many tries, whichever worker
       maySend: () => true,
       onBegun() {},
       funds: { draw: () => true, reserve() {} },
-      onShort() {},
+      onInsufficientFunds() {},
       onOutcome: (chunk, outcome) => {
         ended.push(outcome.code)
         chunk.finish(outcome)

@@ -4,7 +4,7 @@ import {
   type Blame,
   backoffMs,
   countMiss,
-  givesUp,
+  isExhausted,
   type MissedResult,
   noTries,
   type RetryPolicy,
@@ -34,7 +34,7 @@ function endsAfter(miss: MissedResult, blame: Blame): number | null {
   const tries = noTries()
   for (let count = 1; count <= 1_000; count++) {
     countMiss(tries, miss, blame, NEVER, 1)
-    if (givesUp(POLICY, tries, miss, 1, DAY_MS)) return count
+    if (isExhausted(POLICY, tries, miss, 1, DAY_MS)) return count
   }
   return null
 }
@@ -55,7 +55,7 @@ test('a throttled line waits for no more than its share of the window, whatever 
   let waitedMs = 0
   for (;;) {
     countMiss(tries, asked, 'server', NEVER, 1)
-    if (givesUp(POLICY, tries, asked, 1, 4 * 3_600_000)) break
+    if (isExhausted(POLICY, tries, asked, 1, 4 * 3_600_000)) break
     const waitMs = backoffMs(POLICY, tries, asked, 0.5, 4 * 3_600_000)
     tries.throttledMs += waitMs
     waitedMs += waitMs
@@ -67,8 +67,8 @@ test('a throttled line waits for no more than its share of the window, whatever 
 test('a server that is gone is waited for before its lines are given up', () => {
   assert.equal(endsAfter(NOBODY_THERE, 'server'), null)
   const tries = { ...noTries(), failures: 50, firstFailureAt: 1_000 }
-  assert.ok(!givesUp(POLICY, tries, NOBODY_THERE, 600_999, DAY_MS))
-  assert.ok(givesUp(POLICY, tries, NOBODY_THERE, 601_000, DAY_MS))
+  assert.ok(!isExhausted(POLICY, tries, NOBODY_THERE, 600_999, DAY_MS))
+  assert.ok(isExhausted(POLICY, tries, NOBODY_THERE, 601_000, DAY_MS))
 })
 
 test('the patience begins anew when the server was back in between', () => {

@@ -72,7 +72,7 @@ export function countMiss(
 }
 
 /** Whether the line ends here. `tries` counts this miss already; `windowMs`: the batch's completion window. */
-export function givesUp(
+export function isExhausted(
   policy: RetryPolicy,
   tries: TryCount,
   { kind }: MissedResult,

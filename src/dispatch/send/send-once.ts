@@ -1,5 +1,5 @@
-// An attempt that comes back with a result whatever happens on its way. What a server says never throws; what
-// throws all the same is a mistake of ours, and is to cost one line an attempt, not every line its worker.
+// Makes one attempt and always returns a result. Backends do not throw for anything that a server answers; an
+// exception is a bug of the service, and costs one line an attempt instead of stopping the worker.
 import type { Backend, BackendCall, BackendResult } from '../../backends/backend.ts'
 import type { Log } from '../../domain/log.ts'
 
@@ -7,13 +7,17 @@ export async function sendOnce(backend: Backend, call: BackendCall, log: Log): P
   try {
     return await backend.send(call)
   } catch (error) {
-    return ownFault(backend, error, log)
+    return internalFault(backend, error, log)
   }
 }
 
-/** The text of the error may hold anything: the log gets it, callers do not. */
-export function ownFault(backend: Backend, error: unknown, log: Log): BackendResult & { kind: 'failed' } {
-  log.error({ err: error, upstream: backend.name }, 'an attempt failed by a mistake of the service itself')
+/** The error's text goes to the log only, because it may contain anything. */
+export function internalFault(
+  backend: Backend,
+  error: unknown,
+  log: Log,
+): BackendResult & { kind: 'failed' } {
+  log.error({ err: error, upstream: backend.name }, 'an attempt failed because of an internal error')
   const reason = 'The service failed to handle this attempt.'
   return { kind: 'failed', status: null, code: 'internal_error', reason }
 }

@@ -19,11 +19,11 @@ import {
   type Blame,
   backoffMs,
   countMiss,
-  givesUp,
+  isExhausted,
   type MissedResult,
   type RetryPolicy,
 } from './retry-policy.ts'
-import { ownFault, sendOnce } from './send-once.ts'
+import { internalFault, sendOnce } from './send-once.ts'
 import type { Upstream } from './upstream.ts'
 
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
@@ -50,7 +50,7 @@ export interface SenderOptions {
   /** What may be spent on lines: of what is reserved, or without bound. */
   funds: Pick<ReservedFunds, 'draw' | 'reserve'>
   /** There was too little left for a line: it waits with its chunk. */
-  onShort: (chunk: OpenChunk) => void
+  onInsufficientFunds: (chunk: OpenChunk) => void
   /** Called once per line that ended. */
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when a stopped or drained chunk has nothing in flight any more. */
@@ -228,7 +228,7 @@ export class Sender {
     if (!this.#options.funds.draw(chunk, job.position)) {
       if (job.attempts.length > 0) this.#remember(chunk, [job])
       chunk.waiting.add(job.position)
-      this.#options.onShort(chunk)
+      this.#options.onInsufficientFunds(chunk)
       return
     }
     const missedBefore = job.tries.failures + job.tries.throttles > 0
@@ -279,7 +279,7 @@ export class Sender {
     const { retry, random, observe, onOutcome } = this.#options
     const { chunk, tries } = job
     const windowMs = chunk.claim.deadline - chunk.batch.created
-    if (givesUp(retry, tries, result, now, windowMs)) {
+    if (isExhausted(retry, tries, result, now, windowMs)) {
       const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
       onOutcome(chunk, failed(job, wireError(code, `${result.reason} (${attemptsText(job)}).`), now))
       return
@@ -298,7 +298,7 @@ export class Sender {
     try {
       return answered(job, result, models.get(job.chunk.lines[job.position]!.model ?? ''), now)
     } catch (error) {
-      const { code, reason } = ownFault(upstream.backend, error, log)
+      const { code, reason } = internalFault(upstream.backend, error, log)
       return failed(job, wireError(code, reason), now)
     }
   }

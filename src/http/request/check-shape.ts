@@ -7,7 +7,7 @@ import { Compile } from 'typebox/compile'
 import { ApiError } from '../../domain/errors.ts'
 import { storableText, unstorable } from '../../domain/storable-text.ts'
 import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
-import { explain } from './describe-mismatch.ts'
+import { describeMismatch } from './describe-mismatch.ts'
 
 const NAME_CHARACTERS_MAX = 100
 /** What other APIs call the place at which a page begins. */
@@ -34,7 +34,7 @@ export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart })
     if (known && unknown !== undefined && unknown !== null)
       return { error: refuseMember(unknown, known, httpPart === 'body' ? 'field' : 'parameter') }
     if (shape.Check(value)) return { value }
-    return { error: explain(shape.Errors(value), value, WHOLE[httpPart ?? ''] ?? 'It') }
+    return { error: describeMismatch(shape.Errors(value), value, WHOLE[httpPart ?? ''] ?? 'It') }
   }
 }
 

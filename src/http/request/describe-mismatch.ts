@@ -7,7 +7,7 @@ const WRAPPERS = ['additionalProperties', 'propertyNames', 'anyOf']
 const SHOWN_CHARACTERS_MAX = 60
 
 /** `whole` is what to call the thing that was checked: "The request body". */
-export function explain(
+export function describeMismatch(
   errors: readonly TLocalizedValidationError[],
   value: unknown,
   whole: string,

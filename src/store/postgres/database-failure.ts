@@ -1,7 +1,7 @@
 // What went wrong in PostgreSQL, as far as it decides whether to try again.
 // Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 
-import { DatabaseFailure, StatementRefused } from '../store.ts'
+import { DatabaseFailure, StatementRejected } from '../store.ts'
 
 /** Another transaction was in the way; the same work may succeed now. */
 const CONFLICTS = new Set([
@@ -45,7 +45,7 @@ const REFUSED_CLASSES = new Set(['21', '22', '23', '54', 'P0'])
 
 /** The error as the port names it. */
 export function asRefused(error: unknown): unknown {
-  return REFUSED_CLASSES.has(codeOf(error).slice(0, 2)) ? new StatementRefused(error) : error
+  return REFUSED_CLASSES.has(codeOf(error).slice(0, 2)) ? new StatementRejected(error) : error
 }
 
 export function isConflict(error: unknown): boolean {

@@ -1,6 +1,6 @@
 // What SQLite says when its file or the disk below it is at fault, as a sentence that names the file and what to do.
 // Result codes: https://www.sqlite.org/rescode.html
-import { DatabaseFailure, StatementRefused } from '../store.ts'
+import { DatabaseFailure, StatementRejected } from '../store.ts'
 
 const DAMAGED = {
   what: 'is damaged',
@@ -38,7 +38,7 @@ const REFUSED = new Set([18, 19, 20, 25])
 /** The error as the port names it. A value that cannot be bound is no value of SQLite. */
 export function asRefused(error: unknown): unknown {
   const isData = REFUSED.has(codeOf(error)) || error instanceof UnbindableValue
-  return isData ? new StatementRefused(error) : error
+  return isData ? new StatementRejected(error) : error
 }
 
 export class UnbindableValue extends TypeError {}

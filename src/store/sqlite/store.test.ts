@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { describe, it } from 'node:test'
 import { type EmptyDatabase, storeConformance } from '../../../test/conformance/store.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
-import { openSession, renewSession, rescueLeases } from '../leases.ts'
+import { openSession, renewSession, requeueExpiredLeases } from '../leases.ts'
 import type { Store } from '../store.ts'
 import { sqliteStore } from './store.ts'
 
@@ -92,7 +92,7 @@ describe('SQLite', () => {
     now += 99
     assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, id, 100)), true)
     now += 100
-    assert.deepEqual(await store.write((tx) => rescueLeases(tx, store.claimSql)), [id])
+    assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [id])
     await store.close()
   })
 })

@@ -28,8 +28,8 @@ export function getBatchRoute(
     async handler(request) {
       const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       if (!batch) throw new ApiError('batch_not_found')
-      const standings = await readBatchProgress(store, [batch], clock.now())
-      return showBatch(batch, region, standings.get(batch.id))
+      const batchProgress = await readBatchProgress(store, [batch], clock.now())
+      return showBatch(batch, region, batchProgress.get(batch.id))
     },
   })
 }

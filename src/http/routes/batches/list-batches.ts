@@ -31,15 +31,15 @@ export function listBatchesRoute(
     async handler(request) {
       const { project_id } = callerOf(request)
       const { status, ...page } = request.query
-      let standings = new Map<string, BatchProgress>()
+      let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
         exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
         list: async (bounds) => {
           const batches = await listBatches(store.read, project_id, { ...bounds, status })
-          standings = await readBatchProgress(store, batches, clock.now())
+          batchProgress = await readBatchProgress(store, batches, clock.now())
           return batches
         },
-        show: (batch) => showBatch(batch, region, standings.get(batch.id)),
+        show: (batch) => showBatch(batch, region, batchProgress.get(batch.id)),
       })
     },
   })
