@@ -15,6 +15,15 @@ test('a batch is at fault once lines of others were answered that were sent afte
   assert.deepEqual([faults.isAtFault('bad'), faults.isHopeless('bad')], [true, false])
 })
 
+test('an answer confirms the misses before its line was sent, though more of them came since', () => {
+  const faults = new BatchFaults()
+  for (let at = 1; at <= 20; at++) {
+    faults.onMissed('bad', at)
+    if (at > 10) faults.onAnswered('good', at - 1)
+  }
+  assert.ok(faults.isAtFault('bad'))
+})
+
 test('two batches of poison do not vouch for each other', () => {
   const faults = new BatchFaults()
   for (let i = 0; i < 20; i++) {

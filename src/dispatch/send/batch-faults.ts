@@ -21,9 +21,8 @@ const RATIO = 4
 interface Tally {
   answered: number
   missed: number
-  /** Misses that nothing has confirmed yet, and when the last of them came (Unix ms). */
-  pending: number
-  pendingAt: number
+  /** When the misses came that nothing has confirmed yet (Unix ms, ascending; at most LINES_REMEMBERED). */
+  pending: number[]
 }
 
 export class BatchFaults {
@@ -33,12 +32,13 @@ export class BatchFaults {
   /** A line of the batch was answered that had been sent at `sentAt` (Unix ms). */
   onAnswered(batch_id: string, sentAt: number): void {
     for (const other of this.#pending) {
-      const tally = this.#batches.get(other)
-      if (other === batch_id || (tally && tally.pendingAt > sentAt)) continue
-      this.#pending.delete(other)
-      if (!tally) continue
-      tally.missed += tally.pending
-      tally.pending = 0
+      if (other === batch_id) continue
+      const tally = this.#batches.get(other)!
+      const later = tally.pending.findIndex((at) => at > sentAt)
+      const confirmed = later === -1 ? tally.pending.length : later
+      if (confirmed === tally.pending.length) this.#pending.delete(other)
+      tally.pending.splice(0, confirmed)
+      tally.missed += confirmed
       fade(tally)
     }
     const own = this.#tally(batch_id)
@@ -49,8 +49,7 @@ export class BatchFaults {
   /** A line of the batch missed that had not missed before. */
   onMissed(batch_id: string, now: number): void {
     const own = this.#tally(batch_id)
-    own.pending++
-    own.pendingAt = now
+    if (own.pending.length < LINES_REMEMBERED) own.pending.push(now)
     this.#pending.add(batch_id)
   }
 
@@ -68,7 +67,7 @@ export class BatchFaults {
     let lines = 0
     let missed = 0
     for (const [other, tally] of this.#batches) {
-      const bad = tally.missed + tally.pending
+      const bad = tally.missed + tally.pending.length
       // Batches with a similar rate may be at fault themselves and are left out of the comparison.
       if (other === batch_id || (bad >= MISSES_MIN && rateOf(tally) >= rate / 2)) continue
       lines += tally.answered + bad
@@ -86,7 +85,7 @@ export class BatchFaults {
   #tally(batch_id: string): Tally {
     const known = this.#batches.get(batch_id)
     if (known) return known
-    const tally: Tally = { answered: 0, missed: 0, pending: 0, pendingAt: 0 }
+    const tally: Tally = { answered: 0, missed: 0, pending: [] }
     this.#batches.set(batch_id, tally)
     if (this.#batches.size > BATCHES_MAX) {
       const [first] = this.#batches.keys()
