@@ -1,4 +1,4 @@
-// What the recorder makes of a database that stalls: its commits hang, and complete after their author gave up.
+// The recorder with a stalling database: commits hang, and take effect after the recorder has timed out.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { EventEmitter, once } from 'node:events'
@@ -32,12 +32,12 @@ const LINES = 3
 
 let server: PostgresServer
 if (!withoutPostgres) {
-  // A standby that is away: whoever asks for it waits until somebody calls the wait off.
+  // A standby that is not connected: a synchronous commit waits for it until the wait is cancelled.
   server = await postgresServer({ settings: ['synchronous_standby_names=away', 'synchronous_commit=local'] })
   after(() => server[Symbol.asyncDispose]())
 }
 
-test('a commit that hangs until its author has given up, and completes during the next attempt, counts once', {
+test('a commit that times out and takes effect during the next attempt counts once', {
   skip: withoutPostgres,
 }, async () => {
   await using stage = await stalling()
@@ -45,7 +45,7 @@ test('a commit that hangs until its author has given up, and completes during th
   stage.stall = true
   for (const chunk of chunks) recorder.record(chunk, outcome(chunk, 1))
   await stage.failsDuring(() => clock.advance(FLUSH_MS))
-  // By now its blobs are old, and the next attempt writes them again under other names.
+  // Its blobs are too old by now, so the next attempt writes them again under other keys.
   await clock.advance(2 * BLOB_FRESH_MS)
   await stage.someoneWaits()
   stage.stall = false
@@ -69,7 +69,7 @@ test('a commit that hangs until its author has given up, and completes during th
   assert.deepEqual((await reconcile({ store, sealed: stage.sealed })).mismatches, [])
 })
 
-test('a park that hangs and takes effect after all is a chunk given back, not one that was lost', {
+test('a park that times out and takes effect later leaves the chunk parked, not lost', {
   skip: withoutPostgres,
 }, async () => {
   await using stage = await stalling()
@@ -84,7 +84,7 @@ test('a park that hangs and takes effect after all is a chunk given back, not on
   assert.deepEqual(stage.closed, ['parked'])
 })
 
-test('commits whose outcome is unknown leave no connection behind', { skip: withoutPostgres }, async () => {
+test('commits with an unknown outcome leak no connection', { skip: withoutPostgres }, async () => {
   await using stage = await stalling({ pool_max: 1 })
   stage.stall = true
   for (let round = 0; round < 2; round++) {
@@ -118,7 +118,7 @@ async function stalling({ pool_max = 10 } = {}) {
     clock,
     sealed,
     closed: [] as string[],
-    /** Resolves when an attempt has failed for lack of an answer. */
+    /** Resolves when an attempt has timed out. */
     async failsDuring(work: () => Promise<void>): Promise<void> {
       const failed = once(failures, 'failure')
       await work()
@@ -129,11 +129,11 @@ async function stalling({ pool_max = 10 } = {}) {
       const hanging = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event = 'SyncRep'`
       while (((await admin.query(hanging)).rowCount ?? 0) > 0) {
-        // Asked again: each answer takes a round trip.
+        // Queried repeatedly: each answer takes a round trip.
       }
     },
   }
-  /** The standby answers again, and time passes, until the work is done. */
+  /** Cancels the wait for the standby and moves the clock, until the work is done. */
   const allGoesOn = async (work: Promise<void>): Promise<void> => {
     let done = false
     const end = work.finally(() => {

@@ -9,7 +9,7 @@ export interface SlottedServer {
   slots: (now: number) => number
   /** What the next line takes of a slot, ms. */
   latency_ms: () => number
-  /** What finds no slot waits instead of being refused. */
+  /** A request without a slot waits instead of being throttled. */
   queues?: boolean
   /** Called every 10 ms. */
   watch?: (now: number, busy: number) => void
@@ -17,13 +17,13 @@ export interface SlottedServer {
 
 export interface Served {
   answered: number[]
-  refused: number[]
+  throttled: number[]
   /** Slot-milliseconds that stood empty. */
   lostMs: number
 }
 
 const TRANSPORT_MS = 1
-/** How long a worker that was refused with nothing else in flight leaves the server alone. */
+/** How long a worker that was throttled with nothing else in flight sends nothing. */
 const PAUSE_MS = 250
 const WATCH_MS = 10
 
@@ -41,7 +41,7 @@ export function serveSlots(server: SlottedServer, until: number): Served {
   const { limits, slots, latency_ms, queues = false, watch } = server
   const agenda = new Agenda()
   const pausedUntil = limits.map((_, i) => server.starts?.[i] ?? 0)
-  const served: Served = { answered: limits.map(() => 0), refused: limits.map(() => 0), lostMs: 0 }
+  const served: Served = { answered: limits.map(() => 0), throttled: limits.map(() => 0), lostMs: 0 }
   const queue: (() => void)[] = []
   let now = 0
   let busy = 0
@@ -80,7 +80,7 @@ export function serveSlots(server: SlottedServer, until: number): Served {
   }
   const refuse = (worker: number, sent: Sent): void => {
     const limit = limits[worker]!
-    served.refused[worker]!++
+    served.throttled[worker]!++
     limit.onThrottled(sent)
     if (limit.inFlight === 0) pausedUntil[worker] = now + PAUSE_MS
     agenda.add(Math.max(now, pausedUntil[worker]!), () => fill(worker))

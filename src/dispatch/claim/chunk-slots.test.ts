@@ -11,7 +11,7 @@ function chunks(count: number, model: string | null, project_id = 'a', bytes = 1
   }))
 }
 
-test('the places of one model, or of chunks of several, leave those of others free', () => {
+test('open chunks of one model, or of several models, leave the slots of other models free', () => {
   for (const model of ['slow', null]) {
     const { hasRoom, full, taken, packed } = chunkSlots([...chunks(64, model), ...chunks(3, 'quick')], MEMORY)
     assert.deepEqual(
@@ -22,7 +22,7 @@ test('the places of one model, or of chunks of several, leave those of others fr
   assert.deepEqual(chunkSlots(chunks(80, 'slow'), MEMORY).packed, ['slow'])
 })
 
-test('beyond the memory limit, some is left for projects without open chunks', () => {
+test('beyond the memory limit, some memory is left for projects without open chunks', () => {
   const state = (bytes: number): [boolean, boolean] => {
     const { hasRoom, full } = chunkSlots(chunks(1, 'm', 'a', bytes), MEMORY)
     return [hasRoom, full]
@@ -33,7 +33,7 @@ test('beyond the memory limit, some is left for projects without open chunks', (
   assert.deepEqual(chunkSlots([], 0).hasRoom, true, 'one chunk is always opened')
 })
 
-test('the projects with open chunks are known by model', () => {
+test('lists the projects with open chunks by model', () => {
   const { holders } = chunkSlots(
     [...chunks(2, 'm', 'a'), ...chunks(1, 'm', 'b'), ...chunks(1, null, 'c')],
     MEMORY,

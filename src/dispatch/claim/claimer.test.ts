@@ -28,7 +28,7 @@ const CHUNKS = 3
 const GIVEN_UP = 'claiming chunks failed'
 
 describe('a chunk that cannot be opened', () => {
-  test('rests for a second when a store has no answer, and is opened after that', async () => {
+  test('is parked for a second when a store fails, and is opened after that', async () => {
     await using world = await makeWorld()
     world.refuses = () => new BlobStoreFailed('reading', new Error('it is away'))
     await world.look()
@@ -46,7 +46,7 @@ describe('a chunk that cannot be opened', () => {
     assert.deepEqual(world.openedChunks(), [0, 1, 2])
   })
 
-  test('rests when the limits have no answer, and only that one does', async () => {
+  test('is parked when its limits cannot be read, and no other chunk is', async () => {
     await using world = await makeWorld()
     world.admit = async ({ claim }) => {
       if (claim.idx === 1) throw new Error('the database is away')
@@ -61,7 +61,7 @@ describe('a chunk that cannot be opened', () => {
     assert.deepEqual(world.openedChunks(), [0, 2])
   })
 
-  test('rests for as long as the limits say when they have no room for it', async () => {
+  test('is parked until the time that the limit check returns', async () => {
     await using world = await makeWorld()
     world.admit = async ({ claim }) => (claim.idx === 2 ? { retryAt: world.clock.now() + 5_000 } : null)
     await world.look()
@@ -69,7 +69,7 @@ describe('a chunk that cannot be opened', () => {
     assert.deepEqual(world.openedChunks(), [0, 1])
   })
 
-  test('rests longer when its input is gone, for somebody has to bring it back', async () => {
+  test('is parked for longer when its input is missing, because it has to be restored', async () => {
     await using world = await makeWorld()
     world.refuses = (key) => new BlobMissing(key)
     await world.look()
@@ -77,11 +77,11 @@ describe('a chunk that cannot be opened', () => {
     assert.equal(world.opened.length, 0)
   })
 
-  test('is given back at the next look when not even that it rests could be written', async () => {
+  test('is released at the next look when it could not be parked', async () => {
     await using world = await makeWorld()
     world.admit = async ({ claim }) => {
       if (claim.idx !== 1) return null
-      // What follows is the write that parks it.
+      // The next write parks it.
       world.writes = () => Promise.reject(new Error('the database is away'))
       throw new Error('the database is away')
     }
@@ -101,7 +101,7 @@ describe('a chunk that cannot be opened', () => {
   })
 })
 
-/** A worker's claimer before a batch of small chunks, and everything that it asks. */
+/** A claimer with a batch of small chunks, and everything that it depends on. */
 async function makeWorld() {
   const disk = await temporaryDisk()
   const clock = testClock()
@@ -114,19 +114,19 @@ async function makeWorld() {
     clock,
     opened,
     said,
-    /** What a read of this blob fails with. */
+    /** The error of reading a blob. */
     refuses: (_key: string): Error | null => null,
     admit: async (_chunk: OpenChunk): ReturnType<ClaimerOptions['admit']> => null,
-    /** In place of the store's transactions. */
+    /** Replaces the store's transactions. */
     writes: null as (() => Promise<never>) | null,
-    /** Resolves when every chunk rests or is open, or the claimer has given up. */
+    /** Resolves when every chunk is parked or open, or claiming has failed. */
     async look(): Promise<void> {
       await real.write((tx) => wakeParked(tx, real.claimSql))
       said.length = 0
       claimer.look()
       while (!said.includes(GIVEN_UP) && !(await isSettled())) await setImmediate()
     },
-    /** State, why it rests, and for how long it does, in ms from the beginning. */
+    /** State, reason for parking, and until when it is parked, in ms from the start of the test. */
     async chunks(): Promise<[ChunkRow['state'], string | null, number][]> {
       const rows = await real.read.selectFrom('chunks').selectAll().orderBy('idx').execute()
       return rows.map((row) => [row.state, row.parked_reason, row.run_at && row.run_at - begun])
@@ -182,7 +182,7 @@ async function makeWorld() {
   return world
 }
 
-/** A batch of chunks of one line each, ready to be taken up. */
+/** A batch of chunks of one line each, ready to be claimed. */
 async function addBatch(store: Store, sealed: SealedBlobs, now: number): Promise<void> {
   const lines = Array.from({ length: CHUNKS }, (_, i) => `${JSON.stringify(line(`l${i}`))}\n`)
   const id = newId('batch', now)

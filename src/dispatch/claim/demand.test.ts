@@ -14,7 +14,7 @@ test('a lane with enough lines does not keep another lane from getting lines', (
   assert.deepEqual(demandOf(lanes, 0), { wantsMore: false, low: ['idle'], full: ['busy'], blocked: [] })
 })
 
-test('lines that wait for an unavailable model do not reduce demand', () => {
+test('lines that wait for an unavailable model do not reduce the demand', () => {
   const lanes = [
     ['down', lane(50_000, 32, true)],
     ['up', lane(10, 32)],

@@ -1,4 +1,4 @@
-// A transaction that reserves and takes effect after the worker gave up on it, on a real database.
+// Reserving transactions that take effect after they have timed out, on a real database.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testClock } from '../../../test/fakes/clock.ts'

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { BatchFaults } from './batch-faults.ts'
 
-test('a batch is at fault once lines of others were answered that were sent after its own missed', () => {
+test('a batch is at fault once later lines of other batches were answered', () => {
   const faults = new BatchFaults()
   for (let i = 0; i < 20; i++) faults.onMissed('bad', 100)
   for (let i = 0; i < 20; i++) faults.onAnswered('good', 99)
@@ -24,7 +24,7 @@ test('an answer confirms the misses before its line was sent, though more of the
   assert.ok(faults.isAtFault('bad'))
 })
 
-test('two batches of poison do not vouch for each other', () => {
+test('two batches that are at fault do not hide each other', () => {
   const faults = new BatchFaults()
   for (let i = 0; i < 20; i++) {
     faults.onMissed('bad', i)
@@ -34,7 +34,7 @@ test('two batches of poison do not vouch for each other', () => {
   assert.deepEqual([faults.isAtFault('bad'), faults.isAtFault('worse')], [true, true])
 })
 
-test('a server that was not reached makes everything void', () => {
+test('an unreachable server resets all counts', () => {
   const faults = new BatchFaults()
   for (let i = 0; i < 20; i++) faults.onMissed('bad', 0)
   for (let i = 0; i < 20; i++) faults.onAnswered('good', 1)
@@ -42,14 +42,14 @@ test('a server that was not reached makes everything void', () => {
   assert.ok(!faults.isAtFault('bad'))
 })
 
-test('alone, a batch is at nobody’s fault but the server’s', () => {
+test('without other batches to compare with, a batch is never at fault', () => {
   const faults = new BatchFaults()
   for (let i = 0; i < 100; i++) faults.onMissed('only', i)
   for (let i = 0; i < 100; i++) faults.onAnswered('only', 100 + i)
   assert.ok(!faults.isAtFault('only'))
 })
 
-test('a server that misses all batches alike puts hardly ever one at fault', () => {
+test('a server that fails all batches alike almost never puts one at fault', () => {
   let judged = 0
   let wrong = 0
   const dice = fc.array(fc.tuple(fc.nat(3), fc.double({ min: 0, max: 1, noNaN: true })), {

@@ -1,27 +1,27 @@
-// Tells lines that a server cannot answer from a server that cannot answer, for one upstream. What a server makes of
-// the lines of one batch is compared with what it makes of everybody else's: a batch whose lines miss (fail, or are
-// refused for lack of room) while the lines of others are answered is at fault itself.
+// Decides, for one upstream, whether the server or the lines of a batch cause failed attempts. The results of one batch
+// are compared with those of all others: a batch whose lines miss (fail or are throttled) while the lines of other
+// batches are answered is at fault.
 //
-// Only the first miss of a line counts: a line that missed before proves nothing by missing again. And a miss counts
-// only once it is confirmed: a line of another batch, sent after it, has been answered, so the server was not down.
-// A server that is overloaded or breaks now and then treats all batches alike, and no batch is at fault. A server
-// that could not be reached at all makes everything void.
+// Only the first miss of a line counts, because a line that missed before may itself be the cause. A miss counts only
+// once it is confirmed: a line of another batch, sent after it, was answered, so the server was not down. An overloaded
+// or unreliable server treats all batches alike, and then no batch is at fault. When the server is unreachable, all
+// counts are reset.
 
-/** Batches remembered at most; those that came first are forgotten first. */
+/** Batches remembered at most; the oldest are forgotten first. */
 const BATCHES_MAX = 256
-/** So many lines of a batch are remembered; older ones count less and less. */
+/** Beyond so many lines of a batch, older ones lose weight. */
 const LINES_REMEMBERED = 64
 /** Confirmed misses of a batch before it can be at fault. */
 const MISSES_MIN = 3
-/** Lines of others that would have missed by now, were they treated like those of the batch. */
+/** Expected misses of the other batches, if they missed at the rate of this batch, before it can be at fault. */
 const EXPECTED_MIN = 5
-/** How much rarer misses of others must be. */
+/** How many times fewer misses the other batches must have than expected. */
 const RATIO = 4
 
 interface Tally {
   answered: number
   missed: number
-  /** When the misses came that nothing has confirmed yet (Unix ms, ascending; at most LINES_REMEMBERED). */
+  /** The times of unconfirmed misses (Unix ms, ascending; at most LINES_REMEMBERED). */
   pending: number[]
 }
 

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 
-/** Sends a line that never missed, unless `line` is one that did. */
+/** Sends a line that never missed, unless `line` says otherwise. */
 function send(circuit: Circuit, batch_id: string, now: number, line?: object): Ticket {
   return circuit.onSent({ batch_id, missedBefore: line !== undefined, line: line ?? {} }, now)
 }
@@ -28,7 +28,7 @@ function broken(now: number, kind: Miss = 'failed'): Circuit {
   return circuit
 }
 
-test('a few failures in a row leave the circuit closed, and an answer forgives them', () => {
+test('a few failures in a row leave the circuit closed, and an answer resets their count', () => {
   const circuit = new Circuit()
   for (let i = 0; i < 7; i++) miss(circuit, 'a', 0)
   assert.ok(circuit.closed)
@@ -37,14 +37,14 @@ test('a few failures in a row leave the circuit closed, and an answer forgives t
   assert.ok(circuit.closed)
 })
 
-test('a line that fails again and again never opens it', () => {
+test('repeated failures of one line never open it', () => {
   const circuit = new Circuit()
   const line = {}
   for (let i = 0; i < 100; i++) miss(circuit, 'a', i, 'failed', line)
   assert.ok(circuit.closed)
 })
 
-test('once open, nothing of the batch is sent until one line may probe', () => {
+test('while it is open, no line of the batch is sent before the probe', () => {
   const circuit = broken(1_000)
   assert.deepEqual([circuit.probeDue(1_000), circuit.mayProbeEarly('a')], [false, false])
   assert.ok(circuit.blocks(1_000, 'a'))
@@ -54,7 +54,7 @@ test('once open, nothing of the batch is sent until one line may probe', () => {
   assert.ok(!circuit.probeDue(1_500), 'a second line does not probe')
 })
 
-test('a batch that is not the cause may send a line at once, unless nobody is there', () => {
+test('a batch that did not cause the opening may send a line at once, unless the server is unreachable', () => {
   const circuit = broken(0)
   assert.deepEqual(
     [circuit.blocks(0, 'b'), circuit.blocks(0), circuit.mayProbeEarly('b')],
@@ -70,17 +70,17 @@ test('a batch that is not the cause may send a line at once, unless nobody is th
   assert.deepEqual([gone.blocks(0, 'b'), gone.blocks(0), gone.mayProbeEarly('b')], [true, true, false])
 })
 
-test('a probe that is answered closes the circuit', () => {
+test('an answered probe closes the circuit', () => {
   const circuit = broken(0)
   answer(circuit, 'a', 500)
-  assert.deepEqual([circuit.closed, circuit.openedAt, circuit.trouble], [true, null, null])
+  assert.deepEqual([circuit.closed, circuit.openedAt, circuit.missStreak], [true, null, null])
 })
 
 for (const [kind, most] of [
   ['unreachable', 30_000],
   ['failed', 10_000],
 ] as const) {
-  test(`probes that miss (${kind}) come ever more rarely, but never rarer than every ${most} ms`, () => {
+  test(`the pause between missed probes (${kind}) doubles up to ${most} ms`, () => {
     const circuit = broken(0, kind)
     let now = 0
     const pauses: number[] = []
@@ -97,13 +97,13 @@ for (const [kind, most] of [
   })
 }
 
-test('a probe that was withdrawn lets another one go', () => {
+test('after an aborted probe another line may probe', () => {
   const circuit = broken(0)
   circuit.onAborted(send(circuit, 'a', 500))
   assert.ok(circuit.probeDue(500))
 })
 
-test('a server that asks to wait is left alone so long, but for one line of each other batch', () => {
+test('a server that asks for a pause gets only one line of each other batch meanwhile', () => {
   const circuit = new Circuit()
   circuit.onMissed(send(circuit, 'a', 0), 'throttled', '429', 0, 60_000)
   assert.deepEqual([circuit.open, circuit.blocks(59_999, 'a'), circuit.probeDue(60_000)], [false, true, true])
@@ -111,7 +111,7 @@ test('a server that asks to wait is left alone so long, but for one line of each
   assert.ok(circuit.closed)
 })
 
-test('a batch whose lines fail while those of another are answered cannot open it any more', () => {
+test('a batch that is at fault cannot open it any more', () => {
   const circuit = broken(0)
   for (let i = 0; i < 8; i++) answer(circuit, 'b', 10)
   assert.ok(circuit.isAtFault('a'))
@@ -121,7 +121,7 @@ test('a batch whose lines fail while those of another are answered cannot open i
   assert.ok(!circuit.closed, 'a server that is gone is gone for everybody')
 })
 
-test('a server is up while the last thing known of it is an answer, one line aside', () => {
+test('a server is up while nothing but one line missed since a recent answer', () => {
   const circuit = new Circuit()
   const line = {}
   assert.ok(!circuit.isUp(0, line), 'nothing is known')
@@ -136,7 +136,7 @@ test('a server is up while the last thing known of it is an answer, one line asi
   assert.deepEqual([circuit.isUp(6, line), circuit.isUp(70_000, line)], [true, false])
 })
 
-/** Batches with poison lines only, and batches with none, before a server that may be gone for a while. */
+/** Some batches have only lines that fail, the others none; the server is unavailable from time to time. */
 interface Step {
   batch: number
   retry: boolean
@@ -153,7 +153,7 @@ function isPoison(batch: number): boolean {
   return batch >= 3
 }
 
-/** Sends what the circuit lets through; whether it was sent. */
+/** Sends a line if the circuit lets it through; returns whether it was sent. */
 function play(circuit: Circuit, { batch, retry }: Step, now: number, isGone: boolean, kind: Miss): boolean {
   const batch_id = String(batch)
   const may = circuit.closed || circuit.probeDue(now) || (!retry && circuit.mayProbeEarly(batch_id))
@@ -165,7 +165,7 @@ function play(circuit: Circuit, { batch, retry }: Step, now: number, isGone: boo
   return true
 }
 
-test('whatever poison does, a line of a healthy batch that never missed is sent at once', () => {
+test('failing batches never delay a line of another batch that never missed', () => {
   fc.assert(
     fc.property(
       fc.array(step, { maxLength: 300 }),
@@ -183,7 +183,7 @@ test('whatever poison does, a line of a healthy batch that never missed is sent 
   )
 })
 
-test('a server that is gone gets no more than a line for each pause, and is found when it is back', () => {
+test('an unreachable server gets one line per pause, and its return is noticed', () => {
   fc.assert(
     fc.property(fc.array(step, { minLength: 20, maxLength: 300 }), (steps) => {
       const circuit = broken(0, 'unreachable')

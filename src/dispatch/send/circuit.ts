@@ -1,5 +1,5 @@
-// Whether lines are sent to an upstream. The promise: a server that is down is left alone, and a batch whose lines a
-// server cannot answer keeps nobody else's lines from it.
+// The circuit breaker of an upstream. A server that is down gets no lines but probes, and a batch whose lines a server
+// cannot answer does not keep other batches' lines from it.
 //
 //            8 misses in a row, or nothing in flight after a throttle
 //   closed ────────────────────────────────────────────────────────────► open ◄─┐ a probe missed: the pause
@@ -7,59 +7,59 @@
 //      └──────────────── a line was answered ◄──────── probe ◄─────────────┘────┘
 //                                                  when the pause is over
 //
-// - A *miss* is an attempt that failed or was throttled. Only the first miss of a line counts: a line that missed
-//   before proves nothing by missing again. Misses of a batch that is at fault (batch-faults.ts) count for nothing.
-//   An attempt that reached nobody (refused, no route) always counts: no line can be the cause.
-// - While it is open, one line at a time *probes* when the pause is over: a line that never missed, of projects by
-//   turns and from anywhere in its chunk; one that missed only where there is no other.
-// - Open because of some batches' lines, it is not open for the others: each batch that was not among them may send
-//   one line at once. Only where a server cannot be reached at all, everybody waits.
-// - *Up* means that the last thing known of the server is an answer, and not long ago; what a line itself met does
-//   not count there. A line that breaks a connection to a server that is up is at fault itself.
+// - A *miss* is an attempt that failed or was throttled. Only the first miss of a line counts, because a line that
+//   missed before may itself be the cause. Misses of a batch that is at fault (batch-faults.ts) do not count. An
+//   attempt that did not reach the server (connection refused, no route) always counts: no line can be the cause.
+// - While the circuit is open, one line at a time *probes* when the pause is over: a line that never missed, if there
+//   is one, chosen round robin over projects and from anywhere in its chunk.
+// - A circuit that opened because of some batches' lines lets each other batch send one line at once. If the server
+//   is unreachable, all batches wait.
+// - A server is *up* if its last known response is a recent answer, misses of the line in question aside. A line that
+//   breaks a connection to a server that is up is at fault itself.
 import { BatchFaults } from './batch-faults.ts'
 
 const FAILURES_TO_OPEN = 8
 const PAUSE_MS_MIN = 500
 const PAUSE_MS_MAX = 30_000
-/** Of a server that does answer, though with errors. */
+/** The longest pause of a server that responds, though with errors. */
 const PAUSE_MS_MAX_REACHED = 10_000
-/** An answer says that a server is up for so long. */
+/** How long a server counts as up after an answer. */
 const UP_MS = 60_000
-/** Misses in a row that an answer to somebody else's line puts down to the lines. */
+/** After so many misses in a row, an answer to a line of another batch shows that the lines were the cause. */
 const MISSES_OF_OTHERS = 3
-/** Batches of which the last error is kept. */
+/** How many batches' last errors are kept. */
 const ERRORS_MAX = 20
 
-/** What the circuit knows a line by. */
+/** A line as the circuit sees it. */
 export interface Probe {
   batch_id: string
-  /** Whether it missed before, on whichever upstream. */
+  /** Whether it missed before, on any upstream. */
   missedBefore: boolean
-  /** The same for all attempts of a line, and of no other. */
+  /** Identifies the line: the same object for all its attempts. */
   line: object
 }
 
 /** An attempt under way. */
 export interface Ticket extends Probe {
   sentAt: number
-  /** `timed`: the one line for which the pause ended; `early`: of a batch for which it is not open. */
+  /** `timed`: the probe at the end of the pause; `early`: of a batch that the circuit is not open for. */
   probing: 'timed' | 'early' | null
 }
 
-/** `unreachable`: the request reached nobody. */
+/** `unreachable`: the request did not reach the server. */
 export type Miss = 'unreachable' | 'failed' | 'throttled'
 
-/** Why it is open: nobody there, lines that failed, or the server asked to wait. */
+/** Why it is open. */
 export type OpenKind = Miss
 
 export class Circuit {
   readonly #faults = new BatchFaults()
-  /** Misses that count, of lines that were not answered since; and those that opened it or kept it open. */
+  /** Counted misses since the last answer, and those of them that were failures. */
   #misses = 0
   #failures = 0
   #missedSince: number | null = null
   #lastMiss: Miss | null = null
-  /** The line, if all misses were of one. */
+  /** The line, if all counted misses are of one line. */
   #onlyMissed: object | null = null
   readonly #causes = new Set<string>()
   #answeredAt = Number.NEGATIVE_INFINITY
@@ -69,10 +69,10 @@ export class Circuit {
   #pauseMs = PAUSE_MS_MIN
   #timedProbe = false
   readonly #earlyProbes = new Set<string>()
-  /** By batch: what was said when a line of it missed last. */
+  /** By batch, the error of its last miss. */
   readonly #errors = new Map<string, string>()
 
-  /** Whether it is open because of failures; asked to wait, a server is not down. */
+  /** Whether it is open because of failures; a server that throttles is not down. */
   get open(): boolean {
     return this.#open !== null && this.#open !== 'throttled'
   }
@@ -85,23 +85,23 @@ export class Circuit {
     return this.#open
   }
 
-  /** Since when nothing has gone through (Unix ms); null while closed. */
+  /** When it opened because of failures (Unix ms); null otherwise. */
   get openedAt(): number | null {
     return this.open ? this.#openedAt : null
   }
 
-  /** When a probe may next be sent; null while closed or while the probe is out. */
+  /** When the next probe may be sent; null while closed or while a probe is in flight. */
   get retryAt(): number | null {
     return this.#open === null || this.#timedProbe ? null : this.#openUntil
   }
 
-  /** The first miss that nothing better has followed (Unix ms), and of which kind the last one is; null if none. */
-  get trouble(): { since: number; last: Miss } | null {
+  /** Misses since the last answer: when the first one was (Unix ms) and the kind of the last one; null if none. */
+  get missStreak(): { since: number; last: Miss } | null {
     if (this.#missedSince === null || this.#lastMiss === null) return null
     return { since: this.#missedSince, last: this.#lastMiss }
   }
 
-  /** By batch whose lines miss here: what was said of the last one. */
+  /** By batch, the error of its last miss. */
   get errors(): ReadonlyMap<string, string> {
     return this.#errors
   }
@@ -110,7 +110,7 @@ export class Circuit {
     return this.#answeredAt
   }
 
-  /** Whether the pause is over, and any line may probe. */
+  /** Whether the pause is over and a line may probe. */
   probeDue(now: number): boolean {
     return this.#open !== null && !this.#timedProbe && now >= this.#openUntil
   }
@@ -121,13 +121,13 @@ export class Circuit {
     return !this.#causes.has(batch_id) && !this.#earlyProbes.has(batch_id)
   }
 
-  /** Whether nothing of the batch can be sent until time has passed; without one, nothing of any batch. */
+  /** Whether no line of the batch, or of any batch, can be sent until the pause is over. */
   blocks(now: number, batch_id?: string): boolean {
     if (this.#open === null || this.probeDue(now)) return false
     return this.#open === 'unreachable' || (batch_id !== undefined && this.#causes.has(batch_id))
   }
 
-  /** Whether several lines missed in a row, and none of this batch: an answer to it tells that the server is there. */
+  /** Whether several lines missed in a row, none of them of this batch: then its answer shows that the server is up. */
   isOnlyOthers(batch_id: string): boolean {
     return this.#misses >= MISSES_OF_OTHERS && !this.#causes.has(batch_id)
   }
@@ -137,12 +137,12 @@ export class Circuit {
     return this.#faults.isAtFault(batch_id)
   }
 
-  /** The same, of a batch of which no line was answered here. */
+  /** Whether the batch is at fault and no line of it was answered here. */
   isHopeless(batch_id: string): boolean {
     return this.#faults.isHopeless(batch_id)
   }
 
-  /** Whether the server answers lines; `line`: its own misses aside. */
+  /** Whether the server answers lines, misses of `line` aside. */
   isUp(now: number, line: object): boolean {
     if (now - this.#answeredAt > UP_MS) return false
     return this.#misses === 0 || this.#onlyMissed === line
@@ -155,7 +155,7 @@ export class Circuit {
     return { ...probe, sentAt: now, probing }
   }
 
-  /** Answered, or refused for what it asks: either way the server is there. */
+  /** The line was answered, or the server rejected its content: in both cases the server is up. */
   onAnswered(ticket: Ticket, now: number): void {
     this.#endProbe(ticket)
     this.#faults.onAnswered(ticket.batch_id, ticket.sentAt)
@@ -173,12 +173,12 @@ export class Circuit {
   }
 
   /**
-   * True if the miss counts as one of the server. `pauseMs`: how long the server is to be left alone, if it has
-   * asked for that, or has no room at all.
+   * True if the miss counts against the server. `pauseMs`: how long to send nothing, if the server asked for that or
+   * is full.
    */
   onMissed(ticket: Ticket, miss: Miss, error: string, now: number, pauseMs: number | null = null): boolean {
     this.#endProbe(ticket)
-    this.#note(ticket.batch_id, error)
+    this.#recordError(ticket.batch_id, error)
     const counts = this.#counts(ticket, miss)
     if (miss === 'unreachable') this.#faults.onUnreachable()
     else if (!ticket.missedBefore) this.#faults.onMissed(ticket.batch_id, now)
@@ -188,7 +188,7 @@ export class Circuit {
       this.#missedSince ??= now
       this.#lastMiss = miss
       this.#causes.add(ticket.batch_id)
-      // A server that has no room is there.
+      // A server that throttles is up.
       this.#failures = miss === 'throttled' ? 0 : this.#failures + 1
     }
     if (this.#open !== null) this.#stayOpen(ticket, miss, now, counts ? pauseMs : null)
@@ -197,7 +197,7 @@ export class Circuit {
     return counts
   }
 
-  /** The attempt was withdrawn before it said anything. */
+  /** The worker aborted the attempt: it says nothing about the server. */
   onAborted(ticket: Ticket): void {
     this.#endProbe(ticket)
   }
@@ -205,7 +205,7 @@ export class Circuit {
   #counts({ batch_id, missedBefore }: Ticket, miss: Miss): boolean {
     if (miss === 'unreachable') return true
     if (this.#faults.isAtFault(batch_id)) return false
-    // How much room there is, every line may learn.
+    // Throttling depends on the server's capacity, not on the line.
     return !missedBefore || miss === 'throttled'
   }
 
@@ -236,7 +236,7 @@ export class Circuit {
     else if (probing === 'early') this.#earlyProbes.delete(batch_id)
   }
 
-  #note(batch_id: string, error: string): void {
+  #recordError(batch_id: string, error: string): void {
     this.#errors.delete(batch_id)
     this.#errors.set(batch_id, error)
     if (this.#errors.size <= ERRORS_MAX) return

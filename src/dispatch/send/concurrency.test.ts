@@ -11,7 +11,7 @@ function even(seed = 1): () => number {
   return () => 100 + 200 * random()
 }
 
-/** A few hundred ms for most, seconds for some: as long as answers of models differ. */
+/** A few hundred ms for most answers and seconds for some, as with real models. */
 function uneven(seed = 1): () => number {
   const random = seeded(seed)
   return () => {
@@ -28,7 +28,7 @@ for (const [name, latency_ms] of [
   ['alike', even()],
   ['uneven', uneven()],
 ] as const) {
-  test(`256 slots are found within a second from cold, where answers are ${name}`, () => {
+  test(`the limit reaches 256 slots within a second where answers are ${name}`, () => {
     let filled = Number.POSITIVE_INFINITY
     const watch = (now: number, busy: number): void => {
       if (busy >= 248) filled = Math.min(filled, now)
@@ -38,7 +38,7 @@ for (const [name, latency_ms] of [
   })
 }
 
-test('capacity that halves costs few refusals, and is used within half a second when it is back', () => {
+test('halved capacity costs few throttles, and is used within half a second of its return', () => {
   for (let seed = 1; seed <= 5; seed++) {
     const slots = (now: number): number => (now >= 6_000 && now < 12_000 ? 128 : 256)
     let filled = Number.POSITIVE_INFINITY
@@ -46,16 +46,19 @@ test('capacity that halves costs few refusals, and is used within half a second 
       if (now > 12_000 && busy >= 248) filled = Math.min(filled, now)
     }
     const limits = [new ConcurrencyLimit({ max: MAX })]
-    const { answered, refused, lostMs } = serveSlots({ limits, slots, latency_ms: even(seed), watch }, 18_000)
+    const { answered, throttled, lostMs } = serveSlots(
+      { limits, slots, latency_ms: even(seed), watch },
+      18_000,
+    )
     assert.ok(filled - 12_000 < 500, `filled after ${filled - 12_000} ms`)
-    const share = sum(refused) / sum(answered)
-    assert.ok(share < 0.025, `${(100 * share).toFixed(1)} % were refused`)
+    const share = sum(throttled) / sum(answered)
+    assert.ok(share < 0.025, `${(100 * share).toFixed(1)} % were throttled`)
     const used = 1 - lostMs / (6_000 * (256 + 128 + 256))
     assert.ok(used > 0.95, `${(100 * used).toFixed(1)} % of the slots were used`)
   }
 })
 
-test('answers of every length do not shrink the limit', () => {
+test('latencies that vary widely do not lower the limit', () => {
   for (let seed = 1; seed <= 5; seed++) {
     const limits = [new ConcurrencyLimit({ max: MAX })]
     const { lostMs } = serveSlots({ limits, slots: () => 256, latency_ms: uneven(seed) }, 30_000)
@@ -63,7 +66,7 @@ test('answers of every length do not shrink the limit', () => {
   }
 })
 
-test('four workers that begin one after the other come to share one upstream evenly', () => {
+test('four workers that start one after the other converge to equal shares of one upstream', () => {
   const limits = Array.from({ length: 4 }, () => new ConcurrencyLimit({ max: MAX }))
   const held = [0, 0, 0, 0]
   const watch = (now: number): void => {
@@ -71,13 +74,13 @@ test('four workers that begin one after the other come to share one upstream eve
   }
   const starts = [0, 2_000, 4_000, 6_000]
   const server = { limits, starts, slots: () => 256, latency_ms: even(), watch }
-  const { answered, refused, lostMs } = serveSlots(server, 60_000)
+  const { answered, throttled, lostMs } = serveSlots(server, 60_000)
   for (const one of held) assert.ok(one / sum(held) > 0.18 && one / sum(held) < 0.32, held.join(' '))
   assert.ok(lostMs / (256 * 60_000) < 0.03, `${lostMs} slot-ms were lost`)
-  assert.ok(sum(refused) / sum(answered) < 0.08, `${sum(refused)} of ${sum(answered)} were refused`)
+  assert.ok(sum(throttled) / sum(answered) < 0.08, `${sum(throttled)} of ${sum(answered)} were throttled`)
 })
 
-test('a server that only queues is not flooded: the limit goes back to where throughput no longer follows', () => {
+test('with a server that queues instead of throttling, the limit returns to where throughput stops growing', () => {
   let most = 0
   const limits = [new ConcurrencyLimit({ max: MAX })]
   const watch = (now: number): void => {
@@ -89,7 +92,7 @@ test('a server that only queues is not flooded: the limit goes back to where thr
   assert.ok(lostMs / (256 * 120_000) < 0.02, `${lostMs} slot-ms were lost`)
 })
 
-test('a slow server with four places is never given more than twice what a fresh start risks', () => {
+test('a slow server with four slots never gets more than twice the initial limit', () => {
   let most = 0
   const limits = [new ConcurrencyLimit({ max: MAX })]
   const watch = (): void => {
@@ -109,7 +112,7 @@ test('the limit never exceeds its bound, and never falls below one', () => {
   assert.equal(crowded.limit, 1)
 })
 
-test('failures of one burst are punished once', () => {
+test('a burst of failures lowers the limit once', () => {
   const limit = new ConcurrencyLimit({ max: 100, start: 100 })
   const burst = Array.from({ length: 50 }, () => limit.acquire(0))
   for (const sent of burst) limit.onFailed(sent, 10)
@@ -118,7 +121,7 @@ test('failures of one burst are punished once', () => {
   assert.equal(limit.limit, 49)
 })
 
-test('what an outage took is given back within two seconds of its end, up to a little less than there was', () => {
+test('two seconds after an outage the limit is almost as high as before', () => {
   const limit = new ConcurrencyLimit({ max: 1_000, start: 200 })
   for (let at = -100; at < 0; at += 2) limit.onFailed(limit.acquire(at), at + 1)
   assert.equal(limit.limit, 1)
@@ -130,7 +133,7 @@ test('what an outage took is given back within two seconds of its end, up to a l
   assert.ok(back < 2_000, `after ${back} ms`)
 })
 
-test('an upstream that is not asked for more is not believed to take more', () => {
+test('the limit does not rise while it is not reached', () => {
   const limit = new ConcurrencyLimit({ max: 1_000, start: 32 })
   for (let now = 0; now < 10_000; now += 10) limit.onAnswered(limit.acquire(now), now + 5)
   assert.equal(limit.limit, 32)

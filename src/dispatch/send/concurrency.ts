@@ -1,36 +1,36 @@
-// How many lines an upstream gets at once, found by itself. Until the first complaint every answer lets more
-// follow, so a capacity is found within a few answers' time. A refusal for lack of room (429, 503) says exactly
-// how much room there is: what is still in flight after it. From then on one more is tried every half round, and
-// where that is not refused the limit rises again as in the beginning: capacity that comes back is used at once.
-// A failure (5xx, timeout) only says "less"; what was lost to an outage is regained as soon as it is over. And
-// where more in flight only makes answers slower (plateau.ts), the limit goes back and rests.
+// The adaptive concurrency limit of an upstream. At first every answer raises the limit, so it reaches the capacity
+// within a few answers' time. A throttle (429, 503) shows the capacity exactly: it is the number of lines still in
+// flight. From then on one more line is tried every half round; if these trials succeed, the limit rises again as at
+// first, so that returning capacity is used at once. A failure (5xx, timeout) lowers the limit by a factor; after an
+// outage the limit recovers at once. If more lines in flight only make answers slower (plateau.ts), the limit is set
+// back and does not grow for a while.
 //
-// Several workers before one upstream come to share it: all try for more equally often, and who has more has
-// more to lose to the others.
+// Several workers of one upstream converge to equal shares: all try to grow equally often, and the worker with the
+// larger share loses more.
 import { type Cohort, Plateau } from './plateau.ts'
 
 const START = 32
 /**
- * How the limit rises: by how many lines for each that is answered, and to how many times what is known to bring
- * what it should. Answers that take long ask for care: what waits in a queue for too long times out.
+ * How the limit rises: by how many lines per answer, and up to which multiple of the proven concurrency. With slow
+ * answers it rises more carefully, because lines that wait in a server's queue for too long time out.
  */
 const RISE = { lines: 2, factorMax: 8 }
 const SLOW_RISE = { lines: 1, factorMax: 2 }
 const SLOW_MS = 2_000
 const FAILURE_FACTOR = 0.7
-/** So many trials in a row of one line more must go well before the limit rises: failures cost lines their attempts. */
-const TRIALS_AFTER_REFUSAL = 2
+/** How many trials must succeed in a row before the limit rises freely; failures cost lines their attempts. */
+const TRIALS_AFTER_THROTTLE = 2
 const TRIALS_AFTER_FAILURE = 16
-/** How long growth rests on a plateau before it is tried again: at least, and in multiples of what an answer took. */
-const PLATEAU_REST_MS = 5_000
-const PLATEAU_REST_ANSWERS = 5
+/** How long the limit does not grow after a plateau: at least, and as a multiple of the latency. */
+const PLATEAU_PAUSE_MS = 5_000
+const PLATEAU_PAUSE_LATENCIES = 5
 
 export interface ConcurrencyOptions {
   max: number
   start?: number
 }
 
-/** A call under way: when it was sent (ms), and how many were in flight then, itself included. */
+/** A call in flight: when it was sent (ms), and how many were in flight then, itself included. */
 export interface Sent {
   at: number
   inFlight: number
@@ -42,19 +42,19 @@ export class ConcurrencyLimit {
   readonly #plateau: Plateau
   #limit: number
   #inFlight = 0
-  /** How far every answer raises the limit; beyond it only trials do. */
+  /** Up to here every answer raises the limit; beyond it only trials do. */
   #riseTo = Number.POSITIVE_INFINITY
   #trialsLeft = 0
-  /** Whether no answer has come since the last failure. */
+  /** Whether there was no answer since the last failure. */
   #failing = false
-  /** Answers still to come before the round is over. */
+  /** Answers until the end of the round. */
   #roundLeft = 0
-  /** Whether the limit was ever the bottleneck in this round: an idle upstream proves nothing. */
-  #pressed = false
-  #retryAt = 0
+  /** Whether the limit was reached in this round; if not, its answers say nothing about the capacity. */
+  #wasFull = false
+  #growAt = 0
   #answeredAt: number | null = null
-  /** Failures of calls sent before this moment were punished already. */
-  #punishedUntil = Number.NEGATIVE_INFINITY
+  /** Failures of calls that were sent before this moment lower the limit no further. */
+  #failureCountedAt = Number.NEGATIVE_INFINITY
 
   constructor(options: ConcurrencyOptions) {
     this.#max = Math.max(1, options.max)
@@ -83,50 +83,50 @@ export class ConcurrencyLimit {
   /** Each call that is acquired ends in exactly one of the methods below. */
   acquire(now: number): Sent {
     this.#inFlight++
-    if (this.#inFlight >= this.#limit) this.#pressed = true
+    if (this.#inFlight >= this.#limit) this.#wasFull = true
     return { at: now, inFlight: this.#inFlight, cohort: this.#plateau.onSent() }
   }
 
-  /** The call was answered, or refused for what it asked: either way the upstream kept up. */
+  /** The call was answered, or its content was rejected: in both cases the upstream had capacity for it. */
   onAnswered(sent: Sent, now: number): void {
     const isFull = this.#inFlight >= this.#limit
     this.#inFlight--
     this.#failing = false
     this.#answeredAt = now
     const latencyMs = now - sent.at
-    if (isFull && now >= this.#retryAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
-    if (this.#plateau.onAnswered(sent.cohort, sent.inFlight, latencyMs)) this.#goBack(sent, now)
+    if (isFull && now >= this.#growAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
+    if (this.#plateau.onAnswered(sent.cohort, sent.inFlight, latencyMs)) this.#backToProven(sent, now)
     else if (--this.#roundLeft <= 0) this.#endRound(now)
   }
 
-  /** The upstream has no room for more than what is still in flight. */
+  /** The upstream has no capacity beyond what is still in flight. */
   onThrottled(sent: Sent): void {
     this.#inFlight--
     this.#plateau.onEnded(sent.cohort)
     this.#riseTo = 0
-    this.#fall(Math.min(this.#limit, this.#inFlight), TRIALS_AFTER_REFUSAL)
+    this.#lowerTo(Math.min(this.#limit, this.#inFlight), TRIALS_AFTER_THROTTLE)
   }
 
-  /** The call broke. */
+  /** The call failed. */
   onFailed(sent: Sent, now: number): void {
     this.#inFlight--
-    if (this.#plateau.onEnded(sent.cohort)) this.#goBack(sent, now)
-    if (sent.at < this.#punishedUntil) return
-    this.#punishedUntil = now
+    if (this.#plateau.onEnded(sent.cohort)) this.#backToProven(sent, now)
+    if (sent.at < this.#failureCountedAt) return
+    this.#failureCountedAt = now
     const lower = Math.floor(this.#limit * FAILURE_FACTOR)
-    // However long an outage lasts, it says no more of the capacity than its first failure.
+    // Further failures of the same outage say nothing more about the capacity.
     if (!this.#failing) this.#riseTo = lower
     this.#failing = true
-    this.#fall(lower, TRIALS_AFTER_FAILURE)
+    this.#lowerTo(lower, TRIALS_AFTER_FAILURE)
   }
 
-  /** The call was aborted by us: it says nothing of the upstream. */
+  /** The worker aborted the call: it says nothing about the upstream. */
   onAborted(sent: Sent, now: number): void {
     this.#inFlight--
-    if (this.#plateau.onEnded(sent.cohort)) this.#goBack(sent, now)
+    if (this.#plateau.onEnded(sent.cohort)) this.#backToProven(sent, now)
   }
 
-  /** What lowered the limit was no lack of room: it is as high as it was. */
+  /** Restores a limit that was lowered for another reason than missing capacity. */
   restore(limit: number): void {
     if (limit <= this.#limit) return
     this.#limit = Math.min(this.#max, limit)
@@ -141,13 +141,13 @@ export class ConcurrencyLimit {
     this.#limit = Math.max(this.#limit, Math.min(bound, this.#limit + lines))
   }
 
-  #goBack(sent: Sent, now: number): void {
-    this.#retryAt = now + Math.max(PLATEAU_REST_MS, PLATEAU_REST_ANSWERS * (now - sent.at))
+  #backToProven(sent: Sent, now: number): void {
+    this.#growAt = now + Math.max(PLATEAU_PAUSE_MS, PLATEAU_PAUSE_LATENCIES * (now - sent.at))
     this.#riseTo = 0
-    this.#fall(Math.min(this.#limit, this.#plateau.proven), TRIALS_AFTER_REFUSAL)
+    this.#lowerTo(Math.min(this.#limit, this.#plateau.proven), TRIALS_AFTER_THROTTLE)
   }
 
-  #fall(to: number, trials: number): void {
+  #lowerTo(to: number, trials: number): void {
     this.#limit = Math.max(1, to)
     this.#trialsLeft = trials
     this.#plateau.reset(this.#limit)
@@ -155,7 +155,7 @@ export class ConcurrencyLimit {
   }
 
   #endRound(now: number): void {
-    if (this.#pressed && now >= this.#retryAt && this.#limit >= this.#riseTo) {
+    if (this.#wasFull && now >= this.#growAt && this.#limit >= this.#riseTo) {
       if (this.#trialsLeft === 0) this.#riseTo = Number.POSITIVE_INFINITY
       else {
         this.#trialsLeft--
@@ -165,10 +165,10 @@ export class ConcurrencyLimit {
     this.#startRound()
   }
 
-  /** As many answers as the limit; half as many will do to see whether one line more is refused. */
+  /** A round is as many answers as the limit, or half as many for a trial. */
   #startRound(): void {
     const isTrial = this.#limit >= this.#riseTo
     this.#roundLeft = isTrial ? Math.ceil(this.#limit / 2) : this.#limit
-    this.#pressed = this.#inFlight >= this.#limit
+    this.#wasFull = this.#inFlight >= this.#limit
   }
 }

@@ -4,7 +4,7 @@ import { OpenChunk } from '../../results/open-chunk.ts'
 import type { BatchRow, ChunkRow } from '../../store/schema.ts'
 import { FairQueue } from './fair-queue.ts'
 
-/** A chunk of which nothing counts here but whose it is and when it is due. */
+/** A chunk with a project, an entity and a deadline; the rest does not matter here. */
 function chunk(
   project_id: string,
   entity = '',
@@ -19,7 +19,7 @@ function range(count: number): number[] {
   return Array.from({ length: count }, (_, i) => i)
 }
 
-/** Whose the next lines are, by the ID of their batch. */
+/** The batch IDs of the next lines. */
 function take(turns: FairQueue, count: number): string[] {
   return range(count).flatMap(() => turns.next()?.chunk.batch.id ?? [])
 }
@@ -28,7 +28,7 @@ function counts(batches: readonly string[]): Record<string, number> {
   return Object.fromEntries([...Map.groupBy(batches, (id) => id)].map(([id, of]) => [id, of.length]))
 }
 
-test('projects take turns, however much each has', () => {
+test('projects are served round robin, however many lines each has', () => {
   const turns = new FairQueue()
   turns.add(chunk('giant'), range(1_000))
   turns.add(chunk('small'), range(3))
@@ -36,7 +36,7 @@ test('projects take turns, however much each has', () => {
   assert.deepEqual(counts(take(turns, 10)), { giant: 10 })
 })
 
-test('entities of one project take turns with each other, and not with other projects', () => {
+test('entities of one project share the turns of their project', () => {
   const turns = new FairQueue()
   turns.add(chunk('a', 'user:1'), range(1_000))
   turns.add(chunk('a', 'user:2'), range(1_000))
@@ -44,14 +44,14 @@ test('entities of one project take turns with each other, and not with other pro
   assert.deepEqual(counts(take(turns, 40)), { b: 20, 'auser:1': 10, 'auser:2': 10 })
 })
 
-test('of one entity the earliest deadline goes first', () => {
+test('of one entity the chunk with the earliest deadline goes first', () => {
   const turns = new FairQueue()
   turns.add(chunk('a', 'e', 2_000, 'later'), range(2))
   turns.add(chunk('a', 'e', 1_000, 'sooner'), range(2))
   assert.deepEqual(take(turns, 4), ['sooner', 'sooner', 'later', 'later'])
 })
 
-test('a batch that may be late gets three places of four, whoever else waits, and leaves the fourth', () => {
+test('an at-risk batch gets three of four lines', () => {
   const turns = new FairQueue()
   for (const project of ['a', 'b', 'c']) turns.add(chunk(project), range(1_000))
   turns.add(chunk('late'), range(1_000))
@@ -63,7 +63,7 @@ test('a batch that may be late gets three places of four, whoever else waits, an
   assert.deepEqual(counts(take(turns, 40)), { a: 10, b: 10, c: 10, late: 10 })
 })
 
-test('what is taken back is no longer handed out, and whoever leaves costs nobody a turn', () => {
+test('removed lines are not handed out, and removing a chunk skips no other project', () => {
   const turns = new FairQueue()
   const leaving = chunk('a')
   turns.add(leaving, range(10))

@@ -1,6 +1,6 @@
-// Which line is sent next. Projects are served round robin, and within a project its entities; of one entity, the chunk
-// with the earliest deadline goes first. Lines of at-risk batches get most of the slots but never all of them: a batch
-// that will miss its window anyway must not delay all others.
+// Decides which line is sent next. Projects are served round robin, and within a project its entities; of one entity,
+// the chunk with the earliest deadline goes first. Lines of at-risk batches get most of the slots but never all of
+// them: a batch that will miss its deadline anyway must not delay all others.
 import type { OpenChunk } from '../../results/open-chunk.ts'
 
 /** One of this many lines is served round robin, however many at-risk lines there are. */
@@ -36,12 +36,12 @@ export class FairQueue {
     return this.#waiting
   }
 
-  /** From now on, the batches that may miss their deadline. */
+  /** Sets the at-risk batches. */
   prioritize(batchIds: ReadonlySet<string>): void {
     this.#atRisk = batchIds
   }
 
-  /** Adds lines of a chunk, in the order in which they are to go. */
+  /** Adds lines of a chunk, in the order in which they are to be sent. */
   add(chunk: OpenChunk, positions: readonly number[]): void {
     if (positions.length === 0) return
     const { project_id, entity } = chunk.claim
@@ -53,7 +53,7 @@ export class FairQueue {
     this.#waiting += positions.length
   }
 
-  /** Takes back the chunk's lines that have not been handed out. */
+  /** Removes the chunk's lines that have not been handed out. */
   remove(chunk: OpenChunk): number[] {
     const left: number[] = []
     for (const { entity, queue } of [...this.#all()]) {
@@ -66,9 +66,9 @@ export class FairQueue {
     return left
   }
 
-  /** The line that is next. */
+  /** Hands out the next line. */
   next(): { chunk: OpenChunk; position: number } | null {
-    const { entity, queue } = this.#atRiskQueue() ?? this.#queueByTurn() ?? {}
+    const { entity, queue } = this.#atRiskQueue() ?? this.#roundRobinQueue() ?? {}
     if (!entity || !queue) return null
     const position = queue.positions[queue.next++]!
     this.#waiting--
@@ -77,8 +77,8 @@ export class FairQueue {
   }
 
   /**
-   * A line to try a server with: by turns, of a batch that `allows` lets through, and from anywhere in its chunk,
-   * since lines that are alike lie together.
+   * Hands out a line to probe a server with: round robin, of a batch that `allows` accepts, and from anywhere in its
+   * chunk, because similar lines are neighbours.
    */
   draw(allows: (batch_id: string) => boolean): { chunk: OpenChunk; position: number } | null {
     for (const { entities } of this.#projects.round()) {
@@ -103,8 +103,8 @@ export class FairQueue {
     if (entity.queues.length === 0) this.#tidy()
   }
 
-  #queueByTurn(): { entity: Entity; queue: Queue } | null {
-    const entity = this.#projects.turn()?.entities.turn()
+  #roundRobinQueue(): { entity: Entity; queue: Queue } | null {
+    const entity = this.#projects.next()?.entities.next()
     const queue = entity?.queues[0]
     return entity && queue ? { entity, queue } : null
   }
@@ -150,14 +150,14 @@ class RoundRobin<T extends { id: string }> {
     return member
   }
 
-  turn(): T | undefined {
+  next(): T | undefined {
     this.#last = (this.#last + 1) % Math.max(1, this.#members.length)
     return this.#members[this.#last]
   }
 
-  /** Everybody once; the turn stays with the one that was taken last. */
+  /** Every member once; the next call of `next` continues after the member that was taken last. */
   *round(): Generator<T> {
-    for (let i = this.#members.length; i > 0; i--) yield this.turn()!
+    for (let i = this.#members.length; i > 0; i--) yield this.next()!
   }
 
   /** Removing a member skips no other member. */

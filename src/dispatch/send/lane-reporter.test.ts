@@ -41,7 +41,7 @@ async function reporting() {
   })
   return {
     clock,
-    /** One line of `batch_id` has been sent, and this came of it. */
+    /** Sends one line of `batch_id`, with this result. */
     tried(batch_id: string, result: BackendResult) {
       const call = upstream.begin({ batch_id, missedBefore: false, line: {} }, clock.now())
       upstream.end(call, result, clock.now())
@@ -57,7 +57,7 @@ async function reporting() {
   }
 }
 
-test('a model whose servers ask to wait is throttled since the first time, until a line is answered', async () => {
+test('a model is throttled from the first throttled line until a line is answered', async () => {
   await using setup = await reporting()
   const { clock, tried } = setup
   const reported = async () => (await setup.reported()).map(({ state, since }) => [state, since])
@@ -65,7 +65,7 @@ test('a model whose servers ask to wait is throttled since the first time, until
   const since = clock.now()
   tried('a', THROTTLED)
   assert.deepEqual(await reported(), [['throttled', since]])
-  // The pause is over, and the next line has been sent.
+  // The pause is over and the next line was sent.
   await clock.advance(1_000)
   assert.deepEqual(await reported(), [['throttled', since]])
   tried('a', THROTTLED)
@@ -75,7 +75,7 @@ test('a model whose servers ask to wait is throttled since the first time, until
   assert.deepEqual(await reported(), [])
 })
 
-test('a server that nobody reaches is told of after a second, with the reason, however few lines there are', async () => {
+test('an unreachable server is reported after a second, with the reason, even for a single line', async () => {
   await using setup = await reporting()
   const { clock, tried, reported } = setup
   tried('a', NOBODY_THERE)
@@ -89,7 +89,7 @@ test('a server that nobody reaches is told of after a second, with the reason, h
   assert.deepEqual(await reported(), [])
 })
 
-test('a server that fails on lines says on whose, and what it said, until it answers that batch', async () => {
+test('failures on lines of a batch are reported with the error, until a line of the batch is answered', async () => {
   await using setup = await reporting()
   const { tried, reported } = setup
   tried('bad', BROKEN)

@@ -6,8 +6,9 @@ import type { Store } from '../../store/store.ts'
 import type { Circuit } from './circuit.ts'
 import type { Lane } from './lane.ts'
 
+/** A server counts as unreachable once its misses have lasted this long. */
 const OLD_MS = 1_000
-/** Of what a server said, so much is kept. */
+/** How much of a server's message is kept. */
 const ERROR_LENGTH_MAX = 300
 
 export interface LaneReporterOptions {
@@ -22,7 +23,7 @@ type ReportedLane = Pick<Lane, 'upstreams' | 'waiting' | 'inFlight'>
 export class LaneReporter {
   readonly #options: LaneReporterOptions
   readonly #since = new Map<string, Pick<LaneReport, 'state' | 'since'>>()
-  /** What the database has, and under which session. */
+  /** The last stored report, and the session that it was stored under. */
   #reported: { worker_id: string; text: string } = { worker_id: '', text: '[]' }
 
   constructor(options: LaneReporterOptions) {
@@ -34,7 +35,7 @@ export class LaneReporter {
     const { store, sessionId } = this.#options
     const laneReports = this.#laneReports()
     const now = { worker_id: sessionId(), text: JSON.stringify(laneReports) }
-    // The reports of an earlier session went with it.
+    // The reports of an expired session were deleted with it.
     const known = this.#reported.worker_id === now.worker_id ? this.#reported.text : '[]'
     if (known === now.text) return
     await store.write((tx) => setLaneReports(tx, now.worker_id, laneReports))
@@ -63,7 +64,11 @@ export class LaneReporter {
 function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): LaneReport['state'] | null {
   const isAll = (test: (circuit: Circuit) => boolean): boolean =>
     upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
-  if (isAll(({ open, trouble }) => trouble?.last === 'unreachable' && (open || isOld(trouble.since, now))))
+  if (
+    isAll(
+      ({ open, missStreak }) => missStreak?.last === 'unreachable' && (open || isOld(missStreak.since, now)),
+    )
+  )
     return 'unavailable'
   // Without lines to send there is nothing to report.
   if (waiting + inFlight === 0) return null
@@ -72,14 +77,14 @@ function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): L
   return upstreams.some(({ circuit }) => circuit.errors.size > 0) ? 'failing' : null
 }
 
-/** A single miss says little: the next answer may be on its way. */
+/** A single miss is not reported: the next attempt may be answered. */
 function isOld(since: number, now: number): boolean {
   return now - since >= OLD_MS
 }
 
-/** Since when none of its servers has answered (Unix ms); null while one does. */
+/** Since when none of the lane's servers has answered (Unix ms); null if one answers. */
 function sinceOf({ upstreams }: ReportedLane): number | null {
-  const since = upstreams.map(({ circuit }) => circuit.trouble?.since ?? null)
+  const since = upstreams.map(({ circuit }) => circuit.missStreak?.since ?? null)
   return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
 }
 

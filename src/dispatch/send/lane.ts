@@ -1,8 +1,7 @@
-// A lane is the queue before one model: fair-queue.ts decides which line is next, and the lines of a chunk go in the
-// given order (by prompt prefix). Lines that wait for a retry hold no slot. Once they are due,
-// those that only lacked room go before fresh ones; those that failed alternate with fresh ones, so that lines that
-// fail again and again leave half of the places to others. What is sent to an upstream whose circuit is open is told
-// in circuit.ts.
+// The queue of lines for one model. fair-queue.ts decides which line is next; the lines of a chunk are sent in the
+// given order (by prompt prefix). Lines that wait for a retry occupy no slot. When they are due, throttled lines go
+// before fresh ones; failed lines alternate with fresh ones, so that lines that keep failing get at most half of the
+// slots. circuit.ts says which lines are sent to an upstream whose circuit is open.
 
 import type { Attempt } from '../../audit/line-record.ts'
 import type { Clock } from '../../domain/clock.ts'
@@ -11,26 +10,26 @@ import { FairQueue } from './fair-queue.ts'
 import { noTries, type TryCount } from './retry-policy.ts'
 import type { Upstream } from './upstream.ts'
 
-/** A line that is on its way: fresh, in flight, or waiting for its next attempt. */
+/** An unfinished line: fresh, in flight, or waiting for its next attempt. */
 export interface Job {
   chunk: OpenChunk
   /** Index into `chunk.lines`. */
   position: number
   tries: TryCount
   attempts: Attempt[]
-  attempts_omitted: number
-  /** Where the last attempt failed: the next one goes elsewhere if it can. */
+  attemptsOmitted: number
+  /** Where the last attempt failed: the next one goes to another upstream if possible. */
   avoid: Upstream | null
 }
 
-/** A line that nothing was sent of. */
+/** A line without an attempt. */
 export function freshJob(chunk: OpenChunk, position: number): Job {
   return {
     chunk,
     position,
     tries: noTries(),
     attempts: [],
-    attempts_omitted: 0,
+    attemptsOmitted: 0,
     avoid: null,
   }
 }
@@ -46,7 +45,7 @@ export class Lane {
   readonly #clock: Clock
   readonly #send: (job: Job, upstream: Upstream) => void
   readonly #maySend: () => boolean
-  readonly #turns = new FairQueue()
+  readonly #queue = new FairQueue()
   /** By due time. */
   readonly #retries: Waiting[] = []
   /** Whether the last line sent was one that had failed. */
@@ -68,9 +67,9 @@ export class Lane {
     this.#maySend = maySend
   }
 
-  /** Lines that have not been sent yet, those waiting for a retry included. */
+  /** Lines that are not in flight, including those that wait for a retry. */
   get waiting(): number {
-    return this.#turns.waiting + this.#retries.length
+    return this.#queue.waiting + this.#retries.length
   }
 
   get concurrency(): number {
@@ -81,24 +80,24 @@ export class Lane {
     return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.inFlight, 0)
   }
 
-  /** Whether nothing, or nothing of one batch, can be sent until time has passed. */
+  /** Whether no line, or no line of one batch, can be sent until a circuit's pause is over. */
   blocked(now: number, batch_id?: string): boolean {
     return this.upstreams.every((upstream) => upstream.blocked(now, batch_id))
   }
 
   /** Adds lines of a chunk, in the order in which they are to be sent. */
   add(chunk: OpenChunk, positions: readonly number[]): void {
-    this.#turns.add(chunk, positions)
+    this.#queue.add(chunk, positions)
   }
 
   /** From now on, the batches that may miss their deadline. */
   prioritize(batchIds: ReadonlySet<string>): void {
-    this.#turns.prioritize(batchIds)
+    this.#queue.prioritize(batchIds)
   }
 
-  /** Takes the chunk's lines out: those not tried yet, and those that wait for a retry. What is in flight is not here. */
+  /** Removes the chunk's lines that are not in flight. */
   remove(chunk: OpenChunk): { fresh: number[]; tried: Waiting[] } {
-    const fresh = this.#turns.remove(chunk)
+    const fresh = this.#queue.remove(chunk)
     const tried: Waiting[] = []
     for (let at = this.#retries.length - 1; at >= 0; at--) {
       const waiting = this.#retries[at]!
@@ -115,12 +114,12 @@ export class Lane {
     this.#retries.splice(at, 0, { job, due })
   }
 
-  /** Sends as much as the upstreams take now, and comes back by itself when time alone makes more possible. */
+  /** Sends as many lines as the upstreams accept now, and sets an alarm for when more may be sent. */
   pump(): void {
     if (!this.#maySend()) return
     const now = this.#clock.now()
     while (this.waiting > 0 && this.#sendOne(now)) {
-      // Until nothing more fits.
+      // Until no upstream accepts another line.
     }
     if (this.waiting > 0) this.#setAlarm(now)
   }
@@ -146,10 +145,10 @@ export class Lane {
     return false
   }
 
-  /** The pause is over: best is a batch that the server has not failed on, and any line that has not missed. */
+  /** A line to probe with: preferably of a batch that did not cause the opening, or a line that has not missed. */
   #dueProbe(upstream: Upstream, now: number): Job | null {
     if (!upstream.circuit.probeDue(now)) return null
-    const fresh = this.#turns.draw((id) => upstream.circuit.mayProbeEarly(id)) ?? this.#turns.draw(() => true)
+    const fresh = this.#queue.draw((id) => upstream.circuit.mayProbeEarly(id)) ?? this.#queue.draw(() => true)
     if (fresh) return freshJob(fresh.chunk, fresh.position)
     const due = this.#dueRetry(now)
     if (!due || (due.avoid === upstream && this.#choose(upstream))) return null
@@ -157,7 +156,7 @@ export class Lane {
   }
 
   #earlyProbe({ circuit }: Upstream): Job | null {
-    const fresh = this.#turns.draw((id) => circuit.mayProbeEarly(id))
+    const fresh = this.#queue.draw((id) => circuit.mayProbeEarly(id))
     return fresh && freshJob(fresh.chunk, fresh.position)
   }
 
@@ -174,16 +173,16 @@ export class Lane {
   #next(now: number): Job | null {
     const due = this.#dueRetry(now)
     const hasFailed = due !== null && due.tries.failures > 0
-    if (due && !(hasFailed && this.#sentFailed && this.#turns.waiting > 0)) {
+    if (due && !(hasFailed && this.#sentFailed && this.#queue.waiting > 0)) {
       this.#sentFailed = hasFailed
       return this.#retries.shift()!.job
     }
     this.#sentFailed = false
-    const next = this.#turns.next()
+    const next = this.#queue.next()
     return next && freshJob(next.chunk, next.position)
   }
 
-  /** The upstream with the largest free share; the one to avoid only if there is no other. */
+  /** The upstream with the largest share of free slots; `avoid` only if there is no other. */
   #choose(avoid: Upstream | null): Upstream | null {
     let best: Upstream | null = null
     let bestShare = -1

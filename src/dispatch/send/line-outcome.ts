@@ -12,14 +12,14 @@ import { errorLine, outputLine } from '../../results/result-line.ts'
 import { spliceCost } from '../../results/splice-cost.ts'
 import type { Job } from './lane.ts'
 
-/** More of a usage that is not billed is not kept. */
+/** How much of a reported usage that is not billed is kept. */
 const REPORTED_BYTES_MAX = 1000
 
 export type Answered = Extract<BackendResult, { kind: 'answered' }>
 
 /**
- * A line that produced a result: the only kind that costs anything. `model` is undefined where the configuration no
- * longer knows it: then it has no price.
+ * The outcome of an answered line. Only answered lines cost anything. `model` is undefined if the configuration has
+ * dropped it; the line is then free.
  */
 export function answered(
   job: Job,
@@ -65,7 +65,7 @@ export function answered(
   }
 }
 
-/** A line that ends without a result: it costs nothing. */
+/** The outcome of a line without an answer, which costs nothing. */
 export function failed(job: Job, error: WireError, now: number): Outcome {
   const line = job.chunk.lines[job.position]!
   const request_id = job.chunk.requestIdPrefix + base32(line.line)
@@ -114,7 +114,7 @@ function recordOf(
     conversation: line.conversation,
     tags: line.tags,
     attempts: job.attempts,
-    attempts_omitted: job.attempts_omitted,
+    attempts_omitted: job.attemptsOmitted,
     usage: end.usage,
     usage_estimated: end.usage_estimated,
     usage_reported: end.usage_reported,
@@ -124,13 +124,13 @@ function recordOf(
   }
 }
 
-/** Where the server reports no usage: what was projected for the input, and the answer's messages by their length. */
+/** For servers that report no usage: the estimated input tokens, and the length of the answer's messages in tokens. */
 function estimateUsage(input_tokens: number, message_bytes: number): TokenUsage {
   const completion_tokens = estimateTokens(message_bytes)
   return { prompt_tokens: input_tokens, completion_tokens, total_tokens: input_tokens + completion_tokens }
 }
 
-/** What the server reported, as JSON: a text where it is long. */
+/** The reported usage as JSON; if it is long, a shortened copy in a string. */
 function reportedUsage({ body, completion }: Answered): string | null {
   const { start, end, kind } = completion.usage_place
   if (kind !== 'usage') return null

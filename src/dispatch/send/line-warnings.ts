@@ -1,17 +1,18 @@
-// Warns the log of model servers: that one fails on lines of a batch while it answers others, once for each batch and
-// server; and of what callers are not told, such as a wrong address, at most every few minutes.
+// Logs warnings about model servers: once per batch and server when a server fails on lines of the batch while it
+// answers others, and at most every ten minutes for failures whose reason only operators may see, such as a wrong
+// address.
 import type { BackendResult } from '../../backends/backend.ts'
 import type { Log } from '../../domain/log.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Upstream } from './upstream.ts'
 
 const REMEMBERED = 1_000
-const AGAIN_MS = 600_000
+const REPEAT_MS = 600_000
 
 export class LineWarnings {
   readonly #log: Log
-  /** When each warning was last given (Unix ms). */
-  readonly #told = new Map<string, number>()
+  /** When each warning was last logged (Unix ms). */
+  readonly #warnedAt = new Map<string, number>()
 
   constructor(log: Log) {
     this.#log = log
@@ -23,28 +24,28 @@ export class LineWarnings {
     result: BackendResult,
     now: number,
   ): void {
-    if (this.#isTold(`${batch.id} ${name}`, Number.POSITIVE_INFINITY, now)) return
+    if (this.#wasWarned(`${batch.id} ${name}`, Number.POSITIVE_INFINITY, now)) return
     this.#log.warn(
       { batch: batch.id, upstream: name, reason: reasonOf(result) },
       'a model server failed on lines of a batch while it answered others',
     )
   }
 
-  /** Nothing, where callers are told the same. */
+  /** Logs failures that have a reason for operators only. */
   failsForOperators({ name }: Pick<Upstream, 'name'>, result: BackendResult, now: number): void {
     if (result.kind !== 'failed' || result.operatorReason === undefined) return
-    if (this.#isTold(`${name} ${result.status} ${result.reason}`, AGAIN_MS, now)) return
+    if (this.#wasWarned(`${name} ${result.status} ${result.reason}`, REPEAT_MS, now)) return
     this.#log.warn(
       { upstream: name, status: result.status, reason: reasonOf(result) },
       'a model server failed to answer a request',
     )
   }
 
-  #isTold(key: string, againMs: number, now: number): boolean {
-    const told = this.#told.get(key)
-    if (told !== undefined && now - told < againMs) return true
-    if (this.#told.size >= REMEMBERED) this.#told.clear()
-    this.#told.set(key, now)
+  #wasWarned(key: string, repeatMs: number, now: number): boolean {
+    const warnedAt = this.#warnedAt.get(key)
+    if (warnedAt !== undefined && now - warnedAt < repeatMs) return true
+    if (this.#warnedAt.size >= REMEMBERED) this.#warnedAt.clear()
+    this.#warnedAt.set(key, now)
     return false
   }
 }

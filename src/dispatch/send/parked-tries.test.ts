@@ -10,7 +10,7 @@ import { Upstream } from './upstream.ts'
 const THROTTLED_MAX = 20
 const HOUR_MS = 3_600_000
 
-test('a line that is always throttled ends after as many tries, whichever workers had its chunk', async () => {
+test('throttles of a line are counted across workers and leases', async () => {
   const clock = testClock()
   const log = { info() {}, warn() {}, error() {} }
   const ended: string[] = []
@@ -18,7 +18,7 @@ test('a line that is always throttled ends after as many tries, whichever worker
   let line_tries: string | null = null
   for (let epoch = 1; ended.length === 0; epoch++) {
     assert.ok(epoch <= THROTTLED_MAX, 'each worker begins anew')
-    // A worker of its own for each lease: nothing is left of the one before but what lies with the chunk.
+    // Each lease has a new worker, which knows only what is stored with the chunk.
     const upstream = new Upstream({
       backend: {
         name: 'full',
@@ -77,7 +77,7 @@ test('a line that is always throttled ends after as many tries, whichever worker
   assert.deepEqual([ended, sent], [['upstream_unavailable'], THROTTLED_MAX])
 })
 
-test('a server that asks for hours is left alone for a minute, for it may have meant one line', () => {
+test('a server that asks for a pause of hours gets one of a minute, because it may have meant one line', () => {
   const upstream = new Upstream({
     backend: { name: 'odd', send: () => Promise.reject(new Error('not sent')), close: async () => {} },
     concurrency_max: 1,

@@ -5,51 +5,51 @@ import type { OpenChunk } from '../../results/open-chunk.ts'
 import { freshJob, type Job } from './lane.ts'
 import type { TryCount } from './retry-policy.ts'
 
-/** Lines that are remembered at most; beyond it the chunks that were parked first are forgotten. */
+/** Lines remembered at most; beyond that, the chunks that were parked first are forgotten. */
 const LINES_MAX = 20_000
 
 interface Parked {
-  /** Of the claim under which it was parked. */
+  /** The epoch of the claim under which it was parked. */
   epoch: number
   jobs: readonly Job[]
 }
 
 export class ParkedTries {
-  /** By batch and index; those parked first stand first. */
+  /** By batch and index, in the order in which they were parked. */
   readonly #chunks = new Map<string, Parked>()
   #lines = 0
 
-  /** `jobs`: those of its lines that were tried. Finished ones are left out. */
+  /** `jobs`: the chunk's tried lines; finished ones are ignored. */
   keep(chunk: OpenChunk, jobs: readonly Job[]): void {
-    this.#forget(nameOf(chunk))
+    this.#forget(keyOf(chunk))
     const unfinished = jobs.filter((job) => !chunk.isFinished(job.position))
     if (unfinished.length === 0) return
-    this.#chunks.set(nameOf(chunk), { epoch: chunk.claim.epoch, jobs: unfinished })
+    this.#chunks.set(keyOf(chunk), { epoch: chunk.claim.epoch, jobs: unfinished })
     this.#lines += unfinished.length
-    for (const name of this.#chunks.keys()) {
+    for (const key of this.#chunks.keys()) {
       if (this.#lines <= LINES_MAX) break
-      this.#forget(name)
+      this.#forget(key)
     }
   }
 
-  /** The tried lines of a chunk that has just been claimed, once; null where this worker did not park it last. */
+  /** Returns the tried lines of a chunk that was just claimed, once; null unless this worker parked it last. */
   take(chunk: OpenChunk): Job[] | null {
-    const name = nameOf(chunk)
-    const parked = this.#chunks.get(name)
+    const key = keyOf(chunk)
+    const parked = this.#chunks.get(key)
     if (!parked) return null
-    this.#forget(name)
-    // Every claim raises the epoch, so nobody has had it in between.
+    this.#forget(key)
+    // Every claim raises the epoch: no other worker claimed it in between.
     if (parked.epoch !== chunk.claim.epoch - 1) return null
     return parked.jobs.filter((job) => !chunk.isFinished(job.position)).map((job) => ({ ...job, chunk }))
   }
 
-  #forget(name: string): void {
-    this.#lines -= this.#chunks.get(name)?.jobs.length ?? 0
-    this.#chunks.delete(name)
+  #forget(key: string): void {
+    this.#lines -= this.#chunks.get(key)?.jobs.length ?? 0
+    this.#chunks.delete(key)
   }
 }
 
-/** What is stored with a chunk: a list of line numbers, each with its counts. */
+/** The value of the column `line_tries`: a list of line numbers, each with its counts. */
 export function lineTriesOf(chunk: OpenChunk, jobs: Iterable<Job>): string | null {
   const lines: [line: number, tries: TryCount][] = []
   for (const { position, tries } of jobs)
@@ -57,7 +57,7 @@ export function lineTriesOf(chunk: OpenChunk, jobs: Iterable<Job>): string | nul
   return lines.length === 0 ? null : JSON.stringify(lines)
 }
 
-/** The lines of a claimed chunk that were tried under earlier leases: attempts that are not known are only counted. */
+/** The lines of a claimed chunk that were tried under earlier leases; their attempts are counted but not known. */
 export function jobsOfLineTries(chunk: OpenChunk): Job[] {
   const tries = new Map<number, TryCount>(JSON.parse(chunk.claim.line_tries ?? '[]'))
   const jobs: Job[] = []
@@ -65,12 +65,12 @@ export function jobsOfLineTries(chunk: OpenChunk): Job[] {
   for (const [position, { line }] of chunk.lines.entries()) {
     const counted = tries.get(line)
     if (!counted || chunk.isFinished(position)) continue
-    const attempts_omitted = counted.failures + counted.throttles
-    jobs.push({ ...freshJob(chunk, position), tries: counted, attempts_omitted })
+    const attemptsOmitted = counted.failures + counted.throttles
+    jobs.push({ ...freshJob(chunk, position), tries: counted, attemptsOmitted })
   }
   return jobs
 }
 
-function nameOf({ claim }: OpenChunk): string {
+function keyOf({ claim }: OpenChunk): string {
   return `${claim.batch_id} ${claim.idx}`
 }

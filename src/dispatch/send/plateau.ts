@@ -1,23 +1,23 @@
-// Whether more lines in flight bring more answers, or only slower ones, as with servers that queue instead of
-// refusing. Throughput is what was in flight divided by how long it took (Little's law), which bursts do not
-// disturb. It is told cohort by cohort: so many lines in a row as they are sent, once most of them are answered;
-// whoever counted answers as they come would hear the fast ones first. Answers that differ much among themselves
-// need to be many before anything is concluded from them.
+// Decides whether more lines in flight bring more throughput, or only slower answers, as with servers that queue
+// requests instead of throttling. Throughput is lines in flight divided by latency (Little's law), which bursts do not
+// distort. It is measured per cohort: a number of lines that were sent in a row, once most of them are answered.
+// Counting answers as they arrive would favour the fast ones. The more latencies vary, the more answers are needed for
+// a conclusion.
 
-/** With this much more in flight there must be this much more throughput; else it was for nothing. */
+/** With STRETCH times as many lines in flight, throughput must grow by GAIN_MIN; otherwise it is a plateau. */
 const STRETCH = 1.5
 const GAIN_MIN = 1.09
-/** Lines of a cohort, at least; and how many are needed for a conclusion, however much they differ. */
+/** The lines of a cohort, at least; and how many answers suffice for a conclusion, however much they vary. */
 const COHORT_MIN = 32
 const LINES_MAX = 256
-/** The share of a cohort that is waited for: the slowest may take for ever. */
+/** The share of a cohort that must have ended; the slowest lines are not waited for. */
 const SHARE = 0.9
-/** Standard errors by which a conclusion must be clear of chance. */
-const CERTAIN = 2
-/** Answers that are faster are not told apart. */
+/** The width of the confidence interval, in standard errors. */
+const CONFIDENCE = 2
+/** The shortest latency that is distinguished. */
 const LATENCY_MS_MIN = 1
 
-/** Sums over lines: what was in flight when they were sent, and how long they took. */
+/** Sums over lines: how many were in flight when they were sent, and their latencies. */
 interface Sums {
   answers: number
   inFlight: number
@@ -34,11 +34,11 @@ export interface Cohort extends Sums {
 }
 
 export class Plateau {
-  /** As much in flight as is known to bring what it should. */
+  /** The concurrency up to which throughput is known to grow. */
   #proven: number
-  /** Where growth is measured from. */
+  /** The cohort that growth is measured from. */
   #base: Sums | null = null
-  /** What the cohorts since then have shown together, if that was not plain yet. */
+  /** The sums of later cohorts, while they allow no conclusion. */
   #soFar: Sums | null = null
   #cohorts = new Set<Cohort>()
   #filling: Cohort
@@ -52,7 +52,7 @@ export class Plateau {
     return this.#proven
   }
 
-  /** Begins anew: nothing is known but that `proven` lines in flight are fine. */
+  /** Starts again with `proven` lines in flight. */
   reset(proven: number): void {
     this.#proven = proven
     this.#base = null
@@ -61,14 +61,14 @@ export class Plateau {
     this.#filling = this.#newCohort()
   }
 
-  /** A line is sent; the cohort is to be named when it ends. */
+  /** A line is sent; its cohort is passed to the method that is called when it ends. */
   onSent(): Cohort {
     if (this.#filling.sent === this.#filling.size) this.#filling = this.#newCohort()
     this.#filling.sent++
     return this.#filling
   }
 
-  /** Whether this answer showed that what is in flight beyond `proven` brings nothing. */
+  /** True if this answer shows that concurrency beyond `proven` brings no throughput. */
   onAnswered(cohort: Cohort, inFlight: number, latencyMs: number): boolean {
     const tookMs = Math.max(LATENCY_MS_MIN, latencyMs)
     cohort.answers++
@@ -80,27 +80,27 @@ export class Plateau {
     return this.onEnded(cohort)
   }
 
-  /** The line ended without an answer, which tells nothing but that it is not to be waited for. */
+  /** The line ended without an answer: the cohort no longer waits for it. */
   onEnded(cohort: Cohort): boolean {
     cohort.ended++
     if (cohort.ended < cohort.size * SHARE || !this.#cohorts.delete(cohort)) return false
-    return cohort.answers > 0 && this.#checkLines(cohort)
+    return cohort.answers > 0 && this.#compare(cohort)
   }
 
-  #checkLines(cohort: Sums): boolean {
+  #compare(cohort: Sums): boolean {
     const base = this.#base
-    const sums = this.#soFar ? together(this.#soFar, cohort) : cohort
+    const sums = this.#soFar ? sumOf(this.#soFar, cohort) : cohort
     const stretch = base ? inFlightOf(sums) / inFlightOf(base) : 0
     this.#soFar = null
     if (!base || stretch < 1) this.#base = cohort
     if (!base || stretch < STRETCH) return false
     const gain = throughputOf(sums) / throughputOf(base)
     const isLong = sums.answers >= LINES_MAX
-    const doubt = isLong ? 0 : gain * CERTAIN * Math.hypot(errorOf(base), errorOf(sums))
-    if (gain + doubt < GAIN_MIN) return true
-    if (gain - doubt < GAIN_MIN) this.#soFar = sums
+    const margin = isLong ? 0 : gain * CONFIDENCE * Math.hypot(errorOf(base), errorOf(sums))
+    if (gain + margin < GAIN_MIN) return true
+    if (gain - margin < GAIN_MIN) this.#soFar = sums
     else {
-      // What brings no more than less would have brought only waits.
+      // Concurrency beyond the gain in throughput is only waiting time.
       this.#proven = Math.max(this.#proven, Math.round(inFlightOf(base) * Math.min(gain, stretch)))
       this.#base = sums
     }
@@ -108,7 +108,7 @@ export class Plateau {
   }
 
   #newCohort(): Cohort {
-    // What all else is measured by is taken with care.
+    // The base cohort is larger, because everything is measured against it.
     const size = this.#base ? COHORT_MIN : Math.max(COHORT_MIN, this.#proven)
     const cohort = { size, sent: 0, ended: 0, ...NOTHING }
     this.#cohorts.add(cohort)
@@ -125,7 +125,7 @@ const NOTHING: Sums = {
   product: 0,
 }
 
-function together(a: Sums, b: Sums): Sums {
+function sumOf(a: Sums, b: Sums): Sums {
   return {
     answers: a.answers + b.answers,
     inFlight: a.inFlight + b.inFlight,

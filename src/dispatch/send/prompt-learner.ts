@@ -1,5 +1,5 @@
-// Learns how many bytes of prompt the tokens of each model have, from what servers report: sums are kept here, added
-// to those of other workers every few seconds, and read back for the projections of this worker. They are
+// Learns how many bytes of prompt a token of each model has, from the usage that servers report. The sums are added to
+// those of other workers every few seconds, and the totals are used for the projections of this worker. Sums are
 // written with an asynchronous commit: a crash loses some seconds of them.
 import type { Model } from '../../domain/model.ts'
 import { LONG_PROMPT_BYTES, type PromptStatistics } from '../../domain/tokens.ts'
@@ -10,7 +10,7 @@ import type { Store } from '../../store/store.ts'
 
 export class PromptLearner {
   readonly #store: Store
-  /** Changed in place: whoever projects reads it. */
+  /** Changed in place; projections read it. */
   readonly #models: Map<string, Model>
   #seen = new Map<string, PromptStatistics>()
 
@@ -34,7 +34,7 @@ export class PromptLearner {
     sums.long_tokens += usage.prompt_tokens
   }
 
-  /** To be called every few seconds. */
+  /** Call this every few seconds. */
   async share(): Promise<void> {
     const seen = this.#seen
     this.#seen = new Map()

@@ -29,7 +29,7 @@ const SERVER_ERROR: MissedResult = {
 const NOBODY_THERE: MissedResult = { ...SERVER_ERROR, status: null, reason: 'refused', unreachable: true }
 const THROTTLED: MissedResult = { kind: 'throttled', status: 429, reason: '429' }
 
-/** After how many such misses the line ends; null: not after a thousand. */
+/** After how many such misses the line fails; null: not after a thousand. */
 function endsAfter(miss: MissedResult, blame: Blame): number | null {
   const tries = noTries()
   for (let count = 1; count <= 1_000; count++) {
@@ -39,17 +39,17 @@ function endsAfter(miss: MissedResult, blame: Blame): number | null {
   return null
 }
 
-test('a line is given up after as many misses through its own fault as the policy allows', () => {
+test('a line fails after as many misses through its own fault as the policy allows', () => {
   assert.equal(endsAfter(SERVER_ERROR, 'line'), 3)
   assert.equal(endsAfter(THROTTLED, 'line'), 3)
 })
 
-test('a throttled line ends too, and sooner where others find room', () => {
+test('a line that is always throttled fails too, and sooner while others are answered', () => {
   assert.equal(endsAfter(THROTTLED, 'server'), 60)
   assert.equal(endsAfter(THROTTLED, 'unlucky'), 15)
 })
 
-test('a throttled line waits for no more than its share of the window, whatever it is asked for', () => {
+test('a throttled line waits for at most its share of the completion window, whatever the server asks for', () => {
   const asked = { ...THROTTLED, retry_after_ms: 3_600_000 }
   const tries = noTries()
   let waitedMs = 0
@@ -64,14 +64,14 @@ test('a throttled line waits for no more than its share of the window, whatever 
   assert.equal(waitedMs, 2 * 3_600_000)
 })
 
-test('a server that is gone is waited for before its lines are given up', () => {
+test('lines of an unavailable server fail only after the outage patience', () => {
   assert.equal(endsAfter(NOBODY_THERE, 'server'), null)
   const tries = { ...noTries(), failures: 50, firstFailureAt: 1_000 }
   assert.ok(!isExhausted(POLICY, tries, NOBODY_THERE, 600_999, DAY_MS))
   assert.ok(isExhausted(POLICY, tries, NOBODY_THERE, 601_000, DAY_MS))
 })
 
-test('the patience begins anew when the server was back in between', () => {
+test('the outage patience starts again when the server answered in between', () => {
   const tries = noTries()
   countMiss(tries, NOBODY_THERE, 'server', NEVER, 1_000)
   countMiss(tries, NOBODY_THERE, 'server', 500, 2_000)
@@ -80,7 +80,7 @@ test('the patience begins anew when the server was back in between', () => {
   assert.equal(tries.firstFailureAt, 4_000)
 })
 
-test('pauses grow, are spread by chance, and stay within their bounds', () => {
+test('the backoff grows, has jitter, and stays within its bounds', () => {
   const at = (failures: number, random: number): number =>
     backoffMs(POLICY, { ...noTries(), failures }, SERVER_ERROR, random, DAY_MS)
   assert.equal(at(1, 0), 250)
@@ -90,12 +90,12 @@ test('pauses grow, are spread by chance, and stay within their bounds', () => {
   assert.equal(at(60, 0), 250)
 })
 
-test('what the server asks for counts more', () => {
+test('a longer Retry-After overrides the backoff', () => {
   const asked = { ...THROTTLED, retry_after_ms: 45_000 }
   assert.equal(backoffMs(POLICY, { ...noTries(), throttles: 1 }, asked, 0.5, DAY_MS), 45_000)
 })
 
-test('a line that found no room is back soon; one that never finds any comes ever more rarely', () => {
+test('a throttled line is retried soon at first, and then less and less often', () => {
   const at = (throttles: number, random: number): number =>
     backoffMs(POLICY, { ...noTries(), failures: 2, throttles }, THROTTLED, random, DAY_MS)
   assert.ok(at(1, 0.999) <= 20)

@@ -1,4 +1,4 @@
-// When a line that did not get its answer is tried again, and when it is given up.
+// When a line without an answer is tried again, and when its attempts are exhausted.
 import type { BackendResult } from '../../backends/backend.ts'
 
 export interface RetryPolicy {
@@ -6,39 +6,39 @@ export interface RetryPolicy {
   attempts_max: number
   backoff_min_ms: number
   backoff_max_ms: number
-  /** How long an upstream may be gone before its lines are given up: restarts are no failures. */
+  /** How long an upstream may be unavailable before its lines fail: a restart costs no line. */
   outage_patience_ms: number
-  /** How often a line may be throttled; while others find room, each time counts as several. */
+  /** How often a line may be throttled; each time counts as several while the server answers other lines. */
   throttled_attempts_max: number
   /** The share of the completion window that a line may spend waiting because it was throttled. */
   throttled_share: number
 }
 
 /**
- * Whose fault it is that a line got no answer. `line`: the server answers others. `server`: it answers nobody that is
- * known. `unlucky`: throttled, while others found room.
+ * The cause of a missing answer. `line`: the server answers other lines. `server`: the server answers no line.
+ * `unlucky`: the line was throttled while others were answered.
  */
 export type Blame = 'line' | 'server' | 'unlucky'
 
-/** What has happened to a line so far. */
+/** The attempts of a line so far. */
 export interface TryCount {
   failures: number
-  /** Of its misses, those that were its own fault. */
+  /** Misses that were the line's own fault. */
   own: number
   throttles: number
-  /** The same, those counted several times while others found room. */
+  /** The same, with a weight for those while others were answered. */
   weightedThrottles: number
   /** Time spent waiting because it was throttled. */
   throttledMs: number
-  /** When the first of the failures happened that have not been followed by anything better; Unix ms. */
+  /** When the first failure since the upstream's last answer happened; Unix ms. */
   firstFailureAt: number | null
 }
 
 export type MissedResult = Extract<BackendResult, { kind: 'throttled' | 'failed' }>
 
-/** A throttled line counts as so many while others find room: chance does not hit one line that often. */
+/** How much a throttle counts while other lines are answered: chance alone does not throttle one line that often. */
 const UNLUCKY_WEIGHT = 4
-/** A line that found no room waits for a place, which the next answer frees. */
+/** The shortest backoff of a throttled line: the next answer frees a slot. */
 const THROTTLE_MS_MIN = 20
 
 export function noTries(): TryCount {
@@ -52,12 +52,12 @@ export function noTries(): TryCount {
   }
 }
 
-/** Counts a miss. `answered_at`: when the upstream last answered anything (Unix ms). */
+/** Counts a miss. `answeredAt`: when the upstream last answered anything (Unix ms). */
 export function countMiss(
   tries: TryCount,
   { kind }: MissedResult,
   blame: Blame,
-  answered_at: number,
+  answeredAt: number,
   now: number,
 ): void {
   if (blame === 'line') tries.own++
@@ -67,11 +67,11 @@ export function countMiss(
     return
   }
   tries.failures++
-  // A server that has answered since then was back in between.
-  if (tries.firstFailureAt === null || answered_at > tries.firstFailureAt) tries.firstFailureAt = now
+  // A server that has answered since then was available in between.
+  if (tries.firstFailureAt === null || answeredAt > tries.firstFailureAt) tries.firstFailureAt = now
 }
 
-/** Whether the line ends here. `tries` counts this miss already; `windowMs`: the batch's completion window. */
+/** Whether the line fails now. `tries` counts this miss already; `windowMs`: the batch's completion window. */
 export function isExhausted(
   policy: RetryPolicy,
   tries: TryCount,

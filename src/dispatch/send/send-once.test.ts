@@ -7,7 +7,7 @@ function backendOf(send: Backend['send']): Backend {
   return { name: 'upstream', send, close: async () => {} }
 }
 
-test('whatever is thrown on the way of an attempt, it comes back as failed, and only the log is told what it was', async () => {
+test('an exception in a backend fails the attempt, and only the log has its text', async () => {
   const logged: object[] = []
   const log = { info: () => {}, warn: () => {}, error: (fields: object) => void logged.push(fields) }
   const overflow = (depth: number): number => overflow(depth + 1) + 1

@@ -1,5 +1,5 @@
-// Sends lines and decides after each attempt what comes next: an outcome, another attempt, or nothing more
-// because the chunk was stopped.
+// Sends lines and decides after each attempt what comes next: an outcome, another attempt, or nothing because the
+// chunk was stopped.
 import type { Attempt } from '../../audit/line-record.ts'
 import type { BackendResult } from '../../backends/backend.ts'
 import type { Clock } from '../../domain/clock.ts'
@@ -26,10 +26,10 @@ import {
 import { internalFault, sendOnce } from './send-once.ts'
 import type { Upstream } from './upstream.ts'
 
-/** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
+/** Attempts listed in an audit record: the last ones. */
 const ATTEMPTS_LISTED_MAX = 20
 
-/** Lines of a chunk that nothing was sent of, or that wait for another attempt. */
+/** Lines of a chunk that are not in flight: without an attempt, or waiting for another one. */
 export interface Unsent {
   fresh: number[]
   tried: Waiting[]
@@ -43,17 +43,17 @@ export interface SenderOptions {
   models: ReadonlyMap<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
   retry: RetryPolicy
-  /** Whether anything may be sent now; when that changes to yes, somebody calls `pump`. */
+  /** Whether lines may be sent now. When it becomes true, the owner calls `pump`. */
   maySend: () => boolean
-  /** The first line of a chunk is sent whose batch was queued. */
+  /** The first line of a chunk was sent, and its batch was queued. */
   onBegun: (chunk: OpenChunk) => void
-  /** What may be spent on lines: of what is reserved, or without bound. */
+  /** The reserved funds that lines are sent with. */
   funds: Pick<ReservedFunds, 'draw' | 'reserve'>
-  /** There was too little left for a line: it waits with its chunk. */
+  /** The reserved funds do not cover a line, which now waits with its chunk. */
   onInsufficientFunds: (chunk: OpenChunk) => void
-  /** Called once per line that ended. */
+  /** Called once for every line that ends. */
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
-  /** Called when a stopped or drained chunk has nothing in flight any more. */
+  /** Called when no line of a stopped or drained chunk is in flight any more. */
   onIdle: (chunk: OpenChunk) => void
   observe?: Observer | undefined
 }
@@ -61,7 +61,7 @@ export interface SenderOptions {
 export class Sender {
   readonly #options: SenderOptions
   readonly #lanes = new Map<string, Lane>()
-  /** Of chunks whose lines were taken back, the lines that were waiting for another attempt: their records keep the earlier ones. */
+  /** Withdrawn lines that were tried before, whose records must list the earlier attempts. */
   readonly #tried = new WeakMap<OpenChunk, Map<number, Job>>()
   readonly #parked = new ParkedTries()
   readonly #warnings: LineWarnings
@@ -87,7 +87,7 @@ export class Sender {
     return this.#lanes
   }
 
-  /** Queues every unfinished line of the chunk; those that cannot run end at once. */
+  /** Queues every unfinished line of the chunk; lines that cannot run end at once. */
   start(chunk: OpenChunk): void {
     const earlier = this.#parked.take(chunk) ?? jobsOfLineTries(chunk)
     this.#remember(chunk, earlier)
@@ -118,7 +118,7 @@ export class Sender {
     if (tried.size > 0) this.pump()
   }
 
-  /** The chunk has been given back for a while; what its lines have been through is kept until it returns. */
+  /** Keeps the attempts of a parked chunk's lines, for the case that this worker claims it again. */
   park(chunk: OpenChunk): void {
     this.#parked.keep(chunk, [...(this.#tried.get(chunk)?.values() ?? [])])
   }
@@ -131,7 +131,7 @@ export class Sender {
     }
   }
 
-  /** Takes the chunk's unsent lines back, until `resume` says which of them may be sent. */
+  /** Removes the chunk's unsent lines from the lanes, until `resume` queues them again. */
   withdraw(chunk: OpenChunk): Unsent {
     const unsent: Unsent = { fresh: [], tried: [] }
     for (const lane of this.#lanes.values()) {
@@ -146,7 +146,7 @@ export class Sender {
     return unsent
   }
 
-  /** Queues these lines; those that were tried before keep what they have been through. */
+  /** Queues these lines; lines that were tried before keep their attempts. */
   resume(chunk: OpenChunk, positions: readonly number[], tried: Unsent['tried']): void {
     if (chunk.parking) return
     const now = this.#options.clock.now()
@@ -166,13 +166,13 @@ export class Sender {
     if (earlier.size > 0) this.pump()
   }
 
-  /** Ends an unsent line that `withdraw` took back, or that was never queued. */
+  /** Ends a line that was withdrawn or never queued. */
   refuse(chunk: OpenChunk, position: number, error: WireError): void {
     const job = this.#tried.get(chunk)?.get(position) ?? freshJob(chunk, position)
     this.#options.onOutcome(chunk, failed(job, error, this.#options.clock.now()))
   }
 
-  /** Until these lines end, their earlier attempts are kept for their records. */
+  /** Keeps the attempts of these lines for their records. */
   #remember(chunk: OpenChunk, jobs: readonly Job[]): void {
     const tried = this.#tried.get(chunk) ?? new Map<number, Job>()
     for (const job of jobs) tried.set(job.position, job)
@@ -180,8 +180,8 @@ export class Sender {
   }
 
   /**
-   * Sends no further line of the chunk. Its unsent lines end with the reason, if it is one that ends lines;
-   * those in flight go on, unless `abort`.
+   * Sends no further line of the chunk. Unsent lines end with the reason, unless it is `lost` or `drained`. Lines in
+   * flight continue, unless `abort`.
    */
   stop(chunk: OpenChunk, reason: NonNullable<OpenChunk['stopped']>, abort: boolean): void {
     const wasStopped = chunk.stopped !== null
@@ -190,18 +190,18 @@ export class Sender {
     if (chunk.inFlight === 0) this.#endUnsent(chunk)
   }
 
-  /** From now on, the batches that may miss their deadline. */
+  /** Sets the at-risk batches. */
   prioritize(batchIds: readonly string[]): void {
     const atRisk = new Set(batchIds)
     for (const lane of this.#lanes.values()) lane.prioritize(atRisk)
   }
 
-  /** What should be taken up next. */
+  /** What should be claimed next. */
   demand(): Demand {
     return demandOf(this.#lanes, this.#options.clock.now())
   }
 
-  /** Whether lines for this model will soon be wanted. */
+  /** Whether the model's lane needs more lines. */
   isBelowLowWaterMark(model: string | null): boolean {
     const lane = model === null ? undefined : this.#lanes.get(model)
     return lane === undefined || isBelowLowWaterMark(lane)
@@ -220,7 +220,7 @@ export class Sender {
     const { chunk } = job
     const at = clock.now()
     if (at >= chunk.claim.deadline) {
-      // The alarm that closes the window comes late where the clock was set forward, or the process slept.
+      // The deadline's alarm is late if the clock was set forward or the process was suspended.
       this.#remember(chunk, [job])
       this.stop(chunk, 'batch_expired', true)
       return
@@ -251,7 +251,7 @@ export class Sender {
     else blame = upstream.end(sent, result, now)
     if (blame === 'line' && job.tries.own > 0) this.#warnings.failsOnBatch(chunk, upstream, result, now)
     if (!aborted) this.#warnings.failsForOperators(upstream, result, now)
-    note(job, attemptOf(upstream, result, at, now))
+    recordAttempt(job, attemptOf(upstream, result, at, now))
     this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
     if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
     this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
@@ -274,7 +274,7 @@ export class Sender {
     else this.#retry(job, upstream, result, now)
   }
 
-  /** Queues the line for another attempt, unless it has had enough of them. */
+  /** Queues the line for another attempt, unless its attempts are exhausted. */
   #retry(job: Job, upstream: Upstream, result: MissedResult, now: number): void {
     const { retry, random, observe, onOutcome } = this.#options
     const { chunk, tries } = job
@@ -292,7 +292,7 @@ export class Sender {
     this.#lanes.get(chunk.lines[job.position]!.model!)?.retry(job, now + waitMs)
   }
 
-  /** An answer that cannot be written down could not be the next time either: it ends the line. */
+  /** An answer that cannot be recorded ends the line: another attempt would fail in the same way. */
   #answered(job: Job, upstream: Upstream, result: Answered, now: number): Outcome {
     const { models, log } = this.#options
     try {
@@ -303,7 +303,7 @@ export class Sender {
     }
   }
 
-  /** A line of a stopped chunk that came back without an answer ends with the chunk's reason, if that ends lines. */
+  /** Ends a line of a stopped chunk that got no answer, unless the chunk is lost or drained. */
   #endStopped(job: Job, now: number): void {
     const reason = job.chunk.stopped
     if (reason === null || reason === 'lost' || reason === 'drained') return
@@ -318,7 +318,7 @@ export class Sender {
       for (let position = 0; position < chunk.lines.length; position++) {
         if (chunk.isFinished(position)) continue
         const job = tried?.get(position) ?? freshJob(chunk, position)
-        // One that could never run says so; that it was not finished in time is true all the same.
+        // A line that could never run keeps its own error, even if the batch expired.
         const error = chunk.lines[position]!.fault ?? wireError(reason)
         this.#options.onOutcome(chunk, { ...failed(job, error, now), expired: reason === 'batch_expired' })
       }
@@ -333,7 +333,7 @@ function pushTo(byModel: Map<string, number[]>, model: string, position: number)
   else byModel.set(model, [position])
 }
 
-/** The line's own bytes; only where the server knows the model by another name is that name set in. */
+/** The line's own bytes, except for the model's name if the server uses another one. */
 function requestBody(job: Job, upstream: Upstream): Uint8Array {
   const { chunk } = job
   const line = chunk.lines[job.position]!
@@ -348,7 +348,7 @@ function requestBody(job: Job, upstream: Upstream): Uint8Array {
   return Buffer.concat(pieces)
 }
 
-/** Lines that begin alike go one after the other: model servers keep the work of a common prefix. */
+/** Sorted by prompt, because model servers cache common prefixes. */
 function byPrefix(chunk: OpenChunk, positions: number[]): number[] {
   const { bytes, lines } = chunk
   return positions.sort((a, b) => {
@@ -364,14 +364,14 @@ function attemptOf(upstream: Upstream, result: BackendResult, at: number, now: n
   return { ...attempt, reason: result.kind === 'refused' ? result.code : result.reason }
 }
 
-function note(job: Job, attempt: Attempt): void {
+function recordAttempt(job: Job, attempt: Attempt): void {
   job.attempts.push(attempt)
   if (job.attempts.length <= ATTEMPTS_LISTED_MAX) return
   job.attempts.shift()
-  job.attempts_omitted++
+  job.attemptsOmitted++
 }
 
 function attemptsText(job: Job): string {
-  const count = job.attempts.length + job.attempts_omitted
+  const count = job.attempts.length + job.attemptsOmitted
   return count === 1 ? 'after 1 attempt' : `after ${count} attempts`
 }

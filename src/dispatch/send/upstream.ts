@@ -1,13 +1,13 @@
-// One model server as the dispatcher sees it: where to send, how much at once, whether it is up, and whose fault it
-// is when a line gets no answer.
+// One model server as the dispatcher sees it: its backend, its concurrency limit and its circuit breaker, and whether
+// the line or the server is to blame when an attempt fails.
 import type { Backend, BackendResult } from '../../backends/backend.ts'
 import { Circuit, type Miss, type Probe, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type Sent } from './concurrency.ts'
 import type { Blame } from './retry-policy.ts'
 
-/** A throttled upstream that names no time is left alone this long once nothing else is in flight there. */
+/** The pause of an upstream that throttles its only line in flight and names no time. */
 const THROTTLE_PAUSE_MS = 250
-/** No longer, whatever it asks for: it may have meant that one line. The line itself waits as long as asked. */
+/** The longest pause: the server may have meant that one line, which waits as long as the server asked. */
 const THROTTLE_PAUSE_MS_MAX = 60_000
 
 export interface UpstreamOptions {
@@ -29,7 +29,7 @@ export class Upstream {
   readonly circuit = new Circuit()
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
   readonly modelJson: Buffer | null
-  /** How much it got at once before the misses that nothing has followed yet. */
+  /** The concurrency limit before the current misses. */
   #limitBefore = 0
 
   constructor(options: UpstreamOptions) {
@@ -47,12 +47,12 @@ export class Upstream {
     return this.limit.free > 0 && this.circuit.closed
   }
 
-  /** Whether nothing can be sent for reasons that time heals: down, or told to wait. Of one batch, or of any. */
+  /** Whether no line, or no line of one batch, can be sent until the circuit's pause is over. */
   blocked(now: number, batch_id?: string): boolean {
     return this.circuit.blocks(now, batch_id)
   }
 
-  /** When more may be sent by the passing of time alone; null when only an answer can bring it. */
+  /** When the circuit's pause ends (Unix ms); null if it is not waiting for that. */
   opensAt(now: number): number | null {
     const at = this.circuit.retryAt
     return at !== null && at > now ? at : null
@@ -67,7 +67,7 @@ export class Upstream {
     this.circuit.onAborted(ticket)
   }
 
-  /** What came of the attempt; whose fault it is, if it missed. */
+  /** Records the result of an attempt; returns whom to blame if it missed. */
   end({ sent, ticket }: Call, result: BackendResult, now: number): Blame | null {
     const { limit, circuit } = this
     if (result.kind === 'answered' || result.kind === 'refused') {
@@ -76,8 +76,8 @@ export class Upstream {
       circuit.onAnswered(ticket, now)
       return null
     }
-    if (circuit.trouble === null) this.#limitBefore = limit.limit
-    // Judged by what was known before: the miss itself is no proof.
+    if (circuit.missStreak === null) this.#limitBefore = limit.limit
+    // As known before this miss, which is no evidence itself.
     const isUp = circuit.isUp(now, ticket.line)
     const isLast = limit.inFlight === 1
     const miss = missOf(result)
@@ -105,7 +105,7 @@ function missOf(result: Extract<BackendResult, { kind: 'throttled' | 'failed' }>
   return result.unreachable === true ? 'unreachable' : 'failed'
 }
 
-/** Whether there may be no server at all: a connection that broke, or a proxy that found nobody behind it. */
+/** Whether the server may be gone: a broken connection, or a proxy that cannot reach it. */
 function isGone(result: BackendResult): boolean {
   if (result.kind !== 'failed' || result.code !== 'upstream_unavailable') return false
   return result.status === null || result.status === 502
