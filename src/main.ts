@@ -1,7 +1,7 @@
 // The composition root of the command line: reads the environment, and connects commands to what they start.
-import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
 import { interruption } from './cli/terminal/signals.ts'
+import { version } from './compose/version.ts'
 import { systemClock } from './domain/clock.ts'
 
 const { env, stdout, stderr } = process
@@ -35,10 +35,4 @@ stdout.write('', () => process.exit(code))
 /** An empty variable counts as not set. */
 function set(value: string | undefined): string | undefined {
   return value?.trim() || undefined
-}
-
-function version(): string {
-  const parsed: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
-  const found = typeof parsed === 'object' && parsed !== null && 'version' in parsed ? parsed.version : null
-  return String(found)
 }

@@ -130,6 +130,7 @@ export class TestService implements AsyncDisposable {
       sealed: stores.sealed,
       clock: stores.store.clock,
       region: config.region,
+      version: '0.0.0-test',
       plans: config.plans,
       models: modelsById(config.models),
       file_bytes_max: config.limits.file_bytes_max,

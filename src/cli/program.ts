@@ -3,6 +3,7 @@ import { Command, CommanderError } from 'commander'
 import { addBackup } from './commands/backup.ts'
 import { addBatches } from './commands/batches.ts'
 import { addConfig } from './commands/config.ts'
+import { addConsole } from './commands/console.ts'
 import { addDoctor } from './commands/doctor.ts'
 import { addEvents } from './commands/events.ts'
 import { addFiles } from './commands/files.ts'
@@ -79,6 +80,7 @@ function buildProgram(shell: Shell, version: string): Command {
   addRun(program, shell)
   addRetry(program, shell)
   addNextRound(program, shell)
+  addConsole(program, shell)
   addFiles(program, shell)
   addBatches(program, shell)
   addRequests(program, shell)

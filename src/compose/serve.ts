@@ -20,6 +20,7 @@ import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from
 import { type ProcessRegistration, register } from './process-registration.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
+import { version } from './version.ts'
 import { makeWorker } from './worker.ts'
 import { workerCount } from './worker-count.ts'
 
@@ -129,6 +130,7 @@ async function startApi(
     sealed,
     clock: store.clock,
     region: config.region,
+    version: version(),
     plans: config.plans,
     models: modelsById(config.models),
     file_bytes_max: config.limits.file_bytes_max,

@@ -125,6 +125,14 @@ export const ERRORS = table({
     advice: 'Check the key, or ask the operator of the service for a new one.',
     operatorAdvice: '`offpeak keys list` lists the keys; `offpeak keys create` creates one.',
   },
+  cross_site_request: {
+    status: 403,
+    type: 'permission_error',
+    places: http,
+    retryable: false,
+    message: 'A call of a signed-in browser that changes something needs the header `X-Offpeak-Console: 1`.',
+    advice: 'Send the header from a page of this service, or authenticate with `Authorization: Bearer`.',
+  },
   missing_scope: {
     status: 403,
     type: 'permission_error',

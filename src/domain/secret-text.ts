@@ -4,10 +4,14 @@
 /** Replaces a secret. */
 export const SECRET_MARKER = '[secret]'
 
-/** API keys (domain/api-key.ts) and the secrets that sign webhook requests (notify/signing.ts). */
-const SECRETS = /opk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+|whsec_[A-Za-z0-9+/_-]{16,}={0,2}/g
+/**
+ * API keys (domain/api-key.ts), tokens of the console (domain/console-token.ts) and the secrets that sign webhook
+ * requests (notify/signing.ts).
+ */
+const SECRETS = /opk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+|opc_[\w-]{43}|whsec_[A-Za-z0-9+/_-]{16,}={0,2}/g
 
 /** The result for JSON is JSON: no secret contains a character that JSON escapes. */
 export function withoutSecrets(text: string): string {
-  return text.includes('opk_') || text.includes('whsec_') ? text.replaceAll(SECRETS, SECRET_MARKER) : text
+  const mayHoldOne = text.includes('opk_') || text.includes('opc_') || text.includes('whsec_')
+  return mayHoldOne ? text.replaceAll(SECRETS, SECRET_MARKER) : text
 }

@@ -14,6 +14,8 @@ export interface RouteDependencies {
   sealed: SealedBlobs
   clock: Clock
   region: string
+  /** Of the service. */
+  version: string
   plans: ReadonlyMap<string, Plan>
   models: ReadonlyMap<string, Model>
   file_bytes_max: number

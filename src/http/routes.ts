@@ -7,6 +7,8 @@ import { createBatchRoute } from './routes/batches/create-batch.ts'
 import { getBatchRoute } from './routes/batches/get-batch.ts'
 import { getBatchResultsRoute } from './routes/batches/get-batch-results.ts'
 import { listBatchesRoute } from './routes/batches/list-batches.ts'
+import { rootRoute } from './routes/console/root.ts'
+import { consoleSessionRoutes } from './routes/console/session.ts'
 import { getEventRoute } from './routes/events/get-event.ts'
 import { listEventsRoute } from './routes/events/list-events.ts'
 import { deleteFileRoute } from './routes/files/delete-file.ts'
@@ -72,6 +74,8 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   rotateWebhookSecretRoute(app, deps)
   listDeliveriesRoute(app, deps)
   replayDeliveriesRoute(app, deps)
+  rootRoute(app)
+  consoleSessionRoutes(app, deps)
   healthRoutes(app, deps)
   if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics)
   openapiRoute(app)

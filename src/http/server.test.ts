@@ -41,7 +41,10 @@ test('every answer carries its request ID under both names, refusals too', async
 test('an unknown path is a 404, with a key and without', async () => {
   await using server = await testServer()
   assert.equal((await server.call('GET', '/v1/nothing')).outcome, '404 unknown_endpoint')
-  assert.equal((await server.call('POST', '/', { key: null, raw: 'x' })).outcome, '404 unknown_endpoint')
+  assert.equal(
+    (await server.call('POST', '/nothing', { key: null, raw: 'x' })).outcome,
+    '404 unknown_endpoint',
+  )
 })
 
 test('a path that lacks the version is told where it would be found', async () => {

@@ -15,8 +15,9 @@ import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { httpMetrics } from '../metrics/http-metrics.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
-import { authenticate, authorize, namedKey } from './access/auth.ts'
+import { authenticate, authenticateSession, authorize, namedKey } from './access/auth.ts'
 import type { Caller } from './access/caller.ts'
+import { consoleTokenOf, requireConsoleHeader } from './access/console-cookie.ts'
 import { RateLimit } from './access/rate-limit.ts'
 import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
 import { drain } from './connection/drain.ts'
@@ -158,7 +159,7 @@ export function buildServer(deps: ServerDependencies): App {
   /** `access` is null where there is no endpoint: then the key is read for the record only. */
   async function admit(request: FastifyRequest, reply: FastifyReply, access: Access | null): Promise<void> {
     try {
-      request.caller = await authenticate(store.read, region, request.headers.authorization)
+      request.caller = await callerFrom(request)
     } catch (error) {
       if (access === null && error instanceof ApiError) return
       throw error
@@ -169,6 +170,15 @@ export function buildServer(deps: ServerDependencies): App {
       if (rateLimitStatus.apiError) throw rateLimitStatus.apiError
     }
     if (access !== null) authorize(request.caller, access)
+  }
+
+  /** A key wins over the cookie of a session. */
+  async function callerFrom({ headers, method }: FastifyRequest): Promise<Caller> {
+    const session = headers.authorization === undefined ? consoleTokenOf(headers.cookie) : null
+    if (session === null) return await authenticate(store.read, region, headers.authorization)
+    const caller = await authenticateSession(store.read, session, clock.now())
+    if (method !== 'GET' && method !== 'HEAD') requireConsoleHeader(headers)
+    return caller
   }
 
   app.addHook('onSend', async (request, reply, payload) => {

@@ -1,10 +1,10 @@
 // API keys. The secret itself is never stored, only its SHA-256.
-import type { ApiKeyRow } from './schema.ts'
+import type { ApiKeyRow, NewApiKeyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 export type KeyWithProject = ApiKeyRow & { project_name: string; plan: string }
 
-export async function insertKey(tx: Writer, key: ApiKeyRow): Promise<void> {
+export async function insertKey(tx: Writer, key: NewApiKeyRow): Promise<void> {
   await tx.insertInto('api_keys').values(key).execute()
 }
 

@@ -5,6 +5,7 @@ import { type Migration, Migrator } from 'kysely/migration'
 import { batches } from './migrations/0001-batches.ts'
 import { limits } from './migrations/0002-limits.ts'
 import { calls } from './migrations/0003-calls.ts'
+import { console } from './migrations/0006-console.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -20,6 +21,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0001-batches': batches,
   '0002-limits': limits,
   '0003-calls': calls(partitioned),
+  '0006-console': console,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

@@ -34,6 +34,9 @@ export interface Schema {
   deliveries: DeliveryTable
   database_properties: PropertyTable
   lane_reports: LaneReportTable
+  console_sessions: ConsoleSessionTable
+  batch_statistics: BatchStatisticsTable
+  worker_reports: WorkerReportTable
 }
 
 interface ProjectTable {
@@ -53,6 +56,8 @@ interface ApiKeyTable {
   scopes: string
   created: number
   revoked_at: number | null
+  /** To about a minute. */
+  last_used_at: Generated<number | null>
 }
 
 interface FileTable {
@@ -433,8 +438,36 @@ interface RateBucketTable {
   granted: number
 }
 
+/** A browser that is signed in with a key, or a one-time link that may sign one in. */
+interface ConsoleSessionTable {
+  token_sha256: string
+  kind: 'session' | 'link'
+  key_id: string
+  created: number
+  /** Unix ms. */
+  expires: number
+}
+
+/** Written with the commits of a batch; both are bounded (results/batch-statistics.ts). */
+interface BatchStatisticsTable {
+  batch_id: string
+  /** JSON of its failed lines by code and message. */
+  errors: string
+  /** JSON of what finished when. */
+  timeline: string
+}
+
+/** How a worker and its model servers do, replaced every few seconds; gone with its session. */
+interface WorkerReportTable {
+  worker_id: string
+  reported_at: number
+  /** JSON of WorkerReport (worker-reports.ts). */
+  report: string
+}
+
 export type ProjectRow = Selectable<ProjectTable>
 export type ApiKeyRow = Selectable<ApiKeyTable>
+export type NewApiKeyRow = Insertable<ApiKeyTable>
 export type FileRow = Selectable<FileTable>
 export type NewFileRow = Insertable<FileTable>
 export type BatchRow = Selectable<BatchTable>
@@ -456,3 +489,5 @@ export type ReservationRow = Selectable<ReservationTable>
 export type ProjectedSpendRow = Selectable<ProjectedSpendTable>
 export type CrossingRow = Selectable<CrossingTable>
 export type LaneReportRow = Selectable<LaneReportTable>
+export type ConsoleSessionRow = Selectable<ConsoleSessionTable>
+export type BatchStatisticsRow = Selectable<BatchStatisticsTable>

@@ -10,7 +10,8 @@ import type { Reader, Writer } from './store.ts'
 export type Cell = string | number | null
 export type Row = Readonly<Record<string, Cell>>
 
-/** Primary keys, parents before children. The registrations of workers are not copied, nor properties of the database itself. */
+/** Primary keys, parents before children. The registrations of workers are not copied, nor
+ * sessions of the console, nor properties of the database itself. */
 const TABLES = {
   projects: ['id'],
   api_keys: ['id'],
@@ -35,8 +36,17 @@ const TABLES = {
   events: ['id'],
   webhooks: ['id'],
   deliveries: ['id'],
+  batch_statistics: ['batch_id'],
 } as const satisfies Record<
-  Exclude<keyof Schema, 'workers' | 'lane_reports' | 'database_properties' | 'rate_buckets'>,
+  Exclude<
+    keyof Schema,
+    | 'workers'
+    | 'worker_reports'
+    | 'lane_reports'
+    | 'database_properties'
+    | 'rate_buckets'
+    | 'console_sessions'
+  >,
   readonly string[]
 >
 

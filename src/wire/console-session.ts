@@ -23,7 +23,9 @@ export const ConsoleSession = Type.Object(
     scopes: Type.Array(Type.Unsafe<Scope>({ type: 'string', enum: [...SCOPES] })),
     region: Type.String(),
     version: Type.String({ description: 'Of the service.' }),
-    expires_at: timestamp('when it ends.'),
+    expires_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
+      description: 'Unix seconds at which it ends; null where an API key authenticates the call itself.',
+    }),
   },
   { title: 'ConsoleSession' },
 )

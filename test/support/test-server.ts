@@ -162,6 +162,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     sealed,
     clock,
     region: 'local',
+    version: '0.0.0-test',
     plans: TEST_PLANS,
     models: TEST_MODELS,
     file_bytes_max: 1024 * 1024,

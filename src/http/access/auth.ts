@@ -2,7 +2,8 @@
 // nothing. Keys are not cached: reading one costs microseconds, and a revocation acts on the next call.
 import { isScope, parseApiKey, type Scope, secretMatches } from '../../domain/api-key.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { readKey } from '../../store/api-keys.ts'
+import { type KeyWithProject, readKey } from '../../store/api-keys.ts'
+import { readConsoleSession } from '../../store/console-sessions.ts'
 import type { Reader } from '../../store/store.ts'
 import type { Access } from '../route.ts'
 import type { Caller } from './caller.ts'
@@ -17,7 +18,27 @@ export async function authenticate(db: Reader, region: string, header: string | 
   const key = await readKey(db, parsed.keyId)
   const matches = secretMatches(parsed.secret, key?.secret_sha256 ?? NO_KEY_SHA256)
   if (!key || !matches || key.revoked_at !== null) throw new ApiError('invalid_api_key')
-  return { project_id: key.project_id, plan: key.plan, key_id: key.id, scopes: scopesOf(key.scopes) }
+  return callerOfKey(key, null)
+}
+
+const SESSION_ENDED = 'The session has ended. Sign in again with an API key.'
+
+/** `token_sha256` comes from the console's cookie. Throws invalid_api_key. */
+export async function authenticateSession(db: Reader, token_sha256: string, now: number): Promise<Caller> {
+  const key = await readConsoleSession(db, token_sha256, now)
+  if (!key || key.revoked_at !== null) throw new ApiError('invalid_api_key', SESSION_ENDED)
+  return callerOfKey(key, key.session_expires)
+}
+
+function callerOfKey(key: KeyWithProject, session_expires: number | null): Caller {
+  return {
+    project_id: key.project_id,
+    project_name: key.project_name,
+    plan: key.plan,
+    key_id: key.id,
+    scopes: scopesOf(key.scopes),
+    session_expires,
+  }
 }
 
 /** The ID of the key that a header names, whether there is such a key or not. */

@@ -6,10 +6,13 @@ import type { Plan } from '../../domain/plan.ts'
 
 export interface Caller {
   project_id: string
+  project_name: string
   /** The name of the project's plan. */
   plan: string
   key_id: string
   scopes: ReadonlySet<Scope>
+  /** When the session of the console ends that the call was made in (Unix ms); null for a call with a key. */
+  session_expires: number | null
 }
 
 /** Every endpoint that is not public has one. */

@@ -1,0 +1,167 @@
+// POST, GET and DELETE /console/session: signs a browser in, says who is signed in, and signs out. A key or a
+// one-time link becomes a row (hash, key, expiry) and a cookie; the key itself is not kept. POST /console/links makes
+// such a link.
+import type { FastifyRequest } from 'fastify'
+import { Type } from 'typebox'
+import { unixSeconds } from '../../../domain/clock.ts'
+import { hashConsoleToken, makeConsoleToken } from '../../../domain/console-token.ts'
+import { ApiError } from '../../../domain/errors.ts'
+import {
+  deleteConsoleSession,
+  insertConsoleSession,
+  takeConsoleLink,
+} from '../../../store/console-sessions.ts'
+import {
+  ConsoleLink,
+  ConsoleSession,
+  ConsoleSessionEnded,
+  CreateConsoleSession,
+} from '../../../wire/console-session.ts'
+import { authenticate, authenticateSession } from '../../access/auth.ts'
+import { type Caller, callerOf } from '../../access/caller.ts'
+import {
+  clearConsoleCookie,
+  consoleTokenOf,
+  requireConsoleHeader,
+  setConsoleCookie,
+} from '../../access/console-cookie.ts'
+import { route } from '../../route.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
+import type { App } from '../../type-provider.ts'
+
+const SESSION_MS = 7 * 24 * 3_600_000
+const LINK_MS = 60_000
+
+const ConsoleHeader = Type.Object({
+  'X-Offpeak-Console': Type.Optional(
+    Type.String({ description: '`1`: required where the cookie of a session authenticates.' }),
+  ),
+})
+
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version'>
+
+export function consoleSessionRoutes(app: App, { store, clock, region, version }: Deps): void {
+  route(app, {
+    method: 'POST',
+    url: '/console/session',
+    access: 'public',
+    doc: {
+      operation: 'createConsoleSession',
+      summary: 'Sign a browser in',
+      description:
+        'With an API key, or with the token of a one-time link. The answer sets the cookie `offpeak_console`, which then authenticates like the key, until the key is revoked, the session expires or it is deleted. Calls that change something carry `X-Offpeak-Console: 1`, this one too.',
+      answer: ConsoleSession,
+      headers: ConsoleHeader,
+      errors: ['invalid_request', 'invalid_api_key', 'cross_site_request'],
+    },
+    accepts: { body: CreateConsoleSession },
+    async handler(request, reply) {
+      requireConsoleHeader(request.headers)
+      const { api_key, link } = request.body
+      if ((api_key === undefined) === (link === undefined))
+        throw new ApiError('invalid_request', 'Give `api_key` or `link`.', { param: 'api_key' })
+      const now = clock.now()
+      const { token, token_sha256 } = makeConsoleToken()
+      const key_id =
+        link === undefined ? (await authenticate(store.read, region, `Bearer ${api_key}`)).key_id : undefined
+      const caller = await store.write(async (tx) => {
+        const signedIn = key_id ?? (await takeConsoleLink(tx, hashConsoleToken(link ?? '') ?? '', now))
+        if (signedIn === undefined)
+          throw new ApiError('invalid_api_key', 'The link was used before or has expired. Make another one.')
+        const expires = now + SESSION_MS
+        await insertConsoleSession(tx, {
+          token_sha256,
+          kind: 'session',
+          key_id: signedIn,
+          created: now,
+          expires,
+        })
+        return await authenticateSession(tx, token_sha256, now)
+      })
+      // From here on the call has a caller, and so a record.
+      request.caller = caller
+      reply.header('set-cookie', setConsoleCookie(token, SESSION_MS / 1000, request.headers))
+      return showSession(caller)
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/console/session',
+    access: 'any key',
+    doc: {
+      operation: 'getConsoleSession',
+      summary: 'Who is signed in',
+      answer: ConsoleSession,
+    },
+    accepts: {},
+    handler: async (request) => showSession(callerOf(request)),
+  })
+
+  route(app, {
+    method: 'DELETE',
+    url: '/console/session',
+    access: 'any key',
+    doc: {
+      operation: 'deleteConsoleSession',
+      summary: 'Sign out',
+      answer: ConsoleSessionEnded,
+      headers: ConsoleHeader,
+      errors: ['cross_site_request'],
+    },
+    accepts: {},
+    async handler(request, reply) {
+      const token_sha256 = consoleTokenOf(request.headers.cookie)
+      if (token_sha256 !== null) await store.write((tx) => deleteConsoleSession(tx, token_sha256))
+      reply.header('set-cookie', clearConsoleCookie(request.headers))
+      return { object: 'console_session', deleted: true }
+    },
+  })
+
+  route(app, {
+    method: 'POST',
+    url: '/console/links',
+    access: 'any key',
+    doc: {
+      operation: 'createConsoleLink',
+      summary: 'Make a link that signs a browser in once',
+      description: 'It works for a minute. `offpeak console` opens it.',
+      answer: ConsoleLink,
+      errors: ['cross_site_request', 'missing_scope'],
+    },
+    accepts: {},
+    handler: (request) => makeLink(request),
+  })
+
+  async function makeLink(request: FastifyRequest): Promise<ConsoleLink> {
+    const { key_id, session_expires } = callerOf(request)
+    if (session_expires !== null)
+      throw new ApiError('missing_scope', 'A session cannot make a link; authenticate with an API key.')
+    const created = clock.now()
+    const expires = created + LINK_MS
+    const { token, token_sha256 } = makeConsoleToken()
+    await store.write((tx) =>
+      insertConsoleSession(tx, { token_sha256, kind: 'link', key_id, created, expires }),
+    )
+    // What follows # is not sent to any server, so no log on the way has it.
+    return {
+      object: 'console_link',
+      token,
+      path: `/console#link=${token}`,
+      expires_at: unixSeconds(expires),
+    }
+  }
+
+  function showSession(caller: Caller): ConsoleSession {
+    const { project_id, project_name, plan, key_id, scopes, session_expires } = caller
+    return {
+      object: 'console_session',
+      project: { id: project_id, name: project_name, plan },
+      api_key_id: key_id,
+      scopes: [...scopes],
+      region,
+      version,
+      expires_at: session_expires === null ? null : unixSeconds(session_expires),
+    }
+  }
+}
