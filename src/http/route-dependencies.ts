@@ -1,4 +1,4 @@
-// What the endpoints are built from. Each names the part that it needs.
+// The dependencies of all endpoints. Each endpoint picks the ones that it needs.
 import type { Registry } from 'prom-client'
 import type { LineRecordText } from '../audit/read-line-record.ts'
 import type { KeyBox } from '../blobs/key-box.ts'
@@ -33,7 +33,7 @@ export interface RouteDependencies {
   wake: () => void
   /** The audit record of one line; undefined if the project has no such batch or line. */
   readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<LineRecordText | undefined>
-  /** Whether the service can do its work; asked by /readyz. */
+  /** Whether the service can do its work, for /readyz. */
   ready: () => Promise<boolean>
   /** Since when no worker has run (Unix ms); null if that is less than a minute. */
   noWorkerSince?: () => number | null

@@ -1,5 +1,5 @@
-// The only way to add an endpoint. What a key must be allowed to do is part of the declaration, so an
-// endpoint that nobody thought about access for does not compile, and one that slips past does not start.
+// The only way to add an endpoint. The access that a key needs is part of the declaration: without it an endpoint does
+// not compile, and the server does not start.
 import type {
   ContextConfigDefault,
   FastifySchema,
@@ -14,7 +14,7 @@ import type { Scope } from '../domain/api-key.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import type { App, TypeboxProvider } from './type-provider.ts'
 
-/** Any one of these scopes opens the endpoint; or any valid key does; or nobody is asked. */
+/** A key with one of these scopes, any valid key, or no key at all. */
 export type Access = readonly [Scope, ...Scope[]] | 'any key' | 'public'
 
 export type Method = 'GET' | 'HEAD' | 'POST' | 'DELETE'
@@ -27,15 +27,15 @@ export interface RouteDoc {
   /** The JSON of success, or another content type with its own shape. */
   answer: TSchema
   content_type?: string
-  /** Other content types that can be asked for, each with its own shape. */
+  /** Other content types that a caller can request, each with its own shape. */
   also?: Readonly<Record<string, TSchema>>
-  /** Whether a part of it can be asked for. */
+  /** Whether the endpoint supports `Range`. */
   partial?: boolean
-  /** Headers that mean something here; they are read by hand. */
+  /** Headers of this endpoint; the handler reads them itself. */
   headers?: TSchema
-  /** The fields of a multipart form, where one is sent instead of JSON. */
+  /** The fields of the multipart form, for endpoints that take one instead of JSON. */
   form?: TSchema
-  /** Refusals of this endpoint's own, beside those that any may give. */
+  /** Errors of this endpoint, beside those that every endpoint may answer. */
   errors?: readonly ErrorCode[]
 }
 
@@ -78,17 +78,17 @@ export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): vo
     method,
     url,
     handler,
-    // Public endpoints are asked by machinery of all kinds, which adds what it likes.
+    // Public endpoints ignore unknown parameters: load balancers and scrapers may add some.
     schema: access === 'public' ? accepts : { querystring: NO_PARAMETERS, ...accepts },
     config: { declared: { method, url, access, doc, accepts } },
   })
 }
 
-/** Every endpoint there is: for 405 answers, the API document and the tests that walk them all. */
+/** Every declared endpoint, for 405 answers, the OpenAPI document and tests. */
 export class RouteTable {
   readonly #routes: { declared: Declared; methods: readonly string[]; url: string }[] = []
 
-  /** To be called before the first endpoint is declared. */
+  /** Call this before the first endpoint is declared. */
   watch(app: App): void {
     app.addHook('onRoute', ({ method, url, config }) => {
       const declared = config?.declared
@@ -110,7 +110,7 @@ export class RouteTable {
       ?.url
   }
 
-  /** What `path` can be asked to do, for the Allow header; empty when nothing lives there. */
+  /** The methods of `path`, for the Allow header; empty if there is no such path. */
   methodsOf(path: string): string[] {
     const there = this.#routes.filter((route) => matches(route.url, withoutSlash(path)))
     return [...new Set(there.flatMap((route) => route.methods))].sort()

@@ -23,7 +23,7 @@ function parse(raw: string): Answer {
   return new Answer(Number(status.split(' ')[1]), new Headers(pairs), body)
 }
 
-test('every answer carries its request ID under both names, refusals too', async () => {
+test('every response carries its request ID under both names, errors too', async () => {
   await using server = await testServer()
   for (const [method, path] of [
     ['GET', '/v1/models'],
@@ -47,7 +47,7 @@ test('an unknown path is a 404, with a key and without', async () => {
   )
 })
 
-test('a path that lacks the version is told where it would be found', async () => {
+test('a path without the version gets a 404 with the right path', async () => {
   await using server = await testServer()
   const answer = await server.call('GET', '/files')
   assert.equal(answer.outcome, '404 unknown_endpoint')
@@ -61,7 +61,7 @@ test('a QUERY is a 405, with a body and without', async () => {
     assert.equal((await server.call('QUERY', '/v1/models', call)).outcome, '405 method_not_allowed')
 })
 
-test('an expectation that the server does not know is no reason to leave the envelope', async () => {
+test('an unknown Expect header is answered with an ordinary error', async () => {
   await using server = await testServer()
   const head = 'GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 200-ok\r\n\r\n'
   assert.equal((await sendRaw(server.port, head)).outcome, '401 invalid_api_key')
@@ -76,7 +76,7 @@ test('a known path with another method is a 405 that names the methods', async (
   assert.equal((await server.call('OPTIONS', '/v1/models/org/large')).headers.get('allow'), 'GET, HEAD')
 })
 
-test('a body that is no JSON is refused with the reason', async () => {
+test('a body that is not JSON is a 400 with the reason', async () => {
   await using server = await testServer()
   const headers = { 'content-type': 'application/json' }
   const broken = await server.call('POST', '/v1/batches', { raw: '{"a":', headers })
@@ -108,7 +108,7 @@ test('a broken percent-encoding in the URL is a 400', async () => {
   assert.ok(isId('request', answer.request_id))
 })
 
-test('what is no HTTP gets the same envelope', async () => {
+test('input that is not HTTP gets the same error envelope', async () => {
   await using server = await testServer()
   const answer = await sendRaw(server.port, 'HELLO\r\n\r\n')
   assert.equal(answer.outcome, '400 invalid_request')
@@ -123,7 +123,7 @@ test('headers that never end are a 408', async () => {
   assert.equal(answer.outcome, '408 request_timeout')
 })
 
-test('a body that does not keep coming is a 408', async () => {
+test('a body that arrives too slowly is a 408', async () => {
   await using server = await testServer()
   for (const [path, type] of [
     ['/v1/batches', 'application/json'],
@@ -145,7 +145,7 @@ test('a body that does not keep coming is a 408', async () => {
   }
 })
 
-test('a fault of ours is a 500 that does not show its text', async () => {
+test('an internal error is a 500 that does not show its text', async () => {
   await using server = await testServer({
     ready: async () => {
       throw new Error('secret detail')
@@ -167,7 +167,7 @@ test('readiness is a 503 with Retry-After until the service is ready', async () 
   assert.equal((await server.call('GET', '/healthz', { key: null })).status, 200)
 })
 
-test('readiness tells since when no worker has run', async () => {
+test('readiness says since when no worker has run', async () => {
   let since: number | null = null
   await using server = await testServer({ noWorkerSince: () => since })
   assert.equal(
@@ -184,7 +184,7 @@ test('a path of any length is looked up and not found', async () => {
   assert.equal((await server.call('GET', `/v1/files/${'x'.repeat(9000)}`)).outcome, '404 file_not_found')
 })
 
-test('a call with a key is on record before it is answered, whatever became of it', async () => {
+test('a call with a key is recorded before it is answered, whatever its result', async () => {
   await using server = await testServer()
   const { read } = server.deps.store
   for (const [method, path, status] of [
@@ -201,7 +201,7 @@ test('a call with a key is on record before it is answered, whatever became of i
   }
 })
 
-test('a call that no key vouches for is on record for operators, and for nobody else', async () => {
+test('a call without a valid key is recorded for operators only', async () => {
   await using server = await testServer()
   const operator = (await server.issue({ scopes: ['operator'] })).key
   const unknown = `opk_local_${'0'.repeat(26)}_${'x'.repeat(43)}`
@@ -229,7 +229,7 @@ test('a call that no key vouches for is on record for operators, and for nobody 
   }
 })
 
-test('a broken URL is on record for the key that sent it', async () => {
+test('a broken URL is recorded for the key that sent it', async () => {
   await using server = await testServer()
   for (const path of ['/v1/files/%zz', '/v1/batches/%ff/cancel', '/%']) {
     const answer = await server.call('GET', path)
@@ -239,7 +239,7 @@ test('a broken URL is on record for the key that sent it', async () => {
   }
 })
 
-test('a refusal says what language it is in', async () => {
+test('an error response has a Content-Language', async () => {
   await using server = await testServer()
   const answer = await server.call('GET', '/v1/files/file_x')
   assert.deepEqual(
@@ -248,14 +248,14 @@ test('a refusal says what language it is in', async () => {
   )
 })
 
-test('many calls at once are all on record', async () => {
+test('concurrent calls are all recorded', async () => {
   await using server = await testServer()
   const answers = await Promise.all(Array.from({ length: 40 }, () => server.call('GET', '/v1/models')))
   for (const { request_id } of answers)
     assert.ok(await readHttpRequest(server.deps.store.read, server.key.project_id, request_id))
 })
 
-test('metrics count every call by endpoint and status, and there is no such page without a registry', async () => {
+test('metrics count every call by endpoint and status; without a registry there is no such endpoint', async () => {
   const metrics = new Registry()
   await using server = await testServer({ metrics })
   await server.call('GET', '/v1/files/file_1')
@@ -268,12 +268,12 @@ test('metrics count every call by endpoint and status, and there is no such page
   assert.equal((await bare.call('GET', '/metrics')).status, 404)
 })
 
-test('metrics that are shown elsewhere are no endpoint of the API', async () => {
+test('metrics on a port of their own are no endpoint of the API', async () => {
   await using server = await testServer({ metrics: new Registry(), metrics_elsewhere: true })
   assert.equal((await server.call('GET', '/metrics')).status, 404)
 })
 
-test('no answer is kept on its way or taken for another type, whatever became of the call', async () => {
+test('no response may be cached or sniffed, whatever its status', async () => {
   await using server = await testServer()
   for (const [method, path, key] of [
     ['GET', '/v1/models', undefined],

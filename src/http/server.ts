@@ -43,7 +43,7 @@ export interface ServerDependencies extends RouteDependencies {
 export interface Timeouts {
   /** From the first byte of a request to the end of its headers. */
   headersMs: number
-  /** A body has to bring `bodyWindowBytes` in each stretch of this length. */
+  /** In every window of this length a request body must bring `bodyWindowBytes`. */
   bodyWindowMs: number
   bodyWindowBytes: number
   /** A connection without traffic in either direction is closed after this time. */
@@ -62,7 +62,7 @@ const TIMEOUTS: Timeouts = {
 
 /** JSON requests are small; uploads have a limit of their own. */
 const JSON_BYTES_MAX = 1024 * 1024
-/** Node's limit on all headers is 16 KiB, so this bounds nothing: an ID of any length is looked up and not found. */
+/** No bound beyond Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024
 const RECORDED_PATH_LENGTH_MAX = 2048
 const ANONYMOUS_PATH_LENGTH_MAX = 256
@@ -74,7 +74,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Null on public endpoints and while the key has not been read. */
     caller: Caller | null
-    /** For the record: whom the call is for. */
+    /** For the audit record: the entity of the call. */
     entity: string | null
     stalled: boolean
   }
@@ -203,13 +203,13 @@ export function buildServer(deps: ServerDependencies): App {
     try {
       await records.add(record)
     } catch (error) {
-      // The work is done and the caller must be told: a response without a record is better than none.
+      // The work is done, so the caller gets the response even though it could not be recorded.
       request.log.error({ err: error }, 'the call could not be recorded')
     }
     return payload
   })
 
-  /** Successful calls of public endpoints are not recorded; refused ones are. */
+  /** Calls of public endpoints are recorded only if they failed. */
   async function recordAnonymous(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const { statusCode: status } = reply
     const isPublic = request.routeOptions.config.declared?.access === 'public'

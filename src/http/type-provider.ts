@@ -1,4 +1,4 @@
-// Tells Fastify what a request is once its typebox shapes have been checked.
+// Types a Fastify request by the TypeBox shapes that it was checked against.
 import type {
   FastifyBaseLogger,
   FastifyInstance,

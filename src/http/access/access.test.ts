@@ -75,7 +75,7 @@ test('no key, a broken one, one of another region, an unknown and a revoked one:
   }
 })
 
-test('a key in another scheme is none, and the scheme may be written in any case', async () => {
+test('only the scheme Bearer is accepted, in any case', async () => {
   await using server = await testServer()
   const { key } = server.key
   for (const authorization of [key, `Basic ${key}`, `Bearer  ${key} x`, 'Bearer', `Bearer ${key},${key}`]) {
@@ -89,7 +89,7 @@ test('a key in another scheme is none, and the scheme may be written in any case
   assert.equal(answer.status, 200)
 })
 
-test('a revoked key is refused by the next call', async () => {
+test('a revoked key is rejected at the next call', async () => {
   await using server = await testServer()
   const { key, id } = await server.issue()
   assert.equal((await server.call('GET', '/v1/models', { key })).status, 200)
@@ -97,7 +97,7 @@ test('a revoked key is refused by the next call', async () => {
   assert.equal((await server.call('GET', '/v1/models', { key })).status, 401)
 })
 
-test('each single scope opens exactly the endpoints that ask for it', async () => {
+test('each single scope gives access to exactly the endpoints that name it', async () => {
   await using server = await testServer()
   const keys = new Map<Scope, string>()
   for (const scope of SCOPES) keys.set(scope, (await server.issue({ scopes: [scope] })).key)
@@ -116,7 +116,7 @@ test('each single scope opens exactly the endpoints that ask for it', async () =
   }
 })
 
-test("another project's object is byte for byte one that never existed", async () => {
+test("the answer for another project's object equals, byte for byte, that for one that never existed", async () => {
   await using server = await testServer({
     readLineRecord: async () => recordText({ id: 'secret' }),
   })
@@ -161,7 +161,7 @@ test("another project's object is byte for byte one that never existed", async (
   assert.equal((await server.call('GET', `/v1/batches/${batch_id}`)).json.status, 'validating')
 })
 
-test('an endpoint that does not say who may use it does not start', () => {
+test('a server with an endpoint without declared access does not start', () => {
   const app = fastify().withTypeProvider<TypeboxProvider>()
   new RouteTable().watch(app)
   assert.throws(() => app.get('/v1/secret', () => 'x'), /does not declare who may use it/)

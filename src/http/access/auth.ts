@@ -1,5 +1,5 @@
-// Who is calling. Every reason why a key is not accepted gives the same answer, so an answer tells a guesser
-// nothing. Keys are not cached: reading one costs microseconds, and a revocation acts on the next call.
+// Authenticates API keys. Every key that is not accepted gets the same answer, which reveals nothing to a guesser. Keys
+// are not cached: reading one takes microseconds, and a revocation takes effect at the next call.
 import { isScope, parseApiKey, type Scope, secretMatches } from '../../domain/api-key.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { type KeyWithProject, readKey } from '../../store/api-keys.ts'
@@ -8,10 +8,10 @@ import type { Reader } from '../../store/store.ts'
 import type { Access } from '../route.ts'
 import type { Caller } from './caller.ts'
 
-/** Compared against when there is no such key, so that this takes as long. */
+/** Compared against if there is no such key, so that the time does not reveal it. */
 const NO_KEY_SHA256 = '0'.repeat(64)
 
-/** `header` is that of Authorization. Throws invalid_api_key. */
+/** `header` is the Authorization header. Throws invalid_api_key. */
 export async function authenticate(db: Reader, region: string, header: string | undefined): Promise<Caller> {
   const parsed = parseApiKey(bearerOf(header))
   if (parsed?.region !== region) throw new ApiError('invalid_api_key')
@@ -41,7 +41,7 @@ function callerOfKey(key: KeyWithProject, session_expires: number | null): Calle
   }
 }
 
-/** The ID of the key that a header names, whether there is such a key or not. */
+/** The key ID in the header, whether or not the key exists. */
 export function namedKey(header: string | undefined): string | null {
   return parseApiKey(bearerOf(header))?.keyId ?? null
 }

@@ -8,7 +8,7 @@ import { testServer } from '../../../test/support/test-server.ts'
 import { sqliteStore } from '../../store/sqlite/store.ts'
 import { RateLimit } from './rate-limit.ts'
 
-test('each key may send so many calls a minute, whatever they are', async () => {
+test('the limit of calls per minute applies to each key, over all endpoints', async () => {
   await using server = await testServer({ requests_per_minute: 3 })
   const first = await server.call('GET', '/v1/models')
   assert.equal(first.headers.get('x-ratelimit-limit-requests'), '3')
@@ -33,7 +33,7 @@ test('without a limit nothing is counted', async () => {
   assert.equal(answer.headers.get('x-ratelimit-limit-requests'), null)
 })
 
-test('processes that share a database let no more through together than the limit, in one window', async () => {
+test('processes that share a database allow together no more calls than the limit', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
   let now = 1_000_000
   const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: () => now })
@@ -43,7 +43,7 @@ test('processes that share a database let no more through together than the limi
   const limits = clocks.map((clock) => new RateLimit(store, clock, 100))
   const callAll = async (): Promise<number> => {
     const calls = Array.from({ length: 150 }, (_, i) => limits[i % 2]!.count('key_1'))
-    return (await Promise.all(calls)).filter((standing) => standing.apiError === undefined).length
+    return (await Promise.all(calls)).filter((status) => status.apiError === undefined).length
   }
   assert.equal(await callAll(), 100)
   assert.equal(await callAll(), 0)

@@ -11,7 +11,7 @@ import type { Store } from '../../store/store.ts'
 const MINUTE_MS = 60_000
 /** The share of the remaining calls that one portion takes. */
 const PORTION_SHARE = 0.05
-/** How soon a bucket that was empty is asked again. */
+/** How soon an empty bucket is read again. */
 const RECHECK_MS = 50
 
 export interface RateLimitStatus {
@@ -22,12 +22,12 @@ export interface RateLimitStatus {
 
 /** What this process has taken for a key; times on this process's clock, Unix ms. */
 interface Portion {
-  /** To be given out until `ends`. */
+  /** The calls left, which expire at `ends`. */
   left: number
   ends: number
   /** When the bucket will be full if no more calls are taken. */
-  full_at: number
-  /** The bucket was empty: it is not asked before this. */
+  fullAt: number
+  /** The bucket was empty: it is not read again before this. */
   empty_until: number
 }
 
@@ -79,9 +79,9 @@ export class RateLimit {
       takeCalls(tx, this.#store.claimSql, key_id, calls, this.#bucket),
     )
     const now = this.#clock.now()
-    const full_at = now + full_in_us / 1000
-    const empty_until = granted > 0 ? 0 : Math.max(this.#nextCallAt(full_at), now + RECHECK_MS)
-    this.#portions.set(key_id, { left: granted, ends: now + MINUTE_MS, full_at, empty_until })
+    const fullAt = now + full_in_us / 1000
+    const empty_until = granted > 0 ? 0 : Math.max(this.#nextCallAt(fullAt), now + RECHECK_MS)
+    this.#portions.set(key_id, { left: granted, ends: now + MINUTE_MS, fullAt, empty_until })
     this.#forgetEnded(now)
   }
 
@@ -92,19 +92,19 @@ export class RateLimit {
     for (const [key_id, { ends }] of this.#portions) if (ends <= now) this.#portions.delete(key_id)
   }
 
-  #inBucket({ full_at }: Portion, now: number): number {
+  #inBucket({ fullAt }: Portion, now: number): number {
     const { calls_max, interval_us } = this.#bucket
-    return Math.max(0, calls_max - Math.ceil((Math.max(0, full_at - now) * 1000) / interval_us))
+    return Math.max(0, calls_max - Math.ceil((Math.max(0, fullAt - now) * 1000) / interval_us))
   }
 
-  /** When a bucket that is full at `full_at` has its first call. */
-  #nextCallAt(full_at: number): number {
+  /** When a bucket that is full at `fullAt` has its first call. */
+  #nextCallAt(fullAt: number): number {
     const { calls_max, interval_us } = this.#bucket
-    return full_at - ((calls_max - 1) * interval_us) / 1000
+    return fullAt - ((calls_max - 1) * interval_us) / 1000
   }
 
   #refuse(portion: Portion, now: number): RateLimitStatus {
-    const wait_s = Math.max(1, Math.ceil((this.#nextCallAt(portion.full_at) - now) / 1000))
+    const wait_s = Math.max(1, Math.ceil((this.#nextCallAt(portion.fullAt) - now) / 1000))
     const message = `Too many requests: a key may send ${this.#bucket.calls_max} a minute. Wait ${wait_s} s.`
     return {
       headers: this.#headers(portion, now),
@@ -118,7 +118,7 @@ export class RateLimit {
     return {
       'x-ratelimit-limit-requests': String(calls_max),
       'x-ratelimit-remaining-requests': String(remaining),
-      'x-ratelimit-reset-requests': `${Math.max(0, Math.ceil((portion.full_at - now) / 1000))}s`,
+      'x-ratelimit-reset-requests': `${Math.max(0, Math.ceil((portion.fullAt - now) / 1000))}s`,
     }
   }
 }

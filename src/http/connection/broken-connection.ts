@@ -6,7 +6,7 @@ import { ApiError } from '../../domain/errors.ts'
 import { responseHeaders } from '../response/response-headers.ts'
 import { errorHeaders } from '../response/to-api-error.ts'
 
-/** What Node's parser complains about (`clientError`), as an ApiError; null where the connection is gone. */
+/** An error of Node's HTTP parser (`clientError`) as an ApiError; null if the connection is closed. */
 export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {
   switch (error.code) {
     case 'ECONNRESET':

@@ -54,7 +54,7 @@ async function ask(url: string, agent: Agent): Promise<IncomingMessage> {
   return response
 }
 
-test('an API that is looked at goes on answering for a while, and asks each connection to end', async (t) => {
+test('a polled API keeps answering for a while, and closes each connection with its response', async (t) => {
   const { clock, shutdown, url, go } = await server(t)
   const agent = new Agent({ keepAlive: true })
   t.after(() => agent.destroy())
@@ -71,7 +71,7 @@ test('an API that is looked at goes on answering for a while, and asks each conn
   await assert.rejects(ask(`${url}/quick`, agent), { code: 'ECONNREFUSED' })
 })
 
-test('where nobody looks there is nobody to wait for', async (t) => {
+test('an API that is not polled stops at once', async (t) => {
   const { url, go } = await server(t)
   const agent = new Agent({ keepAlive: true })
   t.after(() => agent.destroy())
@@ -79,7 +79,7 @@ test('where nobody looks there is nobody to wait for', async (t) => {
   assert.equal(await go(), 0)
 })
 
-test('a call that is under way is finished, and keeps no connection afterwards', async (t) => {
+test('a call in flight is finished, and its connection is closed', async (t) => {
   const { url, go, answer, arrived } = await server(t)
   const agent = new Agent({ keepAlive: true })
   t.after(() => agent.destroy())
@@ -91,7 +91,7 @@ test('a call that is under way is finished, and keeps no connection afterwards',
   assert.equal(await gone, 0)
 })
 
-test('a call that takes too long is cut off', async (t) => {
+test('the connection of a call that takes too long is closed', async (t) => {
   const { clock, url, go, arrived } = await server(t)
   const agent = new Agent({ keepAlive: true })
   t.after(() => agent.destroy())

@@ -15,7 +15,7 @@ export interface GracefulShutdownOptions {
 
 /** /readyz counts as polled if it was called within this time. */
 const LOOKED_WITHIN_MS = 60_000
-/** How often connections whose last answer had begun before are looked for, to be closed. */
+/** How often idle connections are closed that were not told to close with their last response. */
 const IDLE_LOOK_MS = 50
 
 export class GracefulShutdown {
@@ -31,7 +31,7 @@ export class GracefulShutdown {
     return this.#going
   }
 
-  /** To be called before the server listens. */
+  /** Call this before the server listens. */
   watch(app: App): void {
     app.addHook('onSend', async (_request, reply, payload) => {
       if (this.#going) reply.header('connection', 'close')
@@ -39,12 +39,12 @@ export class GracefulShutdown {
     })
   }
 
-  /** Somebody asks whether calls may come here. */
+  /** Records a call of /readyz. */
   looked(): void {
     this.#looked_at = this.#options.clock.now()
   }
 
-  /** Resolves when the server is closed; with the number of connections that had to be cut off. */
+  /** Resolves when the server is closed, with the number of connections that were closed before their call was done. */
   async go(app: App): Promise<number> {
     const { clock, delay_ms, drain_ms } = this.#options
     this.#going = true

@@ -5,11 +5,11 @@ import type { Clock } from '../../domain/clock.ts'
 
 export interface Pace {
   window_ms: number
-  /** What each window must bring, unless the server itself has paused the stream. */
+  /** The least bytes per window, unless the server itself has paused the stream. */
   bytes_min: number
 }
 
-/** Calls `onStall` once if the body of `raw` comes too slowly; watches until the body is complete or gone. */
+/** Calls `onStall` once if the body of `raw` arrives too slowly. Ends when the body is complete or the connection closed. */
 export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onStall: () => void): void {
   let seen = raw.socket.bytesRead
   let cancel = (): void => {}
@@ -28,6 +28,6 @@ export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onSt
   }
   raw.once('end', leave)
   raw.once('close', leave)
-  // A request that was answered before it had arrived whole hears nothing of the end of its connection.
+  // A request that was answered before it was complete emits no event when its connection ends.
   socket.once('close', leave)
 }

@@ -1,5 +1,5 @@
 // A URL whose path cannot be decoded is routed with its percent signs escaped, so that the call is authenticated,
-// counted and recorded like every other before it is refused.
+// counted and recorded like every other before it is rejected.
 
 export function hasBrokenEncoding(url: string): boolean {
   const path = url.split('?', 1)[0] ?? ''

@@ -1,9 +1,9 @@
-// What the headers say of a body is judged before the body is read: a body that would only be misread is a 415
-// that says how to send it.
+// Checks the content headers before a body is read. A body that cannot be read correctly gets a 415 that says how to
+// send it.
 import type { IncomingHttpHeaders } from 'node:http'
 import { ApiError } from '../../domain/errors.ts'
 
-/** Of `{}`; or of `null`, or blanks. */
+/** The length of `{}`, `null` or blanks. */
 const EMPTY_BODY_BYTES = 4
 const UTF_8 = ['utf-8', 'utf8', 'us-ascii']
 
@@ -32,8 +32,8 @@ export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): v
 }
 
 /**
- * For an endpoint that takes no body: some clients send an empty one all the same. `body` is what was read of it,
- * which with GET is nothing. Throws invalid_request.
+ * For endpoints that take no body, to which some clients send an empty one all the same. `body` is the parsed body;
+ * with GET it is not read. Throws invalid_request.
  */
 export function checkNoBody({ 'content-length': length }: IncomingHttpHeaders, body: unknown): void {
   const [field] = typeof body === 'object' && body !== null ? Object.keys(body) : []

@@ -1,6 +1,5 @@
-// Checks each part of a request against its typebox shape. Nothing is coerced or dropped, except that the
-// whole numbers of a query, which can only arrive as text, are read as numbers first; and nothing is ignored:
-// a parameter or a field of the body that the shape does not name is refused.
+// Checks each part of a request against its TypeBox shape. Nothing is coerced, dropped or ignored: unknown parameters
+// and fields are rejected. The only exception are whole numbers in a query, which arrive as text.
 import type { FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -10,7 +9,7 @@ import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 import { describeMismatch } from './describe-mismatch.ts'
 
 const NAME_CHARACTERS_MAX = 100
-/** What other APIs call the place at which a page begins. */
+/** Names that other APIs use for the cursor of a page. */
 const OFFSETS = ['offset', 'page', 'skip']
 
 const WHOLE: Record<string, string> = {
@@ -38,7 +37,7 @@ export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart })
   }
 }
 
-/** An ID that cannot be stored is nobody's: in other words it is looked up, and not found. */
+/** Replaces an ID that no database can store by one that is not found. */
 function storablePath(params: unknown): unknown {
   if (typeof params !== 'object' || params === null) return params
   return Object.fromEntries(
@@ -49,7 +48,7 @@ function storablePath(params: unknown): unknown {
   )
 }
 
-/** The error of the first text in the value, keys included, that no database can store, or of its nesting. */
+/** The error of the first string (or key) that no database can store, or of nesting that is too deep. */
 function textFault(value: unknown, path: readonly string[]): ApiError | null {
   if (typeof value === 'string') {
     const why = unstorable(value)
@@ -72,7 +71,7 @@ function textFault(value: unknown, path: readonly string[]): ApiError | null {
   return null
 }
 
-/** What an object of this shape may hold, where the shape is one object, or one object or null; else null. */
+/** The properties of a shape that is an object, or an object or null; else null. */
 function membersOf(schema: TSchema): readonly string[] | null {
   const parts: unknown = Reflect.get(schema, 'anyOf')
   const shapes = Array.isArray(parts)

@@ -1,12 +1,12 @@
-// Says in a sentence what a request should have held and what it held instead.
+// Describes in one sentence what a request should have contained and what it contained instead.
 import type { TLocalizedValidationError } from 'typebox/error'
 import { ApiError } from '../../domain/errors.ts'
 
-/** What these only repeat is said better by the error they wrap. */
+/** Errors that only wrap a more precise one. */
 const WRAPPERS = ['additionalProperties', 'propertyNames', 'anyOf']
 const SHOWN_CHARACTERS_MAX = 60
 
-/** `whole` is what to call the thing that was checked: "The request body". */
+/** `whole` names the value that was checked: "The request body". */
 export function describeMismatch(
   errors: readonly TLocalizedValidationError[],
   value: unknown,
@@ -56,7 +56,7 @@ function expectation(
   }
 }
 
-/** What may be null is null or something else; what is wrong with the something else is the news. */
+/** Drops "must be null" where another error says what is wrong with a nullable value. */
 function isNullBranch(error: TLocalizedValidationError): boolean {
   return error.keyword === 'type' && error.params.type === 'null'
 }

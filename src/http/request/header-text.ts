@@ -1,20 +1,20 @@
-// Node hands header values over as if each byte were a character. What was sent as UTF-8 is read as such.
+// Decodes header values as UTF-8; Node decodes them as Latin-1.
 import { ApiError } from '../../domain/errors.ts'
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** The value of a header that may be given once, with 1 to `characters_max` characters; null when it is absent. */
+/** The value of a header that may be given once, with 1 to `charactersMax` characters; null when it is absent. */
 export function headerText(
   headers: NodeJS.Dict<string | string[]>,
   name: string,
-  characters_max: number,
+  charactersMax: number,
 ): string | null {
   const given = headers[name.toLowerCase()]
   if (given === undefined) return null
   const raw = Array.isArray(given) ? given.join(', ') : given
   const text = decoded(raw).trim()
-  if (text.length === 0 || text.length > characters_max) {
-    const message = `The header ${name} must have 1 to ${characters_max} characters, not ${text.length}.`
+  if (text.length === 0 || text.length > charactersMax) {
+    const message = `The header ${name} must have 1 to ${charactersMax} characters, not ${text.length}.`
     throw new ApiError('invalid_request', message, { param: name })
   }
   return text

@@ -39,7 +39,7 @@ test('without a key every call creates a batch', async () => {
   assert.equal(await batches(server), 2)
 })
 
-test('a key alone replays the first answer byte for byte, however the batch stands by now', async () => {
+test('a key alone replays the first answer byte for byte, whatever status the batch has by now', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const first = await create(
@@ -71,7 +71,7 @@ test('a key alone replays the first answer byte for byte, however the batch stan
   assert.equal(await batches(server), 1)
 })
 
-test('under the implicit mode a repeated call is a 409 whose original can be read', async () => {
+test('in implicit mode a repeated call is a 409 that names the original request', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const headers = { 'idempotency-key': 'job-1', 'idempotency-mode': 'implicit' }
@@ -84,7 +84,7 @@ test('under the implicit mode a repeated call is a 409 whose original can be rea
   assert.deepEqual(record.json.response, first.json)
 })
 
-test('a key that was used for another request is refused', async () => {
+test('a key that was used for another request is a 409', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const headers = { 'idempotency-key': 'job-1' }
@@ -137,7 +137,7 @@ test('fifty calls at once with one key create one batch', async () => {
   assert.equal(await batches(server), 1)
 })
 
-test('a second call while the first is running is told to wait', async () => {
+test('a second call while the first is running is a 409 idempotency_in_progress', async () => {
   await using server = await testServer()
   const { store, clock } = server.deps
   const idempotency = new Idempotency(store, clock)
@@ -158,7 +158,7 @@ test('a second call while the first is running is told to wait', async () => {
   assert.equal((await idempotency.once(call, async () => 'never')).text, 'first')
 })
 
-test('a crash in the middle of the first call blocks nobody', async () => {
+test('a crash during the first call does not block retries', async () => {
   await using server = await testServer()
   const { store, clock } = server.deps
   const call = {
@@ -195,7 +195,7 @@ test('a key on another endpoint is another request', async () => {
   )
 })
 
-test('headers that make no sense are refused', async () => {
+test('invalid headers are a 400', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const cases: [Record<string, string>, string][] = [
@@ -210,7 +210,7 @@ test('headers that make no sense are refused', async () => {
   assert.equal((await create(server, file, { 'idempotency-key': 'x'.repeat(255) })).status, 200)
 })
 
-test('a call that a client library resends without a key is replayed for ten minutes', async () => {
+test('a retry of a client library without a key gets the first answer for ten minutes', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const resent = { 'x-stainless-retry-count': '1' }

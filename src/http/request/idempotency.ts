@@ -23,7 +23,7 @@ export const KEYLESS_KEPT_MS = 10 * 60_000
 const KEY_CHARACTERS_MAX = 255
 const IN_PROGRESS_RETRY_S = 1
 
-/** Keys are shared by these: the same key on another one is a different request. */
+/** The endpoints that share keys: the same key on another endpoint is a different request. */
 const ROUTES = ['POST /v1/batches', 'POST /v1/files', 'POST /v1/limits'] as const
 
 export const IdempotencyHeaders = Type.Object({
@@ -31,22 +31,22 @@ export const IdempotencyHeaders = Type.Object({
     Type.String({
       minLength: 1,
       maxLength: KEY_CHARACTERS_MAX,
-      description: 'Names the job, so that it is created once.',
+      description: 'Identifies the call, so that a retry does not create a second object.',
     }),
   ),
   'Idempotency-Mode': Type.Optional(
     Type.Enum(['replay', 'implicit'], {
       description:
-        'What a repeated call gets: the first answer, as without this header, or a 409 that names the first call.',
+        'What a repeated call gets: `replay`, the first answer (the default); `implicit`, a 409 that names the first call.',
     }),
   ),
 })
 
-/** What the caller wants of a repeated call. */
+/** What a repeated call gets. */
 interface Terms {
   key: string | null
   implicit: boolean
-  /** The client library says that it sends this call again. */
+  /** The client library marks this call as a retry. */
   resent: boolean
 }
 
@@ -55,7 +55,7 @@ export interface IdempotentCall {
   request_id: string
   route: (typeof ROUTES)[number]
   headers: NodeJS.Dict<string | string[]>
-  /** What must be the same for two calls to be the same, beside route and entity header: plain and shallow. */
+  /** The parameters that two equal calls share, beside route and entity header: plain and shallow. */
   request: object
 }
 
@@ -69,7 +69,7 @@ export interface IdempotentResponse {
 export class Idempotency {
   readonly #store: Pick<Store, 'write'>
   readonly #clock: Clock
-  /** What this process is doing just now. */
+  /** The calls that this process is running. */
   readonly #running = new Map<string, number>()
 
   constructor(store: Pick<Store, 'write'>, clock: Clock) {
@@ -78,9 +78,9 @@ export class Idempotency {
   }
 
   /**
-   * Does `perform` in a transaction unless it has been done. `around` runs that transaction and may take its time
-   * before: a retry that comes meanwhile is told to wait. Throws idempotency_key_reused,
-   * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for headers that make no sense.
+   * Runs `perform` in a transaction, unless an earlier call has. `around` runs that transaction and may do slow work
+   * before it; retries get idempotency_in_progress meanwhile. Throws idempotency_key_reused,
+   * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for invalid headers.
    */
   async once(
     call: IdempotentCall,
@@ -89,7 +89,7 @@ export class Idempotency {
   ): Promise<IdempotentResponse> {
     const terms = termsOf(call.headers)
     const fingerprint = fingerprintOf(call)
-    // No header value begins with a space, so a key of ours is never one of a caller's.
+    // No header value begins with a space, so such a key cannot collide with a caller's.
     const key = terms.key ?? ` ${fingerprint}`
     const name = `${call.project_id}\n${key}`
     const mayRepeat = terms.key !== null || terms.resent
@@ -143,12 +143,12 @@ function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Term
   return { text: first.response, status: first.status, replayed: true }
 }
 
-/** To be called before a body is read that might be long. Throws invalid_request. */
+/** Call this before a long body is read. Throws invalid_request. */
 export function hasIdempotencyKey(headers: IdempotentCall['headers']): boolean {
   return termsOf(headers).key !== null
 }
 
-/** For endpoints that make something and cannot promise to make it once. Throws invalid_request. */
+/** For endpoints that create objects without supporting Idempotency-Key. Throws invalid_request. */
 export function refuseIdempotencyKey(headers: IdempotentCall['headers']): void {
   for (const name of ['Idempotency-Key', 'Idempotency-Mode'])
     if (headers[name.toLowerCase()] !== undefined)
@@ -175,7 +175,7 @@ function fingerprintOf({ route, headers, request }: IdempotentCall): string {
   return createHash('sha256').update(JSON.stringify(what)).digest('hex')
 }
 
-/** The same however the keys of objects are ordered; what is null or absent does not count. */
+/** Canonical JSON: independent of the order of keys; null and absent are the same. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted)
   if (typeof value !== 'object' || value === null) return value

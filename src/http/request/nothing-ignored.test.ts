@@ -44,7 +44,7 @@ test('a query parameter that an endpoint does not take is a 400 with its name', 
   assert.equal((await server.call('GET', '/healthz?probe=1', { key: null })).status, 200)
 })
 
-test('what OpenAI clients send with a list is understood; the order that lists do not have is refused', async () => {
+test('list parameters of OpenAI clients are accepted, except for an order that lists do not have', async () => {
   await using server = await testServer()
   for (const path of ['/v1/files?limit=5&order=desc&purpose=batch', '/v1/batches?limit=5&order=desc'])
     assert.equal((await server.call('GET', path)).status, 200, path)
@@ -99,7 +99,7 @@ test('a body that is compressed, or not UTF-8, is a 415 that says so', async () 
     )
 })
 
-test('an upload that is compressed is refused by the name of its format, and leaves nothing', async () => {
+test('a compressed upload is rejected with the name of its format, and leaves nothing', async () => {
   await using server = await testServer()
   for (const [name, bytes] of [
     ['gzip', gzipSync(ONE_LINE)],
@@ -115,7 +115,7 @@ test('an upload that is compressed is refused by the name of its format, and lea
   assert.equal((await server.call('POST', '/v1/files', { raw: form([], 'x') })).status, 200)
 })
 
-test('JSONL that is sent without a form is told how to send it', async () => {
+test('JSONL without a form is rejected with the way to send it', async () => {
   await using server = await testServer()
   for (const type of [
     'application/x-ndjson',
@@ -133,7 +133,7 @@ test('JSONL that is sent without a form is told how to send it', async () => {
   }
 })
 
-test('a form field that nobody knows is refused; expires_after is done', async () => {
+test('an unknown form field is rejected; expires_after is applied', async () => {
   await using server = await testServer()
   const unknown = await server.call('POST', '/v1/files', { raw: form([['priority', 'high']]) })
   assert.deepEqual([unknown.outcome, unknown.error.param], ['400 invalid_request', 'priority'])
@@ -150,7 +150,7 @@ test('a form field that nobody knows is refused; expires_after is done', async (
   assert.equal(nonsense.error.param, 'expires_after[seconds]')
 })
 
-test('an upload under an Idempotency-Key happens once', async () => {
+test('an upload with an Idempotency-Key is stored once', async () => {
   await using server = await testServer()
   const headers = { 'idempotency-key': 'upload-1' }
   const first = await server.call('POST', '/v1/files', { raw: form([]), headers })
@@ -174,7 +174,7 @@ test('an upload under an Idempotency-Key happens once', async () => {
   assert.deepEqual([webhook.outcome, webhook.error.param], ['400 invalid_request', 'Idempotency-Key'])
 })
 
-test('a content that the caller has already is a 304', async () => {
+test('content that the caller already has is a 304', async () => {
   await using server = await testServer()
   const { id } = await server.upload()
   const path = `/v1/files/${id}/content`
@@ -186,7 +186,7 @@ test('a content that the caller has already is a 304', async () => {
   assert.equal((await server.call('GET', path, { headers: { 'if-none-match': '"x"' } })).text, ONE_LINE)
 })
 
-test('an amount below a nano-dollar is refused; nothing at all is a cap', async () => {
+test('a limit below a nano-dollar is rejected; zero is allowed', async () => {
   await using server = await testServer()
   const limit = { scope: 'project', metric: 'cost_usd', window: 'day' }
   for (const amount of [1e-10, 9e-10, Number.MIN_VALUE]) {
@@ -200,7 +200,7 @@ test('an amount below a nano-dollar is refused; nothing at all is a cap', async 
     )
 })
 
-test('an entity is trimmed, and a blank one refused, in the header, the batch and a limit alike', async () => {
+test('an entity is trimmed, and a blank one rejected, in the header, the batch and a limit alike', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const batch = { input_file_id: file, endpoint: '/v1/chat/completions', completion_window: '24h' }
@@ -228,7 +228,7 @@ test('an entity is trimmed, and a blank one refused, in the header, the batch an
   assert.equal((await server.call('GET', '/v1/limits?entity=%20user:42')).data.length, 1)
 })
 
-test('a body where none is taken is refused, unless it is empty', async () => {
+test('endpoints without a body reject one, unless it is empty', async () => {
   await using server = await testServer()
   for (const [method, path, missing] of [
     ['POST', '/v1/batches/batch_x/cancel', 'batch_not_found'],
@@ -246,7 +246,7 @@ test('a body where none is taken is refused, unless it is empty', async () => {
   }
 })
 
-test('a field of a form given twice, and a charset in disguise are refused', async () => {
+test('a repeated form field and an obscured charset are rejected', async () => {
   await using server = await testServer()
   const twice = form([
     ['expires_after[anchor]', 'created_at'],

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { testServer } from '../../../test/support/test-server.ts'
 
-test('a list is newest first and tells where it goes on', async () => {
+test('a list is newest first and names the next cursor', async () => {
   await using server = await testServer()
   const made: string[] = []
   for (let i = 0; i < 3; i++) made.unshift((await server.upload()).id)
@@ -29,7 +29,7 @@ test('a list is newest first and tells where it goes on', async () => {
   })
 })
 
-test('after is what OpenAI clients call the cursor, and it wins', async () => {
+test('`after`, the cursor of OpenAI clients, takes precedence', async () => {
   await using server = await testServer()
   const made: string[] = []
   for (let i = 0; i < 3; i++) made.unshift((await server.upload()).id)
@@ -38,7 +38,7 @@ test('after is what OpenAI clients call the cursor, and it wins', async () => {
   assert.deepEqual(both.ids, made.slice(2))
 })
 
-test('a limit outside 1 to 100 is refused, and 20 is what is given without one', async () => {
+test('a limit outside 1 to 100 is rejected; the default is 20', async () => {
   await using server = await testServer()
   for (const limit of ['0', '101', '-1', 'x', '1.5', '', '1e1']) {
     const answer = await server.call('GET', `/v1/models?limit=${limit}`)
@@ -68,7 +68,7 @@ test('a cursor whose object is gone is a 404', async () => {
   assert.equal((await server.call('GET', '/v1/models?after=nothing')).outcome, '404 cursor_not_found')
 })
 
-test('models are a list like any other, and their IDs may hold slashes', async () => {
+test('models are listed in pages too, and their IDs may contain slashes', async () => {
   await using server = await testServer()
   const all = await server.call('GET', '/v1/models')
   assert.deepEqual(all.ids, ['sim-1', 'org/large', 'free'])
@@ -86,7 +86,7 @@ test('models are a list like any other, and their IDs may hold slashes', async (
   assert.deepEqual([unknown.outcome, unknown.error.param], ['404 model_not_found', 'model'])
 })
 
-test('whoever walks a list meets everything that was there all along, once, whatever comes and goes', async () => {
+test('paging through a list shows every object that exists throughout exactly once', async () => {
   await using server = await testServer()
   const { store } = server.deps
   const change = fc.record({

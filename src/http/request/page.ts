@@ -1,12 +1,12 @@
-// One page of a list. The cursor is the ID of an object that the caller can still see, so a page never skips
-// or repeats anything, whatever was created or deleted meanwhile.
+// One page of a list. The cursor is the ID of an object that the caller can see, so that a page neither skips
+// nor repeats objects when others are created or deleted meanwhile.
 import { ApiError } from '../../domain/errors.ts'
 import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'
 
 export interface PageSource<Row, Item> {
   /** Whether the caller can see the object that the cursor names. */
   exists(id: string): Promise<boolean>
-  /** Newest first; those behind `before`, if given. */
+  /** Newest first; only objects after `before`, if given. */
   list(page: { limit: number; before?: string }): Promise<Row[]>
   show(row: Row): Item
 }
@@ -21,7 +21,7 @@ export async function readPage<Row, Item extends { id: string }>(
     throw new ApiError('cursor_not_found', undefined, {
       param: after === undefined ? 'starting_after' : 'after',
     })
-  // One more than asked for tells whether there is more.
+  // One more than requested, to know whether there are more.
   const rows = await source.list({ limit: limit + 1, before })
   const data = rows.slice(0, limit).map((row) => source.show(row))
   const has_more = rows.length > limit

@@ -1,4 +1,4 @@
-// The IDs in paths. Any text is looked up: what is no ID is simply not found.
+// The IDs in paths. Any text is accepted: text that is no ID is not found.
 import { Type } from 'typebox'
 
 export const FileParams = Type.Object({ file_id: Type.String() })

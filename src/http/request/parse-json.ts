@@ -1,5 +1,5 @@
-// The JSON body of a request. An empty one is no body, since clients send the content type all the same; the
-// endpoint's shape says whether it can do without.
+// Parses the JSON body of a request. An empty body counts as no body, because clients send the content type all the
+// same; the endpoint's shape says whether a body is required.
 import type { FastifyBodyParser } from 'fastify'
 import { compressionOf } from '../../domain/compression.ts'
 import { ApiError } from '../../domain/errors.ts'

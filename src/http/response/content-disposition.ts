@@ -1,4 +1,4 @@
-// A filename in a header (RFC 6266): plain for old clients, and exactly as it is for the others.
+// A filename in a header (RFC 6266): in ASCII for old clients, and exact for the others.
 
 export function attachment(filename: string): string {
   const plain = filename.replace(/[^\x20-\x7e]|["\\%]/g, '_')

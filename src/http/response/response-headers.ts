@@ -1,5 +1,5 @@
-// What every answer says: which request it belongs to, under our name for it and under the one that OpenAI clients
-// read; that its type is what it says; and that nobody on the way may keep it. A route that knows better says so.
+// Headers of every response: the request ID, under our name and under the one that OpenAI clients read; no content
+// sniffing; no caching. A route may set others.
 
 export function responseHeaders(request_id: string): Record<string, string> {
   return {

@@ -1,4 +1,4 @@
-// The one place where an error becomes an answer.
+// Renders errors. Every error response is sent from here.
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../../domain/errors.ts'
 import { responseHeaders } from './response-headers.ts'
@@ -14,7 +14,7 @@ export class MethodNotAllowed extends ApiError {
   }
 }
 
-/** Headers of a content that is not sent after all. */
+/** Headers of the content that the error replaces. */
 const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-range', 'etag']
 
 export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {

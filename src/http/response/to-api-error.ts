@@ -1,4 +1,4 @@
-// Turns whatever a request throws into an ApiError; anything else is an internal error.
+// Turns known exceptions of a request into an ApiError; any other exception is an internal error.
 import { errorCodes } from 'fastify'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
@@ -10,10 +10,10 @@ const FASTIFY: Record<string, () => ApiError> = {
   FST_ERR_CTP_BODY_TOO_LARGE: () => new ApiError('payload_too_large'),
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () =>
     new ApiError('unsupported_media_type', 'Send the body as JSON, with `Content-Type: application/json`.'),
-  // The one method that is judged before its path: none of ours knows it.
+  // Fastify rejects this method before it looks at the path; no endpoint has it.
   FST_ERR_ROUTE_MISSING_CONTENT_TYPE: () => new ApiError('method_not_allowed', 'No path supports QUERY.'),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
-    new ApiError('invalid_request', 'The body is not as long as Content-Length says.'),
+    new ApiError('invalid_request', 'The length of the body differs from Content-Length.'),
   FST_ERR_BAD_URL: () => new ApiError('invalid_request', 'The URL holds a broken percent-encoding.'),
   FST_ERR_MAX_PARAM_LENGTH: () => new ApiError('unknown_endpoint'),
 }
@@ -26,8 +26,9 @@ export function apiErrorOf(error: unknown): ApiError | undefined {
   if (!(error instanceof Error)) return undefined
   const code: unknown = Reflect.get(error, 'code')
   if (typeof code !== 'string') return undefined
-  // The caller went away, or its connection broke, while it was still sending: nobody reads the answer.
-  if (code === 'ECONNRESET') return new ApiError('invalid_request', 'The request was cut short.')
+  // The connection ended while the request was being sent: nobody reads the answer.
+  if (code === 'ECONNRESET')
+    return new ApiError('invalid_request', 'The connection ended before the request was complete.')
   const known = FASTIFY[code]
   if (known) return known()
   const status: unknown = Reflect.get(error, 'statusCode')
@@ -35,11 +36,11 @@ export function apiErrorOf(error: unknown): ApiError | undefined {
   return undefined
 }
 
-/** Clients retry these statuses by themselves, so an error that no retry can fix says so. */
+/** Statuses that clients retry by themselves, unless an error says that a retry cannot succeed. */
 const RETRIED_BY_CLIENTS = [408, 409, 429]
 
 export function errorHeaders(apiError: ApiError): Record<string, string> {
-  // Only limits are told in the caller's language, and any call may ask for one.
+  // Only limit errors are translated.
   const headers: Record<string, string> = {
     'content-language': apiError.language,
     vary: 'accept-language',

@@ -25,7 +25,7 @@ async function setStatus(server: TestServer, id: string, status: BatchStatus): P
   )
 }
 
-test('a batch is created validating, with nothing done and nothing spent', async () => {
+test('a new batch is validating, with zero counts and costs', async () => {
   await using server = await testServer()
   const file = await server.processedFile({ line_count: 12 })
   const { status, json, id } = await server.call(
@@ -64,7 +64,7 @@ test('a batch is created validating, with nothing done and nothing spent', async
   assert.equal(server.woken(), 2)
 })
 
-test('the window ends with the very second that the caller is told', async () => {
+test('the batch expires at exactly the second that the answer names', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   for (const late_ms of [1, 998]) {
@@ -80,7 +80,7 @@ test('the window ends with the very second that the caller is told', async () =>
   }
 })
 
-test('the entity header and the language are kept with the batch, and the entity with the record', async () => {
+test('the entity header and the language are stored with the batch, and the entity with the audit record', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const headers = { 'x-service-entity': 'team/7', 'accept-language': 'fr;q=0.5, de' }
@@ -91,7 +91,7 @@ test('the entity header and the language are kept with the batch, and the entity
   assert.equal(record.json.entity, 'team/7')
 })
 
-test('a request that makes no sense says what was expected and what was found', async () => {
+test('an invalid request gets an error with the expected and the actual value', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const many = Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, 'v']))
@@ -129,7 +129,7 @@ test('a request that makes no sense says what was expected and what was found', 
   assert.deepEqual((await server.call('GET', '/v1/batches')).data, [])
 })
 
-test('what OpenAI clients may add is understood, and metadata may be null', async () => {
+test('extra fields of OpenAI clients are accepted, and metadata may be null', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const extra = { metadata: null, output_expires_after: { anchor: 'created_at', seconds: 9 } }
@@ -145,7 +145,7 @@ test('what OpenAI clients may add is understood, and metadata may be null', asyn
   assert.equal((await server.call('POST', '/v1/batches', wrong)).error.param, 'output_expires_after.anchor')
 })
 
-test('a window that the plan lacks is a 403 that names the plan', async () => {
+test('a completion window that the plan lacks is a 403 that names the plan', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   const answer = await server.call('POST', '/v1/batches', order(file, { completion_window: '4h' }))
@@ -184,7 +184,7 @@ test('the input must be a processed upload of this project', async () => {
   assert.deepEqual([results.outcome, results.error.param], ['400 invalid_request', 'input_file_id'])
 })
 
-test('a cancel is accepted while the batch is unfinished, and again shows the same batch', async () => {
+test('an unfinished batch can be cancelled, and cancelling it again shows the same batch', async () => {
   await using server = await testServer()
   const file = await server.processedFile()
   for (const status of BATCH_STATUSES) {
@@ -228,7 +228,7 @@ test('batches are listed by status', async () => {
   assert.equal((await server.call('GET', '/v1/batches?status=done')).outcome, '400 invalid_request')
 })
 
-test('a finished batch says when, what it cost and where its results are', async () => {
+test('a finished batch shows its times, its cost and its result files', async () => {
   await using server = await testServer()
   const { id } = await server.createBatch(await server.processedFile())
   await server.deps.store.write((tx) =>
@@ -252,7 +252,7 @@ test('a finished batch says when, what it cost and where its results are', async
   assert.equal('failed_at' in json, false)
 })
 
-test('an unfinished batch says how it gets on, and why it does not', async () => {
+test('an unfinished batch shows its progress and its waiting reason', async () => {
   await using server = await testServer()
   const { clock } = server
   const { store } = server.deps
@@ -266,7 +266,7 @@ test('an unfinished batch says how it gets on, and why it does not', async () =>
     ])
     await tx.updateTable('batches').set({ status: 'queued', total: 100 }).execute()
   })
-  const standing = async (): Promise<unknown[]> => {
+  const progress = async (): Promise<unknown[]> => {
     const { json } = await server.call('GET', `/v1/batches/${id}`)
     const [listed] = (await server.call('GET', '/v1/batches')).data
     assert.deepEqual(listed, json)
@@ -274,11 +274,11 @@ test('an unfinished batch says how it gets on, and why it does not', async () =>
     return [reason?.code ?? null, object(json.progress)]
   }
   const nothing = { lines_per_s: null, estimated_completion: null, at_risk: false }
-  assert.deepEqual(await standing(), ['no_worker', nothing])
+  assert.deepEqual(await progress(), ['no_worker', nothing])
 
   const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 60_000, clock.now()))
-  assert.deepEqual(await standing(), ['queued', nothing])
-  const trouble: LaneReport = {
+  assert.deepEqual(await progress(), ['queued', nothing])
+  const unavailable: LaneReport = {
     model: 'sim-1',
     state: 'unavailable',
     since: clock.now() - 5_000,
@@ -286,10 +286,10 @@ test('an unfinished batch says how it gets on, and why it does not', async () =>
     batches: {},
     isOpen: true,
   }
-  await store.write((tx) => setLaneReports(tx, worker_id, [{ ...trouble, model: 'other' }]))
-  assert.deepEqual(await standing(), ['queued', nothing])
-  await store.write((tx) => setLaneReports(tx, worker_id, [trouble]))
-  assert.deepEqual(await standing(), ['model_unavailable', nothing])
+  await store.write((tx) => setLaneReports(tx, worker_id, [{ ...unavailable, model: 'other' }]))
+  assert.deepEqual(await progress(), ['queued', nothing])
+  await store.write((tx) => setLaneReports(tx, worker_id, [unavailable]))
+  assert.deepEqual(await progress(), ['model_unavailable', nothing])
 
   const in_progress_at = clock.now()
   await store.write(async (tx) => {
@@ -301,16 +301,16 @@ test('an unfinished batch says how it gets on, and why it does not', async () =>
   const estimated_completion = Math.floor(clock.now() / 1000) + 2
   const moving = { lines_per_s: 20, estimated_completion, at_risk: false }
   // Lines end: whatever a worker reports, the batch waits for nothing.
-  assert.deepEqual(await standing(), [null, moving])
+  assert.deepEqual(await progress(), [null, moving])
   await store.write((tx) =>
     tx
       .updateTable('batches')
       .set({ expires_at: clock.now() + 2_100 })
       .execute(),
   )
-  assert.deepEqual(await standing(), [null, { ...moving, at_risk: true }])
+  assert.deepEqual(await progress(), [null, { ...moving, at_risk: true }])
   await clock.advance(60_000)
-  assert.equal((await standing())[0], 'model_unavailable')
+  assert.equal((await progress())[0], 'model_unavailable')
 
   await setStatus(server, id, 'completed')
   const { json } = await server.call('GET', `/v1/batches/${id}`)

@@ -18,8 +18,7 @@ export function cancelBatchRoute(app: App, { store, clock, region, wake }: Deps)
     doc: {
       operation: 'cancelBatch',
       summary: 'Cancel a batch',
-      description:
-        'Nothing new is sent; what is in flight may finish, and what has finished is kept and billed.',
+      description: 'No further line is sent; lines in flight may finish. Finished lines are kept and billed.',
       answer: BatchObject,
       errors: ['batch_not_found', 'batch_not_cancellable'],
     },

@@ -27,7 +27,7 @@ async function answered(server: TestServer, call: Promise<Answer>): Promise<{ an
   return { answer, ms: server.clock.now() - began }
 }
 
-test('a batch on a file that is being validated waits for the verdict', async () => {
+test('creating a batch waits for the validation of its file', async () => {
   await using server = await testServer(WAIT)
   const good = await server.upload()
   const created = server.createBatch(good.id)
@@ -46,7 +46,7 @@ test('a batch on a file that is being validated waits for the verdict', async ()
   assert.match(String(told.error.message), /Line 1: no\./)
 })
 
-test('it waits so long and no longer', async () => {
+test('the wait has a limit', async () => {
   await using server = await testServer(WAIT)
   const { id } = await server.upload()
   const { answer, ms } = await answered(server, server.createBatch(id))
@@ -55,7 +55,7 @@ test('it waits so long and no longer', async () => {
   assert.ok(ms >= 10_000 && ms <= 10_100, `${ms} ms`)
 })
 
-test('what waiting cannot mend is refused at once', async () => {
+test('errors that waiting cannot fix are answered at once', async () => {
   await using server = await testServer(WAIT)
   const { id } = await server.upload()
   const body = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '4h' }
@@ -64,7 +64,7 @@ test('what waiting cannot mend is refused at once', async () => {
   assert.equal((await server.createBatch(id, { body: { ...body, completion_window: 'soon' } })).status, 400)
 })
 
-test('a retry under the same key is told that the first call still waits, and replays it afterwards', async () => {
+test('a retry with the same key is a 409 while the first call waits, and gets its answer afterwards', async () => {
   await using server = await testServer(WAIT)
   const { id } = await server.upload()
   const body = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '24h' }
@@ -79,7 +79,7 @@ test('a retry under the same key is told that the first call still waits, and re
   assert.equal(again.headers.get('idempotency-replayed'), 'true')
 })
 
-test('a caller that hangs up is not waited for, and gets no batch', async () => {
+test('a caller that disconnects gets no batch', async () => {
   await using server = await testServer(WAIT)
   const { id } = await server.upload()
   const body = JSON.stringify({
@@ -99,7 +99,7 @@ test('a caller that hangs up is not waited for, and gets no batch', async () => 
   assert.deepEqual((await server.call('GET', '/v1/batches')).data, [])
 })
 
-test('so many calls wait at once; one more is answered as if it had waited', async () => {
+test('the number of waiting calls is limited; one more is answered as if it had waited', async () => {
   await using server = await testServer(WAIT)
   const { id } = await server.upload()
   const calls = Array.from({ length: 64 }, () => server.createBatch(id))
@@ -110,7 +110,7 @@ test('so many calls wait at once; one more is answered as if it had waited', asy
   for (const answer of await Promise.all(calls)) assert.equal(answer.status, 200)
 })
 
-test('a server that stops answers those that wait', async () => {
+test('a server that shuts down answers waiting calls', async () => {
   const server = await testServer(WAIT)
   const { id } = await server.upload()
   const call = server.createBatch(id)

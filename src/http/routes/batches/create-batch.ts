@@ -23,7 +23,7 @@ import { showBatch } from './show-batch.ts'
 import { showEstimate } from './show-estimate.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
-/** What a batch reads and writes grows with the index of its file: those beyond this take turns. */
+/** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
 const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 
 const CreateHeaders = Type.Object({
@@ -32,7 +32,8 @@ const CreateHeaders = Type.Object({
     Type.String({
       minLength: 1,
       maxLength: ENTITY_CHARACTERS_MAX,
-      description: 'Whom the work is for, where neither a line nor the batch says so in its metadata.',
+      description:
+        'The entity to attribute usage to, where neither a line nor the batch names one in its metadata.',
     }),
   ),
   'Accept-Language': Type.Optional(
@@ -50,14 +51,15 @@ type Deps = Pick<
 const Query = Type.Object({
   dry_run: Type.Optional(
     Type.Enum(['true', 'false'], {
-      description: '`true`: creates nothing, and says what the batch might cost and which limits it meets.',
+      description:
+        '`true`: creates no batch, and returns its projected cost and the limits that apply to it.',
     }),
   ),
 })
 
 export function createBatchRoute(app: App, deps: Deps): void {
   const { store, clock, idempotency, region, plans, wake, wait_for_file_ms } = deps
-  const turns = new ProjectQueue()
+  const projectQueue = new ProjectQueue()
   const waits = new ValidationWaits(store, clock, wait_for_file_ms)
   app.addHook('preClose', async () => waits.stop())
   route(app, {
@@ -68,7 +70,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
       operation: 'createBatch',
       summary: 'Create a batch',
       description:
-        'With an `Idempotency-Key`, a call that is repeated creates nothing: it is answered with the first answer (`Idempotency-Replayed: true`), or with a 409 under `Idempotency-Mode: implicit`.',
+        'With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
       answer: Type.Union([BatchObject, BatchEstimate]),
       headers: CreateHeaders,
       errors: [
@@ -101,7 +103,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
       const oneAtATime = async <T>(act: () => Promise<T>): Promise<T> => {
         const index_bytes = await readIndexBytes(store.read, project_id, input_file_id)
-        return index_bytes > INDEX_BYTES_AT_ONCE_MAX ? await turns.run(project_id, act) : await act()
+        return index_bytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
       }
       const project = (): Promise<BatchProjection | null> =>
         readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
@@ -139,7 +141,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
   })
 }
 
-/** The signal aborts when the caller's connection ends; then nothing more is done. */
+/** Aborts when the caller's connection ends. */
 async function whileConnected(
   { raw: { socket } }: FastifyRequest,
   act: (signal: AbortSignal) => Promise<void>,
@@ -152,5 +154,6 @@ async function whileConnected(
   } finally {
     socket.off('close', leave)
   }
-  if (socket.destroyed) throw new ApiError('invalid_request', 'The request was cut short.')
+  if (socket.destroyed)
+    throw new ApiError('invalid_request', 'The connection ended before the request was complete.')
 }

@@ -23,7 +23,7 @@ export function getBatchResultsRoute(
     access: ['batches:read'],
     doc: {
       operation: 'getBatchResults',
-      summary: 'Read what is finished so far',
+      summary: 'Read the finished lines of a batch',
       description:
         'Result lines as they will stand in the output and error files, in the order of the input. ' +
         '`X-Next-After` is the `after` of the next call, `X-Has-More` whether there is more to read now, ' +

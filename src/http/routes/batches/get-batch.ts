@@ -20,7 +20,7 @@ export function getBatchRoute(
     access: ['batches:read'],
     doc: {
       operation: 'getBatch',
-      summary: 'Read how a batch stands',
+      summary: 'Read a batch and its progress',
       answer: BatchObject,
       errors: ['batch_not_found'],
     },

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ProjectQueue } from './project-queue.ts'
 
-test('the work of one project goes one after the other, also after a failure; others do not wait for it', async () => {
+test('the work of one project runs sequentially, also after a failure; other projects do not wait for it', async () => {
   const turns = new ProjectQueue()
   const order: string[] = []
   const gate = Promise.withResolvers<void>()

@@ -1,4 +1,4 @@
-// A row of batches as the API shows it. A time that has not come yet is left out.
+// A row of batches as the API shows it. Times that are not set are left out.
 import { Compile } from 'typebox/compile'
 import { unixSeconds } from '../../../domain/clock.ts'
 import { usd } from '../../../domain/money.ts'
@@ -18,7 +18,7 @@ const TIMES = [
   'cancelled_at',
 ] as const
 
-/** `batchProgress`: of an unfinished batch, where it was read. */
+/** `batchProgress`: for unfinished batches. */
 export function showBatch(batch: BatchRow, region: string, batchProgress?: BatchProgress): BatchObject {
   const created = unixSeconds(batch.created)
   const times = TIMES.flatMap((name) => {

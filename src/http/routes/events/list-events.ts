@@ -17,7 +17,7 @@ export function listEventsRoute(app: App, { store }: Pick<RouteDependencies, 'st
     access: ['events:read'],
     doc: {
       operation: 'listEvents',
-      summary: 'List what has happened',
+      summary: 'List events',
       answer: listOf(EventObject, 'EventList'),
       errors: ['cursor_not_found'],
     },

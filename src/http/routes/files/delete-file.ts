@@ -21,7 +21,7 @@ export function deleteFileRoute(
       operation: 'deleteFile',
       summary: 'Delete a file and its content',
       description:
-        'At once. Batches keep their status, counts and cost. Lines of an unfinished batch over the file that have not been sent fail with `input_file_deleted`, unbilled.',
+        'The file is deleted at once. Batches keep their status, counts and cost. Lines of an unfinished batch of this file that have not been sent fail with `input_file_deleted` and are not billed.',
       answer: DeletedFile,
       errors: ['file_not_found', 'file_not_deletable'],
     },

@@ -11,11 +11,11 @@ export async function fileWaitingReason(
   const task = await readValidation(read, file_id)
   if (task?.state === 'leased') return { code: 'validating', message: 'A worker is reading the file.' }
   if (!(await hasWorker(read, claimSql)))
-    return { code: 'no_worker', message: 'No worker is running; the file is validated as soon as one does.' }
+    return { code: 'no_worker', message: 'No worker is running; the file is validated when one starts.' }
   if (task && task.last_error !== null)
     return {
       code: 'retrying',
-      message: 'Its validation was interrupted by a fault of the service and is tried again.',
+      message: 'Its validation failed because of an internal error and is retried.',
     }
-  return { code: 'queued', message: 'Its validation waits until a worker has a place for it.' }
+  return { code: 'queued', message: 'Its validation waits for a worker with a free task slot.' }
 }

@@ -26,7 +26,7 @@ function multipart(parts: readonly string[], end = '--b--\r\n') {
 const PURPOSE = 'content-disposition: form-data; name="purpose"\r\n\r\nbatch'
 const FILE = `content-disposition: form-data; name="file"; filename="in.jsonl"\r\n\r\n${ONE_LINE}`
 
-test('an upload is a pending file whose validation waits to be taken up', async () => {
+test('an upload creates a pending file and a validation task', async () => {
   await using server = await testServer()
   const { status, json, id } = await server.upload(ONE_LINE, { filename: 'reviews.jsonl' })
   assert.equal(status, 200)
@@ -50,7 +50,7 @@ test('an upload is a pending file whose validation waits to be taken up', async 
   assert.equal((await server.call('GET', `/v1/files/${id}/content`)).text, ONE_LINE)
 })
 
-test('a pending file says what its validation waits for', async () => {
+test('a pending file shows its waiting reason', async () => {
   await using server = await testServer()
   const { store } = server.deps
   const { id } = await server.upload()
@@ -91,7 +91,7 @@ test('the order of the fields does not matter, and unknown ones are ignored', as
   }
 })
 
-test('a form that is not an upload is refused with what is wrong, and leaves nothing', async () => {
+test('a form that is not an upload is rejected with the reason, and leaves nothing', async () => {
   await using server = await testServer()
   const field = (name: string, value: string) =>
     `content-disposition: form-data; name="${name}"\r\n\r\n${value}`
@@ -114,7 +114,7 @@ test('a form that is not an upload is refused with what is wrong, and leaves not
   assert.deepEqual((await server.call('GET', '/v1/files')).data, [])
 })
 
-test('a broken form is refused and leaves nothing', async () => {
+test('a malformed form is rejected and leaves nothing', async () => {
   await using server = await testServer()
   const cut = await server.call('POST', '/v1/files', multipart([PURPOSE, FILE], ''))
   assert.equal(cut.outcome, '400 invalid_multipart')
@@ -136,7 +136,7 @@ test('a broken form is refused and leaves nothing', async () => {
   assert.deepEqual(await blobsLeft(server), [])
 })
 
-test('an upload that breaks off leaves nothing', async () => {
+test('an aborted upload leaves nothing', async () => {
   await using server = await testServer()
   for (const parts of [FILE.slice(0, -10), `${FILE}\r\n--b\r\ncontent-dis`]) {
     const socket = connect(server.port, '127.0.0.1')
@@ -155,7 +155,7 @@ test('an upload that breaks off leaves nothing', async () => {
   assert.equal((await server.call('GET', '/v1/files')).data.length, 1)
 })
 
-test('a file at the limit is taken, one byte more is a 413 and leaves nothing', async () => {
+test('a file of the maximum size is accepted; one byte more is a 413 and leaves nothing', async () => {
   await using server = await testServer({ file_bytes_max: 1000 })
   assert.equal((await server.upload('x'.repeat(1000))).status, 200)
   assert.equal((await server.upload('x'.repeat(1001))).outcome, '413 payload_too_large')
@@ -165,7 +165,7 @@ test('a file at the limit is taken, one byte more is a 413 and leaves nothing', 
   assert.equal((await blobsLeft(server)).length, 1)
 })
 
-test('a refusal is read by a client that still has much to send', async () => {
+test('a client that is still sending can read the error', async () => {
   await using server = await testServer({ file_bytes_max: 100_000_000 })
   const much = 'x'.repeat(20_000_000)
   const second = FILE.replace(ONE_LINE, much)
@@ -177,7 +177,7 @@ test('a refusal is read by a client that still has much to send', async () => {
   assert.equal((await server.upload(much, { key: scopeless.key })).outcome, '403 missing_scope')
 })
 
-test('a filename loses its folders and whatever cannot be seen', async () => {
+test('folders and invisible characters are removed from a filename', async () => {
   await using server = await testServer()
   for (const [given, kept] of [
     ['../../etc/passwd', 'passwd'],
@@ -194,7 +194,7 @@ test('a filename loses its folders and whatever cannot be seen', async () => {
   }
 })
 
-test('a file that did not validate says why', async () => {
+test('an invalid file shows the reason', async () => {
   await using server = await testServer()
   const { id } = await server.upload('nonsense')
   const errors = [{ line: 1, code: 'invalid_json', message: 'This is not valid JSON.' }]
@@ -207,7 +207,7 @@ test('a file that did not validate says why', async () => {
   assert.deepEqual(json.errors, errors)
 })
 
-test('content can be asked for in ranges', async () => {
+test('content can be requested in ranges', async () => {
   await using server = await testServer()
   const content = 'abcdefghij'
   const { id } = await server.upload(content)
@@ -335,7 +335,7 @@ test('results are the sealed chunks in order, whole and in any range', async () 
     }
 })
 
-test('results of a batch that still runs cannot be deleted; afterwards their content is destroyed', async () => {
+test('result files of a running batch cannot be deleted; after the batch, deleting one destroys its content', async () => {
   await using server = await testServer()
   const { id } = await withResults(server)
   assert.equal((await server.call('DELETE', `/v1/files/${id}`)).outcome, '422 file_not_deletable')
@@ -347,7 +347,7 @@ test('results of a batch that still runs cannot be deleted; afterwards their con
   assert.equal((await server.call('GET', `/v1/files/${id}/content`)).outcome, '404 file_not_found')
 })
 
-test('a deleted file is gone at once, and its content can no longer be opened', async () => {
+test('a deleted file is a 404 at once, and its content cannot be decrypted any more', async () => {
   await using server = await testServer()
   const { id } = await server.upload()
   const answer = await server.call('DELETE', `/v1/files/${id}`)
@@ -362,7 +362,7 @@ test('a deleted file is gone at once, and its content can no longer be opened', 
   assert.deepEqual((await server.call('GET', '/v1/files')).data, [])
 })
 
-test('the input of an unfinished batch is gone for its users, and its content waits for the batch', async () => {
+test('deleting the input of an unfinished batch is a 404 at once; its content is deleted after the batch', async () => {
   await using server = await testServer()
   const { read, write } = server.deps.store
   const id = await server.processedFile()
@@ -385,7 +385,7 @@ test('the input of an unfinished batch is gone for its users, and its content wa
   assert.ok((await readFileRow(read, id))?.deleted_at)
 })
 
-test('the input of a finished batch that is kept stays', async () => {
+test('the input of a finished batch stays until it is deleted', async () => {
   await using server = await testServer()
   const id = await server.processedFile()
   const { releaseInput } = await import('../../../lifecycle/remove-file.ts')
@@ -406,7 +406,7 @@ test('files are listed newest first, by purpose', async () => {
   assert.equal(wrong.error.message, '`purpose` must be one of "batch", "batch_output", not "fine-tune".')
 })
 
-test('a large upload comes back as it was sent', async () => {
+test('a large upload is downloaded unchanged', async () => {
   await using server = await testServer({ file_bytes_max: 20_000_000 })
   const content = randomBytes(6_000_000).toString('base64')
   const { id, json } = await server.upload(content)
@@ -417,7 +417,7 @@ test('a large upload comes back as it was sent', async () => {
   assert.ok(back.text === content)
 })
 
-test('a download whose content is missing or damaged breaks off; it never looks complete', async () => {
+test('a download of missing or damaged content is aborted and never looks complete', async () => {
   await using server = await testServer({ file_bytes_max: 20_000_000 })
   const { id } = await server.upload('x'.repeat(5_000_000))
   const key = `files/${id}/upload`

@@ -27,7 +27,8 @@ export function getFileContentRoute(
     doc: {
       operation: 'getFileContent',
       summary: 'Download a file',
-      description: 'The JSONL itself. `Range` picks one range of bytes, so a broken download can go on.',
+      description:
+        'The content as JSONL. `Range` selects one range of bytes, so that an interrupted download can be resumed.',
       answer: Type.String(),
       content_type: JSONL,
       partial: true,
@@ -35,7 +36,7 @@ export function getFileContentRoute(
         Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
         'If-None-Match': Type.Optional(
           Type.String({
-            description: 'The `ETag` of a content that is there already: 304 while it is the same.',
+            description: 'The `ETag` of a copy that the caller has: 304 if the content is the same.',
           }),
         ),
       }),

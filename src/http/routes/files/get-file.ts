@@ -17,7 +17,7 @@ export function getFileRoute(app: App, { store, region }: Pick<RouteDependencies
     access: ['files:read'],
     doc: {
       operation: 'getFile',
-      summary: 'Read what is known of a file',
+      summary: 'Read the metadata and status of a file',
       answer: FileObject,
       errors: ['file_not_found'],
     },

@@ -1,5 +1,5 @@
-// The Range header (RFC 9110 §14): one range of bytes. Several ranges, and what is no range of bytes, are
-// ignored, as the RFC allows; the whole is then sent.
+// The Range header (RFC 9110 §14): one range of bytes. Several ranges and other units are ignored, as the RFC
+// allows; the whole content is then sent.
 import type { ByteRange } from '../../../blobs/blobs.ts'
 
 export function parseRange(header: string | undefined, bytes: number): ByteRange | 'unsatisfiable' | null {

@@ -30,13 +30,14 @@ const UploadForm = Type.Object(
     purpose: Type.Literal('batch'),
     file: Type.String({
       contentMediaType: 'application/x-ndjson',
-      description: 'The JSONL, sent as a file.',
+      description: 'The JSONL file.',
     }),
     'expires_after[anchor]': Type.Optional(Type.Literal('created_at')),
     'expires_after[seconds]': Type.Optional(
       Type.Integer({
         minimum: 1,
-        description: 'Deletes the file so long after its creation, if that is sooner.',
+        description:
+          'Deletes the file this long after its creation, if that is before the end of its retention.',
       }),
     ),
   },
@@ -48,7 +49,7 @@ type Deps = Pick<
   'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'streamingValidation' | 'wake'
 > & { idempotency: Idempotency; uploads: UploadSlots }
 
-/** To be called in the transaction that makes the file. */
+/** Call this in the transaction that creates the file. */
 type QuotaCheck = (tx: Writer, bytes: number) => Promise<void>
 
 export function uploadFileRoute(app: App, deps: Deps): void {
@@ -106,7 +107,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
     },
   })
 
-  /** A project that has no room for a byte need not send its file to be told so. */
+  /** Rejects the upload before its file arrives if the project's quota is used up. */
   async function refuseFull({ project_id, quotas }: QuotaHolder): Promise<void> {
     const { stored_bytes: limit } = quotas
     if (limit === null) return
@@ -114,7 +115,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
     if (used >= limit) throw quotaExceeded('stored_bytes', limit, used, 1)
   }
 
-  /** A call under an Idempotency-Key: the same file sent again makes no second one. */
+  /** An upload under an Idempotency-Key: the same file sent again creates no second file. */
   async function receiveOnce(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -140,16 +141,16 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       } else wake()
       return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
     } catch (error) {
-      // After another error the commit may have happened all the same; if it has not, the sweep takes the content.
+      // After another error the commit may have taken effect all the same; if not, the sweep deletes the content.
       if (error instanceof ApiError) await discard(sealed, received)
       throw error
     }
   }
 }
 
-/** The parts of the form; errors in the form itself are the caller's to fix. */
+/** The parts of the form. Throws ApiError for a malformed form. */
 async function* formOf(request: FastifyRequest): AsyncGenerator<FormPart> {
-  // The size of the file is bounded where it is received; here it may be anything.
+  // No limit here: the size of the file is checked where it is received.
   const limits = { fileSize: Number.MAX_SAFE_INTEGER, fieldSize: 64 * 1024, fields: 50, files: 2, parts: 60 }
   try {
     for await (const part of request.parts({ limits })) {

@@ -1,4 +1,4 @@
-// How many uploads each project has under way in this process.
+// Counts the uploads of each project that are in progress in this process.
 import { quotaExceeded } from '../../../domain/quota.ts'
 
 export class UploadSlots {

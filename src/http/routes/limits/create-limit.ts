@@ -20,9 +20,9 @@ export function createLimitRoute(app: App, { plans, idempotency }: Deps): void {
     access: ['limits:read'],
     doc: {
       operation: 'createLimit',
-      summary: 'Cap what may be spent',
+      summary: 'Create a spending limit',
       description:
-        'It holds from the next line on, also in batches that are running. With scope `entity_type` every entity of the type has a cap of its own.',
+        'The limit applies from the next line on, also to running batches. With the scope `entity_type`, every entity of the type has the limit for itself.',
       answer: LimitObject,
       headers: IdempotencyHeaders,
       errors: [

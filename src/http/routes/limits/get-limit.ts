@@ -17,7 +17,7 @@ export function getLimitRoute(app: App, { store }: Pick<RouteDependencies, 'stor
     doc: {
       operation: 'getLimit',
       summary: 'Read a limit',
-      description: 'The cap itself. What is spent is at `GET /v1/usage/entities`.',
+      description: 'The spend under the limit is at `GET /v1/usage/entities`.',
       answer: LimitObject,
       errors: ['limit_not_found'],
     },

@@ -8,7 +8,7 @@ function create(server: TestServer, body: object, headers: Record<string, string
   return server.call('POST', '/v1/limits', { body, headers })
 }
 
-test('a limit is shown as it was asked for, and blocks unless it says otherwise', async () => {
+test('a limit is shown as it was created, and blocks by default', async () => {
   await using server = await testServer()
   const made = await create(server, {
     scope: 'entity',
@@ -48,7 +48,7 @@ test('a limit is shown as it was asked for, and blocks unless it says otherwise'
   )
 })
 
-test('a combination that makes no sense is a 400 that names the parameter', async () => {
+test('an invalid combination is a 400 that names the parameter', async () => {
   await using server = await testServer()
   const refused: [object, string][] = [
     [{ ...BASE, scope: 'entity' }, 'entity'],
@@ -85,7 +85,7 @@ test('a combination that makes no sense is a 400 that names the parameter', asyn
   assert.deepEqual((await server.call('GET', '/v1/limits')).data, [])
 })
 
-test('a limit may change what it allows, and not what it counts', async () => {
+test('the amount of a limit can be changed, but not its subject', async () => {
   await using server = await testServer()
   const { id } = await create(server, { ...BASE, description: 'old', notify_at: [0.5] })
   const change = (body: object) => server.call('POST', `/v1/limits/${id}`, { body })
@@ -134,7 +134,7 @@ test('limits are listed newest first, by scope and by entity, page by page', asy
   assert.deepEqual([second.ids, second.json.has_more], [ids.slice(2), false])
 })
 
-test('a limit is made once under one key', async () => {
+test('an Idempotency-Key creates one limit', async () => {
   await using server = await testServer()
   const headers = { 'idempotency-key': 'k' }
   const first = await create(server, BASE, headers)

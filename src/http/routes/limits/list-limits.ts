@@ -13,7 +13,7 @@ import { showLimit } from './show-limit.ts'
 const Query = Type.Object({
   ...PageQuery,
   scope: Type.Optional(Scope),
-  entity: Type.Optional(Type.String({ description: 'Only limits on this very entity.' })),
+  entity: Type.Optional(Type.String({ description: 'Only limits of this entity itself.' })),
 })
 
 export function listLimitsRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {

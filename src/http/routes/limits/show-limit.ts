@@ -1,4 +1,4 @@
-// A limit as the API shows it. What does not apply is left out.
+// A limit as the API shows it. Fields that do not apply are left out.
 import { unixSeconds } from '../../../domain/clock.ts'
 import type { Limit } from '../../../domain/limit.ts'
 import { usd } from '../../../domain/money.ts'

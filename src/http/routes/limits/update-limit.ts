@@ -19,7 +19,7 @@ export function updateLimitRoute(app: App, { store, wake }: Pick<RouteDependenci
       operation: 'updateLimit',
       summary: 'Change a limit',
       description:
-        'The amount, the action, the description or the fractions. A lower amount holds from the next line on, also in batches that are running; lines in flight finish.',
+        'Changes the amount, the action, the description or the fractions. A lower amount applies from the next line on, also to running batches; lines in flight finish.',
       answer: LimitObject,
       errors: ['limit_not_found'],
     },

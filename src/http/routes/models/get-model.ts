@@ -1,4 +1,4 @@
-// GET /v1/models/{model}; a model's ID may hold slashes.
+// GET /v1/models/{model}; a model's ID may contain slashes.
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { ModelObject } from '../../../wire/model.ts'
@@ -17,7 +17,7 @@ export function getModelRoute(
     access: 'any key',
     doc: {
       operation: 'getModel',
-      summary: 'Read a model: what it supports and what it costs',
+      summary: 'Read a model, its features and its price',
       answer: ModelObject,
       errors: ['model_not_found'],
     },

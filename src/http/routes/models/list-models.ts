@@ -12,7 +12,7 @@ export function listModelsRoute(
   app: App,
   { models, region }: Pick<RouteDependencies, 'models' | 'region'>,
 ): void {
-  // Models that are equally new stand in the order of the configuration: sorting keeps it.
+  // Sorting is stable: models of the same age stay in the order of the configuration.
   const newestFirst = [...models.values()].sort((a, b) => b.created - a.created)
   route(app, {
     method: 'GET',

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testServer } from '../../../../test/support/test-server.ts'
 
-test('the API page loads what it needs from here, and its policy lets it load nothing else', async () => {
+test('the API page loads everything from this server, and its content security policy allows nothing else', async () => {
   await using server = await testServer()
   const get = async (path: string) => {
     const response = await fetch(server.url + path)

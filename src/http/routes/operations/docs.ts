@@ -1,5 +1,5 @@
-// GET /docs: the API as a page to read and to try, made from /openapi.json in the reader's browser. Everything
-// that the page loads comes from here, and its policy lets it load nothing else.
+// GET /docs: the API reference as an interactive page, which the browser renders from /openapi.json. Everything
+// that the page loads is served from here, and its content security policy allows nothing else.
 import { readFile } from 'node:fs/promises'
 import { route } from '../../route.ts'
 import type { App } from '../../type-provider.ts'
@@ -21,7 +21,7 @@ const PAGE = `<!doctype html>
 </html>
 `
 
-/** Keys that readers try calls with stay in the page and are gone with it. */
+/** API keys that are entered on the page are not stored. */
 const START = `SwaggerUIBundle({
   url: '/openapi.json',
   dom_id: '#docs',
@@ -33,7 +33,7 @@ const START = `SwaggerUIBundle({
 })
 `
 
-/** Styles are set by script, so they cannot be named; nothing else comes from outside or inline. */
+/** Inline styles are allowed because scripts set them; scripts must come from this origin. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",

@@ -1,4 +1,4 @@
-// GET /healthz: the process answers. GET /readyz: it can do its work.
+// GET /healthz: whether the process answers. GET /readyz: whether the service can do its work.
 import { Type } from 'typebox'
 import { unixSeconds } from '../../../domain/clock.ts'
 import { ApiError } from '../../../domain/errors.ts'
@@ -18,7 +18,7 @@ export function healthRoutes(
     access: 'public',
     doc: {
       operation: 'getHealth',
-      summary: 'Whether the process is alive',
+      summary: 'Whether the process answers',
       answer: Type.Object({ status: Type.Literal('ok') }),
     },
     accepts: {},
@@ -35,7 +35,7 @@ export function healthRoutes(
         status: Type.Literal('ready'),
         no_worker_since: Type.Union([Type.Integer(), Type.Null()], {
           description:
-            'Unix seconds since when no worker has run, if that is a minute or longer: batches wait, and only those that are over end.',
+            'When the last worker stopped (Unix seconds), if that was a minute ago or longer. Meanwhile batches wait; cancelled and expired ones still end.',
         }),
       }),
       errors: ['service_unavailable'],

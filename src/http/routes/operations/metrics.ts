@@ -1,4 +1,4 @@
-// GET /metrics, as Prometheus reads it.
+// GET /metrics, in the text format of Prometheus.
 import type { Registry } from 'prom-client'
 import { Type } from 'typebox'
 import { route } from '../../route.ts'
@@ -11,7 +11,7 @@ export function metricsRoute(app: App, registry: Registry): void {
     access: 'public',
     doc: {
       operation: 'getMetrics',
-      summary: 'What the service measures, for Prometheus',
+      summary: 'Metrics in the text format of Prometheus',
       answer: Type.String(),
       content_type: 'text/plain',
     },

@@ -9,7 +9,7 @@ function walk(value: unknown, visit: (part: Record<string, unknown>) => void): v
   for (const part of Object.values(value)) walk(part, visit)
 }
 
-test('the description names every endpoint, each operation once, and every shape that it refers to', async () => {
+test('the document contains every endpoint, each operation once, and every referenced shape', async () => {
   await using server = await testServer()
   const { json } = await server.call('GET', '/openapi.json', { key: null })
   assert.equal(json.openapi, '3.1.0')
@@ -34,7 +34,7 @@ test('the description names every endpoint, each operation once, and every shape
   }
 })
 
-test('it says which scopes open an endpoint and how it may refuse', async () => {
+test('it names the scopes and errors of each endpoint', async () => {
   await using server = await testServer()
   const { json } = await server.call('GET', '/openapi.json', { key: null })
   const remove = object(object(object(json.paths)['/v1/files/{file_id}']).delete)

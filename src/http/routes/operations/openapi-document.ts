@@ -1,5 +1,5 @@
-// The API described as OpenAPI 3.1, drawn from the very declarations that the server runs on: each endpoint's
-// shapes, who may use it, and every error it may give, with an example of each.
+// The OpenAPI 3.1 document, generated from the declarations that the server runs on: the shapes and scopes of each
+// endpoint, and every error that it may answer, with examples.
 import { STATUS_CODES } from 'node:http'
 import type { TSchema } from 'typebox'
 import { ERRORS, type ErrorCode, wireError } from '../../../domain/errors.ts'

@@ -10,10 +10,10 @@ export function openapiRoute(app: App): void {
     method: 'GET',
     url: '/openapi.json',
     access: 'public',
-    doc: { operation: 'getOpenapi', summary: 'This description', answer: Type.Unknown() },
+    doc: { operation: 'getOpenapi', summary: 'The OpenAPI document', answer: Type.Unknown() },
     accepts: {},
     async handler(_request, reply) {
-      // Made when it is first asked for: by then every endpoint has been declared.
+      // Built at the first call: by then every endpoint is declared.
       text ??= JSON.stringify(openapiDocument(app.routeTable.all))
       return reply.type('application/json; charset=utf-8').send(text)
     },

@@ -17,9 +17,9 @@ export function getQuotasRoute(app: App, { store, plans, uploads }: Deps): void 
     access: 'any key',
     doc: {
       operation: 'getQuotas',
-      summary: 'Read how much the project may have, and how much of it is used',
+      summary: 'Read the quotas of the project and their use',
       description:
-        'Uploads are counted by each API process for itself. A call that would pass a quota is a 429 `quota_exceeded`.',
+        'Each API process counts uploads by itself. A call that would exceed a quota is answered with 429 `quota_exceeded`.',
       answer: QuotasObject,
     },
     accepts: {},

@@ -48,7 +48,7 @@ test('any key may read the quotas of its project, and another project has its ow
   assert.deepEqual(await shown(server, 'entities_per_batch'), [5000, null])
 })
 
-test('open batches: an ended one makes room, and calls at the same moment do not pass together', async () => {
+test('open batches: an ended one frees its place, and concurrent calls do not exceed the quota', async () => {
   await using server = await serverWith({ open_batches: 3 })
   const file = await server.processedFile()
   const answers = await Promise.all(Array.from({ length: 8 }, () => server.createBatch(file)))
@@ -69,7 +69,7 @@ test('queued lines', async () => {
   assert.deepEqual(await shown(server, 'queued_lines'), [10, 6])
 })
 
-test('stored bytes: deleting a file makes room, and a refused upload leaves nothing', async () => {
+test('stored bytes: deleting a file frees its bytes, and a rejected upload leaves nothing', async () => {
   await using server = await serverWith({ stored_bytes: ONE_LINE.length * 2 })
   const { id } = await server.upload()
   refused(await server.upload(`${ONE_LINE}${ONE_LINE}`), 'stored_bytes', /Delete files/)
@@ -101,7 +101,7 @@ test('limits and webhooks', async () => {
   assert.deepEqual(await shown(server, 'webhooks'), [1, 1])
 })
 
-test('uploads at once: the place is free again when one ends, however it ends', async () => {
+test('concurrent uploads: an upload frees its place, however it ends', async () => {
   await using server = await serverWith({ uploads: 1 })
   const socket = connect(server.port, '127.0.0.1')
   socket.write(
@@ -117,7 +117,7 @@ test('uploads at once: the place is free again when one ends, however it ends', 
   assert.equal((await server.upload()).status, 200)
 })
 
-test('without a quota there is no bound, and it shows as null', async () => {
+test('without a quota there is no bound, and its value is null', async () => {
   await using server = await serverWith({ limits: null, uploads: null, stored_bytes: null })
   assert.equal((await server.call('POST', '/v1/limits', limit())).status, 200)
   assert.equal((await server.upload()).status, 200)

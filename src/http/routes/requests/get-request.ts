@@ -39,7 +39,7 @@ export function getRequestRoute(
       operation: 'getRequest',
       summary: 'Read the audit record of a call or of a line',
       description:
-        'With the scope `operator` also that of a call that no key vouched for, such as one that was answered with a 401.',
+        'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401.',
       answer: RequestRecord,
       errors: ['request_not_found'],
     },

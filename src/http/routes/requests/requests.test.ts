@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { recordText, testServer } from '../../../../test/support/test-server.ts'
 import { lineRequestId } from '../../../domain/ids.ts'
 
-test('the record of a call says what was asked and how it ended, and for a change what was answered', async () => {
+test('the record of a call has its request and status, and for a change also the response', async () => {
   await using server = await testServer()
   const upload = await server.upload()
   const record = await server.call('GET', `/v1/requests/${upload.request_id}`)
@@ -28,7 +28,7 @@ test('the record of a call says what was asked and how it ended, and for a chang
   assert.deepEqual([read.json.path, read.json.response], [`/v1/files/${upload.id}/content`, null])
 })
 
-test('a refusal is on record with its error', async () => {
+test('a failed call is recorded with its error', async () => {
   await using server = await testServer()
   const refused = await server.createBatch('file_x')
   const { json } = await server.call('GET', `/v1/requests/${refused.request_id}`)
@@ -41,7 +41,7 @@ test('a call without a valid key leaves no record', async () => {
   assert.equal((await server.call('GET', `/v1/requests/${request_id}`)).outcome, '404 request_not_found')
 })
 
-test('a line is looked up in its batch', async () => {
+test('the record of a line is found in its batch', async () => {
   const asked: unknown[] = []
   await using server = await testServer({
     async readLineRecord(project_id, batch_id, line) {
@@ -83,7 +83,7 @@ test('a line is looked up in its batch', async () => {
   assert.equal(asked.length, 2, 'a batch that is not ours is not asked for')
 })
 
-test('no record holds the secret of a webhook, whether it was made or rotated', async () => {
+test('no record contains the secret of a webhook, whether it was created or rotated', async () => {
   await using server = await testServer()
   const made = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
   const rotated = await server.call('POST', `/v1/webhooks/${made.id}/rotate_secret`)
@@ -112,7 +112,7 @@ test('a record that an earlier version wrote with a secret is shown without it',
   assert.deepEqual(json.response, { ...made.json, secret: '[secret]' })
 })
 
-test('a key in the path of a call is not put on record', async () => {
+test('a key in the path of a call is not recorded', async () => {
   await using server = await testServer()
   const { request_id } = await server.call('GET', `/v1/files/${server.key.key}`)
   const { json } = await server.call('GET', `/v1/requests/${request_id}`)

@@ -16,7 +16,7 @@ export function showHttpRequest(row: HttpRequestRow): HttpRequestRecord {
     entity: row.entity,
     created: unixSeconds(row.created),
     duration_ms: row.duration_ms,
-    // While versions change, a process of an earlier one may still record secrets.
+    // During an upgrade, processes of an earlier version may still record secrets.
     response: row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
   }
 }

@@ -13,7 +13,7 @@ import type { App } from '../../type-provider.ts'
 import { showUsage } from './show-usage.ts'
 import { readUsageQuery, UsageQuery } from './usage-query.ts'
 
-/** One JSON text holds them all; CSV has no bound. */
+/** For JSON, which is built in memory; CSV is streamed and has no bound. */
 const GROUPS_MAX = 10_000
 const CSV = 'text/csv'
 
@@ -24,9 +24,9 @@ export function getUsageRoute(app: App, { store }: Pick<RouteDependencies, 'stor
     access: ['limits:read', 'usage:read'],
     doc: {
       operation: 'getUsage',
-      summary: 'Read what was used and what it cost',
+      summary: 'Read usage and cost',
       description:
-        'What the ledger has settled: a line counts on the UTC day on which it finished, as soon as its result is safe.',
+        'The settled usage: a line counts on the UTC day on which it finished, as soon as its result is committed.',
       answer: UsageObject,
       also: { [CSV]: Type.String() },
     },

@@ -10,13 +10,13 @@ import { USAGE_GROUPS } from '../../../wire/usage.ts'
 const DAY_FORM = 'a day of the UTC calendar such as 2026-01-31, or Unix seconds'
 
 export const UsageQuery = Type.Object({
-  entity: Type.Optional(Type.String({ description: 'Only work for this entity.' })),
-  entity_type: Type.Optional(Type.String({ description: 'Only work for entities of this type.' })),
-  start: Type.Optional(Type.String({ description: `The first day that counts: ${DAY_FORM}.` })),
-  end: Type.Optional(Type.String({ description: `The day before which counting ends: ${DAY_FORM}.` })),
+  entity: Type.Optional(Type.String({ description: 'Only usage of this entity.' })),
+  entity_type: Type.Optional(Type.String({ description: 'Only usage of entities of this type.' })),
+  start: Type.Optional(Type.String({ description: `The first day of the report: ${DAY_FORM}.` })),
+  end: Type.Optional(Type.String({ description: `The day after the last day of the report: ${DAY_FORM}.` })),
   group_by: Type.Optional(
     Type.String({
-      description: `Any of ${USAGE_GROUPS.map((name) => `\`${name}\``).join(', ')}, with commas between them.`,
+      description: `Any of ${USAGE_GROUPS.map((name) => `\`${name}\``).join(', ')}, separated by commas.`,
       examples: ['entity,day'],
     }),
   ),
@@ -24,7 +24,7 @@ export const UsageQuery = Type.Object({
 })
 export type UsageQuery = Static<typeof UsageQuery>
 
-/** Throws invalid_request, naming the parameter at fault. */
+/** Throws invalid_request with the parameter's name. */
 export function readUsageQuery(
   project_id: string,
   query: UsageQuery,
@@ -40,7 +40,7 @@ export function readUsageQuery(
   }
 }
 
-/** A moment within a day counts the whole of it, at either end. */
+/** A time within a day stands for the whole day, as start and as end. */
 function dayFrom(param: 'start' | 'end', text: string, round: (days: number) => number): number {
   const day = /^\d{1,11}$/.test(text) ? round((Number(text) * 1000) / DAY_MS) : parseDay(text)
   if (day === null || day > LAST_DAY)
@@ -48,10 +48,10 @@ function dayFrom(param: 'start' | 'end', text: string, round: (days: number) => 
   return day
 }
 
-/** A Date reaches no further. */
+/** The largest time of a Date. */
 const LAST_DAY = dayOf(8.64e15)
 
-/** In the order of the store's columns, whatever the order asked for. */
+/** In the order of the store's columns, not of the query. */
 function columns(group_by: string | undefined): UsageColumn[] {
   if (group_by === undefined || group_by === '') return []
   const names = group_by.split(',').map((name) => name.trim())

@@ -40,7 +40,7 @@ async function someUsage(server: TestServer): Promise<void> {
   ])
 }
 
-test('usage is one object of totals, of this project only', async () => {
+test('without groups, usage is one object with the totals of the project', async () => {
   await using server = await testServer()
   await someUsage(server)
   const { json } = await server.call('GET', '/v1/usage/entities')
@@ -77,7 +77,7 @@ test('usage is filtered by entity, type and days', async () => {
   assert.deepEqual([json.start, json.end], [Date.UTC(2026, 10) / 1000, Date.UTC(2026, 11) / 1000])
 })
 
-test('groups are by any of entity, type, model and day', async () => {
+test('usage can be grouped by entity, type, model and day', async () => {
   await using server = await testServer()
   await someUsage(server)
   const groups = async (by: string) => {
@@ -113,7 +113,7 @@ test('groups are by any of entity, type, model and day', async () => {
   )
 })
 
-test('a query that makes no sense is a 400 that names the parameter', async () => {
+test('an invalid query is a 400 that names the parameter', async () => {
   await using server = await testServer()
   for (const [query = '', param] of [
     ['start=yesterday', 'start'],
@@ -129,7 +129,7 @@ test('a query that makes no sense is a 400 that names the parameter', async () =
   }
 })
 
-test('CSV holds every group, however many, and no cell that a spreadsheet would run', async () => {
+test('CSV contains every group, and no cell that a spreadsheet would run as a formula', async () => {
   await using server = await testServer()
   const { project_id } = server.key
   const bad = ['=1+1', '+1', '-1', '@x', '\tx', '"q",r', 'a\nb']
@@ -158,7 +158,7 @@ test('CSV holds every group, however many, and no cell that a spreadsheet would 
   assert.equal(total.text.split('\r\n')[1]?.split(',')[0], String(3 * (bad.length + many.length)))
 })
 
-test('either scope opens it', async () => {
+test('either scope gives access', async () => {
   await using server = await testServer()
   for (const scope of ['limits:read', 'usage:read'] as const) {
     const { key } = await server.issue({ scopes: [scope] })

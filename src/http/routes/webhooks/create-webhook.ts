@@ -23,8 +23,9 @@ export function createWebhookRoute(
     access: ['webhooks:write'],
     doc: {
       operation: 'createWebhook',
-      summary: 'Have events sent to a URL',
-      description: 'The answer holds the secret that signs them, this once.',
+      summary: 'Create a webhook',
+      description:
+        'The service sends events to the URL. Only this answer contains the secret that signs them.',
       answer: WebhookWithSecret,
       errors: ['quota_exceeded'],
     },

@@ -19,7 +19,7 @@ export function listDeliveriesRoute(app: App, { store }: Pick<RouteDependencies,
     access: ['webhooks:read', 'webhooks:write'],
     doc: {
       operation: 'listWebhookDeliveries',
-      summary: 'List what was sent to a webhook, and what failed',
+      summary: 'List the deliveries of a webhook',
       answer: listOf(DeliveryObject, 'WebhookDeliveryList'),
       errors: ['webhook_not_found', 'cursor_not_found'],
     },

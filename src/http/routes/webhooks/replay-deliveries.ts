@@ -20,8 +20,8 @@ export function replayDeliveriesRoute(
     access: ['webhooks:write'],
     doc: {
       operation: 'replayWebhookDeliveries',
-      summary: 'Send an event again, or all whose delivery failed',
-      description: 'Under the same `webhook-id` as before, with three more days to arrive.',
+      summary: 'Send an event again, or all events whose delivery failed',
+      description: 'The `webhook-id` stays the same. Delivery is tried for three more days.',
       answer: ReplayedDeliveries,
       errors: ['webhook_not_found', 'event_not_found', 'webhook_disabled'],
     },

@@ -23,7 +23,7 @@ export function rotateWebhookSecretRoute(
       operation: 'rotateWebhookSecret',
       summary: 'Replace the secret of a webhook',
       description:
-        'The answer holds the new secret, this once. Until the overlap is over, what is sent carries the signatures of both.',
+        'Only this answer contains the new secret. Until the overlap ends, requests are signed with both secrets.',
       answer: WebhookWithSecret,
       errors: ['webhook_not_found'],
     },

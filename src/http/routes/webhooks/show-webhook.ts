@@ -1,4 +1,4 @@
-// Rows of webhooks and deliveries as the API shows them; a secret only where it was just made.
+// Rows of webhooks and deliveries as the API shows them; a secret is shown only when it was just created.
 import { unixSeconds } from '../../../domain/clock.ts'
 import { wantedTypes } from '../../../notify/record-event.ts'
 import type { WebhookRow } from '../../../store/schema.ts'

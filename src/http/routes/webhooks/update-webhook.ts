@@ -23,7 +23,7 @@ export function updateWebhookRoute(
       operation: 'updateWebhook',
       summary: 'Change, disable or enable a webhook',
       description:
-        'What is not named stays as it is. Events are not sent to a disabled webhook, also not later.',
+        'Fields that are left out stay unchanged. Events that happen while a webhook is disabled are never sent to it.',
       answer: WebhookObject,
       errors: ['webhook_not_found'],
     },

@@ -19,7 +19,7 @@ async function happen(server: TestServer): Promise<string> {
   return (await server.call('GET', '/v1/events?limit=1')).ids[0] ?? ''
 }
 
-test('a webhook is shown with its secret once, and is otherwise what was asked for', async () => {
+test('a webhook shows its secret only when it is created', async () => {
   await using server = await testServer()
   const made = await create(server, { event_types: ['batch.failed'], description: 'pager' })
   const { secret, ...shown } = made.json
@@ -42,7 +42,7 @@ test('a webhook is shown with its secret once, and is otherwise what was asked f
     assert.ok(!JSON.stringify(row).includes(text), 'the secret lies nowhere in the clear')
 })
 
-test('a webhook that could not work is refused, and the parameter is named', async () => {
+test('an invalid webhook is rejected with the name of the parameter', async () => {
   await using server = await testServer()
   for (const [body, param] of [
     [{ url: 'http://hooks.example/' }, 'url'],
@@ -65,7 +65,7 @@ test('a project has at most twenty webhooks', async () => {
   assert.equal((await create(server, {}, key)).status, 200)
 })
 
-test('a change touches what it names, and nothing else', async () => {
+test('a change affects only the fields that it names', async () => {
   await using server = await testServer()
   const { id, json } = await create(server, { description: 'one', event_types: ['batch.failed'] })
   const { secret: _, ...before } = json
@@ -86,7 +86,7 @@ test('a change touches what it names, and nothing else', async () => {
   assert.deepEqual([bad.outcome, bad.error.param], ['400 invalid_request', 'url'])
 })
 
-test('an event is queued for those who asked for its type, and for nobody else', async () => {
+test('an event is queued only for webhooks with its type', async () => {
   await using server = await testServer()
   const all = await create(server)
   const wanted = await create(server, { event_types: ['batch.completed', 'limit.reached'] })
@@ -110,7 +110,7 @@ test('an event is queued for those who asked for its type, and for nobody else',
   assert.equal(tasks.filter(({ kind }) => kind === 'deliver').length, 2)
 })
 
-test('what is deleted is gone, with its deliveries', async () => {
+test('deleting a webhook deletes its deliveries', async () => {
   await using server = await testServer()
   const { id } = await create(server)
   await happen(server)
@@ -133,7 +133,7 @@ test('what is deleted is gone, with its deliveries', async () => {
   assert.deepEqual(rows, [])
 })
 
-test('events and webhooks of another project are not there', async () => {
+test('events and webhooks of another project are a 404', async () => {
   await using server = await testServer()
   const { id } = await create(server)
   const event_id = await happen(server)
