@@ -200,6 +200,15 @@ export const ERRORS = table({
     message: 'There is no record of this request.',
     advice: 'Check the ID; it is in the header `X-Service-Request-Id` and in each result line.',
   },
+  line_not_found: {
+    status: 404,
+    type: invalid,
+    places: http,
+    retryable: false,
+    message: 'The batch has no such line.',
+    advice:
+      'Line numbers are those of the input file, from 1; blank lines count and are no lines of the batch.',
+  },
   model_not_found: {
     status: 404,
     type: invalid,
@@ -250,6 +259,14 @@ export const ERRORS = table({
     message: 'The input file has not been processed.',
     advice:
       'Wait until the status of the file is `processed`; if it is `error`, fix the file and upload it again.',
+  },
+  batch_not_retryable: {
+    status: 422,
+    type: invalid,
+    places: http,
+    retryable: false,
+    message: 'The batch has no failed lines that can be sent again.',
+    advice: 'Follow the message: wait until the batch has ended, or choose other codes.',
   },
   batch_not_cancellable: {
     status: 422,

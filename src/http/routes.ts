@@ -2,6 +2,7 @@
 
 import { Idempotency } from './request/idempotency.ts'
 import type { RouteDependencies } from './route-dependencies.ts'
+import { batchLineRoutes } from './routes/batches/batch-lines.ts'
 import { cancelBatchRoute } from './routes/batches/cancel-batch.ts'
 import { createBatchRoute } from './routes/batches/create-batch.ts'
 import { getBatchRoute } from './routes/batches/get-batch.ts'
@@ -53,6 +54,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
   getBatchResultsRoute(app, deps)
+  batchLineRoutes(app, deps)
   cancelBatchRoute(app, deps)
   listModelsRoute(app, deps)
   getModelRoute(app, deps)

@@ -65,17 +65,10 @@ export function readChunkLines(
 ): ChunkLine[] {
   const scanner = new LineScanner({ validated: true })
   const lines: ChunkLine[] = []
-  let number = span.first_line
-  for (let at = startOf(bytes, span); at < bytes.length; number++) {
-    const newline = bytes.indexOf(LF, at)
-    const next = newline === -1 ? bytes.length : newline + 1
-    const end = withoutCr(bytes, at, newline === -1 ? bytes.length : newline)
-    if (!isBlank(bytes, at, end)) {
-      const scanned = scanner.scan(bytes, at, end)
-      if (!scanned.ok) throw new InputChanged(`line ${number} no longer reads as it did: ${scanned.message}`)
-      lines.push(chunkLine(scanned, number, models, defaults))
-    }
-    at = next
+  for (const { line, start, end } of placesInChunk(bytes, span)) {
+    const scanned = scanner.scan(bytes, start, end)
+    if (!scanned.ok) throw new InputChanged(`line ${line} no longer reads as it did: ${scanned.message}`)
+    lines.push(chunkLine(scanned, line, models, defaults))
   }
   if (lines.length !== span.line_count) {
     throw new InputChanged(
@@ -83,6 +76,20 @@ export function readChunkLines(
     )
   }
   return lines
+}
+
+/** Where the lines of a chunk lie in its bytes, without their line breaks; blank ones are left out. */
+export function* placesInChunk(
+  bytes: Buffer,
+  span: Pick<ChunkSpan, 'index' | 'first_line'>,
+): Generator<Span & { line: number }, void, undefined> {
+  let line = span.first_line
+  for (let at = startOf(bytes, span); at < bytes.length; line++) {
+    const newline = bytes.indexOf(LF, at)
+    const end = withoutCr(bytes, at, newline === -1 ? bytes.length : newline)
+    if (!isBlank(bytes, at, end)) yield { line, start: at, end }
+    at = newline === -1 ? bytes.length : newline + 1
+  }
 }
 
 function chunkLine(
@@ -125,6 +132,6 @@ function textFault(entity: string | null): WireError | null {
 }
 
 /** A byte order mark can only stand at the very beginning of the file. */
-function startOf(bytes: Buffer, span: ChunkSpan): number {
+function startOf(bytes: Buffer, span: Pick<ChunkSpan, 'index'>): number {
   return span.index === 0 && hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0
 }

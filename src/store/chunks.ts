@@ -333,6 +333,23 @@ export async function listBegun(
     .execute()
 }
 
+/** All chunks of a batch, in order, from `from_idx` on. */
+export async function listChunks(
+  db: Reader,
+  batch_id: string,
+  from_idx: number,
+  limit: number,
+): Promise<ChunkRow[]> {
+  return await db
+    .selectFrom('chunks')
+    .selectAll()
+    .where('batch_id', '=', batch_id)
+    .where('idx', '>=', from_idx)
+    .orderBy('idx')
+    .limit(limit)
+    .execute()
+}
+
 export async function readChunk(db: Reader, batch_id: string, idx: number): Promise<ChunkRow | undefined> {
   return await db
     .selectFrom('chunks')
