@@ -70,6 +70,7 @@ test('the end of a batch reaches a receiver that verifies it, and is the event t
   assert.equal(receiver.received.length, 1, 'the failed batch was not asked for')
   const { event, id } = receiver.received[0]!
   assert.deepEqual(event?.data, {
+    id: batch.id,
     batch_id: batch.id,
     status: 'completed',
     input_file_id: batch.input_file_id,

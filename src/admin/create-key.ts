@@ -1,6 +1,7 @@
 // Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/api-keys.ts.
 import { makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
+import type { CompatMode } from '../domain/compat.ts'
 import { newId } from '../domain/ids.ts'
 import { insertKey } from '../store/api-keys.ts'
 import { ensureProject } from '../store/projects.ts'
@@ -14,6 +15,8 @@ export interface KeyOrder {
   /** PROJECT_SCOPES if not given. */
   scopes?: readonly Scope[]
   name?: string
+  /** How its answers are rendered; null: in the API's own form. */
+  compat?: CompatMode | null
 }
 
 export interface IssuedKey {
@@ -31,7 +34,7 @@ export async function createKey(
   store: Store,
   clock: Clock,
   region: string,
-  { project, plan, scopes = PROJECT_SCOPES, name }: KeyOrder,
+  { project, plan, scopes = PROJECT_SCOPES, name, compat = null }: KeyOrder,
 ): Promise<IssuedKey> {
   const now = clock.now()
   const id = newId('key', now)
@@ -46,6 +49,7 @@ export async function createKey(
       scopes: JSON.stringify(scopes),
       created: now,
       revoked_at: null,
+      compat,
     })
     return found
   })

@@ -7,6 +7,7 @@ import type { Moved } from '../admin/migrate-data.ts'
 import type { Rekeyed } from '../admin/rekey.ts'
 import type { Config } from '../config/config.ts'
 import type { Scope } from '../domain/api-key.ts'
+import type { CompatMode } from '../domain/compat.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { Reconciled } from '../ledger/reconcile.ts'
 
@@ -104,6 +105,8 @@ export interface KeyOrder {
   /** Without it, every scope but `operator`. */
   scopes?: readonly Scope[] | undefined
   name?: string | undefined
+  /** Without it, answers are in the API's own form. */
+  compat?: CompatMode | undefined
 }
 
 export interface KeySummary {
@@ -112,6 +115,7 @@ export interface KeySummary {
   plan: string
   scopes: readonly Scope[]
   name: string | null
+  compat: CompatMode | null
   /** Unix seconds. */
   created: number
   revoked_at: number | null

@@ -46,6 +46,7 @@ function summary(row: KeyWithProject): KeySummary {
     plan: row.plan,
     scopes: scopesOf(row),
     name: row.name,
+    compat: row.compat,
     created: unixSeconds(row.created),
     revoked_at: row.revoked_at === null ? null : unixSeconds(row.revoked_at),
   }

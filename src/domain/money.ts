@@ -1,6 +1,7 @@
 // Money is integer nano-dollars (1 USD = 10^9), so sums are exact in any order. A price is integer
 // pico-dollars per token (1 USD per million tokens = 10^6), so that prices with six decimals stay exact,
 // and each line is rounded once, half up, to a whole nano-dollar.
+import { sumOf } from './exact-count.ts'
 
 export const NANOS_PER_USD = 1_000_000_000
 const PICOS_PER_NANO = 1000
@@ -17,6 +18,16 @@ export interface TokenUsage {
   prompt_tokens: number
   completion_tokens: number
   total_tokens: number
+}
+
+export const NO_TOKENS: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
+
+export function addTokens(a: TokenUsage, b: TokenUsage): TokenUsage {
+  return {
+    prompt_tokens: sumOf(a.prompt_tokens, b.prompt_tokens),
+    completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
+    total_tokens: sumOf(a.total_tokens, b.total_tokens),
+  }
 }
 
 /** USD per million tokens (as configured) to pico-dollars per token; throws a RangeError when the number is not a price. */

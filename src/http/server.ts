@@ -11,12 +11,14 @@ import fastify, {
 } from 'fastify'
 import { AnonymousRecords } from '../audit/anonymous-records.ts'
 import { HttpRecords } from '../audit/http-record.ts'
+import type { CompatMode } from '../domain/compat.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { httpMetrics } from '../metrics/http-metrics.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import { authenticate, authenticateSession, authorize, namedKey } from './access/auth.ts'
 import type { Caller } from './access/caller.ts'
+import { compatOfHeader } from './access/compat.ts'
 import { consoleTokenOf, requireConsoleHeader } from './access/console-cookie.ts'
 import { RateLimit } from './access/rate-limit.ts'
 import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
@@ -74,6 +76,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Null on public endpoints and while the key has not been read. */
     caller: Caller | null
+    /** How the answer is rendered; null: in the API's own form. */
+    compat: CompatMode | null
     /** For the audit record: the entity of the call. */
     entity: string | null
     stalled: boolean
@@ -121,6 +125,7 @@ export function buildServer(deps: ServerDependencies): App {
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 
   app.decorateRequest('caller', null)
+  app.decorateRequest('compat', null)
   app.decorateRequest('entity', null)
   app.decorateRequest('stalled', false)
   app.setValidatorCompiler(checkShape)
@@ -158,8 +163,11 @@ export function buildServer(deps: ServerDependencies): App {
 
   /** `access` is null where there is no endpoint: then the key is read for the record only. */
   async function admit(request: FastifyRequest, reply: FastifyReply, access: Access | null): Promise<void> {
+    const compat = compatOfHeader(request.headers)
+    request.compat = compat ?? null
     try {
       request.caller = await callerFrom(request)
+      if (compat === undefined) request.compat = request.caller.compat
     } catch (error) {
       if (access === null && error instanceof ApiError) return
       throw error

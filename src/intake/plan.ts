@@ -8,6 +8,7 @@ import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
+import { NO_TOKENS } from '../domain/money.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { settle } from '../ledger/settle.ts'
 import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
@@ -15,17 +16,20 @@ import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
 import type { Written } from '../results/journal.ts'
 import { errorLine } from '../results/result-line.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
-import { addToBatch, moveBatch, readBatchRow, setChunkCount } from '../store/batches.ts'
+import { addToBatch, moveBatch, readBatchRow, setBatchErrors, setChunkCount } from '../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../store/blob-rows.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
 import { readFileRow } from '../store/files.ts'
 import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
+import type { BatchProblem } from '../wire/batch.ts'
 import { readIndex } from './read-index.ts'
 
 /** The status of the batch is checked again after this many chunks. */
 const CHECK_EVERY = 10
+/** A failed batch itself names so many of its lines; its error file names each. */
+const PROBLEMS_MAX = 20
 
 export interface PlanDeps {
   store: Store
@@ -42,6 +46,7 @@ interface FailedChunk {
   span: ChunkSpan
   result: SealedChunk
   tallies: Tally[]
+  problems: BatchProblem[]
 }
 
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
@@ -149,9 +154,14 @@ async function failedThroughout(
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
     const tallies = tally(lines.map((line) => endedLine(line, now)))
-    failed.push({ span, result: await sealChunk(sealed, chunk, attempt, written), tallies })
+    const problems = failed.length === 0 ? lines.slice(0, PROBLEMS_MAX).map(problemOf) : []
+    failed.push({ span, result: await sealChunk(sealed, chunk, attempt, written), tallies, problems })
   }
   return failed
+}
+
+function problemOf({ line, fault }: ChunkLine): BatchProblem {
+  return { line, code: fault?.code ?? '', message: fault?.message ?? '', param: fault?.param ?? null }
 }
 
 function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
@@ -209,6 +219,7 @@ async function recordFailure(
     completed: 0,
     failed: 0,
     cost_nanos: 0,
+    usage: NO_TOKENS,
     expired_lines: 0,
     chunks_sealed: 0,
     output_bytes: 0,
@@ -242,6 +253,7 @@ async function recordFailure(
     })),
     now,
   )
+  await setBatchErrors(tx, batch.id, JSON.stringify(failed[0]?.problems ?? []))
   const counted = await addToBatch(tx, batch.id, delta)
   // If the batch was cancelled meanwhile, it ends as cancelled.
   return (await failBatch(tx, counted, rules, now)) ?? (await finishIfDone(tx, counted, rules, now))

@@ -6,6 +6,7 @@ import fc from 'fast-check'
 import { addLimit, booksRuns, leasedChunks, testBooks } from '../../test/support/test-books.ts'
 import { COUNT_MAX } from '../domain/exact-count.ts'
 import { windowAt } from '../domain/limit.ts'
+import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { addToBatch, readBatchRow } from '../store/batches.ts'
 import { settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/book-sums.ts'
 import { commitChunk, readChunk } from '../store/chunks.ts'
@@ -68,6 +69,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       completed: lines.length,
       failed: 0,
       cost_nanos: tallies.reduce((sum, { cost_nanos }) => Math.min(COUNT_MAX, sum + cost_nanos), 0),
+      usage: tallies.reduce(addTokens, NO_TOKENS),
     }
     assert.equal(await commitChunk(tx, { ...chunk, commit_seq }, sums, null), 'accepted')
     await settle(tx, [{ ...chunk, tallies, last: false, hasReservations: true }], NOW)
@@ -77,7 +79,8 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   const cost = atMost(all.reduce((sum, { cost_nanos }) => sum + BigInt(cost_nanos), 0n))
   const tokens = atMost(all.reduce((sum, { tokens }) => sum + BigInt(tokens), 0n))
   assert.equal((await readChunk(tx, batch_id, idx))?.cost_nanos, cost)
-  assert.equal((await readBatchRow(tx, batch_id))?.cost_nanos, cost)
+  const batch = await readBatchRow(tx, batch_id)
+  assert.deepEqual([batch?.cost_nanos, batch?.prompt_tokens, batch?.total_tokens], [cost, tokens, tokens])
   const spent = await spentByProject(tx, project_id, windowAt('month', NOW))
   assert.deepEqual([spent.cost_nanos, spent.tokens], [cost, tokens])
   const { prompt_tokens, total_tokens, cost_nanos } = await sumUsage(tx, { project_id })

@@ -14,6 +14,8 @@ export function batchEnded(
     project_id,
     type: `batch.${status}`,
     data: {
+      // Under this name, OpenAI's clients find the batch.
+      id,
       batch_id: id,
       status,
       input_file_id,

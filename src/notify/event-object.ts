@@ -11,6 +11,7 @@ export function eventObject({ id, type, data, created }: EventRow): EventObject 
     type,
     timestamp: new Date(created).toISOString(),
     created: unixSeconds(created),
+    created_at: unixSeconds(created),
     data: typeof parsed === 'object' && parsed !== null ? { ...parsed } : {},
   }
 }

@@ -3,6 +3,7 @@
 // commit may be tried again however the last attempt ended.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { sumOf } from '../domain/exact-count.ts'
+import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
 import { type Tally, tally } from '../ledger/tally.ts'
 import { limitCrossed } from '../notify/limit-crossed.ts'
@@ -117,15 +118,18 @@ interface Sums {
   completed: number
   failed: number
   cost_nanos: number
+  usage: TokenUsage
   expired_lines: number
 }
 
 function sum(outcomes: readonly Outcome[], tallies: readonly Tally[]): Sums {
-  const sums = { completed: 0, failed: 0, cost_nanos: 0, expired_lines: 0 }
-  for (const { succeeded, failed, cost_nanos } of tallies) {
+  const sums = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, expired_lines: 0 }
+  for (const tally of tallies) {
+    const { succeeded, failed, cost_nanos } = tally
     sums.completed += succeeded
     sums.failed += failed
     sums.cost_nanos = sumOf(sums.cost_nanos, cost_nanos)
+    sums.usage = addTokens(sums.usage, tally)
   }
   for (const outcome of outcomes) if (outcome.expired) sums.expired_lines++
   return sums
@@ -142,6 +146,7 @@ function add(
     completed: (old?.completed ?? 0) + sums.completed,
     failed: (old?.failed ?? 0) + sums.failed,
     cost_nanos: sumOf(old?.cost_nanos ?? 0, sums.cost_nanos),
+    usage: addTokens(old?.usage ?? NO_TOKENS, sums.usage),
     expired_lines: (old?.expired_lines ?? 0) + sums.expired_lines,
     chunks_sealed: (old?.chunks_sealed ?? 0) + (sealed ? 1 : 0),
     output_bytes: (old?.output_bytes ?? 0) + (sealed?.seal.output_bytes ?? 0),

@@ -3,6 +3,7 @@
 // transaction that forgets the journal, and the lines are run again like any other that is unfinished. What each
 // part of a journal came to stands beside it in the database, for of the lines themselves nothing is left to add up.
 import { sumOf } from '../domain/exact-count.ts'
+import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
 import { settle } from '../ledger/settle.ts'
 import type { Tally } from '../ledger/tally.ts'
@@ -40,7 +41,7 @@ export async function reverseJournal(
 ): Promise<ChunkRow | null> {
   const lost: Tally[] = []
   const tallies: Tally[] = []
-  const delta = { completed: 0, failed: 0, cost_nanos: 0 }
+  const delta = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS }
   let expired_lines = 0
   for (const { sums } of parts) {
     if (sums === null) continue
@@ -54,6 +55,7 @@ export async function reverseJournal(
     delta.completed += tally.succeeded
     delta.failed += tally.failed
     delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)
+    delta.usage = addTokens(delta.usage, tally)
   }
   if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
   const { project_id, batch_id, idx } = claim

@@ -1,8 +1,10 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
 import { sql } from 'kysely'
 import { type BatchStatus, OPEN_STATUSES, statusesBefore } from '../domain/batch.ts'
+import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { exactPlus } from './exact-sum.ts'
+import { onPage, type Page } from './page.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -53,6 +55,9 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       rate_sampled_at: null,
       rate_lines: 0,
       lines_per_s: null,
+      prompt_tokens: 0,
+      completion_tokens: 0,
+      total_tokens: 0,
     })
     .returningAll()
     .executeTakeFirstOrThrow()
@@ -73,25 +78,20 @@ export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | u
   return await db.selectFrom('batches').selectAll().where('id', '=', id).executeTakeFirst()
 }
 
-/** Newest first; those older than the batch `before`, if given. */
+/** A page of them. */
 export async function listBatches(
   db: Reader,
   project_id: string,
-  page: { limit: number; before?: string; status?: BatchStatus },
+  page: Page & { status?: BatchStatus },
 ): Promise<BatchRow[]> {
-  let query = db
-    .selectFrom('batches')
-    .selectAll()
-    .where('project_id', '=', project_id)
-    .orderBy('id', 'desc')
-    .limit(page.limit)
-  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  let query = onPage(db.selectFrom('batches').selectAll().where('project_id', '=', project_id), 'id', page)
   if (page.status !== undefined) query = query.where('status', '=', page.status)
   return await query.execute()
 }
 
 /** Each status that is entered once has a column that says when. */
 const ENTERED_AT = {
+  queued: 'queued_at',
   in_progress: 'in_progress_at',
   completed: 'completed_at',
   failed: 'failed_at',
@@ -107,13 +107,18 @@ export async function moveBatch(
   to: Exclude<BatchStatus, 'validating'>,
   now: number,
 ): Promise<BatchRow | undefined> {
-  let update = tx
+  return await tx
     .updateTable('batches')
-    .set({ status: to })
+    .set({ status: to, [ENTERED_AT[to]]: now })
     .where('id', '=', id)
     .where('status', 'in', statusesBefore(to))
-  if (to !== 'queued') update = update.set({ [ENTERED_AT[to]]: now })
-  return await update.returningAll().executeTakeFirst()
+    .returningAll()
+    .executeTakeFirst()
+}
+
+/** What is wrong with the first lines of a batch that fails: a JSON array. */
+export async function setBatchErrors(tx: Writer, id: string, errors: string): Promise<void> {
+  await tx.updateTable('batches').set({ errors }).where('id', '=', id).execute()
 }
 
 export async function setResultFiles(
@@ -129,6 +134,7 @@ export interface BatchDelta {
   completed: number
   failed: number
   cost_nanos: number
+  usage: TokenUsage
   expired_lines: number
   chunks_sealed: number
   output_bytes: number
@@ -146,6 +152,9 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       completed: eb('completed', '+', delta.completed),
       failed: eb('failed', '+', delta.failed),
       cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
+      prompt_tokens: exactPlus('prompt_tokens', delta.usage.prompt_tokens),
+      completion_tokens: exactPlus('completion_tokens', delta.usage.completion_tokens),
+      total_tokens: exactPlus('total_tokens', delta.usage.total_tokens),
       expired_lines: eb('expired_lines', '+', delta.expired_lines),
       chunks_sealed: eb('chunks_sealed', '+', delta.chunks_sealed),
       output_bytes: eb('output_bytes', '+', delta.output_bytes),

@@ -1,5 +1,6 @@
 // Events of a project, newest first.
 import type { EventType } from '../domain/event.ts'
+import { onPage, type Page } from './page.ts'
 import type { EventRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -17,19 +18,13 @@ export async function readEvent(db: Reader, project_id: string, id: string): Pro
     .executeTakeFirst()
 }
 
-/** Newest first; those older than the event `before`, if given. */
+/** A page of them. */
 export async function listEvents(
   db: Reader,
   project_id: string,
-  page: { limit: number; before?: string; type?: EventType },
+  page: Page & { type?: EventType },
 ): Promise<EventRow[]> {
-  let query = db
-    .selectFrom('events')
-    .selectAll()
-    .where('project_id', '=', project_id)
-    .orderBy('id', 'desc')
-    .limit(page.limit)
-  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  let query = onPage(db.selectFrom('events').selectAll().where('project_id', '=', project_id), 'id', page)
   if (page.type !== undefined) query = query.where('type', '=', page.type)
   return await query.execute()
 }

@@ -1,5 +1,6 @@
 // Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again.
 import type { FilePurpose } from '../domain/file.ts'
+import { onPage, type Page } from './page.ts'
 import type { FileRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -56,20 +57,17 @@ export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | und
   return await tx.selectFrom('files').selectAll().where('id', '=', id).forNoKeyUpdate().executeTakeFirst()
 }
 
-/** Newest first; those older than the file `before`, if given. */
+/** A page of them. */
 export async function listFiles(
   db: Reader,
   project_id: string,
-  page: { limit: number; before?: string; purpose?: FilePurpose },
+  page: Page & { purpose?: FilePurpose },
 ): Promise<FileRow[]> {
-  let query = db
-    .selectFrom('files')
-    .selectAll()
-    .where('project_id', '=', project_id)
-    .where('deleted_at', 'is', null)
-    .orderBy('id', 'desc')
-    .limit(page.limit)
-  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  let query = onPage(
+    db.selectFrom('files').selectAll().where('project_id', '=', project_id).where('deleted_at', 'is', null),
+    'id',
+    page,
+  )
   if (page.purpose !== undefined) query = query.where('purpose', '=', page.purpose)
   return await query.execute()
 }

@@ -2,6 +2,7 @@
 // been allowed under the old one.
 import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
+import { onPage, type Page } from './page.ts'
 import type { LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -61,19 +62,13 @@ export async function readLimit(db: Reader, project_id: string, id: string): Pro
     .executeTakeFirst()
 }
 
-/** Newest first; those older than the limit `before`, if given. */
+/** A page of them. */
 export async function listLimits(
   db: Reader,
   project_id: string,
-  page: { limit: number; before?: string; scope?: LimitScope; entity?: string },
+  page: Page & { scope?: LimitScope; entity?: string },
 ): Promise<LimitRow[]> {
-  let query = db
-    .selectFrom('limits')
-    .selectAll()
-    .where('project_id', '=', project_id)
-    .orderBy('id', 'desc')
-    .limit(page.limit)
-  if (page.before !== undefined) query = query.where('id', '<', page.before)
+  let query = onPage(db.selectFrom('limits').selectAll().where('project_id', '=', project_id), 'id', page)
   if (page.scope !== undefined) query = query.where('scope', '=', page.scope)
   if (page.entity !== undefined)
     query = query.where('scope', '=', 'entity').where('subject', '=', page.entity)

@@ -2,9 +2,11 @@
 // the same columns on every database. No table has a row per line.
 import type { Generated, Insertable, Selectable } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
+import type { CompatMode } from '../domain/compat.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus } from '../domain/file.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
+import type { UploadStatus } from '../domain/upload.ts'
 
 export interface Schema {
   projects: ProjectTable
@@ -37,6 +39,8 @@ export interface Schema {
   console_sessions: ConsoleSessionTable
   batch_statistics: BatchStatisticsTable
   worker_reports: WorkerReportTable
+  uploads: UploadTable
+  upload_parts: UploadPartTable
 }
 
 interface ProjectTable {
@@ -58,6 +62,8 @@ interface ApiKeyTable {
   revoked_at: number | null
   /** To about a minute. */
   last_used_at: Generated<number | null>
+  /** How its answers are rendered, where a call does not say; null: in the API's own form. */
+  compat: Generated<CompatMode | null>
 }
 
 interface FileTable {
@@ -129,6 +135,14 @@ interface BatchTable {
   lines_per_s: number | null
   /** How soon its result files are to be gone, where that is sooner than the plan says. */
   output_expires_after_ms: Generated<number | null>
+  /** When its chunks were made. */
+  queued_at: Generated<number | null>
+  /** Of its lines with a result; null in batches of earlier versions, whose tokens were not summed. */
+  prompt_tokens: Generated<number | null>
+  completion_tokens: Generated<number | null>
+  total_tokens: Generated<number | null>
+  /** Of a failed batch: JSON array of what is wrong with its first lines. */
+  errors: Generated<string | null>
 }
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
@@ -465,6 +479,35 @@ interface WorkerReportTable {
   report: string
 }
 
+/** An upload in parts; once it is completed it is a file. */
+interface UploadTable {
+  id: string
+  project_id: string
+  status: UploadStatus
+  filename: string
+  mime_type: string
+  /** What its parts come to in the end, as its caller announced. */
+  bytes: number
+  /** What all its parts come to now, those included that are sent twice. */
+  part_bytes: number
+  /** How soon the file is to be gone, where that is sooner than the plan says. */
+  file_expires_after_ms: number | null
+  file_id: string | null
+  created: number
+  /** When it and its parts are gone unless it is completed. */
+  expires_at: number
+}
+
+interface UploadPartTable {
+  id: string
+  upload_id: string
+  bytes: number
+  /** Of the content, hex. */
+  sha256: string
+  blob: string
+  created: number
+}
+
 export type ProjectRow = Selectable<ProjectTable>
 export type ApiKeyRow = Selectable<ApiKeyTable>
 export type NewApiKeyRow = Insertable<ApiKeyTable>
@@ -488,6 +531,8 @@ export type LedgerEntryRow = Selectable<LedgerEntryTable>
 export type ReservationRow = Selectable<ReservationTable>
 export type ProjectedSpendRow = Selectable<ProjectedSpendTable>
 export type CrossingRow = Selectable<CrossingTable>
+export type UploadRow = Selectable<UploadTable>
+export type UploadPartRow = Selectable<UploadPartTable>
 export type LaneReportRow = Selectable<LaneReportTable>
 export type ConsoleSessionRow = Selectable<ConsoleSessionTable>
 export type BatchStatisticsRow = Selectable<BatchStatisticsTable>

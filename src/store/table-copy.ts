@@ -37,6 +37,8 @@ const TABLES = {
   webhooks: ['id'],
   deliveries: ['id'],
   batch_statistics: ['batch_id'],
+  uploads: ['id'],
+  upload_parts: ['id'],
 } as const satisfies Record<
   Exclude<
     keyof Schema,

@@ -1,4 +1,5 @@
 // Webhooks of a project, and how the delivery of each event to each of them stands.
+import { onPage, type Page } from './page.ts'
 import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -35,19 +36,9 @@ export async function lockWebhook(
     .executeTakeFirst()
 }
 
-/** Newest first; those older than the webhook `before`, if given. */
-export async function listWebhooks(
-  db: Reader,
-  project_id: string,
-  page: { limit: number; before?: string },
-): Promise<WebhookRow[]> {
-  let query = db
-    .selectFrom('webhooks')
-    .selectAll()
-    .where('project_id', '=', project_id)
-    .orderBy('id', 'desc')
-    .limit(page.limit)
-  if (page.before !== undefined) query = query.where('id', '<', page.before)
+/** A page of them. */
+export async function listWebhooks(db: Reader, project_id: string, page: Page): Promise<WebhookRow[]> {
+  const query = onPage(db.selectFrom('webhooks').selectAll().where('project_id', '=', project_id), 'id', page)
   return await query.execute()
 }
 
@@ -186,21 +177,19 @@ export async function readDelivery(
 
 export type ListedDelivery = DeliveryRow & Pick<EventRow, 'type'>
 
-/** Newest first; those older than the delivery `before`, if given. */
+/** A page of them. */
 export async function listDeliveries(
   db: Reader,
   webhook_id: string,
-  page: { limit: number; before?: string; status?: DeliveryStatus },
+  page: Page & { status?: DeliveryStatus },
 ): Promise<ListedDelivery[]> {
-  let query = db
+  const all = db
     .selectFrom('deliveries')
     .innerJoin('events', 'events.id', 'deliveries.event_id')
     .selectAll('deliveries')
     .select('events.type')
     .where('deliveries.webhook_id', '=', webhook_id)
-    .orderBy('deliveries.id', 'desc')
-    .limit(page.limit)
-  if (page.before !== undefined) query = query.where('deliveries.id', '<', page.before)
+  let query = onPage(all, 'deliveries.id', page)
   if (page.status !== undefined) query = query.where('deliveries.status', '=', page.status)
   return await query.execute()
 }

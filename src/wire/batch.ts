@@ -10,6 +10,39 @@ export const BATCH_ENDPOINT = '/v1/chat/completions'
 const FileIdOrNull = Type.Union([Type.String(), Type.Null()])
 const Count = Type.Integer({ minimum: 0 })
 
+/** What is wrong with a line. */
+export const BatchProblem = Type.Object(
+  {
+    code: Type.String(),
+    message: Type.String(),
+    param: Type.Union([Type.String(), Type.Null()]),
+    line: Type.Union([Type.Integer({ minimum: 1 }), Type.Null()], {
+      description: 'Its number in the input.',
+    }),
+  },
+  { title: 'BatchProblem' },
+)
+
+export type BatchProblem = Static<typeof BatchProblem>
+
+const BatchErrors = Type.Object({ object: Type.Literal('list'), data: Type.Array(BatchProblem) })
+
+const BatchUsage = Type.Object(
+  {
+    input_tokens: Count,
+    input_tokens_details: Type.Object({ cached_tokens: Count }),
+    output_tokens: Count,
+    output_tokens_details: Type.Object({ reasoning_tokens: Count }),
+    total_tokens: Count,
+  },
+  { title: 'BatchUsage' },
+)
+
+/** Unix seconds. It is left out until then; for clients of OpenAI's API it is null. */
+function moment(description: string) {
+  return Type.Optional(Type.Union([timestamp(description), Type.Null()]))
+}
+
 const Progress = Type.Object(
   {
     lines_per_s: Type.Union([Type.Number({ minimum: 0 }), Type.Null()], {
@@ -44,20 +77,31 @@ export const BatchObject = Type.Object(
     input_file_id: Type.String(),
     output_file_id: FileIdOrNull,
     error_file_id: FileIdOrNull,
+    errors: Type.Optional(
+      Type.Union([BatchErrors, Type.Null()], {
+        description: 'Of a batch that failed: what is wrong with its first lines; its error file names each.',
+      }),
+    ),
     completion_window: Type.String(),
     request_counts: Type.Object({ total: Count, completed: Count, failed: Count }),
+    usage: Type.Optional(
+      Type.Union([BatchUsage, Type.Null()], { description: 'The tokens of the lines that have a result.' }),
+    ),
     cost_usd: Type.Number({ minimum: 0, description: 'What the batch costs; lines with a result only.' }),
     region: Type.String(),
     created: timestamp('when it was accepted.'),
     created_at: timestamp('the same as `created`, for OpenAI clients.'),
-    in_progress_at: Type.Optional(timestamp('when its first line was sent.')),
-    completed_at: Type.Optional(timestamp('when it completed.')),
-    failed_at: Type.Optional(timestamp('when it failed.')),
-    expired_at: Type.Optional(timestamp('when it expired.')),
-    cancelling_at: Type.Optional(timestamp('when its cancel was accepted.')),
-    cancelled_at: Type.Optional(timestamp('when it was cancelled.')),
+    in_progress_at: moment('when its first line was sent; for OpenAI clients, when it was validated.'),
+    finalizing_at: moment('for OpenAI clients alone: the same as `completed_at`.'),
+    completed_at: moment('when it completed.'),
+    failed_at: moment('when it failed.'),
+    expired_at: moment('when it expired.'),
+    cancelling_at: moment('when its cancel was accepted.'),
+    cancelled_at: moment('when it was cancelled.'),
     expires_at: timestamp('nothing runs past it.'),
-    metadata: Metadata,
+    metadata: Type.Union([Metadata, Type.Null()], {
+      description: 'For OpenAI clients, null where there is none.',
+    }),
     progress: Type.Optional(Progress),
     waiting_reason: Type.Optional(
       Type.Union([Waiting, Type.Null()], {

@@ -17,7 +17,11 @@ export const ErrorEnvelope = Type.Object(
       type: Type.Unsafe<ErrorType>({ type: 'string', enum: ERROR_TYPES }),
       code: Type.Unsafe<ErrorCode>({ type: 'string', enum: ERROR_CODES, description: 'What to branch on.' }),
       message: Type.String({ description: 'For people; may change.' }),
-      param: Type.Optional(Type.String({ description: 'The parameter that is at fault.' })),
+      param: Type.Optional(
+        Type.Union([Type.String(), Type.Null()], {
+          description: 'The parameter that is at fault; for OpenAI clients, null where there is none.',
+        }),
+      ),
       quota: Type.Optional(Type.String({ description: 'On `quota_exceeded`: its name.' })),
       limit_id: Type.Optional(Type.String({ description: 'On limit errors: the limit.' })),
       resets_at: Type.Optional(

@@ -12,6 +12,7 @@ export const EventObject = Type.Object(
     type: EventTypeShape,
     timestamp: Type.String({ description: 'When it happened, in ISO 8601, as Standard Webhooks have it.' }),
     created: timestamp('the same as `timestamp`.'),
+    created_at: timestamp('the same, for OpenAI clients.'),
     data: Type.Unsafe<Record<string, unknown>>({
       type: 'object',
       description: 'What happened; depends on the type.',
@@ -26,7 +27,9 @@ export const EventObject = Type.Object(
         type: 'batch.completed',
         timestamp: '2026-01-01T00:05:00.000Z',
         created: 1767225900,
+        created_at: 1767225900,
         data: {
+          id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
           batch_id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
           status: 'completed',
           input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',

@@ -24,7 +24,11 @@ export const FileObject = Type.Object(
     filename: Type.String(),
     bytes: Type.Integer({ minimum: 0 }),
     line_count: Type.Integer({ minimum: 0, description: '0 until the file has been validated.' }),
-    status: Type.Unsafe<FileStatus>({ type: 'string', enum: [...FILE_STATUSES] }),
+    status: Type.Unsafe<FileStatus | 'uploaded'>({
+      type: 'string',
+      enum: [...FILE_STATUSES, 'uploaded'],
+      description: '`uploaded` is `pending` for OpenAI clients.',
+    }),
     waiting_reason: Type.Optional(
       Type.Object(
         {

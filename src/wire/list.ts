@@ -6,7 +6,7 @@ export const PAGE_LIMIT_MAX = 100
 
 export const PageQuery = {
   order: Type.Optional(
-    Type.Enum(['desc'], { description: 'Lists are newest first; there is no other order.' }),
+    Type.Enum(['desc', 'asc'], { default: 'desc', description: 'Newest first, or with `asc` oldest first.' }),
   ),
   limit: Type.Optional(
     Type.Integer({

@@ -5,6 +5,7 @@ import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { ulid } from 'ulid'
 import { newId } from '../../src/domain/ids.ts'
+import { NO_TOKENS } from '../../src/domain/money.ts'
 import {
   addToBatch,
   insertBatch,
@@ -243,8 +244,8 @@ export function storeConformance(
       const ids = ['file_00', 'file_0z', 'file_1', 'file_A', 'file_Z', 'file__', 'file_a', 'file_z', 'filea']
       for (const id of ids.toReversed()) await store.write((tx) => insertFile(tx, file(id)))
       const seen: string[] = []
-      for (let before: string | undefined; ; before = seen.at(-1)) {
-        const page = await listFiles(store.read, 'proj_a', { limit: 2, ...(before ? { before } : {}) })
+      for (let behind: string | undefined; ; behind = seen.at(-1)) {
+        const page = await listFiles(store.read, 'proj_a', { limit: 2, behind })
         if (page.length === 0) break
         seen.push(...page.map((row) => row.id))
       }
@@ -263,7 +264,9 @@ export function storeConformance(
         (await listBatches(store.read, 'proj_a', page)).map((row) => row.id)
       assert.deepEqual(await ids({ limit: 10 }), [second.id, first.id])
       assert.deepEqual(await ids({ limit: 1 }), [second.id])
-      assert.deepEqual(await ids({ limit: 10, before: second.id }), [first.id])
+      assert.deepEqual(await ids({ limit: 10, behind: second.id }), [first.id])
+      assert.deepEqual(await ids({ limit: 10, order: 'asc' }), [first.id, second.id])
+      assert.deepEqual(await ids({ limit: 10, order: 'asc', behind: first.id }), [second.id])
       assert.deepEqual(await ids({ limit: 10, status: 'queued' }), [second.id])
     })
 
@@ -985,6 +988,7 @@ async function databaseNow(store: Store): Promise<number> {
 function emptyDelta() {
   return {
     ...NO_DELTA,
+    usage: NO_TOKENS,
     expired_lines: 0,
     chunks_sealed: 0,
     output_bytes: 0,

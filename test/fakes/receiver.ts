@@ -7,6 +7,7 @@ import { Webhook } from 'standardwebhooks'
 
 export interface Received {
   id: string
+  body: string
   /** The body as the library handed it on; null when it did not verify. */
   event: { id: string; type: string; data: Record<string, unknown> } | null
   request: IncomingMessage
@@ -29,7 +30,7 @@ export async function testReceiver(): Promise<TestReceiver> {
     response.on('error', () => {})
     const body = await text(request).catch(() => '')
     const id = String(request.headers['webhook-id'])
-    const received = { id, event: verified(receiver.secret, body, request), request, response }
+    const received = { id, body, event: verified(receiver.secret, body, request), request, response }
     receiver.received.push(received)
     receiver.answer(received)
     const told = waiting

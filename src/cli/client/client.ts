@@ -187,6 +187,8 @@ export class ApiClient {
       method: call.method,
       headers: {
         authorization: `Bearer ${this.#options.apiKey}`,
+        // Its shapes are the API's own, whatever the key is for.
+        'x-offpeak-compat': 'none',
         ...call.headers,
         ...body?.headers,
       },

@@ -1,6 +1,7 @@
 // keys: issue, list and revoke API keys directly in the database, without an API key.
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import type { Scope } from '../../domain/api-key.ts'
+import { COMPAT_MODES, type CompatMode } from '../../domain/compat.ts'
 import type { ConfigFlags, KeyRing } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -14,6 +15,7 @@ interface CreateFlags extends ConfigFlags {
   plan?: string
   scopes?: Scope[]
   name?: string
+  compat?: CompatMode
   json?: boolean
 }
 
@@ -30,10 +32,16 @@ export function addKeys(program: Command, shell: Shell): void {
     )
     .option('--scopes <list>', 'scopes, separated by commas (default: all but operator)', scopes)
     .option('--name <text>', 'a name for the key')
+    .addOption(
+      new Option('--compat <mode>', 'render answers as clients of that API expect them').choices(
+        COMPAT_MODES,
+      ),
+    )
   examples(
     withConfig(withJson(create)).action((flags: CreateFlags) => createKey(shell, flags)),
     'offpeak keys create --project research --plan enterprise',
     'offpeak keys create --project ci --scopes files:write,batches:write,batches:read --json',
+    'offpeak keys create --project research --compat openai',
   )
 
   withConfig(withJson(keys.command('list').description('show every key, newest first'))).action(
@@ -47,8 +55,9 @@ export function addKeys(program: Command, shell: Shell): void {
 
 async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const { project, plan, scopes: chosen, name } = flags
-  const made = await onKeys(shell, flags, (keys) => keys.create({ project, plan, scopes: chosen, name }))
+  const { project, plan, scopes: chosen, name, compat } = flags
+  const order = { project, plan, scopes: chosen, name, compat }
+  const made = await onKeys(shell, flags, (keys) => keys.create(order))
   if (flags.json) return printJson(stdout, made)
   writeLine(stdout, made.key)
   writeLine(stderr, `${made.id}, project "${made.project}" on plan ${made.plan}: ${made.scopes.join(' ')}`)

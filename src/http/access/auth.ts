@@ -37,6 +37,7 @@ function callerOfKey(key: KeyWithProject, session_expires: number | null): Calle
     plan: key.plan,
     key_id: key.id,
     scopes: scopesOf(key.scopes),
+    compat: key.compat,
     session_expires,
   }
 }

@@ -2,6 +2,7 @@
 import assert from 'node:assert'
 import type { FastifyRequest } from 'fastify'
 import type { Scope } from '../../domain/api-key.ts'
+import type { CompatMode } from '../../domain/compat.ts'
 import type { Plan } from '../../domain/plan.ts'
 
 export interface Caller {
@@ -11,6 +12,8 @@ export interface Caller {
   plan: string
   key_id: string
   scopes: ReadonlySet<Scope>
+  /** How its answers are rendered, where a call does not say. */
+  compat: CompatMode | null
   /** When the session of the console ends that the call was made in (Unix ms); null for a call with a key. */
   session_expires: number | null
 }

@@ -44,13 +44,22 @@ test('a query parameter that an endpoint does not take is a 400 with its name', 
   assert.equal((await server.call('GET', '/healthz?probe=1', { key: null })).status, 200)
 })
 
-test('list parameters of OpenAI clients are accepted, except for an order that lists do not have', async () => {
+test('lists have the order that OpenAI clients ask for; another one is refused', async () => {
   await using server = await testServer()
-  for (const path of ['/v1/files?limit=5&order=desc&purpose=batch', '/v1/batches?limit=5&order=desc'])
-    assert.equal((await server.call('GET', path)).status, 200, path)
-  const ascending = await server.call('GET', '/v1/files?order=asc')
-  assert.equal(ascending.outcome, '400 invalid_request')
-  assert.equal(ascending.error.param, 'order')
+  const made: string[] = []
+  for (let i = 0; i < 3; i++) made.push((await server.upload()).id)
+  const newest = await server.call('GET', '/v1/files?limit=5&order=desc&purpose=batch')
+  assert.deepEqual(newest.ids, made.toReversed())
+  const first = await server.call('GET', '/v1/files?limit=2&order=asc')
+  assert.deepEqual([first.ids, first.json.has_more], [made.slice(0, 2), true])
+  const rest = await server.call('GET', `/v1/files?limit=2&order=asc&after=${first.json.next_cursor}`)
+  assert.deepEqual([rest.ids, rest.json.has_more], [made.slice(2), false])
+  for (const path of ['batches', 'events', 'limits', 'webhooks', 'models'])
+    assert.equal((await server.call('GET', `/v1/${path}?order=asc`)).status, 200, path)
+  const models = await server.call('GET', '/v1/models?order=asc')
+  assert.deepEqual(models.ids, (await server.call('GET', '/v1/models')).ids.toReversed())
+  const shuffled = await server.call('GET', '/v1/files?order=random')
+  assert.deepEqual([shuffled.outcome, shuffled.error.param], ['400 invalid_request', 'order'])
 })
 
 test('a field that a request does not have is a 400 with its name', async () => {

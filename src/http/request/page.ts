@@ -1,28 +1,28 @@
 // One page of a list. The cursor is the ID of an object that the caller can see, so that a page neither skips
 // nor repeats objects when others are created or deleted meanwhile.
 import { ApiError } from '../../domain/errors.ts'
+import type { Page } from '../../store/page.ts'
 import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'
 
 export interface PageSource<Row, Item> {
   /** Whether the caller can see the object that the cursor names. */
   exists(id: string): Promise<boolean>
-  /** Newest first; only objects after `before`, if given. */
-  list(page: { limit: number; before?: string }): Promise<Row[]>
+  list(page: Page): Promise<Row[]>
   show(row: Row): Item
 }
 
 /** Throws cursor_not_found. */
 export async function readPage<Row, Item extends { id: string }>(
-  { limit = PAGE_LIMIT_DEFAULT, after, starting_after }: PageQuery,
+  { limit = PAGE_LIMIT_DEFAULT, order = 'desc', after, starting_after }: PageQuery,
   source: PageSource<Row, Item>,
 ): Promise<List<Item>> {
-  const before = after ?? starting_after
-  if (before !== undefined && !(await source.exists(before)))
+  const behind = after ?? starting_after
+  if (behind !== undefined && !(await source.exists(behind)))
     throw new ApiError('cursor_not_found', undefined, {
       param: after === undefined ? 'starting_after' : 'after',
     })
   // One more than requested, to know whether there are more.
-  const rows = await source.list({ limit: limit + 1, before })
+  const rows = await source.list({ limit: limit + 1, order, behind })
   const data = rows.slice(0, limit).map((row) => source.show(row))
   const has_more = rows.length > limit
   const last_id = data.at(-1)?.id ?? null

@@ -30,5 +30,5 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
     .headers(responseHeaders(request.id))
     .headers(errorHeaders(apiError))
     .type('application/json; charset=utf-8')
-    .send({ error: apiError.toWire() })
+    .send({ error: { ...(request.compat === 'openai' ? { param: null } : {}), ...apiError.toWire() } })
 }

@@ -7,6 +7,7 @@ import {
   testServer,
 } from '../../../../test/support/test-server.ts'
 import { BATCH_STATUSES, type BatchStatus } from '../../../domain/batch.ts'
+import { NO_TOKENS } from '../../../domain/money.ts'
 import { addToBatch } from '../../../store/batches.ts'
 import { insertChunks } from '../../../store/chunks.ts'
 import { type LaneReport, setLaneReports } from '../../../store/lane-reports.ts'
@@ -45,6 +46,13 @@ test('a new batch is validating, with zero counts and costs', async () => {
     error_file_id: null,
     completion_window: '24h',
     request_counts: { total: 12, completed: 0, failed: 0 },
+    usage: {
+      input_tokens: 0,
+      input_tokens_details: { cached_tokens: 0 },
+      output_tokens: 0,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: 0,
+    },
     cost_usd: 0,
     region: 'local',
     created: now,
@@ -321,6 +329,7 @@ const NOTHING = {
   completed: 0,
   failed: 0,
   cost_nanos: 0,
+  usage: NO_TOKENS,
   expired_lines: 0,
   chunks_sealed: 0,
   output_bytes: 0,

@@ -2,6 +2,7 @@
 import { cancelBatch } from '../../../lifecycle/cancel-batch.ts'
 import { BatchObject } from '../../../wire/batch.ts'
 import { callerOf } from '../../access/caller.ts'
+import { viewOf } from '../../access/compat.ts'
 import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
@@ -28,7 +29,7 @@ export function cancelBatchRoute(app: App, { store, clock, region, wake }: Deps)
       const { batch_id } = request.params
       const batch = await store.write((tx) => cancelBatch(tx, project_id, batch_id, clock.now()))
       wake()
-      return showBatch(batch, region)
+      return showBatch(batch, viewOf(request, region))
     },
   })
 }

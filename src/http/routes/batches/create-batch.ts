@@ -13,11 +13,13 @@ import { readFile, readIndexBytes } from '../../../store/files.ts'
 import { BatchObject, CreateBatch } from '../../../wire/batch.ts'
 import { BatchEstimate } from '../../../wire/batch-estimate.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
+import { viewOf } from '../../access/compat.ts'
 import { headerText } from '../../request/header-text.ts'
 import { type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { fileIdOf, shownFileId } from '../files/file-id.ts'
 import { ProjectQueue } from './project-queue.ts'
 import { showBatch } from './show-batch.ts'
 import { showEstimate } from './show-estimate.ts'
@@ -96,8 +98,10 @@ export function createBatchRoute(app: App, deps: Deps): void {
         header_entity,
         language: negotiateLanguage(headers['accept-language']),
       }
-      const { input_file_id, endpoint, completion_window, metadata, output_expires_after } = body
-      const order = orderBatch(body, owner, planOf(plans, caller))
+      const view = viewOf(request, region)
+      const { endpoint, completion_window, metadata, output_expires_after } = body
+      const input_file_id = fileIdOf(body.input_file_id)
+      const order = orderBatch({ ...body, input_file_id }, owner, planOf(plans, caller))
       const { project_id } = caller
       const processed = (): Promise<void> =>
         whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
@@ -113,7 +117,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         usableInput(await readFile(store.read, caller.project_id, input_file_id))
         if (!projection) throw new ApiError('file_not_processed')
         const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
-        return showEstimate(input_file_id, projection, limitProjections)
+        return showEstimate(shownFileId(input_file_id, view), projection, limitProjections)
       }
       const call = {
         project_id: caller.project_id,
@@ -125,7 +129,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
       let projection: BatchProjection | null = null
       const answer = await idempotency.once(
         call,
-        async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), region)),
+        async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), view)),
         async (write) => {
           await processed()
           return await oneAtATime(async () => {

@@ -4,6 +4,7 @@ import { readBatchProgress } from '../../../progress/read-batch-progress.ts'
 import { readBatch } from '../../../store/batches.ts'
 import { BatchObject } from '../../../wire/batch.ts'
 import { callerOf } from '../../access/caller.ts'
+import { viewOf } from '../../access/compat.ts'
 import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
@@ -29,7 +30,7 @@ export function getBatchRoute(
       const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       if (!batch) throw new ApiError('batch_not_found')
       const batchProgress = await readBatchProgress(store, [batch], clock.now())
-      return showBatch(batch, region, batchProgress.get(batch.id))
+      return showBatch(batch, viewOf(request, region), batchProgress.get(batch.id))
     },
   })
 }

@@ -6,6 +6,7 @@ import { listBatches, readBatch } from '../../../store/batches.ts'
 import { BatchObject } from '../../../wire/batch.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
 import { callerOf } from '../../access/caller.ts'
+import { viewOf } from '../../access/compat.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
@@ -39,7 +40,7 @@ export function listBatchesRoute(
           batchProgress = await readBatchProgress(store, batches, clock.now())
           return batches
         },
-        show: (batch) => showBatch(batch, region, batchProgress.get(batch.id)),
+        show: (batch) => showBatch(batch, viewOf(request, region), batchProgress.get(batch.id)),
       })
     },
   })

@@ -4,14 +4,16 @@ import { removeFile } from '../../../lifecycle/remove-file.ts'
 import { readFile } from '../../../store/files.ts'
 import { DeletedFile } from '../../../wire/file.ts'
 import { callerOf } from '../../access/caller.ts'
+import { viewOf } from '../../access/compat.ts'
 import { FileParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { fileIdOf, shownFileId } from './file-id.ts'
 
 export function deleteFileRoute(
   app: App,
-  { store, clock, wake }: Pick<RouteDependencies, 'store' | 'clock' | 'wake'>,
+  { store, clock, region, wake }: Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'wake'>,
 ): void {
   route(app, {
     method: 'DELETE',
@@ -28,14 +30,14 @@ export function deleteFileRoute(
     accepts: { params: FileParams },
     async handler(request) {
       const { project_id } = callerOf(request)
-      const id = request.params.file_id
+      const id = fileIdOf(request.params.file_id)
       await store.write(async (tx) => {
         const file = await readFile(tx, project_id, id)
         if (!file) throw new ApiError('file_not_found')
         await removeFile(tx, file, clock.now())
       })
       wake()
-      return { id, object: 'file', deleted: true }
+      return { id: shownFileId(id, viewOf(request, region)), object: 'file', deleted: true }
     },
   })
 }

@@ -11,6 +11,7 @@ import { attachment } from '../../response/content-disposition.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { fileIdOf } from './file-id.ts'
 import { parseRange } from './range.ts'
 
 /** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
@@ -44,7 +45,7 @@ export function getFileContentRoute(
     },
     accepts: { params: FileParams },
     async handler(request, reply) {
-      const file = await readFile(store.read, callerOf(request).project_id, request.params.file_id)
+      const file = await readFile(store.read, callerOf(request).project_id, fileIdOf(request.params.file_id))
       if (!file) throw new ApiError('file_not_found')
       const etag = `"${file.id}"`
       if (isNamed(etag, request.headers['if-none-match'])) return reply.code(304).header('etag', etag).send()

@@ -5,10 +5,12 @@ import { listFiles, readFile } from '../../../store/files.ts'
 import { FileObject } from '../../../wire/file.ts'
 import { listOf, PageQuery } from '../../../wire/list.ts'
 import { callerOf } from '../../access/caller.ts'
+import { viewOf } from '../../access/compat.ts'
 import { readPage } from '../../request/page.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { fileIdOf } from './file-id.ts'
 import { showFile } from './show-file.ts'
 
 export function listFilesRoute(
@@ -29,11 +31,13 @@ export function listFilesRoute(
     accepts: { querystring: Type.Object({ ...PageQuery, purpose: Type.Optional(purpose) }) },
     async handler(request) {
       const { project_id } = callerOf(request)
-      const { purpose, ...page } = request.query
+      const { purpose, ...query } = request.query
+      const cursor = query.after ?? query.starting_after
+      const page = cursor === undefined ? query : { ...query, after: fileIdOf(cursor) }
       return await readPage(page, {
         exists: async (id) => (await readFile(store.read, project_id, id)) !== undefined,
         list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose }),
-        show: (file) => showFile(file, region),
+        show: (file) => showFile(file, viewOf(request, region)),
       })
     },
   })

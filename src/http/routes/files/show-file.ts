@@ -4,22 +4,25 @@ import { Compile } from 'typebox/compile'
 import { unixSeconds } from '../../../domain/clock.ts'
 import type { FileRow } from '../../../store/schema.ts'
 import { type FileObject, FileProblem } from '../../../wire/file.ts'
+import type { View } from '../../access/compat.ts'
+import { shownFileId } from './file-id.ts'
 
 const problems = Compile(Type.Array(FileProblem))
 
-export function showFile(file: FileRow, region: string): FileObject {
+export function showFile(file: FileRow, view: View): FileObject {
   const created = unixSeconds(file.created)
   return {
-    id: file.id,
+    id: shownFileId(file.id, view),
     object: 'file',
     purpose: file.purpose,
     filename: file.filename,
     bytes: file.bytes,
     line_count: file.line_count,
-    status: file.status,
+    // The status that OpenAI's clients know for a file that is not yet validated.
+    status: view.compat === 'openai' && file.status === 'pending' ? 'uploaded' : file.status,
     ...(file.status_details === null ? {} : { status_details: file.status_details }),
     ...(file.errors === null ? {} : { errors: listed(file.errors) }),
-    region,
+    region: view.region,
     created,
     created_at: created,
     expires_at: unixSeconds(file.expires_at),

@@ -15,6 +15,7 @@ import {
 import type { Writer } from '../../../store/store.ts'
 import { FileObject } from '../../../wire/file.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
+import { viewOf } from '../../access/compat.ts'
 import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
@@ -102,7 +103,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
         if (digest) return await receiveOnce(request, reply, upload, check)
         const file = await receiveUpload(deps, formOf(request), upload, check)
         wake()
-        return showFile(file, region)
+        return showFile(file, viewOf(request, region))
       })
     },
   })
@@ -133,7 +134,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
     try {
       const answer = await idempotency.once(call, async (tx) => {
         await check(tx, received.content.bytes)
-        return JSON.stringify(showFile(await insertUpload(tx, received, upload), region))
+        return JSON.stringify(showFile(await insertUpload(tx, received, upload), viewOf(request, region)))
       })
       if (answer.replayed) {
         await discard(sealed, received)

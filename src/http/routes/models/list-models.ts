@@ -28,9 +28,10 @@ export function listModelsRoute(
     async handler(request) {
       return await readPage(request.query, {
         exists: async (id) => models.has(id),
-        list: async ({ limit, before }) => {
-          const start = newestFirst.findIndex((model) => model.id === before) + 1
-          return newestFirst.slice(start, start + limit)
+        list: async ({ limit, order, behind }) => {
+          const models = order === 'asc' ? newestFirst.toReversed() : newestFirst
+          const start = models.findIndex((model) => model.id === behind) + 1
+          return models.slice(start, start + limit)
         },
         show: (model) => showModel(model, region),
       })

@@ -4,6 +4,7 @@ import { STATUS_CODES } from 'node:http'
 import type { TSchema } from 'typebox'
 import { ERRORS, type ErrorCode, wireError } from '../../../domain/errors.ts'
 import { ErrorEnvelope } from '../../../wire/error.ts'
+import { CompatHeader } from '../../access/compat.ts'
 import type { Declared, RouteDoc } from '../../route.ts'
 
 type Json = Record<string, unknown>
@@ -61,6 +62,7 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
     ...parametersOf('path', params, schemas),
     ...parametersOf('query', querystring, schemas),
     ...parametersOf('header', doc.headers, schemas),
+    ...(access === 'public' ? [] : parametersOf('header', CompatHeader, schemas)),
   ]
   const success = {
     description: doc.summary,

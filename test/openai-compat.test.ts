@@ -1,0 +1,170 @@
+// Strict clients of OpenAI's Batch API: what they may assume of an object holds, by key or by call, and the SDK reads
+// it without a change.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import OpenAI, { toFile } from 'openai'
+import { createKey } from '../src/admin/create-key.ts'
+import { systemClock } from '../src/domain/clock.ts'
+import { showBatch } from '../src/http/routes/batches/show-batch.ts'
+import { readBatchRow } from '../src/store/batches.ts'
+import { testReceiver } from './fakes/receiver.ts'
+import { echo, testUpstream } from './fakes/upstream.ts'
+import { configFor, line, TestService } from './service.ts'
+
+const STRICT = { 'X-Offpeak-Compat': 'openai' }
+
+function jsonl(lines: readonly object[]): Promise<File> {
+  return toFile(Buffer.from(lines.map((one) => JSON.stringify(one)).join('\n')), 'in.jsonl')
+}
+
+function strictClient(service: TestService, apiKey = service.key): OpenAI {
+  return new OpenAI({ apiKey, baseURL: `${service.url}/v1`, defaultHeaders: STRICT })
+}
+
+const ORDER = { endpoint: '/v1/chat/completions', completion_window: '24h' } as const
+
+test('a strict client sees IDs, nulls, times and usage as OpenAI has them', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const client = strictClient(service)
+  const file = await client.files.create({ file: await jsonl([line('a'), line('b')]), purpose: 'batch' })
+  assert.match(file.id, /^file-[0-9a-z]{26}$/)
+  assert.ok(['uploaded', 'processed'].includes(file.status))
+  const made = await client.batches.create({ ...ORDER, input_file_id: file.id })
+  const own = made.id
+  assert.deepEqual(
+    [made.status, made.in_progress_at, made.errors, made.metadata, made.output_file_id, made.input_file_id],
+    ['validating', null, null, null, null, file.id],
+  )
+  await service.ended(own)
+  const done = await client.batches.retrieve(own)
+  assert.equal(done.status, 'completed')
+  assert.deepEqual(done.usage, {
+    input_tokens: 20,
+    input_tokens_details: { cached_tokens: 0 },
+    output_tokens: 10,
+    output_tokens_details: { reasoning_tokens: 0 },
+    total_tokens: 30,
+  })
+  for (const at of [done.created_at, done.in_progress_at, done.finalizing_at, done.completed_at])
+    assert.ok(Number.isInteger(at))
+  for (const at of [done.failed_at, done.expired_at, done.cancelling_at, done.cancelled_at])
+    assert.equal(at, null)
+  assert.match(String(done.output_file_id), /^file-/)
+  const content = await (await client.files.content(String(done.output_file_id))).text()
+  assert.equal(content.trimEnd().split('\n').length, 2)
+
+  const listed = await client.files.list({ order: 'asc', limit: 1 })
+  assert.equal(listed.data[0]?.id, file.id)
+  assert.equal((await listed.getNextPage()).data[0]?.id, done.output_file_id)
+  const { id, deleted } = await client.files.delete(file.id)
+  assert.deepEqual([id, deleted], [file.id, true])
+  await assert.rejects(client.files.retrieve(file.id), (error) => {
+    assert.ok(error instanceof OpenAI.NotFoundError)
+    assert.equal(error.param, null)
+    return true
+  })
+})
+
+test('a batch that waits is in progress once it is validated, and validating before', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const batch = await service.run([line('a')])
+  const row = await readBatchRow(service.stores.store.read, batch.id)
+  assert.ok(row?.queued_at)
+  const view = { region: 'local', compat: 'openai' as const }
+  const waiting = { ...row, status: 'queued' as const, in_progress_at: null, completed_at: null }
+  const shown = showBatch(waiting, view)
+  assert.deepEqual(
+    [shown.status, shown.in_progress_at],
+    ['in_progress', Math.floor(row.queued_at / 1000)],
+    'and it stays so when its first line is sent',
+  )
+  assert.equal(showBatch({ ...row, queued_at: row.queued_at }, view).in_progress_at, shown.in_progress_at)
+  assert.equal(showBatch({ ...waiting, queued_at: null }, view).status, 'validating')
+  assert.equal(showBatch(waiting, { region: 'local', compat: null }).status, 'queued')
+})
+
+test('a failed batch says what is wrong with its lines', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const client = strictClient(service)
+  const lines = Array.from({ length: 30 }, (_, i) => line(`l${i}`, 'x', { model: 'nope' }))
+  const file = await client.files.create({ file: await jsonl(lines), purpose: 'batch' })
+  const { id } = await client.batches.create({ ...ORDER, input_file_id: file.id })
+  await service.ended(id)
+  const failed = await client.batches.retrieve(id)
+  assert.equal(failed.status, 'failed')
+  assert.equal(failed.errors?.object, 'list')
+  assert.equal(failed.errors?.data?.length, 20)
+  const [first] = failed.errors?.data ?? []
+  assert.deepEqual([first?.line, first?.code, first?.param], [1, 'model_not_found', 'model'])
+  assert.match(String(first?.message), /nope/)
+  // Also for those who did not ask for it.
+  const own = await service.json<{ errors: unknown }>('GET', `/v1/batches/${id}`)
+  assert.deepEqual(own.errors, failed.errors)
+})
+
+test('a key can be strict; a call that says otherwise wins; another mode is refused', async () => {
+  await using service = await TestService.start('models: [{id: m, upstreams: [{type: sim}]}]')
+  const { store } = service.stores
+  const order = { project: 'strict', plan: 'payg', compat: 'openai' as const }
+  const { key } = await createKey(store, systemClock, 'local', order)
+  const call = async (path: string, headers: Record<string, string> = {}): Promise<Response> =>
+    await fetch(`${service.url}${path}`, { headers: { authorization: `Bearer ${key}`, ...headers } })
+  const client = new OpenAI({ apiKey: key, baseURL: `${service.url}/v1` })
+  const { id } = await client.files.create({ file: await jsonl([line('a')]), purpose: 'batch' })
+  assert.match(id, /^file-/)
+  const own = await call(`/v1/files/${id}`, { 'X-Offpeak-Compat': 'none' })
+  assert.equal(((await own.json()) as { id: string }).id, id.replace('-', '_'))
+  const unknown = await call('/v1/files', { 'X-Offpeak-Compat': 'azure' })
+  assert.equal(unknown.status, 400)
+  const { error } = (await unknown.json()) as { error: { param: string; message: string } }
+  assert.equal(error.param, 'X-Offpeak-Compat')
+  assert.match(error.message, /"openai" or "none"/)
+})
+
+test('the SDK verifies and unwraps a webhook, and finds the batch in it', async () => {
+  await using upstream = await testUpstream(echo)
+  await using receiver = await testReceiver()
+  const allowed = 'webhooks: {allow_private_networks: true}'
+  await using service = await TestService.start(configFor(upstream.base_url, allowed))
+  const { secret } = await service.json<{ secret: string }>('POST', '/v1/webhooks', { url: receiver.url })
+  receiver.secret = secret
+  const batch = await service.run([line('a')])
+  await receiver.arrived(1)
+  const { body, request } = receiver.received[0]!
+  const headers = Object.fromEntries(Object.entries(request.headers).map(([k, v]) => [k, String(v)]))
+  const event = await strictClient(service).webhooks.unwrap(body, headers, secret)
+  assert.equal(event.type, 'batch.completed')
+  assert.equal(event.object, 'event')
+  assert.ok(Number.isInteger(event.created_at))
+  assert.deepEqual([event.data.id, event.id], [batch.id, receiver.received[0]?.id])
+})
+
+test('what is not known is refused by name, also for strict clients', async () => {
+  await using service = await TestService.start('models: [{id: m, upstreams: [{type: sim}]}]')
+  const client = strictClient(service)
+  const { id } = await client.files.create({
+    file: await jsonl([line('a')]),
+    purpose: 'batch',
+    expires_after: { anchor: 'created_at', seconds: 3600 },
+  })
+  const { expires_at, created_at } = await client.files.retrieve(id)
+  assert.equal(Number(expires_at) - created_at, 3600)
+  const batch = await client.batches.create({
+    ...ORDER,
+    input_file_id: id,
+    output_expires_after: { anchor: 'created_at', seconds: 7200 },
+  })
+  await service.ended(batch.id)
+  const { output_file_id } = await client.batches.retrieve(batch.id)
+  const output = await client.files.retrieve(String(output_file_id))
+  assert.equal(Number(output.expires_at) - output.created_at, 7200)
+  const extra = { ...ORDER, input_file_id: id, service_tier: 'flex' } as OpenAI.BatchCreateParams
+  await assert.rejects(client.batches.create(extra), (error) => {
+    assert.ok(error instanceof OpenAI.BadRequestError)
+    assert.equal(error.param, 'service_tier')
+    return true
+  })
+})
