@@ -47,7 +47,7 @@ interface Row {
 
 const pairs: { bare: Row; offpeak: Row; ratio: number }[] = []
 const data = join(folder, 'data')
-const service = await start(here('../src/main.ts'), [
+const service = await start(here('../bin/offpeak.js'), [
   'serve',
   '--port',
   '0',

@@ -22,7 +22,7 @@ const only = values.only?.split(',')
 const scale = Number(values.scale)
 const GOAL_MIB = 400
 const MIB = 1024 * 1024
-const main = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 interface Row {
   shape: string

@@ -40,7 +40,7 @@ models:
 )
 const data = join(folder, 'data')
 const flags = ['serve', '--port', '0', '--data', data, '--config', config]
-const service = await start(here('../src/main.ts'), flags)
+const service = await start(here('../bin/offpeak.js'), flags)
 const url = service.first.replace('offpeak listening on ', '')
 const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
 const client = new BatchClient(url, key)

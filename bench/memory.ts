@@ -17,7 +17,7 @@ const { values } = parseArgs({
   },
 })
 const GOAL_MIB = 300
-const main = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 interface Row {
   lines: number

@@ -57,7 +57,7 @@ models:
 `,
 )
 const data = join(folder, 'data')
-const main = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 const service = await start(main, ['serve', '--port', '0', '--data', data, '--config', config])
 const url = service.first.replace('offpeak listening on ', '')
 const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())

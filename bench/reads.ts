@@ -44,7 +44,7 @@ models: [{id: bench, upstreams: [{type: openai, base_url: "${upstream.first}", c
 `,
 )
 const data = join(folder, 'data')
-const service = await start(here('../src/main.ts'), [
+const service = await start(here('../bin/offpeak.js'), [
   'serve',
   '--port',
   '0',

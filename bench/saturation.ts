@@ -40,7 +40,7 @@ models: [{id: bench, upstreams: [{type: openai, base_url: "${upstream.first}"}]}
 )
 const data = join(folder, 'data')
 const args = ['serve', '--port', '0', '--data', data, '--config', config]
-const service = await start(here('../src/main.ts'), args)
+const service = await start(here('../bin/offpeak.js'), args)
 const url = service.first.replace('offpeak listening on ', '')
 const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())
 const input = join(folder, 'input.jsonl')

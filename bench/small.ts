@@ -18,7 +18,7 @@ const GOAL_MS = 500
 const ASK_EVERY_MS = 5
 
 const here = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
-const main = here('../src/main.ts')
+const main = here('../bin/offpeak.js')
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
 const upstream = await start(here('./fast-upstream.ts'), [])
 const config = join(folder, 'offpeak.yaml')

@@ -26,7 +26,7 @@ const EVERY_MS = Number(values.every) * 1000
 /** As long as connections that nobody uses any more may stay open on either side. */
 const SETTLE_MS = 12_000
 
-const main = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-soak-'))
 const upstream = await start(fileURLToPath(new URL('./fast-upstream.ts', import.meta.url)), [])
 writeFileSync(

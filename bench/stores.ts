@@ -100,7 +100,7 @@ models:
   )
   const data = join(folder, name)
   const args = ['serve', '--port', '0', '--data', data, '--config', config]
-  const process = await start(here('../src/main.ts'), args, env)
+  const process = await start(here('../bin/offpeak.js'), args, env)
   const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
   const url = process.first.replace('offpeak listening on ', '')
   return { process, client: new BatchClient(url, key) }

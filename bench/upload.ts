@@ -46,7 +46,7 @@ async function measure(text: string, folder: string, input: string): Promise<voi
   const config = join(folder, 'offpeak.yaml')
   writeFileSync(config, 'rate_limit: {requests_per_minute: 0}\nlog: {level: error}\n')
   const data = join(folder, 'data')
-  const main = fileURLToPath(new URL('../src/main.ts', import.meta.url))
+  const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
   const service = await start(main, ['serve', '--port', '0', '--data', data, '--config', config])
   const url = service.first.replace('offpeak listening on ', '')
   const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())

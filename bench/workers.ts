@@ -40,7 +40,7 @@ await once(upstream, 'listening')
 const address = upstream.address()
 if (address === null || typeof address === 'string') throw new Error('no port was given')
 
-const main = new URL('../src/main.ts', import.meta.url).pathname
+const main = new URL('../bin/offpeak.js', import.meta.url).pathname
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
 const storage = await sharedStorage({ fsync: true })
 const { yaml, env } = await storage.make()

@@ -13,15 +13,6 @@ import type { FromWorker, ToWorker } from './worker-process.ts'
 
 /** Keeps the young generation of the heap small: most of a worker's memory is buffers of the lines in flight. */
 const WORKER_FLAGS = ['--max-semi-space-size=16']
-/**
- * glibc creates a memory arena for each thread, of which two are enough, and raises its thresholds after large buffers
- * are freed, which fragments the heap. Fixed thresholds return such buffers to the system.
- */
-const WORKER_ENV = {
-  MALLOC_ARENA_MAX: '2',
-  MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
-  MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
-}
 /** The service ends when a worker process crashes more often than this within a minute. */
 const CRASHES_MAX = 3
 const CRASHES_WITHIN_MS = 60_000
@@ -123,7 +114,7 @@ function spawnWorker(): ChildProcess {
   const cache = getCompileCacheDir()
   return fork(new URL(file, import.meta.url), {
     execArgv: [...process.execArgv, ...WORKER_FLAGS],
-    env: { ...WORKER_ENV, ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
+    env: { ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
     serialization: 'advanced',
     // Standard output belongs to the command.
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],

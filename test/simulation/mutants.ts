@@ -196,4 +196,18 @@ export const MUTANTS: readonly Mutant[] = [
     find: '    if (!chunk.reservedUnsent.has(position)) return true\n',
     replace: '    if (position >= 0) return true\n',
   },
+  {
+    bug: 'lines that a server cannot answer close it to every batch',
+    file: 'src/dispatch/send/circuit.ts',
+    find: '    if (this.#faults.isAtFault(batch_id)) return false\n',
+    replace: '',
+    test: 'src/dispatch/send/circuit.test.ts',
+  },
+  {
+    bug: 'an answer confirms no earlier miss',
+    file: 'src/dispatch/send/batch-faults.ts',
+    find: '      tally.missed += confirmed\n',
+    replace: '',
+    test: 'src/dispatch/send/batch-faults.test.ts',
+  },
 ]
