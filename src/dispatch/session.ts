@@ -1,6 +1,6 @@
 // A worker's session: opened at start and renewed by heartbeats. A worker that could not renew its session in time
 // has lost all its leases and opens a new session.
-import type { Clock } from '../domain/clock.ts'
+import { type Clock, steadyClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { closeSession, openSession, renewSession } from '../store/leases.ts'
 import type { SessionRole } from '../store/schema.ts'
@@ -11,9 +11,17 @@ const RENEWALS_PER_LEASE = 3
 /** So that a waiting reason can name a missing worker before its lease expires. */
 const RENEW_MS_MAX = 2_000
 
+/** A time by the system's clock (Unix ms), and by one that is never set back. */
+interface Moment {
+  wall: number
+  steady: number
+}
+
 export interface SessionOptions {
   store: Store
   clock: Clock
+  /** Never set back, unlike the system time. */
+  steadyClock?: Pick<Clock, 'now'> | undefined
   log: Log
   leaseMs: number
   /** `api`: the process sends no lines. */
@@ -30,8 +38,8 @@ export class Session {
   #cancel: (() => void) | null = null
   #renewing: Promise<void> | null = null
   #closed = false
-  /** When the last successful renewal was requested. */
-  #renewedAt = 0
+  /** When the last successful renewal was requested, by either clock. */
+  #renewedAt: Moment = { wall: 0, steady: 0 }
 
   constructor(options: SessionOptions) {
     this.#options = options
@@ -44,16 +52,23 @@ export class Session {
 
   /**
    * Whether the lease cannot have expired yet. Only the database decides when it expires; a worker that was suspended,
-   * or cannot reach the database, sends no new lines, because other workers may have claimed its chunks.
+   * or cannot reach the database, sends no new lines, because other workers may have claimed its chunks. Both clocks
+   * count: the system time may be set back, and the steady one may pause while the machine sleeps.
    */
   get isCertain(): boolean {
-    const { clock, leaseMs } = this.#options
-    return clock.now() - this.#renewedAt < leaseMs
+    const { leaseMs } = this.#options
+    const now = this.#now()
+    return now.wall - this.#renewedAt.wall < leaseMs && now.steady - this.#renewedAt.steady < leaseMs
+  }
+
+  #now(): Moment {
+    const { clock, steadyClock: steady = steadyClock } = this.#options
+    return { wall: clock.now(), steady: steady.now() }
   }
 
   async open(): Promise<void> {
     const { store, clock, leaseMs, role } = this.#options
-    this.#renewedAt = clock.now()
+    this.#renewedAt = this.#now()
     this.#id = await store.write((tx) => openSession(tx, store.claimSql, leaseMs, clock.now(), role))
     this.#schedule()
   }
@@ -79,7 +94,7 @@ export class Session {
   async #renew(): Promise<void> {
     const { store, clock, log, leaseMs, role, onLost, onRenewed } = this.#options
     const id = this.id
-    const requestedAt = clock.now()
+    const requestedAt = this.#now()
     try {
       const isRenewed = await store.write((tx) => renewSession(tx, store.claimSql, id, leaseMs))
       if (!isRenewed && !this.#closed) {

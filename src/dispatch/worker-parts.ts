@@ -33,6 +33,8 @@ export interface WorkerOptions {
   store: Store
   sealed: SealedBlobs
   clock: Clock
+  /** For leases; the process's own by default. */
+  steadyClock?: Pick<Clock, 'now'>
   log: Log
   random: () => number
   /** Changed in place when the worker learns how many bytes a token has. */
@@ -90,6 +92,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
   const session = new Session({
     store,
     clock,
+    steadyClock: options.steadyClock,
     log,
     leaseMs: options.leaseMs,
     onLost: on.sessionLost,

@@ -47,6 +47,8 @@ const databaseError = (how: string): Error => new Error(`the database: ${how}`)
 export class Machine {
   readonly name: string
   readonly clock: Clock
+  /** Not affected by jumps. */
+  readonly steadyClock: Pick<Clock, 'now'>
   readonly store: Store
   readonly blobs: Blobs
   readonly #options: MachineOptions
@@ -58,6 +60,7 @@ export class Machine {
     this.#options = options
     this.name = options.name
     const { clock, store, observe } = options
+    this.steadyClock = clock
     this.clock = {
       now: () => clock.now() + this.#skewMs,
       after: (ms, fn) => {

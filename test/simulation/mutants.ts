@@ -210,4 +210,11 @@ export const MUTANTS: readonly Mutant[] = [
     replace: '',
     test: 'src/dispatch/send/batch-faults.test.ts',
   },
+  {
+    bug: 'a lease is judged by the system time alone',
+    file: 'src/dispatch/session.ts',
+    find: ' && now.steady - this.#renewedAt.steady < leaseMs',
+    replace: '',
+    test: 'src/dispatch/session.test.ts',
+  },
 ]

@@ -436,6 +436,7 @@ class World {
       store: machine.store,
       sealed,
       clock,
+      steadyClock: machine.steadyClock,
       log: this.#logOf(machine),
       random: random.next,
       models,
