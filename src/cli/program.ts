@@ -12,9 +12,11 @@ import { addLimits } from './commands/limits.ts'
 import { addMigrateData } from './commands/migrate-data.ts'
 import { addModels } from './commands/models.ts'
 import { addNextRound } from './commands/next-round.ts'
+import { addPrepare } from './commands/prepare.ts'
 import { addQuotas } from './commands/quotas.ts'
 import { addRekey } from './commands/rekey.ts'
 import { addRequests } from './commands/requests.ts'
+import { addResults } from './commands/results.ts'
 import { addRetry } from './commands/retry.ts'
 import { addRun } from './commands/run.ts'
 import { addServe } from './commands/serve.ts'
@@ -78,6 +80,8 @@ function buildProgram(shell: Shell, version: string): Command {
   // A command copies the settings above when it is added.
   addServe(program, shell)
   addRun(program, shell)
+  addPrepare(program, shell)
+  addResults(program, shell)
   addRetry(program, shell)
   addNextRound(program, shell)
   addConsole(program, shell)
@@ -100,6 +104,7 @@ function buildProgram(shell: Shell, version: string): Command {
   return examples(
     program,
     'offpeak run examples/gsm8k.jsonl     # one file, start to finish',
+    `offpeak run reviews.csv --model sim-1 --prompt 'Classify: {{text}}'`,
     'offpeak serve                        # a long-running service',
     'offpeak batches list',
   )

@@ -13,13 +13,22 @@ export interface Ended {
 }
 
 export async function offpeak(service: TestService, ...args: string[]): Promise<Ended> {
+  return await offpeakUntil(service, new AbortController().signal, ...args)
+}
+
+/** Interrupted, as by Ctrl-C, when `signal` aborts. */
+export async function offpeakUntil(
+  service: TestService,
+  signal: AbortSignal,
+  ...args: string[]
+): Promise<Ended> {
   const terminal = capturedTerminal()
   const code = await runProgram(args, {
     launch: launchOnly(),
     access: { baseUrl: service.url, apiKey: service.key },
     terminal,
     clock: systemClock,
-    interruption: () => new AbortController().signal,
+    interruption: () => signal,
     version: '1.2.3',
     withStack: false,
   })

@@ -1,11 +1,10 @@
 // batches: create, list, follow and cancel batches, and download their results.
 import { randomUUID } from 'node:crypto'
-import { appendFile, writeFile } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { BATCH_ENDPOINT, BatchObject } from '../../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
-import { download } from '../client/download.ts'
+import { downloadResults } from '../client/download-results.ts'
 import { followResults } from '../client/follow-results.ts'
 import { watchBatch } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
@@ -177,20 +176,10 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
   const signal = shell.interruption()
   await withApi(shell, flags, async ({ client, pace }) => {
     const batch = await client.get(BatchObject, path(id))
-    const { status, output_file_id, error_file_id } = batch
+    const { status } = batch
     const output = flags.output ?? `${id}.out.jsonl`
     const errors = flags.errors ?? `${id}.errors.jsonl`
-    if (isTerminal(status)) {
-      await download(client, output_file_id, output, signal)
-      await download(client, error_file_id, errors, signal)
-    } else {
-      const now = { follow: false, pace, clock: shell.clock, signal }
-      for (const [part, file] of [['output', output] as const, ['error', errors] as const]) {
-        await writeFile(file, '')
-        const write = (lines: Buffer): Promise<void> => appendFile(file, lines)
-        await followResults(client, path(id), { ...now, part, write })
-      }
-    }
+    await downloadResults(client, batch, { output, errors }, { pace, clock: shell.clock, signal })
     if (flags.json) return printJson(stdout, { id, status, output, errors })
     if (!isTerminal(status))
       writeLine(stderr, `${id} is ${status}; the files hold the lines that are finished so far.`)

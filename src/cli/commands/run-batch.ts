@@ -4,7 +4,7 @@ import { createReadStream } from 'node:fs'
 import { BatchObject } from '../../wire/batch.ts'
 import { ApiError } from '../client/api-error.ts'
 import type { ApiClient } from '../client/client.ts'
-import { download } from '../client/download.ts'
+import { downloadResults } from '../client/download-results.ts'
 import { AnyObject } from '../client/shapes.ts'
 import { hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
@@ -37,8 +37,16 @@ export interface RunReport {
   failures: CodeCount[]
 }
 
-/** Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. */
-export async function runBatch(client: ApiClient, order: RunOrder, watch: Watch): Promise<RunReport> {
+/**
+ * Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. `finish` is called with the
+ * results on disk; until it has returned, the run can be resumed.
+ */
+export async function runBatch(
+  client: ApiClient,
+  order: RunOrder,
+  watch: Watch,
+  finish: () => Promise<void> = async () => {},
+): Promise<RunReport> {
   const started = watch.clock.now()
   const statePath = runStatePath(order.output)
   // Detects a wrong address or key before the file is uploaded.
@@ -57,7 +65,8 @@ export async function runBatch(client: ApiClient, order: RunOrder, watch: Watch)
       state = undefined
     }
   }
-  await downloadResults(client, batch, order, watch)
+  await fetchResults(client, batch, order, watch)
+  await finish()
   await removeRunState(statePath)
   const failures = await countByCode(failedLines(createReadStream(order.errors)))
   return { batch, durationMs: watch.clock.now() - started, failures }
@@ -108,18 +117,17 @@ async function untilDone(
 }
 
 /** Shows the progress of the download, then that of the batch again. */
-async function downloadResults(
+async function fetchResults(
   client: ApiClient,
   batch: BatchObject,
   order: RunOrder,
-  { view, signal }: Watch,
+  { view, pace, clock, signal }: Watch,
 ): Promise<void> {
   const onBytes = (written: number): void =>
     view.show(batch.status, (columns, paint) =>
       waitLine(`downloading ${humanBytes(written)}`, columns, paint),
     )
-  await download(client, batch.output_file_id, order.output, signal, onBytes)
-  await download(client, batch.error_file_id, order.errors, signal, onBytes)
+  await downloadResults(client, batch, order, { pace, clock, signal, onBytes })
   view.show(batch.status, (columns, paint) => batchLine(progressOf(batch), columns, paint))
 }
 

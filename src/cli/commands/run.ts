@@ -1,29 +1,36 @@
-// run: runs a JSONL file of requests and writes a file of answers and a file of failed lines.
+// run: runs a JSONL file of requests and writes a file of answers and a file of failed lines, or runs a table and writes
+// it again with the answers in it.
 import { access } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { type Connection, connectOrEmbed } from '../client/connect.ts'
+import type { Watch } from '../client/watch-batch.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
-import { EXIT_FAILED, EXIT_LINES_FAILED, Interrupted } from '../terminal/failure.ts'
+import type { Joined } from '../tables/join-answers.ts'
+import { formatOf, formatOfOutput, withoutEnding } from '../tables/table.ts'
+import { EXIT_FAILED, EXIT_LINES_FAILED, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanDuration, humanUsd } from '../terminal/format.ts'
 import { examples, pairs, withConfig, withJson } from '../terminal/option-values.ts'
-import { progressView } from '../terminal/progress-view.ts'
+import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { type Terminal, writeLine } from '../terminal/terminal.ts'
 import { estimateRun, printEstimate } from './estimate.ts'
 import { explained } from './failed-lines.ts'
 import { type RunOrder, type RunReport, runBatch } from './run-batch.ts'
+import { isTable, type TableFlags, tableOnly, withTable } from './table-flags.ts'
+import { startTableJob, type TableJob } from './table-job.ts'
 
 const JSONL = /\.(jsonl|ndjson)$/i
 
-interface RunFlags extends ConfigFlags {
+interface RunFlags extends ConfigFlags, TableFlags {
   output?: string
   errors?: string
   window: string
   metadata?: Record<string, string>
   entity?: string
   upstream?: string
+  prefix: string
   estimate?: boolean
   json?: boolean
 }
@@ -31,18 +38,20 @@ interface RunFlags extends ConfigFlags {
 export function addRun(program: Command, shell: Shell): void {
   const run = program
     .command('run')
-    .description('run a JSONL file of requests from start to finish')
-    .argument('<input>', 'JSONL file, one request per line')
-    .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl)')
+    .description('run a JSONL file of requests, or a table, from start to finish')
+    .argument('<input>', 'JSONL file, one request per line; or a table: CSV, TSV, JSONL or Parquet')
+    .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl; of a table: INPUT.out.csv and so on)')
     .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
     .option('--window <duration>', 'completion window', '24h')
     .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
     .option('--upstream <url>', 'use the models of this OpenAI-compatible server')
     .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
+  withTable(run).option('--prefix <text>', 'table: put this before the names of the new columns', '')
   examples(
     withConfig(withJson(run)).action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
     'offpeak run examples/gsm8k.jsonl -o answers.jsonl',
+    `offpeak run reviews.csv --model sim-1 --prompt 'Classify: {{text}}' --schema schema.json -o out.csv`,
     'offpeak run input.jsonl --estimate',
     'offpeak run input.jsonl --upstream http://127.0.0.1:8000/v1',
     'OFFPEAK_BASE_URL=https://batch.example OFFPEAK_API_KEY=… offpeak run input.jsonl',
@@ -60,40 +69,93 @@ async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<v
   await access(input)
   const signal = shell.interruption()
   const view = progressView(shell.terminal.stderr, shell.clock)
-  const connection = await connectOrEmbed(shell, flags, signal)
+  const job = await tableJob(input, flags, view, signal)
   try {
-    const order = orderFor(input, flags, connection.target)
-    const watch = { view, pace: connection.pace, clock: shell.clock, signal }
-    if (flags.estimate) {
-      const estimate = await estimateRun(connection, order, watch)
+    const connection = await connectOrEmbed(shell, flags, signal)
+    try {
+      const watch = { view, pace: connection.pace, clock: shell.clock, signal }
+      await runConnected(shell, connection, orderFor(input, flags, connection.target, job), job, watch, flags)
+    } catch (error) {
+      if (!(error instanceof Interrupted)) throw error
+      if (connection.embedded) view.message('Stopping the service. Press Ctrl-C again to exit at once.')
+      throw new Interrupted(interruptedMessage(connection))
+    } finally {
       view.stop()
-      if (flags.json) printJson(shell.terminal.stdout, estimate)
-      else printEstimate(shell.terminal.stdout, estimate)
-      return shell.exit(estimate.accepted ? 0 : EXIT_FAILED)
+      await connection.close()
     }
-    const report = await runBatch(connection.client, order, watch)
-    view.stop()
-    if (flags.json) printJson(shell.terminal.stdout, summary(report, order))
-    else printReport(shell.terminal, report, order)
-    shell.exit(exitFor(report))
-  } catch (error) {
-    if (!(error instanceof Interrupted)) throw error
-    if (connection.embedded) view.message('Stopping the service. Press Ctrl-C again to exit at once.')
-    throw new Interrupted(interruptedMessage(connection))
   } finally {
     view.stop()
-    await connection.close()
+    await job?.clear()
   }
 }
 
+/** The job of a table, with its requests made; undefined for a file of requests. */
+async function tableJob(
+  input: string,
+  flags: RunFlags,
+  view: ProgressView,
+  signal: AbortSignal,
+): Promise<TableJob | undefined> {
+  if (!(await isTable(input, flags))) {
+    const [wrong] = tableOnly(flags)
+    if (wrong !== undefined) throw new Failure(`${wrong} is for tables; ${input} is a file of requests`)
+    return undefined
+  }
+  if (flags.errors !== undefined)
+    throw new Failure('--errors is for files of requests; the errors of a table are in its column "error"')
+  const path = flags.output ?? `${withoutEnding(input)}.out.${formatOf(input) ?? 'csv'}`
+  return await startTableJob(
+    { ...flags, input, target: { path, format: formatOfOutput(path) } },
+    view,
+    signal,
+  )
+}
+
+async function runConnected(
+  { terminal, exit }: Shell,
+  connection: Connection,
+  order: RunOrder,
+  job: TableJob | undefined,
+  watch: Watch,
+  flags: RunFlags,
+): Promise<void> {
+  const { view } = watch
+  if (flags.estimate) {
+    const estimate = await estimateRun(connection, order, watch)
+    view.stop()
+    if (flags.json) printJson(terminal.stdout, estimate)
+    else printEstimate(terminal.stdout, estimate)
+    return exit(estimate.accepted ? 0 : EXIT_FAILED)
+  }
+  let joined: Joined | undefined
+  const report = await runBatch(connection.client, order, watch, async () => {
+    joined = await job?.join()
+  })
+  view.stop()
+  const table = job && joined && { path: job.target.path, ...joined }
+  if (flags.json) printJson(terminal.stdout, summary(report, order, table))
+  else printReport(terminal, report, order, table)
+  exit(exitFor(report, table))
+}
+
+/** The table that a run has written. */
+interface WrittenTable extends Joined {
+  path: string
+}
+
 /** Paths default to files beside the input; with -o, failed lines go beside the answers. */
-export function orderFor(input: string, flags: RunFlags, target: string): RunOrder {
+export function orderFor(
+  input: string,
+  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'metadata' | 'entity'>,
+  target: string,
+  job?: TableJob,
+): RunOrder {
   const stem = input.replace(JSONL, '')
   const output = flags.output ?? `${stem}.out.jsonl`
+  const errors =
+    flags.errors ?? `${flags.output === undefined ? stem : output.replace(JSONL, '')}.errors.jsonl`
   return {
-    input,
-    output,
-    errors: flags.errors ?? `${flags.output === undefined ? stem : output.replace(JSONL, '')}.errors.jsonl`,
+    ...(job?.files ?? { input, output, errors }),
     target,
     window: flags.window,
     metadata: { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) },
@@ -101,9 +163,10 @@ export function orderFor(input: string, flags: RunFlags, target: string): RunOrd
 }
 
 /** The exit code of a finished run. */
-export function exitFor({ batch }: RunReport): number {
+export function exitFor({ batch }: RunReport, table?: WrittenTable): number {
   if (batch.status === 'failed') return EXIT_FAILED
-  return batch.status === 'completed' && batch.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED
+  const failed = table?.failed ?? batch.request_counts.failed
+  return batch.status === 'completed' && failed === 0 ? 0 : EXIT_LINES_FAILED
 }
 
 function interruptedMessage(connection: Connection): string {
@@ -112,7 +175,7 @@ function interruptedMessage(connection: Connection): string {
     : `interrupted; the batch continues at ${connection.target}. Run the same command again to follow it.`
 }
 
-function summary(report: RunReport, order: RunOrder): object {
+function summary(report: RunReport, order: RunOrder, table: WrittenTable | undefined): object {
   const { batch, durationMs, failures } = report
   return {
     batch_id: batch.id,
@@ -120,14 +183,20 @@ function summary(report: RunReport, order: RunOrder): object {
     request_counts: batch.request_counts,
     cost_usd: batch.cost_usd,
     duration_ms: durationMs,
-    output: resolve(order.output),
-    errors: resolve(order.errors),
+    ...(table === undefined
+      ? { output: resolve(order.output), errors: resolve(order.errors) }
+      : { output: resolve(table.path), rows: table.rows, rows_failed: table.failed }),
     failures: failures.map(({ code, count }) => ({ code, count })),
   }
 }
 
 /** Prints the report to stderr; stdout is for data. */
-export function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder): void {
+export function printReport(
+  { stderr }: Terminal,
+  report: RunReport,
+  order: RunOrder,
+  table?: WrittenTable,
+): void {
   const { batch, durationMs, failures } = report
   const { completed, failed } = batch.request_counts
   writeLine(
@@ -136,6 +205,11 @@ export function printReport({ stderr }: Terminal, report: RunReport, order: RunO
       `${humanUsd(batch.cost_usd)}, ${humanDuration(durationMs)}`,
   )
   for (const line of explained(failures)) writeLine(stderr, line)
+  if (table !== undefined) {
+    const without = table.failed === 0 ? '' : `, ${table.failed} without an answer: see the column "error"`
+    writeLine(stderr, `table: ${table.path} (${counted(table.rows, 'row')}${without})`)
+    return
+  }
   writeLine(stderr, `answers: ${order.output}`)
   writeLine(stderr, `errors:  ${order.errors}${failed === 0 ? ' (empty)' : ''}`)
 }

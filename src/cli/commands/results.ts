@@ -1,0 +1,97 @@
+// results: the results of any batch as a table, on their own or beside the rows that its requests were made of.
+import { access, mkdtemp, rm } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { type Command, Option } from 'commander'
+import { isTerminal } from '../../domain/batch.ts'
+import { BatchObject } from '../../wire/batch.ts'
+import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
+import { downloadResults } from '../client/download-results.ts'
+import type { Shell } from '../shell.ts'
+import { type AnswerColumns, answerColumns } from '../tables/answer-cells.ts'
+import { readSchema } from '../tables/answer-schema.ts'
+import { type Joined, joinAnswers, type Target } from '../tables/join-answers.ts'
+import { openTable } from '../tables/open-table.ts'
+import { resultRows } from '../tables/result-rows.ts'
+import { formatOfOutput, TABLE_FORMATS, type TableFormat } from '../tables/table.ts'
+import { writeResults } from '../tables/write-results.ts'
+import { counted } from '../terminal/format.ts'
+import { examples } from '../terminal/option-values.ts'
+import { printJson } from '../terminal/table.ts'
+import { writeLine } from '../terminal/terminal.ts'
+
+interface ResultsFlags extends ApiFlags {
+  format?: TableFormat
+  output?: string
+  rows?: string
+  schema?: string
+  prefix: string
+  delimiter?: string
+}
+
+export function addResults(program: Command, shell: Shell): void {
+  examples(
+    apiCommand(program, 'results', 'write the results of a batch as a table')
+      .argument('<id>', 'batch_…')
+      .option('-o, --output <file>', 'the table (default: ID.FORMAT)')
+      .addOption(
+        new Option(
+          '--format <format>',
+          'its format (default: what the name of the file says, or csv)',
+        ).choices(TABLE_FORMATS),
+      )
+      .option(
+        '--rows <table>',
+        'the table that "offpeak prepare" made the requests of: keep its columns and rows',
+      )
+      .option('--schema <file>', 'the JSON Schema of the answers; each property becomes a column')
+      .option('--prefix <text>', 'put this before the names of the new columns', '')
+      .option('--delimiter <character>', 'what separates the cells of the CSV file that --rows names')
+      .action((id: string, flags: ResultsFlags) => writeTable(shell, id, flags)),
+    'offpeak results batch_01k0… --format csv',
+    'offpeak results batch_01k0… -o answers.parquet --schema schema.json',
+    'offpeak results batch_01k0… --rows reviews.csv -o answered.csv',
+  )
+}
+
+async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promise<void> {
+  const { stdout, stderr } = shell.terminal
+  const target = targetFor(id, flags)
+  const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
+  const columns = answerColumns(schema, flags.prefix)
+  if (flags.rows !== undefined) await access(flags.rows)
+  const signal = shell.interruption()
+  const folder = await mkdtemp(join(dirname(target.path), `.${basename(target.path)}-`))
+  try {
+    await withApi(shell, flags, async ({ client, pace }) => {
+      const batch = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)
+      const files = { output: join(folder, 'answers.jsonl'), errors: join(folder, 'errors.jsonl') }
+      await downloadResults(client, batch, files, { pace, clock: shell.clock, signal })
+      const { rows, failed } = await write(files, columns, target, flags)
+      if (flags.json) return printJson(stdout, { id, status: batch.status, table: target.path, rows, failed })
+      if (!isTerminal(batch.status))
+        writeLine(stderr, `${id} is ${batch.status}; the table holds the answers that are finished so far.`)
+      writeLine(stderr, `table: ${target.path} (${counted(rows, 'row')}, ${failed} without an answer)`)
+    })
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+function targetFor(id: string, { format, output }: ResultsFlags): Target {
+  if (output !== undefined) return { path: output, format: format ?? formatOfOutput(output) }
+  const chosen = format ?? 'csv'
+  return { path: `${id}.${chosen}`, format: chosen }
+}
+
+async function write(
+  files: { output: string; errors: string },
+  columns: AnswerColumns,
+  target: Target,
+  { rows, delimiter }: ResultsFlags,
+): Promise<Joined> {
+  const results = resultRows(files.output, files.errors)
+  if (rows === undefined) return await writeResults(results, columns, target)
+  const table = await openTable(rows, delimiter)
+  const answers = { columns, results, skipped: new Map<number, string>() }
+  return await joinAnswers(table, rows, answers, Number.POSITIVE_INFINITY, target)
+}

@@ -1,0 +1,129 @@
+// The options that say what to ask about each row of a table, for run and prepare.
+import { readFile } from 'node:fs/promises'
+import { type Command, InvalidArgumentError } from 'commander'
+import { type AnswerSchema, readSchema, responseFormat } from '../tables/answer-schema.ts'
+import { firstObject } from '../tables/jsonl-table.ts'
+import { columnIndex, compileTemplate } from '../tables/prompt-template.ts'
+import { imageFolder, type Question } from '../tables/row-request.ts'
+import { formatOf, type TableReader } from '../tables/table.ts'
+import { Failure } from '../terminal/failure.ts'
+import { wholeNumber } from '../terminal/option-values.ts'
+
+export interface TableFlags {
+  model?: string
+  prompt?: string
+  promptFile?: string
+  system?: string
+  schema?: string
+  image?: string[]
+  param?: Record<string, unknown>
+  limit?: number
+  delimiter?: string
+}
+
+export function withTable(command: Command): Command {
+  return command
+    .option('--model <id>', 'table: the model that answers')
+    .option('--prompt <template>', 'table: what to ask about each row; {{column}} is its cell')
+    .option('--prompt-file <file>', 'table: a file with the prompt')
+    .option('--system <template>', 'table: the system message')
+    .option('--schema <file>', 'table: the JSON Schema of the answers; each property becomes a column')
+    .option('--image <column>', 'table: send the image that this column names; may be repeated', list)
+    .option(
+      '--param <key=value>',
+      'table: a field of each request, such as max_tokens=100; may be repeated',
+      fields,
+    )
+    .option('--limit <rows>', 'table: only the first rows', wholeNumber(1))
+    .option('--delimiter <character>', 'table: what separates the cells of a CSV file', delimiter)
+}
+
+/** Whether the input is a table. Throws when it is one and no prompt is given, and the other way round. */
+export async function isTable(input: string, flags: TableFlags): Promise<boolean> {
+  const asked = flags.prompt !== undefined || flags.promptFile !== undefined
+  const format = formatOf(input)
+  if (format !== 'jsonl') {
+    if (asked || format === undefined) return asked
+    throw new Failure(`${input} is a table; say what to ask about each row: --prompt "Classify: {{column}}"`)
+  }
+  const first = await firstObject(input).catch((error: unknown) => {
+    // The service names every bad line of a file of requests.
+    if (error instanceof Failure) return undefined
+    throw error
+  })
+  const requests = first === undefined || ['custom_id', 'body', 'method', 'url'].some((key) => key in first)
+  if (asked && requests && first !== undefined && 'custom_id' in first && 'body' in first)
+    throw new Failure(`${input} holds requests already, not the rows of a table; leave out --prompt`)
+  if (!asked && !requests) {
+    const columns = Object.keys(first).join(', ')
+    throw new Failure(
+      `${input} holds rows (with the columns ${columns}), not requests; say what to ask about each row: --prompt "Classify: {{${Object.keys(first)[0] ?? 'column'}}}"`,
+    )
+  }
+  return asked
+}
+
+/** The names of options that only a table has, of those that are given. */
+export function tableOnly(flags: TableFlags): string[] {
+  const { system, schema, image, param, limit, delimiter: cells, model } = flags
+  const given = { model, system, schema, image, param, limit, delimiter: cells }
+  return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]))
+}
+
+export interface Asked {
+  question: Question
+  schema: AnswerSchema | undefined
+}
+
+export async function readQuestion(input: string, table: TableReader, flags: TableFlags): Promise<Asked> {
+  const { model, prompt, promptFile, system, image = [], param = {} } = flags
+  if (prompt !== undefined && promptFile !== undefined)
+    throw new Failure('--prompt and --prompt-file both give the prompt; leave out one of the two')
+  if (model === undefined)
+    throw new Failure('say which model answers, for example --model sim-1; "offpeak models list" shows all')
+  const { columns } = table
+  const template = promptFile === undefined ? prompt : await readFile(promptFile, 'utf8')
+  if (template === undefined)
+    throw new Failure('say what to ask about each row: --prompt "Classify: {{column}}"')
+  const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
+  const question: Question = {
+    model,
+    prompt: compileTemplate(template, columns, promptFile ?? '--prompt', input),
+    system: system === undefined ? undefined : compileTemplate(system, columns, '--system', input),
+    responseFormat: schema === undefined ? undefined : responseFormat(schema),
+    parameters: param,
+    images: image.map((name) => columnIndex(name, columns, '--image', input)),
+    folder: imageFolder(input),
+  }
+  return { question, schema }
+}
+
+function list(text: string, earlier: string[] = []): string[] {
+  return [...earlier, text]
+}
+
+const OWN_FIELDS = ['model', 'messages', 'response_format']
+
+/** `max_tokens=100`: a JSON value, or text. */
+function fields(text: string, earlier: Record<string, unknown> = {}): Record<string, unknown> {
+  const at = text.indexOf('=')
+  if (at < 1) throw new InvalidArgumentError('Expected key=value.')
+  const key = text.slice(0, at)
+  if (OWN_FIELDS.includes(key))
+    throw new InvalidArgumentError('Use --model, --prompt, --system and --schema.')
+  return { ...earlier, [key]: jsonOrText(text.slice(at + 1)) }
+}
+
+function jsonOrText(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+function delimiter(text: string): string {
+  const found = text === '\\t' || text === 'tab' ? '\t' : text
+  if (found.length === 1 && !/["\r\n]/.test(found)) return found
+  throw new InvalidArgumentError('Expected one character, or tab.')
+}

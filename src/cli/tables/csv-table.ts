@@ -1,0 +1,165 @@
+// CSV and TSV files (RFC 4180). An empty cell is a missing value and a quoted empty cell is an empty text, as in
+// PostgreSQL; both are written as they were read. A byte-order mark, CRLF and the delimiter of the input are kept.
+import { createReadStream } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { Readable } from 'node:stream'
+import { CsvError, type Parser, parse } from 'csv-parse'
+import { stringify } from 'csv-stringify/sync'
+import { Failure } from '../terminal/failure.ts'
+import { PartialFile } from './partial-file.ts'
+import {
+  type Cell,
+  type Column,
+  type CsvStyle,
+  cellText,
+  type Row,
+  type TableReader,
+  type TableWriter,
+} from './table.ts'
+
+const BOM = '\ufeff'
+/** As much of the file as is read to see how it is written. */
+const HEAD_BYTES = 64 * 1024
+/** A longer record comes from a quote that is not closed. */
+const RECORD_CHARACTERS_MAX = 64 * 1024 * 1024
+const ROWS_PER_WRITE = 256
+
+export async function openCsv(path: string, delimiter?: string): Promise<TableReader> {
+  const head = await readHead(path)
+  const encoding = head[0] === 0xff && head[1] === 0xfe ? 'utf-16le' : 'utf-8'
+  const style = styleOf(new TextDecoder(encoding, { ignoreBOM: true }).decode(head), delimiter)
+  const records = (): AsyncGenerator<readonly Cell[]> => readRecords(path, encoding, style.delimiter)
+  const columns = await readHeader(path, records())
+  return {
+    columns,
+    csv: style,
+    async *rows() {
+      let header = true
+      for await (const cells of records()) {
+        if (!header) yield { cells }
+        header = false
+      }
+    },
+  }
+}
+
+export async function writeCsv(
+  path: string,
+  columns: readonly Column[],
+  style: CsvStyle,
+): Promise<TableWriter> {
+  const file = await PartialFile.create(path)
+  // Only an empty text is quoted without need: a missing value is not.
+  const options = { delimiter: style.delimiter, record_delimiter: style.newline, quoted_match: /^$/ }
+  let waiting: (string | null)[][] = [columns.map(({ name }) => name || null)]
+  const flush = async (): Promise<void> => {
+    await file.append(stringify(waiting, options))
+    waiting = []
+  }
+  if (style.bom) await file.append(BOM)
+  return {
+    async write({ cells }: Row) {
+      waiting.push(
+        columns.map((_, i) => (cells[i] === null || cells[i] === undefined ? null : cellText(cells[i]))),
+      )
+      if (waiting.length >= ROWS_PER_WRITE) await flush()
+    },
+    async end() {
+      await flush()
+      await file.end()
+    },
+    abort: () => file.abort(),
+  }
+}
+
+async function readHead(path: string): Promise<Buffer> {
+  const handle = await open(path)
+  try {
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0)
+    return buffer.subarray(0, bytesRead)
+  } finally {
+    await handle.close()
+  }
+}
+
+/** Without a delimiter from the user: the one that the header has most of. */
+function styleOf(head: string, delimiter: string | undefined): CsvStyle {
+  const unquoted = head.replace(/"[^"]*"/g, '')
+  const header = /^[^\r\n]*/.exec(unquoted)?.[0] ?? ''
+  const count = (mark: string): number => header.split(mark).length
+  const found = [',', ';', '\t', '|'].reduce((best, mark) => (count(mark) > count(best) ? mark : best))
+  return {
+    delimiter: delimiter ?? found,
+    newline: unquoted.includes('\r\n') ? '\r\n' : '\n',
+    bom: head.startsWith(BOM),
+  }
+}
+
+async function readHeader(path: string, records: AsyncGenerator<readonly Cell[]>): Promise<Column[]> {
+  const { value, done } = await records.next()
+  await records.return(undefined)
+  if (done === true) throw new Failure(`${path} is empty; its first line has to name the columns`)
+  const names = value.map(cellText)
+  const twice = names.find((name, i) => names.indexOf(name) !== i)
+  if (twice !== undefined) {
+    throw new Failure(
+      `${path} has two columns ${twice === '' ? 'without a name' : `named "${twice}"`}; give each column a name of its own`,
+    )
+  }
+  return names.map((name) => ({ name, type: 'string' }))
+}
+
+async function* readRecords(
+  path: string,
+  encoding: string,
+  delimiter: string,
+): AsyncGenerator<readonly Cell[]> {
+  const parser = parse({
+    delimiter,
+    bom: true,
+    skip_empty_lines: true,
+    max_record_size: RECORD_CHARACTERS_MAX,
+    cast: (value, { quoting }) => (value === '' && !quoting ? null : value),
+  })
+  const source = Readable.from(decoded(path, encoding), { objectMode: false })
+  source.on('error', (error) => parser.destroy(error))
+  const records: Parser & AsyncIterable<readonly Cell[]> = source.pipe(parser)
+  try {
+    for await (const record of records) yield record
+  } catch (error) {
+    throw error instanceof CsvError ? invalid(path, error) : error
+  } finally {
+    source.destroy()
+  }
+}
+
+/** The bytes of the file as UTF-8. A file in another encoding is an error: its text would be damaged in silence. */
+async function* decoded(path: string, encoding: string): AsyncGenerator<Buffer> {
+  const decoder = new TextDecoder(encoding, { fatal: true, ignoreBOM: true })
+  let read = 0
+  const text = (block?: Buffer): string => {
+    try {
+      return block === undefined ? decoder.decode() : decoder.decode(block, { stream: true })
+    } catch {
+      throw new Failure(
+        `${path} is not UTF-8 text (near byte ${read}); convert it, for example with: iconv -f WINDOWS-1252 -t UTF-8 ${path}`,
+      )
+    }
+  }
+  const blocks: AsyncIterable<Buffer> = createReadStream(path, { highWaterMark: 256 * 1024 })
+  for await (const block of blocks) {
+    const part = text(block)
+    read += block.length
+    yield encoding === 'utf-8' ? block : Buffer.from(part)
+  }
+  text()
+}
+
+function invalid(path: string, error: CsvError): Failure {
+  const line = typeof error.lines === 'number' ? `, line ${error.lines}` : ''
+  const advice =
+    error.code === 'CSV_RECORD_INCONSISTENT_FIELDS_LENGTH'
+      ? 'every row needs a cell for each column of the first line; quote cells that contain the delimiter, or name another one with --delimiter'
+      : 'check the quotes: a quote inside a quoted cell is written twice'
+  return new Failure(`${path}${line}: ${error.message.replace(/\.$/, '')}; ${advice}`)
+}

@@ -1,0 +1,85 @@
+// Writes a table with the answers beside its rows, in the order of the rows. Both sides are read once and in step.
+import { Failure } from '../terminal/failure.ts'
+import type { AnswerColumns, ResultRow } from './answer-cells.ts'
+import { createTable } from './open-table.ts'
+import { rowOfId } from './row-request.ts'
+import type { Cell, Column, TableFormat, TableReader } from './table.ts'
+
+export interface Target {
+  path: string
+  format: TableFormat
+}
+
+export interface Joined {
+  rows: number
+  /** Rows without an answer. */
+  failed: number
+}
+
+/** Throws when an added column has the name of a column of the table. */
+export function joinedColumns(table: TableReader, path: string, answers: AnswerColumns): Column[] {
+  const taken = new Set(table.columns.map(({ name }) => name))
+  const twice = answers.columns.find(({ name }) => taken.has(name))
+  if (twice !== undefined) {
+    throw new Failure(
+      `${path} has a column "${twice.name}" already; give the new columns other names with --prefix, for example --prefix new_`,
+    )
+  }
+  return [...table.columns, ...answers.columns]
+}
+
+export interface Answers {
+  columns: AnswerColumns
+  /** In the order of the rows; each named as `rowId` names its row. */
+  results: AsyncIterable<ResultRow>
+  skipped: ReadonlyMap<number, string>
+}
+
+/** The first `limit` rows of the table with their answers. */
+export async function joinAnswers(
+  table: TableReader,
+  tablePath: string,
+  answers: Answers,
+  limit: number,
+  { path, format }: Target,
+): Promise<Joined> {
+  const { columns, skipped } = answers
+  const all = joinedColumns(table, tablePath, columns)
+  const writer = await createTable(path, format, all, table.csv)
+  const results = answers.results[Symbol.asyncIterator]()
+  let result = await results.next()
+  const joined: Joined = { rows: 0, failed: 0 }
+  try {
+    for await (const row of table.rows()) {
+      if (joined.rows === limit) break
+      joined.rows++
+      const cells = await answerTo(joined.rows)
+      if (cells.at(-1) !== null) joined.failed++
+      await writer.write({ ...row, cells: [...row.cells, ...cells] })
+    }
+    if (result.done !== true) throw mismatch(result.value)
+    await writer.end()
+    return joined
+  } catch (error) {
+    await writer.abort()
+    throw error
+  }
+
+  async function answerTo(row: number): Promise<Cell[]> {
+    const reason = skipped.get(row)
+    if (reason !== undefined) return columns.failed(`not_sent: ${reason}`)
+    if (result.done === true) return columns.failed('no_result: the batch has no result for this row')
+    const found = rowOfId(result.value.custom_id)
+    if (found === null || found < row) throw mismatch(result.value)
+    if (found > row) return columns.failed('no_result: the batch has no result for this row')
+    const cells = columns.cells(result.value)
+    result = await results.next()
+    return cells
+  }
+
+  function mismatch({ custom_id }: ResultRow): Failure {
+    return new Failure(
+      `the results do not belong to ${tablePath}: it has no row for the line ${custom_id}; has the table changed since its requests were made?`,
+    )
+  }
+}

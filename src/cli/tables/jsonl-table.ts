@@ -1,0 +1,132 @@
+// JSONL files with one object a row. The columns are the keys of all rows, in the order in which they first occur; a
+// first pass over the file finds them. A row is written as it was read, with the new columns at its end.
+import { createReadStream } from 'node:fs'
+import { byteLines } from '../client/byte-lines.ts'
+import { Failure } from '../terminal/failure.ts'
+import { PartialFile } from './partial-file.ts'
+import {
+  type Cell,
+  type Column,
+  type ColumnType,
+  cellJson,
+  type Row,
+  type TableReader,
+  type TableWriter,
+} from './table.ts'
+
+/** More keys than this come from rows that use values as keys. */
+const COLUMNS_MAX = 10_000
+/** Digits of an integer that may be beyond 2^53. */
+const LONG_NUMBER = /\d{16}/
+
+export async function openJsonl(path: string): Promise<TableReader> {
+  const columns = await readColumns(path)
+  const places = columns.map(({ name }) => name)
+  return {
+    columns,
+    async *rows() {
+      for await (const { json, row } of readRows(path)) {
+        const cells = places.map((name) => (Object.hasOwn(row, name) ? row[name] : undefined))
+        yield { cells, source: { json, cells: cells.length } }
+      }
+    },
+  }
+}
+
+export async function writeJsonl(path: string, columns: readonly Column[]): Promise<TableWriter> {
+  const file = await PartialFile.create(path)
+  const keys = columns.map(({ name }) => JSON.stringify(name))
+  return {
+    async write(row: Row) {
+      await file.append(`${rowJson(row, keys)}\n`)
+    },
+    end: () => file.end(),
+    abort: () => file.abort(),
+  }
+}
+
+/** The first line with an object, to tell rows from requests; undefined in an empty file. */
+export async function firstObject(path: string): Promise<Record<string, unknown> | undefined> {
+  for await (const { row } of readRows(path)) return row
+  return undefined
+}
+
+function rowJson({ source, cells }: Row, keys: readonly string[]): string {
+  const added: string[] = []
+  for (let i = source?.cells ?? 0; i < cells.length; i++) {
+    if (cells[i] !== undefined) added.push(`${keys[i]}:${cellJson(cells[i])}`)
+  }
+  if (source === undefined) return `{${added.join(',')}}`
+  const open = source.json.slice(0, -1).trimEnd()
+  return `${open}${open === '{' || added.length === 0 ? '' : ','}${added.join(',')}}`
+}
+
+async function* readRows(path: string): AsyncGenerator<{ json: string; row: Record<string, unknown> }> {
+  const blocks: AsyncIterable<Buffer> = createReadStream(path, { highWaterMark: 256 * 1024 })
+  const decoder = new TextDecoder('utf-8', { fatal: true })
+  let number = 0
+  for await (const line of byteLines(blocks)) {
+    number++
+    let json: string
+    try {
+      json = decoder.decode(line).trim()
+    } catch {
+      throw new Failure(`${path}, line ${number} is not UTF-8 text`)
+    }
+    if (json === '') continue
+    yield { json, row: parseRow(path, number, json) }
+  }
+}
+
+function parseRow(path: string, number: number, json: string): Record<string, unknown> {
+  let row: unknown
+  try {
+    row = LONG_NUMBER.test(json) ? JSON.parse(json, exactNumber) : JSON.parse(json)
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error)
+    throw new Failure(`${path}, line ${number} is not JSON (${reason}); each line has to be one JSON object`)
+  }
+  if (typeof row === 'object' && row !== null && !Array.isArray(row)) return { ...row }
+  throw new Failure(
+    `${path}, line ${number} is not a JSON object; each line has to be one, with a key for each column`,
+  )
+}
+
+/** An integer that a double cannot hold becomes a bigint. */
+function exactNumber(_key: string, value: unknown, context?: { source?: string }): unknown {
+  if (typeof value !== 'number' || Number.isSafeInteger(value)) return value
+  const source = context?.source ?? ''
+  return /^-?\d+$/.test(source) ? BigInt(source) : value
+}
+
+async function readColumns(path: string): Promise<Column[]> {
+  const types = new Map<string, ColumnType | undefined>()
+  for await (const { row } of readRows(path)) {
+    for (const [name, cell] of Object.entries(row)) types.set(name, widened(types.get(name), cell))
+    if (types.size > COLUMNS_MAX)
+      throw new Failure(
+        `the rows of ${path} have more than ${COLUMNS_MAX} different keys; each key is a column`,
+      )
+  }
+  return [...types].map(([name, type]) => ({ name, type: type ?? 'string' }))
+}
+
+/** The type that holds every cell so far; undefined while all were null. */
+function widened(type: ColumnType | undefined, cell: Cell): ColumnType | undefined {
+  const seen = typeOf(cell)
+  if (seen === undefined || seen === type) return type
+  if (type === undefined) return seen
+  const numbers = type === 'integer' || type === 'number'
+  return numbers && (seen === 'integer' || seen === 'number') ? 'number' : 'json'
+}
+
+const INT64_MAX = 2n ** 63n - 1n
+
+function typeOf(cell: Cell): ColumnType | undefined {
+  if (cell === null || cell === undefined) return undefined
+  if (typeof cell === 'string') return 'string'
+  if (typeof cell === 'boolean') return 'boolean'
+  if (typeof cell === 'bigint') return cell > INT64_MAX || cell < -INT64_MAX - 1n ? 'json' : 'integer'
+  if (typeof cell === 'number') return Number.isSafeInteger(cell) ? 'integer' : 'number'
+  return 'json'
+}

@@ -1,0 +1,53 @@
+// Opens a table for reading or writing, in the format that its name says.
+import { Failure } from '../terminal/failure.ts'
+import { openCsv, writeCsv } from './csv-table.ts'
+import { openJsonl, writeJsonl } from './jsonl-table.ts'
+import {
+  type Column,
+  type CsvStyle,
+  formatOf,
+  type TableFormat,
+  type TableReader,
+  type TableWriter,
+} from './table.ts'
+
+export async function openTable(path: string, delimiter?: string): Promise<TableReader> {
+  const format = formatOf(path)
+  switch (format) {
+    case 'csv':
+      return await openCsv(path, delimiter)
+    case 'tsv': {
+      const table = await openCsv(path, delimiter ?? '\t')
+      // A CSV file with the same rows has commas.
+      return { ...table, csv: { newline: '\n', bom: false, ...table.csv, delimiter: ',' } }
+    }
+    case 'jsonl':
+      return await openJsonl(path)
+    case 'parquet':
+      // Loaded when needed: most commands read no Parquet file.
+      return await (await import('./parquet-reader.ts')).openParquet(path)
+    case undefined:
+      throw new Failure(
+        `the name ${path} does not say a table format; it has to end with .csv, .tsv, .jsonl or .parquet`,
+      )
+  }
+}
+
+/** `style`: of the CSV file that the rows come from. */
+export async function createTable(
+  path: string,
+  format: TableFormat,
+  columns: readonly Column[],
+  style?: CsvStyle,
+): Promise<TableWriter> {
+  switch (format) {
+    case 'csv':
+      return await writeCsv(path, columns, style ?? { delimiter: ',', newline: '\n', bom: false })
+    case 'tsv':
+      return await writeCsv(path, columns, { newline: '\n', bom: false, ...style, delimiter: '\t' })
+    case 'jsonl':
+      return await writeJsonl(path, columns)
+    case 'parquet':
+      return (await import('./parquet-writer.ts')).writeParquet(path, columns)
+  }
+}

@@ -1,0 +1,103 @@
+// Parquet files, read row group by row group; a large row group in parts, so that memory does not depend on its size.
+import {
+  type AsyncBuffer,
+  asyncBufferFromFile,
+  type FileMetaData,
+  parquetMetadataAsync,
+  parquetRead,
+  parquetSchema,
+} from 'hyparquet'
+import { compressors } from 'hyparquet-compressors'
+import { Failure } from '../terminal/failure.ts'
+import { cellOf, type ParquetColumn, parquetColumn } from './parquet-types.ts'
+import type { Column, Row, TableReader } from './table.ts'
+
+/** Decoded size of the rows that are read at once. */
+const PART_BYTES = 32 * 1024 * 1024
+
+export async function openParquet(path: string): Promise<TableReader> {
+  const file = await asyncBufferFromFile(path)
+  const metadata = await readMetadata(path, file)
+  const columns = parquetSchema(metadata).children.map((child) => ({
+    name: child.element.name,
+    ...parquetColumn(child),
+  }))
+  const stored = withStoredTypes(metadata, columns)
+  return {
+    columns,
+    async *rows() {
+      let groupStart = 0
+      for (const group of metadata.row_groups) {
+        const groupRows = Number(group.num_rows)
+        const parts = Math.ceil(Number(group.total_byte_size) / PART_BYTES)
+        const partRows = Math.max(1, Math.ceil(groupRows / Math.max(1, parts)))
+        for (let from = 0; from < groupRows; from += partRows) {
+          const to = Math.min(groupRows, from + partRows)
+          yield* await readPart(path, file, stored, columns, groupStart + from, groupStart + to)
+        }
+        groupStart += groupRows
+      }
+    },
+  }
+}
+
+async function readMetadata(path: string, file: AsyncBuffer): Promise<FileMetaData> {
+  try {
+    return await parquetMetadataAsync(file, { geoparquet: false })
+  } catch (error) {
+    throw unreadable(path, error)
+  }
+}
+
+/** The metadata with the types as which values are to be read. */
+function withStoredTypes(
+  metadata: FileMetaData,
+  columns: readonly (Column & { parquet: ParquetColumn })[],
+): FileMetaData {
+  const [root, ...elements] = metadata.schema
+  if (root === undefined) return metadata
+  let at = 0
+  const schema = columns.flatMap(({ parquet }) => {
+    const own = elements.slice(at, at + parquet.declared.length)
+    at += own.length
+    // A 96-bit time is read as such, whatever it is written as.
+    return own.length === 1 && own[0]?.type !== 'INT96' ? parquet.stored : own
+  })
+  return { ...metadata, schema: [root, ...schema] }
+}
+
+async function readPart(
+  path: string,
+  file: AsyncBuffer,
+  metadata: FileMetaData,
+  columns: readonly (Column & { parquet: ParquetColumn })[],
+  rowStart: number,
+  rowEnd: number,
+): Promise<Row[]> {
+  let rows: unknown[][] = []
+  try {
+    await parquetRead({
+      file,
+      metadata,
+      compressors,
+      rowStart,
+      rowEnd,
+      useOffsetIndex: true,
+      // Text is marked as such: other bytes stay bytes.
+      utf8: false,
+      geoparquet: false,
+      parsers: { timestampFromNanoseconds: (nanos) => nanos },
+      onComplete(found) {
+        rows = found
+      },
+    })
+  } catch (error) {
+    throw unreadable(path, error)
+  }
+  return rows.map((values) => ({ cells: columns.map(({ parquet }, i) => cellOf(values[i], parquet)) }))
+}
+
+function unreadable(path: string, error: unknown): Failure {
+  const reason = error instanceof Error ? error.message : String(error)
+  return new Failure(`${path} cannot be read as a Parquet file (${reason})`, undefined, { cause: error })
+}

@@ -1,0 +1,94 @@
+// The request line that asks a model about one row of a table.
+import { readFile } from 'node:fs/promises'
+import { dirname, extname, resolve } from 'node:path'
+import { BATCH_ENDPOINT } from '../../wire/batch.ts'
+import type { Template } from './prompt-template.ts'
+import { type Cell, cellText } from './table.ts'
+
+export interface Question {
+  model: string
+  prompt: Template
+  system?: Template | undefined
+  /** `response_format` of every request. */
+  responseFormat?: object | undefined
+  /** Other fields of every request's body. */
+  parameters: Readonly<Record<string, unknown>>
+  /** Indexes of columns with the path or address of an image. */
+  images: readonly number[]
+  /** The folder of the table, from which the paths of images start. */
+  folder: string
+}
+
+/** A row of which no request can be made; the other rows can. */
+export class RowError extends Error {}
+
+/** The default of `limits.line_bytes_max`. */
+const LINE_BYTES_MAX = 8 * 1024 * 1024
+
+const IMAGE_TYPES = new Map([
+  ['.png', 'image/png'],
+  ['.jpg', 'image/jpeg'],
+  ['.jpeg', 'image/jpeg'],
+  ['.gif', 'image/gif'],
+  ['.webp', 'image/webp'],
+])
+
+const ROW_ID = /^row-([1-9]\d{0,14})$/
+
+export function rowId(row: number): string {
+  return `row-${row}`
+}
+
+/** The row of a custom_id that `rowId` made, counted from 1; null for any other. */
+export function rowOfId(custom_id: string): number | null {
+  const digits = ROW_ID.exec(custom_id)?.[1]
+  return digits === undefined ? null : Number(digits)
+}
+
+/** The folder that relative paths of images start from. */
+export function imageFolder(table: string): string {
+  return dirname(resolve(table))
+}
+
+/** One line of JSON with its line break. Throws RowError. */
+export async function requestLine(row: number, cells: readonly Cell[], question: Question): Promise<string> {
+  const { model, prompt, system, responseFormat, parameters } = question
+  const text = prompt(cells)
+  const images = await imageParts(cells, question)
+  const content = images.length === 0 ? text : [{ type: 'text', text }, ...images]
+  const body = {
+    ...parameters,
+    model,
+    messages: [
+      ...(system === undefined ? [] : [{ role: 'system', content: system(cells) }]),
+      { role: 'user', content },
+    ],
+    ...(responseFormat === undefined ? {} : { response_format: responseFormat }),
+  }
+  const line = `${JSON.stringify({ custom_id: rowId(row), method: 'POST', url: BATCH_ENDPOINT, body })}\n`
+  if (line.length > LINE_BYTES_MAX / 4 && Buffer.byteLength(line) > LINE_BYTES_MAX)
+    throw new RowError(`its request is larger than ${LINE_BYTES_MAX / 1024 / 1024} MiB`)
+  return line
+}
+
+async function imageParts(cells: readonly Cell[], { images, folder }: Question): Promise<object[]> {
+  const parts: object[] = []
+  for (const column of images) {
+    const place = cellText(cells[column]).trim()
+    if (place !== '') parts.push({ type: 'image_url', image_url: { url: await imageUrl(place, folder) } })
+  }
+  return parts
+}
+
+async function imageUrl(place: string, folder: string): Promise<string> {
+  if (/^(https?|data):/i.test(place)) return place
+  const type = IMAGE_TYPES.get(extname(place).toLowerCase())
+  if (type === undefined)
+    throw new RowError(`the image ${place} is not a ${[...IMAGE_TYPES.keys()].join(', ')} file or an address`)
+  try {
+    return `data:${type};base64,${(await readFile(resolve(folder, place))).toString('base64')}`
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+    throw new RowError(`the image ${place} cannot be read (${code})`)
+  }
+}
