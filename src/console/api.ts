@@ -1,0 +1,120 @@
+// Calls to the service's own API, with the session's cookie. Whatever is not an answer is an ApiFailure, whose
+// message is for people.
+import { t } from './i18n.ts'
+
+/** Tells the service that a call comes from the console's own pages: other sites cannot send it. */
+const CONSOLE_HEADER = { 'x-offpeak-console': '1' }
+
+export class ApiFailure extends Error {
+  readonly status: number
+  readonly code: string
+  readonly param: string | null
+  readonly requestId: string | null
+  /** The whole answer, for what only some errors have. */
+  readonly body: unknown
+
+  constructor(status: number, code: string, message: string, more: { param?: string; requestId?: string; body?: unknown } = {}) {
+    super(message)
+    this.status = status
+    this.code = code
+    this.param = more.param ?? null
+    this.requestId = more.requestId ?? null
+    this.body = more.body
+  }
+}
+
+export type Query = Readonly<Record<string, string | number | boolean | null | undefined>>
+
+export function pathWith(path: string, query: Query): string {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '')
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
+  return text === '' ? path : `${path}?${text}`
+}
+
+type Method = 'GET' | 'POST' | 'DELETE'
+
+interface CallOptions {
+  signal?: AbortSignal
+  headers?: Record<string, string>
+}
+
+let onSignedOut: () => void = () => {}
+
+/** Called when the service no longer knows the session. */
+export function whenSignedOut(act: () => void): void {
+  onSignedOut = act
+}
+
+export async function fetchApi(method: Method, path: string, body?: unknown, options: CallOptions = {}): Promise<Response> {
+  let response: Response
+  try {
+    response = await fetch(path, {
+      method,
+      credentials: 'same-origin',
+      headers: {
+        ...CONSOLE_HEADER,
+        'accept-language': document.documentElement.lang,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...options.headers,
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(options.signal ? { signal: options.signal } : {}),
+    })
+  } catch (error) {
+    if (options.signal?.aborted) throw error
+    throw new ApiFailure(0, 'unreachable', t('error.unreachable'))
+  }
+  if (!response.ok) throw failureOf(response.status, await response.text(), response.headers.get('x-request-id'))
+  return response
+}
+
+export function failureOf(status: number, text: string, requestId: string | null): ApiFailure {
+  if (status === 401) onSignedOut()
+  const { error } = parsed(text) as { error?: { code?: string; message?: string; param?: string } }
+  return new ApiFailure(status, error?.code ?? `http_${status}`, error?.message ?? t('error.status', { status }), {
+    param: error?.param,
+    requestId: requestId ?? undefined,
+    body: error,
+  })
+}
+
+function parsed(text: string): object {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'object' && value !== null ? value : {}
+  } catch {
+    return {}
+  }
+}
+
+export async function get<T>(path: string, query: Query = {}, options: CallOptions = {}): Promise<T> {
+  const response = await fetchApi('GET', pathWith(path, query), undefined, options)
+  return (await response.json()) as T
+}
+
+export async function post<T>(path: string, body?: unknown, options: CallOptions = {}): Promise<T> {
+  const response = await fetchApi('POST', path, body, options)
+  return (await response.json()) as T
+}
+
+export async function remove(path: string): Promise<void> {
+  await fetchApi('DELETE', path)
+}
+
+/** Uploads a file and says how far it is; fetch cannot. */
+export function upload<T>(path: string, form: FormData, onProgress: (share: number) => void, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest()
+    request.open('POST', path)
+    for (const [name, value] of Object.entries(CONSOLE_HEADER)) request.setRequestHeader(name, value)
+    request.upload.onprogress = ({ loaded, total }) => onProgress(total > 0 ? loaded / total : 0)
+    request.onload = () => {
+      if (request.status >= 200 && request.status < 300) resolve(JSON.parse(request.responseText) as T)
+      else reject(failureOf(request.status, request.responseText, request.getResponseHeader('x-request-id')))
+    }
+    request.onerror = () => reject(new ApiFailure(0, 'unreachable', t('error.unreachable')))
+    request.onabort = () => reject(signal.reason)
+    signal.addEventListener('abort', () => request.abort(), { once: true })
+    request.send(form)
+  })
+}

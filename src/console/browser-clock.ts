@@ -1,0 +1,18 @@
+// The console's only source of time and of timers.
+
+/** Unix milliseconds. */
+export function now(): number {
+  return Date.now()
+}
+
+/** Returns what cancels it. */
+export function later(ms: number, act: () => void): () => void {
+  const timer = setTimeout(act, ms)
+  return () => clearTimeout(timer)
+}
+
+/** Returns what ends it. */
+export function every(ms: number, act: () => void): () => void {
+  const timer = setInterval(act, ms)
+  return () => clearInterval(timer)
+}

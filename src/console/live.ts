@@ -1,0 +1,87 @@
+// Batches as they change. One stream of events for the whole tab, open while a page looks at it; where streams do
+// not get through, the same is asked for every few seconds.
+import { useEffect } from 'preact/hooks'
+import type { BatchObject } from '../wire/batch.ts'
+import type { LiveUpdate } from '../wire/live.ts'
+import { get } from './api.ts'
+import { every, later } from './browser-clock.ts'
+import { Cell, useCell } from './cell.ts'
+
+const PATH = '/v1/live'
+const POLL_MS = 3_000
+/** A page that is left and one that is opened right after it share the stream. */
+const LINGER_MS = 2_000
+
+export type LiveState = 'connecting' | 'live' | 'polling'
+
+const batches = new Cell<ReadonlyMap<string, BatchObject>>(new Map())
+const state = new Cell<LiveState>('connecting')
+
+let watchers = 0
+let end: (() => void) | null = null
+let cancelEnd: () => void = () => {}
+
+function take({ batches: changed }: LiveUpdate): void {
+  if (changed.length > 0) batches.set(new Map([...batches.value, ...changed.map((batch) => [batch.id, batch] as const)]))
+}
+
+function open(): () => void {
+  const source = new EventSource(PATH)
+  let endPolling: (() => void) | null = null
+  const onUpdate = (event: MessageEvent<string>): void => {
+    endPolling?.()
+    endPolling = null
+    state.set('live')
+    take(JSON.parse(event.data) as LiveUpdate)
+  }
+  source.onmessage = onUpdate
+  source.addEventListener('update', onUpdate)
+  const poll = (): void => void get<LiveUpdate>(PATH).then(take, () => {})
+  source.onerror = () => {
+    state.set('polling')
+    endPolling ??= every(POLL_MS, poll)
+  }
+  return () => {
+    source.close()
+    endPolling?.()
+    state.set('connecting')
+  }
+}
+
+/** Keeps the stream open while the component is shown. */
+export function useLive(): { batches: ReadonlyMap<string, BatchObject>; state: LiveState } {
+  useEffect(() => {
+    cancelEnd()
+    watchers++
+    end ??= open()
+    return () => {
+      watchers--
+      if (watchers > 0) return
+      cancelEnd = later(LINGER_MS, () => {
+        end?.()
+        end = null
+      })
+    }
+  }, [])
+  return { batches: useCell(batches), state: useCell(state) }
+}
+
+/** The latest that is known of a batch: as it was read, or as it was pushed since. */
+export function latest(batch: BatchObject, pushed: ReadonlyMap<string, BatchObject>): BatchObject {
+  const other = pushed.get(batch.id)
+  return other && isNewer(other, batch) ? other : batch
+}
+
+/** Counts only grow, and a batch that has ended stays so. */
+function isNewer(a: BatchObject, b: BatchObject): boolean {
+  const done = ({ request_counts: { completed, failed } }: BatchObject): number => completed + failed
+  return ended(a) !== ended(b) ? ended(a) : done(a) >= done(b)
+}
+
+export function ended({ status }: Pick<BatchObject, 'status'>): boolean {
+  return status === 'completed' || status === 'failed' || status === 'expired' || status === 'cancelled'
+}
+
+export function endedAt(batch: BatchObject): number | undefined {
+  return batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at
+}

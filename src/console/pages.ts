@@ -1,0 +1,46 @@
+// Which page an address shows. A page is loaded when it is first opened.
+import type { Component } from './h.ts'
+import type { Scope } from '../domain/api-key.ts'
+import type { MessageKey } from './i18n.ts'
+import type { IconName } from './parts/icon.ts'
+
+export interface PageParams {
+  /** What the address names: the ID of a batch, the number of a line. */
+  id: string
+  line: string
+}
+
+export interface PageEntry {
+  pattern: RegExp
+  load: () => Promise<Component<PageParams>>
+  nav?: { path: string; title: MessageKey; icon: IconName; scopes: readonly Scope[] }
+}
+
+export const PAGES: readonly PageEntry[] = [
+  {
+    pattern: /^\/batches$/,
+    load: async () => (await import('./pages/batches.ts')).Batches,
+    nav: { path: '/batches', title: 'nav.batches', icon: 'batches', scopes: ['batches:read'] },
+  },
+]
+
+export interface Match {
+  entry: PageEntry
+  params: PageParams
+}
+
+export function matchPage(path: string): Match | null {
+  for (const entry of PAGES) {
+    const match = entry.pattern.exec(path)
+    if (match) return { entry, params: { id: decoded(match.groups?.id), line: decoded(match.groups?.line) } }
+  }
+  return null
+}
+
+function decoded(text = ''): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}

@@ -1,0 +1,161 @@
+// Batches: is it moving, what failed, what does it cost.
+import { useState } from 'preact/hooks'
+import { h, type View } from '../h.ts'
+import type { BatchObject } from '../../wire/batch.ts'
+import type { List } from '../../wire/list.ts'
+import { get } from '../api.ts'
+import { now } from '../browser-clock.ts'
+import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { ended, endedAt, latest, useLive } from '../live.ts'
+import { Button, LinkButton } from '../parts/button.ts'
+import { SelectField, TextField } from '../parts/field.ts'
+import { Empty, FailureNotice, Loading } from '../parts/notice.ts'
+import { Page } from '../parts/page.ts'
+import { BatchStatus, ProgressBar } from '../parts/status.ts'
+import { type Column, Table } from '../parts/table.ts'
+import { Time } from '../parts/time.ts'
+import { useResource } from '../resource.ts'
+import { href, replaceQuery, useAddress } from '../router.ts'
+import { may } from '../session.ts'
+import { FirstBatch } from './first-batch.ts'
+
+const PAGE = 50
+const STATUSES = ['validating', 'queued', 'in_progress', 'cancelling', 'completed', 'failed', 'expired', 'cancelled'] as const
+
+export function Batches(): View {
+  const { query } = useAddress()
+  const status = query.get('status') ?? ''
+  const text = query.get('q') ?? ''
+  const { batches: pushed } = useLive()
+  const [more, setMore] = useState<readonly List<BatchObject>[]>([])
+  const first = useResource((signal) => get<List<BatchObject>>('/v1/batches', { limit: PAGE, status }, { signal }), [status])
+  const pages = first.data ? [first.data, ...more.filter(() => first.data !== null)] : []
+  const rows = merged(pages.flatMap(({ data }) => data), pushed, status).filter((batch) => matchesText(batch, text))
+  const last = pages.at(-1)
+  const loadMore = async (): Promise<void> => {
+    const next = await get<List<BatchObject>>('/v1/batches', { limit: PAGE, status, starting_after: last?.next_cursor })
+    setMore([...more, next])
+  }
+  const untouched = first.data?.data.length === 0 && pushed.size === 0 && status === ''
+  return h(
+    Page,
+    {
+      title: t('batches.title'),
+      actions: may('batches:write') ? h(LinkButton, { label: t('new.title'), href: href('/new'), icon: 'plus', kind: 'primary' }) : null,
+    },
+    [
+      h(FailureNotice, { failure: first.failure, retry: first.reload }),
+      untouched
+        ? h(FirstBatch, null)
+        : [
+            h('div', { class: 'filters', role: 'search' }, [
+              h(TextField, {
+                label: t('search'),
+                type: 'search',
+                value: text,
+                placeholder: t('batches.searchHint'),
+                onInput: (value) => replaceQuery({ q: value }),
+              }),
+              h(SelectField, {
+                label: t('batch.status'),
+                value: status,
+                options: [['', t('all')], ...STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const)],
+                onInput: (value) => {
+                  setMore([])
+                  replaceQuery({ status: value })
+                },
+              }),
+            ]),
+            first.loading && !first.data
+              ? h(Loading, { rows: 6 })
+              : rows.length === 0
+                ? h(Empty, { title: t('nothingFound') }, h('p', null, t('batches.noneMatch')))
+                : h(Table<BatchObject>, { label: t('batches.title'), columns: COLUMNS(), rows, keyOf: ({ id }) => id }),
+            last?.has_more ? h('div', { class: 'more' }, h(Button, { label: t('showMore'), onClick: () => void loadMore() })) : null,
+          ],
+    ],
+  )
+}
+
+/** What was read and what was pushed since, newest first. */
+function merged(read: readonly BatchObject[], pushed: ReadonlyMap<string, BatchObject>, status: string): BatchObject[] {
+  const known = new Set(read.map(({ id }) => id))
+  const oldest = read.at(-1)?.id ?? ''
+  const added = [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest)
+  return [...added, ...read.map((batch) => latest(batch, pushed))]
+    .filter((batch) => status === '' || batch.status === status)
+    .sort((a, b) => (a.id < b.id ? 1 : -1))
+}
+
+/** Every word has to occur: in the ID, the file or the metadata. */
+function matchesText(batch: BatchObject, text: string): boolean {
+  const inside = [batch.id, batch.input_file_id, ...Object.values(batch.metadata)].join('\n').toLowerCase()
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => inside.includes(word))
+}
+
+const COLUMNS = (): Column<BatchObject>[] => [
+  {
+    title: t('batch'),
+    main: true,
+    cell: (batch) => [
+      h('a', { href: href(`/batches/${batch.id}`), class: 'row-link mono', title: batch.id }, shortId(batch.id)),
+      h('div', { class: 'muted small' }, [batch.metadata.entity ? `${batch.metadata.entity} · ` : '', h(Time, { at: batch.created, short: true })]),
+    ],
+  },
+  {
+    title: t('batch.status'),
+    cell: (batch) => [
+      h(BatchStatus, { batch }),
+      batch.waiting_reason ? h('div', { class: 'muted small clip', title: batch.waiting_reason.message }, t(`waiting.${batch.waiting_reason.code}` as MessageKey)) : null,
+    ],
+  },
+  {
+    title: t('batch.progress'),
+    width: '24%',
+    cell: ({ request_counts: counts, status }) => [
+      h('div', { class: 'progress-line' }, [
+        h('span', null, count(counts.completed + counts.failed)),
+        h('span', { class: 'muted' }, ` / ${count(counts.total)}`),
+        h('span', { class: 'muted push' }, status === 'validating' ? '' : percent(counts.completed + counts.failed, counts.total)),
+      ]),
+      h(ProgressBar, { counts, thin: true }),
+    ],
+  },
+  {
+    title: t('batch.failedLines'),
+    align: 'end',
+    cell: ({ id, request_counts: { failed } }) =>
+      failed === 0
+        ? h('span', { class: 'muted' }, '0')
+        : h('a', { href: `${href(`/batches/${id}`)}?status=failed`, class: 'bad-text' }, count(failed)),
+  },
+  {
+    title: t('batch.speed'),
+    align: 'end',
+    cell: (batch) => h(Speed, { batch }),
+  },
+  {
+    title: t('batch.cost'),
+    align: 'end',
+    cell: ({ cost_usd }) => h('span', { title: usdExact(cost_usd) }, usd(cost_usd)),
+  },
+]
+
+/** The rate and the time that is left; of a batch that has ended, how long it took. */
+function Speed({ batch }: { batch: BatchObject }): View {
+  if (ended(batch)) {
+    const end = endedAt(batch)
+    return h('span', { class: 'muted' }, end === undefined ? '' : duration((end - batch.created) * 1000))
+  }
+  const { lines_per_s = null, estimated_completion = null } = batch.progress ?? {}
+  return h('div', null, [
+    lines_per_s === null ? '–' : perSecond(lines_per_s),
+    estimated_completion === null
+      ? null
+      : h('div', { class: 'muted small' }, t('batch.left', { time: duration(Math.max(0, estimated_completion * 1000 - now())) })),
+  ])
+}

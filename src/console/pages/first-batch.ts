@@ -1,0 +1,33 @@
+// What a project without a batch sees: how a file looks, and the five calls that run one.
+import { t } from '../i18n.ts'
+import { h, type View } from '../h.ts'
+import { CopyButton, LinkButton } from '../parts/button.ts'
+import { href } from '../router.ts'
+
+export function FirstBatch(): View {
+  const calls = fiveCalls(location.origin)
+  return h('div', { class: 'empty wide' }, [
+    h('h2', null, t('first.title')),
+    h('p', null, t('first.text')),
+    h('div', { class: 'row' }, [
+      h(LinkButton, { label: t('new.title'), href: href('/new'), icon: 'plus', kind: 'primary' }),
+      h(LinkButton, { label: t('first.example'), href: `${href('/new')}?example=1` }),
+    ]),
+    h('div', { class: 'section-head' }, [h('h3', null, t('first.calls')), h(CopyButton, { text: calls })]),
+    h('pre', { class: 'code-block', tabIndex: 0, 'aria-label': t('first.calls') }, calls),
+  ])
+}
+
+function fiveCalls(base: string): string {
+  return `# 1. ${t('first.call1')}
+curl ${base}/v1/files -H "Authorization: Bearer $KEY" -F purpose=batch -F file=@input.jsonl
+# 2. ${t('first.call2')}
+curl ${base}/v1/files/$FILE -H "Authorization: Bearer $KEY"
+# 3. ${t('first.call3')}
+curl ${base}/v1/batches -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
+  -d '{"input_file_id": "'$FILE'", "endpoint": "/v1/chat/completions", "completion_window": "24h"}'
+# 4. ${t('first.call4')}
+curl ${base}/v1/batches/$BATCH -H "Authorization: Bearer $KEY"
+# 5. ${t('first.call5')}
+curl ${base}/v1/files/$OUTPUT/content -H "Authorization: Bearer $KEY" -o answers.jsonl`
+}

@@ -1,0 +1,69 @@
+// GET /console and everything below it: one page, which shows what its address names, and the files that it loads.
+// Nothing comes from elsewhere, and the page's policy lets it load nothing else.
+import { Type } from 'typebox'
+import { ApiError } from '../../../domain/errors.ts'
+import { consoleTokenOf } from '../../access/console-cookie.ts'
+import { route } from '../../route.ts'
+import type { App } from '../../type-provider.ts'
+import { type ConsoleAssets, readConsoleAssets } from './console-assets.ts'
+
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  // Pictures of prompts that are part of the prompt.
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ')
+
+const PAGE_HEADERS = {
+  'content-security-policy': POLICY,
+  'cache-control': 'no-cache',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=()',
+}
+
+const YEAR_S = 31_536_000
+
+export function consoleRoutes(app: App): void {
+  let read: ConsoleAssets | null = null
+  const assets = (): ConsoleAssets => {
+    read ??= readConsoleAssets()
+    return read
+  }
+
+  for (const url of ['/console', '/console/*'])
+    route(app, {
+      method: 'GET',
+      url,
+      access: 'public',
+      doc: null,
+      accepts: {},
+      async handler({ headers }, reply) {
+        const signedIn = consoleTokenOf(headers.cookie) !== null
+        return reply.headers(PAGE_HEADERS).type('text/html; charset=utf-8').send(assets().page(signedIn))
+      },
+    })
+
+  route(app, {
+    method: 'GET',
+    url: '/console/assets/:version/*',
+    access: 'public',
+    doc: null,
+    accepts: { params: Type.Object({ version: Type.String(), '*': Type.String() }) },
+    async handler({ params, headers, method, originalUrl }, reply) {
+      const { files, version } = assets()
+      const asset = files.get(params['*'])
+      if (!asset) throw new ApiError('unknown_endpoint', `There is no ${method} ${originalUrl}.`)
+      // While versions are rolled out, a page may ask for the files of the one that is not here: no one keeps those.
+      const kept = params.version === version ? `public, max-age=${YEAR_S}, immutable` : 'no-store'
+      reply.headers({ 'cache-control': kept, vary: 'accept-encoding' }).type(asset.type)
+      if (!/\bgzip\b/.test(headers['accept-encoding'] ?? '')) return reply.send(asset.bytes)
+      return reply.header('content-encoding', 'gzip').send(asset.gzip)
+    },
+  })
+}
