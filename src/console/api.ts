@@ -13,7 +13,12 @@ export class ApiFailure extends Error {
   /** The whole answer, for what only some errors have. */
   readonly body: unknown
 
-  constructor(status: number, code: string, message: string, more: { param?: string; requestId?: string; body?: unknown } = {}) {
+  constructor(
+    status: number,
+    code: string,
+    message: string,
+    more: { param?: string; requestId?: string; body?: unknown } = {},
+  ) {
     super(message)
     this.status = status
     this.code = code
@@ -26,7 +31,9 @@ export class ApiFailure extends Error {
 export type Query = Readonly<Record<string, string | number | boolean | null | undefined>>
 
 export function pathWith(path: string, query: Query): string {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== '')
+  const given = Object.entries(query).filter(
+    ([, value]) => value !== null && value !== undefined && value !== '',
+  )
   const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
   return text === '' ? path : `${path}?${text}`
 }
@@ -45,7 +52,12 @@ export function whenSignedOut(act: () => void): void {
   onSignedOut = act
 }
 
-export async function fetchApi(method: Method, path: string, body?: unknown, options: CallOptions = {}): Promise<Response> {
+export async function fetchApi(
+  method: Method,
+  path: string,
+  body?: unknown,
+  options: CallOptions = {},
+): Promise<Response> {
   let response: Response
   try {
     response = await fetch(path, {
@@ -64,18 +76,24 @@ export async function fetchApi(method: Method, path: string, body?: unknown, opt
     if (options.signal?.aborted) throw error
     throw new ApiFailure(0, 'unreachable', t('error.unreachable'))
   }
-  if (!response.ok) throw failureOf(response.status, await response.text(), response.headers.get('x-request-id'))
+  if (!response.ok)
+    throw failureOf(response.status, await response.text(), response.headers.get('x-request-id'))
   return response
 }
 
 export function failureOf(status: number, text: string, requestId: string | null): ApiFailure {
   if (status === 401) onSignedOut()
   const { error } = parsed(text) as { error?: { code?: string; message?: string; param?: string } }
-  return new ApiFailure(status, error?.code ?? `http_${status}`, error?.message ?? t('error.status', { status }), {
-    param: error?.param,
-    requestId: requestId ?? undefined,
-    body: error,
-  })
+  return new ApiFailure(
+    status,
+    error?.code ?? `http_${status}`,
+    error?.message ?? t('error.status', { status }),
+    {
+      param: error?.param,
+      requestId: requestId ?? undefined,
+      body: error,
+    },
+  )
 }
 
 function parsed(text: string): object {
@@ -102,7 +120,12 @@ export async function remove(path: string): Promise<void> {
 }
 
 /** Uploads a file and says how far it is; fetch cannot. */
-export function upload<T>(path: string, form: FormData, onProgress: (share: number) => void, signal: AbortSignal): Promise<T> {
+export function upload<T>(
+  path: string,
+  form: FormData,
+  onProgress: (share: number) => void,
+  signal: AbortSignal,
+): Promise<T> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest()
     request.open('POST', path)

@@ -1,9 +1,10 @@
 // The frame around every page: who is signed in, where one can go, and what went wrong.
-import { type Component, h, type View } from './h.ts'
+
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/console-session.ts'
+import { type Component, h, type View } from './h.ts'
 import { t } from './i18n.ts'
-import { matchPage, type PageEntry, type PageParams, PAGES } from './pages.ts'
+import { matchPage, PAGES, type PageEntry, type PageParams } from './pages.ts'
 import { Icon } from './parts/icon.ts'
 import { Empty, Loading, Notice } from './parts/notice.ts'
 import { Page } from './parts/page.ts'
@@ -30,11 +31,20 @@ function Sidebar({ session }: { session: ConsoleSession }): View {
   )
   return h('aside', { class: open ? 'sidebar open' : 'sidebar' }, [
     h('div', { class: 'brand' }, [
-      h('a', { href: href('/batches'), class: 'brand-name' }, [h('span', { class: 'brand-mark', 'aria-hidden': 'true' }), 'Offpeak']),
+      h('a', { href: href('/batches'), class: 'brand-name' }, [
+        h('span', { class: 'brand-mark', 'aria-hidden': 'true' }),
+        'Offpeak',
+      ]),
       h('span', { class: 'region', title: t('region') }, session.region),
       h(
         'button',
-        { type: 'button', class: 'icon-button menu', 'aria-expanded': open, 'aria-label': t('menu'), onClick: () => setOpen(!open) },
+        {
+          type: 'button',
+          class: 'icon-button menu',
+          'aria-expanded': open,
+          'aria-label': t('menu'),
+          onClick: () => setOpen(!open),
+        },
         h(Icon, { name: open ? 'cross' : 'menu' }),
       ),
     ]),
@@ -45,7 +55,11 @@ function Sidebar({ session }: { session: ConsoleSession }): View {
         const current = path === to || path.startsWith(`${to}/`)
         return h(
           'a',
-          { href: href(to), class: current ? 'nav-link current' : 'nav-link', ...(current ? { 'aria-current': 'page' as const } : {}) },
+          {
+            href: href(to),
+            class: current ? 'nav-link current' : 'nav-link',
+            ...(current ? { 'aria-current': 'page' as const } : {}),
+          },
           [h(Icon, { name: icon }), t(title)],
         )
       }),
@@ -76,9 +90,11 @@ function CurrentPage(): View {
       () => setFailed(entry),
     )
   }, [entry])
-  if (!match) return h(Page, { title: t('notFound.title') }, h(Empty, { title: t('notFound.text', { path }) }))
+  if (!match)
+    return h(Page, { title: t('notFound.title') }, h(Empty, { title: t('notFound.text', { path }) }))
   const page = loaded.get(match.entry)
   if (page) return h(page, { ...match.params, key: `${path} ${visit}` })
-  if (failed === entry) return h('main', { class: 'page' }, h(Notice, { tone: 'bad' }, t('error.unreachable')))
+  if (failed === entry)
+    return h('main', { class: 'page' }, h(Notice, { tone: 'bad' }, t('error.unreachable')))
   return h('main', { class: 'page' }, h(Loading, {}))
 }

@@ -67,7 +67,12 @@ const UNITS = [
 ] as const
 
 function unit(value: number, name: string, decimals = 0): string {
-  const options = { style: 'unit', unit: name, unitDisplay: 'narrow', maximumFractionDigits: decimals } as const
+  const options = {
+    style: 'unit',
+    unit: name,
+    unitDisplay: 'narrow',
+    maximumFractionDigits: decimals,
+  } as const
   return numberFormat(options).format(value)
 }
 
@@ -110,7 +115,10 @@ export function dateTime(unixSeconds: number, nowMs: number): string {
 }
 
 export function utc(unixSeconds: number): string {
-  return `${new Date(unixSeconds * 1000).toISOString().replace('T', ' ').replace(/\.000Z$/, '')} UTC`
+  return `${new Date(unixSeconds * 1000)
+    .toISOString()
+    .replace('T', ' ')
+    .replace(/\.000Z$/, '')} UTC`
 }
 
 /** The beginning and the end of an ID, whose middle tells people nothing. */

@@ -20,6 +20,10 @@ export function h<Tag extends keyof JSX.IntrinsicElements>(
 ): View
 export function h(component: Component<Record<string, never>>, props: Attributes | null): View
 export function h<P>(component: Component<P>, props: Given<P>, ...children: ComponentChildren[]): View
-export function h(type: string | Component<never>, props: object | null, ...children: ComponentChildren[]): View {
+export function h(
+  type: string | Component<never>,
+  props: object | null,
+  ...children: ComponentChildren[]
+): View {
   return create(type as string, props, ...children)
 }

@@ -1,6 +1,6 @@
 // Messages in the reader's language. English is part of the first page; other languages are loaded when they are
 // asked for, and what they lack is shown in English.
-import { type MessageKey, messages as english } from './messages/en.ts'
+import { messages as english, type MessageKey } from './messages/en.ts'
 
 export type { MessageKey } from './messages/en.ts'
 
@@ -42,10 +42,13 @@ export function t(key: MessageKey, values: Values = {}): string {
 }
 
 export function fill(message: string, values: Values, locale: string): string {
-  return message.replace(/\{(\w+)(?:\|([^|}]*)\|([^}]*))?\}/g, (_, name: string, one?: string, many?: string) => {
-    const value = values[name] ?? ''
-    if (one !== undefined && many !== undefined)
-      return new Intl.PluralRules(locale).select(Number(value)) === 'one' ? one : many
-    return typeof value === 'number' ? new Intl.NumberFormat(locale).format(value) : value
-  })
+  return message.replace(
+    /\{(\w+)(?:\|([^|}]*)\|([^}]*))?\}/g,
+    (_, name: string, one?: string, many?: string) => {
+      const value = values[name] ?? ''
+      if (one !== undefined && many !== undefined)
+        return new Intl.PluralRules(locale).select(Number(value)) === 'one' ? one : many
+      return typeof value === 'number' ? new Intl.NumberFormat(locale).format(value) : value
+    },
+  )
 }

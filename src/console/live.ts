@@ -22,7 +22,8 @@ let end: (() => void) | null = null
 let cancelEnd: () => void = () => {}
 
 function take({ batches: changed }: LiveUpdate): void {
-  if (changed.length > 0) batches.set(new Map([...batches.value, ...changed.map((batch) => [batch.id, batch] as const)]))
+  if (changed.length > 0)
+    batches.set(new Map([...batches.value, ...changed.map((batch) => [batch.id, batch] as const)]))
 }
 
 function open(): () => void {

@@ -1,6 +1,7 @@
 // Which page an address shows. A page is loaded when it is first opened.
-import type { Component } from './h.ts'
+
 import type { Scope } from '../domain/api-key.ts'
+import type { Component } from './h.ts'
 import type { MessageKey } from './i18n.ts'
 import type { IconName } from './parts/icon.ts'
 

@@ -11,9 +11,17 @@ export interface Resource<T> {
 }
 
 /** `dependencies` name what is read; when they change, the last answer is dropped. */
-export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, dependencies: readonly unknown[]): Resource<T> {
+export function useResource<T>(
+  read: (signal: AbortSignal) => Promise<T>,
+  dependencies: readonly unknown[],
+): Resource<T> {
   const name = JSON.stringify(dependencies)
-  const [state, setState] = useState<{ name: string; data: T | null; failure: ApiFailure | null; loading: boolean }>({
+  const [state, setState] = useState<{
+    name: string
+    data: T | null
+    failure: ApiFailure | null
+    loading: boolean
+  }>({
     name,
     data: null,
     failure: null,
@@ -30,7 +38,8 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, depend
     latest.current(abort.signal).then(
       (data) => abort.signal.aborted || setState({ name, data, failure: null, loading: false }),
       (failure: ApiFailure) =>
-        abort.signal.aborted || setState((last) => ({ name, data: last.name === name ? last.data : null, failure, loading: false })),
+        abort.signal.aborted ||
+        setState((last) => ({ name, data: last.name === name ? last.data : null, failure, loading: false })),
     )
     return () => abort.abort()
   }, [name, turn])

@@ -57,7 +57,7 @@ export function watchAddress(): void {
     if (event.defaultPrevented || event.button !== 0) return
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return
     const link = event.target instanceof Element ? event.target.closest('a') : null
-    if (!link || link.target !== '' || link.hasAttribute('download')) return
+    if (link?.target !== '' || link.hasAttribute('download')) return
     const url = new URL(link.href)
     if (url.origin !== location.origin || !`${url.pathname}/`.startsWith(`${ROOT}/`)) return
     event.preventDefault()

@@ -24,7 +24,10 @@ export function SignIn(): View {
         },
       },
       [
-        h('div', { class: 'brand-name' }, [h('span', { class: 'brand-mark', 'aria-hidden': 'true' }), 'Offpeak']),
+        h('div', { class: 'brand-name' }, [
+          h('span', { class: 'brand-mark', 'aria-hidden': 'true' }),
+          'Offpeak',
+        ]),
         h('h1', null, t('signIn.title')),
         h(TextField, {
           label: t('signIn.apiKey'),

@@ -9,6 +9,7 @@ import { getBatchRoute } from './routes/batches/get-batch.ts'
 import { getBatchResultsRoute } from './routes/batches/get-batch-results.ts'
 import { listBatchesRoute } from './routes/batches/list-batches.ts'
 import { rootRoute } from './routes/console/root.ts'
+import { consoleRoutes } from './routes/console/console.ts'
 import { consoleSessionRoutes } from './routes/console/session.ts'
 import { getEventRoute } from './routes/events/get-event.ts'
 import { listEventsRoute } from './routes/events/list-events.ts'
@@ -77,6 +78,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   listDeliveriesRoute(app, deps)
   replayDeliveriesRoute(app, deps)
   rootRoute(app)
+  consoleRoutes(app)
   consoleSessionRoutes(app, deps)
   healthRoutes(app, deps)
   if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics)

@@ -24,7 +24,8 @@ export const messages = {
 
   'signIn.title': 'Sign in to the console',
   'signIn.apiKey': 'API key',
-  'signIn.hint': 'The key is sent once and not kept. On the machine of the service, this opens the console signed in:',
+  'signIn.hint':
+    'The key is sent once and not kept. On the machine of the service, this opens the console signed in:',
 
   'nav.batches': 'Batches',
   'nav.new': 'New batch',

@@ -1,11 +1,11 @@
 // Batches: is it moving, what failed, what does it cost.
 import { useState } from 'preact/hooks'
-import { h, type View } from '../h.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'
 import { get } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
+import { h, type View } from '../h.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended, endedAt, latest, useLive } from '../live.ts'
 import { Button, LinkButton } from '../parts/button.ts'
@@ -21,7 +21,16 @@ import { may } from '../session.ts'
 import { FirstBatch } from './first-batch.ts'
 
 const PAGE = 50
-const STATUSES = ['validating', 'queued', 'in_progress', 'cancelling', 'completed', 'failed', 'expired', 'cancelled'] as const
+const STATUSES = [
+  'validating',
+  'queued',
+  'in_progress',
+  'cancelling',
+  'completed',
+  'failed',
+  'expired',
+  'cancelled',
+] as const
 
 export function Batches(): View {
   const { query } = useAddress()
@@ -29,12 +38,23 @@ export function Batches(): View {
   const text = query.get('q') ?? ''
   const { batches: pushed } = useLive()
   const [more, setMore] = useState<readonly List<BatchObject>[]>([])
-  const first = useResource((signal) => get<List<BatchObject>>('/v1/batches', { limit: PAGE, status }, { signal }), [status])
+  const first = useResource(
+    (signal) => get<List<BatchObject>>('/v1/batches', { limit: PAGE, status }, { signal }),
+    [status],
+  )
   const pages = first.data ? [first.data, ...more.filter(() => first.data !== null)] : []
-  const rows = merged(pages.flatMap(({ data }) => data), pushed, status).filter((batch) => matchesText(batch, text))
+  const rows = merged(
+    pages.flatMap(({ data }) => data),
+    pushed,
+    status,
+  ).filter((batch) => matchesText(batch, text))
   const last = pages.at(-1)
   const loadMore = async (): Promise<void> => {
-    const next = await get<List<BatchObject>>('/v1/batches', { limit: PAGE, status, starting_after: last?.next_cursor })
+    const next = await get<List<BatchObject>>('/v1/batches', {
+      limit: PAGE,
+      status,
+      starting_after: last?.next_cursor,
+    })
     setMore([...more, next])
   }
   const untouched = first.data?.data.length === 0 && pushed.size === 0 && status === ''
@@ -42,7 +62,9 @@ export function Batches(): View {
     Page,
     {
       title: t('batches.title'),
-      actions: may('batches:write') ? h(LinkButton, { label: t('new.title'), href: href('/new'), icon: 'plus', kind: 'primary' }) : null,
+      actions: may('batches:write')
+        ? h(LinkButton, { label: t('new.title'), href: href('/new'), icon: 'plus', kind: 'primary' })
+        : null,
     },
     [
       h(FailureNotice, { failure: first.failure, retry: first.reload }),
@@ -60,7 +82,10 @@ export function Batches(): View {
               h(SelectField, {
                 label: t('batch.status'),
                 value: status,
-                options: [['', t('all')], ...STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const)],
+                options: [
+                  ['', t('all')],
+                  ...STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const),
+                ],
                 onInput: (value) => {
                   setMore([])
                   replaceQuery({ status: value })
@@ -71,15 +96,30 @@ export function Batches(): View {
               ? h(Loading, { rows: 6 })
               : rows.length === 0
                 ? h(Empty, { title: t('nothingFound') }, h('p', null, t('batches.noneMatch')))
-                : h(Table<BatchObject>, { label: t('batches.title'), columns: COLUMNS(), rows, keyOf: ({ id }) => id }),
-            last?.has_more ? h('div', { class: 'more' }, h(Button, { label: t('showMore'), onClick: () => void loadMore() })) : null,
+                : h(Table<BatchObject>, {
+                    label: t('batches.title'),
+                    columns: COLUMNS(),
+                    rows,
+                    keyOf: ({ id }) => id,
+                  }),
+            last?.has_more
+              ? h(
+                  'div',
+                  { class: 'more' },
+                  h(Button, { label: t('showMore'), onClick: () => void loadMore() }),
+                )
+              : null,
           ],
     ],
   )
 }
 
 /** What was read and what was pushed since, newest first. */
-function merged(read: readonly BatchObject[], pushed: ReadonlyMap<string, BatchObject>, status: string): BatchObject[] {
+function merged(
+  read: readonly BatchObject[],
+  pushed: ReadonlyMap<string, BatchObject>,
+  status: string,
+): BatchObject[] {
   const known = new Set(read.map(({ id }) => id))
   const oldest = read.at(-1)?.id ?? ''
   const added = [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest)
@@ -102,15 +142,28 @@ const COLUMNS = (): Column<BatchObject>[] => [
     title: t('batch'),
     main: true,
     cell: (batch) => [
-      h('a', { href: href(`/batches/${batch.id}`), class: 'row-link mono', title: batch.id }, shortId(batch.id)),
-      h('div', { class: 'muted small' }, [batch.metadata.entity ? `${batch.metadata.entity} · ` : '', h(Time, { at: batch.created, short: true })]),
+      h(
+        'a',
+        { href: href(`/batches/${batch.id}`), class: 'row-link mono', title: batch.id },
+        shortId(batch.id),
+      ),
+      h('div', { class: 'muted small' }, [
+        batch.metadata.entity ? `${batch.metadata.entity} · ` : '',
+        h(Time, { at: batch.created, short: true }),
+      ]),
     ],
   },
   {
     title: t('batch.status'),
     cell: (batch) => [
       h(BatchStatus, { batch }),
-      batch.waiting_reason ? h('div', { class: 'muted small clip', title: batch.waiting_reason.message }, t(`waiting.${batch.waiting_reason.code}` as MessageKey)) : null,
+      batch.waiting_reason
+        ? h(
+            'div',
+            { class: 'muted small clip', title: batch.waiting_reason.message },
+            t(`waiting.${batch.waiting_reason.code}` as MessageKey),
+          )
+        : null,
     ],
   },
   {
@@ -120,7 +173,11 @@ const COLUMNS = (): Column<BatchObject>[] => [
       h('div', { class: 'progress-line' }, [
         h('span', null, count(counts.completed + counts.failed)),
         h('span', { class: 'muted' }, ` / ${count(counts.total)}`),
-        h('span', { class: 'muted push' }, status === 'validating' ? '' : percent(counts.completed + counts.failed, counts.total)),
+        h(
+          'span',
+          { class: 'muted push' },
+          status === 'validating' ? '' : percent(counts.completed + counts.failed, counts.total),
+        ),
       ]),
       h(ProgressBar, { counts, thin: true }),
     ],
@@ -156,6 +213,10 @@ function Speed({ batch }: { batch: BatchObject }): View {
     lines_per_s === null ? '–' : perSecond(lines_per_s),
     estimated_completion === null
       ? null
-      : h('div', { class: 'muted small' }, t('batch.left', { time: duration(Math.max(0, estimated_completion * 1000 - now())) })),
+      : h(
+          'div',
+          { class: 'muted small' },
+          t('batch.left', { time: duration(Math.max(0, estimated_completion * 1000 - now())) }),
+        ),
   ])
 }

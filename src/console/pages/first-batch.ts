@@ -1,6 +1,7 @@
 // What a project without a batch sees: how a file looks, and the five calls that run one.
-import { t } from '../i18n.ts'
+
 import { h, type View } from '../h.ts'
+import { t } from '../i18n.ts'
 import { CopyButton, LinkButton } from '../parts/button.ts'
 import { href } from '../router.ts'
 

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks'
-import { type ComponentChildren, h, type View } from '../h.ts'
 import { later } from '../browser-clock.ts'
+import { type ComponentChildren, h, type View } from '../h.ts'
 import { t } from '../i18n.ts'
 import { Icon, type IconName } from './icon.ts'
 
@@ -15,7 +15,16 @@ export interface ButtonProps {
   onClick?: () => void
 }
 
-export function Button({ label, icon, kind = 'plain', busy, disabled, submit, title, onClick }: ButtonProps): View {
+export function Button({
+  label,
+  icon,
+  kind = 'plain',
+  busy,
+  disabled,
+  submit,
+  title,
+  onClick,
+}: ButtonProps): View {
   return h(
     'button',
     {
@@ -39,10 +48,11 @@ export interface LinkButtonProps {
 }
 
 export function LinkButton({ label, href, icon, kind = 'plain', download }: LinkButtonProps): View {
-  return h('a', { class: `button ${kind}`, href, ...(download ? { download: download === true ? '' : download } : {}) }, [
-    icon ? h(Icon, { name: icon }) : null,
-    h('span', null, label),
-  ])
+  return h(
+    'a',
+    { class: `button ${kind}`, href, ...(download ? { download: download === true ? '' : download } : {}) },
+    [icon ? h(Icon, { name: icon }) : null, h('span', null, label)],
+  )
 }
 
 const CONFIRMED_MS = 1_500
@@ -65,6 +75,9 @@ export function CopyButton({ text, label }: { text: string; label?: string }): V
       'aria-label': label ? undefined : name,
       onClick: () => void copy(),
     },
-    [h(Icon, { name: copied ? 'check' : 'copy' }), label ? h('span', null, copied ? t('copied') : label) : null],
+    [
+      h(Icon, { name: copied ? 'check' : 'copy' }),
+      label ? h('span', null, copied ? t('copied') : label) : null,
+    ],
   )
 }

@@ -8,7 +8,13 @@ interface FieldProps {
   error?: string | null
 }
 
-function Frame({ id, label, hint, error, children }: FieldProps & { id: string; children: ComponentChildren }): View {
+function Frame({
+  id,
+  label,
+  hint,
+  error,
+  children,
+}: FieldProps & { id: string; children: ComponentChildren }): View {
   return h('div', { class: 'field' }, [
     h('label', { for: id }, label),
     children,
@@ -36,8 +42,21 @@ export interface TextFieldProps extends FieldProps {
 
 export function TextField(props: TextFieldProps): View {
   const id = useId()
-  const { value, onInput, rows, type = 'text', placeholder, autoFocus, required, mono, min, step, autocomplete = 'off' } = props
-  const input = (event: { currentTarget: HTMLInputElement | HTMLTextAreaElement }): void => onInput(event.currentTarget.value)
+  const {
+    value,
+    onInput,
+    rows,
+    type = 'text',
+    placeholder,
+    autoFocus,
+    required,
+    mono,
+    min,
+    step,
+    autocomplete = 'off',
+  } = props
+  const input = (event: { currentTarget: HTMLInputElement | HTMLTextAreaElement }): void =>
+    onInput(event.currentTarget.value)
   const shared = {
     id,
     value,
@@ -85,7 +104,15 @@ export function SelectField(props: SelectFieldProps): View {
   )
 }
 
-export function CheckField({ label, checked, onInput }: { label: string; checked: boolean; onInput: (checked: boolean) => void }): View {
+export function CheckField({
+  label,
+  checked,
+  onInput,
+}: {
+  label: string
+  checked: boolean
+  onInput: (checked: boolean) => void
+}): View {
   const id = useId()
   return h('div', { class: 'check' }, [
     h('input', { id, type: 'checkbox', checked, onInput: (event) => onInput(event.currentTarget.checked) }),

@@ -6,14 +6,28 @@ import { href } from '../router.ts'
 
 export type Tone = 'good' | 'warn' | 'bad' | 'info'
 
-export function Notice({ tone = 'info', title, children }: { tone?: Tone; title?: ComponentChildren; children?: ComponentChildren }): View {
+export function Notice({
+  tone = 'info',
+  title,
+  children,
+}: {
+  tone?: Tone
+  title?: ComponentChildren
+  children?: ComponentChildren
+}): View {
   return h('div', { class: `notice ${tone}`, role: tone === 'bad' ? 'alert' : 'status' }, [
     title ? h('strong', null, title) : null,
     h('div', null, children),
   ])
 }
 
-export function FailureNotice({ failure, retry }: { failure: ApiFailure | null; retry?: () => void }): View | null {
+export function FailureNotice({
+  failure,
+  retry,
+}: {
+  failure: ApiFailure | null
+  retry?: () => void
+}): View | null {
   if (!failure) return null
   return h(Notice, { tone: 'bad' }, [
     h('span', null, failure.message),

@@ -25,7 +25,13 @@ export function Page({ title, parent, lead, actions, mono, children }: PageProps
   return h('main', { class: 'page', id: 'main' }, [
     h('header', { class: 'page-head' }, [
       h('div', { class: 'page-title' }, [
-        parent ? h('nav', { class: 'crumb', 'aria-label': parent.title }, h('a', { href: parent.href }, parent.title)) : null,
+        parent
+          ? h(
+              'nav',
+              { class: 'crumb', 'aria-label': parent.title },
+              h('a', { href: parent.href }, parent.title),
+            )
+          : null,
         h('h1', { ref: heading, tabIndex: -1, class: mono ? 'mono' : '' }, title),
         lead ? h('div', { class: 'lead' }, lead) : null,
       ]),
@@ -35,9 +41,22 @@ export function Page({ title, parent, lead, actions, mono, children }: PageProps
   ])
 }
 
-export function Section({ title, aside, id, children }: { title: string; aside?: ComponentChildren; id?: string; children?: ComponentChildren }): View {
+export function Section({
+  title,
+  aside,
+  id,
+  children,
+}: {
+  title: string
+  aside?: ComponentChildren
+  id?: string
+  children?: ComponentChildren
+}): View {
   return h('section', { class: 'section', ...(id ? { id } : {}) }, [
-    h('div', { class: 'section-head' }, [h('h2', null, title), aside ? h('div', { class: 'section-aside' }, aside) : null]),
+    h('div', { class: 'section-head' }, [
+      h('h2', null, title),
+      aside ? h('div', { class: 'section-aside' }, aside) : null,
+    ]),
     children,
   ])
 }

@@ -25,12 +25,22 @@ export function statusText(status: BatchObject['status']): string {
 export function BatchStatus({ batch }: { batch: Standing }): View {
   const { failed, completed } = batch.request_counts
   const partly = batch.status === 'completed' && failed > 0
-  const text = partly ? (completed === 0 ? t('status.allFailed') : t('status.partlyFailed')) : statusText(batch.status)
+  const text = partly
+    ? completed === 0
+      ? t('status.allFailed')
+      : t('status.partlyFailed')
+    : statusText(batch.status)
   return h(Badge, { tone: statusTone(batch), text })
 }
 
 /** Finished and failed lines against all of them. */
-export function ProgressBar({ counts, thin }: { counts: BatchObject['request_counts']; thin?: boolean }): View {
+export function ProgressBar({
+  counts,
+  thin,
+}: {
+  counts: BatchObject['request_counts']
+  thin?: boolean
+}): View {
   const { total, completed, failed } = counts
   const share = (n: number): string => `${total === 0 ? 0 : Math.max((n / total) * 100, n > 0 ? 0.6 : 0)}%`
   const label = t('batch.progressOf', { done: completed + failed, total, failed })

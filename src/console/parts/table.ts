@@ -32,7 +32,12 @@ export function Table<T>({ label, columns, rows, keyOf, rowClass }: TableProps<T
           columns.map(({ title, align, quiet, width }) =>
             h(
               'th',
-              { role: 'columnheader', scope: 'col', class: align ?? '', ...(width ? { style: { width } } : {}) },
+              {
+                role: 'columnheader',
+                scope: 'col',
+                class: align ?? '',
+                ...(width ? { style: { width } } : {}),
+              },
               quiet ? h('span', { class: 'hidden' }, title) : title,
             ),
           ),
@@ -48,7 +53,11 @@ export function Table<T>({ label, columns, rows, keyOf, rowClass }: TableProps<T
             columns.map(({ title, align, main, quiet, cell }) =>
               h(
                 'td',
-                { role: 'cell', class: `${align ?? ''} ${main ? 'main' : ''}`, 'data-title': quiet || main ? undefined : title },
+                {
+                  role: 'cell',
+                  class: `${align ?? ''} ${main ? 'main' : ''}`,
+                  'data-title': quiet || main ? undefined : title,
+                },
                 cell(row),
               ),
             ),

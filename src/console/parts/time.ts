@@ -1,8 +1,8 @@
 // A moment in the reader's zone, with UTC on hover and for machines.
 import { useEffect, useState } from 'preact/hooks'
-import { h, type View } from '../h.ts'
 import { every, now } from '../browser-clock.ts'
 import { dateTime, relative, utc } from '../format.ts'
+import { h, type View } from '../h.ts'
 
 /** `at`: Unix seconds. */
 export function Time({ at, short }: { at: number; short?: boolean }): View {

@@ -5,7 +5,6 @@ import { createHash } from 'node:crypto'
 import { globSync, readFileSync } from 'node:fs'
 import { stripTypeScriptTypes } from 'node:module'
 import { gzipSync } from 'node:zlib'
-import { ERRORS } from '../../../domain/errors.ts'
 
 export interface Asset {
   type: string
@@ -47,14 +46,17 @@ export function readConsoleAssets(): ConsoleAssets {
     if (path.endsWith('.test.ts') || path.endsWith('.d.ts')) continue
     const text = readFileSync(new URL(path, SOURCES), 'utf8')
     const served = path.replaceAll('\\', '/').replace(/\.ts$/, '.js')
-    texts.set(served, served.endsWith('.js') ? browserModule(served, path.endsWith('.ts') ? stripped(text) : text) : text)
+    texts.set(
+      served,
+      served.endsWith('.js') ? browserModule(served, path.endsWith('.ts') ? stripped(text) : text) : text,
+    )
   }
   for (const [name, served] of Object.entries(PACKAGES)) texts.set(served, packageModule(name, served))
   texts.set('packages/uplot.css', readFileSync(uplotFile('uPlot.min.css'), 'utf8'))
-  texts.set('error-advice.js', adviceModule())
   const files = new Map([...texts].map(([path, text]) => [path, asset(path, text)] as const))
   const hash = createHash('sha256')
-  for (const [path, { bytes }] of [...files].sort(([a], [b]) => (a < b ? -1 : 1))) hash.update(path).update(bytes)
+  for (const [path, { bytes }] of [...files].sort(([a], [b]) => (a < b ? -1 : 1)))
+    hash.update(path).update(bytes)
   const version = hash.digest('hex').slice(0, 12)
   return { files, version, page: (signedIn) => page([...files.keys()], version, signedIn) }
 }
@@ -95,20 +97,20 @@ function packageModule(name: string, served: string): string {
   return `${readFileSync(uplotFile('uPlot.iife.min.js'), 'utf8')}\nexport default uPlot\n`
 }
 
-/** What to do about each error code, from the table that docs/errors.md is made of. */
-function adviceModule(): string {
-  const advice = Object.fromEntries(Object.entries(ERRORS).map(([code, { advice }]) => [code, advice]))
-  return `export const advice = ${JSON.stringify(advice)}\n`
-}
-
 function asset(path: string, text: string): Asset {
   const bytes = Buffer.from(text)
-  return { type: TYPES[path.split('.').at(-1) ?? ''] ?? JAVASCRIPT, bytes, gzip: gzipSync(bytes, { level: 9 }) }
+  return {
+    type: TYPES[path.split('.').at(-1) ?? ''] ?? JAVASCRIPT,
+    bytes,
+    gzip: gzipSync(bytes, { level: 9 }),
+  }
 }
 
 function page(paths: readonly string[], version: string, signedIn: boolean): string {
   const at = (path: string): string => `/console/assets/${version}/${path}`
-  const modules = paths.filter((path) => path.endsWith('.js') && (!LAZY.test(path) || path === 'messages/en.js')).sort()
+  const modules = paths
+    .filter((path) => path.endsWith('.js') && (!LAZY.test(path) || path === 'messages/en.js'))
+    .sort()
   return `<!doctype html>
 <html lang="en" data-cookie="${signedIn ? 'yes' : 'no'}">
 <head>
