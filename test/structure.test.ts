@@ -23,7 +23,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['intake', 'admin'],
   ['dispatch'],
   ['metrics'],
-  ['http', 'cli'],
+  ['http', 'cli', 'console'],
 ]
 
 const ADAPTERS = [
@@ -51,6 +51,7 @@ const MAY_TELL_TIME = new Map([
     'the clock of the database, which decides on leases: SQLite runs in this process',
   ],
   ['src/backends/http1/connection.ts', 'a real socket times out in real time; Retry-After may be a date'],
+  ['src/console/browser-clock.ts', 'the clock and the timers of a browser'],
   ['src/backends/http1/http-pool.ts', 'how long a real connection has been idle'],
 ])
 
@@ -127,6 +128,16 @@ describe('the structure of src/', () => {
         const to = target.startsWith('src/') ? folderOf(target) : target
         if (to !== from && !allowed.includes(to)) wrong.push(`${path} imports ${target}`)
       }
+    }
+    assert.deepEqual(wrong, [])
+  })
+
+  test('the console runs in a browser: of the rest of src/ it uses types alone', () => {
+    const wrong: string[] = []
+    for (const { path, text } of SOURCES.filter(({ path }) => path.startsWith('src/console/'))) {
+      const values = importsOf(text.replace(/^\s*import\s+type\b[^'"]*['"][^'"]+['"]/gm, ''))
+      for (const target of values.map((target) => join(dirname(path), target)))
+        if (!target.startsWith('src/console/')) wrong.push(`${path} imports ${target}`)
     }
     assert.deepEqual(wrong, [])
   })
