@@ -8,9 +8,9 @@ export function Badge({ tone, text, title }: { tone: Tone | 'idle'; text: string
   return h('span', { class: `badge ${tone}`, title }, text)
 }
 
-type Standing = Pick<BatchObject, 'status' | 'request_counts' | 'waiting_reason' | 'progress'>
+type StatusFields = Pick<BatchObject, 'status' | 'request_counts' | 'waiting_reason' | 'progress'>
 
-export function statusTone({ status, request_counts, waiting_reason, progress }: Standing): Tone | 'idle' {
+export function statusTone({ status, request_counts, waiting_reason, progress }: StatusFields): Tone | 'idle' {
   const { failed, completed } = request_counts
   if (status === 'completed') return failed === 0 ? 'good' : completed === 0 ? 'bad' : 'warn'
   if (status === 'failed' || status === 'expired') return 'bad'
@@ -22,7 +22,7 @@ export function statusText(status: BatchObject['status']): string {
   return t(`status.${status}` satisfies MessageKey)
 }
 
-export function BatchStatus({ batch }: { batch: Standing }): View {
+export function BatchStatus({ batch }: { batch: StatusFields }): View {
   const { failed, completed } = batch.request_counts
   const partly = batch.status === 'completed' && failed > 0
   const text = partly
