@@ -130,7 +130,9 @@ function merged(
 
 /** Every word has to occur: in the ID, the file or the metadata. */
 function matchesText(batch: BatchObject, text: string): boolean {
-  const inside = [batch.id, batch.input_file_id, ...Object.values(batch.metadata)].join('\n').toLowerCase()
+  const inside = [batch.id, batch.input_file_id, ...Object.values(batch.metadata ?? {})]
+    .join('\n')
+    .toLowerCase()
   return text
     .toLowerCase()
     .split(/\s+/)
@@ -148,7 +150,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
         shortId(batch.id),
       ),
       h('div', { class: 'muted small' }, [
-        batch.metadata.entity ? `${batch.metadata.entity} · ` : '',
+        batch.metadata?.entity ? `${batch.metadata.entity} · ` : '',
         h(Time, { at: batch.created, short: true }),
       ]),
     ],

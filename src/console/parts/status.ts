@@ -10,7 +10,12 @@ export function Badge({ tone, text, title }: { tone: Tone | 'idle'; text: string
 
 type StatusFields = Pick<BatchObject, 'status' | 'request_counts' | 'waiting_reason' | 'progress'>
 
-export function statusTone({ status, request_counts, waiting_reason, progress }: StatusFields): Tone | 'idle' {
+export function statusTone({
+  status,
+  request_counts,
+  waiting_reason,
+  progress,
+}: StatusFields): Tone | 'idle' {
   const { failed, completed } = request_counts
   if (status === 'completed') return failed === 0 ? 'good' : completed === 0 ? 'bad' : 'warn'
   if (status === 'failed' || status === 'expired') return 'bad'
