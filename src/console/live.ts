@@ -84,5 +84,5 @@ export function ended({ status }: Pick<BatchObject, 'status'>): boolean {
 }
 
 export function endedAt(batch: BatchObject): number | undefined {
-  return batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at
+  return batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at ?? undefined
 }
