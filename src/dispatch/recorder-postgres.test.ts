@@ -55,7 +55,7 @@ test('a commit that times out and takes effect during the next attempt counts on
     const { batch_id, idx } = chunk.claim
     const row = await readChunk(store.read, batch_id, idx)
     assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 1, 10])
-    const { written } = await readChunkJournal(store.read, stage.sealed, batch_id, idx)
+    const { written } = await readChunkJournal({ db: store.read, sealed: stage.sealed }, { batch_id, idx })
     assert.deepEqual(
       written.map(({ line }) => line),
       [1],

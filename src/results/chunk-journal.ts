@@ -1,50 +1,60 @@
-// Where the finished lines of one chunk are in the journals, and which journals cannot be read. Every part is read to
-// its end, and nothing of it is kept in memory.
+// Reads the journals of one chunk: the places of its finished lines, and the parts that cannot be used.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
-import type { JournalPartRow } from '../store/schema.ts'
+import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import { type Journalled, JournalMalformed, scanJournal } from './journal.ts'
+
+export interface Ports {
+  db: Reader
+  sealed: SealedBlobs
+}
 
 export interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */
   written: Journalled[]
   /**
-   * Parts that are damaged or gone, and what was in them lost; and parts that have a line of an earlier one, which
-   * older versions could commit twice: the first commit counts. Both are taken back (take-back.ts).
+   * Parts that are damaged or missing, whose lines are lost; and parts that repeat a line of an earlier one, which
+   * older versions could commit twice: the first commit counts. Both are reversed (reverse-journal.ts).
    */
-  damaged: JournalPartRow[]
+  unusable: UnusablePart[]
 }
 
+export interface UnusablePart {
+  part: JournalPartRow
+  /** The error of reading it; null if it is missing or repeats an earlier one. */
+  error: unknown
+}
+
+/** By default every part is read to its end; `findJournalled` reads only indexes, which does not detect all damage. */
 export async function readChunkJournal(
-  db: Reader,
-  sealed: SealedBlobs,
-  batch_id: string,
-  idx: number,
+  { db, sealed }: Ports,
+  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+  findLines = scanJournal,
 ): Promise<ChunkJournal> {
-  const found: ChunkJournal = { written: [], damaged: [] }
+  const journal: ChunkJournal = { written: [], unusable: [] }
   const seen = new Set<number>()
+  const read = async (part: JournalPartRow): Promise<Journalled[] | UnusablePart> => {
+    const blob = await readBlobRow(db, part.journal_blob)
+    if (!blob) return { part, error: null }
+    try {
+      const lines = await findLines(sealed, { part, blob })
+      return lines.some(({ line }) => seen.has(line)) ? { part, error: null } : lines
+    } catch (error) {
+      if (isDamaged(error) || error instanceof JournalMalformed) return { part, error }
+      throw error
+    }
+  }
   for (const part of await listJournalParts(db, batch_id, idx)) {
-    // Read twice: one bad read is no proof.
-    const written = (await readPart(db, sealed, part)) ?? (await readPart(db, sealed, part))
-    if (written && !written.some(({ line }) => seen.has(line))) {
-      found.written.push(...written)
-      for (const { line } of written) seen.add(line)
-    } else found.damaged.push(part)
+    let lines = await read(part)
+    // Read twice, because one failed read is no proof of damage.
+    if (!Array.isArray(lines)) lines = await read(part)
+    if (Array.isArray(lines)) {
+      journal.written.push(...lines)
+      for (const { line } of lines) seen.add(line)
+    } else journal.unusable.push(lines)
   }
-  return found
-}
-
-/** Null when it is damaged or gone. */
-async function readPart(db: Reader, sealed: SealedBlobs, part: JournalPartRow): Promise<Journalled[] | null> {
-  const blob = await readBlobRow(db, part.journal_blob)
-  if (!blob) return null
-  try {
-    return await scanJournal(sealed, { part, blob })
-  } catch (error) {
-    if (isDamaged(error) || error instanceof JournalMalformed) return null
-    throw error
-  }
+  return journal
 }

@@ -1,7 +1,6 @@
-// Commits what is ready, in groups: what has come in while one transaction runs goes into the next one together. An
-// attempt that fails is made again for as long as it takes, for its lines are paid for; only what can never succeed is
-// not. Where the database refuses a group for what it holds, each commit is tried alone, so that one that cannot be
-// made holds up no other.
+// Groups commits: all that arrive while one transaction runs share the next one. A failed transaction is retried until
+// it succeeds, because its lines are paid for. If the database rejects a value in a group, each commit is tried alone,
+// so that a commit that can never succeed does not block the others.
 import type { Clock } from '../domain/clock.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow } from '../store/schema.ts'
@@ -10,29 +9,29 @@ import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
 import type { FinishRules } from './finish.ts'
 import type { RetryUntilStored } from './store-retries.ts'
 
-/** So often is a commit tried that is refused by itself: others may have been in its way. */
-const REFUSALS_MAX = 3
+/** How often a rejected commit is tried alone, because a concurrent transaction may have caused the rejection. */
+const REJECTIONS_MAX = 3
 
 export type CommitRecord = ChunkCommit['record']
 
 /**
- * `accepted`: with what it points to in the end. `lost`: the lease is another worker's. `unwritable`: it had to be
- * written again, and a journal that it needs is damaged. `refused`: it can never be committed.
+ * `accepted`: committed with this record. `lost`: another worker has the lease. `unwritable`: its blobs had to be
+ * written again, and a journal that this needs is damaged. `rejected`: it can never be committed.
  */
 export type CommitEnd =
   | { how: 'accepted'; record: CommitRecord }
   | { how: 'lost' | 'unwritable' }
-  | { how: 'refused'; error: StatementRejected }
+  | { how: 'rejected'; error: StatementRejected }
 
 interface Pending {
   commit: ChunkCommit
-  /** What its attempts have pointed to, the last one at the end. */
+  /** The records of its attempts, in order. */
   records: CommitRecord[]
-  /** When its blobs were written (Unix ms); longer ago than anything where nobody can tell any more. */
+  /** When its blobs were written (Unix ms); -Infinity if that is unknown. */
   writtenAt: number
-  /** The last attempt to commit it: by a clock that has been set back since, nobody can tell how old it is. */
+  /** When it was tried last. If the clock was set back since, the age of its blobs is unknown. */
   triedAt: number
-  /** Writes them once more, under other names; null when that cannot be done. */
+  /** Writes its blobs again under other keys; null if that is impossible. */
   rewrite: () => Promise<CommitRecord | null>
   done: (end: CommitEnd) => void
 }
@@ -41,10 +40,10 @@ export interface CommitQueueOptions {
   store: Store
   clock: Clock
   rules: FinishRules
-  /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
+  /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
   retryUntilStored: RetryUntilStored
-  /** A group has been committed; batches that it ended. */
+  /** A group was committed. `ended`: the batches that it ended. */
   onCommitted: (ended: readonly BatchRow[]) => void
 }
 
@@ -57,12 +56,12 @@ export class CommitQueue {
     this.#options = options
   }
 
-  /** Resolves when nothing is under way. */
+  /** Resolves when the queue is empty; null if it is. */
   get running(): Promise<void> | null {
     return this.#running
   }
 
-  /** `settled` is called at once when it has ended, before anybody hears that its group has been committed. */
+  /** `settled` is called before `onCommitted` and before the promise resolves. */
   commit(
     commit: ChunkCommit,
     rewrite: Pending['rewrite'],
@@ -82,7 +81,7 @@ export class CommitQueue {
         rewrite,
         done,
       })
-      // Begun once the caller has handed in all that belongs together: a journal's parts are one commit.
+      // Started asynchronously, so that all parts of a journal are queued before.
       this.#running ??= Promise.resolve()
         .then(() => this.#commitAll())
         .finally(() => {
@@ -103,12 +102,12 @@ export class CommitQueue {
     const { store, clock, rules, retryUntilStored, onCommitted } = this.#options
     let group = all
     const alone = all.length === 1
-    let refusals = 0
+    let rejections = 0
     const isFinal = (error: unknown): boolean =>
-      error instanceof StatementRejected && (!alone || ++refusals >= REFUSALS_MAX)
+      error instanceof StatementRejected && (!alone || ++rejections >= REJECTIONS_MAX)
     let committed: Committed
     try {
-      // An attempt whose answer was lost, or is late, is no reason to wait: only one of them can take effect.
+      // An attempt with an unknown outcome may be repeated: only one of them can take effect.
       committed = await retryUntilStored(
         'commit',
         async () => {
@@ -120,7 +119,7 @@ export class CommitQueue {
       )
     } catch (error) {
       if (!(error instanceof StatementRejected)) throw error
-      if (alone) for (const { done } of group) done({ how: 'refused', error })
+      if (alone) for (const { done } of group) done({ how: 'rejected', error })
       else for (const pending of group) await this.#commitGroup([ownBlobs(pending)])
       return
     }
@@ -136,7 +135,7 @@ export class CommitQueue {
     onCommitted(ended)
   }
 
-  /** Which of its attempts has taken effect: where the lines lie from now on. */
+  /** The record of the attempt that took effect. */
   async #effective({ commit, records }: Pending): Promise<CommitRecord> {
     const { store, retryUntilStored } = this.#options
     const last = commit.record
@@ -147,7 +146,7 @@ export class CommitQueue {
     return records.find((record) => 'journal' in record && keys.has(record.journal.key)) ?? last
   }
 
-  /** Where commits are refused for long, the sweep takes what they would point to: it is written again in time. */
+  /** Writes blobs again before the orphan sweep would delete them, if a commit fails for long. */
   async #freshen(group: readonly Pending[]): Promise<Pending[]> {
     const { clock, blobFreshMs } = this.#options
     const now = clock.now()
@@ -174,7 +173,7 @@ export class CommitQueue {
   }
 }
 
-/** Commits of one group may share a journal: one that is to be made alone needs its own. */
+/** Commits of a group may share a journal; a commit that is tried alone needs one of its own. */
 function ownBlobs(pending: Pending): Pending {
   if ('journal' in pending.commit.record) pending.writtenAt = Number.NEGATIVE_INFINITY
   return pending

@@ -1,6 +1,6 @@
-// The fenced commit: one transaction records what a worker has finished over all its chunks. A chunk whose lease was
-// lost, or whose part was committed before (the answer to that commit was lost, or came late), changes nothing. So a
-// commit may be tried again however the last attempt ended.
+// The fenced commit: one transaction records the finished lines of all chunks of a worker. A chunk whose lease is lost,
+// or whose part was committed before (the answer to that commit was lost or late), changes nothing. A commit may
+// therefore be repeated after an attempt with an unknown outcome.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
@@ -22,11 +22,11 @@ import type { SealedChunk } from './seal.ts'
 
 export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id'>
-  /** When the first line was sent under this lease (Unix ms), if the batch was still queued by then. */
+  /** When the first line was sent under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
   /** The lines that this commit counts: those finished since the last one. */
   fresh: readonly Outcome[]
-  /** Whether anything was set aside for the chunk under this lease. */
+  /** Whether reservations were requested for the chunk under this lease. */
   hasReservations: boolean
   /**
    * Where they lie in a journal, for a chunk that stays open; or the blobs that end it, and whether any of its
@@ -42,7 +42,7 @@ export interface Committed {
   lost: ChunkCommit[]
   /** The commits of which an earlier attempt has taken effect. */
   repeated: ChunkCommit[]
-  /** Batches that reached their end in this transaction. */
+  /** Batches that ended in this transaction. */
   ended: BatchRow[]
 }
 
@@ -103,7 +103,7 @@ export async function commitChunks(
     await recordEvent(tx, limitCrossed(crossing), now)
 
   const ended: BatchRow[] = []
-  // In a fixed order, so that two workers that share batches never wait for each other in a circle.
+  // In a fixed order, which prevents deadlocks between workers that share batches.
   for (const [batch_id, delta] of [...deltas].sort(([a], [b]) => (a < b ? -1 : 1))) {
     const begunAt = begun.get(batch_id)
     if (begunAt !== undefined) await moveBatch(tx, batch_id, 'in_progress', begunAt)

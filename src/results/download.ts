@@ -1,5 +1,5 @@
-// The content of a file. An upload is one blob; results are the sealed chunks of their batch in order, and
-// while one chunk is sent the next is being opened.
+// Streams the content of a file. An upload is one blob; a result file is the sealed chunks of its batch in order. While
+// one chunk is sent, the next is opened.
 import type { ByteRange } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
@@ -16,7 +16,7 @@ interface Ports {
   sealed: SealedBlobs
 }
 
-/** Which part of which blob comes next. */
+/** A part of a blob. */
 interface Piece {
   key: string
   range: ByteRange
@@ -35,7 +35,7 @@ export async function* readContent(ports: Ports, file: FileRow, range: ByteRange
     }
     for (const last of opened.splice(0)) yield* rest(last)
   } finally {
-    // The reader may leave early: what was opened for it is closed again.
+    // The reader may stop early.
     for (const { bytes } of opened) await bytes.return(undefined)
   }
 }
@@ -48,7 +48,7 @@ interface Opened {
 function open(ports: Ports, project_id: string, piece: Piece): Opened {
   const bytes = readPiece(ports, project_id, piece)
   const first = bytes.next()
-  // It is awaited later, or never when the reader leaves: until then a failure is not news.
+  // Awaited later, or never if the reader stops; an unhandled rejection must not be reported meanwhile.
   first.catch(() => {})
   return { bytes, first }
 }
@@ -76,7 +76,7 @@ async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): Async
   let fromIdx = 0
   while (offset < range.end) {
     const chunks = await listSealed(db, file.batch_id, fromIdx, PAGE_ROWS)
-    // The caller was promised so many bytes, and would wait for them.
+    // The response has announced this many bytes, and the caller would wait for them.
     if (chunks.length === 0) throw new ContentShort(file, offset)
     for (const chunk of chunks) {
       const [key, bytes] =
@@ -100,7 +100,7 @@ export class ContentDestroyed extends Error {
   }
 }
 
-/** The database is damaged: it has no more chunks of the batch, and its file should be longer. */
+/** The database is damaged: the chunks of the batch are shorter than its file. */
 export class ContentShort extends Error {
   constructor({ id, bytes }: FileRow, actualBytes: number) {
     super(`the chunks of ${id} hold ${actualBytes} bytes, but the file has ${bytes}`)

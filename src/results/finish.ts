@@ -1,6 +1,5 @@
-// The end of a batch: in the transaction that seals its last chunk it gets its terminal status and its
-// result files, which are manifests over its chunks, and the event that tells of it. A file exists only if it
-// has a line.
+// Ends a batch: in the transaction that seals its last chunk it gets its terminal status, its result files, which are
+// manifests of its chunks, and its event. A result file exists only if it has a line.
 import { finalStatus, isTerminal } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
 import { releaseInput } from '../lifecycle/remove-file.ts'
@@ -18,7 +17,7 @@ export interface FinishRules {
   file_retention_ms: (plan: string) => number
 }
 
-/** Ends the batch if nothing of it is left to do; returns the terminal row then. */
+/** Ends the batch if all its chunks are sealed, and returns its row. */
 export async function finishIfDone(
   tx: Writer,
   batch: BatchRow,
@@ -47,7 +46,7 @@ async function finish(
   rules: FinishRules,
   now: number,
 ): Promise<BatchRow | null> {
-  // None of its lines could be sent: each met a cap, or nobody serves its model.
+  // None of its lines could be sent, because of limits or unknown models.
   if (status === 'completed' && batch.status === 'queued') await moveBatch(tx, batch.id, 'in_progress', now)
   const ended = await moveBatch(tx, batch.id, status, now)
   if (!ended) return null

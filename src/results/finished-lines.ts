@@ -1,22 +1,16 @@
-// Finds one finished line by its number: in the blobs of a sealed chunk, or in the journals of one that is open. With
-// an index only the line's own bytes are read; blobs of earlier versions are scanned, and nothing of them is kept.
-import { isDamaged } from '../blobs/blobs.ts'
+// Finds a finished line by its number: in the blobs of a sealed chunk, or in the journals of an open one. With an index
+// only the line's own bytes are read; blobs of earlier versions are scanned.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { base32, parseLineRequestId } from '../domain/ids.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
 import { readChunk } from '../store/chunks.ts'
-import { listJournalParts } from '../store/journal-parts.ts'
 import type { BlobRow, ChunkRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
+import { type Ports, readChunkJournal } from './chunk-journal.ts'
 import { findJournalled, JOURNAL_OWNER, type Journalled } from './journal.ts'
 import { type LinePlace, placesInBlobs, readLineIndex } from './line-index.ts'
 import { type Row, scanRows } from './scan-rows.ts'
 import type { Span } from './stream-span.ts'
-
-export interface Ports {
-  db: Reader
-  sealed: SealedBlobs
-}
 
 export interface FoundLine {
   line: number
@@ -26,12 +20,12 @@ export interface FoundLine {
   result: Span | null
 }
 
-/** Result lines and audit records begin with their request ID, and that names the line. */
+/** Result lines and audit records begin with their request ID, which contains the line number. */
 const HEAD = '{"id":"'
 const REQUEST_ID_LENGTH = 'req_'.length + 26 + base32(1).length
 const HEAD_BYTES = HEAD.length + REQUEST_ID_LENGTH
 
-/** Undefined while the line is not finished, or when the chunk has no such line. */
+/** Undefined if the line is not finished, or not in the chunk. */
 export async function findLine(ports: Ports, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
   if (chunk.state === 'sealed') return await findSealed(ports, chunk, line)
   const found = (await openPlaces(ports, chunk)).find((one) => one.line === line)
@@ -44,31 +38,17 @@ export async function findLine(ports: Ports, chunk: ChunkRow, line: number): Pro
       result: { ...span, range: found.result },
     }
   }
-  // It may have been sealed just now, and its journals are gone.
+  // If it was sealed meanwhile, its journals are deleted.
   const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
   return now?.state === 'sealed' ? await findSealed(ports, now, line) : undefined
 }
 
-/** The lines that the journals of an open chunk have. A journal that goes meanwhile is left out. */
-export async function openPlaces({ db, sealed }: Ports, chunk: ChunkRow): Promise<Journalled[]> {
-  const found: Journalled[] = []
-  const seen = new Set<number>()
-  for (const part of await listJournalParts(db, chunk.batch_id, chunk.idx)) {
-    const blob = await readBlobRow(db, part.journal_blob)
-    if (!blob) continue
-    try {
-      for (const place of await findJournalled(sealed, { part, blob })) {
-        // Of a line that older versions committed twice the first commit counts.
-        if (seen.has(place.line)) continue
-        seen.add(place.line)
-        found.push(place)
-      }
-    } catch (error) {
-      // One that is still there and cannot be read is a fault.
-      if (!isDamaged(error) || (await readBlobRow(db, part.journal_blob))) throw error
-    }
-  }
-  return found
+/** The journalled lines of an open chunk. Journals that are deleted meanwhile are left out. */
+export async function openPlaces(ports: Ports, chunk: ChunkRow): Promise<Journalled[]> {
+  const { written, unusable } = await readChunkJournal(ports, chunk, findJournalled)
+  for (const { part, error } of unusable)
+    if (error !== null && (await readBlobRow(ports.db, part.journal_blob))) throw error
+  return written
 }
 
 async function findSealed(ports: Ports, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
@@ -92,7 +72,7 @@ async function findSealed(ports: Ports, chunk: ChunkRow, line: number): Promise<
   }
 }
 
-/** The lines of a sealed chunk by its index, in order; null for one that was sealed by an earlier version. */
+/** The lines of a sealed chunk in order, by its index; null if an earlier version sealed it without one. */
 export async function sealedPlaces({ db, sealed }: Ports, chunk: ChunkRow): Promise<LinePlace[] | null> {
   const audit = await rowOf(db, chunk.audit_blob)
   const index = audit && (await readLineIndex(sealed, audit.project_id, audit))
@@ -112,7 +92,7 @@ async function scanFor(
     const result = blob && (await scanBlob(sealed, blob, line))
     if (result) return { line, part, audit: record, result }
   }
-  // Its result file is gone, and with it which one that was.
+  // Its result file was deleted: the part follows from the file that is left.
   return { line, part: results.output ? 'error' : 'output', audit: record, result: { start: 0, end: 0 } }
 }
 
@@ -121,7 +101,7 @@ async function scanBlob(sealed: SealedBlobs, blob: BlobRow, line: number): Promi
   return undefined
 }
 
-/** The rows of an output, error or audit blob, and which lines they are of. */
+/** The rows of an output, error or audit blob, with their line numbers. */
 export async function* scanResults(
   sealed: SealedBlobs,
   blob: BlobRow,

@@ -1,18 +1,18 @@
-// Reads a batch's result lines while it runs: sealed chunks from their blobs, open ones from their journals,
-// in the order of the input. Lines do not end in that order, so a page also says through which line nothing
-// is missing: whoever goes on from there misses none. A page is where its lines lie; their bytes are read as they
-// are sent.
+// Reads the result lines of a running batch in input order: of sealed chunks from their blobs, of open ones from their
+// journals. Lines do not finish in that order, so a page also names the line up to which none is missing; a caller
+// that continues there misses none. A page has the places of its lines; their bytes are read while they are sent.
 import { readBlobRow } from '../store/blob-rows.ts'
 import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import { findLine, openPlaces, type Ports, scanResults, sealedPlaces } from './finished-lines.ts'
+import type { Ports } from './chunk-journal.ts'
+import { findLine, openPlaces, scanResults, sealedPlaces } from './finished-lines.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { bytesIn, readSpans } from './read-spans.ts'
 import type { Span } from './stream-span.ts'
 
-/** A page ends behind the line that takes it past this. */
+/** A page ends after the line that exceeds this size. */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
-/** Read at a time: callers may be many, and slow. */
+/** Bytes read at a time; small, because there may be many slow callers. */
 const WINDOW_BYTES = 256 * 1024
 /** Chunk rows read at a time. */
 const ROWS_PER_READ = 100
@@ -24,18 +24,18 @@ export interface PageOrder {
   after: number
   limit: number
   part: ResultPart
-  /** Ends before the first line that is unfinished, so that pages read one after another overlap nowhere. */
+  /** Ends before the first unfinished line, so that consecutive pages do not overlap. */
   contiguous: boolean
 }
 
 export interface FinishedPage {
   /** The lines, each with its line break. */
   text: AsyncIterable<Buffer>
-  /** There is more to read now, behind `nextAfter`. */
+  /** There are more lines after `nextAfter`. */
   hasMore: boolean
   /**
-   * Where the next page begins: behind the last line of this one, or, once all that is finished has been read,
-   * behind the last line before which nothing is missing.
+   * The line after which the next page begins: the last line of this page or, after the last page, the line up to which
+   * none is missing.
    */
   nextAfter: number
 }
@@ -47,9 +47,9 @@ interface Found {
   span: Span
 }
 
-/** What is finished of a batch. Lines whose files have been deleted are left out. */
+/** A page of the finished lines of a batch. Lines whose result file was deleted are left out. */
 export async function readFinished(ports: Ports, batch_id: string, order: PageOrder): Promise<FinishedPage> {
-  // Looked up first: what is finished meanwhile is then found below, and never the other way round.
+  // Read first, so that lines that finish meanwhile are found below and not missed.
   const through = await completeThrough(ports, batch_id)
   const last = order.contiguous ? through : Number.POSITIVE_INFINITY
   const lines: Found[] = []
@@ -66,7 +66,7 @@ export async function readFinished(ports: Ports, batch_id: string, order: PageOr
   return { text: textOf(ports, lines), hasMore: false, nextAfter }
 }
 
-/** A chunk that is sealed while the page is read takes its journals with it: its lines are then in its blobs. */
+/** If a chunk is sealed while the page is read, its journals are deleted; its lines are then read from its blobs. */
 function textOf(ports: Ports, lines: readonly Found[]): AsyncIterable<Buffer> {
   return readSpans(
     ports.sealed,
@@ -87,7 +87,7 @@ async function completeThrough(ports: Ports, batch_id: string): Promise<number> 
   const chunk = await firstUnsealed(ports.db, batch_id)
   if (!chunk) return Number.POSITIVE_INFINITY
   let through = chunk.first_line - 1
-  // Blank lines are numbered too and end in no journal: the count is then too low, never too high.
+  // Blank lines are numbered too but have no entry: the result may be too low, never too high.
   for (const { line } of await finishedOf(ports, chunk)) {
     if (line !== through + 1) break
     through = line
@@ -120,7 +120,7 @@ async function finishedOf(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
   if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
   const places = await openPlaces(ports, chunk)
   if (places.length < chunk.completed + chunk.failed) {
-    // Its journals go when it is sealed.
+    // Its journals are deleted when it is sealed.
     const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
     if (now?.state === 'sealed') return await inBlobs(ports, now)
   }

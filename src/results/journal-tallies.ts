@@ -1,5 +1,5 @@
-// What journalled lines came to, by their audit records: for parts of a journal that were written before their sums
-// were kept beside them, and for whoever compares the two.
+// Sums of journalled lines, from their audit records: for journal parts of versions that stored no sums, and for the
+// comparison with the ledger.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
@@ -12,7 +12,7 @@ import { readChunkJournal } from './chunk-journal.ts'
 import { fieldOf, type Journalled } from './journal.ts'
 import { readSpans } from './read-spans.ts'
 
-/** Each line by itself, in the order of `lines`. */
+/** In the order of `lines`. */
 export async function journalledLines(
   sealed: SealedBlobs,
   lines: readonly Journalled[],
@@ -49,21 +49,22 @@ function endedLine(record: Record<string, unknown>, part: EndedLine['part']): En
   }
 }
 
-/** The lines that the journals of an open chunk have; throws where one of them is damaged or repeats another one. */
+/** The journalled lines of an open chunk. Throws if a journal is damaged or repeats another one. */
 export async function linesOfOpenChunk(
   { store, sealed }: { store: Store; sealed: SealedBlobs },
-  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+  chunk: Pick<ChunkRow, 'batch_id' | 'idx'>,
 ): Promise<EndedLine[]> {
-  const { written, damaged } = await readChunkJournal(store.read, sealed, batch_id, idx)
-  const [first] = damaged
-  if (first) throw new Error(`${first.journal_blob} is damaged, gone, or repeats lines of another journal`)
+  const { written, unusable } = await readChunkJournal({ db: store.read, sealed }, chunk)
+  const [first] = unusable
+  if (first)
+    throw new Error(`${first.part.journal_blob} is damaged, missing or repeats lines of another journal`)
   return await journalledLines(sealed, written)
 }
 
 /**
- * What the ledger has of the chunk beyond `known`: the lines of parts that nobody can read any more. Counts, tokens
- * and costs of each entity and day are exact; of which model they were is told by what the entity used most that day,
- * and so is how its tokens divide. What the lines had been projected to cost stays settled.
+ * The sums that the ledger has for the chunk beyond `known`, which are those of unreadable parts. Counts, tokens and
+ * costs per entity and day are exact. Their model, and the split into prompt and completion tokens, are those of the
+ * entity's main usage of that day.
  */
 export async function unknownTallies(tx: Writer, claim: ChunkRow, known: readonly Tally[]): Promise<Tally[]> {
   let failed = claim.failed
@@ -87,7 +88,7 @@ export async function unknownTallies(tx: Writer, claim: ChunkRow, known: readonl
       cost_nanos: row.cost_nanos - (sums?.cost_nanos ?? 0),
     }
   })
-  // What cost something was answered: the lines that failed are looked for elsewhere first.
+  // Failed lines cost nothing, so they are assigned to the smallest sums first.
   rest.sort((a, b) => a.tokens - b.tokens)
   const tallies: Tally[] = []
   for (const { day, entity, lines, tokens, cost_nanos } of rest) {

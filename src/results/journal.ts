@@ -1,6 +1,5 @@
-// The journal: finished lines of chunks that are still open, written together so that a crash loses none. An entry
-// is three rows of text: `LINE PART`, the result line, the audit line. Behind the last entry stands an index of them
-// all (line-index.ts).
+// The journal: finished lines of open chunks, written together so that a crash loses none. An entry is three rows of
+// text: `LINE PART`, the result line, the audit line. After the last entry comes an index (line-index.ts).
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { JournalPartRow } from '../store/schema.ts'
 import {
@@ -15,20 +14,20 @@ import type { Outcome } from './outcome.ts'
 import type { Bytes } from './read-spans.ts'
 import { scanRows } from './scan-rows.ts'
 
-/** What sealing needs of a line that was finished earlier. */
+/** A finished line that is in memory. */
 export type Written = Pick<Outcome, 'line' | 'part' | 'result' | 'audit'>
 
-/** A finished line that is in a journal, and not in memory. */
+/** The place of a finished line that is in a journal and not in memory. */
 export interface Journalled extends LinePlace {
   journal: SealedBlob
 }
 
 export type FinishedLine = Written | Journalled
 
-/** Its bytes are what was written, and no entries. */
+/** The journal's bytes are intact, but contain something else than entries. */
 export class JournalMalformed extends Error {}
 
-/** A journal belongs to no project: it has lines of several. */
+/** In place of a project: a journal has lines of several projects. */
 export const JOURNAL_OWNER = 'offpeak'
 
 /** Longer than the first row of an entry can be. */
@@ -45,16 +44,16 @@ export function encodeEntries(lines: readonly Written[]): { pieces: Buffer[]; by
   return { pieces, bytes: pieces.reduce((sum, piece) => sum + piece.length, 0) }
 }
 
-/** What a journal ends with. */
+/** The index at the end of a journal. */
 export function journalIndex(lines: readonly Written[]): Buffer {
   return encodeLineIndex(lines.map(sizesOf))
 }
 
 function sizesOf({ line, part, result, audit }: Written): LineSizes {
-  return { line, part, result_bytes: result.length, auditBytes: audit.length }
+  return { line, part, resultBytes: result.length, auditBytes: audit.length }
 }
 
-/** One field of a line: its bytes, or where they are. */
+/** One field of a line: its bytes, or their place. */
 export function fieldOf(line: FinishedLine, field: 'result' | 'audit'): Bytes {
   if (isInMemory(line)) return line[field]
   return { project_id: JOURNAL_OWNER, blob: line.journal, range: line[field] }
@@ -64,7 +63,7 @@ export function isInMemory(line: FinishedLine): line is Written {
   return !('journal' in line)
 }
 
-/** Where lines lie that were written to `journal` one behind the other, from `byte_start` on. */
+/** The places of lines that were written to `journal` from `byte_start` on. */
 export function placed(lines: readonly Written[], journal: SealedBlob, byte_start: number): Journalled[] {
   return placesInJournal(lines.map(sizesOf), byte_start).map((place) => ({ ...place, journal }))
 }
@@ -74,7 +73,7 @@ interface Part {
   blob: SealedBlob
 }
 
-/** Finds the entries of a part by reading all of it: whoever has them knows that they can be read. */
+/** Finds the entries of a part by reading all of it, which proves that they can be read. */
 export async function scanJournal(sealed: SealedBlobs, { part, blob }: Part): Promise<Journalled[]> {
   const range = { start: part.byte_start, end: part.byte_end }
   const rows = scanRows(sealed.read(JOURNAL_OWNER, blob, range), HEAD_BYTES_MAX, range.start)
@@ -87,7 +86,7 @@ export async function scanJournal(sealed: SealedBlobs, { part, blob }: Part): Pr
     if (!head) throw new JournalMalformed(`a journal entry begins with "${first.head}"`)
     const { value: result } = await rows.next()
     const { value: audit } = await rows.next()
-    if (!result || !audit) throw new JournalMalformed('a journal entry is cut short')
+    if (!result || !audit) throw new JournalMalformed('a journal entry is incomplete')
     found.push({
       line: Number(head[1]),
       part: head[2] === 'output' ? 'output' : 'error',

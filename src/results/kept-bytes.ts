@@ -1,4 +1,4 @@
-// Bytes of results in memory, by chunk: of open ones, and of those that are being sealed.
+// Counts the bytes of results in memory, for open chunks and for chunks that are being sealed.
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import type { OpenChunk } from './open-chunk.ts'
 
@@ -11,7 +11,7 @@ export class KeptBytes {
     this.#answers = answers
   }
 
-  /** Whether results that journals have are to leave memory. */
+  /** Whether journalled results should be dropped from memory. */
   get isTooMuch(): boolean {
     return this.#bytes > this.#answers.keptBytesMax
   }
@@ -20,7 +20,7 @@ export class KeptBytes {
     return this.#chunks.has(chunk)
   }
 
-  /** What the chunk has in memory now. */
+  /** Updates the count of a chunk. */
   count(chunk: OpenChunk, bytes = chunk.keptBytes): void {
     this.#bytes += bytes - (this.#chunks.get(chunk) ?? 0)
     if (bytes === 0) this.#chunks.delete(chunk)

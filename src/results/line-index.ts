@@ -1,10 +1,10 @@
-// Where each line lies in the blobs of a chunk or in a journal, so that one line is read without the lines around
-// it. The index is the tail of the audit blob of a sealed chunk, and the tail of a journal:
+// The index of the lines in the blobs of a chunk or in a journal, so that one line can be read without the others. It
+// is the tail of the audit blob of a sealed chunk, and the tail of a journal:
 //
 //   entries (base64; for each line: number (4) | part (1) | result bytes (4) | audit bytes (4)) | footer (16 characters)
 //
-// Lines stand one behind the other, so their lengths are enough. The tail ends in no line break, which tells it
-// from the lines of JSON before it; blobs of earlier versions have none and are scanned.
+// Lines follow each other, so their lengths are enough. The tail does not end in a line break, unlike the JSON lines
+// before it. Blobs of earlier versions have no index and are scanned.
 import type { ByteRange } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 
@@ -12,7 +12,7 @@ export interface LineSizes {
   /** Its physical line number in the input file. */
   line: number
   part: 'output' | 'error'
-  result_bytes: number
+  resultBytes: number
   auditBytes: number
 }
 
@@ -32,10 +32,10 @@ const TAIL_BYTES = 64 * 1024
 export function encodeLineIndex(lines: readonly LineSizes[]): Buffer {
   const entries = Buffer.allocUnsafe(ENTRY_BYTES * lines.length)
   let at = 0
-  for (const { line, part, result_bytes, auditBytes } of lines) {
+  for (const { line, part, resultBytes, auditBytes } of lines) {
     at = entries.writeUInt32BE(line, at)
     at = entries.writeUInt8(part === 'output' ? 0 : 1, at)
-    at = entries.writeUInt32BE(result_bytes, at)
+    at = entries.writeUInt32BE(resultBytes, at)
     at = entries.writeUInt32BE(auditBytes, at)
   }
   return Buffer.from(entries.toString('base64') + lines.length.toString(16).padStart(8, '0') + MAGIC)
@@ -66,7 +66,7 @@ function decode(entries: Buffer): LineSizes[] {
     lines.push({
       line: entries.readUInt32BE(at),
       part: entries.readUInt8(at + 4) === 0 ? 'output' : 'error',
-      result_bytes: entries.readUInt32BE(at + 5),
+      resultBytes: entries.readUInt32BE(at + 5),
       auditBytes: entries.readUInt32BE(at + 9),
     })
   }
@@ -80,8 +80,8 @@ function base64Bytes(bytes: number): number {
 /** In the output, error and audit blobs of a sealed chunk. */
 export function placesInBlobs(lines: readonly LineSizes[]): LinePlace[] {
   const at = { output: 0, error: 0, audit: 0 }
-  return lines.map(({ line, part, result_bytes, auditBytes }) => {
-    const result = { start: at[part], end: at[part] + result_bytes }
+  return lines.map(({ line, part, resultBytes, auditBytes }) => {
+    const result = { start: at[part], end: at[part] + resultBytes }
     const audit = { start: at.audit, end: at.audit + auditBytes }
     at[part] = result.end
     at.audit = audit.end
@@ -92,9 +92,9 @@ export function placesInBlobs(lines: readonly LineSizes[]): LinePlace[] {
 /** In a journal, from `start` on: each line is an entry of three rows (journal.ts). */
 export function placesInJournal(lines: readonly LineSizes[], start: number): LinePlace[] {
   let at = start
-  return lines.map(({ line, part, result_bytes, auditBytes }) => {
+  return lines.map(({ line, part, resultBytes, auditBytes }) => {
     at += entryHead(line, part).length
-    const result = { start: at, end: at + result_bytes }
+    const result = { start: at, end: at + resultBytes }
     const audit = { start: result.end, end: result.end + auditBytes }
     at = audit.end
     return { line, part, result, audit }

@@ -1,5 +1,5 @@
-// A chunk that this worker holds: its lines, which of them are finished, and whether it is still to be run.
-// Every line passes through exactly one of `finish` or stays unfinished until the chunk is given up.
+// A chunk that this worker has leased: its lines, which of them are finished, and whether the others may be sent. A
+// line is finished at most once.
 import { setMaxListeners } from 'node:events'
 import type { StopReason } from '../domain/batch.ts'
 import type { WireError } from '../domain/errors.ts'
@@ -10,10 +10,10 @@ import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import { type FinishedLine, isInMemory, type Journalled } from './journal.ts'
 import { type Outcome, weight } from './outcome.ts'
 
-/** Why a chunk's lines are no longer sent. `lost`: another worker has it. `drained`: this one is stopping. */
+/** Why a chunk's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker is shutting down. */
 export type ChunkStop = StopReason | 'lost' | 'drained'
 
-/** A spender and what is capped of it. */
+/** A spender and a metric that a limit caps. */
 export interface Capped {
   spender: string
   metric: LimitMetric
@@ -27,7 +27,7 @@ export class OpenChunk {
   readonly requestIdPrefix: string
   readonly #abort = new AbortController()
   readonly #position = new Map<number, number>()
-  /** By position: what became of the line, or where a journal has it. */
+  /** By position: the line's outcome, or its place in a journal. */
   readonly #outcomes: (FinishedLine | undefined)[]
   #fresh: Outcome[] = []
   #freshBytes = 0
@@ -35,23 +35,23 @@ export class OpenChunk {
   #unfinished: number
   #stop: ChunkStop | null = null
   #entities: ReadonlySet<string> | null = null
-  /** Of the last commit that took effect; each builds on the one before. */
-  commit_seq: number
-  /** Positions whose worst case is set aside under the limits that match them. */
+  /** Of the last commit that took effect; each commit names the previous one. */
+  commitSeq: number
+  /** Positions of lines with a reservation. */
   readonly reserved = new Set<number>()
-  /** Those of them that are not in flight: what is set aside for them is not in use yet. */
+  /** Those of them that are not in flight. */
   readonly reservedUnsent = new Set<number>()
-  /** The spenders that its last reservation found capped. */
+  /** The limits that its last reservation met. */
   capped: readonly Capped[] = []
-  /** Whether anything was ever to be set aside for it under this lease. */
+  /** Whether reservations were ever requested for it under this lease. */
   hasReservations = false
-  /** Positions that the limits have no room for just now. */
+  /** Positions of lines that wait for a reservation. */
   readonly waiting = new Set<number>()
-  /** Positions that met a cap before the chunk was taken up, and the error they end with. */
+  /** Lines that a limit rejected before the chunk was opened, by position, and their errors. */
   readonly refused = new Map<number, WireError>()
-  /** The version of its project's limits under which its lines were last judged. */
-  limit_version = 0
-  /** It is being given back; none of its lines is to be queued again. */
+  /** The version of its project's limits that its lines were last checked under. */
+  limitVersion = 0
+  /** It is being parked; none of its lines may be queued again. */
   parking = false
   /** When its first line was sent (Unix ms), if its batch was still queued when it was opened. */
   begunAt: number | null = null
@@ -70,7 +70,7 @@ export class OpenChunk {
     journalled: readonly Journalled[],
   ) {
     this.claim = claim
-    this.commit_seq = claim.commit_seq
+    this.commitSeq = claim.commit_seq
     this.batch = batch
     this.lines = lines
     this.bytes = bytes
@@ -84,7 +84,7 @@ export class OpenChunk {
 
   /** What the next commit names. */
   get lease(): ChunkRow {
-    return { ...this.claim, commit_seq: this.commit_seq }
+    return { ...this.claim, commit_seq: this.commitSeq }
   }
 
   get signal(): AbortSignal {
@@ -109,13 +109,13 @@ export class OpenChunk {
     return this.#keptBytes
   }
 
-  /** Whom its lines are for. */
+  /** The entities of its lines. */
   get entities(): ReadonlySet<string> {
     this.#entities ??= new Set(this.lines.map((line) => line.entity).filter((entity) => entity !== null))
     return this.#entities
   }
 
-  /** Positions of unfinished lines that nothing keeps from being sent but limits. */
+  /** Positions of unfinished lines that can be sent if limits allow it. */
   runnable(): number[] {
     const positions: number[] = []
     for (const [position, line] of this.lines.entries())
@@ -123,7 +123,7 @@ export class OpenChunk {
     return positions
   }
 
-  /** Throws for a line that is not the chunk's. */
+  /** Throws if the line is not in the chunk. */
   positionOf(line: number): number {
     const position = this.#position.get(line)
     if (position === undefined)
@@ -155,7 +155,7 @@ export class OpenChunk {
     return fresh
   }
 
-  /** A commit of these could not be made: the next one counts them. */
+  /** Returns outcomes that could not be committed; the next commit counts them. */
   putBack(fresh: readonly Outcome[]): void {
     this.#fresh.unshift(...fresh)
     for (const outcome of fresh) this.#freshBytes += weight(outcome)
@@ -165,7 +165,7 @@ export class OpenChunk {
     return this.#fresh.length > 0
   }
 
-  /** These lines are in a committed journal: what memory has of them goes. */
+  /** Drops the bytes of lines that are in a committed journal from memory. */
   forget(journalled: readonly Journalled[]): void {
     for (const line of journalled) {
       const position = this.#position.get(line.line)

@@ -1,4 +1,4 @@
-// What became of one line: the text that its result file gets, its audit record, and what it counts for.
+// The outcome of one line: its result line, its audit record, and the values that the ledger needs to charge it.
 import type { ErrorCode } from '../domain/errors.ts'
 import type { EndedLine } from '../ledger/tally.ts'
 
@@ -6,7 +6,7 @@ import type { EndedLine } from '../ledger/tally.ts'
 export interface Outcome extends EndedLine {
   /** Its physical line number in the input file. */
   line: number
-  /** One line of that file, its line break included. As bytes: text would weigh on the heap until the chunk is sealed. */
+  /** One line of the result file with its line break, as bytes, because strings would stay on the heap until the seal. */
   result: Buffer
   /** One line of the chunk's audit blob, its line break included. */
   audit: Buffer
@@ -14,11 +14,11 @@ export interface Outcome extends EndedLine {
   code: 'ok' | ErrorCode
   /** Whether the usage is what the server reported. */
   usageByServer: boolean
-  /** Whether it ended because the window closed. */
+  /** Whether the batch expired before the line was finished. */
   expired: boolean
 }
 
-/** Roughly what it occupies in memory, in bytes. */
+/** Its approximate size in memory, in bytes. */
 export function weight(outcome: Pick<Outcome, 'result' | 'audit'>): number {
   return outcome.result.length + outcome.audit.length + 200
 }

@@ -1,17 +1,17 @@
-// Stretches of blobs as bytes, one after the other, in any order and from any number of blobs. They are read a
-// window at a time: memory is the window, however much there is to read.
+// Reads spans of blobs in a given order, from any number of blobs. They are read a window at a time, so memory is
+// bounded by the window.
 import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Span, streamSpan } from './stream-span.ts'
 
-/** What is in memory already stands for itself. */
+/** Bytes that are in memory, or a span to read. */
 export type Bytes = Buffer | Span
 
-/** Spans that are read together, unless the reader says less. A longer one is read by itself, piece by piece. */
+/** The default size of a window. A longer span is streamed by itself. */
 const WINDOW_BYTES = 2 * 1024 * 1024
-/** What lies between two spans is read along with them up to here. */
+/** Up to this gap, neighbouring spans are read together. */
 const GAP_BYTES_MAX = 4 * 1024
-/** Stretches read at once. */
+/** Concurrent reads. */
 const READS_MAX = 4
 
 export function bytesIn(bytes: Bytes): number {
@@ -19,7 +19,7 @@ export function bytesIn(bytes: Bytes): number {
 }
 
 /**
- * All of them in their order. `moved` says where the span of that number lies when its blob has gone meanwhile.
+ * Yields their bytes in order. `moved` returns the new place of a span (by number) whose blob was deleted meanwhile.
  * Throws BlobMissing, BlobDamaged, BlobStoreFailed.
  */
 export async function* readSpans(
@@ -58,7 +58,7 @@ export async function* readSpans(
   if (from < all.length) yield* await read(from, all.length)
 }
 
-/** One that has gone before any of it was read is read from where it lies now. */
+/** A span whose blob is deleted before its first byte was read is read from its new place. */
 async function* streamMoved(
   sealed: SealedBlobs,
   span: Span,
@@ -77,19 +77,19 @@ async function* streamMoved(
   }
 }
 
-/** What is read in one go, and the places of the window that lie in it. */
+/** A range that is read at once, and the spans of the window in it. */
 interface Stretch extends Span {
   parts: { place: number; range: ByteRange }[]
 }
 
 async function readWindow(sealed: SealedBlobs, window: readonly Bytes[]): Promise<Buffer[]> {
   const found = new Array<Buffer>(window.length)
-  const away: { place: number; span: Span }[] = []
+  const toRead: { place: number; span: Span }[] = []
   for (const [place, bytes] of window.entries()) {
     if (Buffer.isBuffer(bytes)) found[place] = bytes
-    else away.push({ place, span: bytes })
+    else toRead.push({ place, span: bytes })
   }
-  const stretches = stretchesOf(away)
+  const stretches = stretchesOf(toRead)
   let next = 0
   const read = async (): Promise<void> => {
     for (let stretch = stretches[next++]; stretch; stretch = stretches[next++]) {
@@ -103,8 +103,8 @@ async function readWindow(sealed: SealedBlobs, window: readonly Bytes[]): Promis
   return found
 }
 
-function stretchesOf(away: readonly { place: number; span: Span }[]): Stretch[] {
-  const inOrder = away.toSorted(({ span: a }, { span: b }) => {
+function stretchesOf(toRead: readonly { place: number; span: Span }[]): Stretch[] {
+  const inOrder = toRead.toSorted(({ span: a }, { span: b }) => {
     if (a.blob.key === b.blob.key) return a.range.start - b.range.start
     return a.blob.key < b.blob.key ? -1 : 1
   })

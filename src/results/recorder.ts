@@ -1,7 +1,6 @@
-// Makes finished lines durable. A chunk whose last line is done is sealed; a chunk that stays open is
-// journalled, together with all others, once its oldest finished line has waited long enough. Blobs are
-// written side by side; what they hold counts only with the fenced commit that follows, and commits are
-// grouped: whatever is ready goes into one transaction.
+// Makes finished lines durable. A chunk is sealed when its last line is finished. Chunks that stay open are journalled
+// together, once the oldest finished line has waited for the flush interval. Blobs are written concurrently; their
+// content counts only with the fenced commit that follows. Commits are grouped: all that are ready share a transaction.
 
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { isDamaged } from '../blobs/blobs.ts'
@@ -24,12 +23,12 @@ import { type SealedChunk, sealChunk } from './seal.ts'
 import { type RetryUntilStored, StoreRetries } from './store-retries.ts'
 
 /**
- * The share of the flush interval from which on a line goes along into a journal that is written anyway. Those
- * that are younger wait for their own: their chunk may be sealed before, and then needs no journal at all.
+ * A chunk joins a journal that is written for others if its oldest finished line has waited for this share of the flush
+ * interval. Younger chunks wait: they may be sealed before, and then need no journal.
  */
 const JOURNAL_SHARE_MIN = 0.5
 
-const RESULTS_REFUSED =
+const RESULTS_REJECTED =
   'the database rejects a value in the results of a chunk; its unfinished lines end as errors'
 
 export interface RecorderOptions {
@@ -39,17 +38,17 @@ export interface RecorderOptions {
   log: Log
   rules: FinishRules
   flushIntervalMs: number
-  /** Told how many bytes of results are in memory. */
+  /** Counts the bytes of results in memory. */
   answers: ResponseMemory
-  /** How old blobs may be when they are committed: the sweep takes older ones that nobody has committed. */
+  /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
-  /** The chunk's commit was accepted and it is sealed, it was given back, or its lease turned out to be lost. */
+  /** The chunk was sealed or parked, or its lease is lost. */
   onClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
-  /** These lines of a chunk count in the database now. */
+  /** These lines of a chunk are committed. */
   onSettled: (chunk: OpenChunk, outcomes: readonly Outcome[]) => void
-  /** Lines have settled: there may be room under a limit. */
+  /** Lines were settled, so limits may have room. */
   onCommitted: () => void
-  /** The database takes no results of the chunk: nothing more of it is to be sent. */
+  /** The database rejects results of the chunk: no further line of it may be sent. */
   onRejected: (chunk: OpenChunk) => void
   onEnded: (batch: BatchRow) => void
   observe?: RecordObserver | undefined
@@ -59,22 +58,22 @@ export class Recorder {
   readonly #options: RecorderOptions
   readonly #open = new Set<OpenChunk>()
   readonly #kept: KeptBytes
-  /** When the oldest finished line that no journal holds yet was finished. */
+  /** When the oldest finished line that is in no journal was finished. */
   readonly #freshSince = new WeakMap<OpenChunk, number>()
   /** Chunks of which this process has written to a journal. */
   readonly #journalled = new WeakSet<OpenChunk>()
   #cancelTimer: (() => void) | null = null
   readonly #writing = new Set<Promise<void>>()
   readonly #sealing = new Map<OpenChunk, Promise<void>>()
-  readonly #insistence: StoreRetries
+  readonly #retries: StoreRetries
   readonly #retryUntilStored: RetryUntilStored
   readonly #commits: CommitQueue
 
   constructor(options: RecorderOptions) {
     this.#options = options
     this.#kept = new KeptBytes(options.answers)
-    this.#insistence = new StoreRetries(options)
-    this.#retryUntilStored = this.#insistence.retryUntilStored
+    this.#retries = new StoreRetries(options)
+    this.#retryUntilStored = this.#retries.retryUntilStored
     this.#commits = new CommitQueue({
       ...options,
       retryUntilStored: this.#retryUntilStored,
@@ -85,9 +84,9 @@ export class Recorder {
     })
   }
 
-  /** Set while the stores refuse (Unix ms): no new work should be claimed. */
+  /** Set while the stores fail (Unix ms): the worker then claims no work. */
   get failingSince(): number | null {
-    return this.#insistence.failingSince
+    return this.#retries.failingSince
   }
 
   track(chunk: OpenChunk): void {
@@ -114,12 +113,11 @@ export class Recorder {
   }
 
   /**
-   * Gives an open chunk back until `run_at` (Unix ms), once what is finished of it is in a journal. Nothing of
-   * it may be in flight, and from now on nothing more of it is sent, whatever limits or servers allow meanwhile: what
-   * is reserved for it goes with its lease. A chunk that is stopped meanwhile is left to end. `model` is what the
-   * rest of it waits for, where that is known.
+   * Parks an open chunk until `runAt` (Unix ms), after its finished lines are journalled. No line of it may be in
+   * flight, and none may be sent from now on, because its reservations are released with its lease. A chunk that is
+   * stopped meanwhile is not parked. `model` is the model that its unfinished lines wait for, if there is one.
    */
-  async park(chunk: OpenChunk, run_at: number, reason: string, model?: string | null): Promise<void> {
+  async park(chunk: OpenChunk, runAt: number, reason: string, model?: string | null): Promise<void> {
     if (chunk.parking) return
     chunk.parking = true
     while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
@@ -127,15 +125,15 @@ export class Recorder {
     this.#open.delete(chunk)
     const { store } = this.#options
     const parked = await this.#retryUntilStored('park', () =>
-      store.write((tx) => parkChunk(tx, chunk.lease, run_at, reason, model, chunk.lineTries())),
+      store.write((tx) => parkChunk(tx, chunk.lease, runAt, reason, model, chunk.lineTries())),
     )
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
 
-  /** Resolves when everything recorded so far is committed, or found lost. */
+  /** Resolves when every recorded line is committed, or its lease is lost. */
   async flush(): Promise<void> {
     for (;;) {
-      // What finished while a journal was being written waits for the next one.
+      // Lines that finished while a journal was being written go into the next one.
       this.#startJournal(0)
       const journals = [...this.#open].map((chunk) => chunk.journalling).filter((journal) => journal !== null)
       if (this.#writing.size === 0 && journals.length === 0 && !this.#commits.running) return
@@ -143,7 +141,7 @@ export class Recorder {
     }
   }
 
-  /** Resolves when what these chunks have finished by now is committed, or found lost. */
+  /** Resolves when the finished lines of these chunks are committed, or their leases are lost. */
   async settle(chunks: readonly OpenChunk[]): Promise<void> {
     await Promise.all(chunks.map((chunk) => chunk.journalling))
     const fresh = chunks.filter((chunk) => this.#open.has(chunk) && chunk.hasFresh && !chunk.journalling)
@@ -157,7 +155,7 @@ export class Recorder {
     return bytes
   }
 
-  /** Looks at the journal again once the oldest finished line has waited long enough. */
+  /** Sets the timer for the next journal. */
   #arm(): void {
     if (this.#cancelTimer) return
     const { clock, flushIntervalMs } = this.#options
@@ -182,7 +180,7 @@ export class Recorder {
     this.#arm()
   }
 
-  /** How long the oldest finished line of a chunk has waited: too long, if the clock was set back meanwhile. */
+  /** How long the oldest finished line of a chunk has waited; infinite if the clock was set back meanwhile. */
   #waitedMs(chunk: OpenChunk): number {
     const since = this.#freshSince.get(chunk)
     if (since === undefined) return Number.NEGATIVE_INFINITY
@@ -201,7 +199,7 @@ export class Recorder {
     for (const chunk of chunks) {
       chunk.journalling = written.finally(() => {
         chunk.journalling = null
-        // What finished meanwhile starts the next journal, or the seal that had to wait for this one.
+        // Lines that finished meanwhile need the next journal, or the seal that waited for this one.
         if (!this.#open.has(chunk)) return
         if (chunk.unfinished === 0) this.#seal(chunk)
         else this.#arm()
@@ -266,7 +264,7 @@ export class Recorder {
     const record = { sealed: result, journalled }
     await this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => {
       const again = await this.#unlessDamaged(chunk, write)
-      // Of a lost chunk the fence refuses whatever was written.
+      // The commit of a lost chunk is rejected anyway.
       if (again === 'lost') return record
       if (again === 'damaged') return null
       return { sealed: again, journalled }
@@ -274,8 +272,8 @@ export class Recorder {
   }
 
   /**
-   * What `write` makes of journals that it reads. `lost`: somebody else has taken the chunk over, and its journals with
-   * it. `damaged`: a journal of it can no longer be read.
+   * Runs `write`, which reads journals. `lost`: another worker has claimed the chunk, and its journals may be deleted.
+   * `damaged`: a journal of the chunk cannot be read.
    */
   async #unlessDamaged<T>(chunk: OpenChunk, write: () => Promise<T>): Promise<T | 'lost' | 'damaged'> {
     for (let readings = 1; ; readings++) {
@@ -283,19 +281,19 @@ export class Recorder {
         return await write()
       } catch (error) {
         if (!isDamaged(error)) throw error
-        if (!(await this.#isHeld(chunk))) return 'lost'
-        // One bad read is no proof.
+        if (!(await this.#isLeased(chunk))) return 'lost'
+        // Read twice, because one failed read is no proof of damage.
         if (readings === 2) return 'damaged'
       }
     }
   }
 
-  async #isHeld({ claim }: OpenChunk): Promise<boolean> {
+  async #isLeased({ claim }: OpenChunk): Promise<boolean> {
     const now = await readChunk(this.#options.store.read, claim.batch_id, claim.idx)
     return now?.state === 'leased' && now.epoch === claim.epoch
   }
 
-  /** A journal of the chunk is damaged: whoever takes it up next takes back what is lost with it. */
+  /** A journal of the chunk is damaged. The worker that claims it next reverses the charges of the lost lines. */
   async #parkDamaged(chunk: OpenChunk): Promise<void> {
     const { store, clock } = this.#options
     if (chunk.hasFresh) await this.#journal([chunk])
@@ -305,7 +303,7 @@ export class Recorder {
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
 
-  /** Resolves with where the lines lie from now on; null when nothing of the chunk is to be recorded any more. */
+  /** Resolves with the places of the committed lines; null if the chunk cannot be recorded any more. */
   async #commit(
     chunk: OpenChunk,
     commit: ChunkCommit,
@@ -313,7 +311,7 @@ export class Recorder {
   ): Promise<CommitRecord | null> {
     const end = await this.#commits.commit(commit, rewrite, (how) => this.#settle(chunk, commit, how))
     if (end.how === 'accepted') return end.record
-    if (end.how === 'refused') await this.#endRefused(chunk, end.error)
+    if (end.how === 'rejected') await this.#reject(chunk, end.error)
     if (end.how === 'unwritable') {
       chunk.putBack(commit.fresh)
       await this.#parkDamaged(chunk)
@@ -324,7 +322,7 @@ export class Recorder {
   #settle(chunk: OpenChunk, { fresh }: ChunkCommit, end: CommitEnd): void {
     const { onSettled, observe } = this.#options
     if (end.how === 'accepted') {
-      chunk.commit_seq++
+      chunk.commitSeq++
       observe?.committed(fresh)
       onSettled(chunk, fresh)
       if ('sealed' in end.record) this.#close(chunk, 'sealed')
@@ -334,16 +332,16 @@ export class Recorder {
     if (end.how === 'lost') this.#close(chunk, 'lost')
   }
 
-  /** The database takes no results of the chunk: whoever takes it up next ends its lines as failed. */
-  async #endRefused(chunk: OpenChunk, error: StatementRejected): Promise<void> {
+  /** The database rejects results of the chunk. The worker that claims it next ends its lines as errors. */
+  async #reject(chunk: OpenChunk, error: StatementRejected): Promise<void> {
     const { store, log, onRejected } = this.#options
     const { batch_id, idx } = chunk.claim
-    log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REFUSED)
+    log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REJECTED)
     onRejected(chunk)
-    const given = await this.#retryUntilStored('park', () =>
+    const rejected = await this.#retryUntilStored('park', () =>
       store.write((tx) => rejectChunk(tx, chunk.lease, error.message)),
     )
-    this.#close(chunk, given === 'lost' ? 'lost' : 'parked')
+    this.#close(chunk, rejected === 'lost' ? 'lost' : 'parked')
   }
 
   #background(work: Promise<void>): void {

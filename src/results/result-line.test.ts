@@ -21,7 +21,7 @@ function spliced(answer: string, cost: string): string {
   return line.slice(head.length, -tail.length)
 }
 
-test('the cost is set into the usage that the answer has, and nothing else moves', () => {
+test('the cost is inserted into the usage of the answer, and all other bytes stay', () => {
   const rest = `,"a":[1e2,9007199254740993,"\\ud800","ü"],"a":2,${CHOICES}}`
   assert.equal(
     spliced(`{"z":1.0,"usage":{${COUNTS}}${rest}`, '0.5'),
@@ -29,14 +29,14 @@ test('the cost is set into the usage that the answer has, and nothing else moves
   )
 })
 
-test('a cost that the server reported itself is replaced', () => {
+test('a cost that the server reported is replaced', () => {
   assert.equal(
     spliced(`{${CHOICES},"usage":{"cost_usd" : 7 ,${COUNTS}}}`, '0.5'),
     `{${CHOICES},"usage":{"cost_usd" : 0.5 ,${COUNTS}}}`,
   )
 })
 
-test('an answer without usage, or with one that is no set of counts, gets the one that was estimated', () => {
+test('an answer without valid usage gets the estimated usage', () => {
   const added = '"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"cost_usd":0.5}'
   assert.equal(spliced(`{${CHOICES}}`, '0.5'), `{${CHOICES},${added}}`)
   assert.equal(spliced(`{"usage": null,${CHOICES}}`, '0.5'), `{"usage": ${added.slice(8)},${CHOICES}}`)
@@ -50,12 +50,12 @@ test('an answer without usage, or with one that is no set of counts, gets the on
     assert.equal(spliced(`{${CHOICES},"usage":${usage}}`, '0.5'), `{${CHOICES},${added}}`)
 })
 
-test('a usage inside another object, or inside a text, is left alone', () => {
+test('a usage inside another object or a string is not changed', () => {
   const text = `{"choices":[{"message":{"usage":{"a":1}},"text":"\\"usage\\":{}\\\\"}],"usage":{${COUNTS}},"end":{"usage":{}}}`
   assert.equal(spliced(text, '1'), text.replace(`{${COUNTS}}`, `{${COUNTS},"cost_usd":1}`))
 })
 
-test('an answer printed over many lines becomes one line', () => {
+test('an answer with line breaks becomes one line', () => {
   const usage = { prompt_tokens: 1, completion_tokens: 2 }
   const answer = { id: 'x', choices: [{ message: { content: 'a\nb' } }], usage }
   for (const newline of ['\n', '\r\n']) {
@@ -65,7 +65,7 @@ test('an answer printed over many lines becomes one line', () => {
   }
 })
 
-test('for any answer, parsing gives the answer with the cost added', () => {
+test('for any answer, the parsed result is the answer with the cost added', () => {
   const count = fc.oneof(fc.nat(), fc.jsonValue())
   const usage = fc.record(
     { prompt_tokens: count, completion_tokens: count, total_tokens: count, x: count },

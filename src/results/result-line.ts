@@ -1,5 +1,5 @@
-// The lines of the output and error files, as bytes. `custom_id` is written as the input wrote it, and the
-// model's answer is the bytes that came, with its cost set in.
+// Builds the lines of the output and error files as bytes. `custom_id` and the model's answer keep their original
+// bytes; only the cost is inserted.
 import type { WireError } from '../domain/errors.ts'
 import type { Splice } from './splice-cost.ts'
 
@@ -11,8 +11,8 @@ const CARRIAGE_RETURN = 0x0d
 const SPACE = 0x20
 
 /**
- * `answer` is the JSON of the chat completion. JSON holds raw line breaks only between its tokens: they become
- * blanks, for a result is one line.
+ * `answer` is the JSON of the chat completion. Its raw line breaks, which JSON has only between tokens, become blanks,
+ * because a result is one line.
  */
 export function outputLine(
   request_id: string,
@@ -38,12 +38,12 @@ export function errorLine(request_id: string, custom_id_json: string, error: Wir
   )
 }
 
-/** Of a batch that is cancelled, every line ends with the same error. */
-const known = new WeakMap<WireError, string>()
+/** Cached: every unfinished line of a cancelled batch ends with the same error object. */
+const jsonOf = new WeakMap<WireError, string>()
 
 export function errorJson(error: WireError): string {
-  const json = known.get(error) ?? JSON.stringify(error)
-  known.set(error, json)
+  const json = jsonOf.get(error) ?? JSON.stringify(error)
+  jsonOf.set(error, json)
   return json
 }
 

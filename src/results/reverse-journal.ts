@@ -1,7 +1,6 @@
-// A journal that can no longer be read takes finished lines with it that were counted and billed. Nobody can say
-// what was answered, so they have not happened: what they came to is taken back, to the nano-dollar, in the
-// transaction that forgets the journal, and the lines are run again like any other that is unfinished. What each
-// part of a journal came to stands beside it in the database, for of the lines themselves nothing is left to add up.
+// Reverses the charges of lines whose journal cannot be read. These lines were counted and billed, but their results
+// are lost, so they are run again. Their counts and costs are subtracted to the nano-dollar in the transaction that
+// drops the journal. The sums of each journal part are stored beside it in the database for this purpose.
 import { sumOf } from '../domain/exact-count.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
@@ -23,20 +22,20 @@ export function journalSums(tallies: readonly Tally[], expired_lines: number): s
   return JSON.stringify({ tallies, expired_lines })
 }
 
-/** Whether parts are among them whose sums were not kept yet: then what can still be read has to be known. */
+/** Whether a part was written by a version that stored no sums: then the readable lines are needed. */
 export function lacksSums(parts: readonly JournalPartRow[]): boolean {
   return parts.some(({ sums }) => sums === null)
 }
 
 /**
- * Takes back the lines of these parts of the chunk's journal; returns the chunk as it is then, or null when its
- * lease was lost and nothing was done. `left`: what the other parts came to, needed where `lacksSums`.
+ * Reverses these parts of the chunk's journal and returns the updated chunk, or null, without any change, if its lease
+ * is lost. `readable`: the sums of the other parts, needed if `lacksSums`.
  */
 export async function reverseJournal(
   tx: Writer,
   claim: ChunkRow,
   parts: readonly JournalPartRow[],
-  left: readonly Tally[],
+  readable: readonly Tally[],
   now: number,
 ): Promise<ChunkRow | null> {
   const lost: Tally[] = []
@@ -49,7 +48,7 @@ export async function reverseJournal(
     lost.push(...read.tallies)
     expired_lines -= read.expired_lines
   }
-  if (lacksSums(parts)) lost.push(...(await unknownTallies(tx, claim, [...left, ...lost])))
+  if (lacksSums(parts)) lost.push(...(await unknownTallies(tx, claim, [...readable, ...lost])))
   for (const tally of lost.map(negative)) {
     tallies.push(tally)
     delta.completed += tally.succeeded
@@ -66,7 +65,7 @@ export async function reverseJournal(
     now,
     parts.map(({ journal_blob }) => journal_blob),
   )
-  // Nothing new is spent, so no threshold is met.
+  // No crossings: a reversal reaches no threshold.
   await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, hasReservations: false }], now)
   await addToBatch(tx, batch_id, { ...delta, ...NOTHING_SEALED, expired_lines })
   await lowerRateMark(tx, batch_id)

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { scanRows } from './scan-rows.ts'
 
-test('rows are found whatever pieces they come in, and what follows the last line break is none', async () => {
+test('rows are found in pieces of any size; bytes after the last line break are no row', async () => {
   const text = fc
     .array(fc.stringMatching(/^[a-z]{0,12}$/))
     .map((rows) => rows.map((row) => `${row}\n`).join(''))

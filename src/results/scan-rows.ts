@@ -1,17 +1,16 @@
-// Finds the rows of a blob (each ends with a line break) without keeping them: only where each lies, and how it
-// begins.
+// Finds the rows of a blob, each of which ends with a line break: their positions and first bytes.
 
 export interface Row {
   start: number
   /** Behind its line break. */
   end: number
-  /** Its first bytes, as many as asked for. */
+  /** Its first bytes, as many as requested. */
   head: string
 }
 
 const NEWLINE = 0x0a
 
-/** `start` is the offset of the first piece. What follows the last line break is no row. */
+/** `start` is the offset of the first piece. Bytes after the last line break are no row. */
 export async function* scanRows(
   pieces: AsyncIterable<Buffer>,
   headBytes: number,

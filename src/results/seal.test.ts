@@ -42,7 +42,7 @@ async function writeJournal(
 }
 
 describe('sealing', () => {
-  test('lines from memory and from any journals come out in input order, and the index says where', async () => {
+  test('lines from memory and from journals are written in input order, and the index has their places', async () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)
     const line = fc.record({
@@ -89,7 +89,7 @@ describe('sealing', () => {
     )
   })
 
-  test('what is read from journals is written before more is read, however much it is', async () => {
+  test('lines from journals are streamed, without more than a window in memory', async () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)
     const finished: FinishedLine[] = []
@@ -129,7 +129,7 @@ describe('sealing', () => {
 })
 
 describe('a journal', () => {
-  test('is found by its index as it is found by reading it, part for part', async () => {
+  test('has the same entries by its index as by reading it', async () => {
     await using disk = await temporaryDisk()
     const { blobs, read } = counting(disk.blobs)
     const sealed = sealBlobs(blobs, master)
@@ -157,7 +157,7 @@ describe('a journal', () => {
     }
   })
 
-  test('of an earlier version has no index, and is read to its end', async () => {
+  test('of an earlier version has no index and is read to its end', async () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)
     const lines = [written(4, 'output', 10), written(2, 'error', 20)]

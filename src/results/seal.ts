@@ -1,6 +1,5 @@
-// Sealing a chunk: its results in input order become one output blob, one error blob and one audit blob, which
-// ends with an index of them all (line-index.ts). They are written as they are read. A blob that would be empty is
-// not written.
+// Seals a chunk: writes its results in input order into one output, one error and one audit blob; the audit blob ends
+// with an index (line-index.ts). Results are streamed from journals. Empty blobs are not written.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { ChunkSeal } from '../store/chunks.ts'
 import { type FinishedLine, fieldOf } from './journal.ts'
@@ -17,8 +16,8 @@ export interface SealedChunk {
 type Source = Iterable<Buffer> | AsyncIterable<Buffer>
 
 /**
- * Writes the blobs of a chunk under names of this attempt. `finished` has every line of the chunk once, in any
- * order. Throws BlobMissing or BlobDamaged for lines that their journal no longer gives.
+ * Writes the blobs of a chunk under keys of this attempt. `finished` has every line of the chunk once, in any order.
+ * Throws BlobMissing or BlobDamaged if a journal cannot be read.
  */
 export async function sealChunk(
   sealed: SealedBlobs,
@@ -32,7 +31,7 @@ export async function sealChunk(
     inOrder.map((line) => ({
       line: line.line,
       part: line.part,
-      result_bytes: bytesIn(fieldOf(line, 'result')),
+      resultBytes: bytesIn(fieldOf(line, 'result')),
       auditBytes: bytesIn(fieldOf(line, 'audit')),
     })),
   )
@@ -61,7 +60,7 @@ export async function sealChunk(
   }
 }
 
-/** What is in memory is handed over as it is, for then nothing is copied. */
+/** If everything is in memory, nothing is copied. */
 function rows(
   sealed: SealedBlobs,
   lines: readonly FinishedLine[],

@@ -1,8 +1,8 @@
-// What is written into a model's answer for its cost. The answer's own bytes are kept around it: parsing and
-// printing the answer again would change its numbers, its escapes and its order.
+// The text that inserts the cost into a model's answer. The other bytes of the answer stay unchanged; parsing and
+// printing it would change numbers, escapes and the order of keys.
 import type { CostPlace } from '../jsonl/completion-scan.ts'
 
-/** `text` takes the place of the answer's bytes from `start` to `end`. */
+/** `text` replaces the answer's bytes from `start` to `end`. */
 export interface Splice {
   start: number
   end: number

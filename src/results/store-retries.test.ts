@@ -10,7 +10,7 @@ function makeRetries() {
   return { clock, logged, retries: new StoreRetries({ clock, log }) }
 }
 
-test('work on a failing store is retried until it succeeds, and the worker knows since when it fails', async () => {
+test('work on a failing store is retried until it succeeds, and failingSince is set meanwhile', async () => {
   const { clock, logged, retries } = makeRetries()
   const begun = clock.now()
   let attempts = 0
@@ -27,7 +27,7 @@ test('work on a failing store is retried until it succeeds, and the worker knows
   assert.match(logged[0] ?? '', /committing results failed; trying again in 200 ms/)
 })
 
-test('an error that can never succeed is thrown at once', async () => {
+test('a final error is thrown at once', async () => {
   const { clock, retries } = makeRetries()
   const refused = new Error('refused')
   const attempt = retries.retryUntilStored(

@@ -1,5 +1,5 @@
-// Retries work on the stores until it succeeds: finished lines are paid for, and a full disk may get space again. While
-// it fails, the worker claims nothing new.
+// Retries writes to the stores until they succeed: finished lines are paid for, and a full disk may get space again.
+// While they fail, the worker claims no work.
 
 import { type Clock, sleep } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -8,7 +8,7 @@ import type { RecordObserver, RecordWork } from './record-observer.ts'
 const RETRY_MS_MIN = 200
 const RETRY_MS_MAX = 5_000
 
-/** As the log puts it. */
+/** For log messages. */
 const WORK: Readonly<Record<RecordWork, string>> = {
   journal: 'writing a journal',
   seal: 'sealing a chunk',
@@ -16,7 +16,7 @@ const WORK: Readonly<Record<RecordWork, string>> = {
   park: 'parking a chunk',
 }
 
-/** `isFinal` says of an error that no other attempt is to be made: then it is thrown. */
+/** An error that `isFinal` accepts is thrown; after any other error, `attempt` is repeated. */
 export type RetryUntilStored = <T>(
   work: RecordWork,
   attempt: () => Promise<T>,
@@ -31,7 +31,7 @@ export interface StoreRetriesOptions {
 
 export class StoreRetries {
   readonly #options: StoreRetriesOptions
-  /** Set while the stores refuse (Unix ms). */
+  /** Set while the stores fail (Unix ms). */
   failingSince: number | null = null
 
   constructor(options: StoreRetriesOptions) {

@@ -1,23 +1,23 @@
-// A stretch of a blob as it is sent to a caller. Reading ahead costs a few frames for every reader, and slow ones hold
-// them for as long as they like: where there are many readers, each has no more than the piece it is being sent.
+// Streams a span of a blob to a caller. Reading ahead costs a few frames of memory per reader, for as long as a slow
+// reader takes. With many readers, each has only the piece in memory that it is being sent.
 import type { ByteRange } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 
-/** A stretch of a blob. */
+/** A range of a blob. */
 export interface Span {
   project_id: string
   blob: SealedBlob
   range: ByteRange
 }
 
-/** So many streams read ahead. */
+/** How many streams may read ahead. */
 const AHEAD_MAX = 16
-/** Up to so many, a piece is a frame; beyond it a quarter, though each is then opened four times. */
+/** Up to this many streams a piece is a frame; beyond that a quarter, although each frame is then opened four times. */
 const WHOLE_FRAMES_MAX = 64
 const FRAME_BYTES = 256 * 1024
 const QUARTER_BYTES = FRAME_BYTES / 4
 
-/** Pieces opened at once: each takes its size three times, stored, decrypted and expanded. */
+/** Pieces opened at once: each takes three times its size, stored, decrypted and decompressed. */
 const OPENED_MAX = 8
 
 /** Of this process. */

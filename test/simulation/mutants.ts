@@ -68,8 +68,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a statement that the database refuses blocks the commits beside it',
     file: 'src/results/commit-queue.ts',
-    find: 'error instanceof StatementRejected && (!alone || ++refusals >= REFUSALS_MAX)',
-    replace: 'error instanceof StatementRejected && alone && ++refusals < 0',
+    find: 'error instanceof StatementRejected && (!alone || ++rejections >= REJECTIONS_MAX)',
+    replace: 'error instanceof StatementRejected && alone && ++rejections < 0',
   },
   {
     bug: 'a claim that takes effect late is never detected',
@@ -165,8 +165,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a worker waits for ever for the journals of a chunk that it has lost',
     file: 'src/results/recorder.ts',
-    find: "if (!(await this.#isHeld(chunk))) return 'lost'",
-    replace: 'await this.#isHeld(chunk)\n        throw error',
+    find: "if (!(await this.#isLeased(chunk))) return 'lost'",
+    replace: 'await this.#isLeased(chunk)\n        throw error',
   },
   {
     bug: 'a connection to a model server is shared between projects',

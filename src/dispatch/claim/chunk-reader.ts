@@ -39,10 +39,11 @@ export class ChunkReader {
   /** Throws InputUnreadable while the input may still be restored before the batch's deadline. */
   async read(claim: ChunkRow, { batch, content }: BatchInput): Promise<OpenChunk> {
     const { store, sealed, models, clock, log } = this.#options
-    const { written: journalled, damaged } =
+    const { written: journalled, unusable } =
       claim.completed + claim.failed > 0
-        ? await readChunkJournal(store.read, sealed, claim.batch_id, claim.idx)
-        : { written: [], damaged: [] }
+        ? await readChunkJournal({ db: store.read, sealed }, claim)
+        : { written: [], unusable: [] }
+    const damaged = unusable.map(({ part }) => part)
     const range = { start: claim.byte_start, end: claim.byte_end }
     try {
       if (!content) throw new BlobMissing(`of the input of ${batch.id}`)

@@ -74,7 +74,7 @@ export class LimitGate {
   async admit(chunk: OpenChunk, version: number): Promise<{ retryAt: number } | null> {
     const { store } = this.#options
     const project_id = chunk.claim.project_id
-    chunk.limit_version = version
+    chunk.limitVersion = version
     if (version === 0) return null
     const wanted = { project_id, action: 'block' as const, ...limitSubjects(chunk.entities) }
     if ((await matchingLimits(store.read, wanted)).length === 0) return null
@@ -138,9 +138,9 @@ export class LimitGate {
       (chunk) => chunk.claim.project_id === project_id && isCheckable(chunk) && chunk.unfinished > 0,
     )
     // A chunk may have been admitted meanwhile under a later version than the one that was read.
-    const version = Math.max(read, ...chunks.map((chunk) => chunk.limit_version))
+    const version = Math.max(read, ...chunks.map((chunk) => chunk.limitVersion))
     if (version === 0) return
-    const isNew = chunks.some((chunk) => chunk.limit_version !== version)
+    const isNew = chunks.some((chunk) => chunk.limitVersion !== version)
     // Committing the finished lines may show that the limit is far away.
     if (isInsufficient && !isNew) await this.#settle(project_id)
     const comparison = isNew ? 'unclear' : await this.#compareWithLimits(project_id, chunks)
@@ -225,7 +225,7 @@ export class LimitGate {
     onChecked = (): void => {},
   ): Promise<void> {
     const open = requests.filter(({ chunk }) => isCheckable(chunk))
-    for (const { chunk, lines } of open) if (lines.length === 0) chunk.limit_version = version
+    for (const { chunk, lines } of open) if (lines.length === 0) chunk.limitVersion = version
     const reserving = open.filter(({ lines }) => lines.length > 0)
     const answers = await Promise.allSettled(
       reserving.map(({ chunk, lines }) => this.#queue.reserve(chunk, lines)),
@@ -255,7 +255,7 @@ export class LimitGate {
     if (chunk.parking) return () => {}
     if (!reservation) return () => onLost(chunk)
     const refused = this.#applyReservation(chunk, lines, reservation)
-    chunk.limit_version = version
+    chunk.limitVersion = version
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     return () => {
       if (!isCheckable(chunk)) return
