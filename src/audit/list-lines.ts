@@ -3,7 +3,7 @@
 // the next one goes on.
 import { isDamaged } from '../blobs/blobs.ts'
 import { errorPattern } from '../domain/error-pattern.ts'
-import type { Ports } from '../results/finished-lines.ts'
+import type { Ports } from '../results/chunk-journal.ts'
 import { readBatchInput } from '../store/batches.ts'
 import { listChunks, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'

@@ -2,7 +2,8 @@
 // stored bytes, so that every number stays as it was written.
 import { isDamaged } from '../blobs/blobs.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
-import { type FoundLine, findLine, type Ports } from '../results/finished-lines.ts'
+import type { Ports } from '../results/chunk-journal.ts'
+import { type FoundLine, findLine } from '../results/finished-lines.ts'
 import { streamSpan } from '../results/stream-span.ts'
 import { readBatchInput } from '../store/batches.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
