@@ -15,7 +15,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['domain'],
   ['jsonl'],
   ['wire', 'config', 'blobs', 'backends'],
-  ['store'],
+  ['store', 'engines'],
   ['ledger'],
   ['lifecycle', 'notify', 'progress'],
   ['results'],

@@ -52,4 +52,28 @@ export interface Backend {
   send(call: BackendCall): Promise<BackendResult>
   /** Closes connections; attempts still in flight are aborted. */
   close(): Promise<void>
+  /** Of a server that runs only while lines wait for it; others are simply there. */
+  readonly onDemand?: ServerOnDemand
+}
+
+/** What waits for a server in one lane. */
+export interface ServerLoad {
+  /** Lines that are not in flight. */
+  waiting: number
+  /** Whether a batch among them may miss its deadline. */
+  atRisk: boolean
+  /** The earliest deadline among them; Unix ms, Infinity without lines. */
+  deadline: number
+}
+
+export interface ServerOnDemand {
+  /** Whether lines may be sent: it is up, or has failed to start, which those lines are to learn. */
+  readonly isAvailable: boolean
+  readonly isUp: boolean
+  /** Why it is not up though lines wait: completes "The server of the model m …". */
+  readonly waitingReason: { since: number; text: string } | null
+  /** Says what waits for it in the lane. It starts where something does, and stops when nothing has for a while. */
+  update(lane: object, load: ServerLoad): void
+  /** Called whenever one of the properties above may have changed. */
+  onChange(listener: () => void): void
 }

@@ -4,51 +4,91 @@ import type { Backend } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
-import type { Config, ModelConfig, UpstreamConfig } from '../config/config.ts'
+import type { Config, EngineConfig, ModelConfig, OpenAiUpstream, UpstreamConfig } from '../config/config.ts'
 import { Upstream } from '../dispatch/send/upstream.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
+import { Engine } from '../engines/engine.ts'
+import { launchEngine } from '../engines/engine-process.ts'
+import { filled } from '../engines/engine-spec.ts'
+import { answersOk, freePort } from '../engines/loopback.ts'
+import { Machine } from '../engines/machine.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
   return new Map(models.map(({ model }) => [model.id, model]))
 }
 
+export interface UpstreamDeps {
+  budget: ResponseMemory
+  clock: Clock
+  log: Log
+}
+
 /** By model ID, in the order of the configuration. */
-export function makeUpstreams(config: Config, budget: ResponseMemory): Map<string, Upstream[]> {
+export function makeUpstreams(config: Config, deps: UpstreamDeps): Map<string, Upstream[]> {
+  const makeBackend = backendMaker(config, deps)
   return new Map(
     config.models.map(({ model, upstreams }) => [
       model.id,
-      upstreams.map((upstream) => makeUpstream(model, upstream, config.worker.concurrency_max, budget)),
+      upstreams.map((upstream) => {
+        const alias = upstream.type === 'openai' && upstream.model !== model.id ? upstream.model : null
+        return new Upstream({
+          backend: makeBackend(upstream),
+          concurrency_max: Math.min(upstream.concurrency_max, config.worker.concurrency_max),
+          modelAlias: alias,
+        })
+      }),
     ]),
   )
 }
 
-function makeUpstream(
-  model: Model,
-  upstream: UpstreamConfig,
-  worker_max: number,
-  budget: ResponseMemory,
-): Upstream {
-  const alias = upstream.type === 'openai' && upstream.model !== model.id ? upstream.model : null
-  return new Upstream({
-    backend: makeBackend(upstream, budget),
-    concurrency_max: Math.min(upstream.concurrency_max, worker_max),
-    modelAlias: alias,
-  })
-}
+function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of: UpstreamConfig) => Backend {
+  const machine = new Machine(config.engines, clock)
+  const engines = new Map<string, Engine>()
 
-function makeBackend(upstream: UpstreamConfig, budget: ResponseMemory): Backend {
-  if (upstream.type === 'sim') {
-    const { name, latency_ms, faults, capacity, context_window } = upstream
-    return simBackend({ name, latency_ms, faults, capacity, context_window })
+  const client =
+    ({ name, timeout_ms, concurrency_max, headers }: OpenAiUpstream) =>
+    (base_url: string, api_key: string | null): Backend =>
+      openaiBackend({
+        name,
+        base_url,
+        api_key,
+        timeout_ms,
+        connections_max: concurrency_max,
+        budget,
+        headers,
+      })
+
+  /** Equal ones share a server. */
+  const engineOf = (upstream: OpenAiUpstream, spec: EngineConfig): Engine => {
+    const { name, model } = upstream
+    const command = spec.command.map((word) => filled(word, { model }))
+    const key = JSON.stringify({ ...spec, command })
+    const known = engines.get(key)
+    if (known) return known
+    const engine = new Engine({
+      name,
+      model,
+      spec,
+      machine,
+      clock,
+      log,
+      launch: launchEngine,
+      freePort,
+      isReady: answersOk,
+      connect: client(upstream),
+    })
+    engines.set(key, engine)
+    return engine
   }
-  const { name, base_url, api_key, timeout_ms, concurrency_max, headers } = upstream
-  return openaiBackend({
-    name,
-    base_url,
-    api_key,
-    timeout_ms,
-    connections_max: concurrency_max,
-    budget,
-    headers,
-  })
+
+  return (upstream) => {
+    if (upstream.type === 'sim') {
+      const { name, latency_ms, faults, capacity, context_window } = upstream
+      return simBackend({ name, latency_ms, faults, capacity, context_window })
+    }
+    if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
+    return client(upstream)(upstream.base_url, upstream.api_key)
+  }
 }

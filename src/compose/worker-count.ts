@@ -8,12 +8,14 @@ const AUTO_MAX = 4
 
 /**
  * `auto` is one for every four cores, at least one, at most four, and at most the smallest `concurrency_max` of an
- * upstream.
+ * upstream; one where servers are started on demand.
  */
 export function workerCount(config: Config, cores: number = availableParallelism()): number {
   const { processes } = config.worker
   if (processes !== 'auto') return processes
   const upstreams = config.models.flatMap((model) => model.upstreams)
+  // Each process would start its own.
+  if (upstreams.some((one) => one.type === 'openai' && one.engine !== null)) return 1
   const slots = Math.min(config.worker.concurrency_max, ...upstreams.map((one) => one.concurrency_max))
   return Math.max(1, Math.min(AUTO_MAX, slots, Math.floor(cores / CORES_EACH)))
 }

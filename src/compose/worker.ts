@@ -62,7 +62,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
       )
   }
   const answers = new ResponseMemory(config.worker.memory_bytes)
-  const upstreams = makeUpstreams(config, answers)
+  const upstreams = makeUpstreams(config, { budget: answers, clock, log })
   const { metrics } = hooks
   const worker = new Worker({
     store,

@@ -21,6 +21,8 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   /** How long creating a batch waits for a file that is being validated. */
   create: { wait_for_file_ms: number }
   models: readonly ModelConfig[]
+  /** What servers that are started on demand may use of this machine. */
+  engines: { gpus: readonly string[]; memory_bytes: number; run_ms_min: number }
   worker: WorkerConfig
   retry: RetryConfig
   retention: { audit_ms: number }
@@ -86,6 +88,16 @@ export interface ModelConfig {
 
 export type UpstreamConfig = SimUpstream | OpenAiUpstream
 
+export interface EngineConfig {
+  command: readonly string[]
+  ready: string
+  start_timeout_ms: number
+  idle_timeout_ms: number
+  env: Readonly<Record<string, string>>
+  gpus: number
+  memory_bytes: number
+}
+
 interface UpstreamBase {
   /** Unique within its model; free of credentials; shown in audit records, logs and metrics. */
   name: string
@@ -105,10 +117,19 @@ export interface SimUpstream extends UpstreamBase {
   context_window: number | null
 }
 
-export interface OpenAiUpstream extends UpstreamBase {
+/** A server that is there, or one that is started on demand. Upstreams with equal engines share a server. */
+export type OpenAiUpstream = OpenAiClient &
+  (
+    | {
+        /** Without a slash at its end: `http://127.0.0.1:8000/v1`. */
+        base_url: string
+        engine: null
+      }
+    | { base_url: null; engine: EngineConfig }
+  )
+
+interface OpenAiClient extends UpstreamBase {
   type: 'openai'
-  /** Without a slash at its end: `http://127.0.0.1:8000/v1`. */
-  base_url: string
   /** The value of the variable that `api_key_env` names; null when none is named. */
   api_key: string | null
   /** The server's name for the model. */

@@ -31,5 +31,12 @@ export function crossCheck(config: Config): string[] {
       )
     }
   }
+  const hasEngine = config.models.some(({ upstreams }) =>
+    upstreams.some((one) => one.type === 'openai' && one.engine !== null),
+  )
+  if (hasEngine && typeof worker.processes === 'number' && worker.processes > 1)
+    problems.push(
+      `worker.processes: ${worker.processes} processes would start every engine as many times; leave it out, or set 1`,
+    )
   return problems
 }

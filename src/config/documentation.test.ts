@@ -86,7 +86,7 @@ describe('the examples', () => {
     const { models } = loadConfig({ file, env })
     assert.deepEqual(
       models.at(-1)?.upstreams.map(({ name }) => name),
-      ['gpu-1.internal:8000/v1', 'spare'],
+      ['gpu-1.internal:8000/v1', 'llama-server', 'spare'],
     )
   })
 

@@ -102,6 +102,7 @@ describe('without a file', () => {
         flush_interval_ms: 250,
         processes: 'auto',
       },
+      engines: config.engines,
       metrics: { port: 'auto' },
       retry: {
         attempts_max: 5,
@@ -246,12 +247,34 @@ describe('what is understood', () => {
         name: 'h:8000/v1',
         concurrency_max: 1024,
         base_url: 'http://h:8000/v1',
+        engine: null,
         api_key: 'sk-1',
         model: 'm',
         timeout_ms: 60_000,
         headers: { 'X-Team': '7' },
       },
     ])
+  })
+
+  test('a managed server has no address, and shares the machine as the section engines says', () => {
+    const config = load(
+      `${upstream('type: openai, engine: {command: [serve, "{port}"], gpus: 2, memory: 8GiB, env: {A: b}}')}
+engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
+      { CUDA_VISIBLE_DEVICES: '4,5,7,8' },
+    )
+    assert.deepEqual(config.engines, { gpus: ['4', '5', '7'], memory_bytes: 2 ** 34, run_ms_min: 1000 })
+    const [server] = config.models[0]?.upstreams ?? []
+    assert.ok(server?.type === 'openai')
+    assert.equal(server.name, 'serve')
+    assert.deepEqual(server.engine, {
+      command: ['serve', '{port}'],
+      ready: '/health',
+      env: { A: 'b' },
+      gpus: 2,
+      memory_bytes: 2 ** 33,
+      start_timeout_ms: 600_000,
+      idle_timeout_ms: 600_000,
+    })
   })
 
   test('an upstream of type sim takes latencies and faults', () => {
@@ -446,10 +469,9 @@ describe('what is refused', () => {
     })
   }
 
-  test('a misspelt key is reported with its line, what was missing, and the name that was meant', () => {
+  test('a misspelt key is reported with its line and the name that was meant', () => {
     const yaml = 'models:\n  - id: m\n    upstreams:\n      - type: openai\n        base_ulr: http://h/v1\n'
     assert.deepEqual(problems(yaml), [
-      'offpeak.yaml:4:9: models[0].upstreams[0].base_url: is missing; expected an http:// or https:// address up to /v1, without credentials or query',
       'offpeak.yaml:5:9: models[0].upstreams[0].base_ulr: unknown key; did you mean base_url?',
     ])
   })

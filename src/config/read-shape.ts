@@ -42,19 +42,22 @@ class ShapeReader {
   }
 
   #readFound(shape: Shape, at: Place, found: unknown): unknown {
-    const { optional, expected, parse, check } = shape[RULES]
+    const { optional, expected, parse } = shape[RULES]
     if (found === null && optional) return null
     const isMap = shape.properties !== undefined || shape.additionalProperties !== undefined
     if (found === null && !isMap) return this.#report(at, `is missing; expected ${expected}`)
     if (parse) return this.#readScalar(shape[RULES], at, found)
+    if (shape.anyOf && !shape.items) return this.#readVariant(shape.anyOf, at, found)
+    return this.#check(shape, at, () =>
+      shape.items ? this.#readList(shape.items, at, found) : this.#readMap(shape, at, found),
+    )
+  }
+
+  #check(shape: Shape, at: Place, read: () => unknown): unknown {
     const before = this.#problems.length
-    const value = shape.items
-      ? this.#readList(shape.items, at, found)
-      : shape.anyOf
-        ? this.#readVariant(shape.anyOf, at, found)
-        : this.#readMap(shape, at, found)
+    const value = read()
     if (this.#problems.length === before)
-      check?.(
+      shape[RULES].check?.(
         value,
         (steps, what) => this.#report({ ...at, path: [...at.path, ...steps] }, what),
         this.#sources.env,
@@ -97,7 +100,7 @@ class ShapeReader {
     const type: unknown = found.get('type') ?? null
     const types = variants.map((one) => one.properties?.type?.const)
     const chosen = variants[types.indexOf(String(type))]
-    if (chosen) return this.#readMap(chosen, at, found)
+    if (chosen) return this.#check(chosen, at, () => this.#readMap(chosen, at, found))
     const expected = `expected one of ${types.join(', ')}`
     this.#report(
       { ...at, path: [...at.path, 'type'] },

@@ -5,6 +5,7 @@ import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
 import { LOG_LEVELS } from './config.ts'
+import { ENGINE, ENGINES } from './engine.ts'
 import {
   anyText,
   boolean,
@@ -143,15 +144,23 @@ const SIM = section({
   context_window: optional(integer(1)),
 })
 
-const OPENAI = section({
+const OPENAI_KEYS = section({
   type: type('openai'),
   name: optional(anyText),
   concurrency_max: byDefault(CONCURRENCY_MAX, integer(1)),
-  base_url: BASE_URL,
+  base_url: optional(BASE_URL),
+  engine: optional(ENGINE),
   api_key_env: optional(API_KEY_ENV),
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
   headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
+})
+
+const OPENAI = checked(OPENAI_KEYS, ({ base_url, engine, api_key_env }, problem) => {
+  if (base_url === null && engine === null) problem(['base_url'], `is missing; expected ${BASE_URL_EXPECTED}`)
+  if (engine === null) return
+  if (base_url !== null) problem(['base_url'], 'excludes engine: the worker picks the address of the server')
+  if (api_key_env !== null) problem(['api_key_env'], 'excludes engine: the worker makes a key for each start')
 })
 
 const UPSTREAM = variant<typeof SIM | typeof OPENAI>([SIM, OPENAI])
@@ -204,6 +213,7 @@ export const CONFIG_FILE = section({
   }),
   create: section({ wait_for_file: byDefault('10s', duration(0)) }),
   models: optional(MODELS),
+  engines: ENGINES,
   worker: section({
     processes: byDefault(
       'auto',

@@ -1,11 +1,12 @@
 // Makes the configuration of the service from the checked values of file, variables and flags.
-import { resolve } from 'node:path'
+import { basename, resolve } from 'node:path'
 import { durationMs } from '../domain/duration.ts'
 import { FREE } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
-import type { Config, ModelConfig, UpstreamConfig } from './config.ts'
+import type { Config, EngineConfig, ModelConfig, UpstreamConfig } from './config.ts'
+import { machineOf } from './engine.ts'
 import { BUILT_IN_PLANS, type ConfigFile } from './schema.ts'
 import { present, withCredentials } from './secrets.ts'
 
@@ -32,6 +33,7 @@ export function toConfig(file: ConfigFile, env: NodeJS.ProcessEnv, cwd: string, 
     plans: plansOf(file.plans),
     create: { wait_for_file_ms: file.create.wait_for_file },
     models: file.models?.map((model) => modelOf(model, env, created)) ?? [simulated(created)],
+    engines: machineOf(file.engines, env),
     worker: {
       processes: worker.processes,
       concurrency_max: worker.concurrency_max,
@@ -105,13 +107,30 @@ function upstreamOf(
       faults: Object.fromEntries(faults.map((fault) => [fault, found.faults[fault]])),
     }
   }
-  const { api_key_env, timeout, ...rest } = found
+  const { api_key_env, timeout, engine, base_url, ...rest } = found
+  const server =
+    engine === null ? { base_url: base_url ?? '', engine } : { base_url: null, engine: engineOf(engine) }
   return {
     ...rest,
-    name: rest.name ?? addressOf(rest.base_url),
+    ...server,
+    name: rest.name ?? (engine === null ? addressOf(base_url ?? '') : basename(engine.command[0] ?? '')),
     model: rest.model ?? modelId,
     api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
     timeout_ms: timeout,
+  }
+}
+
+function engineOf({
+  start_timeout,
+  idle_timeout,
+  memory,
+  ...engine
+}: NonNullable<Extract<ModelShape['upstreams'][number], { type: 'openai' }>['engine']>): EngineConfig {
+  return {
+    ...engine,
+    start_timeout_ms: start_timeout,
+    idle_timeout_ms: idle_timeout,
+    memory_bytes: memory,
   }
 }
 

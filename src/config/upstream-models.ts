@@ -38,6 +38,7 @@ export function upstreamModels(
         name: addressOf(base_url),
         concurrency_max: CONCURRENCY_MAX,
         base_url,
+        engine: null,
         api_key,
         model: id,
         timeout_ms: TIMEOUT_MS,

@@ -77,7 +77,10 @@ export class Worker {
     this.#loop(MAINTENANCE_MS, maintenance, 0)
     this.#loop(STATUS_MS, () => this.#readBatchStatuses())
     this.#loop(POLL_MS, async () => this.wake())
-    this.#loop(REPORT_MS, () => reporter.report())
+    this.#loop(REPORT_MS, async () => {
+      sender.updateServers()
+      await reporter.report()
+    })
     this.#loop(LEARN_MS, () => learner.share(), 0)
     this.#loop(RISK_MS, async () => {
       this.#atRisk = await batchesAtRisk(store.read, clock.now())

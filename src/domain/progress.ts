@@ -12,6 +12,7 @@ const RISK_FACTOR = 1.25
 /** Why a batch may be waiting. */
 export const WAITING_CODES = [
   'no_worker',
+  'engine_starting',
   'model_unavailable',
   'upstream_throttled',
   'lines_failing',

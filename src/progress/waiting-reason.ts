@@ -72,6 +72,8 @@ function reasonFrom(
   { model, state, error, batches, isOpen }: LaneReport,
 ): Pick<WaitingReason, 'code' | 'message'> | null {
   const own = batches[batch_id]
+  if (state === 'starting')
+    return { code: 'engine_starting', message: `The server of the model ${model} ${error ?? 'is starting.'}` }
   if (state === 'unavailable') {
     const why = error === null ? '.' : `: ${error}`
     return { code: 'model_unavailable', message: `No server of the model ${model} answers${why}` }

@@ -14,7 +14,7 @@ export interface UpstreamErrors {
 }
 
 /**
- * `unavailable`: nobody is there; `throttled`: the servers have asked to wait; `failing`: they fail on lines of the
+ * `starting`: its servers run on demand, and none is up (`error` says why not); `unavailable`: nobody is there; `throttled`: the servers have asked to wait; `failing`: they fail on lines of the
  * batches that are named.
  */
 export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors

@@ -233,7 +233,7 @@ interface WorkerTable {
 interface LaneReportTable {
   worker_id: string
   model: string
-  state: 'unavailable' | 'throttled' | 'failing'
+  state: 'starting' | 'unavailable' | 'throttled' | 'failing'
   since: number
   /** JSON of UpstreamTrouble (lane-reports.ts). */
   details: string | null

@@ -155,18 +155,28 @@ export class Circuit {
     return { ...probe, sentAt: now, probing }
   }
 
+  /** The server was started anew: nothing that it did before counts. */
+  onStarted(): void {
+    this.#forgetMisses()
+    this.#errors.clear()
+  }
+
   /** The line was answered, or the server rejected its content: in both cases the server is up. */
   onAnswered(ticket: Ticket, now: number): void {
     this.#endProbe(ticket)
     this.#faults.onAnswered(ticket.batch_id, ticket.sentAt)
     this.#answeredAt = now
+    this.#forgetMisses()
+    if (this.#errors.size > 0) this.#errors.delete(ticket.batch_id)
+  }
+
+  #forgetMisses(): void {
     this.#misses = 0
     this.#failures = 0
     this.#missedSince = null
     this.#lastMiss = null
     this.#onlyMissed = null
     this.#pauseMs = PAUSE_MS_MIN
-    if (this.#errors.size > 0) this.#errors.delete(ticket.batch_id)
     if (this.#causes.size > 0) this.#causes.clear()
     this.#open = null
     this.#openedAt = null

@@ -41,6 +41,17 @@ export class FairQueue {
     this.#atRisk = batchIds
   }
 
+  /** Of the lines that wait: whether any belongs to an at-risk batch, and the earliest deadline (Unix ms). */
+  urgency(): { atRisk: boolean; deadline: number } {
+    let atRisk = false
+    let deadline = Number.POSITIVE_INFINITY
+    for (const { queue } of this.#all()) {
+      atRisk ||= this.#atRisk.has(queue.chunk.batch.id)
+      deadline = Math.min(deadline, queue.chunk.claim.deadline)
+    }
+    return { atRisk, deadline }
+  }
+
   /** Adds lines of a chunk, in the order in which they are to be sent. */
   add(chunk: OpenChunk, positions: readonly number[]): void {
     if (positions.length === 0) return

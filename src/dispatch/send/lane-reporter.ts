@@ -53,7 +53,7 @@ export class LaneReporter {
         this.#since.delete(model)
         continue
       }
-      const since = before?.state === state ? before.since : (sinceOf(lane) ?? now)
+      const since = before?.state === state ? before.since : (sinceOf(lane, state) ?? now)
       this.#since.set(model, { state, since })
       laneReports.push({ model, state, since, ...detailsOf(lane, state) })
     }
@@ -62,6 +62,7 @@ export class LaneReporter {
 }
 
 function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): LaneReport['state'] | null {
+  if (waiting + inFlight > 0 && startingReason(upstreams)) return 'starting'
   const isAll = (test: (circuit: Circuit) => boolean): boolean =>
     upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
   if (
@@ -77,13 +78,20 @@ function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): L
   return upstreams.some(({ circuit }) => circuit.errors.size > 0) ? 'failing' : null
 }
 
+/** What the lane waits for if all of its servers are started on demand, and none is up. */
+function startingReason(upstreams: ReportedLane['upstreams']): { since: number; text: string } | null {
+  const reasons = upstreams.map(({ onDemand }) => onDemand?.waitingReason ?? null)
+  return reasons.includes(null) ? null : (reasons[0] ?? null)
+}
+
 /** A single miss is not reported: the next attempt may be answered. */
 function isOld(since: number, now: number): boolean {
   return now - since >= OLD_MS
 }
 
 /** Since when none of the lane's servers has answered (Unix ms); null if one answers. */
-function sinceOf({ upstreams }: ReportedLane): number | null {
+function sinceOf({ upstreams }: ReportedLane, state: LaneReport['state']): number | null {
+  if (state === 'starting') return startingReason(upstreams)?.since ?? null
   const since = upstreams.map(({ circuit }) => circuit.missStreak?.since ?? null)
   return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
 }
@@ -91,6 +99,10 @@ function sinceOf({ upstreams }: ReportedLane): number | null {
 function detailsOf({ upstreams }: ReportedLane, state: LaneReport['state']): UpstreamErrors {
   const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
   const batches = Object.fromEntries(errors.map(([id, error]) => [id, clipped(error)]))
+  if (state === 'starting') {
+    const reason = startingReason(upstreams)
+    return { error: reason && clipped(reason.text), batches: {}, isOpen: true }
+  }
   const isOpen = upstreams.every(({ circuit }) => !circuit.closed)
   const [, error = null] = errors.at(-1) ?? []
   // Errors of an unreachable server say nothing about lines.

@@ -4,6 +4,7 @@
 // slots. circuit.ts says which lines are sent to an upstream whose circuit is open.
 
 import type { Attempt } from '../../audit/line-record.ts'
+import type { ServerLoad } from '../../backends/backend.ts'
 import type { Clock } from '../../domain/clock.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import { FairQueue } from './fair-queue.ts'
@@ -65,6 +66,7 @@ export class Lane {
     this.#clock = clock
     this.#send = send
     this.#maySend = maySend
+    for (const { onDemand } of upstreams) onDemand?.onChange(() => this.pump())
   }
 
   /** Lines that are not in flight, including those that wait for a retry. */
@@ -114,9 +116,29 @@ export class Lane {
     this.#retries.splice(at, 0, { job, due })
   }
 
+  /** To be called about once a second: servers that run on demand learn what waits for them. */
+  updateServers(): void {
+    for (const { onDemand } of this.upstreams) onDemand?.update(this, this.#load())
+  }
+
+  #wakeServers(): void {
+    for (const { onDemand } of this.upstreams)
+      if (onDemand !== null && !onDemand.isUp) onDemand.update(this, this.#load())
+  }
+
+  #load(): ServerLoad {
+    const { atRisk, deadline: ofFresh } = this.#queue.urgency()
+    const deadline = this.#retries.reduce(
+      (first, { job }) => Math.min(first, job.chunk.claim.deadline),
+      ofFresh,
+    )
+    return { waiting: this.waiting, atRisk, deadline }
+  }
+
   /** Sends as many lines as the upstreams accept now, and sets an alarm for when more may be sent. */
   pump(): void {
     if (!this.#maySend()) return
+    if (this.waiting > 0) this.#wakeServers()
     const now = this.#clock.now()
     while (this.waiting > 0 && this.#sendOne(now)) {
       // Until no upstream accepts another line.
@@ -136,7 +158,7 @@ export class Lane {
   /** Sends one line to an upstream whose circuit is open, if `lineFor` finds one for it. */
   #probe(lineFor: (upstream: Upstream) => Job | null): boolean {
     for (const upstream of this.upstreams) {
-      if (upstream.circuit.closed || upstream.limit.free === 0) continue
+      if (upstream.circuit.closed || upstream.limit.free === 0 || !upstream.isAvailable) continue
       const job = lineFor(upstream)
       if (!job) continue
       this.#send(job, upstream)

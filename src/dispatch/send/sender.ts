@@ -207,6 +207,11 @@ export class Sender {
     return lane === undefined || isBelowLowWaterMark(lane)
   }
 
+  /** To be called about once a second. */
+  updateServers(): void {
+    for (const lane of this.#lanes.values()) lane.updateServers()
+  }
+
   pump(): void {
     for (const lane of this.#lanes.values()) lane.pump()
   }

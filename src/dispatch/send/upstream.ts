@@ -1,6 +1,6 @@
 // One model server as the dispatcher sees it: its backend, its concurrency limit and its circuit breaker, and whether
 // the line or the server is to blame when an attempt fails.
-import type { Backend, BackendResult } from '../../backends/backend.ts'
+import type { Backend, BackendResult, ServerOnDemand } from '../../backends/backend.ts'
 import { Circuit, type Miss, type Probe, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type Sent } from './concurrency.ts'
 import type { Blame } from './retry-policy.ts'
@@ -36,6 +36,10 @@ export class Upstream {
     this.backend = options.backend
     this.limit = new ConcurrencyLimit({ max: options.concurrency_max })
     this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
+    const { onDemand } = options.backend
+    onDemand?.onChange(() => {
+      if (onDemand.isUp) this.circuit.onStarted()
+    })
   }
 
   get name(): string {
@@ -44,7 +48,16 @@ export class Upstream {
 
   /** Whether any line may be sent. */
   get accepts(): boolean {
-    return this.limit.free > 0 && this.circuit.closed
+    return this.isAvailable && this.limit.free > 0 && this.circuit.closed
+  }
+
+  /** Whether its server takes lines, or is not one that is started on demand. */
+  get isAvailable(): boolean {
+    return this.backend.onDemand?.isAvailable ?? true
+  }
+
+  get onDemand(): ServerOnDemand | null {
+    return this.backend.onDemand ?? null
   }
 
   /** Whether no line, or no line of one batch, can be sent until the circuit's pause is over. */

@@ -1,0 +1,42 @@
+// The keys of servers that are started on demand, and of the machine that they share.
+import { availableGpus, installedMemory } from './machine-size.ts'
+import { anyText, duration, integer, orWord, size, text } from './scalars.ts'
+import { byDefault, checked, listOf, mapOf, section } from './shape.ts'
+
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
+
+export const ENGINE = checked(
+  section({
+    command: listOf(anyText, 'a list such as [llama-server, -m, model.gguf, --port, "{port}"]'),
+    ready: byDefault('/health', text(/^\/\S*$/, 'a path such as /health')),
+    start_timeout: byDefault('10m', duration(1000)),
+    idle_timeout: byDefault('10m', duration(0)),
+    env: mapOf(text(/^[^\n\r]*$/, 'the value of a variable'), (name) =>
+      VARIABLE.test(name) ? null : 'is no name of a variable',
+    ),
+    gpus: byDefault(0, integer(0, 1024)),
+    memory: byDefault('0B', size(0)),
+  }),
+  ({ command, env }, problem) => {
+    if (![...command, ...Object.values(env)].some((word) => word.includes('{port}')))
+      problem(['command'], 'needs {port}, the port that the server is to listen on, on 127.0.0.1')
+  },
+)
+
+export const ENGINES = section({
+  gpus: byDefault('auto', orWord(integer(0, 1024), { auto: 'auto' } as const, 'a whole number, or auto')),
+  memory: byDefault('auto', orWord(size(0), { auto: 'auto' } as const, 'a size such as 64GiB, or auto')),
+  min_run: byDefault('2m', duration(0)),
+})
+
+/** What engines may use: `auto` is what this machine has. */
+export function machineOf(
+  { gpus, memory, min_run }: { gpus: number | 'auto'; memory: number | 'auto'; min_run: number },
+  env: NodeJS.ProcessEnv,
+): { gpus: string[]; memory_bytes: number; run_ms_min: number } {
+  return {
+    gpus: availableGpus(gpus, env.CUDA_VISIBLE_DEVICES),
+    memory_bytes: memory === 'auto' ? installedMemory() : memory,
+    run_ms_min: min_run,
+  }
+}

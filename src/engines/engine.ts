@@ -1,0 +1,375 @@
+// A model server that runs only while lines wait for its model.
+//
+//              lines wait            room on the machine           the ready path answers
+//   stopped ───────────────► queued ─────────────────────► starting ───────────────────────► ready
+//      ▲                        ▲                             │ exit, start_timeout             │ │
+//      │                        │ lines wait, the pause       ▼                                 │ │ exit, or no answer
+//      │                        └───────────────────────── failed ◄─────────────────────────────│─┘ to health checks
+//      │                            is over                                                     │
+//      └────────────────────────────── stopping ◄───────────────────────────────────────────────┘
+//                                             nothing to do for idle_timeout, or its room is needed
+//
+// After a start that failed, lines sent to it fail as with a server that cannot be reached: the rules for outages decide
+// how long lines wait for a server that never starts. After a crash they wait for the next start.
+import { randomBytes } from 'node:crypto'
+import { basename } from 'node:path'
+import type { Backend, BackendCall, BackendResult, ServerLoad, ServerOnDemand } from '../backends/backend.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import type { EngineProcess, LaunchEngine } from './engine-process.ts'
+import { type EngineSpec, filled } from './engine-spec.ts'
+import type { Machine, Tenant } from './machine.ts'
+
+/** How often a starting server is asked whether it is ready. */
+const READY_POLL_MS = 50
+const HEALTH_POLL_MS = 5_000
+const DOUBT_POLL_MS = 100
+/** A server that answers neither health checks nor lines for so long hangs. */
+const HUNG_MS = 60_000
+const PAUSE_MS_MIN = 1_000
+const PAUSE_MS_MAX = 60_000
+/** One that has run for so long begins again with the shortest pause. */
+const STABLE_MS = 60_000
+/** How long lines in flight may take when another engine needs the room. */
+const EVICTION_MS = 30_000
+/** Batches are urgent when their deadline is nearer than so many starts. */
+const URGENT_STARTS = 2
+
+export interface EngineOptions {
+  /** Shown in audit records, logs and metrics. */
+  name: string
+  /** What the server calls its model. */
+  model: string
+  spec: EngineSpec
+  machine: Machine
+  clock: Clock
+  log: Log
+  launch: LaunchEngine
+  /** A loopback port that nobody listens on. */
+  freePort: () => Promise<number>
+  /** Whether the path answers 200. Never rejects. */
+  isReady: (url: string, api_key: string) => Promise<boolean>
+  /** A client of the server at `base_url`. */
+  connect: (base_url: string, api_key: string) => Backend
+}
+
+type State = 'stopped' | 'queued' | 'starting' | 'ready' | 'stopping' | 'failed'
+
+const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
+
+export class Engine implements Backend, ServerOnDemand, Tenant {
+  readonly name: string
+  readonly #options: EngineOptions
+  /** By the lane that waits: several models may share a server. */
+  readonly #loads = new Map<object, ServerLoad>()
+  readonly #listeners: (() => void)[] = []
+  #state: State = 'stopped'
+  #since: number
+  #process: EngineProcess | null = null
+  #apiKey = ''
+  #backend: Backend | null = null
+  #inFlight = 0
+  #busyAt: number
+  #answeredAt = 0
+  /** A connection broke: until the process has exited or answers, nothing is sent. */
+  #isDoubtful = false
+  #failure: string | null = null
+  #retryAt = 0
+  /** In a row. */
+  #startsFailed = 0
+  #pauseMs = PAUSE_MS_MIN
+  /** How long its last start took. */
+  #startMs: number
+  #cancelAlarm: (() => void) | null = null
+  #onIdle: (() => void) | null = null
+  #closed = false
+
+  constructor(options: EngineOptions) {
+    this.#options = options
+    this.name = options.name
+    this.#since = options.clock.now()
+    this.#busyAt = this.#since
+    this.#startMs = options.spec.start_timeout_ms
+  }
+
+  get onDemand(): ServerOnDemand {
+    return this
+  }
+
+  get state(): State {
+    return this.#state
+  }
+
+  get isAvailable(): boolean {
+    return (this.#state === 'ready' && !this.#isDoubtful) || this.#failedStart
+  }
+
+  get #failedStart(): boolean {
+    return this.#state === 'failed' && this.#startsFailed > 0
+  }
+
+  get isUp(): boolean {
+    return this.#state === 'ready'
+  }
+
+  get needs(): Tenant['needs'] {
+    return this.#options.spec
+  }
+
+  get load(): number {
+    return this.#inFlight + this.#sum().waiting
+  }
+
+  get isUrgent(): boolean {
+    const { atRisk, deadline } = this.#sum()
+    return atRisk || deadline - this.#options.clock.now() < URGENT_STARTS * this.#startMs
+  }
+
+  get waitingReason(): { since: number; text: string } | null {
+    const since = this.#since
+    const why = this.#failure === null ? '' : ` Before that, it ${this.#failure}.`
+    if (this.#state === 'starting') {
+      const last = this.#output().at(-1)
+      return { since, text: `is starting${last === undefined ? '' : `: ${last}`}.${why}` }
+    }
+    if (this.#state === 'queued') {
+      const holders = this.#options.machine.holders(this)
+      return { since, text: `waits for room on the machine, which ${holders.join(', ')} uses.${why}` }
+    }
+    if (this.#state === 'stopping') return { since, text: 'is being stopped before it starts again.' }
+    if (this.#state === 'failed') return { since, text: `${this.#failure}; it is started again soon.` }
+    return null
+  }
+
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener)
+  }
+
+  update(lane: object, load: ServerLoad): void {
+    const { clock, spec, machine } = this.#options
+    if (this.#closed) return
+    const now = clock.now()
+    this.#loads.set(lane, load)
+    if (this.load > 0) this.#busyAt = now
+    const isWanted = this.#sum().waiting > 0
+    if (isWanted && (this.#state === 'stopped' || (this.#state === 'failed' && now >= this.#retryAt))) {
+      this.#enqueue()
+      return
+    }
+    if (!isWanted && this.#state === 'queued') {
+      machine.leave(this)
+      this.#become('stopped')
+    }
+    if (this.#state === 'ready' && this.load === 0 && now - this.#busyAt >= spec.idle_timeout_ms)
+      void this.#stop('idle')
+    else machine.review()
+  }
+
+  async send(call: BackendCall): Promise<BackendResult> {
+    const backend = this.#backend
+    if (backend === null) return this.#unreachable()
+    this.#inFlight++
+    try {
+      const result = await backend.send(call)
+      if (result.kind === 'answered' || result.kind === 'refused')
+        this.#answeredAt = this.#options.clock.now()
+      if (result.kind === 'failed' && result.status === null && !call.signal?.aborted) this.#doubt()
+      // A line that was cut off because its room was needed is not at fault.
+      if (result.kind === 'failed' && this.#state === 'stopping')
+        return { kind: 'throttled', status: 503, reason: 'the server was stopped to make room for another' }
+      return result
+    } finally {
+      this.#inFlight--
+      this.#busyAt = this.#options.clock.now()
+      if (this.#inFlight === 0) this.#onIdle?.()
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#cancelAlarm?.()
+    this.#options.machine.leave(this)
+    await this.#end()
+  }
+
+  onRoom(gpus: readonly string[]): void {
+    this.#start(gpus).catch((error: unknown) => {
+      this.#options.log.error({ err: error, engine: this.name }, 'engine could not be started')
+      void this.#fail(`could not be started: ${error instanceof Error ? error.message : error}`)
+    })
+  }
+
+  onEvicted(): void {
+    void this.#stop('another engine needs its room')
+  }
+
+  #sum(): ServerLoad {
+    let sum = NO_LOAD
+    for (const { waiting, atRisk, deadline } of this.#loads.values()) {
+      if (waiting === 0) continue
+      sum = {
+        waiting: sum.waiting + waiting,
+        atRisk: sum.atRisk || atRisk,
+        deadline: Math.min(sum.deadline, deadline),
+      }
+    }
+    return sum
+  }
+
+  #become(state: State): void {
+    this.#state = state
+    this.#isDoubtful = false
+    this.#since = this.#options.clock.now()
+    for (const listener of this.#listeners) listener()
+  }
+
+  #enqueue(): void {
+    const never = this.#options.machine.whyNever(this)
+    if (never !== null) {
+      void this.#fail(`cannot be started: ${never}`)
+      return
+    }
+    this.#become('queued')
+    this.#options.machine.enter(this)
+  }
+
+  async #start(gpus: readonly string[]): Promise<void> {
+    const { spec, model, launch, freePort, clock, log } = this.#options
+    this.#become('starting')
+    const begun = clock.now()
+    const api_key = randomBytes(24).toString('base64url')
+    const port = await freePort()
+    if (this.#closed || this.#state !== 'starting') return
+    const values = { port, api_key, model }
+    const env = Object.entries(spec.env).map(([name, value]) => [name, filled(value, values)])
+    const devices = gpus.length === 0 ? {} : { CUDA_VISIBLE_DEVICES: gpus.join(',') }
+    const process = launch({
+      command: spec.command.map((word) => filled(word, values)),
+      env: { ...devices, ...Object.fromEntries(env) },
+    })
+    this.#process = process
+    this.#apiKey = api_key
+    log.info({ engine: this.name, pid: process.pid, port }, 'engine started')
+    void process.exited.then((how) => this.#onExit(process, how))
+    const origin = `http://127.0.0.1:${port}`
+    while (this.#process === process && this.#state === 'starting') {
+      if (await this.#options.isReady(`${origin}${spec.ready}`, api_key)) break
+      if (clock.now() - begun >= spec.start_timeout_ms)
+        return await this.#fail(`was not ready within its start_timeout (${spec.start_timeout_ms / 1000} s)`)
+      await this.#pause(READY_POLL_MS)
+    }
+    if (this.#process !== process || this.#state !== 'starting') return
+    this.#startMs = clock.now() - begun
+    this.#answeredAt = clock.now()
+    this.#busyAt = clock.now()
+    this.#backend = this.#options.connect(`${origin}/v1`, api_key)
+    log.info({ engine: this.name, start_ms: this.#startMs }, 'engine is ready')
+    this.#become('ready')
+    await this.#watch(process, `${origin}${spec.ready}`, api_key)
+  }
+
+  #doubt(): void {
+    if (this.#state !== 'ready' || this.#isDoubtful) return
+    this.#isDoubtful = true
+    // The health check is next.
+    this.#cancelAlarm?.()
+  }
+
+  /** Kills a server that answers neither health checks nor lines. */
+  async #watch(process: EngineProcess, url: string, api_key: string): Promise<void> {
+    const { clock, isReady } = this.#options
+    for (;;) {
+      await this.#pause(this.#isDoubtful ? DOUBT_POLL_MS : HEALTH_POLL_MS)
+      if (this.#process !== process || this.#state !== 'ready') return
+      const answers = await isReady(url, api_key)
+      if (this.#process !== process || this.#state !== 'ready') return
+      if (answers) this.#onHealthy()
+      if (clock.now() - this.#answeredAt >= HUNG_MS)
+        return await this.#fail(`answered nothing for ${HUNG_MS / 1000} s`)
+    }
+  }
+
+  #onHealthy(): void {
+    this.#answeredAt = this.#options.clock.now()
+    if (!this.#isDoubtful) return
+    this.#isDoubtful = false
+    for (const listener of this.#listeners) listener()
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.#options.clock.after(ms, resolve)
+      this.#cancelAlarm = () => {
+        cancel()
+        resolve()
+      }
+    })
+  }
+
+  async #onExit(process: EngineProcess, how: string): Promise<void> {
+    if (this.#process !== process || this.#state === 'stopping') return
+    await this.#fail(how)
+  }
+
+  #output(): string[] {
+    const lines = this.#process?.lastLines() ?? []
+    return lines.map((line) => (this.#apiKey === '' ? line : line.replaceAll(this.#apiKey, '…')))
+  }
+
+  /** It broke; it is started again after a pause, if lines still wait. */
+  async #fail(how: string): Promise<void> {
+    const { clock, log, machine } = this.#options
+    if (this.#closed) return
+    const now = clock.now()
+    if (this.#state === 'ready') this.#startsFailed = 0
+    else this.#startsFailed++
+    if (this.#state === 'ready' && now - this.#since >= STABLE_MS) this.#pauseMs = PAUSE_MS_MIN
+    const output = this.#output()
+    // Once it takes requests, its output may quote them.
+    const last = this.#backend === null ? output.at(-1) : undefined
+    this.#failure = last === undefined ? how : `${how}: ${last}`
+    log.error({ engine: this.name, how, output, retry_in_ms: this.#pauseMs }, 'engine failed')
+    this.#become('stopping')
+    await this.#end()
+    this.#retryAt = clock.now() + this.#pauseMs
+    this.#pauseMs = Math.min(this.#pauseMs * 2, PAUSE_MS_MAX)
+    this.#become('failed')
+    machine.leave(this)
+  }
+
+  async #stop(why: string): Promise<void> {
+    const { clock, log, machine } = this.#options
+    log.info({ engine: this.name, why }, 'engine is stopped')
+    this.#become('stopping')
+    if (this.#inFlight > 0)
+      await new Promise<void>((resolve) => {
+        const cancel = clock.after(EVICTION_MS, resolve)
+        this.#onIdle = () => {
+          cancel()
+          resolve()
+        }
+      })
+    this.#onIdle = null
+    await this.#end()
+    this.#pauseMs = PAUSE_MS_MIN
+    this.#failure = null
+    if (!this.#closed) this.#become('stopped')
+    machine.leave(this)
+  }
+
+  /** Nothing of it is left afterwards. */
+  async #end(): Promise<void> {
+    const process = this.#process
+    const backend = this.#backend
+    this.#cancelAlarm?.()
+    await process?.stop()
+    this.#backend = null
+    this.#process = null
+    await backend?.close()
+  }
+
+  #unreachable(): BackendResult {
+    const reason = `the server ${basename(this.#options.spec.command[0] ?? '')} ${this.#failure ?? 'is not running'}`
+    return { kind: 'failed', status: null, code: 'upstream_unavailable', reason, unreachable: true }
+  }
+}

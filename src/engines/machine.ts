@@ -1,0 +1,178 @@
+// Shares a machine's GPUs and memory between engines. An engine that has no room waits until another stops: at once if
+// that one has nothing to do, and otherwise only where batches of the waiting one are at risk. Then the least loaded
+// engine goes first. One that has run for less than the minimum time is left alone, so that two never take turns
+// faster than either can work.
+import type { Clock } from '../domain/clock.ts'
+import type { MachineSpec } from './engine-spec.ts'
+
+export interface Tenant {
+  readonly name: string
+  readonly needs: { gpus: number; memory_bytes: number }
+  /** Lines that wait for it or are in flight there. */
+  readonly load: number
+  /** Whether batches that may miss their deadline wait for it. */
+  readonly isUrgent: boolean
+  /** There is room; `gpus`: which ones. */
+  onRoom(gpus: readonly string[]): void
+  /** Another one needs the room: it is to stop, and to call `leave`. */
+  onEvicted(): void
+}
+
+interface Place {
+  gpus: readonly string[]
+  since: number
+  leaving: boolean
+}
+
+export class Machine {
+  readonly #spec: MachineSpec
+  readonly #clock: Clock
+  readonly #places = new Map<Tenant, Place>()
+  /** In the order in which they asked. */
+  readonly #queue: Tenant[] = []
+  #cancelAlarm: (() => void) | null = null
+
+  constructor(spec: MachineSpec, clock: Clock) {
+    this.#spec = spec
+    this.#clock = clock
+  }
+
+  /** Why it can never have room; null when it can. */
+  whyNever({ needs }: Tenant): string | null {
+    const { gpus, memory_bytes } = this.#spec
+    if (needs.gpus > gpus.length) return `it needs ${needs.gpus} GPUs, and engines.gpus is ${gpus.length}`
+    if (needs.memory_bytes > memory_bytes)
+      return `it needs ${gib(needs.memory_bytes)}, and engines.memory is ${gib(memory_bytes)}`
+    return null
+  }
+
+  /** Calls `onRoom`, now or later, unless it leaves before. */
+  enter(tenant: Tenant): void {
+    if (this.#places.has(tenant) || this.#queue.includes(tenant)) return
+    this.#queue.push(tenant)
+    this.review()
+  }
+
+  leave(tenant: Tenant): void {
+    this.#places.delete(tenant)
+    const at = this.#queue.indexOf(tenant)
+    if (at !== -1) this.#queue.splice(at, 1)
+    this.review()
+  }
+
+  /** Who uses what the tenant waits for. */
+  holders(tenant: Tenant): string[] {
+    return [...this.#places.keys()].filter((one) => one !== tenant).map(({ name }) => name)
+  }
+
+  /** Gives room to those who wait; to be called when loads have changed. */
+  review(): void {
+    const now = this.#clock.now()
+    const queue = [...this.#queue].sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent))
+    for (const tenant of queue) {
+      // Nobody overtakes one that waits for what others are about to leave.
+      if (!this.#place(tenant, now) && this.#makeRoom(tenant, now)) break
+    }
+  }
+
+  #place(tenant: Tenant, now: number): boolean {
+    const free = this.#free(() => true)
+    if (!fits(tenant, free)) return false
+    this.#queue.splice(this.#queue.indexOf(tenant), 1)
+    const gpus = free.gpus.slice(0, tenant.needs.gpus)
+    this.#places.set(tenant, { gpus, since: now, leaving: false })
+    tenant.onRoom(gpus)
+    return true
+  }
+
+  /** Whether room will come of it. */
+  #makeRoom(tenant: Tenant, now: number): boolean {
+    const leaving = (place: Place): boolean => place.leaving
+    if (
+      fits(
+        tenant,
+        this.#free((_, place) => !leaving(place)),
+      )
+    )
+      return true
+    const victims: Tenant[] = []
+    let waitMs = Number.POSITIVE_INFINITY
+    const candidates = [...this.#places]
+      .filter(([one, place]) => !leaving(place) && this.#yields(one, tenant))
+      .sort(([a], [b]) => a.load - b.load)
+    for (const [one, place] of candidates) {
+      const leftMs = place.since + this.#spec.run_ms_min - now
+      if (leftMs > 0) {
+        waitMs = Math.min(waitMs, leftMs)
+        continue
+      }
+      victims.push(one)
+      if (
+        !fits(
+          tenant,
+          this.#free((other, at) => !leaving(at) && !victims.includes(other)),
+        )
+      )
+        continue
+      for (const victim of this.#needed(tenant, victims)) {
+        this.#places.get(victim)!.leaving = true
+        victim.onEvicted()
+      }
+      return true
+    }
+    if (Number.isFinite(waitMs)) this.#reviewIn(waitMs)
+    return false
+  }
+
+  #yields(one: Tenant, to: Tenant): boolean {
+    return one.load === 0 || (to.isUrgent && !one.isUrgent)
+  }
+
+  /** Of the victims, those without which the tenant would not fit; the last one always is. */
+  #needed(tenant: Tenant, victims: readonly Tenant[]): Tenant[] {
+    let kept = [...victims]
+    for (const victim of victims) {
+      const without = kept.filter((one) => one !== victim)
+      if (
+        fits(
+          tenant,
+          this.#free((other, place) => !place.leaving && !without.includes(other)),
+        )
+      )
+        kept = without
+    }
+    return kept
+  }
+
+  /** What is free if only those stay that `stays` says. */
+  #free(stays: (one: Tenant, place: Place) => boolean): { gpus: string[]; memory_bytes: number } {
+    const used = new Set<string>()
+    let { memory_bytes } = this.#spec
+    for (const [one, place] of this.#places) {
+      if (!stays(one, place)) continue
+      for (const gpu of place.gpus) used.add(gpu)
+      memory_bytes -= one.needs.memory_bytes
+    }
+    return { gpus: this.#spec.gpus.filter((gpu) => !used.has(gpu)), memory_bytes }
+  }
+
+  #reviewIn(ms: number): void {
+    this.#cancelAlarm?.()
+    this.#cancelAlarm = this.#clock.after(ms, () => {
+      this.#cancelAlarm = null
+      this.review()
+    })
+  }
+
+  close(): void {
+    this.#cancelAlarm?.()
+  }
+}
+
+function fits({ needs }: Tenant, free: { gpus: readonly string[]; memory_bytes: number }): boolean {
+  return needs.gpus <= free.gpus.length && needs.memory_bytes <= free.memory_bytes
+}
+
+function gib(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`
+}

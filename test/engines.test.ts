@@ -1,0 +1,123 @@
+// Managed servers in the whole service: real processes, started by a real worker.
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { line, TestService } from './service.ts'
+import { isAlive, until } from './support/crash-processes.ts'
+
+const SERVER = fileURLToPath(new URL('fakes/engine-server.ts', import.meta.url))
+
+class EngineTest implements AsyncDisposable {
+  readonly folder: string
+  readonly log: string
+  readonly gate: string
+
+  private constructor(folder: string) {
+    this.folder = folder
+    this.log = join(folder, 'engine.log')
+    this.gate = join(folder, 'loaded')
+  }
+
+  static async begin(): Promise<EngineTest> {
+    return new EngineTest(await mkdtemp(join(tmpdir(), 'offpeak-engine-')))
+  }
+
+  /** An upstream with an engine; `ways`: how the server starts, `more`: further keys. */
+  upstream(ways: string, more = '', gate = ''): string {
+    const command = JSON.stringify([process.execPath, SERVER, '{port}', ...ways.split(' ').filter(Boolean)])
+    const env = `{ENGINE_KEY: "{api_key}", ENGINE_LOG: "${this.log}", GATE: "${gate}"}`
+    return `{type: openai, timeout: 5s, engine: {command: ${command}, env: ${env} ${more}}}`
+  }
+
+  yaml(upstream: string): string {
+    return `
+models: [{id: m, price: {input_per_mtok: 0.10, output_per_mtok: 0.40}, upstreams: [${upstream}]}]
+retry: {attempts_max: 3, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 0ms}
+worker: {flush_interval: 20ms, lease: 2s}`
+  }
+
+  notes(kind: string): string[] {
+    if (!existsSync(this.log)) return []
+    const lines = readFileSync(this.log, 'utf8').split('\n')
+    return lines.filter((one) => one.startsWith(`${kind} `)).map((one) => one.slice(kind.length + 1))
+  }
+
+  pids(): number[] {
+    return [...this.notes('start'), ...this.notes('child')].map((text) => Number.parseInt(text, 10))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await rm(this.folder, { recursive: true, force: true })
+  }
+}
+
+test('a server starts when lines wait, gets them byte for byte, and nothing of it outlives the worker', async () => {
+  await using engine = await EngineTest.begin()
+  const text =
+    '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{ "messages":[{"content":"ü","role":"user"}],"seed":12345678901234567890, "model":"m"}}'
+  {
+    await using service = await TestService.start(engine.yaml(engine.upstream('child')))
+    assert.deepEqual(engine.notes('start'), [])
+    const batch = await service.run(text)
+    assert.deepEqual(batch.request_counts, { total: 1, completed: 1, failed: 0 })
+    assert.ok(text.includes(engine.notes('request')[0]!))
+    assert.equal(engine.notes('start').length, 1)
+    assert.ok(engine.pids().every(isAlive))
+  }
+  assert.equal(engine.pids().length, 2)
+  assert.ok(!engine.pids().some(isAlive))
+})
+
+test('a crash in the middle of a batch costs no line its answer', async () => {
+  await using engine = await EngineTest.begin()
+  await using service = await TestService.start(engine.yaml(engine.upstream('')))
+  const batch = await service.run([line('a'), line('b', 'crash-once'), line('c')])
+  assert.deepEqual(batch.request_counts, { total: 3, completed: 3, failed: 0 })
+  assert.equal(engine.notes('start').length, 2)
+})
+
+test('a line that crashes its server every time ends, and others are answered', async () => {
+  await using engine = await EngineTest.begin()
+  await using service = await TestService.start(engine.yaml(engine.upstream('')))
+  const batch = await service.run([line('a', 'crash'), line('b')])
+  assert.deepEqual(batch.request_counts, { total: 2, completed: 1, failed: 1 })
+})
+
+test('a batch says that its server is starting, and a server that is idle stops', async () => {
+  await using engine = await EngineTest.begin()
+  const upstream = engine.upstream('', ', idle_timeout: 0s', engine.gate)
+  await using service = await TestService.start(engine.yaml(upstream))
+  const file = await service.upload(JSON.stringify(line('a')))
+  const { id } = await service.create(file.id)
+  const reason = async (): Promise<{ code: string; message: string } | null> =>
+    (await service.get(id)).waiting_reason as { code: string; message: string } | null
+  await until(async () => (await reason())?.message.includes('loading the model') === true)
+  assert.deepEqual(await reason().then((found) => found?.code), 'engine_starting')
+  writeFileSync(engine.gate, '')
+  await service.ended(id)
+  await until(() => !engine.pids().some(isAlive))
+  assert.deepEqual((await service.run([line('b')])).request_counts, { total: 1, completed: 1, failed: 0 })
+  assert.equal(engine.notes('start').length, 2)
+})
+
+test('lines of a server that cannot start fail with what it said, without its key', async () => {
+  await using engine = await EngineTest.begin()
+  await using service = await TestService.start(engine.yaml(engine.upstream('fail')))
+  const batch = await service.run([line('a')])
+  const [failed] = await service.lines(batch.error_file_id)
+  assert.equal(failed?.error?.code, 'upstream_unavailable')
+  assert.match(failed.error.message, /exited with 1: no such model; the key is …/)
+})
+
+test('a program that is not there is named', async () => {
+  await using service = await TestService.start(`
+models: [{id: m, upstreams: [{type: openai, engine: {command: [no-such-server, "{port}"]}}]}]
+retry: {attempts_max: 2, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 0ms}`)
+  const batch = await service.run([line('a')])
+  const [failed] = await service.lines(batch.error_file_id)
+  assert.match(failed?.error?.message ?? '', /there is no program no-such-server on the PATH/)
+})

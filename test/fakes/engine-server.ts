@@ -1,0 +1,58 @@
+// A model server as a program of its own, to be started as an engine. It asks for its key, and does what the text of a
+// line says: "crash" ends it, "slow" is answered after DELAY_MS, "hang" never. ENGINE_LOG names a file that gets a line
+// for each start and each request. Arguments: port; then how it starts: `slow-start`, `fail`, `stubborn`, `child`.
+import { spawn } from 'node:child_process'
+import { appendFileSync, existsSync } from 'node:fs'
+import { createServer } from 'node:http'
+
+const [port, ...ways] = process.argv.slice(2)
+const { ENGINE_LOG = '/dev/null', ENGINE_KEY = '', GATE = '' } = process.env
+const note = (text: string): void => appendFileSync(ENGINE_LOG, `${text}\n`)
+
+note(`start ${process.pid} gpus=${process.env.CUDA_VISIBLE_DEVICES ?? ''}`)
+process.stdout.write('loading the model\n')
+if (ways.includes('fail')) {
+  process.stderr.write(`no such model; the key is ${ENGINE_KEY}\n`)
+  process.exit(1)
+}
+if (ways.includes('stubborn')) process.on('SIGTERM', () => {})
+if (ways.includes('child')) {
+  const child = spawn('sleep', ['600'], { detached: true, stdio: 'ignore' })
+  note(`child ${child.pid}`)
+}
+
+const isLoaded = (): boolean => GATE === '' || existsSync(GATE)
+
+createServer((request, response) => {
+  if (request.url === '/health') {
+    response.writeHead(isLoaded() ? 200 : 503).end()
+    return
+  }
+  if (request.headers.authorization !== `Bearer ${ENGINE_KEY}`) {
+    response.writeHead(401).end('{}')
+    return
+  }
+  const pieces: Buffer[] = []
+  request.on('data', (piece: Buffer) => pieces.push(piece))
+  request.on('end', () => {
+    const text = Buffer.concat(pieces).toString()
+    const body: { model: string; messages: { content: string }[] } = JSON.parse(text)
+    const content = body.messages.at(-1)?.content ?? ''
+    note(`request ${text}`)
+    if (content === 'crash' || (content === 'crash-once' && !existsSync(`${ENGINE_LOG}.crashed`))) {
+      appendFileSync(`${ENGINE_LOG}.crashed`, '')
+      process.kill(process.pid, 'SIGKILL')
+    }
+    if (content === 'hang') return
+    response.writeHead(200, { 'content-type': 'application/json' }).end(
+      JSON.stringify({
+        id: 'x',
+        object: 'chat.completion',
+        created: 1,
+        model: body.model,
+        choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 },
+      }),
+    )
+  })
+}).listen(Number(port), '127.0.0.1')
