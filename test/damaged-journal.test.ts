@@ -112,6 +112,7 @@ for (const what of ['damaged', 'there twice'] as const)
     if (what === 'damaged') for (const key of await journalKeys(service)) await blobs.delete(key)
     else {
       await countTwice(service)
+      service.timelineTampered = true
       const { mismatches } = await reconcile({
         ...service.stores,
         linesOfOpenChunk: (chunk) => linesOfOpenChunk(service.stores, chunk),

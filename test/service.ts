@@ -15,6 +15,7 @@ import type { Worker } from '../src/dispatch/worker.ts'
 import type { Log } from '../src/domain/log.ts'
 import { buildServer } from '../src/http/server.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
+import { readStatistics } from '../src/results/batch-statistics.ts'
 import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 
@@ -71,6 +72,8 @@ export class TestService implements AsyncDisposable {
   worker: Worker
   /** Set by a test that spoils the stores on purpose. */
   tampered = false
+  /** It counted lines that no commit has counted. */
+  timelineTampered = false
   readonly #close: () => Promise<void>
   readonly #delivery: WorkerHooks['delivery']
   readonly #log: Log
@@ -288,6 +291,19 @@ export class TestService implements AsyncDisposable {
       .map((line) => JSON.parse(line) as WireLine)
   }
 
+  /** What the timeline of a batch adds up to is what the batch counts. */
+  async #timelinesAgree(): Promise<void> {
+    const { read } = this.stores.store
+    for (const batch of await read.selectFrom('batches').selectAll().execute()) {
+      const { points } = (await readStatistics(read, batch.id)).timeline
+      const sum = (field: 'completed' | 'failed' | 'cost_nanos'): number =>
+        points.reduce((total, point) => total + point[field], 0)
+      const { completed, failed, cost_nanos } = batch
+      const counted = { completed: sum('completed'), failed: sum('failed'), cost_nanos: sum('cost_nanos') }
+      assert.deepEqual(counted, { completed, failed, cost_nanos }, `the timeline of ${batch.id}`)
+    }
+  }
+
   /** However a test treated its batches, the books balance in the end. */
   async [Symbol.asyncDispose](): Promise<void> {
     try {
@@ -298,6 +314,7 @@ export class TestService implements AsyncDisposable {
           linesOfOpenChunk: (chunk) => linesOfOpenChunk(this.stores, chunk),
         })
         assert.deepEqual(mismatches, [], 'the books balance')
+        if (!this.timelineTampered) await this.#timelinesAgree()
       }
     } finally {
       await this.#close()

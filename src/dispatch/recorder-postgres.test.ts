@@ -208,6 +208,7 @@ function outcome(chunk: OpenChunk, line: number): Outcome {
     result: Buffer.from(`{"id":"${id}","custom_id":"${line}","response":{"body":${body}},"error":null}\n`),
     audit: Buffer.from(`${audit}\n`),
     code: 'ok',
+    message: '',
     usageByServer: false,
     expired: false,
     finished_at: 0,

@@ -3,6 +3,7 @@
 import { Idempotency } from './request/idempotency.ts'
 import type { RouteDependencies } from './route-dependencies.ts'
 import { batchLineRoutes } from './routes/batches/batch-lines.ts'
+import { batchStatisticsRoutes } from './routes/batches/batch-statistics.ts'
 import { cancelBatchRoute } from './routes/batches/cancel-batch.ts'
 import { createBatchRoute } from './routes/batches/create-batch.ts'
 import { getBatchRoute } from './routes/batches/get-batch.ts'
@@ -56,6 +57,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   getBatchRoute(app, deps)
   getBatchResultsRoute(app, deps)
   batchLineRoutes(app, deps)
+  batchStatisticsRoutes(app, deps)
   cancelBatchRoute(app, deps)
   listModelsRoute(app, deps)
   getModelRoute(app, deps)

@@ -6,12 +6,14 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { stopReason } from '../domain/batch.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
+import { type ErrorGroup, groupErrors } from '../domain/error-groups.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import { NO_TOKENS } from '../domain/money.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { settle } from '../ledger/settle.ts'
 import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
+import { addBatchStatistics, statisticsOf } from '../results/batch-statistics.ts'
 import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
 import type { Written } from '../results/journal.ts'
 import { errorLine } from '../results/result-line.ts'
@@ -47,6 +49,7 @@ interface FailedChunk {
   result: SealedChunk
   tallies: Tally[]
   problems: BatchProblem[]
+  errors: ErrorGroup[]
 }
 
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
@@ -155,7 +158,9 @@ async function failedThroughout(
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
     const tallies = tally(lines.map((line) => endedLine(line, now)))
     const problems = failed.length === 0 ? lines.slice(0, PROBLEMS_MAX).map(problemOf) : []
-    failed.push({ span, result: await sealChunk(sealed, chunk, attempt, written), tallies, problems })
+    const errors = groupErrors(lines.flatMap(({ fault }) => (fault ? [fault] : [])))
+    const result = await sealChunk(sealed, chunk, attempt, written)
+    failed.push({ span, result, tallies, problems, errors })
   }
   return failed
 }
@@ -255,6 +260,8 @@ async function recordFailure(
   )
   await setBatchErrors(tx, batch.id, JSON.stringify(failed[0]?.problems ?? []))
   const counted = await addToBatch(tx, batch.id, delta)
+  const statistics = failed.map(({ tallies, errors }) => statisticsOf(tallies, errors))
+  await addBatchStatistics(tx, new Map([[batch.id, statistics]]), now)
   // If the batch was cancelled meanwhile, it ends as cancelled.
   return (await failBatch(tx, counted, rules, now)) ?? (await finishIfDone(tx, counted, rules, now))
 }

@@ -2,6 +2,7 @@
 // or whose part was committed before (the answer to that commit was lost or late), changes nothing. A commit may
 // therefore be repeated after an attempt with an unknown outcome.
 import type { SealedBlob } from '../blobs/sealed.ts'
+import { groupErrors } from '../domain/error-groups.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
@@ -14,6 +15,7 @@ import { commitChunk } from '../store/chunks.ts'
 import { dropJournal, insertJournalParts } from '../store/journal-parts.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
+import { addBatchStatistics, type StatisticsDelta, statisticsOf } from './batch-statistics.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import type { Outcome } from './outcome.ts'
@@ -55,6 +57,7 @@ export async function commitChunks(
   const lost: ChunkCommit[] = []
   const repeated: ChunkCommit[] = []
   const deltas = new Map<string, BatchDelta>()
+  const statistics = new Map<string, StatisticsDelta[]>()
   const begun = new Map<string, number>()
   const settlements: Settlement[] = []
   const blobs = new Map<string, { project_id: string; blob: SealedBlob }>()
@@ -62,6 +65,7 @@ export async function commitChunks(
   for (const commit of commits) {
     const { claim, record } = commit
     const tallies = tally(commit.fresh)
+    const errors = groupErrors(commit.fresh.filter(({ code }) => code !== 'ok'))
     const sums = sum(commit.fresh, tallies)
     const sealed = 'sealed' in record ? record.sealed : null
     const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
@@ -81,10 +85,14 @@ export async function commitChunks(
         journal_blob: journal.key,
         byte_start,
         byte_end,
-        sums: journalSums(tallies, sums.expired_lines),
+        sums: journalSums(tallies, errors, sums.expired_lines),
       })
     }
     add(deltas, claim.batch_id, sums, sealed)
+    if (commit.fresh.length > 0) {
+      const known = statistics.get(claim.batch_id) ?? []
+      statistics.set(claim.batch_id, [...known, statisticsOf(tallies, errors)])
+    }
     if (commit.begunAt !== null)
       begun.set(claim.batch_id, Math.min(begun.get(claim.batch_id) ?? commit.begunAt, commit.begunAt))
     const { project_id, batch_id, idx } = claim
@@ -111,6 +119,7 @@ export async function commitChunks(
     const end = await finishIfDone(tx, batch, rules, now)
     if (end) ended.push(end)
   }
+  await addBatchStatistics(tx, statistics, now)
   return { lost, repeated, ended }
 }
 

@@ -12,6 +12,8 @@ export interface Outcome extends EndedLine {
   audit: Buffer
   /** `ok`, or the code of its error. */
   code: 'ok' | ErrorCode
+  /** The message of its error; empty where it succeeded. */
+  message: string
   /** Whether the usage is what the server reported. */
   usageByServer: boolean
   /** Whether the batch expired before the line was finished. */

@@ -1,6 +1,7 @@
 // Reverses the charges of lines whose journal cannot be read. These lines were counted and billed, but their results
 // are lost, so they are run again. Their counts and costs are subtracted to the nano-dollar in the transaction that
 // drops the journal. The sums of each journal part are stored beside it in the database for this purpose.
+import type { ErrorGroup } from '../domain/error-groups.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
@@ -11,15 +12,22 @@ import { commitChunk } from '../store/chunks.ts'
 import { dropJournal } from '../store/journal-parts.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
+import { addBatchStatistics, statisticsOf } from './batch-statistics.ts'
 import { unknownTallies } from './journal-tallies.ts'
 
 interface JournalSums {
   tallies: Tally[]
+  /** Missing in journals of earlier versions. */
+  errors?: ErrorGroup[]
   expired_lines: number
 }
 
-export function journalSums(tallies: readonly Tally[], expired_lines: number): string {
-  return JSON.stringify({ tallies, expired_lines })
+export function journalSums(
+  tallies: readonly Tally[],
+  errors: readonly ErrorGroup[],
+  expired_lines: number,
+): string {
+  return JSON.stringify({ tallies, errors, expired_lines })
 }
 
 /** Whether a part was written by a version that stored no sums: then the readable lines are needed. */
@@ -39,6 +47,7 @@ export async function reverseJournal(
   now: number,
 ): Promise<ChunkRow | null> {
   const lost: Tally[] = []
+  const errors: ErrorGroup[] = []
   const tallies: Tally[] = []
   const delta = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS }
   let expired_lines = 0
@@ -46,6 +55,7 @@ export async function reverseJournal(
     if (sums === null) continue
     const read: JournalSums = JSON.parse(sums)
     lost.push(...read.tallies)
+    errors.push(...(read.errors ?? []).map((group) => ({ ...group, lines: -group.lines })))
     expired_lines -= read.expired_lines
   }
   if (lacksSums(parts)) lost.push(...(await unknownTallies(tx, claim, [...readable, ...lost])))
@@ -69,6 +79,7 @@ export async function reverseJournal(
   await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, hasReservations: false }], now)
   await addToBatch(tx, batch_id, { ...delta, ...NOTHING_SEALED, expired_lines })
   await lowerRateMark(tx, batch_id)
+  await addBatchStatistics(tx, new Map([[batch_id, [statisticsOf(tallies, errors)]]]), now)
   return {
     ...claim,
     commit_seq: claim.commit_seq + 1,

@@ -14,9 +14,9 @@ export const BatchErrors = Type.Object(
     groups: Type.Array(
       Type.Object({
         code: Type.String(),
-        pattern: Type.String({
+        pattern: Type.Union([Type.String(), Type.Null()], {
           description:
-            'What the messages of the group have in common; digits are `0`. Filter lines with `message`.',
+            'What the messages of the group have in common: words with digits are `0`. It is the `message` that filters lines. Null for messages of the code that found no group of their own.',
         }),
         message: Type.String({ description: 'The message of one of them.' }),
         lines: Count,
@@ -29,7 +29,7 @@ export const BatchErrors = Type.Object(
     ),
     other: Type.Integer({
       minimum: 0,
-      description: 'Failed lines that belong to no group: there were too many groups.',
+      description: 'Failed lines that belong to no group: they failed under an earlier version.',
     }),
   },
   { title: 'BatchErrors' },

@@ -1,0 +1,98 @@
+// What commits add to the statistics of their batches, in the same transaction: errors by code and message, and what
+// finished when. A batch has one row of bounded size.
+import { addErrorGroups, type ErrorGroup } from '../domain/error-groups.ts'
+import { sumOf } from '../domain/exact-count.ts'
+import { addToTimeline, EMPTY_TIMELINE, type Finished, type Timeline } from '../domain/timeline.ts'
+import type { Tally } from '../ledger/tally.ts'
+import { readBatchStatistics, writeBatchStatistics } from '../store/batch-statistics.ts'
+import type { BatchStatisticsRow } from '../store/schema.ts'
+import type { Reader, Writer } from '../store/store.ts'
+
+export interface StatisticsDelta {
+  finished: Finished
+  errors: readonly ErrorGroup[]
+}
+
+export interface BatchStatistics {
+  errors: ErrorGroup[]
+  timeline: Timeline
+}
+
+export function statisticsOf(tallies: readonly Tally[], errors: readonly ErrorGroup[]): StatisticsDelta {
+  const finished = tallies.map((tally): Finished => ({ ...tally, completed: tally.succeeded }))
+  return { finished: finished.reduce(plus, NOTHING), errors }
+}
+
+const NOTHING: Finished = { completed: 0, failed: 0, prompt_tokens: 0, completion_tokens: 0, cost_nanos: 0 }
+
+function plus(a: Finished, b: Finished): Finished {
+  return {
+    completed: a.completed + b.completed,
+    failed: a.failed + b.failed,
+    prompt_tokens: sumOf(a.prompt_tokens, b.prompt_tokens),
+    completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
+    cost_nanos: sumOf(a.cost_nanos, b.cost_nanos),
+  }
+}
+
+/** By ID of the batch. The transaction has changed the rows of these batches, so nobody else writes their statistics. */
+export async function addBatchStatistics(
+  tx: Writer,
+  deltas: ReadonlyMap<string, readonly StatisticsDelta[]>,
+  now: number,
+): Promise<void> {
+  const rows = await readBatchStatistics(tx, [...deltas.keys()])
+  const known = new Map(rows.map((row) => [row.batch_id, row]))
+  const changed = [...deltas].map(([batch_id, all]): BatchStatisticsRow => {
+    const { errors, timeline } = parse(known.get(batch_id))
+    const finished = all.map((delta) => delta.finished).reduce(plus, NOTHING)
+    const failed = all.flatMap((delta) => delta.errors)
+    return {
+      batch_id,
+      errors: JSON.stringify(addErrorGroups(errors, failed)),
+      timeline: format(addToTimeline(timeline, finished, now)),
+    }
+  })
+  await writeBatchStatistics(tx, changed)
+}
+
+/** Of a batch that no commit has counted yet, empty ones. */
+export async function readStatistics(db: Reader, batch_id: string): Promise<BatchStatistics> {
+  const [row] = await readBatchStatistics(db, [batch_id])
+  return parse(row)
+}
+
+function parse(row: BatchStatisticsRow | undefined): BatchStatistics {
+  if (!row) return { errors: [], timeline: EMPTY_TIMELINE }
+  const { interval_ms, points }: Stored = JSON.parse(row.timeline)
+  return {
+    errors: JSON.parse(row.errors),
+    timeline: {
+      interval_ms,
+      points: points.map(([at, completed, failed, prompt_tokens, completion_tokens, cost_nanos]) => {
+        return { at, completed, failed, prompt_tokens, completion_tokens, cost_nanos }
+      }),
+    },
+  }
+}
+
+/** Points without their names: they are written with every commit. */
+interface Stored {
+  interval_ms: number
+  points: [number, number, number, number, number, number][]
+}
+
+function format({ interval_ms, points }: Timeline): string {
+  const stored: Stored = {
+    interval_ms,
+    points: points.map((point) => [
+      point.at,
+      point.completed,
+      point.failed,
+      point.prompt_tokens,
+      point.completion_tokens,
+      point.cost_nanos,
+    ]),
+  }
+  return JSON.stringify(stored)
+}
