@@ -76,6 +76,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/claim/stray-leases.ts',
     find: 'this.#releaseAt = this.#clock.now() + RELEASE_INTERVAL_MS',
     replace: 'this.#releaseAt = null',
+    test: 'src/dispatch/claim/claimer.test.ts',
   },
   {
     bug: 'a journal is destroyed while another chunk needs it',

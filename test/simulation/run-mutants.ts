@@ -34,7 +34,14 @@ for (const mutant of MUTANTS.filter(({ bug }) => bug.includes(values.only))) {
 async function killMutant({ file, find, replace, test }: Mutant): Promise<Found> {
   const copy = mkdtempSync(join(tmpdir(), 'offpeak-mutant-'))
   try {
-    for (const part of ['src', 'test/fakes', 'test/simulation', 'test/support', 'package.json'])
+    for (const part of [
+      'src',
+      'test/fakes',
+      'test/simulation',
+      'test/support',
+      'test/service.ts',
+      'package.json',
+    ])
       cpSync(join(ROOT, part), join(copy, part), { recursive: true })
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
     const source = readFileSync(join(copy, file), 'utf8')
@@ -45,7 +52,9 @@ async function killMutant({ file, find, replace, test }: Mutant): Promise<Found>
       source.replace(find, () => replace),
     )
     if (test !== undefined) {
-      const failed = /^✖ (.*) \(/m.exec(await run(copy, ['--test', '--test-timeout=20000', test]))
+      const failed = /^✖ (.*) \(/m.exec(
+        await run(copy, ['--test', '--test-force-exit', '--test-timeout=20000', test]),
+      )
       return { seed: failed ? 'test' : null, message: failed?.[1] ?? `${test} passed` }
     }
     const output = await run(copy, [join(copy, 'test/simulation/simulate.ts'), '--runs', values.runs])

@@ -13,7 +13,7 @@ import { newId } from '../../domain/ids.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import { insertBatch, moveBatch } from '../../store/batches.ts'
 import { insertBlobs } from '../../store/blob-rows.ts'
-import { insertChunks, wakeParked } from '../../store/chunks.ts'
+import { insertChunks, releaseChunk, wakeParked } from '../../store/chunks.ts'
 import { insertFile } from '../../store/files.ts'
 import { openSession } from '../../store/leases.ts'
 import { ensureProject } from '../../store/projects.ts'
@@ -101,6 +101,28 @@ describe('a chunk that cannot be opened', () => {
   })
 })
 
+test('a claim that takes effect long after it failed is found, and its chunks are claimed again', async () => {
+  await using world = await makeWorld()
+  let takeEffect = async (): Promise<unknown> => assert.fail('nothing was claimed')
+  world.writes = (change) => {
+    takeEffect = () => world.commit(change)
+    return Promise.reject(new Error('no answer came in time'))
+  }
+  await world.look()
+  world.writes = null
+  await world.look()
+  assert.deepEqual(world.openedChunks(), [0, 1, 2])
+  for (const { claim } of world.opened.splice(0)) await world.commit((tx) => releaseChunk(tx, claim))
+  await takeEffect()
+  assert.deepEqual((await world.chunks())[0], ['leased', null, 0])
+  await world.clock.advance(5_000)
+  await world.look()
+  assert.deepEqual(
+    world.opened.map(({ claim }) => claim.epoch),
+    [3, 3, 3],
+  )
+})
+
 /** A claimer with a batch of small chunks, and everything that it depends on. */
 async function makeWorld() {
   const disk = await temporaryDisk()
@@ -118,7 +140,8 @@ async function makeWorld() {
     refuses: (_key: string): Error | null => null,
     admit: async (_chunk: OpenChunk): ReturnType<ClaimerOptions['admit']> => null,
     /** Replaces the store's transactions. */
-    writes: null as (() => Promise<never>) | null,
+    writes: null as ((change: Parameters<Store['write']>[0]) => Promise<never>) | null,
+    commit: (change: Parameters<Store['write']>[0]): Promise<unknown> => real.write(change),
     /** Resolves when every chunk is parked or open, or claiming has failed. */
     async look(): Promise<void> {
       await real.write((tx) => wakeParked(tx, real.claimSql))
@@ -146,7 +169,7 @@ async function makeWorld() {
   }
   const store: Store = {
     ...real,
-    write: (change) => (world.writes ? world.writes() : real.write(change)),
+    write: (change) => (world.writes ? world.writes(change) : real.write(change)),
   }
   const blobs: Blobs = {
     put: (key, source) => disk.blobs.put(key, source),
