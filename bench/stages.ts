@@ -90,7 +90,11 @@ async function measure(): Promise<Record<string, number>> {
   const scan = await cpuOf(async () => {
     for (const one of opened) {
       const span = { ...one.claim, index: one.claim.idx }
-      one.lines = readChunkLines(one.bytes, span, models, { metadata: {}, header_entity: null })
+      one.lines = readChunkLines(one.bytes, span, models, {
+        endpoint: '/v1/chat/completions',
+        metadata: {},
+        header_entity: null,
+      })
     }
   })
 
@@ -104,6 +108,7 @@ async function measure(): Promise<Record<string, number>> {
         const { chunk, position } = jobs[at]!
         const { body } = chunk.lines[position]!
         answers[at] = await backend.send({
+          endpoint: '/v1/chat/completions',
           project_id: chunk.batch.project_id,
           body: chunk.bytes.subarray(body.start, body.end),
           signal: chunk.signal,

@@ -27,7 +27,7 @@ test('a wrong base_url is advice for the log, not for callers', async () => {
   await using upstream = await testUpstream(({ response }) => send(response, 404, 'nothing here'))
   const log = collectingLog()
   const told = await failedLine(upstream.base_url, log)
-  assert.match(told, /the server offers no chat completions \(404\)/)
+  assert.match(told, /the server does not offer \/v1\/chat\/completions \(404\)/)
   assert.doesNotMatch(told, /base_url/)
   const advice = log.warnings.filter((warning) =>
     warning.includes('a model server failed to answer a request'),

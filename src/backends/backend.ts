@@ -1,11 +1,13 @@
-// The port of model servers. A Backend is one upstream that answers chat completions; it makes one attempt
-// and says what came of it. Retrying, failing over and choosing how much to send at once belong to dispatch/.
+// The port of model servers. A Backend is one upstream that answers the endpoints of batches; it makes one
+// attempt and says what came of it. Retrying, failing over and choosing how much to send at once belong to dispatch/.
 
+import type { EndpointPath } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
-import type { Completion } from '../jsonl/completion-scan.ts'
+import type { Answer } from '../jsonl/answer-scan.ts'
 
 export interface BackendCall {
-  /** The chat-completion request: the very bytes to send (a JSON object). */
+  endpoint: EndpointPath
+  /** The request: the very bytes to send (a JSON object). */
   body: Uint8Array
   /** Whose request it is: connections carry the requests of one project only. */
   project_id: string
@@ -15,7 +17,7 @@ export interface BackendCall {
 
 /**
  * What came of one attempt.
- * - `answered`: a chat completion. `body` is the answer's JSON as received, `completion` what was found in it.
+ * - `answered`: `body` is the answer's JSON as received, `answer` what was found in it.
  * - `refused`: this request will never succeed here; the line fails with `code`.
  * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
@@ -24,7 +26,7 @@ export interface BackendCall {
  * only the log shows.
  */
 export type BackendResult =
-  | { kind: 'answered'; status: number; body: Buffer; completion: Completion }
+  | { kind: 'answered'; status: number; body: Buffer; answer: Answer }
   | { kind: 'refused'; status: number; code: ErrorCode; message: string; param?: string }
   | { kind: 'throttled'; status: number; reason: string; retry_after_ms?: number }
   | {

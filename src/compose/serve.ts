@@ -58,10 +58,10 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
 
 async function withUpstream(config: Config, url: string): Promise<Config> {
   const base_url = upstreamBaseUrl(url)
-  const ids = await listUpstreamModels(base_url).catch((error: unknown) => {
+  const listed = await listUpstreamModels(base_url).catch((error: unknown) => {
     throw new Failure(`--upstream: ${error instanceof Error ? error.message : error}`)
   })
-  return { ...config, models: upstreamModels(base_url, ids, null, unixSeconds(systemClock.now())) }
+  return { ...config, models: upstreamModels(base_url, listed, null, unixSeconds(systemClock.now())) }
 }
 
 function running(

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
+import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import type { Config } from './config.ts'
 import { ConfigError } from './config-error.ts'
@@ -79,6 +80,7 @@ describe('without a file', () => {
             price: { input_picos: 100_000, output_picos: 400_000 },
             priced: true,
             supports: { structured_output: true, tools: true },
+            endpoints: [...ENDPOINT_PATHS],
             created: NOW / 1000,
           },
           upstreams: [

@@ -1,6 +1,7 @@
 // The kinds of single values: durations, sizes, prices, choices and the like.
 import { Type } from 'typebox'
 import { durationMs, durationText } from '../domain/duration.ts'
+import { ENDPOINT_PATHS, type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
 import { picosPerToken } from '../domain/money.ts'
 import { RULES, type Shape, scalar } from './shape.ts'
 import { sizeBytes, sizeText } from './size.ts'
@@ -21,6 +22,14 @@ export function oneOf<T extends string>(values: readonly T[]): Shape<T> {
 
 export const boolean: Shape<boolean> = scalar(Type.Boolean(), 'true or false', ['boolean'], (found) =>
   found === 'true' ? true : found === 'false' ? false : undefined,
+)
+
+/** With `/v1/` or without. */
+export const endpointPath: Shape<EndpointPath> = scalar(
+  Type.Enum(ENDPOINT_PATHS.flatMap((path) => [path, path.slice('/v1/'.length)])),
+  `an endpoint: ${ENDPOINT_PATHS.join(', ')}`,
+  ['string'],
+  (found) => endpointPathOf(found) ?? undefined,
 )
 
 export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): Shape<number> {

@@ -1,6 +1,7 @@
 // Every key of the configuration: its type, its limits and its default.
 import { type Static, Type } from 'typebox'
 import { durationText } from '../domain/duration.ts'
+import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
@@ -11,6 +12,7 @@ import {
   boolean,
   completionWindow,
   duration,
+  endpointPath,
   fraction,
   integer,
   milliseconds,
@@ -94,7 +96,8 @@ export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, with
 export function parseBaseUrl(found: string): string | undefined {
   if (!/^https?:\/\/[^\s?#@]+$/.test(found) || !URL.canParse(found)) return undefined
   const trimmed = found.replace(/\/+$/, '')
-  return trimmed.endsWith('/chat/completions') ? undefined : trimmed
+  const isOfEndpoint = ENDPOINT_PATHS.some((path) => trimmed.endsWith(path.slice('/v1'.length)))
+  return isOfEndpoint ? undefined : trimmed
 }
 
 const BASE_URL = scalar(
@@ -174,6 +177,12 @@ const MODEL = checked(
     max_output_tokens: optional(integer(1)),
     price: optional(PRICE),
     supports: section({ structured_output: byDefault(true, boolean), tools: byDefault(true, boolean) }),
+    endpoints: optional(
+      checked(listOf(endpointPath, 'a list such as [/v1/embeddings]'), (paths, problem) => {
+        const repeated = paths.find((path, i) => paths.indexOf(path) < i)
+        if (repeated !== undefined) problem([], `lists ${repeated} twice`)
+      }),
+    ),
     upstreams: listOf(UPSTREAM, 'at least one server to answer it'),
   }),
   ({ context_window, max_output_tokens }, problem) => {

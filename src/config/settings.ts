@@ -1,6 +1,7 @@
 // Makes the configuration of the service from the checked values of file, variables and flags.
 import { basename, resolve } from 'node:path'
 import { durationMs } from '../domain/duration.ts'
+import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { FREE } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
@@ -82,13 +83,21 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
 type ModelShape = NonNullable<ConfigFile['models']>[number]
 
 function modelOf(
-  { upstreams, price, ...model }: ModelShape,
+  { upstreams, price, endpoints, ...model }: ModelShape,
   env: NodeJS.ProcessEnv,
   created: number,
 ): ModelConfig {
   const prices = price && { input_picos: price.input_per_mtok, output_picos: price.output_per_mtok }
   return {
-    model: { ...model, price: prices ?? FREE, priced: price !== null, created },
+    model: {
+      ...model,
+      price: prices ?? FREE,
+      priced: price !== null,
+      // The simulator answers whatever a batch may ask for.
+      endpoints:
+        endpoints ?? (upstreams.every(({ type }) => type === 'sim') ? ENDPOINT_PATHS : [DEFAULT_ENDPOINT]),
+      created,
+    },
     upstreams: distinctNames(upstreams.map((upstream) => upstreamOf(upstream, model.id, env))),
   }
 }
@@ -159,6 +168,7 @@ function simulated(created: number): ModelConfig {
       price: { input_picos: 100_000, output_picos: 400_000 },
       priced: true,
       supports: { structured_output: true, tools: true },
+      endpoints: ENDPOINT_PATHS,
       created,
     },
     upstreams: [

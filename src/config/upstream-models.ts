@@ -1,5 +1,6 @@
 // The models behind `offpeak serve --upstream URL`: whatever that server lists, each with the defaults of an
 // `openai` upstream and without a price.
+import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { FREE } from '../domain/money.ts'
 import type { ModelConfig } from './config.ts'
 import { ConfigError, shown } from './config-error.ts'
@@ -15,14 +16,17 @@ export function upstreamBaseUrl(url: string): string {
   return base_url
 }
 
-/** `ids`: what the server at `base_url` calls its models; `created`: Unix seconds. */
+/**
+ * `listed`: the models of the server at `base_url`; one that the server does not say the endpoints of may serve any.
+ * `created`: Unix seconds.
+ */
 export function upstreamModels(
   base_url: string,
-  ids: readonly string[],
+  listed: readonly { id: string; endpoints: readonly EndpointPath[] | null }[],
   api_key: string | null,
   created: number,
 ): ModelConfig[] {
-  return ids.map((id) => ({
+  return listed.map(({ id, endpoints }) => ({
     model: {
       id,
       context_window: null,
@@ -30,6 +34,7 @@ export function upstreamModels(
       price: FREE,
       priced: false,
       supports: { structured_output: true, tools: true },
+      endpoints: endpoints ?? ENDPOINT_PATHS,
       created,
     },
     upstreams: [

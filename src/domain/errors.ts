@@ -1,6 +1,8 @@
 // The table of error codes. HTTP responses, lines of an error file and the details of an invalid upload all use
 // it; docs/errors.md is generated from it.
 
+import { ENDPOINTS_TEXT } from './endpoint.ts'
+
 export type ErrorType =
   | 'invalid_request_error'
   | 'authentication_error'
@@ -217,6 +219,23 @@ export const ERRORS = table({
     message: 'There is no such model.',
     advice: 'Choose a model that `GET /v1/models` lists.',
   },
+  endpoint_mismatch: {
+    status: 400,
+    type: invalid,
+    places: line,
+    retryable: false,
+    message: "The line's `url` is not the `endpoint` of its batch.",
+    advice: 'Put the line into a batch whose `endpoint` is its `url`.',
+  },
+  endpoint_not_supported: {
+    status: 400,
+    type: invalid,
+    places: line,
+    retryable: false,
+    message: 'The model does not serve this endpoint.',
+    advice: 'Choose a model that serves it: `GET /v1/models` shows the `endpoints` of each.',
+    operatorAdvice: 'List what the model serves in `models[].endpoints`.',
+  },
   cursor_not_found: {
     status: 404,
     type: invalid,
@@ -427,8 +446,8 @@ export const ERRORS = table({
     type: invalid,
     places: file,
     retryable: false,
-    message: '`url` must be "/v1/chat/completions".',
-    advice: 'Write `"url": "/v1/chat/completions"`.',
+    message: `\`url\` must be ${ENDPOINTS_TEXT}.`,
+    advice: 'Write the endpoint that the line is for, such as `"url": "/v1/chat/completions"`.',
   },
   invalid_body: {
     status: 400,

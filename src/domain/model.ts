@@ -1,4 +1,5 @@
 // A model as the configuration declares it and the API shows it.
+import type { EndpointPath } from './endpoint.ts'
 import type { Price } from './money.ts'
 import type { PromptStatistics } from './tokens.ts'
 
@@ -14,6 +15,8 @@ export interface Model {
   /** False when the configuration gives no price: the model costs 0. */
   priced: boolean
   supports: { structured_output: boolean; tools: boolean }
+  /** Lines for any other endpoint fail. */
+  endpoints: readonly EndpointPath[]
   /** Unix seconds; when this model was first configured (the start of the process that reads it). */
   created: number
 }

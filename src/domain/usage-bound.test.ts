@@ -12,7 +12,7 @@ const choices = fc.oneof(fc.integer({ min: 1, max: 200 }), fc.constant(COUNT_MAX
 test('no more is billed than a prompt of a whole window and choices that fill it', () => {
   fc.assert(
     fc.property(usage, window, choices, (reported, context_window, choices) => {
-      const bounded = boundUsage(reported, { context_window, choices })
+      const bounded = boundUsage(reported, { context_window, inputs: 1, choices })
       const window = context_window ?? 2 ** 24
       assert.ok(bounded.prompt_tokens <= window)
       assert.ok(bounded.completion_tokens <= window * choices)
@@ -28,11 +28,11 @@ test('no more is billed than a prompt of a whole window and choices that fill it
 
 test('usage that the model can have is billed as it was reported, and is the very same object', () => {
   const reported = { prompt_tokens: 1000, completion_tokens: 2900, total_tokens: 4000 }
-  assert.equal(boundUsage(reported, { context_window: 1000, choices: 3 }), reported)
+  assert.equal(boundUsage(reported, { context_window: 1000, inputs: 1, choices: 3 }), reported)
 })
 
 test('a total below the sum of its parts is replaced by the sum', () => {
   const reported = { prompt_tokens: 1000, completion_tokens: 200, total_tokens: 0 }
-  const bounded = boundUsage(reported, { context_window: null, choices: 1 })
+  const bounded = boundUsage(reported, { context_window: null, inputs: 1, choices: 1 })
   assert.deepEqual(bounded, { prompt_tokens: 1000, completion_tokens: 200, total_tokens: 1200 })
 })

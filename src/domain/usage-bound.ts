@@ -1,5 +1,5 @@
-// Bounds the usage that a server reports by what the model can have used: a prompt of one context window, and one
-// window for each choice of `n`. A server that reports more is wrong, and one such line must not use up a cap. A total below the sum of its parts is replaced by the sum, so that no
+// Bounds the usage that a server reports by what the model can have used: one context window for each input, and one
+// for each choice. A server that reports more is wrong, and one such line must not use up a cap. A total below the sum of its parts is replaced by the sum, so that no
 // limit on tokens counts less than what is billed.
 import { atMost } from './exact-count.ts'
 import type { TokenUsage } from './money.ts'
@@ -7,18 +7,19 @@ import type { TokenUsage } from './money.ts'
 /** The assumed context window of a model whose configuration names none. */
 const CONTEXT_WINDOW_MAX = 2 ** 24
 
-/** The reported object itself where it is possible; `choices` is the `n` of the request. */
+/** The reported object itself where it is possible. */
 export function boundUsage(
   reported: TokenUsage,
-  { context_window, choices }: { context_window: number | null; choices: number },
+  { context_window, inputs, choices }: { context_window: number | null; inputs: number; choices: number },
 ): TokenUsage {
   const window = context_window ?? CONTEXT_WINDOW_MAX
+  const prompt_max = atMost(window * inputs)
   const completion_max = atMost(window * choices)
-  const prompt_tokens = Math.min(reported.prompt_tokens, window)
+  const prompt_tokens = Math.min(reported.prompt_tokens, prompt_max)
   const completion_tokens = Math.min(reported.completion_tokens, completion_max)
   // Some servers count tokens in the total only.
   const total_tokens = Math.max(
-    Math.min(reported.total_tokens, atMost(window + completion_max)),
+    Math.min(reported.total_tokens, atMost(prompt_max + completion_max)),
     atMost(prompt_tokens + completion_tokens),
   )
   const isPossible =

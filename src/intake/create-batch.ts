@@ -1,5 +1,6 @@
 // Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
 // rest runs in one transaction (createBatch), so the file cannot be deleted in between.
+import type { EndpointPath } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -13,7 +14,7 @@ import { lockInputFile } from '../store/files.ts'
 import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
-import { BATCH_ENDPOINT, type CreateBatch } from '../wire/batch.ts'
+import type { CreateBatch } from '../wire/batch.ts'
 import { checkQuotas } from './check-quota.ts'
 
 /** The caller of the request. */
@@ -26,7 +27,7 @@ export interface BatchOwner {
 }
 
 export interface BatchOrder extends BatchOwner {
-  endpoint: string
+  endpoint: EndpointPath
   input_file_id: string
   completion_window: string
   window_ms: number
@@ -38,8 +39,6 @@ export interface BatchOrder extends BatchOwner {
 /** Throws invalid_request and plan_lacks_feature. */
 export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan): BatchOrder {
   const { endpoint, input_file_id, completion_window, metadata, output_expires_after } = request
-  if (endpoint !== BATCH_ENDPOINT)
-    throw new ApiError('invalid_request', `\`endpoint\` must be "${BATCH_ENDPOINT}".`, { param: 'endpoint' })
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
     throw new ApiError(
       'invalid_request',

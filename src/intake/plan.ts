@@ -135,6 +135,7 @@ async function failedThroughout(
 ): Promise<FailedChunk[] | null> {
   const { sealed, clock, models } = deps
   const defaults = {
+    endpoint: batch.endpoint,
     metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
     header_entity: batch.header_entity,
   }

@@ -12,6 +12,7 @@ const sim: Model = {
   price: FREE,
   priced: true,
   supports: { structured_output: true, tools: true },
+  endpoints: ['/v1/chat/completions'],
   created: 0,
 }
 const models = new Map([
@@ -33,6 +34,7 @@ function check(change: Record<string, unknown>): [string, string | undefined] | 
   const error = checkLine(
     lineOf({ model: 'sim-1', messages: [{ role: 'user', content: 'Hi' }], ...change }),
     models,
+    '/v1/chat/completions',
   )
   return error && [error.code, error.param]
 }
@@ -46,7 +48,7 @@ function checkBody(body: string): ReturnType<typeof checkLine> {
   const bytes = Buffer.from(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`)
   const line = new LineScanner().scan(bytes, 0, bytes.length)
   assert.ok(line.ok)
-  return checkLine(line, models)
+  return checkLine(line, models, '/v1/chat/completions')
 }
 
 test('a body that can run is let through', () => {
@@ -155,7 +157,7 @@ describe('a line fails alone', () => {
     test(`with a key that is one of ours but for case: ${name}`, () => {
       assert.deepEqual(check(change), ['invalid_request', param])
       const line = lineOf({ model: 'sim-1', messages: [{ role: 'user', content: 'Hi' }], ...change })
-      assert.match(checkLine(line, models)?.message ?? '', message)
+      assert.match(checkLine(line, models, '/v1/chat/completions')?.message ?? '', message)
     })
   }
 
@@ -202,15 +204,15 @@ describe('a line fails alone', () => {
     )
     const line = new LineScanner({ validated: true }).scan(bytes, 0, bytes.length)
     assert.ok(line.ok)
-    assert.equal(checkLine(line, models)?.code, 'streaming_not_supported')
+    assert.equal(checkLine(line, models, '/v1/chat/completions')?.code, 'streaming_not_supported')
   })
 })
 
 test('keys that nobody here reads may be what they like, twice too, in any case', () => {
-  assert.equal(check({ Seed: 1, seed: 2, Metadata: {}, logit_Bias: {} }), null)
+  assert.equal(check({ Top_p: 1, top_p: 2, Metadata: {}, logit_Bias: {} }), null)
   assert.equal(
     checkText(
-      '"seed":1,"seed":2,"tools":[{"type":"function","function":{"name":"f","parameters":{"Type":"object","N":1,"N":2}}}]',
+      '"top_p":1,"top_p":2,"tools":[{"type":"function","function":{"name":"f","parameters":{"Type":"object","N":1,"N":2}}}]',
     ),
     null,
   )
@@ -252,8 +254,11 @@ describe('the context window', () => {
     const seen = { bytes: 0, tokens: 0, long_bytes: 90_000, long_tokens: 30_000 }
     const learned = new Map([['sim-1', { ...sim, seen }]])
     const of = (characters: number) =>
-      checkLine(lineOf({ model: 'sim-1', messages: user('abcdefghi'.repeat(characters / 9)) }), learned)
-        ?.code ?? null
+      checkLine(
+        lineOf({ model: 'sim-1', messages: user('abcdefghi'.repeat(characters / 9)) }),
+        learned,
+        '/v1/chat/completions',
+      )?.code ?? null
     assert.equal(of(9 * 1000), null)
     assert.equal(of(9 * 1001), 'context_length_exceeded')
   })

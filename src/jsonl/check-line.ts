@@ -1,11 +1,14 @@
 // Checks whether the body of a well-formed line can run on its model. A line that cannot run fails before it costs
 // anything. Only certain errors are reported; the model server decides the rest.
+import type { Endpoint, EndpointPath } from '../domain/endpoint.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { charactersPerTokenMax, countedCharacters } from '../domain/tokens.ts'
 import { type InputLine, streamingMessage } from './line-scan.ts'
-import { type BodyFacts, type NumberField, SERVER_SPECIFIC_KEYS } from './line-scan-body.ts'
+import type { BodyFacts } from './line-scan-body.ts'
+import type { Field, NumberField } from './line-scan-field.ts'
 import { type MessageFacts, type MessageProblem, ROLES } from './line-scan-messages.ts'
+import { outputTokensAtLeast } from './projection.ts'
 
 const PROBLEMS: Record<MessageProblem, { field: string; message: string }> = {
   not_an_object: { field: '', message: 'must be an object with `role` and `content`.' },
@@ -19,9 +22,19 @@ const PROBLEMS: Record<MessageProblem, { field: string; message: string }> = {
   },
 }
 
-/** The error the line ends with, or null when it may be sent. */
-export function checkLine(line: InputLine, models: ReadonlyMap<string, Model>): WireError | null {
-  const { body } = line
+const ENCODINGS = ['float', 'base64']
+
+/** The error the line ends with, or null when it may be sent. `endpoint` is that of its batch. */
+export function checkLine(
+  line: InputLine,
+  models: ReadonlyMap<string, Model>,
+  endpoint: string,
+): WireError | null {
+  const { body, url } = line
+  if (url !== endpoint) {
+    const message = `The line's \`url\` is "${url}", but the \`endpoint\` of its batch is "${endpoint}". Create another batch for it.`
+    return wireError('endpoint_mismatch', message, { param: 'url' })
+  }
   const doubt = checkKeys(body)
   if (doubt !== null) return doubt
   if (body.model === null) {
@@ -33,14 +46,20 @@ export function checkLine(line: InputLine, models: ReadonlyMap<string, Model>): 
     const message = `The model ${quoted(body.model)} does not exist. \`GET /v1/models\` lists those that do.`
     return wireError('model_not_found', message, { param: 'model' })
   }
-  return checkMessages(body.messages) ?? checkNumbers(body) ?? checkShapes(body) ?? checkWindow(line, model)
+  if (!model.endpoints.includes(url)) return refuseEndpoint(model, url)
+  return checkPrompts(body) ?? checkFields(body) ?? checkWindow(line, model)
+}
+
+function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError {
+  const message = `The model ${quoted(id)} does not serve ${url}. It serves ${endpoints.join(', ')}; \`GET /v1/models\` shows what each model serves.`
+  return wireError('endpoint_not_supported', message, { param: 'model' })
 }
 
 /** What is checked and priced here has to be what the server reads: keys that leave a choice are refused. */
-function checkKeys({ streams, doubtful, serverSpecific }: BodyFacts): WireError | null {
+function checkKeys({ endpoint, streams, doubtful, foreign }: BodyFacts): WireError | null {
   if (streams !== null)
     return wireError('streaming_not_supported', streamingMessage(streams), { param: streams })
-  if (doubtful === null) return serverSpecific === null ? null : refuseServerSpecific(serverSpecific)
+  if (doubtful === null) return foreign === null ? null : refuseForeign(foreign, endpoint)
   const { key, name, why, within } = doubtful
   const where = within === key ? 'The body' : `\`${within}\``
   const message =
@@ -51,13 +70,62 @@ function checkKeys({ streams, doubtful, serverSpecific }: BodyFacts): WireError 
 }
 
 /** Some servers obey it, so it would pass the price and the caps; others ignore it. */
-function refuseServerSpecific(key: keyof typeof SERVER_SPECIFIC_KEYS): WireError {
-  const portable = SERVER_SPECIFIC_KEYS[key]
-  return refuse(key, `\`${key}\` is read by some servers only. Use \`${portable}\` instead.`)
+function refuseForeign({ name, role }: Field, { portable }: Endpoint): WireError {
+  const instead = role === 'foreign limit' ? portable.limit : portable.choices
+  return refuse(name, `\`${name}\` is read by some servers only. Use ${instead} instead.`)
+}
+
+/** The fields of one of the endpoint's sets have to be there. */
+function checkPrompts({ endpoint, fields }: BodyFacts): WireError | null {
+  const isGiven = (name: string): boolean => (fields.get(name)?.kind ?? null) !== null
+  const sets = endpoint.prompts
+  if (sets.some((names) => names.every(isGiven))) return null
+  // The set of which a part is there is the one that is meant.
+  const meant = sets.find((names) => names.some(isGiven)) ?? sets[0] ?? []
+  const missing = meant.find((name) => !isGiven(name)) ?? ''
+  return refuse(missing, `\`${missing}\` is missing.`)
+}
+
+function checkFields(body: BodyFacts): WireError | null {
+  for (const field of body.found) {
+    const error = checkField(field, body)
+    if (error !== null) return error
+  }
+  return null
+}
+
+function checkField(field: Field, body: BodyFacts): WireError | null {
+  const { name, kind } = field
+  switch (field.role) {
+    case 'messages':
+      return checkMessages(body.messages)
+    case 'items':
+      return checkItems(field, body.messages)
+    case 'texts':
+    case 'documents':
+      return checkTexts(field)
+    case 'limit':
+    case 'choices':
+    case 'count':
+      return isCount(field.number) ? null : refuse(name, `\`${name}\` must be a positive integer.`)
+    case 'number':
+      return Number.isNaN(field.number) ? refuse(name, `\`${name}\` must be a number.`) : null
+    case 'tools':
+      return field.isGiven ? checkTools(field, body.tools_problem_index) : null
+    case 'format':
+      return field.isGiven ? checkFormat(body) : null
+    case 'encoding':
+      if (!field.isGiven || ENCODINGS.includes(body.encoding ?? '')) return null
+      return refuse(name, `\`${name}\` must be "float" or "base64".`)
+    case 'background':
+      if (kind !== 'true') return null
+      return refuse(name, `\`${name}\` cannot be true: a batch waits for each answer. Leave it out.`)
+    default:
+      return null
+  }
 }
 
 function checkMessages(messages: MessageFacts): WireError | null {
-  if (messages.kind === null) return refuse('messages', '`messages` is missing.')
   if (messages.kind !== 'array') return refuse('messages', '`messages` must be an array.')
   if (messages.count === 0) return refuse('messages', '`messages` must hold at least one message.')
   if (messages.problem === null) return null
@@ -66,14 +134,22 @@ function checkMessages(messages: MessageFacts): WireError | null {
   return refuse(param, `\`${param}\` ${message}`)
 }
 
-function checkNumbers(body: BodyFacts): WireError | null {
-  if (!isCount(body.max_tokens)) return refuse('max_tokens', '`max_tokens` must be a positive integer.')
-  if (!isCount(body.max_completion_tokens)) {
-    return refuse('max_completion_tokens', '`max_completion_tokens` must be a positive integer.')
-  }
-  if (!isCount(body.n)) return refuse('n', '`n` must be a positive integer.')
-  if (Number.isNaN(body.temperature)) return refuse('temperature', '`temperature` must be a number.')
-  return null
+function checkItems({ name, kind }: Field, items: MessageFacts): WireError | null {
+  if (kind !== 'string' && kind !== 'array')
+    return refuse(name, `\`${name}\` must be a string or an array of items.`)
+  if (kind === 'array' && items.count === 0) return refuse(name, `\`${name}\` must hold at least one item.`)
+  if (items.problem === null) return null
+  const param = `${name}[${items.problem_index}]`
+  return refuse(param, `\`${param}\` must be an object.`)
+}
+
+function checkTexts({ name, role, texts }: Field): WireError | null {
+  if (texts === null || texts.problem === null) return null
+  if (texts.problem === 'empty') return refuse(name, `\`${name}\` must not be an empty array.`)
+  const param = texts.problem_index < 0 ? name : `${name}[${texts.problem_index}]`
+  const one = role === 'texts' ? 'a string or an array of token IDs' : 'a string or an object with a text'
+  const many = texts.problem_index < 0 ? ', or an array of such' : ''
+  return refuse(param, `\`${param}\` must be ${one}${many}.`)
 }
 
 /** Whether the field may stay as it is: absent, or a positive integer. */
@@ -81,36 +157,32 @@ function isCount(field: NumberField): boolean {
   return field === null || (Number.isInteger(field) && field > 0)
 }
 
-function checkShapes(body: BodyFacts): WireError | null {
-  if (body.tools_kind !== null && body.tools_kind !== 'null') {
-    if (body.tools_kind !== 'array') return refuse('tools', '`tools` must be an array.')
-    if (body.tools_problem_index >= 0) {
-      const param = `tools[${body.tools_problem_index}]`
-      return refuse(param, `\`${param}\` must be {"type": "function", "function": {"name": …}}.`)
-    }
-  }
-  if (body.response_format_kind !== null && body.response_format_kind !== 'null') {
-    if (body.response_format_type === null) {
-      return refuse('response_format', '`response_format` must be an object with a string `type`.')
-    }
-    if (body.response_format_type === 'json_schema' && !body.response_format_schema_ok) {
-      const message =
-        '`response_format.json_schema` must be an object with a string `name` and an object `schema`.'
-      return refuse('response_format.json_schema', message)
-    }
-  }
-  return null
+function checkTools({ kind }: Field, problem_index: number): WireError | null {
+  if (kind !== 'array') return refuse('tools', '`tools` must be an array.')
+  if (problem_index < 0) return null
+  const param = `tools[${problem_index}]`
+  return refuse(param, `\`${param}\` must be {"type": "function", "function": {"name": …}}.`)
 }
 
-/** Reports a prompt that exceeds the context window in any tokenizer; the server decides the rest. */
+function checkFormat(body: BodyFacts): WireError | null {
+  if (body.response_format_type === null)
+    return refuse('response_format', '`response_format` must be an object with a string `type`.')
+  if (body.response_format_type !== 'json_schema' || body.response_format_schema_ok) return null
+  const message =
+    '`response_format.json_schema` must be an object with a string `name` and an object `schema`.'
+  return refuse('response_format.json_schema', message)
+}
+
+/** Reports what exceeds the context window in any tokenizer: an output limit, or a chat. The server decides the rest. */
 function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null {
   const window = model.context_window
   if (window === null) return null
   const asked = outputTokensAtLeast(body)
   if (asked > window) {
-    const message = `The output limit of ${asked} tokens alone exceeds the context window of ${window} tokens of ${quoted(model.id)}. Lower \`max_tokens\`.`
-    return wireError('context_length_exceeded', message, { param: 'messages' })
+    const message = `The output limit of ${asked} tokens alone exceeds the context window of ${window} tokens of ${quoted(model.id)}. Lower ${body.endpoint.portable.limit}.`
+    return wireError('context_length_exceeded', message, { param: body.endpoint.prompts[0]?.[0] ?? 'body' })
   }
+  if (!body.fields.has('messages')) return null
   const { text_bytes, start, end } = body.messages
   if (text_bytes === 0) return null
   const perToken = charactersPerTokenMax(model.seen)
@@ -139,13 +211,6 @@ function textsOf(content: unknown): string[] {
   if (typeof content === 'string') return [content]
   if (!Array.isArray(content)) return []
   return content.map((part) => part?.text).filter((text) => typeof text === 'string')
-}
-
-/** Servers differ in which of the two limits they obey when both are given: the smaller one is certain. */
-function outputTokensAtLeast(body: BodyFacts): number {
-  const { max_tokens, max_completion_tokens } = body
-  if (max_tokens === null) return max_completion_tokens ?? 0
-  return Math.min(max_tokens, max_completion_tokens ?? max_tokens)
 }
 
 function refuse(param: string, message: string): WireError {

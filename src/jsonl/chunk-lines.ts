@@ -1,6 +1,7 @@
 // The lines of one chunk, for the plan task and the dispatcher. Bodies stay in the chunk's bytes; a line has their
 // positions.
 import type { ChunkSpan } from '../domain/chunk.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
 import { entityOf } from '../domain/entity.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
@@ -9,7 +10,8 @@ import { unstorable } from '../domain/storable-text.ts'
 import { checkLine } from './check-line.ts'
 import { hasByteOrderMark, isBlank, LF, withoutCr } from './line-bytes.ts'
 import { type InputLine, LineScanner, type Span } from './line-scan.ts'
-import { choicesOf, projectedSpend, projectTokens, promptBytes } from './projection.ts'
+import type { BodyFacts } from './line-scan-body.ts'
+import { choicesOf, projectedSpend, projectTokens, promptOf } from './projection.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */
@@ -25,13 +27,17 @@ export interface ChunkLine {
   tags: string | null
   body: Span
   model_spans: readonly Span[]
-  messages: Span
+  /** Its prompt, or the part of it that lines are most likely to share. */
+  prompt: Span
+  endpoint: EndpointPath
   /** Estimated; what is projected and, where the server reports no usage, billed. */
   input_tokens: number
   output_tokens_max: number
   /** Of its prompt, as written; null with media, whose tokens nobody can tell from their bytes. */
   prompt_bytes: number | null
-  /** The `n` of its request. */
+  /** How many prompts it makes: one for each of several inputs. */
+  inputs: number
+  /** How many answers are generated, all inputs together. */
   choices: number
   /** Its projected spend. */
   projected: Spend
@@ -39,8 +45,9 @@ export interface ChunkLine {
   fault: WireError | null
 }
 
-/** What the batch says for lines that do not say it themselves. */
+/** What the batch says, for lines that do not say it themselves. */
 export interface BatchDefaults {
+  endpoint: string
   metadata: Readonly<Record<string, string>>
   header_entity: string | null
 }
@@ -101,6 +108,7 @@ function chunkLine(
   const { body, bytes } = scanned
   const model = body.model === null ? undefined : models.get(body.model)
   const tokens = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
+  const prompt = promptOf(body)
   const own = scanned.metadata
   const entity = entityOf(own, defaults.metadata, defaults.header_entity)
   return {
@@ -113,14 +121,22 @@ function chunkLine(
     tags: own?.tags ?? defaults.metadata.tags ?? null,
     body: { start: body.span.start, end: body.span.end },
     model_spans: body.model_spans.map(({ start, end }) => ({ start, end })),
-    messages: { start: body.messages.start, end: body.messages.end },
+    prompt: promptSpan(body),
+    endpoint: scanned.url,
     input_tokens: tokens.input_tokens,
     output_tokens_max: tokens.output_tokens_max,
-    prompt_bytes: body.messages.media_parts > 0 ? null : promptBytes(body),
+    prompt_bytes: prompt.exact_tokens > 0 ? null : prompt.bytes,
+    inputs: prompt.inputs,
     choices: choicesOf(body),
     projected: projectedSpend(tokens, model),
-    fault: textFault(entity) ?? checkLine(scanned, models),
+    fault: textFault(entity) ?? checkLine(scanned, models, defaults.endpoint),
   }
+}
+
+function promptSpan({ endpoint, fields }: BodyFacts): Span {
+  const [name = ''] = endpoint.prompts[0] ?? []
+  const { start, end } = fields.get(name) ?? { start: 0, end: 0 }
+  return { start, end }
 }
 
 /** Versions before this one let pass what no database can store. */

@@ -1,187 +1,184 @@
-// The facts that checking, pricing and grouping need from the top level of a body. Of a key given twice the
-// last one counts, as in JSON.parse: so each key starts its facts anew. That it is given twice is a fact, too.
-import type { DoubtfulKey, JsonKind, JsonScanner } from './json-scan.ts'
+// The facts that checking, pricing and grouping need from the top level of a body, field by field as the table of
+// endpoints names them. Of a key given twice the last one counts, as in JSON.parse: so each key starts its facts anew.
+// That it is given twice is a fact, too.
+import { DEFAULT_ENDPOINT, ENDPOINTS, type Endpoint, type EndpointPath } from '../domain/endpoint.ts'
+import type { DoubtfulKey, JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
+import { Field } from './line-scan-field.ts'
 import { type MessageFacts, MessagesScan } from './line-scan-messages.ts'
 import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
 
-/**
- * A number field of the body: null where it is absent or `null`, NaN where it is something else than a
- * number. The JSON number otherwise, whole or not.
- */
-export type NumberField = number | null
-
 export interface BodyFacts {
+  /** The endpoint as whose body it was read. */
+  readonly endpoint: Endpoint
   /** The bytes of `body`, braces included. */
   readonly span: Span
   /** Null where `model` is absent or no string. */
   readonly model: string | null
   /** Every value of a top-level `model` key, quotes included, in order; more than one if it is given twice. */
   readonly model_spans: readonly Span[]
-  readonly max_tokens: NumberField
-  readonly max_completion_tokens: NumberField
-  readonly n: NumberField
-  readonly temperature: NumberField
+  /** Every field that the table names for the endpoint. */
+  readonly fields: ReadonlyMap<string, Field>
+  /** Those of them that the body has. */
+  readonly found: readonly Field[]
+  /** The messages of a chat, or the items of a response. */
   readonly messages: MessageFacts
-  /** Kinds are null where the key is absent; spans are empty then. */
-  readonly tools_kind: JsonKind | null
-  readonly tools: Span
-  readonly tools_count: number
   /** Index of the first entry of `tools` that is no `{type: "function", function: {name}}`, or -1. */
   readonly tools_problem_index: number
-  readonly response_format_kind: JsonKind | null
-  readonly response_format: Span
   /** `response_format.type`; null where it is absent or no string. */
   readonly response_format_type: string | null
   /** Whether `response_format.json_schema` is an object with a string `name`, its `schema` (if any) an object. */
   readonly response_format_schema_ok: boolean
+  /** `encoding_format`; null where it is absent or no string. */
+  readonly encoding: string | null
   /** Which of the keys that speak of a stream the body has, whatever its value. */
-  readonly streams: 'stream' | 'stream_options' | null
-  /** A key that only some model servers read as an output limit or a number of choices, whatever its value. */
-  readonly serverSpecific: ServerSpecificKey | null
+  readonly streams: string | null
+  /** A field that only some model servers read as an output limit or a number of choices, whatever its value. */
+  readonly foreign: Field | null
   /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
   readonly doubtful: (DoubtfulKey & { within: string }) | null
 }
 
-/** What llama.cpp, vLLM, TGI and Ollama read besides `max_tokens` and `n`, and which of the two it stands for. */
-export const SERVER_SPECIFIC_KEYS = {
-  best_of: 'n',
-  max_length: 'max_tokens',
-  max_new_tokens: 'max_tokens',
-  max_output_tokens: 'max_tokens',
-  max_tokens_to_sample: 'max_tokens',
-  n_cmpl: 'n',
-  n_predict: 'max_tokens',
-  num_predict: 'max_tokens',
-  num_return_sequences: 'n',
-} as const
-export type ServerSpecificKey = keyof typeof SERVER_SPECIFIC_KEYS
-
-const KEYS = new Names(
-  'model',
-  'messages',
-  'max_tokens',
-  'max_completion_tokens',
-  'n',
-  'temperature',
-  'tools',
-  'response_format',
-  'stream',
-  'stream_options',
-  'best_of',
-  'max_length',
-  'max_new_tokens',
-  'max_output_tokens',
-  'max_tokens_to_sample',
-  'n_cmpl',
-  'n_predict',
-  'num_predict',
-  'num_return_sequences',
-)
 const TOOL_KEYS = new Names('type', 'function')
 const TOOL_TYPES = new Names('function')
 const FUNCTION_KEYS = new Names('name')
 const FORMAT_KEYS = new Names('type', 'json_schema')
 const SCHEMA_KEYS = new Names('name', 'schema')
 
+/** What is read of the bodies of one endpoint. */
+class FieldSet {
+  readonly endpoint: Endpoint
+  readonly names: Names<string>
+  readonly fields = new Map<string, Field>()
+  /** Those that were found in the last body, to be reset. */
+  readonly found: Field[] = []
+
+  constructor(endpoint: Endpoint) {
+    this.endpoint = endpoint
+    this.names = new Names(...Object.keys(endpoint.fields))
+    for (const [name, role] of Object.entries(endpoint.fields)) this.fields.set(name, new Field(name, role))
+  }
+}
+
 export class BodyScan implements BodyFacts {
   readonly span: Span = { start: 0, end: 0 }
   readonly model_spans: Span[] = []
-  max_tokens: NumberField = null
-  max_completion_tokens: NumberField = null
-  n: NumberField = null
-  temperature: NumberField = null
   readonly messages = new MessagesScan()
-  tools_kind: JsonKind | null = null
-  readonly tools: Span = { start: 0, end: 0 }
-  tools_count = 0
   tools_problem_index = -1
-  response_format_kind: JsonKind | null = null
-  readonly response_format: Span = { start: 0, end: 0 }
   response_format_type: string | null = null
   response_format_schema_ok = false
-
-  serverSpecific: ServerSpecificKey | null = null
+  encoding: string | null = null
+  streams: string | null = null
+  foreign: Field | null = null
   doubtful: BodyFacts['doubtful'] = null
   model: string | null = null
   readonly #models = new RepeatedText()
-  readonly #formats = new RepeatedText()
-  #stream = false
-  #stream_options = false
+  readonly #words = new RepeatedText()
+  readonly #sets = new Map<EndpointPath, FieldSet>()
+  #set = this.#setOf(DEFAULT_ENDPOINT)
 
-  get streams(): 'stream' | 'stream_options' | null {
-    if (this.#stream) return 'stream'
-    return this.#stream_options ? 'stream_options' : null
+  get endpoint(): Endpoint {
+    return this.#set.endpoint
+  }
+
+  get fields(): ReadonlyMap<string, Field> {
+    return this.#set.fields
+  }
+
+  get found(): readonly Field[] {
+    return this.#set.found
   }
 
   reset(): void {
     setSpan(this.span, 0, 0)
     this.model = null
     this.model_spans.length = 0
-    this.max_tokens = null
-    this.max_completion_tokens = null
-    this.n = null
-    this.temperature = null
     this.messages.reset()
-    this.#resetTools()
+    for (const field of this.#set.found) field.reset()
+    this.#set.found.length = 0
+    this.tools_problem_index = -1
     this.#resetFormat()
-    this.#stream = false
-    this.#stream_options = false
-    this.serverSpecific = null
+    this.encoding = null
+    this.streams = null
+    this.foreign = null
     this.doubtful = null
   }
 
-  /** Reads the object that `json` stands at. */
-  scan(json: JsonScanner): void {
+  /** Reads the object that `json` stands at, as a body for this endpoint. */
+  scan(json: JsonScanner, endpoint: EndpointPath): void {
     this.reset()
+    this.#set = this.#setOf(endpoint)
+    const { names, fields, found } = this.#set
     json.clearDoubts()
     const start = json.at
     for (let more = json.beginObject(); more; more = json.nextMember()) {
-      const key = json.key(KEYS)
-      switch (key) {
-        case 'model':
-          this.#scanModel(json)
-          break
-        case 'messages':
-          this.messages.scan(json)
-          break
-        case 'max_tokens':
-          this.max_tokens = numberField(json)
-          break
-        case 'max_completion_tokens':
-          this.max_completion_tokens = numberField(json)
-          break
-        case 'n':
-          this.n = numberField(json)
-          break
-        case 'temperature':
-          this.temperature = numberField(json)
-          break
-        case 'tools':
-          this.#scanTools(json)
-          break
-        case 'response_format':
-          this.#scanFormat(json)
-          break
-        case 'stream':
-          this.#stream = true
-          json.skipValue()
-          break
-        case 'stream_options':
-          this.#stream_options = true
-          json.skipValue()
-          break
-        case null:
-          json.skipValue()
-          break
-        default:
-          this.serverSpecific ??= key
-          json.skipValue()
+      const key = json.key(names)
+      const field = key === null ? undefined : fields.get(key)
+      if (field === undefined) json.skipValue()
+      else {
+        if (field.kind === null) found.push(field)
+        field.kind = json.kind()
+        field.start = json.at
+        this.#scanField(json, field)
+        field.end = json.at
       }
       if (json.doubtful !== null && this.doubtful === null)
         this.doubtful = { ...json.doubtful, within: key ?? json.doubtful.key }
     }
     setSpan(this.span, start, json.at)
+  }
+
+  #setOf(path: EndpointPath): FieldSet {
+    let set = this.#sets.get(path)
+    if (set === undefined) {
+      set = new FieldSet(ENDPOINTS[path])
+      this.#sets.set(path, set)
+    }
+    return set
+  }
+
+  #scanField(json: JsonScanner, field: Field): void {
+    switch (field.role) {
+      case 'model':
+        this.#scanModel(json)
+        break
+      case 'messages':
+      case 'items':
+        this.messages.scan(json, field.role)
+        break
+      case 'texts':
+      case 'documents':
+        field.texts?.scan(json)
+        break
+      case 'limit':
+      case 'choices':
+      case 'count':
+      case 'number':
+        field.number = numberField(json)
+        break
+      case 'tools':
+        this.#scanTools(json)
+        break
+      case 'format':
+        this.#scanFormat(json)
+        break
+      case 'encoding':
+        this.encoding = readText(json, this.#words)
+        break
+      case 'stream':
+        // `stream` says more than its options.
+        if (this.streams !== 'stream') this.streams = field.name
+        json.skipValue()
+        break
+      case 'foreign limit':
+      case 'foreign choices':
+        this.foreign ??= field
+        json.skipValue()
+        break
+      case 'prompt':
+      case 'background':
+        json.skipValue()
+    }
   }
 
   #scanModel(json: JsonScanner): void {
@@ -196,50 +193,38 @@ export class BodyScan implements BodyFacts {
     this.model_spans.push({ start, end: json.at })
   }
 
-  #resetTools(): void {
-    this.tools_kind = null
-    setSpan(this.tools, 0, 0)
-    this.tools_count = 0
-    this.tools_problem_index = -1
-  }
-
   #scanTools(json: JsonScanner): void {
-    this.#resetTools()
-    const start = json.at
-    this.tools_kind = json.kind()
-    if (this.tools_kind === 'array') {
-      for (let more = json.beginArray(); more; more = json.nextElement()) {
-        if (!isTool(json) && this.tools_problem_index < 0) this.tools_problem_index = this.tools_count
-        this.tools_count++
-      }
-    } else json.skipValue()
-    setSpan(this.tools, start, json.at)
+    this.tools_problem_index = -1
+    if (json.kind() !== 'array') {
+      json.skipValue()
+      return
+    }
+    let index = 0
+    for (let more = json.beginArray(); more; more = json.nextElement()) {
+      if (!isTool(json) && this.tools_problem_index < 0) this.tools_problem_index = index
+      index++
+    }
   }
 
   #resetFormat(): void {
-    this.response_format_kind = null
-    setSpan(this.response_format, 0, 0)
     this.response_format_type = null
     this.response_format_schema_ok = false
   }
 
   #scanFormat(json: JsonScanner): void {
     this.#resetFormat()
-    const start = json.at
-    this.response_format_kind = json.kind()
-    if (this.response_format_kind === 'object') {
+    if (json.kind() === 'object') {
       for (let more = json.beginObject(); more; more = json.nextMember()) {
         const key = json.key(FORMAT_KEYS)
-        if (key === 'type') this.response_format_type = readText(json, this.#formats)
+        if (key === 'type') this.response_format_type = readText(json, this.#words)
         else if (key === 'json_schema') this.response_format_schema_ok = isNamedSchema(json)
         else json.skipValue()
       }
     } else json.skipValue()
-    setSpan(this.response_format, start, json.at)
   }
 }
 
-function numberField(json: JsonScanner): NumberField {
+function numberField(json: JsonScanner): number | null {
   const kind = json.kind()
   if (kind === 'number') return json.readNumber()
   json.skipValue()

@@ -60,14 +60,16 @@ export class MessagesScan implements MessageFacts {
     this.media_bytes = 0
   }
 
-  /** Reads the value that `json` stands at. */
-  scan(json: JsonScanner): void {
+  /** Reads the value that `json` stands at: the messages of a chat, or items, of which not all are messages. */
+  scan(json: JsonScanner, role: 'messages' | 'items' = 'messages'): void {
     this.reset()
     const start = json.at
     this.kind = json.kind()
     if (this.kind === 'array') {
       for (let more = json.beginArray(); more; more = json.nextElement()) {
-        const problem = this.#scanMessage(json)
+        const isObject = json.kind() === 'object'
+        const found = this.#scanMessage(json)
+        const problem = role === 'items' && isObject ? null : found
         if (problem !== null && this.problem === null) {
           this.problem = problem
           this.problem_index = this.count

@@ -29,6 +29,10 @@ function slice(line: InputLine, span: Span): string {
   return line.bytes.toString('utf8', span.start, span.end)
 }
 
+function numberOf({ fields }: InputLine['body'], name: string): number | null | undefined {
+  return fields.get(name)?.number
+}
+
 function make(change: Record<string, unknown> = {}, body: Record<string, unknown> = {}): string {
   return JSON.stringify({
     custom_id: 'a',
@@ -103,8 +107,8 @@ describe('a well-formed line', () => {
       line.body.model_spans.map((span) => slice(line, span)),
       ['"y"', '"z"'],
     )
-    assert.equal(line.body.max_tokens, null)
-    assert.equal(line.body.tools_kind, null)
+    assert.equal(numberOf(line.body, 'max_tokens'), null)
+    assert.equal(line.body.fields.get('tools')?.kind, null)
     assert.equal(line.body.messages.count, 1)
     assert.equal(line.body.messages.text_bytes, 6)
     assert.equal(line.entity, 'f')
@@ -122,16 +126,16 @@ describe('a well-formed line', () => {
     assert.equal(entity, null)
     assert.deepEqual(
       [
-        body.max_tokens,
-        body.max_completion_tokens,
-        body.n,
-        body.temperature,
-        body.tools_kind,
-        body.tools_count,
+        numberOf(body, 'max_tokens'),
+        numberOf(body, 'max_completion_tokens'),
+        numberOf(body, 'n'),
+        numberOf(body, 'temperature'),
+        body.found.map(({ name }) => name),
+        body.tools_problem_index,
       ],
-      [null, null, null, null, null, 0],
+      [null, null, null, null, ['model', 'messages'], -1],
     )
-    assert.deepEqual([body.response_format_kind, body.response_format_type], [null, null])
+    assert.equal(body.response_format_type, null)
     const bare = accepted(make({ body: {} }))
     assert.deepEqual(
       [bare.body.model, bare.body.model_spans.length, bare.body.messages.kind],
@@ -168,10 +172,10 @@ describe('a well-formed line', () => {
           assert.equal(line.entity, entity.trim() || null)
           assert.equal(line.entity_is_blank, entity.trim() === '')
           assert.equal(line.body.model, typeof body.model === 'string' ? body.model : null)
-          assert.equal(line.body.max_tokens, numberField(body.max_tokens))
-          assert.equal(line.body.max_completion_tokens, numberField(body.max_completion_tokens))
-          assert.equal(line.body.n, numberField(body.n))
-          assert.equal(line.body.temperature, numberField(body.temperature))
+          assert.equal(numberOf(line.body, 'max_tokens'), numberField(body.max_tokens))
+          assert.equal(numberOf(line.body, 'max_completion_tokens'), numberField(body.max_completion_tokens))
+          assert.equal(numberOf(line.body, 'n'), numberField(body.n))
+          assert.equal(numberOf(line.body, 'temperature'), numberField(body.temperature))
           assert.equal(line.body.messages.count, body.messages.length)
           assert.equal(slice(line, line.body.span), JSON.stringify(body))
           const text_bytes = body.messages.reduce(
@@ -286,7 +290,7 @@ describe('a line is refused', () => {
     ['with another method', make({ method: 'GET' }), 'invalid_method', 'method'],
     ['with a method in lower case', make({ method: 'post' }), 'invalid_method', 'method'],
     ['without url', make({ url: undefined }), 'missing_field', 'url'],
-    ['with another url', make({ url: '/v1/embeddings' }), 'invalid_url', 'url'],
+    ['with another url', make({ url: '/v1/moderations' }), 'invalid_url', 'url'],
     ['with a url that is no string', make({ url: ['/v1/chat/completions'] }), 'invalid_url', 'url'],
     ['without body', make({ body: undefined }), 'missing_field', 'body'],
     ['with a string as body', make({ body: '{}' }), 'invalid_body', 'body'],

@@ -1,6 +1,7 @@
 // Scans one line of an input file in a single pass over its bytes. The body is never parsed into objects: it is sent
 // upstream as the bytes that were uploaded. The scan finds their position and the few facts that checking, pricing and
 // grouping need.
+import { DEFAULT_ENDPOINT, ENDPOINT_PATHS, ENDPOINTS_TEXT, type EndpointPath } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import { unstorable } from '../domain/storable-text.ts'
 import { type JsonKind, JsonScanner } from './json-scan.ts'
@@ -31,6 +32,8 @@ export interface InputLine {
   readonly metadata_span: Span | null
   /** Parsed on demand; null where it is absent or `null`. */
   readonly metadata: Record<string, string> | null
+  /** What the line asks for. */
+  readonly url: EndpointPath
   readonly body: BodyFacts
 }
 
@@ -45,7 +48,7 @@ export interface LineFault {
 
 const KEYS = new Names('custom_id', 'method', 'url', 'body', 'metadata')
 const METHODS = new Names('POST')
-const URLS = new Names('/v1/chat/completions')
+const URLS = new Names(...ENDPOINT_PATHS)
 
 /** What was found under a key with one legal value. */
 type Found = 'missing' | 'wrong' | 'right'
@@ -57,7 +60,9 @@ export class LineScanner {
   #line = new ScannedLine(this.#json)
   #custom_id_kind: JsonKind | null = null
   #method: Found = 'missing'
-  #url: Found = 'missing'
+  #url: EndpointPath | 'missing' | 'wrong' = 'missing'
+  /** Of the line before: most files have one, and a body may stand before its line's `url`. */
+  #lastUrl: EndpointPath = DEFAULT_ENDPOINT
   #body_kind: JsonKind | null = null
 
   /** `validated`: the file has passed validation, perhaps by an older version; `checkLine` judges its streams. */
@@ -88,7 +93,23 @@ export class LineScanner {
       const column = bytes.toString('utf8', start, at).length + 1
       return { ok: false, code, message: `Column ${column}: ${what}.` }
     }
-    return this.#judge() ?? this.#line
+    const fault = this.#judge()
+    if (fault === null) this.#matchBody(bytes)
+    return fault ?? this.#line
+  }
+
+  #urlOrLast(): EndpointPath {
+    return this.#url === 'missing' || this.#url === 'wrong' ? this.#lastUrl : this.#url
+  }
+
+  /** A body that was read before its `url`, as that of another endpoint, is read again. */
+  #matchBody(bytes: Buffer): void {
+    const { body } = this.#line
+    this.#lastUrl = this.#urlOrLast()
+    if (body.endpoint.path === this.#lastUrl) return
+    const { start, end } = body.span
+    this.#json.open(bytes, start, end)
+    body.scan(this.#json, this.#lastUrl)
   }
 
   #reset(): void {
@@ -107,14 +128,14 @@ export class LineScanner {
           this.#scanCustomId()
           break
         case 'method':
-          this.#method = readOne(json, METHODS)
+          this.#method = readWord(json, METHODS) === null ? 'wrong' : 'right'
           break
         case 'url':
-          this.#url = readOne(json, URLS)
+          this.#url = readWord(json, URLS) ?? 'wrong'
           break
         case 'body':
           this.#body_kind = json.kind()
-          if (this.#body_kind === 'object') this.#line.body.scan(json)
+          if (this.#body_kind === 'object') this.#line.body.scan(json, this.#urlOrLast())
           else json.skipValue()
           break
         case 'metadata':
@@ -157,7 +178,7 @@ export class LineScanner {
     if (this.#method === 'missing') return missing('method')
     if (this.#method === 'wrong') return fault('invalid_method', '`method` must be "POST".', 'method')
     if (this.#url === 'missing') return missing('url')
-    if (this.#url === 'wrong') return fault('invalid_url', '`url` must be "/v1/chat/completions".', 'url')
+    if (this.#url === 'wrong') return fault('invalid_url', `\`url\` must be ${ENDPOINTS_TEXT}.`, 'url')
     if (this.#body_kind === null) return missing('body')
     if (this.#body_kind !== 'object') {
       return fault('invalid_body', `\`body\` is ${named(this.#body_kind)}, not an object.`, 'body')
@@ -217,19 +238,23 @@ class ScannedLine implements InputLine {
   get metadata(): Record<string, string> | null {
     return this.meta.parse(this.#json)
   }
+
+  get url(): EndpointPath {
+    return this.body.endpoint.path
+  }
 }
 
 export function streamingMessage(key: string): string {
   return `\`${key}\` cannot be used, whatever its value: a batch never streams. Leave it out.`
 }
 
-function readOne(json: JsonScanner, names: Names<string>): Found {
+function readWord<T extends string>(json: JsonScanner, names: Names<T>): T | null {
   if (json.kind() === 'string') {
     json.readString()
-    return json.text(names) === null ? 'wrong' : 'right'
+    return json.text(names)
   }
   json.skipValue()
-  return 'wrong'
+  return null
 }
 
 function fault(code: ErrorCode, message: string, param: string): LineFault {

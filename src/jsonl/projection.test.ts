@@ -12,6 +12,7 @@ const model: Model = {
   price: FREE,
   priced: true,
   supports: { structured_output: true, tools: true },
+  endpoints: ['/v1/chat/completions'],
   created: 0,
 }
 const unbounded: Model = { ...model, max_output_tokens: null }

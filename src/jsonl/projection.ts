@@ -1,12 +1,14 @@
 // Projections: the most tokens that a line may use, and the sums in a file's index, from which a batch is projected
 // without reading the file. Each choice of `n` may use the whole output limit; the input counts once.
+import type { FieldRole } from '../domain/endpoint.ts'
 import { atMost, sumOf } from '../domain/exact-count.ts'
 import type { Model } from '../domain/model.ts'
 import { costNanos } from '../domain/money.ts'
 import { NO_SPEND, type Spend } from '../domain/spend.ts'
 import { estimateTokens, projectedTokens } from '../domain/tokens.ts'
 import type { InputLine } from './line-scan.ts'
-import type { BodyFacts, NumberField } from './line-scan-body.ts'
+import type { BodyFacts } from './line-scan-body.ts'
+import type { Field } from './line-scan-field.ts'
 
 export interface ProjectedTokens {
   /** Estimated. */
@@ -23,7 +25,8 @@ export interface TokenSums {
   lines: number
   /** Estimated, whatever the model. */
   input_tokens: number
-  /** Of `input_tokens`, pieces of media; absent in indexes of earlier versions. */
+  /** Of `input_tokens`, those of media and token IDs; absent in indexes of earlier versions, as these may be. */
+  exact_tokens?: number
   media_parts?: number
   /** Over the lines that set max_tokens (or max_completion_tokens), times their `n`. */
   output_tokens_max_given: number
@@ -41,8 +44,9 @@ const TOKENS_MAX = 2 ** 31
 export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
   const { body } = line
   const output = outputTokensGiven(body) ?? model.max_output_tokens ?? 0
+  const prompt = promptOf(body)
   return {
-    input_tokens: projectedInput(estimateInput(body), body.messages.media_parts, model),
+    input_tokens: projectedInput(estimateInput(prompt), prompt.exact_tokens, model),
     output_tokens_max: atMost(output * choicesOf(body)),
   }
 }
@@ -53,7 +57,7 @@ export function emptySums(model: string | null, entity: string | null): TokenSum
     entity,
     lines: 0,
     input_tokens: 0,
-    media_parts: 0,
+    exact_tokens: 0,
     output_tokens_max_given: 0,
     open_choices: 0,
   }
@@ -62,9 +66,10 @@ export function emptySums(model: string | null, entity: string | null): TokenSum
 /** Adds one line to the sums of its group. */
 export function addLine(sums: TokenSums, body: BodyFacts): void {
   const output = outputTokensGiven(body)
+  const prompt = promptOf(body)
   sums.lines++
-  sums.media_parts = (sums.media_parts ?? 0) + body.messages.media_parts
-  sums.input_tokens = atMost(sums.input_tokens + estimateInput(body))
+  sums.exact_tokens = atMost((sums.exact_tokens ?? 0) + prompt.exact_tokens)
+  sums.input_tokens = atMost(sums.input_tokens + estimateInput(prompt))
   if (output === null) sums.open_choices = atMost(sums.open_choices + choicesOf(body))
   else sums.output_tokens_max_given = atMost(sums.output_tokens_max_given + output * choicesOf(body))
 }
@@ -74,7 +79,7 @@ export function projectSums(sums: TokenSums, model: Model): ProjectedTokens {
   const open = sums.open_choices * (model.max_output_tokens ?? 0)
   return {
     // Each line is rounded up on its own.
-    input_tokens: projectedInput(sums.input_tokens, sums.media_parts ?? 0, model, sums.lines - 1),
+    input_tokens: projectedInput(sums.input_tokens, exactTokensOf(sums), model, sums.lines - 1),
     output_tokens_max: atMost(sums.output_tokens_max_given + open),
   }
 }
@@ -91,42 +96,77 @@ export function projectedSpend(
   }
 }
 
-/** Messages, tools and schema become the prompt; media count by the piece, not by their base64. */
-function estimateInput(body: BodyFacts): number {
-  return estimateTokens(promptBytes(body)) + body.messages.media_parts * MEDIA_PART_TOKENS
+/** What becomes the prompt of a line. */
+export interface Prompt {
+  /** Text, tools and schemas, as written. */
+  bytes: number
+  /** Tokens that do not depend on bytes: of media, by the piece, and of token IDs. */
+  exact_tokens: number
+  /** How many prompts it makes: each of several texts is one, and so is each pair. */
+  inputs: number
 }
 
-/** Of what becomes the prompt, as written, without media. */
-export function promptBytes({ messages, tools, response_format }: BodyFacts): number {
-  return (
-    messages.end -
-    messages.start -
-    messages.media_bytes +
-    (tools.end - tools.start) +
-    (response_format.end - response_format.start)
-  )
+export function promptOf({ found, messages }: BodyFacts): Prompt {
+  let bytes = -messages.media_bytes
+  let exact_tokens = messages.media_parts * MEDIA_PART_TOKENS
+  let inputs = 1
+  for (const { texts } of found) if (texts !== null) inputs = Math.max(inputs, texts.inputs)
+  for (const { role, texts, start, end } of found) {
+    if (PROMPT_ROLES.has(role)) bytes += end - start
+    if (texts === null) continue
+    // A query goes with each of the documents.
+    const times = Math.ceil(inputs / Math.max(1, texts.inputs))
+    bytes += times * texts.text_bytes
+    exact_tokens += times * (texts.token_ids + texts.media_parts * MEDIA_PART_TOKENS)
+  }
+  return { bytes: atMost(bytes), exact_tokens: atMost(exact_tokens), inputs }
+}
+
+const PROMPT_ROLES: ReadonlySet<FieldRole> = new Set(['messages', 'items', 'prompt', 'tools', 'format'])
+
+function estimateInput({ bytes, exact_tokens }: Prompt): number {
+  return atMost(estimateTokens(bytes) + exact_tokens)
+}
+
+function exactTokensOf({ exact_tokens, media_parts = 0 }: TokenSums): number {
+  return exact_tokens ?? media_parts * MEDIA_PART_TOKENS
 }
 
 /** The estimate for any model, by what is known of this one. */
-function projectedInput(estimated: number, media_parts: number, { seen }: Model, rounding = 0): number {
-  const media = media_parts * MEDIA_PART_TOKENS
-  const text = Math.max(0, estimated - media)
+function projectedInput(estimated: number, exact: number, { seen }: Model, rounding = 0): number {
+  const text = Math.max(0, estimated - exact)
   const projected = projectedTokens(text, seen)
-  return atMost((projected === text ? text : projected + rounding) + media)
+  return atMost((projected === text ? text : projected + rounding) + exact)
 }
 
-/** Servers differ in which of the two limits they obey when both are given: projected is the larger. */
-function outputTokensGiven(body: BodyFacts): number | null {
-  const given = Math.max(count(body.max_tokens), count(body.max_completion_tokens))
+/** Servers differ in which of two limits they obey when both are given: projected is the larger. 0 where nothing is generated. */
+function outputTokensGiven({ endpoint, found }: BodyFacts): number | null {
+  if (endpoint.usage.output === null) return 0
+  const given = largest(found, 'limit')
   return given === 0 ? null : Math.min(given, TOKENS_MAX)
 }
 
-/** How many answers the line asks for. */
-export function choicesOf(body: Pick<BodyFacts, 'n'>): number {
-  return atMost(Math.max(count(body.n), 1))
+/** Servers differ in which of several limits they obey: the smallest is certain. 0 where there is none. */
+export function outputTokensAtLeast({ found }: BodyFacts): number {
+  let least = Number.POSITIVE_INFINITY
+  for (const { role, number } of found)
+    if (role === 'limit' && number !== null) least = Math.min(least, number)
+  return Number.isFinite(least) ? least : 0
+}
+
+/** How many answers are generated for the line. */
+export function choicesOf(body: BodyFacts): number {
+  if (body.endpoint.usage.output === null) return 0
+  const each = Math.max(largest(body.found, 'choices'), 1)
+  return atMost(body.endpoint.choicesPerText ? each * promptOf(body).inputs : each)
 }
 
 /** 0 for what is no positive integer: such a line fails alone. */
-function count(field: NumberField): number {
-  return field !== null && Number.isInteger(field) && field > 0 ? field : 0
+function largest(fields: readonly Field[], role: FieldRole): number {
+  let most = 0
+  for (const field of fields) {
+    if (field.role === role && field.number !== null && Number.isInteger(field.number))
+      most = Math.max(most, field.number)
+  }
+  return most
 }

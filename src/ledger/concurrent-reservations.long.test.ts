@@ -1,6 +1,7 @@
 // The promise, tried in thousands of orders: workers reserve, lines settle at no more than their worst case,
 // workers die, batches are admitted, and at no moment is more spent than a cap allows, nor are the books off
 // by a token. Every case runs the real ledger on a real database, in one transaction that is rolled back.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
@@ -14,6 +15,7 @@ import {
 } from '../../test/support/test-books.ts'
 import { entityType } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
+import type { Model } from '../domain/model.ts'
 import { closeSession } from '../store/leases.ts'
 import type { Writer } from '../store/store.ts'
 import { admit } from './admit.ts'
@@ -182,13 +184,14 @@ async function submit(
     output_tokens_max_given: 0,
     open_choices: 0,
   }
-  const model = {
+  const model: Model = {
     id: 'm',
     context_window: null,
     max_output_tokens: null,
     price: { input_picos: 10_000, output_picos: 0 },
     priced: true,
     supports: { structured_output: true, tools: true },
+    endpoints: ['/v1/chat/completions'],
     created: 0,
   }
   const projection = projectBatch({ groups: [sums], unattributed: [] }, new Map([['m', model]]), {

@@ -11,6 +11,7 @@ const MODEL: Model = {
   price: { input_picos: 1000, output_picos: 2000 },
   priced: true,
   supports: { structured_output: true, tools: true },
+  endpoints: ['/v1/chat/completions'],
   created: 0,
 }
 const MODELS = new Map([

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { CompletionScanner } from '../jsonl/completion-scan.ts'
+import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { outputLine } from './result-line.ts'
 import { spliceCost } from './splice-cost.ts'
 
@@ -12,7 +12,7 @@ const CHOICES = '"choices":[{"message":{"role":"a"}}]'
 /** The answer as it stands in its result line. */
 function spliced(answer: string, cost: string): string {
   const bytes = Buffer.from(answer)
-  const completion = new CompletionScanner().scan(bytes)
+  const completion = new AnswerScanner().scan(bytes, '/v1/chat/completions')
   assert.ok(completion, answer)
   const line = outputLine('req_1', '"ä"', bytes, spliceCost(completion.cost, cost, USAGE)).toString()
   const head = '{"id":"req_1","custom_id":"ä","response":{"status_code":200,"request_id":"req_1","body":'

@@ -1,6 +1,6 @@
 // The text that inserts the cost into a model's answer. The other bytes of the answer stay unchanged; parsing and
 // printing it would change numbers, escapes and the order of keys.
-import type { CostPlace } from '../jsonl/completion-scan.ts'
+import type { CostPlace } from '../jsonl/answer-scan.ts'
 
 /** `text` replaces the answer's bytes from `start` to `end`. */
 export interface Splice {

@@ -3,6 +3,7 @@
 import type { Generated, Insertable, Selectable } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
 import type { CompatMode } from '../domain/compat.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus } from '../domain/file.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
@@ -94,7 +95,7 @@ interface BatchTable {
   project_id: string
   key_id: string
   status: BatchStatus
-  endpoint: string
+  endpoint: EndpointPath
   input_file_id: string
   output_file_id: string | null
   error_file_id: string | null

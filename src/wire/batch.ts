@@ -1,12 +1,12 @@
 // A batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
+import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { WAITING_CODES, type WaitingCode } from '../domain/progress.ts'
 import { Metadata } from './metadata.ts'
 import { timestamp } from './timestamp.ts'
 
-export const BATCH_ENDPOINT = '/v1/chat/completions'
-
+const BatchEndpoint = Type.Enum([...ENDPOINT_PATHS])
 const FileIdOrNull = Type.Union([Type.String(), Type.Null()])
 const Count = Type.Integer({ minimum: 0 })
 
@@ -72,7 +72,7 @@ export const BatchObject = Type.Object(
   {
     id: Type.String({ description: 'Begins with `batch_`.' }),
     object: Type.Literal('batch'),
-    endpoint: Type.String(),
+    endpoint: BatchEndpoint,
     status: Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] }),
     input_file_id: Type.String(),
     output_file_id: FileIdOrNull,
@@ -116,7 +116,7 @@ export const BatchObject = Type.Object(
       {
         id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
         object: 'batch',
-        endpoint: BATCH_ENDPOINT,
+        endpoint: DEFAULT_ENDPOINT,
         status: 'in_progress',
         input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
         output_file_id: null,
@@ -149,7 +149,9 @@ export const CreateBatch = Type.Object(
     input_file_id: Type.String({
       description: 'A file of yours that is `processed`, or will be in a few seconds: the call waits for it.',
     }),
-    endpoint: Type.String({ description: `\`${BATCH_ENDPOINT}\`.` }),
+    endpoint: Type.Enum([...ENDPOINT_PATHS], {
+      description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
+    }),
     completion_window: Type.String({ description: 'A window of your plan: `24h`, or `4h` on enterprise.' }),
     metadata: Type.Optional(Type.Union([Metadata, Type.Null()])),
     output_expires_after: Type.Optional(
@@ -163,7 +165,7 @@ export const CreateBatch = Type.Object(
     examples: [
       {
         input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        endpoint: BATCH_ENDPOINT,
+        endpoint: DEFAULT_ENDPOINT,
         completion_window: '24h',
         metadata: { entity: 'user:42' },
       },

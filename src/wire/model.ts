@@ -1,5 +1,6 @@
 // A model as the API shows it.
 import { type Static, Type } from 'typebox'
+import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { timestamp } from './timestamp.ts'
 
 const TokensOrNull = Type.Union([Type.Integer({ minimum: 1 }), Type.Null()])
@@ -16,6 +17,9 @@ export const ModelObject = Type.Object(
     supports: Type.Object({
       structured_output: Type.Boolean({ description: 'Whether a strict JSON schema is enforced.' }),
       tools: Type.Boolean(),
+    }),
+    endpoints: Type.Array(Type.Enum([...ENDPOINT_PATHS]), {
+      description: 'The endpoints of batches that it serves.',
     }),
     pricing: Type.Object({
       input_per_mtok: Type.Number({ minimum: 0 }),
@@ -38,6 +42,7 @@ export const ModelObject = Type.Object(
         context_window: 131072,
         max_output_tokens: 4096,
         supports: { structured_output: true, tools: true },
+        endpoints: ['/v1/chat/completions'],
         pricing: { input_per_mtok: 0.1, output_per_mtok: 0.4, currency: 'USD', configured: true },
       },
     ],

@@ -46,14 +46,18 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
 
   contract('an answer comes as it was received, with what was found in it', async (t) => {
     const { backend } = await start(t)
-    const result = await backend.send({ project_id: 'p', body: chat('hello') })
+    const result = await backend.send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body: chat('hello'),
+    })
     assert.ok(result.kind === 'answered', JSON.stringify(result))
     assert.equal(result.status, 200)
     const body = JSON.parse(result.body.toString())
     assert.equal(body.choices.length, 1)
-    const { usage, message_bytes } = result.completion
+    const { usage, generated_bytes } = result.answer
     assert.deepEqual(usage, body.usage)
-    assert.equal(message_bytes, JSON.stringify(body.choices[0].message).length)
+    assert.equal(generated_bytes, JSON.stringify(body.choices[0].message).length)
     assert.ok(usage && usage.total_tokens === usage.prompt_tokens + usage.completion_tokens)
   })
 
@@ -61,7 +65,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     const { backend } = await start(t)
     const texts = []
     for (const body of [chat('a'), chat('a'), chat('b')]) {
-      const result = await backend.send({ project_id: 'p', body })
+      const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
       texts.push(result.kind === 'answered' ? result.body.toString() : result)
     }
     assert.equal(texts[0], texts[1])
@@ -71,7 +75,9 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
   contract('many attempts at once each get their own answer', async (t) => {
     const { backend } = await start(t, { latency_ms: { min: 0, max: 5 } })
     const bodies = Array.from({ length: 100 }, (_, i) => chat(`line ${i}`))
-    const results = await Promise.all(bodies.map((body) => backend.send({ project_id: 'p', body })))
+    const results = await Promise.all(
+      bodies.map((body) => backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })),
+    )
     const texts = results.map((result) =>
       result.kind === 'answered' ? result.body.toString() : JSON.stringify(result),
     )
@@ -81,9 +87,13 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
 
   contract('an answer without usage is an answer', async (t) => {
     const { backend } = await start(t, { faults: { missing_usage: 1 } })
-    const result = await backend.send({ project_id: 'p', body: chat('hello') })
+    const result = await backend.send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body: chat('hello'),
+    })
     assert.ok(result.kind === 'answered')
-    assert.equal(result.completion.usage, null)
+    assert.equal(result.answer.usage, null)
   })
 
   contract('a request that can never succeed is refused, and says why', async (t) => {
@@ -94,7 +104,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
       [Buffer.from('{"model":"known","messages":[]}'), 'upstream_rejected', 'messages'],
     ]
     for (const [body, code, param] of cases) {
-      const result = await backend.send({ project_id: 'p', body })
+      const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
       assert.ok(result.kind === 'refused', JSON.stringify(result))
       assert.deepEqual([result.code, result.param], [code, param])
       assert.notEqual(result.message, '')
@@ -104,7 +114,11 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
   contract('a server without room throttles, and says for how long', async (t) => {
     for (const fault of ['429', '503'] as const) {
       const { backend } = await start(t, { faults: { [fault]: 1 }, retry_after_ms: 1500 })
-      const result = await backend.send({ project_id: 'p', body: chat('hello') })
+      const result = await backend.send({
+        endpoint: '/v1/chat/completions',
+        project_id: 'p',
+        body: chat('hello'),
+      })
       assert.ok(result.kind === 'throttled', JSON.stringify(result))
       assert.deepEqual([result.status, result.retry_after_ms], [Number(fault), 1500])
       assert.notEqual(result.reason, '')
@@ -115,10 +129,10 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     const { backend, reaches } = await start(t, { capacity: 2, faults: { hang: 1 } })
     const abort = new AbortController()
     const held = [chat('a'), chat('b')].map((body) =>
-      backend.send({ project_id: 'p', body, signal: abort.signal }),
+      backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body, signal: abort.signal }),
     )
     await reaches(2)
-    const result = await backend.send({ project_id: 'p', body: chat('c') })
+    const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('c') })
     assert.deepEqual([result.kind, result.status], ['throttled', 429])
     abort.abort()
     await Promise.all(held)
@@ -133,20 +147,33 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     for (const [fault, code, status] of cases) {
       const { backend } = await start(t, { faults: { [fault]: 1 } })
       for (let i = 0; i < 8; i++)
-        expectFailed(await backend.send({ project_id: 'p', body: chat(`${i}`) }), code, status)
+        expectFailed(
+          await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat(`${i}`) }),
+          code,
+          status,
+        )
     }
   })
 
   contract('an answer that does not come in time is a timeout', async (t) => {
     const { backend } = await start(t, { faults: { hang: 1 }, timeout_ms: 30 })
-    expectFailed(await backend.send({ project_id: 'p', body: chat('hello') }), 'upstream_timeout', null)
+    expectFailed(
+      await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') }),
+      'upstream_timeout',
+      null,
+    )
   })
 
   contract('an abort ends the attempt and frees the server of it', async (t) => {
     const { backend, reaches } = await start(t, { faults: { hang: 1 } })
     const abort = new AbortController()
     const attempts = ['a', 'b', 'c'].map((text) =>
-      backend.send({ project_id: 'p', body: chat(text), signal: abort.signal }),
+      backend.send({
+        endpoint: '/v1/chat/completions',
+        project_id: 'p',
+        body: chat(text),
+        signal: abort.signal,
+      }),
     )
     await reaches(3)
     abort.abort()
@@ -156,7 +183,12 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
 
   contract('an abort before the attempt sends nothing', async (t) => {
     const { backend, in_flight } = await start(t, { faults: { hang: 1 } })
-    const result = await backend.send({ project_id: 'p', body: chat('hello'), signal: AbortSignal.abort() })
+    const result = await backend.send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body: chat('hello'),
+      signal: AbortSignal.abort(),
+    })
     expectFailed(result, 'upstream_unavailable', null)
     assert.equal(in_flight(), 0)
   })
@@ -164,26 +196,42 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
   contract('an abort after the answer changes nothing', async (t) => {
     const { backend } = await start(t)
     const abort = new AbortController()
-    const result = await backend.send({ project_id: 'p', body: chat('hello'), signal: abort.signal })
+    const result = await backend.send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body: chat('hello'),
+      signal: abort.signal,
+    })
     abort.abort()
     assert.equal(result.kind, 'answered')
-    assert.equal((await backend.send({ project_id: 'p', body: chat('hello') })).kind, 'answered')
+    assert.equal(
+      (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') })).kind,
+      'answered',
+    )
   })
 
   contract('close aborts what is in flight; what comes later fails, and nothing throws', async (t) => {
     const { backend, reaches } = await start(t, { faults: { hang: 1 } })
-    const attempt = backend.send({ project_id: 'p', body: chat('hello') })
+    const attempt = backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') })
     await reaches(1)
     await backend.close()
     expectFailed(await attempt, 'upstream_unavailable', null)
-    expectFailed(await backend.send({ project_id: 'p', body: chat('late') }), 'upstream_unavailable', null)
+    expectFailed(
+      await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('late') }),
+      'upstream_unavailable',
+      null,
+    )
     await backend.close()
   })
 
   contract('whatever the body is, send does not throw', async (t) => {
     const { backend } = await start(t)
     for (const text of ['', 'null', '[]', '{', '{"model":"m"}', `${'['.repeat(50_000)}`]) {
-      const result = await backend.send({ project_id: 'p', body: Buffer.from(text) })
+      const result = await backend.send({
+        endpoint: '/v1/chat/completions',
+        project_id: 'p',
+        body: Buffer.from(text),
+      })
       assert.equal(result.kind, 'refused', text.slice(0, 20))
     }
   })

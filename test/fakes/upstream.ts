@@ -4,6 +4,7 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
 export interface Call {
+  path: string
   /** The body as it arrived. */
   bytes: Buffer
   /** The body, parsed. */
@@ -62,7 +63,14 @@ export async function testUpstream(reply: Reply = echo, port = 0): Promise<TestU
     request.on('data', (piece: Buffer) => pieces.push(piece))
     request.on('end', () => {
       const bytes = Buffer.concat(pieces)
-      const call: Call = { bytes, body: JSON.parse(bytes.toString()), index: upstream.calls.length, response }
+      const path = request.url ?? ''
+      const call: Call = {
+        path,
+        bytes,
+        body: JSON.parse(bytes.toString()),
+        index: upstream.calls.length,
+        response,
+      }
       upstream.calls.push(call)
       for (const one of waiting) if (upstream.calls.length >= one.count) one.resolve()
       void upstream.reply(call)

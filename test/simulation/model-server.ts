@@ -169,5 +169,5 @@ function answered(line: string, prompt_tokens: number, completion_tokens: number
     choices: [{ index: 0, message: { role: 'assistant', content: line }, finish_reason: 'stop' }],
     ...(usage ? { usage } : {}),
   }
-  return classify({ status: 200, body: Buffer.from(JSON.stringify(body)) })
+  return classify({ status: 200, body: Buffer.from(JSON.stringify(body)) }, '/v1/chat/completions')
 }

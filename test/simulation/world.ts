@@ -90,6 +90,7 @@ export const SIM_MODEL: Model = {
   price: { input_picos: 1_000_000, output_picos: 10_000_000 },
   priced: true,
   supports: { structured_output: true, tools: true },
+  endpoints: ['/v1/chat/completions'],
   created: 0,
 }
 

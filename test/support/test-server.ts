@@ -61,6 +61,7 @@ function model(id: string, priced: boolean): Model {
       : { input_picos: 0, output_picos: 0 },
     priced,
     supports: { structured_output: true, tools: false },
+    endpoints: ['/v1/chat/completions'],
     created: 1_700_000_000,
   }
 }

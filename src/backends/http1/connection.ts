@@ -17,8 +17,6 @@ export interface Target {
   /** Without the brackets of an IPv6 address. */
   host: string
   port: number
-  /** The head of every request, up to and including `content-length: `. */
-  head: Buffer
   /** From the moment the request has a connection to the last byte of the answer. */
   timeout_ms: number
   connectTimeoutMs: number
@@ -99,7 +97,7 @@ export class Connection implements Receiving {
   flush(): void {
     this.#unsent = false
     this.#spoke = true
-    if (this.#exchange && !this.#ended) this.#write(this.#exchange.body)
+    if (this.#exchange && !this.#ended) this.#write(this.#exchange)
   }
 
   /** Its exchange was settled otherwise: what may still come has no reader. */
@@ -163,8 +161,7 @@ export class Connection implements Receiving {
     return socket
   }
 
-  #write(body: Uint8Array): void {
-    const { head } = this.#target
+  #write({ head, body }: Exchange): void {
     const small = body.length <= WRITE_BYTES_MAX
     const size = head.length + LENGTH_BYTES_MAX + (small ? body.length : 0)
     if (this.#out.length < size) this.#out = Buffer.allocUnsafe(size)

@@ -19,13 +19,16 @@ export interface Carrier {
 }
 
 export class Exchange {
+  /** The head of the request, up to and including `content-length: `. */
+  readonly head: Buffer
   readonly body: Uint8Array
   readonly project_id: string
   readonly #settle: (exchanged: Exchanged) => void
   carrier: Carrier | null = null
   #settled = false
 
-  constructor(body: Uint8Array, project_id: string, settle: (exchanged: Exchanged) => void) {
+  constructor(head: Buffer, body: Uint8Array, project_id: string, settle: (exchanged: Exchanged) => void) {
+    this.head = head
     this.body = body
     this.project_id = project_id
     this.#settle = settle

@@ -47,7 +47,7 @@ function poolOf(t: TestContext, base_url: string, connections_max: number) {
   t.after(() => backend.close())
   return async (project_id: string, asks: string): Promise<string> => {
     const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: asks }] }))
-    const result = await backend.send({ body, project_id })
+    const result = await backend.send({ endpoint: '/v1/chat/completions', body, project_id })
     if (result.kind !== 'answered') return JSON.stringify(result)
     return JSON.parse(result.body.toString()).choices[0].message.content
   }

@@ -24,9 +24,31 @@ async function serve(t: TestContext, status: number, body: string) {
 test('the IDs come in the order of the server, each once', async (t) => {
   const list = { object: 'list', data: [{ id: 'b' }, { id: 'a' }, { id: 'b' }, { name: 'no id' }] }
   const { base_url, seen } = await serve(t, 200, JSON.stringify(list))
-  assert.deepEqual(await listUpstreamModels(base_url, 'sk-key'), ['b', 'a'])
+  const listed = await listUpstreamModels(base_url, 'sk-key')
+  assert.deepEqual(
+    listed.map(({ id }) => id),
+    ['b', 'a'],
+  )
   assert.equal(seen.request?.url, '/v1/models')
   assert.equal(seen.request?.headers.authorization, 'Bearer sk-key')
+})
+
+test('a model serves what its server says of it, in whatever words', async (t) => {
+  const generates = ['/v1/chat/completions', '/v1/completions', '/v1/responses']
+  const cases: [object, string[] | null][] = [
+    [{}, null],
+    [{ type: 'model', capabilities: ['flies'] }, null],
+    [{ endpoints: ['/v1/embeddings', 'rerank', '/v2/dance'] }, ['/v1/embeddings', '/v1/rerank']],
+    [{ supported_endpoints: ['/chat/completions', '/responses'] }, ['/v1/chat/completions', '/v1/responses']],
+    [{ capabilities: ['embed'] }, ['/v1/embeddings']],
+    [{ capabilities: { completion_chat: true, embedding: false } }, generates],
+    [{ type: 'embeddings' }, ['/v1/embeddings']],
+    [{ type: 'LLM' }, generates],
+  ]
+  for (const [said, endpoints] of cases) {
+    const { base_url } = await serve(t, 200, JSON.stringify({ data: [{ id: 'm', ...said }] }))
+    assert.deepEqual(await listUpstreamModels(base_url), [{ id: 'm', endpoints }], JSON.stringify(said))
+  }
 })
 
 test('every way to fail says what to mend', async (t) => {

@@ -1,26 +1,34 @@
 // Which models a server offers, asked once when a service is started on top of it.
 import { request } from 'undici'
+import type { EndpointPath } from '../../domain/endpoint.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
-import { endpointOf } from './endpoint.ts'
+import { servedEndpoints } from './served-endpoints.ts'
+import { serverAddressOf } from './server-address.ts'
 
 const TIMEOUT_MS = 10_000
 
+export interface ListedModel {
+  id: string
+  /** What it serves, where the server says so. */
+  endpoints: EndpointPath[] | null
+}
+
 /**
- * The IDs that `GET base_url/models` lists, in the server's order, at least one. Throws an Error whose message
+ * The models that `GET base_url/models` lists, in the server's order, at least one. Throws an Error whose message
  * says what to mend: address, key, or server.
  */
-export async function listUpstreamModels(base_url: string, api_key?: string | null): Promise<string[]> {
-  const endpoint = endpointOf(base_url)
-  const path = endpoint.path('/models')
-  const where = `GET ${endpoint.origin}${path.split('?', 1)[0]}`
+export async function listUpstreamModels(base_url: string, api_key?: string | null): Promise<ListedModel[]> {
+  const address = serverAddressOf(base_url)
+  const path = address.path('/models')
+  const where = `GET ${address.origin}${path.split('?', 1)[0]}`
   const { redact } = secretsOf([api_key])
 
   let status: number
   let text: string
   try {
-    const answer = await request(`${endpoint.origin}${path}`, {
+    const answer = await request(`${address.origin}${path}`, {
       headers: { accept: 'application/json', ...(api_key ? { authorization: `Bearer ${api_key}` } : {}) },
       signal: AbortSignal.timeout(TIMEOUT_MS),
     })
@@ -37,13 +45,13 @@ export async function listUpstreamModels(base_url: string, api_key?: string | nu
       `${where} answered ${status}: ${readUpstreamError(Buffer.from(text), redact).message || 'no reason given'}`,
     )
   }
-  const ids = idsOf(text)
-  if (ids === null) throw new Error(`${where} did not answer with a list of models.`)
-  if (ids.length === 0) throw new Error(`${where} lists no model.`)
-  return ids
+  const models = modelsOf(text)
+  if (models === null) throw new Error(`${where} did not answer with a list of models.`)
+  if (models.length === 0) throw new Error(`${where} lists no model.`)
+  return models
 }
 
-function idsOf(text: string): string[] | null {
+function modelsOf(text: string): ListedModel[] | null {
   let parsed: unknown
   try {
     parsed = JSON.parse(text)
@@ -54,10 +62,12 @@ function idsOf(text: string): string[] | null {
   // Ollama with nothing pulled says `"data": null`.
   if (data === null && isRecord(parsed) && parsed.object === 'list') return []
   if (!Array.isArray(data)) return null
-  const ids = data.flatMap((model: unknown) =>
-    isRecord(model) && typeof model.id === 'string' && model.id !== '' ? [model.id] : [],
-  )
-  return [...new Set(ids)]
+  const models = new Map<string, ListedModel>()
+  for (const model of data) {
+    if (!isRecord(model) || typeof model.id !== 'string' || model.id === '' || models.has(model.id)) continue
+    models.set(model.id, { id: model.id, endpoints: servedEndpoints(model) })
+  }
+  return [...models.values()]
 }
 
 function reasonOf(error: unknown): string {

@@ -97,7 +97,7 @@ test('the very bytes go out, with their length and our headers', async (t) => {
   const chunk = Buffer.concat([Buffer.from('before '), body, Buffer.from(' after')])
   const view = new Uint8Array(chunk.buffer, chunk.byteOffset + 7, body.length)
   const backend = connect(t, `${base_url}/`, { api_key: 'sk-key', headers: { 'X-Team': 'batch' } })
-  const result = await backend.send({ project_id: 'p', body: view })
+  const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: view })
   assert.equal(result.kind, 'answered')
   assert.equal(seen.url, '/v1/chat/completions')
   assert.deepEqual(seen.bytes, body)
@@ -116,7 +116,7 @@ test('a query of the base URL stays behind the path, and a header of the configu
   })
   const headers = { Authorization: 'Token abc' }
   const backend = connect(t, `${base_url}?api-version=2026-01-01`, { api_key: 'sk-key', headers })
-  await backend.send({ project_id: 'p', body })
+  await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
   assert.equal(seen?.url, '/v1/chat/completions?api-version=2026-01-01')
   assert.equal(seen?.headers.authorization, 'Token abc')
 })
@@ -128,7 +128,11 @@ test('connections are kept and used again', async (t) => {
     response.end(completion)
   })
   const backend = connect(t, base_url)
-  for (let i = 0; i < 20; i++) assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
+  for (let i = 0; i < 20; i++)
+    assert.equal(
+      (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+      'answered',
+    )
   // Two, for the next request may come before the pool has taken the connection of the last one back.
   assert.ok(ports.size <= 2, `${ports.size} connections`)
 })
@@ -141,12 +145,18 @@ test('a request that finds its connection closed before anything went out takes 
     socket.on('data', () => socket.write(answer))
   })
   const backend = connect(t, base_url)
-  assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
   const finished = once(sockets[0]!, 'finish')
   sockets[0]!.end()
   await finished
   await nextTurn()
-  assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
   assert.equal(sockets.length, 2)
 })
 
@@ -158,12 +168,18 @@ test('a farewell to an idle connection is not taken for the answer to what is se
     socket.on('data', () => socket.write(answer))
   })
   const backend = connect(t, base_url)
-  assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
   const said = Promise.withResolvers<void>()
   sockets[0]!.write('HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n', () => said.resolve())
   await said.promise
   await nextTurn()
-  assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
   assert.equal(sockets.length, 2)
 })
 
@@ -179,8 +195,14 @@ test('an answer that comes before the request is out ends its connection', async
   })
   const backend = connect(t, base_url, { connections_max: 1 })
   const large = Buffer.alloc(32 * 1024 * 1024, 'x')
-  assert.equal((await backend.send({ project_id: 'p', body: large })).status, 413)
-  assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: large })).status,
+    413,
+  )
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
   assert.equal(connections.length, 2)
 })
 
@@ -193,7 +215,11 @@ test('a large body goes out whole', async (t) => {
     seen = Buffer.concat(chunks)
     response.end(completion)
   })
-  assert.equal((await connect(t, base_url).send({ project_id: 'p', body: large })).kind, 'answered')
+  assert.equal(
+    (await connect(t, base_url).send({ endpoint: '/v1/chat/completions', project_id: 'p', body: large }))
+      .kind,
+    'answered',
+  )
   assert.ok(large.equals(seen ?? Buffer.alloc(0)))
 })
 
@@ -204,7 +230,7 @@ test('an answer in many pieces is put together, characters split between them in
     for (let at = 0; at < bytes.length; at += 9_973) response.write(bytes.subarray(at, at + 9_973))
     response.end()
   })
-  const result = await connect(t, base_url).send({ project_id: 'p', body })
+  const result = await connect(t, base_url).send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
   assert.ok(result.kind === 'answered')
   assert.equal(result.body.toString(), text)
 })
@@ -214,19 +240,25 @@ test('interim answers are passed over', async (t) => {
     response.writeProcessing()
     response.end(completion)
   })
-  assert.equal((await connect(t, base_url).send({ project_id: 'p', body })).kind, 'answered')
+  assert.equal(
+    (await connect(t, base_url).send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
 })
 
 test('a 429 names the time to wait, in milliseconds', async (t) => {
   const base_url = await serve(t, (_request, response) => {
     response.writeHead(429, { 'retry-after': '3' }).end('{"error":{"message":"slow down"}}')
   })
-  assert.deepEqual(await connect(t, base_url).send({ project_id: 'p', body }), {
-    kind: 'throttled',
-    status: 429,
-    reason: '429: slow down',
-    retry_after_ms: 3000,
-  })
+  assert.deepEqual(
+    await connect(t, base_url).send({ endpoint: '/v1/chat/completions', project_id: 'p', body }),
+    {
+      kind: 'throttled',
+      status: 429,
+      reason: '429: slow down',
+      retry_after_ms: 3000,
+    },
+  )
 })
 
 test('a port where nobody listens is an upstream that is not available', async (t) => {
@@ -235,27 +267,39 @@ test('a port where nobody listens is an upstream that is not available', async (
   const port = portOf(server)
   server.close()
   await once(server, 'close')
-  const result = await connect(t, `http://127.0.0.1:${port}/v1`).send({ project_id: 'p', body })
+  const result = await connect(t, `http://127.0.0.1:${port}/v1`).send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+  })
   expectFailed(result, 'upstream_unavailable', /^no connection to the server \(ECONNREFUSED\)$/)
   assert.equal(result.status, null)
   assert.match(operatorReasonOf(result), new RegExp(`127.0.0.1:${port}`))
 })
 
 test('a name that does not resolve is an upstream that is not available', async (t) => {
-  const result = await connect(t, 'http://no-such-host.invalid/v1').send({ project_id: 'p', body })
+  const result = await connect(t, 'http://no-such-host.invalid/v1').send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+  })
   expectFailed(result, 'upstream_unavailable', /\(ENOTFOUND|EAI_AGAIN\)$/)
   assert.match(operatorReasonOf(result), /no-such-host\.invalid/)
 })
 
 test('TLS to a server that speaks none is an upstream that is not available', async (t) => {
   const base_url = await serve(t, (_request, response) => response.end(completion))
-  const result = await connect(t, base_url.replace('http:', 'https:')).send({ project_id: 'p', body })
+  const result = await connect(t, base_url.replace('http:', 'https:')).send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+  })
   expectFailed(result, 'upstream_unavailable', /./)
 })
 
 test('TLS to a server whose certificate nobody vouches for is an upstream that is not available', async (t) => {
   const base_url = await serveTls(t, () => {})
-  const result = await connect(t, base_url).send({ project_id: 'p', body })
+  const result = await connect(t, base_url).send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
   expectFailed(result, 'upstream_unavailable', /DEPTH_ZERO_SELF_SIGNED_CERT/)
   assert.match(operatorReasonOf(result), /self-signed certificate/)
 })
@@ -267,8 +311,15 @@ test('over TLS answers come whole, and later connections resume the session of t
   const resumed: boolean[] = []
   const base_url = await serveTls(t, (socket) => resumed.push(socket.isSessionReused()))
   const backend = connect(t, base_url)
-  assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
-  const results = await Promise.all(Array.from({ length: 40 }, () => backend.send({ project_id: 'p', body })))
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
+  const results = await Promise.all(
+    Array.from({ length: 40 }, () =>
+      backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body }),
+    ),
+  )
   assert.ok(results.every((result) => result.kind === 'answered' && result.body.length > 120_000))
   assert.deepEqual(resumed, [false, true, true, true])
 })
@@ -282,7 +333,11 @@ test('a connection that breaks before or within the answer is an upstream that i
     },
   }
   for (const [how, handler] of Object.entries(breaks)) {
-    const result = await connect(t, await serveRaw(t, handler)).send({ project_id: 'p', body })
+    const result = await connect(t, await serveRaw(t, handler)).send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body,
+    })
     assert.ok(
       result.kind === 'failed' && result.code === 'upstream_unavailable',
       `${how}: ${JSON.stringify(result)}`,
@@ -296,7 +351,7 @@ test('what is not HTTP is no answer', async (t) => {
     socket.once('data', () => socket.end('SSH-2.0-OpenSSH_9\r\n')),
   )
   expectFailed(
-    await connect(t, base_url).send({ project_id: 'p', body }),
+    await connect(t, base_url).send({ endpoint: '/v1/chat/completions', project_id: 'p', body }),
     'upstream_invalid_response',
     /does not match the HTTP/,
   )
@@ -304,14 +359,22 @@ test('what is not HTTP is no answer', async (t) => {
 
 test('an answer that never begins times out', async (t) => {
   const base_url = await serve(t, () => {})
-  const result = await connect(t, base_url, { timeout_ms: 40 }).send({ project_id: 'p', body })
+  const result = await connect(t, base_url, { timeout_ms: 40 }).send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+  })
   expectFailed(result, 'upstream_timeout', /40 ms/)
   assert.equal(result.status, null)
 })
 
 test('a time limit beyond what timers can wait is no limit that has passed', async (t) => {
   const base_url = await serve(t, (_request, response) => setImmediate(() => response.end(completion)))
-  const result = await connect(t, base_url, { timeout_ms: 90 * 86_400_000 }).send({ project_id: 'p', body })
+  const result = await connect(t, base_url, { timeout_ms: 90 * 86_400_000 }).send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+  })
   assert.equal(result.kind, 'answered')
 })
 
@@ -322,7 +385,11 @@ test('an answer that trickles on for too long times out, though something always
     response.on('close', () => clearInterval(timer))
   })
   expectFailed(
-    await connect(t, base_url, { timeout_ms: 60 }).send({ project_id: 'p', body }),
+    await connect(t, base_url, { timeout_ms: 60 }).send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body,
+    }),
     'upstream_timeout',
     /60 ms/,
   )
@@ -339,7 +406,7 @@ test('an answer that never stops growing is broken off', async (t) => {
     response.on('drain', more)
     more()
   })
-  const result = await connect(t, base_url).send({ project_id: 'p', body })
+  const result = await connect(t, base_url).send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
   expectFailed(result, 'upstream_invalid_response', /larger than 67108864 bytes/)
   await closed
 })
@@ -350,7 +417,12 @@ test('an abort settles the attempt at once and closes its connection', async (t)
     arrived.resolve({ closed: once(response, 'close') })
   })
   const abort = new AbortController()
-  const sending = connect(t, base_url).send({ project_id: 'p', body, signal: abort.signal })
+  const sending = connect(t, base_url).send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+    signal: abort.signal,
+  })
   const { closed } = await arrived.promise
   abort.abort()
   expectFailed(await sending, 'upstream_unavailable', /^aborted$/)
@@ -365,7 +437,12 @@ test('an abort while the answer is coming in leaves no half answer', async (t) =
     setImmediate(() => abort.abort())
   })
   const abort = new AbortController()
-  const result = await connect(t, base_url).send({ project_id: 'p', body, signal: abort.signal })
+  const result = await connect(t, base_url).send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+    signal: abort.signal,
+  })
   assert.deepEqual(result, { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'aborted' })
 })
 
@@ -378,15 +455,23 @@ test('an attempt aborted while it waits for a connection is never sent', async (
     else response.end(completion)
   })
   const backend = connect(t, base_url, { connections_max: 1 })
-  const first = backend.send({ project_id: 'p', body })
+  const first = backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
   const response = await arrived.promise
   const abort = new AbortController()
-  const second = backend.send({ project_id: 'p', body, signal: abort.signal })
+  const second = backend.send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body,
+    signal: abort.signal,
+  })
   abort.abort()
   expectFailed(await second, 'upstream_unavailable', /aborted/)
   response.end(completion)
   assert.equal((await first).kind, 'answered')
-  assert.equal((await backend.send({ project_id: 'p', body })).kind, 'answered')
+  assert.equal(
+    (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })).kind,
+    'answered',
+  )
   assert.equal(requests, 2)
 })
 
@@ -400,7 +485,7 @@ test('one signal shared by many attempts aborts each of them', async (t) => {
   const backend = connect(t, base_url, { connections_max: 20 })
   const abort = new AbortController()
   const attempts = Array.from({ length: 20 }, () =>
-    backend.send({ project_id: 'p', body, signal: abort.signal }),
+    backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body, signal: abort.signal }),
   )
   await all.promise
   abort.abort()
@@ -412,7 +497,11 @@ test('a key that the server quotes is struck out of what is reported', async (t)
   const options = { api_key: 'sk-very-secret', headers: { 'api-key': 'Key team-secret-1' } }
   for (const status of [400, 403, 429, 500]) {
     const base_url = await serve(t, (_request, response) => response.writeHead(status).end(said))
-    const result = await connect(t, base_url, options).send({ project_id: 'p', body })
+    const result = await connect(t, base_url, options).send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body,
+    })
     assert.doesNotMatch(JSON.stringify(result), /secret/, `status ${status}`)
     assert.match(JSON.stringify(result), /\[redacted\]/, `status ${status}`)
   }
@@ -443,11 +532,15 @@ test('a key is struck out before anything is cut, from every field that others g
     ]
     for (const [status, said] of bodies) {
       const base_url = await serve(t, (_request, response) => response.writeHead(status).end(said))
-      const result = await connect(t, base_url, { api_key }).send({ project_id: 'p', body })
+      const result = await connect(t, base_url, { api_key }).send({
+        endpoint: '/v1/chat/completions',
+        project_id: 'p',
+        body,
+      })
       const told = result.kind === 'answered' ? result.body.toString() : JSON.stringify(result)
       assert.doesNotMatch(told, half, said)
       if (result.kind !== 'answered') continue
-      const { isUsageRejected, cost } = result.completion
+      const { isUsageRejected, cost } = result.answer
       assert.equal(JSON.parse(told).choices.length, 1)
       if (isUsageRejected) assert.equal(told.slice(cost.start, cost.end), '{"prompt_tokens":"[redacted]"}')
     }
@@ -466,7 +559,11 @@ test('a key in what is no HTTP is struck out before it is quoted, and no half of
     `HTTP/1.1 ${'x'.repeat(20)}${api_key}\r\n\r\n`,
   ]) {
     const base_url = await serveRaw(t, (socket) => socket.once('data', () => socket.end(said)))
-    const result = await connect(t, base_url, { api_key }).send({ project_id: 'p', body })
+    const result = await connect(t, base_url, { api_key }).send({
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body,
+    })
     assert.equal(result.kind, 'failed', said)
     assert.doesNotMatch(JSON.stringify(result), /secret|sk-very/, said)
   }

@@ -1,6 +1,7 @@
-// Any server that speaks OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, a hosted provider.
+// Any server that speaks OpenAI's API: vLLM, SGLang, llama.cpp, Ollama, a hosted provider.
 // The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
 // a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
+import { ENDPOINT_PATHS, type EndpointPath } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
 import { Exchange, type Exchanged } from '../http1/exchange.ts'
@@ -9,12 +10,12 @@ import { requestHead } from '../http1/request-head.ts'
 import { ResponseMemory } from '../response-memory.ts'
 import { classify } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
-import { endpointOf } from './endpoint.ts'
+import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
 export interface OpenAiBackendOptions {
   /** Shown in audit records, logs and metrics. */
   name: string
-  /** `http://127.0.0.1:8000/v1`; `/chat/completions` is added to it. */
+  /** `http://127.0.0.1:8000/v1`; the endpoint's path below `/v1` is added to it. */
   base_url: string
   /** Sent as `Authorization: Bearer`, unless `headers` has one. */
   api_key?: string | null
@@ -36,13 +37,13 @@ const CONNECT_TIMEOUT_MS_MAX = 10_000
 /** Throws a TypeError for a base_url that cannot be used. */
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const { name, timeout_ms, connections_max } = options
-  const endpoint = endpointOf(options.base_url)
+  const address = serverAddressOf(options.base_url)
+  const heads = requestHeads(address, headersOf(options))
   const secrets = secretsOf([options.api_key, ...Object.values(options.headers ?? {})])
   const watch = new AbortWatch()
   const pool = new HttpPool(
     {
-      ...endpoint,
-      head: requestHead(endpoint.authority, endpoint.path('/chat/completions'), headersOf(options)),
+      ...address,
       timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
       connectTimeoutMs: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answerBytesMax: ANSWER_BYTES_MAX,
@@ -52,9 +53,9 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     connections_max,
   )
 
-  function exchange({ body, project_id, signal }: BackendCall): Promise<Exchanged> {
+  function exchange({ endpoint, body, project_id, signal }: BackendCall): Promise<Exchanged> {
     return new Promise((resolve) => {
-      const call = new Exchange(body, project_id, (exchanged) => {
+      const call = new Exchange(heads[endpoint], body, project_id, (exchanged) => {
         if (signal !== undefined) watch.leave(signal, call)
         resolve(exchanged)
       })
@@ -77,7 +78,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
           ...(unreachable === true ? { unreachable } : {}),
         }
       }
-      return classify(outcome, secrets)
+      return classify(outcome, call.endpoint, secrets)
     },
 
     async close() {
@@ -88,6 +89,15 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
 
 function broken(code: FailureCode, reason: string): BackendResult & { kind: 'failed' } {
   return { kind: 'failed', status: null, code, reason }
+}
+
+function requestHeads(
+  address: ServerAddress,
+  headers: ReadonlyMap<string, string>,
+): Readonly<Record<EndpointPath, Buffer>> {
+  const head = (path: EndpointPath): Buffer =>
+    requestHead(address.authority, address.path(path.slice('/v1'.length)), headers)
+  return Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, head(path)])) as Record<EndpointPath, Buffer>
 }
 
 function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap<string, string> {

@@ -70,7 +70,7 @@ for (const [name, schema] of Object.entries(hostile)) {
     ]) {
       const body = Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...asked }))
       const started = performance.now()
-      const result = await backend.send({ project_id: 'p', body })
+      const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
       assert.ok(performance.now() - started < MS_MAX, `${performance.now() - started} ms`)
       if (result.kind === 'answered') assert.ok(result.body.length < TOLD_BYTES_MAX)
       else {
@@ -85,6 +85,7 @@ test('many choices share what one could have', async () => {
   const backend = simBackend({ name: 'sim', output_tokens: 8192 })
   const ask = (n: number) =>
     backend.send({
+      endpoint: '/v1/chat/completions',
       project_id: 'p',
       body: Buffer.from(JSON.stringify({ model: 'm', n, messages: [{ role: 'user', content: 'x' }] })),
     })

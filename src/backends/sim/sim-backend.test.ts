@@ -25,6 +25,7 @@ const clockTool = { type: 'function', function: { name: 'get_time' } }
 function send(request: object, options: SimOptions = {}): Promise<BackendResult> {
   const backend = simBackend({ name: 'sim', ...options })
   return backend.send({
+    endpoint: '/v1/chat/completions',
     project_id: 'p',
     body: Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...request })),
   })
@@ -197,6 +198,7 @@ test('the answer comes when its latency has passed, not before', async () => {
   const backend = simBackend({ name: 'sim', latency_ms: 200, clock })
   let settled = false
   const sending = backend.send({
+    endpoint: '/v1/chat/completions',
     project_id: 'p',
     body: Buffer.from(JSON.stringify({ model: 'm', messages })),
   })
@@ -217,7 +219,11 @@ test('latencies spread over their range, each request always the same', async ()
     const started = clock.now()
     let ended = 0
     const sending = backend
-      .send({ project_id: 'p', body: Buffer.from(JSON.stringify({ model: 'm', messages, seed: i })) })
+      .send({
+        endpoint: '/v1/chat/completions',
+        project_id: 'p',
+        body: Buffer.from(JSON.stringify({ model: 'm', messages, seed: i })),
+      })
       .finally(() => {
         ended = clock.now()
       })
@@ -236,7 +242,12 @@ test('an abort leaves no timer behind', async () => {
   const clock = testClock()
   const backend = simBackend({ name: 'sim', faults: { hang: 1 }, clock })
   const abort = new AbortController()
-  const sending = backend.send({ project_id: 'p', body: Buffer.from('{}'), signal: abort.signal })
+  const sending = backend.send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body: Buffer.from('{}'),
+    signal: abort.signal,
+  })
   assert.equal(clock.waiting, 1)
   abort.abort()
   await sending

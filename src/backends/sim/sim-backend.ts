@@ -1,6 +1,7 @@
 // The simulator as a backend of its own process: no socket in between, but the same answers, the same errors
 // and the same way of judging them as if there were one.
 import { type Clock, systemClock } from '../../domain/clock.ts'
+import type { EndpointPath } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult } from '../backend.ts'
 import { classify } from '../verdict/classify.ts'
@@ -28,7 +29,11 @@ export function simBackend(options: SimBackendOptions): Backend {
   const waiting = new Set<(result: BackendResult) => void>()
   let closed = false
 
-  function wait(fate: SimResponse, signal: AbortSignal | undefined): Promise<BackendResult> {
+  function wait(
+    fate: SimResponse,
+    endpoint: EndpointPath,
+    signal: AbortSignal | undefined,
+  ): Promise<BackendResult> {
     return new Promise((resolve) => {
       const settle = (result: BackendResult): void => {
         cancel()
@@ -40,7 +45,7 @@ export function simBackend(options: SimBackendOptions): Backend {
       const cancel =
         fate.kind === 'hang'
           ? clock.after(timeout_ms, () => settle(timedOut(timeout_ms)))
-          : clock.after(fate.after_ms, () => settle(resultOf(fate)))
+          : clock.after(fate.after_ms, () => settle(resultOf(fate, endpoint)))
       waiting.add(settle)
       if (signal !== undefined) watch.enter(signal, abortable)
     })
@@ -49,13 +54,13 @@ export function simBackend(options: SimBackendOptions): Backend {
   return {
     name,
 
-    async send({ body, signal }: BackendCall) {
+    async send({ endpoint, body, signal }: BackendCall) {
       if (closed) return CLOSED
       if (signal?.aborted) return ABORTED
-      const { fate } = simulator.arrive(body)
+      const { fate } = simulator.arrive(body, endpoint)
       try {
-        if (fate.kind !== 'hang' && fate.after_ms === 0) return resultOf(fate)
-        return await wait(fate, signal)
+        if (fate.kind !== 'hang' && fate.after_ms === 0) return resultOf(fate, endpoint)
+        return await wait(fate, endpoint, signal)
       } finally {
         simulator.release()
       }
@@ -68,10 +73,10 @@ export function simBackend(options: SimBackendOptions): Backend {
   }
 }
 
-function resultOf(fate: Exclude<SimResponse, { kind: 'hang' }>): BackendResult {
+function resultOf(fate: Exclude<SimResponse, { kind: 'hang' }>, endpoint: EndpointPath): BackendResult {
   if (fate.kind === 'reset') return failed('simulated: the connection was reset')
   const { status, text, retry_after_ms } = fate
-  return classify({ status, body: Buffer.from(text), retry_after_ms: retry_after_ms ?? undefined })
+  return classify({ status, body: Buffer.from(text), retry_after_ms: retry_after_ms ?? undefined }, endpoint)
 }
 
 function timedOut(timeout_ms: number): BackendResult {

@@ -51,17 +51,11 @@ export function readSimRequest(
   settings: SimSettings,
   random: { next(): number },
 ): SimRequest {
-  const request = parse(body)
-  const { model, messages } = request
-  if (typeof model !== 'string' || model === '') throw invalid('you must provide a model parameter', 'model')
-  if (settings.models !== null && !settings.models.includes(model)) {
-    throw new SimulatedError(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
-  }
+  const { request, model } = readSimBody(body, settings)
+  const { messages } = request
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalid('messages must be a non-empty array', 'messages')
   }
-  if (request.stream === true) throw invalid('the simulator does not stream', 'stream')
-
   const prompt_tokens = promptTokens(messages, request.tools)
   const output_tokens_max =
     count(request.max_completion_tokens, 'max_completion_tokens') ?? count(request.max_tokens, 'max_tokens')
@@ -81,6 +75,21 @@ export function readSimRequest(
   }
 }
 
+/** What every request has. Throws a SimulatedError. */
+export function readSimBody(
+  body: Uint8Array,
+  { models }: Pick<SimSettings, 'models'>,
+): { request: Record<string, unknown>; model: string } {
+  const request = parse(body)
+  const { model } = request
+  if (typeof model !== 'string' || model === '') throw invalid('you must provide a model parameter', 'model')
+  if (models !== null && !models.includes(model)) {
+    throw new SimulatedError(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
+  }
+  if (request.stream === true) throw invalid('the simulator does not stream', 'stream')
+  return { request, model }
+}
+
 function parse(body: Uint8Array): Record<string, unknown> {
   let parsed: unknown
   try {
@@ -93,7 +102,7 @@ function parse(body: Uint8Array): Record<string, unknown> {
 }
 
 /** In the words of vLLM. */
-function refuseOverlong(prompt: number, output: number | null, window: number): void {
+export function refuseOverlong(prompt: number, output: number | null, window: number): void {
   if (prompt + (output ?? 1) <= window) return
   const asked = output ?? 0
   throw new SimulatedError(
@@ -119,7 +128,7 @@ function promptTokens(messages: unknown[], tools: unknown): number {
   return tools === undefined ? tokens : tokens + jsonTokens(tools)
 }
 
-function contentTokens(content: unknown): number {
+export function contentTokens(content: unknown): number {
   if (typeof content === 'string') return estimateTokens(Buffer.byteLength(content))
   if (!Array.isArray(content)) return 0
   return content.reduce((tokens: number, part: unknown) => {
@@ -134,7 +143,7 @@ function jsonTokens(value: unknown): number {
   return estimateTokens(Buffer.byteLength(JSON.stringify(value) ?? ''))
 }
 
-function count(value: unknown, param: string): number | null {
+export function count(value: unknown, param: string): number | null {
   if (value === undefined || value === null) return null
   if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1) {
     throw invalid(`${param} must be a whole number of at least 1`, param)
@@ -175,6 +184,6 @@ function formatOf(format: unknown): SimRequest['format'] {
   throw invalid('response_format.type must be text, json_object or json_schema', 'response_format')
 }
 
-function invalid(message: string, param: string | null): SimulatedError {
+export function invalid(message: string, param: string | null): SimulatedError {
   return new SimulatedError(400, 'invalid_request_error', message, param, 'invalid_value')
 }

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import test, { type TestContext } from 'node:test'
 import OpenAI from 'openai'
 import { request } from 'undici'
+import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import { listUpstreamModels } from '../openai/list-models.ts'
 import { simBackend } from './sim-backend.ts'
 import { type SimServerOptions, simServer } from './sim-server.ts'
@@ -31,7 +32,11 @@ test('over the wire comes what the backend in the process says, to the byte', as
   const { base_url } = await serve(t)
   const { status, text } = await post(base_url)
   assert.equal(status, 200)
-  const inProcess = await simBackend({ name: 'sim' }).send({ project_id: 'p', body: Buffer.from(body) })
+  const inProcess = await simBackend({ name: 'sim' }).send({
+    endpoint: '/v1/chat/completions',
+    project_id: 'p',
+    body: Buffer.from(body),
+  })
   assert.equal(inProcess.kind === 'answered' ? inProcess.body.toString() : '', text)
 })
 
@@ -47,7 +52,10 @@ test('the OpenAI SDK works with it', async (t) => {
   const models = []
   for await (const model of client.models.list()) models.push(model.id)
   assert.deepEqual(models, ['a', 'b'])
-  assert.deepEqual(await listUpstreamModels(base_url), ['a', 'b'])
+  assert.deepEqual(
+    await listUpstreamModels(base_url),
+    ['a', 'b'].map((id) => ({ id, endpoints: [...ENDPOINT_PATHS] })),
+  )
 })
 
 test('a schema that needs characters beyond ASCII is answered whole', async (t) => {

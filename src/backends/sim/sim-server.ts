@@ -4,6 +4,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { type Clock, systemClock } from '../../domain/clock.ts'
+import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import { CallLog } from './call-log.ts'
 import type { SimOptions } from './sim-options.ts'
 import { SIM_CREATED } from './simulated-answer.ts'
@@ -38,9 +39,10 @@ export async function simServer(options: SimServerOptions): Promise<SimServer> {
 
   const server = createServer({ keepAliveTimeout: 65_000, requestTimeout: 0 }, (request, response) => {
     response.sendDate = false
-    if (request.method === 'POST' && request.url === '/v1/chat/completions') {
+    const endpoint = ENDPOINT_PATHS.find((path) => path === request.url)
+    if (request.method === 'POST' && endpoint !== undefined) {
       readBody(request, response, (body) => {
-        const { fate, sha256, label } = simulator.arrive(body)
+        const { fate, sha256, label } = simulator.arrive(body, endpoint)
         log?.add(clock.now(), sha256, label, body)
         meet(fate, response, clock, () => simulator.release())
       })
@@ -148,7 +150,13 @@ function answerOther(request: IncomingMessage, response: ServerResponse, simulat
 }
 
 function modelList(models: readonly string[]): string {
-  const data = models.map((id) => ({ id, object: 'model', created: SIM_CREATED, owned_by: 'offpeak-sim' }))
+  const data = models.map((id) => ({
+    id,
+    object: 'model',
+    created: SIM_CREATED,
+    owned_by: 'offpeak-sim',
+    endpoints: ENDPOINT_PATHS,
+  }))
   return JSON.stringify({ object: 'list', data })
 }
 

@@ -1,11 +1,12 @@
 // The simulated model server without a wire: takes a request in, says what is to be answered and when. The
 // in-process backend and the HTTP server both stand on it, so they behave alike to the byte.
+import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
 import type { SimulatedFault } from '../../domain/simulated-fault.ts'
 import { FaultPlan } from './fault-plan.ts'
 import { randomOf, type SeededRandom } from './seeded-random.ts'
 import { type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
-import { readSimRequest, SimulatedError } from './sim-request.ts'
-import { simulatedAnswer } from './simulated-answer.ts'
+import { SimulatedError } from './sim-request.ts'
+import { ANSWERS } from './simulated-endpoints.ts'
 
 /** What becomes of a request, `after_ms` from its arrival. It holds a slot until `release` is called. */
 export type SimResponse =
@@ -17,7 +18,7 @@ export type SimResponse =
 
 export interface SimStats {
   requests: number
-  /** Chat completions, with or without usage. */
+  /** Answers under a 200, with or without usage. */
   answered: number
   /** Requests that could not be done: 4xx other than 429. */
   refused: number
@@ -64,7 +65,7 @@ export class Simulator {
   }
 
   /** Takes a slot; every arrival is to be followed by one `release`. */
-  arrive(body: Uint8Array): Arrival {
+  arrive(body: Uint8Array, endpoint: EndpointPath = DEFAULT_ENDPOINT): Arrival {
     const stats = this.#stats
     const random = randomOf(body)
     stats.requests += 1
@@ -80,7 +81,7 @@ export class Simulator {
     if (stats.in_flight > stats.in_flight_max) stats.in_flight_max = stats.in_flight
     const fault = this.#plan.next(random.sha256)
     if (fault !== null) stats.faults[fault] += 1
-    return { ...this.#fate(body, random, fault), sha256: random.sha256 }
+    return { ...this.#fate(body, endpoint, random, fault), sha256: random.sha256 }
   }
 
   release(): void {
@@ -89,6 +90,7 @@ export class Simulator {
 
   #fate(
     body: Uint8Array,
+    endpoint: EndpointPath,
     random: SeededRandom,
     fault: SimulatedFault | null,
   ): { fate: SimResponse; label: string } {
@@ -113,7 +115,7 @@ export class Simulator {
     }
     try {
       return {
-        fate: answer(after_ms, 200, this.#answerText(body, random, fault === null)),
+        fate: answer(after_ms, 200, this.#answerText(body, endpoint, random, fault === null)),
         label: fault ?? 'answer',
       }
     } catch (error) {
@@ -128,14 +130,9 @@ export class Simulator {
     }
   }
 
-  #answerText(body: Uint8Array, random: SeededRandom, with_usage: boolean): string {
-    const request = readSimRequest(body, this.settings, random)
-    const { text, prompt_tokens, completion_tokens } = simulatedAnswer(
-      request,
-      this.settings,
-      random,
-      with_usage,
-    )
+  #answerText(body: Uint8Array, endpoint: EndpointPath, random: SeededRandom, with_usage: boolean): string {
+    const call = { body, settings: this.settings, random, with_usage }
+    const { text, prompt_tokens, completion_tokens } = ANSWERS[endpoint](call)
     this.#stats.answered += 1
     this.#stats.prompt_tokens += prompt_tokens
     this.#stats.completion_tokens += completion_tokens

@@ -3,7 +3,7 @@ import test from 'node:test'
 import { gzipSync } from 'node:zlib'
 import fc from 'fast-check'
 import type { BackendResult } from '../backend.ts'
-import { classify } from './classify.ts'
+import { classify as classifyAnswer, type HttpAnswer, type Secrets } from './classify.ts'
 import { MESSAGE_LENGTH_MAX, PARAM_LENGTH_MAX } from './upstream-error.ts'
 
 /** Status, body (an object is sent as JSON), and what it comes to: kind, then code where there is one. */
@@ -16,6 +16,10 @@ const completion = {
   usage: { prompt_tokens: 5, completion_tokens: 1, total_tokens: 6 },
 }
 const choice = completion.choices[0]
+
+function classify(answer: HttpAnswer, secrets?: Secrets): BackendResult {
+  return classifyAnswer(answer, '/v1/chat/completions', secrets)
+}
 
 function verdict(status: number, body: unknown): BackendResult {
   return classify({ status, body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)) })
@@ -642,7 +646,7 @@ test('an answer keeps its bytes', () => {
   const result = classify({ status: 200, body })
   assert.ok(result.kind === 'answered')
   assert.deepEqual(result.body, body)
-  assert.equal(result.completion.usage, null)
+  assert.equal(result.answer.usage, null)
 })
 
 test('bytes of an answer that are no UTF-8 become the sign for what cannot be read', () => {
@@ -693,7 +697,7 @@ test('advice about the configuration is for operators, and callers read a status
       /billing is off; check/,
       'the server does not admit this service (403)',
     ],
-    [404, '', /check base_url/, 'the server offers no chat completions (404)'],
+    [404, '', /check base_url/, 'the server does not offer /v1/chat/completions (404)'],
     [
       429,
       openAi('You exceeded your current quota, see your billing page.', 'insufficient_quota'),

@@ -4,10 +4,11 @@
 // blames the request, and only for what servers distinguish in text alone: request too long, unknown model, filtered
 // content. A problem of the configuration (wrong path, wrong key, empty account) is `failed`: no line is at fault.
 import { isUtf8 } from 'node:buffer'
+import { DEFAULT_ENDPOINT, ENDPOINTS, type EndpointPath } from '../../domain/endpoint.ts'
 import type { ErrorCode } from '../../domain/errors.ts'
-import { type Completion, CompletionScanner } from '../../jsonl/completion-scan.ts'
+import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
-import { completionFault } from './completion-fault.ts'
+import { answerFault } from './answer-fault.ts'
 import { parseBody } from './parse-body.ts'
 import { type Redact, readUpstreamError, type UpstreamError, upstreamErrorOf } from './upstream-error.ts'
 
@@ -63,20 +64,27 @@ const UNKNOWN_MODEL = [
 /** Waiting does not help: the request is larger than the allowance of a minute. */
 const NEVER_FITS = /request too large/i
 
+/** The server's own router has no such path, or the server says that it was started without it. */
+const NOT_OFFERED = [404, 405, 501]
+
 /** How a gzip file begins (RFC 1952). */
 const GZIP = [0x1f, 0x8b]
 /** How much of a body is read to describe it. */
 const BEGINNING_BYTES = 1024
 const ENCODING_LENGTH_MAX = 40
 
-const scanner = new CompletionScanner()
+const scanner = new AnswerScanner()
 
 /** The result of one attempt. Never throws, whatever the server sends. */
-export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): BackendResult {
+export function classify(
+  answer: HttpAnswer,
+  endpoint: EndpointPath,
+  secrets: Secrets = NO_SECRETS,
+): BackendResult {
   const { status, body } = answer
   const encoding = encodingOf(answer, secrets.redact)
   if (status >= 200 && status < 300) {
-    if (encoding === null) return classifySuccess(answer, secrets)
+    if (encoding === null) return classifySuccess(answer, endpoint, secrets)
     return {
       ...failed(status, 'upstream_invalid_response', `${status}, but ${compressed(encoding)}`),
       operatorReason: `${compressed(encoding)}, though the request says "Accept-Encoding: identity": switch compression off in the server, or in the proxy before it`,
@@ -85,15 +93,19 @@ export function classify(answer: HttpAnswer, secrets: Secrets = NO_SECRETS): Bac
   const error =
     encoding === null
       ? readUpstreamError(body, secrets.redact)
-      : { message: compressed(encoding), codes: [], status: null, param: null }
-  return classifyError(status, error, answer.retry_after_ms)
+      : { message: compressed(encoding), codes: [], status: null, param: null, isJson: false }
+  return classifyError(status, error, endpoint, answer.retry_after_ms)
 }
 
-function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: Secrets): BackendResult {
+function classifySuccess(
+  { status, body, retry_after_ms }: HttpAnswer,
+  endpoint: EndpointPath,
+  secrets: Secrets,
+): BackendResult {
   // Result files are UTF-8: invalid bytes become U+FFFD.
   const bytes = isUtf8(body) ? body : Buffer.from(body.toString())
-  const completion = scanner.scan(bytes)
-  if (completion !== null) return answered(status, bytes, completion, secrets)
+  const found = scanner.scan(bytes, endpoint)
+  if (found !== null) return answered(status, bytes, found, endpoint, secrets)
 
   const parsed = parseBody(bytes)
   if (parsed === undefined)
@@ -101,23 +113,29 @@ function classifySuccess({ status, body, retry_after_ms }: HttpAnswer, secrets: 
   // Some proxies report errors under a 200. Only an error with a known status or code is trusted.
   const error = upstreamErrorOf(parsed, secrets.redact)
   const meant = error.status ?? statusOfCodes(error)
-  if (meant !== null) return classifyError(meant, error, retry_after_ms)
-  const fault = completionFault(parsed)
+  if (meant !== null) return classifyError(meant, error, endpoint, retry_after_ms)
+  const fault = answerFault(parsed, ENDPOINTS[endpoint].answer)
   const reason = error.message === '' ? fault : `${fault}: ${error.message}`
   return failed(status, 'upstream_invalid_response', `${status}, but ${reason}`)
 }
 
-/** The response's own bytes, unless they contain a key. Outside the choices, the text is the server's or a proxy's. */
-function answered(status: number, body: Buffer, found: Completion, secrets: Secrets): BackendResult {
-  if (!secrets.mayBeIn(body)) return { kind: 'answered', status, body, completion: found }
-  const { start, end } = found.choices
+/** The response's own bytes, unless they contain a key. Outside the content, the text is the server's or a proxy's. */
+function answered(
+  status: number,
+  body: Buffer,
+  found: Answer,
+  endpoint: EndpointPath,
+  secrets: Secrets,
+): BackendResult {
+  if (!secrets.mayBeIn(body)) return { kind: 'answered', status, body, answer: found }
+  const { start, end } = found.content
   const bytes = Buffer.concat([
     redacted(body.subarray(0, start), secrets.redact),
     redacted(body.subarray(start, end), secrets.redactKeys),
     redacted(body.subarray(end), secrets.redact),
   ])
-  const completion = scanner.scan(bytes)
-  if (completion !== null) return { kind: 'answered', status, body: bytes, completion }
+  const answer = scanner.scan(bytes, endpoint)
+  if (answer !== null) return { kind: 'answered', status, body: bytes, answer }
   return {
     ...failed(status, 'upstream_invalid_response', `${status}, but the answer had to be withheld`),
     operatorReason: 'the answer quotes the API key of the upstream',
@@ -144,7 +162,7 @@ function kindOfBody(body: Buffer): string {
   const text = body.toString('utf8', 0, BEGINNING_BYTES)
   if (text.trim() === '') return 'an empty body'
   if (/^(data|event):/.test(text)) return 'a stream of events, which was not asked for'
-  if (/^\s*[[{]/.test(text)) return 'JSON that is not whole, not a completion, or nested too deep'
+  if (/^\s*[[{]/.test(text)) return 'JSON that is not whole, not an answer, or nested too deep'
   return 'a body that is not JSON'
 }
 
@@ -155,9 +173,17 @@ function statusOfCodes(error: UpstreamError): number | null {
   return null
 }
 
-function classifyError(status: number, error: UpstreamError, retry_after_ms?: number): BackendResult {
+function classifyError(
+  status: number,
+  error: UpstreamError,
+  path: EndpointPath,
+  retry_after_ms?: number,
+): BackendResult {
   const apiError = apiErrorOf(status, error)
   if (apiError !== null) return apiError
+  // Every server has chat completions: without them the address is wrong.
+  if (path !== DEFAULT_ENDPOINT && error.isJson && NOT_OFFERED.includes(status))
+    return refused(status, 'endpoint_not_supported', `does not offer ${path} for this model`, error.message)
 
   const said = error.message === '' ? `${status}` : `${status}: ${error.message}`
   switch (status) {
@@ -191,8 +217,8 @@ function classifyError(status: number, error: UpstreamError, retry_after_ms?: nu
     case 405:
       return unusable(
         status,
-        'the server offers no chat completions',
-        `no chat completions at this address, check base_url: ${said}`,
+        `the server does not offer ${path}`,
+        `nothing at this address offers ${path}, check base_url: ${said}`,
       )
     case 409:
     case 425:

@@ -19,6 +19,8 @@ export interface UpstreamError {
   status: number | null
   /** The parameter that the server blames, of at most PARAM_LENGTH_MAX characters. */
   param: string | null
+  /** Whether the body is JSON: the words of the server itself rather than of a proxy before it. */
+  isJson: boolean
 }
 
 /** Removes secrets from a text. */
@@ -39,14 +41,26 @@ export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
   const parsed = parseBody(body)
   if (parsed !== undefined) return upstreamErrorOf(parsed, redact)
   const page = redact(body.toString('utf8', 0, PAGE_BYTES_MAX)).slice(0, PAGE_LENGTH_MAX)
-  return { message: oneLine(withoutTags(page), MESSAGE_LENGTH_MAX), codes: [], status: null, param: null }
+  return {
+    message: oneLine(withoutTags(page), MESSAGE_LENGTH_MAX),
+    codes: [],
+    status: null,
+    param: null,
+    isJson: false,
+  }
 }
 
 /** The same from a body that is already parsed. */
 export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
   const messageIn = (text: string): string => oneLine(redact(text), MESSAGE_LENGTH_MAX)
   if (!isRecord(body)) {
-    return { message: typeof body === 'string' ? messageIn(body) : '', codes: [], status: null, param: null }
+    return {
+      message: typeof body === 'string' ? messageIn(body) : '',
+      codes: [],
+      status: null,
+      param: null,
+      isJson: true,
+    }
   }
   const error = isRecord(body.error) ? body.error : body
   const inner = isRecord(error.innererror) ? error.innererror : {}
@@ -59,6 +73,7 @@ export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
     codes,
     status: statusOf(error.code),
     param: param === '' ? null : param,
+    isJson: true,
   }
 }
 

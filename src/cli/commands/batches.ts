@@ -2,7 +2,8 @@
 import { randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
-import { BATCH_ENDPOINT, BatchObject } from '../../wire/batch.ts'
+import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
+import { BatchObject } from '../../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import { downloadResults } from '../client/download-results.ts'
 import { followResults } from '../client/follow-results.ts'
@@ -17,6 +18,7 @@ import { printFields, printJson, printTable } from '../terminal/table.ts'
 import { writeData, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags {
+  endpoint: string
   window: string
   metadata?: Record<string, string>
   entity?: string
@@ -40,6 +42,7 @@ export function addBatches(program: Command, shell: Shell): void {
   examples(
     apiCommand(batches, 'create', 'create a batch of an uploaded file')
       .argument('<file_id>', 'an uploaded file whose status is processed')
+      .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
       .option('--window <duration>', 'completion window', '24h')
       .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
       .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
@@ -99,7 +102,7 @@ async function createBatch(shell: Shell, file_id: string, flags: CreateFlags): P
       '/v1/batches',
       {
         input_file_id: file_id,
-        endpoint: BATCH_ENDPOINT,
+        endpoint: flags.endpoint,
         completion_window: flags.window,
         ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
       },

@@ -1,8 +1,8 @@
 // run --estimate: shows the projected cost of a file and the limits that apply to it, without creating a batch.
-import { BATCH_ENDPOINT } from '../../wire/batch.ts'
 import { BatchEstimate } from '../../wire/batch-estimate.ts'
 import { DeletedFile } from '../../wire/file.ts'
 import type { Connection } from '../client/connect.ts'
+import { endpointOfFile } from '../client/endpoint-of-file.ts'
 import { uploadInput } from '../client/upload.ts'
 import { type Watch, watchFile } from '../client/watch-batch.ts'
 import { counted, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
@@ -25,7 +25,7 @@ export async function estimateRun(
     await watchFile(client, file.id, watch)
     return await client.post(BatchEstimate, '/v1/batches?dry_run=true', {
       input_file_id: file.id,
-      endpoint: BATCH_ENDPOINT,
+      endpoint: await endpointOfFile(order.input),
       completion_window: order.window,
       ...(Object.keys(order.metadata).length === 0 ? {} : { metadata: order.metadata }),
     })

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { Value } from 'typebox/value'
-import { BATCH_ENDPOINT, BatchObject } from '../../wire/batch.ts'
+import { BatchObject } from '../../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import { mayRetry } from '../client/api-error.ts'
 import { byteLines } from '../client/byte-lines.ts'
@@ -129,7 +129,7 @@ async function resubmit(
     '/v1/batches',
     {
       input_file_id: file.id,
-      endpoint: BATCH_ENDPOINT,
+      endpoint: old.endpoint,
       completion_window: window,
       metadata: { ...old.metadata, retry_of: old.id },
     },

@@ -5,6 +5,7 @@ import { BatchObject } from '../../wire/batch.ts'
 import { ApiError } from '../client/api-error.ts'
 import type { ApiClient } from '../client/client.ts'
 import { downloadResults } from '../client/download-results.ts'
+import { endpointOfFile } from '../client/endpoint-of-file.ts'
 import { AnyObject } from '../client/shapes.ts'
 import { hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
@@ -103,7 +104,7 @@ async function untilDone(
       '/v1/batches',
       {
         input_file_id: state.file_id,
-        endpoint: '/v1/chat/completions',
+        endpoint: await endpointOfFile(order.input),
         completion_window: state.window,
         ...(Object.keys(state.metadata).length === 0 ? {} : { metadata: state.metadata }),
       },

@@ -1,7 +1,7 @@
 // The request line that asks a model about one row of a table.
 import { readFile } from 'node:fs/promises'
 import { dirname, extname, resolve } from 'node:path'
-import { BATCH_ENDPOINT } from '../../wire/batch.ts'
+import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import type { Template } from './prompt-template.ts'
 import { type Cell, cellText } from './table.ts'
 
@@ -65,7 +65,7 @@ export async function requestLine(row: number, cells: readonly Cell[], question:
     ],
     ...(responseFormat === undefined ? {} : { response_format: responseFormat }),
   }
-  const line = `${JSON.stringify({ custom_id: rowId(row), method: 'POST', url: BATCH_ENDPOINT, body })}\n`
+  const line = `${JSON.stringify({ custom_id: rowId(row), method: 'POST', url: DEFAULT_ENDPOINT, body })}\n`
   if (line.length > LINE_BYTES_MAX / 4 && Buffer.byteLength(line) > LINE_BYTES_MAX)
     throw new RowError(`its request is larger than ${LINE_BYTES_MAX / 1024 / 1024} MiB`)
   return line

@@ -49,6 +49,7 @@ export class ChunkReader {
       if (!content) throw new BlobMissing(`of the input of ${batch.id}`)
       const bytes = await sealed.readAll(content.project_id, content, range)
       const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
+        endpoint: batch.endpoint,
         metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
         header_entity: batch.header_entity,
       })

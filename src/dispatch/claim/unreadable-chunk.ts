@@ -1,6 +1,7 @@
 // Chunks whose input is damaged or missing. Reading is retried until the batch's deadline, because the input may be
 // restored from a backup. After that the lines end as errors, so that the batch ends; their custom_ids are unknown.
 import { isDamaged } from '../../blobs/blobs.ts'
+import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { wireError } from '../../domain/errors.ts'
 import { NO_SPEND } from '../../domain/spend.ts'
 import { type ChunkLine, InputChanged } from '../../jsonl/chunk-lines.ts'
@@ -43,10 +44,12 @@ export function unreadableLines(
       tags: null,
       body: { start: 0, end: 0 },
       model_spans: [],
-      messages: { start: 0, end: 0 },
+      prompt: { start: 0, end: 0 },
+      endpoint: DEFAULT_ENDPOINT,
       input_tokens: 0,
       output_tokens_max: 0,
       prompt_bytes: null,
+      inputs: 1,
       choices: 1,
       projected: NO_SPEND,
       fault,

@@ -22,7 +22,11 @@ test('an exception in a backend fails the attempt, and only the log has its text
     }),
   ]
   for (const backend of backends) {
-    const result = await sendOnce(backend, { project_id: 'p', body: Buffer.from('{}') }, log)
+    const result = await sendOnce(
+      backend,
+      { endpoint: '/v1/chat/completions', project_id: 'p', body: Buffer.from('{}') },
+      log,
+    )
     assert.ok(result.kind === 'failed')
     assert.equal(result.code, 'internal_error')
     assert.doesNotMatch(result.reason, /text of a body/)

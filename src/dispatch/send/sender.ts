@@ -244,7 +244,8 @@ export class Sender {
       this.#options.onBegun(chunk)
     }
     const { project_id } = chunk.batch
-    const call = { body: requestBody(job, upstream), project_id, signal: chunk.signal }
+    const { endpoint } = chunk.lines[job.position]!
+    const call = { endpoint, body: requestBody(job, upstream), project_id, signal: chunk.signal }
     const result = await sendOnce(upstream.backend, call, this.#options.log)
     const now = clock.now()
     chunk.inFlight--
@@ -357,8 +358,8 @@ function requestBody(job: Job, upstream: Upstream): Uint8Array {
 function byPrefix(chunk: OpenChunk, positions: number[]): number[] {
   const { bytes, lines } = chunk
   return positions.sort((a, b) => {
-    const left = lines[a]!.messages
-    const right = lines[b]!.messages
+    const left = lines[a]!.prompt
+    const right = lines[b]!.prompt
     return bytes.compare(bytes, right.start, right.end, left.start, left.end) || a - b
   })
 }

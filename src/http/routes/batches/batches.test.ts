@@ -7,6 +7,7 @@ import {
   testServer,
 } from '../../../../test/support/test-server.ts'
 import { BATCH_STATUSES, type BatchStatus } from '../../../domain/batch.ts'
+import { ENDPOINT_PATHS } from '../../../domain/endpoint.ts'
 import { NO_TOKENS } from '../../../domain/money.ts'
 import { addToBatch } from '../../../store/batches.ts'
 import { insertChunks } from '../../../store/chunks.ts'
@@ -106,7 +107,11 @@ test('an invalid request gets an error with the expected and the actual value', 
   const cases: [object, string, string][] = [
     [{ input_file_id: undefined }, 'input_file_id', '`input_file_id` is required.'],
     [{ input_file_id: 7 }, 'input_file_id', '`input_file_id` must be a string, not the number 7.'],
-    [{ endpoint: '/v1/embeddings' }, 'endpoint', '`endpoint` must be "/v1/chat/completions".'],
+    [
+      { endpoint: '/v1/moderations' },
+      'endpoint',
+      `\`endpoint\` must be one of ${ENDPOINT_PATHS.map((path) => JSON.stringify(path)).join(', ')}, not "/v1/moderations".`,
+    ],
     [{ completion_window: 'soon' }, 'completion_window', '`completion_window` must be "24h".'],
     [
       { completion_window: 24 },

@@ -15,6 +15,7 @@ export function showModel(model: Model, region: string): ModelObject {
     context_window: model.context_window,
     max_output_tokens: model.max_output_tokens,
     supports: { ...model.supports },
+    endpoints: [...model.endpoints],
     pricing: {
       input_per_mtok: model.price.input_picos / PICOS_PER_USD_PER_MTOK,
       output_per_mtok: model.price.output_picos / PICOS_PER_USD_PER_MTOK,

@@ -1,7 +1,7 @@
 // A base URL as people configure it (`http://127.0.0.1:8000/v1`, with or without a slash at its end, with a
 // query where a host wants one, as Azure does) taken apart into what an HTTP client needs.
 
-export interface Endpoint {
+export interface ServerAddress {
   /** `http://host:port` */
   origin: string
   /** `host:port`, or `host` where the port is the usual one. */
@@ -15,7 +15,7 @@ export interface Endpoint {
 }
 
 /** Throws a TypeError, which never quotes the URL, when it cannot be used. */
-export function endpointOf(base_url: string): Endpoint {
+export function serverAddressOf(base_url: string): ServerAddress {
   const url = URL.parse(base_url)
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
     throw new TypeError('base_url must be an http or https URL')

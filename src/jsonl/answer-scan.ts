@@ -1,20 +1,20 @@
-// Scans a chat completion in place: whether it is valid, its usage, and where to insert its cost. Every byte is
-// checked, and no objects are created: the result file gets the same bytes that the server sent.
-
+// Scans the answer of a model server in place: whether it is valid, its usage, and where to insert its cost. Every byte
+// is checked, and no objects are created: the result file gets the same bytes that the server sent.
+import { type AnswerShape, ENDPOINT_PATHS, ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
 import type { TokenUsage } from '../domain/money.ts'
-import { JsonScanner } from './json-scan.ts'
+import { type JsonKind, JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
 
-export interface Completion {
+export interface Answer {
   /** Null where the server reports none, or one that is no set of counts. */
   usage: TokenUsage | null
   /** Whether one was reported, and is no set of counts. */
   isUsageRejected: boolean
-  /** The value of `choices`: what the model said. */
-  choices: Span
-  /** Bytes of the messages in its choices, as written. */
-  message_bytes: number
+  /** The list that holds what the model said. */
+  content: Span
+  /** Bytes of what was generated, as written. */
+  generated_bytes: number
   cost: CostPlace
   /** Where the whole usage stands, or would stand. */
   usage_place: CostPlace
@@ -35,22 +35,53 @@ export interface CostPlace {
   comma: boolean
 }
 
-const KEYS = new Names('choices', 'usage')
-const CHOICE_KEYS = new Names('index', 'message', 'finish_reason')
+/** What is looked for in the answers of one endpoint. */
+interface Wanted {
+  shape: AnswerShape
+  keys: Names<string>
+  entryKeys: Names<string>
+  statuses: Names<string>
+  usageKeys: Names<string>
+  input: string
+  output: string | null
+}
+
+const WANTED = Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, wantedOf(path)])) as Readonly<
+  Record<EndpointPath, Wanted>
+>
+
+function wantedOf(path: EndpointPath): Wanted {
+  const { answer, usage } = ENDPOINTS[path]
+  return {
+    shape: answer,
+    keys: new Names(answer.list, 'usage', ...(answer.statuses === null ? [] : ['status'])),
+    entryKeys: new Names('index', 'finish_reason', ...(answer.entry === null ? [] : [answer.entry.key])),
+    statuses: new Names(...(answer.statuses ?? [])),
+    usageKeys: new Names(
+      usage.input,
+      ...(usage.output === null ? [] : [usage.output]),
+      'total_tokens',
+      'cost_usd',
+    ),
+    input: usage.input,
+    output: usage.output,
+  }
+}
+
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
-const USAGE_KEYS = new Names('prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_usd')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
 const TOKENS_MAX = 100_000_000
 
-export class CompletionScanner {
+export class AnswerScanner {
   readonly #json = new JsonScanner()
-  readonly #choices: Span = { start: 0, end: 0 }
+  #wanted = WANTED[ENDPOINT_PATHS[0]]
+  readonly #content: Span = { start: 0, end: 0 }
   readonly #indexes = new Set<number>()
-  #message_bytes = 0
-  #prompt_tokens: number | null = null
-  #completion_tokens: number | null = null
+  #generated_bytes = 0
+  #input_tokens: number | null = null
+  #output_tokens: number | null = null
   #total_tokens: number | null = null
   #reported = false
   /** Whether each count that was reported is one. */
@@ -58,74 +89,87 @@ export class CompletionScanner {
   #cost: CostPlace | null = null
   #usage_place: CostPlace | null = null
 
-  /** What `bytes` hold, valid UTF-8 all of it; null if that is no completion. */
-  scan(bytes: Buffer): Completion | null {
+  /** What `bytes` hold, valid UTF-8 all of it; null if that is no answer of this endpoint. */
+  scan(bytes: Buffer, endpoint: EndpointPath): Answer | null {
     const json = this.#json
+    const wanted = WANTED[endpoint]
+    this.#wanted = wanted
     json.open(bytes, 0, bytes.length)
     if (json.kind() !== 'object') return null
     this.#resetUsage()
-    this.#message_bytes = 0
-    let hasChoices = false
+    this.#generated_bytes = 0
+    let hasContent = false
     let isEmpty = true
+    let hasStatus = true
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       isEmpty = false
-      const key = json.key(KEYS)
+      const key = json.key(wanted.keys)
       // Of a member given twice, the last counts, as with JSON.parse.
-      if (key === 'choices') hasChoices = this.#scanChoices()
+      if (key === null) json.skipValue()
       else if (key === 'usage') this.#scanUsage()
-      else json.skipValue()
+      else if (key === 'status') hasStatus = this.#scanStatus()
+      else hasContent = this.#scanList()
     }
     const brace = json.at - 1
     json.finish()
-    if (json.fault !== null || !hasChoices) return null
+    if (json.fault !== null || !hasContent || !hasStatus) return null
     const none: CostPlace = { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty }
     const usage = this.#usage()
     const usage_place = this.#usage_place ?? none
     return {
       usage,
       isUsageRejected: usage === null && this.#reported,
-      choices: { ...this.#choices },
-      message_bytes: this.#message_bytes,
+      content: { ...this.#content },
+      generated_bytes: this.#generated_bytes,
       cost: usage === null ? usage_place : (this.#cost ?? none),
       usage_place,
     }
   }
 
-  /** Whether there is a choice, and each has a message that is whole and an index of its own, if any. */
-  #scanChoices(): boolean {
+  #scanStatus(): boolean {
     const json = this.#json
+    if (json.kind() !== 'string') {
+      json.skipValue()
+      return false
+    }
+    return json.readString() && json.text(this.#wanted.statuses) !== null
+  }
+
+  /** Whether each entry is whole and has an index of its own, if any. A list with named entries has at least one. */
+  #scanList(): boolean {
+    const json = this.#json
+    const { entry } = this.#wanted.shape
     const start = json.at
-    this.#message_bytes = 0
+    this.#generated_bytes = 0
     this.#indexes.clear()
     if (json.kind() !== 'array') {
       json.skipValue()
       return false
     }
-    let choices = 0
+    let entries = 0
     let sound = 0
     for (let more = json.beginArray(); more; more = json.nextElement()) {
-      choices++
-      if (this.#scanChoice()) sound++
+      entries++
+      if (this.#scanEntry()) sound++
     }
-    setSpan(this.#choices, start, json.at)
-    return choices > 0 && sound === choices
+    setSpan(this.#content, start, json.at)
+    if (entry === null) this.#generated_bytes = json.at - start
+    return (entries > 0 || entry === null) && sound === entries
   }
 
-  #scanChoice(): boolean {
+  #scanEntry(): boolean {
     const json = this.#json
+    const { entryKeys, shape, output } = this.#wanted
     if (json.kind() !== 'object') {
       json.skipValue()
       return false
     }
-    let message_bytes = -1
+    let bytes = shape.entry === null ? 0 : -1
     let finished = true
     let index: number | null = null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
-      const key = json.key(CHOICE_KEYS)
-      if (key === 'message') {
-        const start = json.at
-        message_bytes = this.#scanMessage() ? json.at - start : -1
-      } else if (key === 'finish_reason') {
+      const key = json.key(entryKeys)
+      if (key === 'finish_reason') {
         const kind = json.kind()
         if (kind === 'string') finished = json.readString() && json.text(INTERRUPTED) === null
         else {
@@ -133,15 +177,25 @@ export class CompletionScanner {
           json.skipValue()
         }
       } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? -1
-      else json.skipValue()
+      else if (key === shape.entry?.key) {
+        const start = json.at
+        bytes = this.#scanContent(shape.entry.kinds) ? json.at - start : -1
+      } else json.skipValue()
     }
-    if (message_bytes === -1 || index === -1) return false
+    if (bytes === -1 || index === -1) return false
     if (index !== null) {
       if (this.#indexes.has(index)) return false
       this.#indexes.add(index)
     }
-    this.#message_bytes += message_bytes
+    if (output !== null) this.#generated_bytes += bytes
     return finished
+  }
+
+  #scanContent(kinds: readonly JsonKind[]): boolean {
+    const kind = this.#json.kind()
+    if (kind === 'object' && kinds.includes(kind)) return this.#scanMessage()
+    this.#json.skipValue()
+    return kind !== null && kinds.includes(kind)
   }
 
   /** Whether the message is an object that says something, what it says being of the right kinds. */
@@ -169,6 +223,7 @@ export class CompletionScanner {
 
   #scanUsage(): void {
     const json = this.#json
+    const { usageKeys, input, output } = this.#wanted
     this.#resetUsage()
     const start = json.at
     const kind = json.kind()
@@ -183,27 +238,19 @@ export class CompletionScanner {
     let isEmpty = true
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       isEmpty = false
-      switch (json.key(USAGE_KEYS)) {
-        case 'prompt_tokens':
-          this.#prompt_tokens = this.#count()
-          break
-        case 'completion_tokens':
-          this.#completion_tokens = this.#count()
-          break
-        case 'total_tokens':
-          // Some servers leave the adding up to others.
-          this.#counts = json.kind() === 'null'
-          this.#total_tokens = this.#count()
-          this.#counts ||= this.#total_tokens !== null
-          break
-        case 'cost_usd': {
-          const from = json.at
-          json.skipValue()
-          own = { start: from, end: json.at, kind: 'cost', comma: false }
-          break
-        }
-        default:
-          json.skipValue()
+      const key = json.key(usageKeys)
+      if (key === null) json.skipValue()
+      else if (key === input) this.#input_tokens = this.#count()
+      else if (key === output) this.#output_tokens = this.#count()
+      else if (key === 'total_tokens') {
+        // Some servers leave the adding up to others.
+        this.#counts = json.kind() === 'null'
+        this.#total_tokens = this.#count()
+        this.#counts ||= this.#total_tokens !== null
+      } else {
+        const from = json.at
+        json.skipValue()
+        own = { start: from, end: json.at, kind: 'cost', comma: false }
       }
     }
     const brace = json.at - 1
@@ -223,16 +270,19 @@ export class CompletionScanner {
   }
 
   #usage(): TokenUsage | null {
-    const prompt_tokens = this.#prompt_tokens
-    const completion_tokens = this.#completion_tokens
-    if (prompt_tokens === null || completion_tokens === null || !this.#counts) return null
+    if (!this.#counts) return null
+    const generates = this.#wanted.output !== null
+    // Where nothing is generated, some servers report the total alone.
+    const prompt_tokens = this.#input_tokens ?? (generates ? null : this.#total_tokens)
+    const completion_tokens = generates ? this.#output_tokens : 0
+    if (prompt_tokens === null || completion_tokens === null) return null
     const total_tokens = this.#total_tokens ?? prompt_tokens + completion_tokens
     return { prompt_tokens, completion_tokens, total_tokens }
   }
 
   #resetUsage(): void {
-    this.#prompt_tokens = null
-    this.#completion_tokens = null
+    this.#input_tokens = null
+    this.#output_tokens = null
     this.#total_tokens = null
     this.#reported = false
     this.#counts = true

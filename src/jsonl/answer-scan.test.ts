@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { CompletionScanner } from './completion-scan.ts'
+import { AnswerScanner } from './answer-scan.ts'
 
 // One for all: what an answer left behind must not show in the next.
-const scanner = new CompletionScanner()
-const scan = (text: string) => scanner.scan(Buffer.from(text))
+const scanner = new AnswerScanner()
+const scan = (text: string) => scanner.scan(Buffer.from(text), '/v1/chat/completions')
 const CHOICES = '"choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]'
 
 test('usage is read where it counts properly, a missing total being the sum', () => {
@@ -55,9 +55,9 @@ test('of a member given twice the last counts, and a name may be written with es
 
 test('the length of the messages is that of all choices', () => {
   const one = '{"content":"hi"}'
-  assert.equal(scan(`{${CHOICES}}`)?.message_bytes, one.length)
+  assert.equal(scan(`{${CHOICES}}`)?.generated_bytes, one.length)
   const three = `{"choices":[{"message":${one}},{"message":${one}},{"message":null,"message":{"role":"a"}}]}`
-  assert.equal(scan(three)?.message_bytes, 2 * one.length + '{"role":"a"}'.length)
+  assert.equal(scan(three)?.generated_bytes, 2 * one.length + '{"role":"a"}'.length)
 })
 
 test('what is no completion, or breaks off, is not taken for one', () => {
@@ -142,6 +142,6 @@ test('a usage that is no set of counts is named, and its place is where another 
 
 test('what the model said is marked off from what the server adds', () => {
   const text = `{"id":"x",${CHOICES} ,"usage":null}`
-  const { start, end } = scan(text)?.choices ?? { start: 0, end: 0 }
+  const { start, end } = scan(text)?.content ?? { start: 0, end: 0 }
   assert.equal(`"choices":${text.slice(start, end)}`, CHOICES)
 })

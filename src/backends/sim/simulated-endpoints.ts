@@ -1,0 +1,241 @@
+// What the simulator answers at each endpoint: always the same for the same bytes. A text has the same vector and the
+// same score wherever it stands.
+import type { EndpointPath } from '../../domain/endpoint.ts'
+import { estimateTokens } from '../../domain/tokens.ts'
+import { isRecord } from '../json-record.ts'
+import { GenerationBudget } from './generation-budget.ts'
+import type { SeededRandom } from './seeded-random.ts'
+import type { SimSettings } from './sim-options.ts'
+import { contentTokens, count, invalid, readSimBody, readSimRequest, refuseOverlong } from './sim-request.ts'
+import { SIM_CREATED, type SimulatedAnswer, simulatedAnswer } from './simulated-answer.ts'
+import { simulatedText, TEXT_TOKENS_MAX } from './simulated-text.ts'
+import { scoreOf, vectorJson, vectorOf } from './simulated-vector.ts'
+
+export interface SimCall {
+  body: Uint8Array
+  settings: SimSettings
+  random: SeededRandom
+  with_usage: boolean
+}
+
+/** Each throws a SimulatedError for a request that it refuses. */
+export const ANSWERS: Readonly<Record<EndpointPath, (call: SimCall) => SimulatedAnswer>> = {
+  '/v1/chat/completions': ({ body, settings, random, with_usage }) =>
+    simulatedAnswer(readSimRequest(body, settings, random), settings, random, with_usage),
+  '/v1/completions': answerCompletion,
+  '/v1/embeddings': answerEmbeddings,
+  '/v1/responses': answerResponse,
+  '/v1/rerank': answerRerank,
+  '/v1/score': answerScore,
+}
+
+const CHOICES_MAX = 128
+const DIMENSIONS = 384
+const DIMENSIONS_MAX = 16_384
+/** Of one answer, all its vectors together: a second or two of work. */
+const VALUES_MAX = 4 * 1024 * 1024
+
+function answerCompletion({ body, settings, random, with_usage }: SimCall): SimulatedAnswer {
+  const { request, model } = readSimBody(body, settings)
+  const prompts = inputsOf(request.prompt, 'prompt')
+  const prompt_tokens = tokensOf(prompts)
+  const most = count(request.max_tokens, 'max_tokens')
+  for (const prompt of prompts) refuseOverlong(tokensOf([prompt]), most, settings.context_window)
+  const n = count(request.n, 'n') ?? 1
+  if (n * prompts.length > CHOICES_MAX * CHOICES_MAX) throw invalid('there are too many choices', 'n')
+  const budget = new GenerationBudget()
+  const choices: string[] = []
+  let completion_tokens = 0
+  for (let index = 0; index < n * prompts.length; index++) {
+    const { text, tokens, cut } = generated(settings, random, most)
+    budget.text(text.length)
+    completion_tokens += tokens
+    choices.push(
+      `{"index":${index},"text":"${text}","logprobs":null,"finish_reason":"${cut ? 'length' : 'stop'}"}`,
+    )
+  }
+  const counts = { prompt_tokens, completion_tokens }
+  return {
+    ...counts,
+    text:
+      `{"id":"cmpl-sim-${random.sha256.slice(0, 24)}","object":"text_completion","created":${SIM_CREATED},` +
+      `"model":${JSON.stringify(model)},"choices":[${choices.join(',')}]${usageJson(counts, with_usage)}}`,
+  }
+}
+
+function answerEmbeddings({ body, settings, with_usage }: SimCall): SimulatedAnswer {
+  const { request, model } = readSimBody(body, settings)
+  const inputs = inputsOf(request.input, 'input')
+  const dimensions = count(request.dimensions, 'dimensions') ?? DIMENSIONS
+  if (dimensions > DIMENSIONS_MAX) throw invalid(`dimensions must be at most ${DIMENSIONS_MAX}`, 'dimensions')
+  if (dimensions * inputs.length > VALUES_MAX)
+    throw invalid(`the vectors would have more than ${VALUES_MAX} values in all`, 'input')
+  const base64 = request.encoding_format === 'base64'
+  for (const input of inputs) refuseOverlong(tokensOf([input]), 0, settings.context_window)
+  const data = inputs.map((input, index) => {
+    const vector = vectorOf(model, textOf(input), dimensions)
+    const embedding = base64 ? `"${Buffer.from(vector.buffer).toString('base64')}"` : vectorJson(vector)
+    return `{"object":"embedding","index":${index},"embedding":${embedding}}`
+  })
+  return listAnswer(model, data, tokensOf(inputs), with_usage)
+}
+
+function answerResponse({ body, settings, random, with_usage }: SimCall): SimulatedAnswer {
+  const { request, model } = readSimBody(body, settings)
+  const { input, instructions } = request
+  if (typeof input !== 'string' && !Array.isArray(input))
+    throw invalid('input must be a string or an array', 'input')
+  if (request.background === true) throw invalid('the simulator has no background mode', 'background')
+  const items = typeof input === 'string' ? [{ content: input }] : input
+  const prompt_tokens =
+    contentTokens(instructions) +
+    items.reduce(
+      (sum: number, item: unknown) => sum + 4 + (isRecord(item) ? contentTokens(item.content) : 0),
+      0,
+    )
+  const most = count(request.max_output_tokens, 'max_output_tokens')
+  refuseOverlong(prompt_tokens, most, settings.context_window)
+  const { text, tokens, cut } = generated(settings, random, most)
+  const id = random.sha256.slice(0, 24)
+  const answer = {
+    id: `resp_sim_${id}`,
+    object: 'response',
+    created_at: SIM_CREATED,
+    status: cut ? 'incomplete' : 'completed',
+    error: null,
+    incomplete_details: cut ? { reason: 'max_output_tokens' } : null,
+    instructions: instructions ?? null,
+    max_output_tokens: most,
+    model,
+    output: [
+      {
+        type: 'message',
+        id: `msg_sim_${id}`,
+        status: cut ? 'incomplete' : 'completed',
+        role: 'assistant',
+        content: [{ type: 'output_text', text, annotations: [] }],
+      },
+    ],
+    parallel_tool_calls: true,
+    temperature: request.temperature ?? 1,
+    tool_choice: 'auto',
+    tools: [],
+    top_p: 1,
+    metadata: {},
+    ...(with_usage
+      ? {
+          usage: {
+            input_tokens: prompt_tokens,
+            input_tokens_details: { cached_tokens: 0 },
+            output_tokens: tokens,
+            output_tokens_details: { reasoning_tokens: 0 },
+            total_tokens: prompt_tokens + tokens,
+          },
+        }
+      : {}),
+  }
+  return { text: JSON.stringify(answer), prompt_tokens, completion_tokens: tokens }
+}
+
+function answerRerank({ body, settings, random, with_usage }: SimCall): SimulatedAnswer {
+  const { request, model } = readSimBody(body, settings)
+  const [query] = inputsOf(request.query, 'query')
+  const documents = inputsOf(request.documents, 'documents')
+  const wanted = count(request.top_n, 'top_n') ?? documents.length
+  const results = documents
+    .map((document, index) => ({
+      index,
+      document,
+      relevance_score: scoreOf(model, textOf(query), textOf(document)),
+    }))
+    .sort((a, b) => b.relevance_score - a.relevance_score)
+    .slice(0, wanted)
+    .map(({ index, document, relevance_score }) => ({
+      index,
+      relevance_score,
+      ...(request.return_documents === true ? { document: { text: textOf(document) } } : {}),
+    }))
+  const prompt_tokens = tokensOf([query]) * documents.length + tokensOf(documents)
+  const text = JSON.stringify({
+    id: `rerank-sim-${random.sha256.slice(0, 24)}`,
+    model,
+    results,
+    ...(with_usage ? { usage: { prompt_tokens, total_tokens: prompt_tokens } } : {}),
+  })
+  return { text, prompt_tokens, completion_tokens: 0 }
+}
+
+function answerScore({ body, settings, with_usage }: SimCall): SimulatedAnswer {
+  const { request, model } = readSimBody(body, settings)
+  const first = inputsOf(request.text_1 ?? request.queries ?? request.data_1, 'text_1')
+  const second = inputsOf(request.text_2 ?? request.documents ?? request.items ?? request.data_2, 'text_2')
+  const pairs = Math.max(first.length, second.length)
+  if (first.length !== pairs && first.length !== 1)
+    throw invalid('text_1 must be one text, or one for each', 'text_1')
+  if (second.length !== pairs) throw invalid('text_2 must have a text for each of text_1', 'text_2')
+  let prompt_tokens = 0
+  const data = second.map((document, index) => {
+    const query = first.length === 1 ? first[0] : first[index]
+    prompt_tokens += tokensOf([query, document])
+    return `{"index":${index},"object":"score","score":${scoreOf(model, textOf(query), textOf(document))}}`
+  })
+  return listAnswer(model, data, prompt_tokens, with_usage)
+}
+
+function listAnswer(
+  model: string,
+  data: readonly string[],
+  prompt_tokens: number,
+  with_usage: boolean,
+): SimulatedAnswer {
+  const usage = with_usage
+    ? `,"usage":{"prompt_tokens":${prompt_tokens},"total_tokens":${prompt_tokens}}`
+    : ''
+  const text = `{"object":"list","data":[${data.join(',')}],"model":${JSON.stringify(model)}${usage}}`
+  return { text, prompt_tokens, completion_tokens: 0 }
+}
+
+/** One text or token list, or several. */
+function inputsOf(value: unknown, param: string): unknown[] {
+  const isTokens = Array.isArray(value) && value.every((one) => typeof one === 'number')
+  const inputs: unknown[] = Array.isArray(value) && !isTokens ? value : [value]
+  if (inputs.length === 0 || (isTokens && Array.isArray(value) && value.length === 0))
+    throw invalid(`${param} must not be empty`, param)
+  for (const input of inputs) {
+    if (typeof input !== 'string' && !Array.isArray(input) && !isRecord(input))
+      throw invalid(`${param} must be a text or a list of texts`, param)
+  }
+  return inputs
+}
+
+function textOf(input: unknown): string {
+  if (typeof input === 'string') return input
+  return isRecord(input) && typeof input.text === 'string' ? input.text : (JSON.stringify(input) ?? '')
+}
+
+function tokensOf(inputs: readonly unknown[]): number {
+  return inputs.reduce<number>(
+    (sum, input) =>
+      sum + (Array.isArray(input) ? input.length : estimateTokens(Buffer.byteLength(textOf(input)))),
+    0,
+  )
+}
+
+function generated(
+  { output_tokens: { min, max } }: SimSettings,
+  random: SeededRandom,
+  most: number | null,
+): { text: string; tokens: number; cut: boolean } {
+  const wanted = Math.min(random.between(min, max), TEXT_TOKENS_MAX)
+  const tokens = Math.min(wanted, most ?? wanted)
+  return { text: simulatedText(random, tokens), tokens, cut: tokens < wanted }
+}
+
+function usageJson(
+  { prompt_tokens, completion_tokens }: { prompt_tokens: number; completion_tokens: number },
+  with_usage: boolean,
+): string {
+  if (!with_usage) return ''
+  const total = prompt_tokens + completion_tokens
+  return `,"usage":{"prompt_tokens":${prompt_tokens},"completion_tokens":${completion_tokens},"total_tokens":${total}}`
+}

@@ -1,0 +1,231 @@
+// The endpoints that a batch may have: one table, which validation, projection, dispatch, the scan of answers, the
+// simulator and the API read. What an endpoint needs to work is a row here.
+
+export const ENDPOINT_PATHS = [
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/v1/embeddings',
+  '/v1/responses',
+  '/v1/rerank',
+  '/v1/score',
+] as const
+
+export type EndpointPath = (typeof ENDPOINT_PATHS)[number]
+
+/** What every model serves whose configuration does not say otherwise. */
+export const DEFAULT_ENDPOINT: EndpointPath = '/v1/chat/completions'
+
+/**
+ * What a field of the body is read for. Fields that the table does not name are sent unread.
+ * - `messages`: the messages of a chat, each with a role
+ * - `items`: a text, or items that may be messages
+ * - `texts`: a text, texts, token IDs, or lists of token IDs
+ * - `documents`: a text, texts, or objects that hold a text or media
+ * - `prompt`: anything else that becomes part of the prompt
+ * - `tools`, `format`: the tools and the response format of a chat, which become part of the prompt as well
+ * - `limit`: the most output tokens, a positive integer
+ * - `choices`: how many answers are generated, a positive integer
+ * - `count`: a positive integer; `number`: any number
+ * - `encoding`: how numbers are encoded
+ * - `background`: asks for the answer later, which a batch cannot wait for
+ * - `stream`: speaks of a stream, which a batch does not have
+ * - `foreign limit`, `foreign choices`: what some servers read as an output limit or a number of choices
+ */
+export type FieldRole =
+  | 'model'
+  | 'messages'
+  | 'items'
+  | 'texts'
+  | 'documents'
+  | 'prompt'
+  | 'tools'
+  | 'format'
+  | 'limit'
+  | 'choices'
+  | 'count'
+  | 'number'
+  | 'encoding'
+  | 'background'
+  | 'stream'
+  | 'foreign limit'
+  | 'foreign choices'
+
+/** What an answer of the endpoint looks like. */
+export interface AnswerShape {
+  /** The member that holds what the model said, a list of objects. */
+  list: 'choices' | 'data' | 'output' | 'results'
+  /** The member that each object of the list has, and the kinds of JSON that it may be; null for any object. */
+  entry: { key: string; kinds: readonly ('object' | 'array' | 'string' | 'number')[] } | null
+  /** Values of the answer's `status` under which it is one; null where it has no such member. */
+  statuses: readonly string[] | null
+}
+
+export interface Endpoint {
+  path: EndpointPath
+  fields: Readonly<Record<string, FieldRole>>
+  /** A body has every field of one of these sets; the first set is what its error asks for. */
+  prompts: readonly (readonly string[])[]
+  /** What to write in place of a field that only some servers read. */
+  portable: { limit: string; choices: string }
+  /** Whether each of several texts is answered with its own choices. */
+  choicesPerText: boolean
+  /** Whether the same request may be answered differently each time. */
+  samples: boolean
+  answer: AnswerShape
+  /** The names of the token counts in `usage`; `output` is null where nothing is generated. */
+  usage: { input: string; output: string | null }
+}
+
+const STREAM = { stream: 'stream', stream_options: 'stream' } as const
+/** What llama.cpp, vLLM, TGI and Ollama read besides the fields of OpenAI. */
+const FOREIGN = {
+  max_length: 'foreign limit',
+  max_new_tokens: 'foreign limit',
+  max_tokens_to_sample: 'foreign limit',
+  n_cmpl: 'foreign choices',
+  n_predict: 'foreign limit',
+  num_predict: 'foreign limit',
+  num_return_sequences: 'foreign choices',
+} as const
+const PORTABLE = { limit: '`max_tokens`', choices: '`n`' }
+const TOKENS = { input: 'prompt_tokens', output: 'completion_tokens' }
+const INPUT_ONLY = { input: 'prompt_tokens', output: null }
+
+export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
+  '/v1/chat/completions': {
+    path: '/v1/chat/completions',
+    fields: {
+      model: 'model',
+      messages: 'messages',
+      max_tokens: 'limit',
+      max_completion_tokens: 'limit',
+      n: 'choices',
+      temperature: 'number',
+      seed: 'number',
+      tools: 'tools',
+      response_format: 'format',
+      ...STREAM,
+      ...FOREIGN,
+      best_of: 'foreign choices',
+      max_output_tokens: 'foreign limit',
+    },
+    prompts: [['messages']],
+    portable: PORTABLE,
+    choicesPerText: false,
+    samples: true,
+    answer: { list: 'choices', entry: { key: 'message', kinds: ['object'] }, statuses: null },
+    usage: TOKENS,
+  },
+  '/v1/completions': {
+    path: '/v1/completions',
+    fields: {
+      model: 'model',
+      prompt: 'texts',
+      suffix: 'prompt',
+      max_tokens: 'limit',
+      n: 'choices',
+      best_of: 'choices',
+      temperature: 'number',
+      seed: 'number',
+      ...STREAM,
+      ...FOREIGN,
+      max_completion_tokens: 'foreign limit',
+      max_output_tokens: 'foreign limit',
+    },
+    prompts: [['prompt']],
+    portable: PORTABLE,
+    choicesPerText: true,
+    samples: true,
+    answer: { list: 'choices', entry: { key: 'text', kinds: ['string'] }, statuses: null },
+    usage: TOKENS,
+  },
+  '/v1/embeddings': {
+    path: '/v1/embeddings',
+    fields: {
+      model: 'model',
+      input: 'texts',
+      dimensions: 'count',
+      encoding_format: 'encoding',
+      ...STREAM,
+    },
+    prompts: [['input']],
+    portable: PORTABLE,
+    choicesPerText: false,
+    samples: false,
+    answer: { list: 'data', entry: { key: 'embedding', kinds: ['array', 'string'] }, statuses: null },
+    usage: INPUT_ONLY,
+  },
+  '/v1/responses': {
+    path: '/v1/responses',
+    fields: {
+      model: 'model',
+      input: 'items',
+      instructions: 'prompt',
+      prompt: 'prompt',
+      tools: 'prompt',
+      text: 'prompt',
+      max_output_tokens: 'limit',
+      temperature: 'number',
+      seed: 'number',
+      background: 'background',
+      ...STREAM,
+      ...FOREIGN,
+      max_tokens: 'foreign limit',
+      max_completion_tokens: 'foreign limit',
+      n: 'foreign choices',
+      best_of: 'foreign choices',
+    },
+    prompts: [['input'], ['prompt']],
+    portable: { limit: '`max_output_tokens`', choices: 'one line for each answer' },
+    choicesPerText: false,
+    samples: true,
+    answer: { list: 'output', entry: null, statuses: ['completed', 'incomplete'] },
+    usage: { input: 'input_tokens', output: 'output_tokens' },
+  },
+  '/v1/rerank': {
+    path: '/v1/rerank',
+    fields: { model: 'model', query: 'documents', documents: 'documents', ...STREAM },
+    prompts: [['query', 'documents']],
+    portable: PORTABLE,
+    choicesPerText: false,
+    samples: false,
+    answer: { list: 'results', entry: { key: 'relevance_score', kinds: ['number'] }, statuses: null },
+    usage: INPUT_ONLY,
+  },
+  '/v1/score': {
+    path: '/v1/score',
+    fields: {
+      model: 'model',
+      text_1: 'documents',
+      text_2: 'documents',
+      data_1: 'documents',
+      data_2: 'documents',
+      queries: 'documents',
+      documents: 'documents',
+      items: 'documents',
+      ...STREAM,
+    },
+    prompts: [
+      ['text_1', 'text_2'],
+      ['queries', 'documents'],
+      ['queries', 'items'],
+      ['data_1', 'data_2'],
+    ],
+    portable: PORTABLE,
+    choicesPerText: false,
+    samples: false,
+    answer: { list: 'data', entry: { key: 'score', kinds: ['number'] }, statuses: null },
+    usage: INPUT_ONLY,
+  },
+}
+
+/** `/v1/embeddings` as it is, or without its beginning; null for anything else. */
+export function endpointPathOf(text: string): EndpointPath | null {
+  const name = text.replace(/^\/?(v1\/)?/, '')
+  return ENDPOINT_PATHS.find((path) => path === `/v1/${name}`) ?? null
+}
+
+/** `"/v1/chat/completions", "/v1/completions" or …`, for messages. */
+export const ENDPOINTS_TEXT = `${ENDPOINT_PATHS.slice(0, -1)
+  .map((path) => `"${path}"`)
+  .join(', ')} or "${ENDPOINT_PATHS.at(-1)}"`
