@@ -1,6 +1,6 @@
 // What the cells of one result line are: the answer, or a cell for each field of the schema, and the error.
 import Type from 'typebox'
-import { Value } from 'typebox/value'
+import { Compile } from 'typebox/compile'
 import type { AnswerSchema } from './answer-schema.ts'
 import { type Cell, type Column, type ColumnType, cellJson } from './table.ts'
 
@@ -55,14 +55,14 @@ const Choice = Type.Object({
   text: Type.Optional(Type.String()),
   finish_reason: Type.Optional(Type.Union([Type.String(), Type.Null()])),
 })
-const Choices = Type.Object({ choices: Type.Array(Choice, { minItems: 1 }) })
-const TextPart = Type.Object({ text: Type.String() })
+const choices = Compile(Type.Object({ choices: Type.Array(Choice, { minItems: 1 }) }))
+const textPart = Compile(Type.Object({ text: Type.String() }))
 
 type Answer = { text: string; finishReason: string | null } | { error: string }
 
 /** The text of a chat answer or a completion; the whole body as JSON for any other endpoint. */
 function answerOf(body: unknown): Answer {
-  if (!Value.Check(Choices, body)) return { text: cellJson(body), finishReason: null }
+  if (!choices.Check(body)) return { text: cellJson(body), finishReason: null }
   const [choice] = body.choices
   const finishReason = choice?.finish_reason ?? null
   const text = choice?.text ?? contentText(choice?.message?.content)
@@ -75,7 +75,7 @@ function answerOf(body: unknown): Answer {
 function contentText(content: unknown): string | null {
   if (typeof content === 'string') return content
   if (!Array.isArray(content)) return null
-  const texts = content.flatMap((part) => (Value.Check(TextPart, part) ? [part.text] : []))
+  const texts = content.flatMap((part) => (textPart.Check(part) ? [part.text] : []))
   return texts.length === 0 ? null : texts.join('')
 }
 

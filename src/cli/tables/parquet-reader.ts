@@ -2,20 +2,29 @@
 import {
   type AsyncBuffer,
   asyncBufferFromFile,
+  type Compressors,
   type FileMetaData,
   parquetMetadataAsync,
   parquetRead,
   parquetSchema,
 } from 'hyparquet'
-import { compressors } from 'hyparquet-compressors'
+import { compressors as every } from 'hyparquet-compressors'
 import { Failure } from '../terminal/failure.ts'
-import { cellOf, type ParquetColumn, parquetColumn } from './parquet-types.ts'
+import { cellOf, type ParquetColumn, parquetColumn, TIME_PARSERS } from './parquet-types.ts'
 import type { Column, Row, TableReader } from './table.ts'
 
 /** Decoded size of the rows that are read at once. */
 const PART_BYTES = 32 * 1024 * 1024
 
-export async function openParquet(path: string): Promise<TableReader> {
+/** A page without values has no bytes, which not every decompressor takes. */
+const compressors: Compressors = Object.fromEntries(
+  Object.entries(every).map(([codec, decompress]) => [
+    codec,
+    (input: Uint8Array, bytes: number) => (bytes === 0 ? new Uint8Array() : decompress(input, bytes)),
+  ]),
+)
+
+export async function openParquet(path: string, partBytes = PART_BYTES): Promise<TableReader> {
   const file = await asyncBufferFromFile(path)
   const metadata = await readMetadata(path, file)
   const columns = parquetSchema(metadata).children.map((child) => ({
@@ -29,7 +38,7 @@ export async function openParquet(path: string): Promise<TableReader> {
       let groupStart = 0
       for (const group of metadata.row_groups) {
         const groupRows = Number(group.num_rows)
-        const parts = Math.ceil(Number(group.total_byte_size) / PART_BYTES)
+        const parts = Math.ceil(Number(group.total_byte_size) / partBytes)
         const partRows = Math.max(1, Math.ceil(groupRows / Math.max(1, parts)))
         for (let from = 0; from < groupRows; from += partRows) {
           const to = Math.min(groupRows, from + partRows)
@@ -86,7 +95,7 @@ async function readPart(
       // Text is marked as such: other bytes stay bytes.
       utf8: false,
       geoparquet: false,
-      parsers: { timestampFromNanoseconds: (nanos) => nanos },
+      parsers: TIME_PARSERS,
       onComplete(found) {
         rows = found
       },

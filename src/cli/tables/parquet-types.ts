@@ -103,12 +103,34 @@ function scalarOf(element: SchemaElement): ScalarColumn {
 }
 
 function elementsOf(tree: SchemaTree): SchemaElement[] {
-  return [tree.element, ...tree.children.flatMap(elementsOf)]
+  return [written(tree.element), ...tree.children.flatMap(elementsOf)]
 }
+
+/**
+ * The writer stores the width of a logical integer type in a form that other readers refuse; the older converted type
+ * says the same.
+ */
+function written(element: SchemaElement): SchemaElement {
+  const { logical_type: logical } = element
+  if (logical?.type !== 'INTEGER') return element
+  const converted = INTEGERS.find((name) => name === `${logical.isSigned ? '' : 'U'}INT_${logical.bitWidth}`)
+  return { ...element, logical_type: undefined, converted_type: converted }
+}
+
+const INTEGERS = ['INT_8', 'INT_16', 'INT_32', 'INT_64', 'UINT_8', 'UINT_16', 'UINT_32', 'UINT_64'] as const
 
 /** The cell of a value as the reader gives it. */
 export function cellOf(value: unknown, { text }: ParquetColumn): Cell {
-  return value === null || value === undefined || text === undefined ? value : new StoredScalar(value, text)
+  if (value === null || value === undefined) return null
+  return text === undefined || value instanceof StoredScalar ? value : new StoredScalar(value, text)
+}
+
+/** For the reader: times that it would cut to milliseconds, those within lists and objects. */
+export const TIME_PARSERS = {
+  timestampFromMicroseconds: (micros: bigint) =>
+    new StoredScalar(micros, (value) => timeText(value, 'MICROS', true)),
+  timestampFromNanoseconds: (nanos: bigint) =>
+    new StoredScalar(nanos, (value) => timeText(value, 'NANOS', true)),
 }
 
 function whole(stored: unknown): bigint {

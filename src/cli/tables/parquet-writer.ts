@@ -72,9 +72,8 @@ function targetOf({ name, type, parquet }: Column): Target {
 function writable(elements: readonly SchemaElement[]): boolean {
   return elements.every(({ type, converted_type: converted, logical_type: logical }) => {
     if (type === undefined) return converted === undefined || converted === 'LIST'
-    return logical === undefined || logical.type === 'STRING' || logical.type === 'INTEGER'
-      ? converted === undefined || converted === 'UTF8' || /^U?INT_/.test(converted)
-      : false
+    if (type === 'INT96' || (logical !== undefined && logical.type !== 'STRING')) return false
+    return converted === undefined || converted === 'UTF8' || /^U?INT_/.test(converted)
   })
 }
 

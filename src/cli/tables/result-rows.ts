@@ -1,10 +1,12 @@
 // The lines of both result files of a batch in the order of its input: each file is in that order already, and the
 // request ID of a line sorts by its number.
 import { createReadStream } from 'node:fs'
-import { Value } from 'typebox/value'
+import { Compile } from 'typebox/compile'
 import { byteLines } from '../client/byte-lines.ts'
 import { Failure } from '../terminal/failure.ts'
 import { ResultRow } from './answer-cells.ts'
+
+const resultRow = Compile(ResultRow)
 
 export async function* resultRows(output: string, errors: string): AsyncGenerator<ResultRow> {
   const answered = linesOf(output)
@@ -26,7 +28,7 @@ async function* linesOf(path: string): AsyncGenerator<ResultRow, undefined> {
   for await (const line of byteLines(blocks)) {
     if (line.length === 0) continue
     const parsed: unknown = JSON.parse(line.toString())
-    if (!Value.Check(ResultRow, parsed)) throw new Failure(`${path} has a line that is not a result line`)
+    if (!resultRow.Check(parsed)) throw new Failure(`${path} has a line that is not a result line`)
     yield parsed
   }
 }

@@ -1,6 +1,6 @@
 // The results of a batch as a table of their own, with what each line used and cost.
 import Type from 'typebox'
-import { Value } from 'typebox/value'
+import { Compile } from 'typebox/compile'
 import type { AnswerColumns, ResultRow } from './answer-cells.ts'
 import type { Joined, Target } from './join-answers.ts'
 import { createTable } from './open-table.ts'
@@ -13,15 +13,17 @@ const USAGE: readonly Column[] = [
 ]
 
 const Count = Type.Optional(Type.Number())
-const Used = Type.Object({
-  usage: Type.Object({
-    prompt_tokens: Count,
-    completion_tokens: Count,
-    input_tokens: Count,
-    output_tokens: Count,
-    cost_usd: Count,
+const used = Compile(
+  Type.Object({
+    usage: Type.Object({
+      prompt_tokens: Count,
+      completion_tokens: Count,
+      input_tokens: Count,
+      output_tokens: Count,
+      cost_usd: Count,
+    }),
   }),
-})
+)
 
 export async function writeResults(
   results: AsyncIterable<ResultRow>,
@@ -48,7 +50,7 @@ export async function writeResults(
 
 function usageCells({ response }: ResultRow): Cell[] {
   const body: unknown = response?.body
-  if (!Value.Check(Used, body)) return [null, null, null]
+  if (!used.Check(body)) return [null, null, null]
   const { usage } = body
   return [
     usage.prompt_tokens ?? usage.input_tokens ?? null,

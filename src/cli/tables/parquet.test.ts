@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { createTable, openTable } from './open-table.ts'
+import { openParquet } from './parquet-reader.ts'
+import { type Cell, type Column, cellText, type TableReader } from './table.ts'
+
+/** Written by pyarrow 26 with zstd, three rows of every common type; the second row is null where the type allows. */
+const TYPES = fileURLToPath(new URL('../../../test/fixtures/types.parquet', import.meta.url))
+
+async function texts(table: TableReader): Promise<Record<string, string[]>> {
+  const found: Record<string, string[]> = Object.fromEntries(table.columns.map(({ name }) => [name, []]))
+  for await (const { cells } of table.rows())
+    for (const [i, { name }] of table.columns.entries())
+      found[name]?.push(cells[i] === null ? 'null' : cellText(cells[i]))
+  return found
+}
+
+describe('a Parquet file', () => {
+  let folder: string
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offpeak-parquet-'))
+  })
+  after(() => rm(folder, { recursive: true }))
+
+  async function copied(
+    table: TableReader,
+    columns: readonly Column[] = table.columns,
+  ): Promise<TableReader> {
+    const path = join(folder, 'copy.parquet')
+    const writer = await createTable(path, 'parquet', columns)
+    for await (const row of table.rows()) await writer.write(row)
+    await writer.end()
+    return await openTable(path)
+  }
+
+  test('is read without losing a digit', async () => {
+    const found = await texts(await openTable(TYPES))
+    assert.partialDeepStrictEqual(found, {
+      i64: ['4611686018427387904', 'null', '-4611686018427387904'],
+      u64: ['18446744073709551615', '0', 'null'],
+      s: ['a', '', 'ünï'],
+      bin: ['AP8=', 'null', ''],
+      dec: ['123456789012345678.123456789', 'null', '-0.000000001'],
+      dec32: ['1.25', 'null', '-9.99'],
+      date: ['2024-02-29', 'null', '1969-12-31'],
+      ts_us: ['2024-01-02T03:04:05.678901', 'null', '1960-01-01T00:00:00'],
+      ts_ns: ['2023-11-14T22:13:20.123456789Z', 'null', '1969-12-31T23:59:59.999999999Z'],
+      t: ['01:02:03.000004', 'null', '23:59:00'],
+      list: ['["a","b"]', 'null', '[]'],
+      struct: ['{"a":1,"b":"x"}', 'null', '{"a":null,"b":null}'],
+      map: ['{"k":1}', 'null', '{}'],
+      nul: ['null', 'null', 'null'],
+    })
+  })
+
+  test('is written with the types and values that were read', async () => {
+    const table = await openTable(TYPES)
+    const again = await copied(table)
+    assert.deepEqual(await texts(again), await texts(table))
+    const typeOf = ({ name, type, parquet }: Column): unknown => [name, type, parquet?.declared]
+    // A map becomes text with JSON, and so do times in a list.
+    const kept = (columns: readonly Column[]): unknown[] =>
+      columns.filter(({ name }) => name !== 'map' && name !== 'lts').map(typeOf)
+    assert.deepEqual(kept(again.columns), kept(table.columns))
+  })
+
+  test('has a column of the declared type for each new column', async () => {
+    const columns: Column[] = [
+      { name: 'n', type: 'integer' },
+      { name: 'x', type: 'number' },
+      { name: 'b', type: 'boolean' },
+      { name: 'j', type: 'json' },
+    ]
+    const rows: Cell[][] = [
+      [1, 1, true, { a: [1] }],
+      [-(2n ** 63n), 0.5, false, 'text'],
+      [null, null, null, null],
+    ]
+    const table: TableReader = {
+      columns,
+      async *rows() {
+        for (const cells of rows) yield { cells }
+      },
+    }
+    const again = await copied(table)
+    assert.deepEqual(
+      again.columns.map(({ type }) => type),
+      ['integer', 'number', 'boolean', 'string'],
+    )
+    assert.deepEqual(await texts(again), {
+      n: ['1', '-9223372036854775808', 'null'],
+      x: ['1', '0.5', 'null'],
+      b: ['true', 'false', 'null'],
+      j: ['{"a":[1]}', '"text"', 'null'],
+    })
+  })
+
+  test('with many rows is read in parts of a row group, each row once and in order', async () => {
+    const columns: Column[] = [
+      { name: 'n', type: 'integer' },
+      { name: 's', type: 'string' },
+    ]
+    const count = 45_000
+    const path = join(folder, 'many.parquet')
+    const writer = await createTable(path, 'parquet', columns)
+    for (let n = 0; n < count; n++) await writer.write({ cells: [n, n % 7 === 0 ? null : `text ${n}`] })
+    await writer.end()
+    const table = await openParquet(path, 200_000)
+    let n = 0
+    for await (const { cells } of table.rows()) {
+      if (cells[0] !== BigInt(n) || cells[1] !== (n % 7 === 0 ? null : `text ${n}`))
+        assert.fail(`row ${n} is ${cells.map(cellText)}`)
+      n++
+    }
+    assert.equal(n, count)
+  })
+})
