@@ -34,7 +34,7 @@ test('a strict client sees IDs, nulls, times and usage as OpenAI has them', asyn
   const own = made.id
   assert.deepEqual(
     [made.status, made.in_progress_at, made.errors, made.metadata, made.output_file_id, made.input_file_id],
-    ['validating', null, null, null, null, file.id],
+    ['validating', null, null, {}, null, file.id],
   )
   await service.ended(own)
   const done = await client.batches.retrieve(own)

@@ -99,9 +99,7 @@ export const BatchObject = Type.Object(
     cancelling_at: moment('when its cancel was accepted.'),
     cancelled_at: moment('when it was cancelled.'),
     expires_at: timestamp('nothing runs past it.'),
-    metadata: Type.Union([Metadata, Type.Null()], {
-      description: 'For OpenAI clients, null where there is none.',
-    }),
+    metadata: Metadata,
     progress: Type.Optional(Progress),
     waiting_reason: Type.Optional(
       Type.Union([Waiting, Type.Null()], {

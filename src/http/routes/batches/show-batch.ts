@@ -71,7 +71,6 @@ function openaiForm(batch: BatchRow): Partial<BatchObject> {
     finalizing_at: seconds(batch.completed_at),
     errors: showErrors(batch).errors ?? null,
     usage: showUsage(batch).usage ?? null,
-    metadata: batch.metadata === null ? null : readMetadata(batch.metadata),
   }
 }
 
