@@ -23,6 +23,10 @@ export const PAGES: readonly PageEntry[] = [
     load: async () => (await import('./pages/batches.ts')).Batches,
     nav: { path: '/batches', title: 'nav.batches', icon: 'batches', scopes: ['batches:read'] },
   },
+  {
+    pattern: /^\/batches\/(?<id>[^/]+)$/,
+    load: async () => (await import('./pages/batch.ts')).Batch,
+  },
 ]
 
 export interface Match {

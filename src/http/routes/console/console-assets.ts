@@ -119,6 +119,7 @@ function page(paths: readonly string[], version: string, signedIn: boolean): str
 <meta name="color-scheme" content="light dark">
 <title>Offpeak</title>
 <link rel="icon" href="${at('icon.svg')}" type="image/svg+xml">
+<link rel="stylesheet" href="${at('packages/uplot.css')}">
 <link rel="stylesheet" href="${at('console.css')}">
 ${modules.map((path) => `<link rel="modulepreload" href="${at(path)}">`).join('\n')}
 <script type="module" src="${at('main.js')}"></script>

@@ -1,0 +1,204 @@
+// The lines of a batch, with filters that are part of the address.
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import { LINE_STATUSES } from '../../wire/batch-line.ts'
+import type { ApiFailure } from '../api.ts'
+import { later } from '../browser-clock.ts'
+import { compact, count, duration, usd, usdExact } from '../format.ts'
+import { type ComponentChildren, h, type View } from '../h.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { type LineFilter, LinePages } from '../line-pages.ts'
+import { ended } from '../live.ts'
+import { SelectField, TextField } from '../parts/field.ts'
+import { Empty, FailureNotice } from '../parts/notice.ts'
+import { Section } from '../parts/page.ts'
+import { Badge } from '../parts/status.ts'
+import { visibleText } from '../parts/text.ts'
+import { VirtualRows } from '../parts/virtual-rows.ts'
+import { href, replaceQuery, useAddress } from '../router.ts'
+
+const TYPING_MS = 250
+const REFRESH_MS = 2_000
+const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'custom_id'] as const
+
+export function LineBrowser({ batch }: { batch: BatchObject }): View {
+  const { query } = useAddress()
+  const filter = readFilter(query)
+  const name = JSON.stringify(filter)
+  const { total, completed, failed } = batch.request_counts
+  const [, redraw] = useState({})
+  const pages = useMemo(
+    () => new LinePages(batch.id, filter, total, () => redraw({})),
+    [batch.id, name, total === 0],
+  )
+  useEffect(() => () => pages.end(), [pages])
+  const sight = useRef<readonly [number, number]>([0, 30])
+  const onSight = useCallback(
+    (from: number, to: number): void => {
+      sight.current = [from, to]
+      pages.need(from, to)
+    },
+    [pages],
+  )
+  const done = completed + failed
+  const seen = useRef(done)
+  useEffect(() => {
+    if (seen.current === done) return
+    // At most every two seconds while lines finish, and once when the last has.
+    return later(ended(batch) ? 0 : REFRESH_MS, () => {
+      seen.current = done
+      pages.refresh(...sight.current, total)
+    })
+  }, [ended(batch) || Math.floor(done / Math.max(1, total / 100)), pages])
+  const aside = pages.isComplete
+    ? t('lines.count', { n: pages.total })
+    : t('lines.atLeast', { n: Math.max(0, pages.total - 1) })
+  const empty = pages.total === 0
+  return h(Section, { title: t('lines.title'), id: 'lines', aside }, [
+    h(Filters, { filter }),
+    h(FailureNotice, {
+      failure: pages.failed as ApiFailure | null,
+      retry: () => pages.need(...sight.current),
+    }),
+    empty
+      ? h(Empty, { title: t('nothingFound') }, h('p', null, t('lines.noneMatch')))
+      : h(VirtualRows, {
+          key: name,
+          label: t('lines.title'),
+          total: pages.total,
+          head: HEAD(),
+          row: (index) => rowOf(batch.id, pages, index),
+          onSight,
+        }),
+  ])
+}
+
+function readFilter(query: URLSearchParams): LineFilter {
+  const given = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? undefined]))
+  return { ...given, status: LINE_STATUSES.find((status) => status === given.status) }
+}
+
+function Filters({ filter }: { filter: LineFilter }): View {
+  const [text, setText] = useState(filter.custom_id ?? '')
+  useEffect(
+    () =>
+      text === (filter.custom_id ?? '')
+        ? undefined
+        : later(TYPING_MS, () => replaceQuery({ custom_id: text })),
+    [text],
+  )
+  const chips = (['code', 'message', 'model', 'entity'] as const).filter((name) => filter[name])
+  return h('div', { class: 'stack tight' }, [
+    h('div', { class: 'filters', role: 'search' }, [
+      h(TextField, {
+        label: 'custom_id',
+        type: 'search',
+        value: text,
+        onInput: setText,
+        placeholder: t('lines.searchHint'),
+      }),
+      h(SelectField, {
+        label: t('batch.status'),
+        value: filter.status ?? '',
+        options: [
+          ['', t('all')],
+          ...LINE_STATUSES.map((status) => [status, t(`line.${status}` satisfies MessageKey)] as const),
+        ],
+        onInput: (value) => replaceQuery({ status: value, code: null, message: null }),
+      }),
+    ]),
+    chips.length === 0
+      ? null
+      : h(
+          'div',
+          { class: 'row' },
+          chips.map((name) =>
+            h(
+              'button',
+              {
+                type: 'button',
+                class: 'chip',
+                key: name,
+                title: t('lines.removeFilter'),
+                onClick: () => replaceQuery({ [name]: null }),
+              },
+              [
+                h('span', { class: 'muted' }, `${t(`line.${name}` satisfies MessageKey)} `),
+                h('span', { class: 'clip' }, visibleText(filter[name] ?? '')),
+                h('span', { 'aria-hidden': 'true' }, ' ×'),
+              ],
+            ),
+          ),
+        ),
+  ])
+}
+
+const cell = (name: string, children: ComponentChildren, title?: string): View =>
+  h('div', { role: 'cell', class: `lines-${name}`, title }, children)
+
+const HEAD = (): View[] =>
+  (
+    [
+      ['number', '#'],
+      ['id', 'custom_id'],
+      ['status', t('batch.status')],
+      ['model', t('line.model')],
+      ['result', t('line.result')],
+      ['time', t('line.duration')],
+      ['cost', t('batch.cost')],
+    ] as const
+  ).map(([name, title]) => h('div', { role: 'columnheader', class: `lines-${name}` }, title))
+
+const TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
+
+function rowOf(batchId: string, pages: LinePages, index: number): ComponentChildren {
+  const line = pages.at(index)
+  if (!line) return cell('number', h('span', { class: 'muted' }, '…'))
+  const { status, error, usage } = line
+  return [
+    cell('number', count(line.line)),
+    cell(
+      'id',
+      h(
+        'a',
+        { class: 'row-link mono', href: href(`/batches/${batchId}/lines/${line.line}`) },
+        visibleText(line.custom_id),
+      ),
+      line.custom_id,
+    ),
+    cell('status', h(Badge, { tone: TONES[status], text: t(`line.${status}` satisfies MessageKey) })),
+    cell('model', line.model === null ? '' : visibleText(line.model), line.model ?? ''),
+    cell(
+      'result',
+      error
+        ? [
+            h('code', { class: 'code' }, error.code),
+            ' ',
+            h('span', { class: 'muted' }, visibleText(error.message)),
+          ]
+        : usage
+          ? h(
+              'span',
+              { class: 'muted' },
+              t('line.tokens', {
+                prompt: compact(usage.prompt_tokens),
+                completion: compact(usage.completion_tokens),
+              }),
+            )
+          : '',
+      error?.message ?? '',
+    ),
+    cell(
+      'time',
+      line.duration_ms === null
+        ? ''
+        : [
+            duration(line.duration_ms),
+            line.attempts > 1
+              ? h('span', { class: 'warn-text', title: t('line.attempts') }, ` ×${line.attempts}`)
+              : '',
+          ],
+    ),
+    cell('cost', line.cost_usd === 0 ? '' : usd(line.cost_usd), usdExact(line.cost_usd)),
+  ]
+}
