@@ -1,7 +1,7 @@
 // The lines of a batch, with filters that are part of the address.
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import { LINE_STATUSES } from '../../wire/batch-line.ts'
+import type { LineStatus } from '../../wire/batch-line.ts'
 import type { ApiFailure } from '../api.ts'
 import { later } from '../browser-clock.ts'
 import { compact, count, duration, usd, usdExact } from '../format.ts'
@@ -17,6 +17,7 @@ import { visibleText } from '../parts/text.ts'
 import { VirtualRows } from '../parts/virtual-rows.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 
+const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const TYPING_MS = 250
 const REFRESH_MS = 2_000
 const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'custom_id'] as const
