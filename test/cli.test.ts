@@ -333,7 +333,7 @@ describe('the command line', { timeout: 120_000 }, () => {
 
     const nothing = await offpeak(['retry', batch_id, '--code', 'batch_expired'], access)
     assert.equal(nothing.code, 1)
-    assert.match(nothing.err, /has no failed line with batch_expired; there is nothing to retry\n$/)
+    assert.match(nothing.err, /The batch has no failed line with batch_expired \(422 batch_not_retryable/)
   })
 
   test('a key does what its scopes say until it is revoked', async () => {

@@ -9,6 +9,7 @@ import { createBatchRoute } from './routes/batches/create-batch.ts'
 import { getBatchRoute } from './routes/batches/get-batch.ts'
 import { getBatchResultsRoute } from './routes/batches/get-batch-results.ts'
 import { listBatchesRoute } from './routes/batches/list-batches.ts'
+import { retryBatchRoute } from './routes/batches/retry-batch.ts'
 import { consoleRoutes } from './routes/console/console.ts'
 import { rootRoute } from './routes/console/root.ts'
 import { consoleSessionRoutes } from './routes/console/session.ts'
@@ -25,6 +26,7 @@ import { deleteLimitRoute } from './routes/limits/delete-limit.ts'
 import { getLimitRoute } from './routes/limits/get-limit.ts'
 import { listLimitsRoute } from './routes/limits/list-limits.ts'
 import { updateLimitRoute } from './routes/limits/update-limit.ts'
+import { liveRoute } from './routes/live/live.ts'
 import { getModelRoute } from './routes/models/get-model.ts'
 import { listModelsRoute } from './routes/models/list-models.ts'
 import { docsRoutes } from './routes/operations/docs.ts'
@@ -56,6 +58,8 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
   getBatchResultsRoute(app, deps)
+  liveRoute(app, deps)
+  retryBatchRoute(app, { ...deps, idempotency })
   batchLineRoutes(app, deps)
   batchStatisticsRoutes(app, deps)
   cancelBatchRoute(app, deps)

@@ -55,9 +55,3 @@ export function adviceFor(code: string): string | null {
   const row = Object.entries(ERRORS).find(([name]) => name === code)
   return row === undefined ? null : row[1].advice
 }
-
-/** Whether the same line may succeed when it is retried; true for an unknown code. */
-export function mayRetry(code: string): boolean {
-  const row = Object.entries(ERRORS).find(([name]) => name === code)
-  return row === undefined || row[1].retryable
-}

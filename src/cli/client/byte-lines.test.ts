@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { linesWith } from '../commands/retry.ts'
 import { byteLines } from './byte-lines.ts'
 
 async function* blocksOf(...blocks: (string | Uint8Array)[]): AsyncGenerator<Buffer> {
@@ -28,13 +27,4 @@ test('lines are the same wherever the blocks end', async () => {
       },
     ),
   )
-})
-
-test('lines are selected by custom_id and keep their bytes', async () => {
-  const a = '{"custom_id":"a", "n":9007199254740993}\r'
-  const b = '{ "custom_id":"b","x":"\\u00e9" }'
-  const picked = await texts(
-    linesWith(blocksOf(`\uFEFF${a}\n\n  \n`, `${b}\n{"custom_id":"c"}`), new Set(['a', 'c'])),
-  )
-  assert.deepEqual(picked, [`${Buffer.from('\uFEFF').toString('latin1')}${a}\n`, '{"custom_id":"c"}\n'])
 })

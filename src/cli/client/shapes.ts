@@ -26,6 +26,3 @@ export const ResultLine = Type.Object({
   custom_id: Type.String(),
   error: Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
 })
-
-/** The part of an input line that identifies it. */
-export const InputLine = Type.Object({ custom_id: Type.String() })

@@ -24,7 +24,12 @@ const KEY_CHARACTERS_MAX = 255
 const IN_PROGRESS_RETRY_S = 1
 
 /** The endpoints that share keys: the same key on another endpoint is a different request. */
-const ROUTES = ['POST /v1/batches', 'POST /v1/files', 'POST /v1/limits'] as const
+const ROUTES = [
+  'POST /v1/batches',
+  'POST /v1/files',
+  'POST /v1/limits',
+  'POST /v1/batches/{batch_id}/retry',
+] as const
 
 export const IdempotencyHeaders = Type.Object({
   'Idempotency-Key': Type.Optional(

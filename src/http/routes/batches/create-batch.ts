@@ -1,5 +1,4 @@
 // POST /v1/batches
-import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { entityOf } from '../../../domain/entity.ts'
 import { ApiError } from '../../../domain/errors.ts'
@@ -23,6 +22,7 @@ import { fileIdOf, shownFileId } from '../files/file-id.ts'
 import { ProjectQueue } from './project-queue.ts'
 import { showBatch } from './show-batch.ts'
 import { showEstimate } from './show-estimate.ts'
+import { whileConnected } from './while-connected.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
 /** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
@@ -143,21 +143,4 @@ export function createBatchRoute(app: App, deps: Deps): void {
       return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
     },
   })
-}
-
-/** Aborts when the caller's connection ends. */
-async function whileConnected(
-  { raw: { socket } }: FastifyRequest,
-  act: (signal: AbortSignal) => Promise<void>,
-): Promise<void> {
-  const left = new AbortController()
-  const leave = (): void => left.abort()
-  socket.once('close', leave)
-  try {
-    await act(left.signal)
-  } finally {
-    socket.off('close', leave)
-  }
-  if (socket.destroyed)
-    throw new ApiError('invalid_request', 'The connection ended before the request was complete.')
 }

@@ -1,0 +1,103 @@
+// The failed lines of a batch that has ended, as a new input file: the bytes that the batch was made of, unchanged.
+import { chunkSummaries } from '../audit/chunk-summaries.ts'
+import { isTerminal } from '../domain/batch.ts'
+import { ApiError } from '../domain/errors.ts'
+import { placesInChunk } from '../jsonl/chunk-lines.ts'
+import type { Ports } from '../results/chunk-journal.ts'
+import { readBatchInput } from '../store/batches.ts'
+import { listBegun } from '../store/chunks.ts'
+import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+import { type FormPart, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
+
+const ROWS_PER_READ = 100
+const LF = Buffer.from('\n')
+
+/**
+ * Makes a file of the lines that failed with one of `codes` (any, if undefined); it is validated like any other.
+ * Throws batch_not_retryable, and whatever receiveUpload throws.
+ */
+export async function uploadFailedLines(
+  deps: UploadDeps,
+  batch: BatchRow,
+  codes: readonly string[] | undefined,
+  upload: Omit<Upload, 'form_bytes'>,
+  check: (tx: Writer, bytes: number) => Promise<void>,
+): Promise<FileRow> {
+  const ports = { db: deps.store.read, sealed: deps.sealed }
+  if (!isTerminal(batch.status)) throw notRetryable(`The batch is ${batch.status}. Wait until it has ended.`)
+  const which = codes === undefined ? '' : ` with ${codes.join(' or ')}`
+  const nothing = notRetryable(`The batch has no failed line${which}.`)
+  if (batch.failed === 0) throw nothing
+  const { content } = (await readBatchInput(ports.db, batch.id)) ?? {}
+  if (!content) throw notRetryable('The input file of the batch has been deleted. Upload it again.')
+  const lines = failedLines(ports, batch, content, codes)
+  const first = await lines.next()
+  if (first.done) throw nothing
+  const form_bytes = Math.ceil((content.bytes * batch.failed) / batch.total)
+  const form = formOf(`retry-of-${batch.id}.jsonl`, following(first.value, lines))
+  return await receiveUpload(deps, form, { ...upload, form_bytes }, check)
+}
+
+async function* failedLines(
+  ports: Ports,
+  batch: BatchRow,
+  content: BlobRow,
+  codes: readonly string[] | undefined,
+): AsyncGenerator<Buffer, void, undefined> {
+  for (let fromIdx = 0; ; ) {
+    const chunks = await listBegun(ports.db, batch.id, fromIdx, ROWS_PER_READ)
+    for (const chunk of chunks) {
+      if (chunk.failed === 0) continue
+      const numbers = await failedNumbers(ports, batch, chunk, codes)
+      if (numbers.size > 0) yield await linesOf(ports, chunk, content, numbers)
+    }
+    const last = chunks.at(-1)
+    if (chunks.length < ROWS_PER_READ || !last) return
+    fromIdx = last.idx + 1
+  }
+}
+
+async function failedNumbers(
+  ports: Ports,
+  batch: BatchRow,
+  chunk: ChunkRow,
+  codes: readonly string[] | undefined,
+): Promise<Set<number>> {
+  const numbers = new Set<number>()
+  const failed = chunkSummaries(ports, batch, chunk, undefined, { after: 0, status: 'failed' })
+  for await (const { line, error } of failed)
+    if (error && (codes === undefined || codes.includes(error.code))) numbers.add(line)
+  return numbers
+}
+
+async function linesOf(
+  { sealed }: Ports,
+  chunk: ChunkRow,
+  content: BlobRow,
+  numbers: ReadonlySet<number>,
+): Promise<Buffer> {
+  const range = { start: chunk.byte_start, end: chunk.byte_end }
+  const bytes = await sealed.readAll(content.project_id, content, range)
+  const pieces: Buffer[] = []
+  for (const { line, start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line }))
+    if (numbers.has(line)) pieces.push(bytes.subarray(start, end), LF)
+  return Buffer.concat(pieces)
+}
+
+async function* following(
+  first: Buffer,
+  rest: AsyncGenerator<Buffer, void, undefined>,
+): AsyncGenerator<Buffer, void, undefined> {
+  yield first
+  yield* rest
+}
+
+async function* formOf(filename: string, file: AsyncIterable<Buffer>): AsyncGenerator<FormPart> {
+  yield { type: 'field', fieldname: 'purpose', value: 'batch' }
+  yield { type: 'file', fieldname: 'file', filename, file }
+}
+
+function notRetryable(message: string): ApiError {
+  return new ApiError('batch_not_retryable', message)
+}
