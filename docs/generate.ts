@@ -8,7 +8,7 @@ const GROUPS = [
   {
     title: 'Answers of the API',
     place: 'http',
-    lead: 'Every refusal has the body `{"error": {"type", "code", "message", "param"?}}`; branch on `code`.',
+    lead: 'Every error response has the body `{"error": {"type", "code", "message", "param"?}}`; branch on `code`.',
   },
   {
     title: 'Uploaded files',

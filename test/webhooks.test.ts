@@ -11,7 +11,7 @@ import { configFor, line, TestService } from './service.ts'
 
 const ALLOWED = 'webhooks: {allow_private_networks: true}'
 /** Retries come at once, and receivers have little time. */
-const HASTY = { schedule: (_: unknown, now: number) => now, timeout_ms: 300 }
+const FAST = { schedule: (_: unknown, now: number) => now, timeout_ms: 300 }
 
 interface Webhook {
   id: string
@@ -125,7 +125,7 @@ test('cancelled and expired batches are events too', async () => {
 test('every event arrives under one ID, in spite of errors, hangs and broken connections', async () => {
   await using receiver = await testReceiver()
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED), {
-    delivery: HASTY,
+    delivery: FAST,
   })
   const webhook = await hook(service, receiver)
   const tries = new Map<string, number>()
@@ -148,11 +148,11 @@ test('every event arrives under one ID, in spite of errors, hangs and broken con
   for (const n of tries.values()) assert.equal(n, 4)
 })
 
-test('what was said of a refusal is kept in brief', async () => {
+test('the error of the receiver is stored, shortened', async () => {
   await using receiver = await testReceiver()
   let last = false
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED), {
-    delivery: { ...HASTY, schedule: (_, now) => (last ? null : now) },
+    delivery: { ...FAST, schedule: (_, now) => (last ? null : now) },
   })
   const webhook = await hook(service, receiver)
   last = true
@@ -168,7 +168,7 @@ test('what was said of a refusal is kept in brief', async () => {
 test('a receiver that is gone is not asked again', async () => {
   await using receiver = await testReceiver()
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED), {
-    delivery: HASTY,
+    delivery: FAST,
   })
   const webhook = await hook(service, receiver)
   receiver.answer = ({ response }) => response.writeHead(410).end()
@@ -195,7 +195,7 @@ test('a redirect is not followed', async () => {
   await using receiver = await testReceiver()
   await using elsewhere = await testReceiver()
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED), {
-    delivery: { ...HASTY, schedule: () => null },
+    delivery: { ...FAST, schedule: () => null },
   })
   const webhook = await hook(service, receiver)
   receiver.answer = ({ response }) => response.writeHead(307, { location: elsewhere.url }).end()
@@ -214,7 +214,7 @@ test('a name that leads into a private network is refused when it is connected t
       lookup: (_name, _options, done) => done(null, [{ address, family }]),
     })
     await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), {
-      delivery: { ...HASTY, schedule: () => null, agent },
+      delivery: { ...FAST, schedule: () => null, agent },
     })
     const port = new URL(receiver.url).port
     const webhook = await service.json<Webhook>('POST', '/v1/webhooks', {
@@ -235,7 +235,7 @@ test('an address that was allowed once is refused when it no longer is', async (
   await using receiver = await testReceiver()
   const agent = webhookAgent({ allow_private_networks: false })
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED), {
-    delivery: { ...HASTY, schedule: () => null, agent },
+    delivery: { ...FAST, schedule: () => null, agent },
   })
   const { port } = new URL(receiver.url)
   for (const host of ['127.0.0.1', '[::ffff:7f00:1]', 'localhost']) {

@@ -1,6 +1,6 @@
-// A database on which no service may run, because it is being rekeyed or moved. Services and upkeep keep out
-// of each other's way in any order: a service announces itself before it looks for the mark, and upkeep makes
-// the mark before it looks for services.
+// Freezes a database while it is rekeyed or moved, so that no service runs on it. The order of steps prevents a race: a
+// service opens its session before it looks for the mark, and the admin command sets the mark before it looks for
+// sessions.
 
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
 import { liveSessions } from '../store/leases.ts'
@@ -10,9 +10,9 @@ import { AdminCommandError } from './admin-command-error.ts'
 export type Freeze =
   /** IDs of master keys. */
   | { by: 'rekey'; from: string; to: string }
-  /** What is here is on its way elsewhere, or has left. `id` is drawn anew for each move. */
+  /** The content is being moved elsewhere, or was moved. `id` is new for each move. */
   | { by: 'move_out'; id: string; to: string; done: boolean }
-  /** What is here has not come from elsewhere completely. */
+  /** The content is being moved here and is incomplete. */
   | { by: 'move_in'; id: string; from: string }
 
 export async function readFreeze(db: Reader): Promise<Freeze | null> {
@@ -46,7 +46,7 @@ export async function assertNoLiveProcess(store: Store, doing: string): Promise<
   )
 }
 
-/** A sentence for whoever wants to use the database. */
+/** The reason as a sentence for the operator. */
 export function spoken(why: Freeze): string {
   switch (why.by) {
     case 'rekey':

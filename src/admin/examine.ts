@@ -1,6 +1,6 @@
-// Examines the stores and changes nothing: is the database sound, is there every blob that it speaks of, does
-// each open under the master key, and lies anything around that nobody speaks of. Whatever is found says what
-// it means for whom and what to do about it.
+// Examines the stores without changing them: whether the database is intact, whether every blob that it names exists
+// and can be decrypted with the master key, and whether there are orphans. Each finding says what it affects and what
+// to do.
 import { BlobDamaged, BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
@@ -121,7 +121,7 @@ function adviceFor(uses: readonly BlobUse[]): string {
   const isOnly = (part: BlobUse['part']): boolean => uses.length > 0 && uses.every((use) => use.part === part)
   if (isOnly('index')) return 'Nothing has to be done: it is made again from the content of the file.'
   if (isOnly('journal'))
-    return 'Nothing has to be done: the lines in it are taken back from the books and run again.'
+    return 'Nothing has to be done: the charges of its lines are reversed, and the lines are run again.'
   return 'Restore this blob from a backup of the blob store; nothing else can bring it back.'
 }
 

@@ -1,7 +1,6 @@
-// Moves a whole service to other stores: every row, every blob byte for byte. Sealed blobs open only under the
-// master key that sealed them, so both sides have the same. Each page of rows is committed together with the
-// mark of how far the move has come; blobs are written whole or not at all. So an interrupted move goes on
-// where it was, and nothing counts as moved until both sides have been compared.
+// Moves all data of a service to other stores: every row, and every blob byte for byte. Both sides use the same master
+// key. Each page of rows is committed together with the progress of the move, and blobs are written atomically, so an
+// interrupted move can be continued. Nothing counts as moved until both sides have been compared.
 import { randomInt, randomUUID } from 'node:crypto'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
@@ -50,7 +49,7 @@ export interface MoveOptions {
 export async function migrateData(from: Place, to: Place, options: MoveOptions): Promise<Moved> {
   const { tell = () => {}, rows_at_once = ROWS_AT_ONCE } = options
   const id = await begin(from, to)
-  // Leases of workers that died would be nobody's at the target.
+  // Leases of crashed workers would never expire at the target.
   await from.store.write((tx) => requeueExpiredLeases(tx, from.store.claimSql))
   await copyTables(from.store, to.store, rows_at_once, tell)
   await copyBlobs(from, to, rows_at_once, tell)

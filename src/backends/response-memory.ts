@@ -75,9 +75,9 @@ export class ResponseMemory {
   /** How many bytes of results are in memory now. */
   set result_bytes(bytes: number) {
     const had_room = this.hasRoom
-    const fell = bytes < this.#result_bytes
+    const dropped = bytes < this.#result_bytes
     this.#result_bytes = bytes
-    if (fell) this.#readOn(had_room)
+    if (dropped) this.#readOn(had_room)
   }
 
   #readOn(had_room: boolean): void {

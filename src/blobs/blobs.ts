@@ -1,6 +1,5 @@
-// The port of object storage: named runs of bytes, written once and whole. A folder (disk/) and any
-// S3-compatible bucket (s3/) implement it; sealed.ts encrypts either. Correctness above never rests on
-// conditional writes or on the order of a listing.
+// The port of object storage: immutable blobs under keys. A folder (disk/) and an S3-compatible bucket (s3/) implement
+// it; sealed.ts encrypts either. No caller relies on conditional writes or on the order of a listing.
 
 export interface ByteRange {
   /** First byte, inclusive. */
@@ -42,7 +41,7 @@ export class BlobMissing extends Error {
   }
 }
 
-/** The stored bytes are not what was written: tampered with, cut short, swapped or rotten. */
+/** The stored bytes differ from what was written: altered, truncated, swapped or decayed. */
 export class BlobDamaged extends Error {
   readonly key: string
   constructor(key: string, how: string) {
@@ -52,7 +51,7 @@ export class BlobDamaged extends Error {
   }
 }
 
-/** The store refused: full, read-only, unreachable. The cause is attached. */
+/** The store failed: full, read-only, unreachable. The cause is attached. */
 export class BlobStoreFailed extends Error {
   constructor(doing: string, cause: unknown) {
     super(`blob store failed while ${doing}: ${cause instanceof Error ? cause.message : String(cause)}`, {
@@ -62,7 +61,7 @@ export class BlobStoreFailed extends Error {
   }
 }
 
-/** Whether it is the content that is wrong, rather than the way to it. */
+/** Whether the content itself is wrong, as opposed to a failure of the store. */
 export function isDamaged(error: unknown): boolean {
   return error instanceof BlobDamaged || error instanceof BlobMissing
 }

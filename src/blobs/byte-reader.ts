@@ -1,5 +1,5 @@
-// Reads a stream of pieces of any size as runs of a wanted size. While one piece is being used the next is
-// already asked for, so the store and the cipher work at the same time.
+// Reads a stream of pieces of any size in blocks of a requested size. The next piece is requested while one is being
+// used, so that the store and the cipher work concurrently.
 
 export class ByteReader {
   readonly #source: AsyncIterator<Buffer>
@@ -24,7 +24,7 @@ export class ByteReader {
     return this.#cut(Math.min(bytes, this.#held_bytes))
   }
 
-  /** Lets go of the stream, whether it was read to its end or not. */
+  /** Closes the stream, whether or not it was read to its end. */
   async close(): Promise<void> {
     this.#next = null
     await this.#source.return?.()
@@ -32,7 +32,7 @@ export class ByteReader {
 
   #ask(): Promise<IteratorResult<Buffer>> {
     const next = this.#source.next()
-    // Whoever takes it sees the failure; after close() nobody does.
+    // Its reader gets the failure; after close() there is none.
     next.catch(() => {})
     return next
   }

@@ -1,5 +1,5 @@
-// Ordered work with a few pieces in flight: the thread pool compresses the next frames while this one is
-// written, nothing overtakes anything, and no more than `ahead` pieces wait for a slow reader.
+// Maps items in order with a few in flight: the thread pool compresses the next frames while one is written, and at most
+// `ahead` results wait for a slow reader.
 
 /**
  * `work(item)` for every item, in the items' order; up to `ahead` items beyond the one asked for are begun.

@@ -36,7 +36,7 @@ describe('the master key as text', () => {
     )
   })
 
-  it('is refused with its source, the mending, and none of its text when it is no key', () => {
+  it('is rejected with its source and the fix, and without its text, when it is no key', () => {
     const secret = randomBytes(31).toString('hex')
     const bad = ['', '  \n', 'hunter2', secret, `${secret}zz`, randomBytes(33).toString('base64')]
     for (const text of [...bad, Buffer.alloc(32).toString('base64'), 'f'.repeat(64)]) {
@@ -86,7 +86,7 @@ describe('the master key in a file', () => {
     assert.deepEqual(await readdir(t.folder), ['master-key'])
   })
 
-  it('is refused when others may read or write it, with the command that mends it', async () => {
+  it('is rejected when others may read or write it, with the command that fixes it', async () => {
     await using t = await temporaryFolder()
     const path = join(t.folder, 'master-key')
     await readOrCreateMasterKey(path)

@@ -1,6 +1,6 @@
-// The one secret from which every blob's own key can be opened. It comes as text (an environment variable,
-// read by config/) or from a file that only its owner may read; it is never printed: the bytes stay inside a
-// KeyObject, and people and logs see the key's ID.
+// The master key, which wraps the data key of every blob. It comes as text (an environment variable, read by config/) or
+// from a file that only its owner may read. It is never printed: its bytes stay inside a KeyObject, and messages show
+// the key's ID.
 import { createHmac, createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
 import { link, mkdir, open, unlink } from 'node:fs/promises'
@@ -18,7 +18,7 @@ export interface MasterKey {
   readonly secret: KeyObject
 }
 
-/** No usable master key; the message says which and how to mend it, and never holds any of its text. */
+/** There is no usable master key. The message names the source and the fix, and never contains text of the key. */
 export class MasterKeyError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause })

@@ -1,6 +1,5 @@
-// Stored bytes in, plaintext out. A byte is handed on only after the frame that holds it has authenticated; that
-// nothing is missing or added behind it is known at the end, so a reader of the whole takes nothing for complete
-// before the stream has ended without an error.
+// Decrypts stored blobs. A byte is yielded only after its frame was authenticated. Whether the blob is complete is known
+// only at the end of the stream, so a reader must wait for that before it relies on the whole content.
 import { BlobDamaged, type Blobs, type ByteRange } from './blobs.ts'
 import { ByteReader } from './byte-reader.ts'
 import { expand } from './compress.ts'

@@ -1,5 +1,5 @@
-// Plaintext in, stored bytes out: cut into frames, compressed on the thread pool a few at a time, sealed in
-// order. Memory is the frames in flight, however long the blob; only the table grows, by 16 bytes a MiB.
+// Encrypts blobs: the plaintext is cut into frames, which are compressed on the thread pool, a few at a time, and sealed
+// in order. Memory is bounded by the frames in flight; only the table grows, by 16 bytes per MiB.
 import { compress } from './compress.ts'
 import type { FrameCipher } from './frame-cipher.ts'
 import { encodeTable } from './frame-table.ts'

@@ -190,7 +190,7 @@ describe('sealed blobs', () => {
   it('a source that fails or is aborted midway leaves nothing', async () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)
-    const failure = new Error('the line went dead')
+    const failure = new Error('the connection broke')
     const failing = async function* () {
       for (let i = 0; i < 10; i++) yield randomBytes(MIB / 2)
       throw failure

@@ -1,6 +1,5 @@
-// Encryption at rest, over any store of blobs: nothing of a blob's content reaches the store in the clear, and
-// nothing that was changed there is read back as if it were whole. The format is told in frame-cipher.ts, the
-// keys in wrap-key.ts. Sizes and keys of blobs are not secret.
+// Encryption at rest over any blob store: content reaches the store only encrypted, and altered content is detected when
+// it is read. frame-cipher.ts describes the format, wrap-key.ts the keys. Sizes and keys of blobs are not secret.
 import { randomBytes } from 'node:crypto'
 import type { Blobs, ByteRange } from './blobs.ts'
 import { cutRange } from './cut-range.ts'

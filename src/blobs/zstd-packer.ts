@@ -1,6 +1,6 @@
-// zstd contexts that are kept. Making one for each frame costs as much as compressing a frame that compresses
-// well: a megabyte is allocated, touched and given back. A context serves one frame at a time; as many are made
-// as frames are compressed at once, and a few stay.
+// Reuses zstd contexts. Creating one per frame, which allocates a megabyte, costs as much as compressing a frame that
+// compresses well. A context serves one frame at a time; there are as many as frames are compressed at once, and a few
+// are kept.
 import { constants, createZstdCompress, type ZstdCompress, type ZstdOptions } from 'node:zlib'
 
 /** Each holds about a megabyte. */

@@ -1,4 +1,4 @@
-// Everything that is wrong with a configuration, at once: whoever starts the service mends it in one go.
+// All problems of a configuration at once, so that the operator can fix them together.
 
 /** Thrown before anything is started; its message is meant for the operator and holds no secrets. */
 export class ConfigError extends Error {

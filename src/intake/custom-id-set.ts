@@ -9,7 +9,7 @@ const SLOTS_MIN = 128
 /** Above this load factor probes become long. */
 const LOAD_MAX = 0.7
 
-/** Hashes are two unsigned 32-bit halves. (0, 0) and (1, 0) count as the same hash. */
+/** Hashes are two unsigned 32-bit numbers. (0, 0) and (1, 0) count as the same hash. */
 export class HashSet64 {
   #shards = Array.from({ length: 2 ** SHARD_BITS }, () => new Shard())
 

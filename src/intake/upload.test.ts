@@ -102,7 +102,7 @@ function losesAnswers(store: Store): Store {
   }
 }
 
-test('an upload whose commit was answered by silence is there, with its content', async (t) => {
+test('an upload whose commit was not answered is stored, with its content', async (t) => {
   const { store, sealed } = await stores(t)
   const file = await receiveUpload({ store: losesAnswers(store), sealed }, form(), UPLOAD)
   assert.deepEqual(await readFileRow(store.read, file.id), file)

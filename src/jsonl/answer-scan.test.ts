@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import { AnswerScanner } from './answer-scan.ts'
 
-// One for all: what an answer left behind must not show in the next.
+// Shared by all tests: the scan of one answer must not affect the next.
 const scanner = new AnswerScanner()
 const scan = (text: string) => scanner.scan(Buffer.from(text), '/v1/chat/completions')
 const CHOICES = '"choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]'

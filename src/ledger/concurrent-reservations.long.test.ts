@@ -167,7 +167,7 @@ async function finish(tx: Writer, at: WorkerChunk, count: number, share: number)
   return done
 }
 
-/** A batch is let in exactly when it fits beside what is spent (no other batch has an outlook here). */
+/** A batch is admitted exactly when it fits beside the spent amount (no other batch has a projected cost here). */
 async function submit(
   tx: Writer,
   project_id: string,

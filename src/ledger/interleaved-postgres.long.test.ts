@@ -42,12 +42,12 @@ else {
     await Promise.all([watching, meddling])
     const total = spent.reduce((sum, tokens) => sum + tokens, 0)
     assert.ok(total > CAP / 2 && total <= CAP, `${total}`)
-    const books = await standing(store, project_id)
-    assert.deepEqual([books.spent, books.entered, books.held], [total, total, 0])
+    const books = await readAmounts(store, project_id)
+    assert.deepEqual([books.spent, books.entered, books.reserved], [total, total, 0])
   })
 }
 
-/** Reserves and commits until its rounds are over, then gives back its chunk; what it has spent. */
+/** Reserves and commits until its rounds are over, then parks its chunk; returns what it has spent. */
 async function work(store: Store, chunk: TestChunk, seed: number): Promise<number> {
   const random = seededRandom(seed)
   let spent = 0
@@ -125,19 +125,19 @@ async function meddle(store: Store, project_id: string, isOver: () => boolean): 
 
 async function watch(store: Store, project_id: string, isOver: () => boolean): Promise<void> {
   while (!isOver()) {
-    const { spent, held } = await standing(store, project_id)
-    assert.ok(spent + held <= CAP, `${spent} spent and ${held} held under a cap of ${CAP}`)
-    assert.ok(held >= 0)
+    const { spent, reserved } = await readAmounts(store, project_id)
+    assert.ok(spent + reserved <= CAP, `${spent} spent and ${reserved} reserved under a cap of ${CAP}`)
+    assert.ok(reserved >= 0)
   }
 }
 
 /** Tokens, as of one moment: in one statement. */
-async function standing(store: Store, project_id: string) {
+async function readAmounts(store: Store, project_id: string) {
   const row = await store.read
     .selectNoFrom([
       sumOf('project_days', project_id).as('spent'),
       sumOf('ledger_entries', project_id).as('entered'),
-      sumOf('reservations', project_id).as('held'),
+      sumOf('reservations', project_id).as('reserved'),
     ])
     .executeTakeFirstOrThrow()
   return row

@@ -1,8 +1,7 @@
-// Orphans: blobs that a crash left between their writing and the commit that would have made them part of
-// the system. A blob without a row that is older than any write can take is one. Two rules keep what is about
-// to be committed: whoever cannot commit for long writes anew what would count as old by then (BLOB_FRESH_MS),
-// and a blob is taken only if it is still unknown a while after it was first found so, since a bucket may date
-// an upload by its beginning, hours before it ended.
+// Deletes orphans: blobs that were written before a crash and never committed. A blob without a row that is older than
+// any write can take is an orphan. Two rules protect blobs that are about to be committed: a worker that cannot commit
+// for long writes its blobs again (BLOB_FRESH_MS), and an orphan is deleted only if it is still unknown at a second
+// look, because a bucket may date an upload by its start, hours before its end.
 import type { Blobs } from '../blobs/blobs.ts'
 import type { Clock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blob-rows.ts'

@@ -1,4 +1,4 @@
-// Refused calls that no key vouches for; the newest of them stay.
+// Rejected calls without a valid key; only the newest are kept.
 import type { AnonymousRequestRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 

@@ -73,7 +73,7 @@ export async function readBatch(db: Reader, project_id: string, id: string): Pro
     .executeTakeFirst()
 }
 
-/** The row whoever owns it: for background work. */
+/** The row of any project, for background work. */
 export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | undefined> {
   return await db.selectFrom('batches').selectAll().where('id', '=', id).executeTakeFirst()
 }
@@ -100,7 +100,7 @@ const ENTERED_AT = {
   cancelled: 'cancelled_at',
 } as const
 
-/** Moves the batch if the table of transitions allows it from where it stands; undefined when it does not. */
+/** Moves the batch if the table of transitions allows it; undefined if not. */
 export async function moveBatch(
   tx: Writer,
   id: string,
@@ -141,7 +141,7 @@ export interface BatchDelta {
   output_lines: number
   error_bytes: number
   error_lines: number
-  /** When its lines ended (Unix ms): the batch's rate is sampled by what counts them anyway. */
+  /** When its lines ended (Unix ms), for the batch's rate. */
   at?: number
 }
 
@@ -168,7 +168,7 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
     .executeTakeFirstOrThrow()
 }
 
-/** Fewer lines have ended than were counted before: the rate goes on from there. */
+/** Lowers the rate's last line count after lines were reversed. */
 export async function lowerRateMark(tx: Writer, id: string): Promise<void> {
   await tx
     .updateTable('batches')
@@ -197,13 +197,13 @@ export async function setChunkCount(tx: Writer, id: string, chunk_count: number)
   await tx.updateTable('batches').set({ chunk_count }).where('id', '=', id).execute()
 }
 
-/** What a worker has to know of the batches whose chunks it holds, while it holds them. */
-export interface Standing extends Pick<BatchRow, 'id' | 'project_id' | 'status' | 'input_deleted_at'> {
+/** The state of batches with open chunks. */
+export interface BatchStatusRow extends Pick<BatchRow, 'id' | 'project_id' | 'status' | 'input_deleted_at'> {
   /** Of the project's limits; 0 where it never had one. */
   limit_version: number
 }
 
-export async function readBatchStatuses(db: Reader, ids: readonly string[]): Promise<Standing[]> {
+export async function readBatchStatuses(db: Reader, ids: readonly string[]): Promise<BatchStatusRow[]> {
   if (ids.length === 0) return []
   return await db
     .selectFrom('batches')
@@ -214,16 +214,16 @@ export async function readBatchStatuses(db: Reader, ids: readonly string[]): Pro
     .execute()
 }
 
-/** What the chunks of a batch are read from, and what they are judged by. */
+/** The input of a batch, and the version of the limits that apply to it. */
 export interface BatchInput {
   batch: BatchRow
-  /** Of its input file; undefined when nobody can open it any more. */
+  /** The blob of its input file; undefined if its key is destroyed. */
   content: BlobRow | undefined
   /** Of the project's limits; 0 where it never had one. */
   limit_version: number
 }
 
-/** All of it at once: whoever claims a chunk asks for it. Undefined when there is no such batch. */
+/** Undefined if there is no such batch. */
 export async function readBatchInput(db: Reader, id: string): Promise<BatchInput | undefined> {
   const row = await db
     .selectFrom('batches')
@@ -282,7 +282,7 @@ export async function markInputDeleted(tx: Writer, ids: readonly string[], now: 
   await tx.updateTable('batches').set({ input_deleted_at: now }).where('id', 'in', ids).execute()
 }
 
-/** What is needed to tell how unfinished batches get on; those that end first, first. */
+/** Unfinished batches for progress and risk, earliest deadline first. */
 export type Pace = Pick<
   BatchRow,
   | 'id'

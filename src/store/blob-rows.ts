@@ -49,10 +49,10 @@ export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | un
     .executeTakeFirst()
 }
 
-/** Until the transaction ends, no other can lock, doom or forget these blobs. */
+/** Locks these blobs until the end of the transaction. */
 export async function lockBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
   if (keys.length === 0) return
-  // In one order for all, so that nobody waits in a circle.
+  // In a fixed order, which prevents deadlocks.
   await tx.selectFrom('blobs').select('key').where('key', 'in', keys).orderBy('key').forUpdate().execute()
 }
 
@@ -63,7 +63,7 @@ export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<S
   return new Set(rows.map((row) => row.key))
 }
 
-/** Destroys the keys of these blobs: from this commit on nobody can open them. */
+/** Marks blobs for deletion and destroys their keys: from this commit on they cannot be decrypted. */
 export async function markForDeletion(tx: Writer, keys: readonly string[], now: number): Promise<void> {
   if (keys.length === 0) return
   await tx

@@ -1,4 +1,4 @@
-// Which chunk runs next: the claims under which chunks are leased.
+// Claims chunks: decides which chunk runs next, and leases it.
 import {
   type ExpressionBuilder,
   type ExpressionWrapper,
@@ -11,40 +11,40 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** Restricts claims by the model of a chunk; null stands for chunks of several models. */
 export type ModelChoice =
-  /** Any but chunks of these. */
+  /** All chunks but those of these models. */
   | { exceptModels: readonly (string | null)[] }
-  /** None but chunks of these. */
+  /** Only chunks of these models. */
   | { onlyModels: readonly (string | null)[] }
 
 export interface ClaimOrder {
   worker_id: string
-  /** Chunks whose deadline lies before this (Unix ms) go first, whoever owns them. */
+  /** Chunks with a deadline before this (Unix ms) go first, of any project. */
   urgentBefore: number
-  /** Batches that go first as well. */
+  /** Batches whose chunks go first as well. */
   urgentBatches?: readonly string[]
-  /** At most so many. */
+  /** The largest number of chunks. */
   count: number
   /** At most one chunk of each project. */
   onePerProject?: boolean
-  /** Only projects that are not in this list; what a worker holds already has its share. */
+  /** No chunks of these projects. */
   exceptProjects?: readonly string[]
   models?: ModelChoice
   /**
-   * No more than a fair share of what is ready among the workers that live: towards the end of the work, none
-   * then sits on chunks that another could run at once. Takes the clock that judges leases.
+   * If given, at most a fair share of the ready chunks among the running workers: towards the end of the work, no worker
+   * keeps chunks that another could run at once.
    */
   among?: ClaimSql
 }
 
-/** Ready chunks are counted as far as so many workers would take them: beyond it everybody may have what he asks for. */
+/** Ready chunks are counted up to the demand of this many workers; beyond that, sharing does not matter. */
 const WORKERS_SHARED_MAX = 64
 
 const ALL_MODELS: ModelChoice = { exceptModels: [] }
 
 /**
- * Leases the chunks that should run next: what is about to miss its deadline, then by turns the earliest
- * deadline of the project that has the fewest chunks leased. So a small batch never waits behind another
- * project's giant. Chunks that another claim has under its hands are passed over.
+ * Leases the chunks that should run next: first those that may miss their deadline, then, one by one, the chunk with
+ * the earliest deadline of the project with the fewest leased chunks. A small batch therefore never waits for another
+ * project's large one. Chunks that another claim has locked are skipped.
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
   const { worker_id, onePerProject = false, models = ALL_MODELS, urgentBatches = [] } = order
@@ -121,7 +121,7 @@ export function isOfModels(
 type Choice =
   | { before: number; exceptProjects: readonly string[] }
   | { batch_ids: readonly string[]; exceptProjects: readonly string[] }
-  /** So many of each of these projects. */
+  /** The number of chunks of each project. */
   | { turns: ReadonlyMap<string, number> }
 
 /** Leases up to `count` of the ready chunks of a choice, earliest deadline first, in one statement. */

@@ -1,4 +1,4 @@
-// Chunks: made by the plan, committed under the epoch of their claim (chunk-claims.ts), sealed for good.
+// Chunks: created by the plan, committed under the epoch of their claim (chunk-claims.ts), and sealed in the end.
 import { sql } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
@@ -23,7 +23,7 @@ export async function insertChunks(tx: Writer, batch: Owner, spans: readonly Chu
   )
 }
 
-/** Chunks whose results exist already: every line failed before it was sent. */
+/** Chunks that are sealed from the start: every line failed before it was sent. */
 export async function insertSealedChunks(
   tx: Writer,
   batch: Owner,
@@ -99,12 +99,12 @@ export interface ChunkSeal {
 
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>
 
-/** The lease and the number of the last commit under it that is known to have taken effect. */
+/** The lease, and the last commit under it that is known to have taken effect. */
 export type CommitLease = Lease & Pick<ChunkRow, 'commit_seq'>
 
 /**
- * `repeated`: an earlier attempt of this commit, of which nobody had heard, has taken effect. `lost`: the lease is
- * another worker's. In both cases nothing was changed.
+ * `repeated`: an earlier attempt of this commit, with an unknown outcome, took effect. `lost`: another worker has the
+ * lease. In both cases nothing was changed.
  */
 export type Fenced = 'accepted' | 'repeated' | 'lost'
 
@@ -137,8 +137,8 @@ export async function commitChunk(
 }
 
 /**
- * Only the holder of an epoch commits under it, and one commit at a time: a number that has been raised by one
- * proves that the commit under way has taken effect.
+ * Only one worker commits under an epoch, one commit at a time: a commit number that was raised by one proves that the
+ * pending commit took effect.
  */
 async function whyRefused(tx: Writer, { batch_id, idx, epoch, commit_seq }: CommitLease): Promise<Fenced> {
   const now = await readChunk(tx, batch_id, idx)
@@ -184,8 +184,7 @@ export async function fenceReservation(
 }
 
 /**
- * Gives the chunk back until `run_at` (Unix ms); at once if it has passed. `model`: the only one that its
- * unfinished lines ask for, where that is known now.
+ * Parks the chunk until `run_at` (Unix ms). `model`: the model of all unfinished lines, if there is only one.
  */
 export async function parkChunk(
   tx: Writer,
@@ -218,8 +217,8 @@ export async function parkChunk(
 }
 
 /**
- * Gives the chunk back to be ended: its results cannot be recorded, for the reason `why`. That needs no model server,
- * so no model keeps it from being claimed.
+ * Requeues a chunk whose results the database rejects, for the reason `why`. Its lines end as errors, which needs no
+ * model server, so it can be claimed whatever models are available.
  */
 export async function rejectChunk(tx: Writer, lease: CommitLease, why: string): Promise<Fenced> {
   const result = await tx
@@ -242,7 +241,7 @@ export async function rejectChunk(tx: Writer, lease: CommitLease, why: string): 
   return 'accepted'
 }
 
-/** Gives the chunk back to be claimed by anyone at once. */
+/** Requeues the chunk at once. */
 export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
   const result = await tx
     .updateTable('chunks')
@@ -255,7 +254,7 @@ export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
   if (result.numUpdatedRows > 0n) await deleteReservations(tx, lease)
 }
 
-/** Parked chunks whose time has come are ready again; returns how many. */
+/** Makes parked chunks ready when their time has come; returns their number. */
 export async function wakeParked(tx: Writer, claimSql: ClaimSql): Promise<number> {
   const result = await tx
     .updateTable('chunks')

@@ -1,24 +1,24 @@
-// FairQueue within a project: chunks of those of its entities whose work is not under way. The other claims go by
-// deadline, and would leave whoever came last behind all that came before.
+// Fairness within a project: claims chunks of entities without open chunks. The other claims go by deadline, so an
+// entity that came last would wait for all others.
 import { sql } from 'kysely'
 import { isOfModels, type ModelChoice } from './chunk-claims.ts'
 import type { ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** Whose turn is looked for; '' is the entity of batches that name none. */
+/** Selects waiting entities; '' stands for batches without an entity. */
 export interface EntityClaim {
   project_id: string
-  /** The one that had its turn last; null to begin with the first. */
+  /** The entity that was served last; null to begin with the first. */
   after: string | null
-  /** Those whose work is under way. */
-  held: readonly string[]
+  /** Entities with open chunks. */
+  busy: readonly string[]
   /** At most so many. */
   count: number
 }
 
-/** The entities whose turn is next. Steps from one to the next through the index, whatever work each has. */
+/** The next entities in round-robin order. Steps through the index, independently of how much work each has. */
 export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<string[]> {
-  const { project_id, after, held, count } = turn
+  const { project_id, after, busy, count } = turn
   const open: string[] = []
   let wrapped = after === null
   let last = after
@@ -34,7 +34,7 @@ export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<st
       .executeTakeFirst()
     if (next && !(wrapped && after !== null && next.entity > after)) {
       last = next.entity
-      if (!held.includes(last)) open.push(last)
+      if (!busy.includes(last)) open.push(last)
     } else if (wrapped) break
     else {
       wrapped = true
@@ -44,7 +44,7 @@ export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<st
   return open
 }
 
-/** Leases one chunk of each of these entities, each its earliest deadline; fewer when others were faster. */
+/** Leases one chunk of each of these entities, each its earliest deadline; fewer if other workers claimed them first. */
 export async function claimOfEntities(
   tx: Writer,
   order: { worker_id: string; project_id: string; entities: readonly string[]; models: ModelChoice },

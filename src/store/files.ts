@@ -31,7 +31,7 @@ export async function readIndexBytes(db: Reader, project_id: string, id: string)
   return row?.bytes ?? 0
 }
 
-/** The row whoever owns it and whether it was deleted or not: for background work. */
+/** The row of any project, deleted or not, for background work. */
 export async function readFileRow(db: Reader, id: string): Promise<FileRow | undefined> {
   return await db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst()
 }
@@ -52,7 +52,7 @@ export async function lockInputFile(
     .executeTakeFirst()
 }
 
-/** The same as readFileRow; until the transaction ends, no other can hold or change the file. */
+/** The same as readFileRow; the row is locked until the end of the transaction. */
 export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | undefined> {
   return await tx.selectFrom('files').selectAll().where('id', '=', id).forNoKeyUpdate().executeTakeFirst()
 }
@@ -72,7 +72,7 @@ export async function listFiles(
   return await query.execute()
 }
 
-/** pending → processed. False when the file was deleted or judged meanwhile. */
+/** pending → processed. False when the file was deleted or validated meanwhile. */
 export async function markProcessed(
   tx: Writer,
   id: string,
@@ -105,7 +105,7 @@ export async function replaceIndex(
   return result.numUpdatedRows > 0n
 }
 
-/** pending → error. False when the file was deleted or judged meanwhile. */
+/** pending → error. False when the file was deleted or validated meanwhile. */
 export async function markInvalid(
   tx: Writer,
   id: string,
@@ -121,7 +121,7 @@ export async function markInvalid(
   return result.numUpdatedRows > 0n
 }
 
-/** Hides the file for good; its content is the caller's to doom. False when it was hidden before. */
+/** Marks the file as deleted; the caller marks its content for deletion. False if it was deleted before. */
 export async function markDeleted(tx: Writer, id: string, now: number): Promise<boolean> {
   const result = await tx
     .updateTable('files')

@@ -56,7 +56,7 @@ export async function dropIdempotencyKey(tx: Writer, row: RowKey): Promise<void>
     .execute()
 }
 
-/** Keeps the answer, if the key is this request's: a row of somebody else is not waited for. */
+/** Stores the answer if the key belongs to this request; does not wait for a row of another request. */
 export async function completeIdempotencyKey(
   tx: Writer,
   row: RowKey & Pick<IdempotencyRow, 'request_id'>,

@@ -1,5 +1,5 @@
-// Where the finished lines of open chunks lie: spans of journal blobs. A journal that no open chunk needs
-// any more is marked for deletion in the transaction that seals the last one.
+// The journal parts of open chunks: spans of journal blobs. A journal that no open chunk needs is marked for deletion in
+// the transaction that seals the last chunk.
 import { lockBlobs, markForDeletion } from './blob-rows.ts'
 import type { JournalPartRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -19,7 +19,7 @@ export async function listJournalParts(db: Reader, batch_id: string, idx: number
     .execute()
 }
 
-/** Forgets the journal of a chunk, or what `only` names of it, and dooms the blobs that nobody else needs. */
+/** Drops the journal parts of a chunk, or only those in the blobs `only`, and marks blobs without parts for deletion. */
 export async function dropJournal(
   tx: Writer,
   batch_id: string,
@@ -37,8 +37,8 @@ export async function dropJournal(
   let unneeded = dropped.map((row) => row.journal_blob)
   const shared = await stillNeeded(tx, unneeded)
   if (shared.size > 0) {
-    // Another chunk of the same journal may be sealed at this moment: who comes second to the lock sees that
-    // the first has gone, and takes the journal with it.
+    // Another chunk of the same journal may be sealed at the same time: the transaction that gets the lock second sees
+    // that the parts of the first are gone, and deletes the journal.
     await lockBlobs(tx, [...shared])
     for (const key of await stillNeeded(tx, [...shared])) unneeded = unneeded.filter((one) => one !== key)
   }

@@ -1,28 +1,28 @@
-// Which models a worker cannot send lines to just now, and since when. A row exists only while there is
-// trouble, and no longer than the session that reported it: a service that runs well has none.
+// The models that a worker cannot send lines to, and since when. A row exists only while there is a problem, and is
+// deleted with the session that reported it.
 import type { LaneReportRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
-/** What the servers of a model said last, and to whom. */
+/** The last errors of a model's servers, and the batches that met them. */
 export interface UpstreamErrors {
-  /** Where nobody answers at all: why not. */
+  /** If no server is reachable: the reason. */
   error: string | null
-  /** By ID of a batch whose lines get no answer: what was said of the last one. */
+  /** By batch ID: the last error of its lines. */
   batches: Readonly<Record<string, string>>
-  /** Whether that keeps the lines of other batches back as well. */
+  /** Whether the lines of other batches are not sent either. */
   isOpen: boolean
 }
 
 /**
- * `starting`: its servers run on demand, and none is up (`error` says why not); `unavailable`: nobody is there; `throttled`: the servers have asked to wait; `failing`: they fail on lines of the
- * batches that are named.
+ * `starting`: its servers run on demand, and none is up (`error` says why); `unavailable`: no server is reachable;
+ * `throttled`: the servers asked to wait; `failing`: they fail on lines of the named batches.
  */
 export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors
 
-/** A worker that has not renewed its lease for so long does nothing just now. */
-const SILENT_MS = 4_500
+/** A worker that has not renewed its lease for this long does not count as running. */
+const STALE_MS = 4_500
 
-/** What a worker reports from now on, in place of what it reported before. */
+/** Replaces the reports of a worker. */
 export async function setLaneReports(
   tx: Writer,
   worker_id: string,
@@ -44,12 +44,12 @@ export async function setLaneReports(
     .execute()
 }
 
-/** The session has ended. */
+/** Deletes the reports of a session that has ended. */
 export async function dropLaneReports(tx: Writer, worker_id: string): Promise<void> {
   await tx.deleteFrom('lane_reports').where('worker_id', '=', worker_id).execute()
 }
 
-/** What workers whose session lives report, earliest trouble first. */
+/** The reports of workers with a valid lease, oldest first. */
 export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<LaneReport[]> {
   const rows = await db
     .selectFrom('lane_reports')
@@ -61,7 +61,7 @@ export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<L
   return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
-/** Of a worker of an earlier version. */
+/** For reports of earlier versions. */
 const NO_DETAILS: UpstreamErrors = { error: null, batches: {}, isOpen: true }
 
 /** Whether any worker holds a session, and has renewed it lately. */
@@ -74,7 +74,7 @@ export async function hasWorker(db: Reader, claimSql: ClaimSql): Promise<boolean
     .where((eb) =>
       eb.or([
         eb('lease_ms', 'is', null),
-        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(claimSql.now, '-', SILENT_MS)),
+        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(claimSql.now, '-', STALE_MS)),
       ]),
     )
     .limit(1)

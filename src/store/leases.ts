@@ -1,7 +1,7 @@
-// The one lease mechanism. A worker opens a session and renews it; whatever it has claimed, chunk or task,
-// is leased as long as the session lives, so a renewal is one row however much is held. Only the database's
-// clock judges a session. When it ends, its claims go back, and the next claim raises their epoch: commits
-// that name the old one change nothing.
+// The one lease mechanism. A worker opens a session and renews it. Everything that it has claimed, chunks and tasks, is
+// leased as long as its session, so a renewal updates one row. Only the database's clock decides when a session
+// expires. Its chunks and tasks are then requeued, and the next claim raises their epoch: commits that name the old
+// epoch change nothing.
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { releaseChunk } from './chunks.ts'
@@ -31,7 +31,7 @@ export async function openSession(
   return id
 }
 
-/** False when the session has ended: its claims are lost, and the worker must open another. */
+/** False if the session has ended: its leases are lost, and the worker must open another session. */
 export async function renewSession(
   tx: Writer,
   claimSql: ClaimSql,
@@ -48,8 +48,8 @@ export async function renewSession(
 }
 
 /**
- * Whether claims may be made under the session; until the transaction ends, nobody can end it. Claims of a
- * session that has ended would be nobody's: no rescue would ever find them.
+ * Locks a session until the end of the transaction, so that it cannot expire meanwhile; false if it has ended. Claims
+ * under an ended session would never be requeued.
  */
 export async function lockSession(tx: Writer, claimSql: ClaimSql, worker_id: string): Promise<boolean> {
   const row = await tx
@@ -63,8 +63,8 @@ export async function lockSession(tx: Writer, claimSql: ClaimSql, worker_id: str
 }
 
 /**
- * Gives back the chunks that are leased to a worker which knows nothing of them: the answer to its claim was
- * lost. Returns how many. `batch_ids`: only of these.
+ * Requeues chunks that are leased to a worker without its knowledge, because the answer to its claim was lost. Returns
+ * their number. `batch_ids`: only of these batches.
  */
 export async function releaseStrayChunks(
   tx: Writer,
@@ -72,7 +72,7 @@ export async function releaseStrayChunks(
   held: readonly Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>[],
   batch_ids?: readonly string[],
 ): Promise<number> {
-  // One that was claimed anew is not the one that is held.
+  // A chunk that was claimed again has another epoch.
   const name = ({ batch_id, idx, epoch }: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>): string =>
     `${batch_id} ${idx} ${epoch}`
   const known = new Set(held.map(name))
@@ -88,7 +88,7 @@ export async function releaseStrayChunks(
   return strays.length
 }
 
-/** The same for tasks; `subjects`: only those about these. */
+/** The same for tasks. `subjects`: only tasks about these. */
 export async function releaseStrayTasks(
   tx: Writer,
   worker_id: string,
@@ -105,13 +105,13 @@ export async function releaseStrayTasks(
   return Number((await query.executeTakeFirst()).numUpdatedRows)
 }
 
-/** Ends a session and gives back whatever it held. */
+/** Ends a session and requeues its chunks and tasks. */
 export async function closeSession(tx: Writer, worker_id: string): Promise<void> {
   await tx.deleteFrom('workers').where('id', '=', worker_id).execute()
   await requeue(tx, worker_id)
 }
 
-/** How many processes hold a session now, and for how long at most, if none is renewed any more (ms). */
+/** The number of open sessions, and when the last one expires if none is renewed (ms from now). */
 export async function liveSessions(
   db: Reader,
   claimSql: ClaimSql,
@@ -124,7 +124,7 @@ export async function liveSessions(
   return { count: rows.length, longest_ms: Math.max(0, ...rows.map((row) => Number(row.left_ms))) }
 }
 
-/** Ends every session whose lease has run out; returns their IDs. */
+/** Ends every expired session and requeues its work; returns their IDs. */
 export async function requeueExpiredLeases(tx: Writer, claimSql: ClaimSql): Promise<string[]> {
   const ended = await tx
     .deleteFrom('workers')

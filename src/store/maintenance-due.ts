@@ -1,5 +1,5 @@
-// Whether there is any upkeep to do: one question for all of it, since every worker asks it every second and the
-// answer is nearly always no.
+// Whether a maintenance task is due: one query for all tasks, because every worker asks every second and the answer is
+// nearly always no.
 import { sql } from 'kysely'
 import type { ClaimSql, Reader } from './store.ts'
 
@@ -10,7 +10,7 @@ export interface MaintenanceDue {
   parked: boolean
   /** Files past their retention. */
   files: boolean
-  /** Blobs that nobody can open any more. */
+  /** Blobs pending deletion. */
   blobs: boolean
 }
 

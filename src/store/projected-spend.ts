@@ -68,7 +68,7 @@ export async function reduceProjectedSpend(
   }
 }
 
-/** The batch has ended: it will cost nothing more. */
+/** For a batch that has ended. */
 export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
   await tx
     .updateTable('batches')
@@ -78,7 +78,7 @@ export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promis
   await tx.deleteFrom('batch_projected_spend').where('batch_id', '=', batch_id).execute()
 }
 
-/** What open batches may still cost each of these entities; those that await nothing are left out. */
+/** The projected spend of open batches for each of these entities; entities without any are left out. */
 export async function projectedByEntities(
   db: Reader,
   project_id: string,
@@ -98,7 +98,7 @@ export async function projectedByEntities(
   return projected
 }
 
-/** What open batches may still cost the whole project. */
+/** The projected spend of open batches of the whole project. */
 export async function projectedByProject(db: Reader, project_id: string): Promise<Spend> {
   return await db
     .selectFrom('batches')

@@ -24,7 +24,7 @@ export async function takeCalls(
   calls: number,
   { calls_max, interval_us }: Bucket,
 ): Promise<Taken> {
-  // Whole numbers of our own: written out, their type is no riddle for any database.
+  // Written into the statement as literals, so that their type is clear to every database.
   const interval = sql.lit(interval_us)
   const capacity = sql.lit(calls_max * interval_us)
   const now_us = sql<number>`CAST(${now} * 1000 AS bigint)`

@@ -80,7 +80,7 @@ interface FileTable {
   errors: string | null
   created: number
   expires_at: number
-  /** Set as soon as the file is gone for its users; its content follows. */
+  /** Set when the file is deleted; its content is deleted later. */
   deleted_at: number | null
   /** An upload's content. Files of results have none: they are manifests over `batch_id`'s chunks. */
   content_blob: string | null
@@ -127,14 +127,14 @@ interface BatchTable {
   cancelling_at: number | null
   cancelled_at: number | null
   expires_at: number
-  /** What its unfinished lines may still cost, in nano-dollars and tokens; nothing once it has ended. */
+  /** Its projected spend, in nano-dollars and tokens; 0 once it has ended. */
   projected_nanos: number
   projected_tokens: number
   /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
   rate_sampled_at: number | null
   rate_lines: number
   lines_per_s: number | null
-  /** How soon its result files are to be gone, where that is sooner than the plan says. */
+  /** The retention of its result files, if shorter than the plan's. */
   output_expires_after_ms: Generated<number | null>
   /** When its chunks were made. */
   queued_at: Generated<number | null>
@@ -156,20 +156,20 @@ interface ChunkTable {
   state: ChunkState
   /** Raised by every claim; each commit names the epoch it was claimed with. */
   epoch: number
-  /** Raised by every commit under a lease; each commit names the number that it builds on. */
+  /** Raised by every commit under a lease; each commit names the previous number. */
   commit_seq: Generated<number>
   /** The reservation that took effect last under the lease; the next one names it. */
   reservation_seq: Generated<number>
-  /** Why its results cannot be recorded: its unfinished lines are to end as errors. Null for nearly all. */
+  /** Why its results cannot be recorded; its unfinished lines then end as errors. Usually null. */
   record_error: Generated<string | null>
   worker_id: string | null
   run_at: number
   parked_reason: string | null
   /** JSON of how often its unfinished lines had been tried when it was parked last; null if none was. */
   line_tries: Generated<string | null>
-  /** The one model that all its lines ask for; null when there are several. */
+  /** The model of all its lines; null if there are several. */
   model: string | null
-  /** For whom its batch is; '' for nobody in particular. */
+  /** The entity of its batch; '' if it has none. */
   entity: Generated<string>
   /** The batch's expires_at. */
   deadline: number
@@ -187,14 +187,14 @@ interface ChunkTable {
   audit_blob: string | null
 }
 
-/** Where finished lines of an open chunk lie in a journal blob. */
+/** The part of a journal blob with finished lines of an open chunk. */
 interface JournalPartTable {
   batch_id: string
   idx: number
   journal_blob: string
   byte_start: number
   byte_end: number
-  /** JSON of what its lines came to; null in journals of earlier versions. */
+  /** JSON of the sums of its lines; null in journals of earlier versions. */
   sums: string | null
 }
 
@@ -203,10 +203,10 @@ export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver'
 interface TaskTable {
   id: string
   kind: TaskKind
-  /** The ID of what it is about. */
+  /** The ID of the object that it is about. */
   subject: string
   project_id: string
-  /** 1 for one that may take long: it never has the last place. */
+  /** 1 for a task that may take long; such tasks cannot use all slots. */
   large: Generated<number>
   state: 'ready' | 'leased'
   epoch: number
@@ -222,7 +222,7 @@ export type SessionRole = 'worker' | 'api'
 /** A session of a worker process. Its leases hold as long as `lease_until` lies ahead, by the database's clock. */
 interface WorkerTable {
   id: string
-  /** A process that only serves the API holds one too: nobody moves the database under it. */
+  /** A process that only serves the API has a session too, so that admin commands see it. */
   role: Generated<SessionRole>
   lease_until: number
   started: number
@@ -230,13 +230,13 @@ interface WorkerTable {
   lease_ms: number | null
 }
 
-/** A model whose servers give a worker trouble: down, asking to wait, or failing on lines of some batches. */
+/** A model whose servers are unavailable, throttle a worker, or fail on lines of some batches. */
 interface LaneReportTable {
   worker_id: string
   model: string
   state: 'starting' | 'unavailable' | 'throttled' | 'failing'
   since: number
-  /** JSON of UpstreamTrouble (lane-reports.ts). */
+  /** JSON of UpstreamErrors (lane-reports.ts). */
   details: string | null
 }
 
@@ -247,7 +247,7 @@ interface BlobTable {
   wrapped_key: string
   bytes: number
   created: number
-  /** Set when nothing refers to it any more; the wrapped key is gone from then on, the bytes soon. */
+  /** Set when the blob is pending deletion: its wrapped key is destroyed, its bytes are deleted soon. */
   deletion_pending_since: number | null
 }
 
@@ -300,7 +300,7 @@ interface WebhookTable {
   /** The secret before the last rotation; signs as well until `previous_until`. */
   previous_secret: string | null
   previous_until: number | null
-  /** Set when its receiver said that it is gone, or by its owner. */
+  /** Set by its owner, or when its receiver answered 410. */
   disabled_at: number | null
   disabled_reason: string | null
   created: number
@@ -308,7 +308,7 @@ interface WebhookTable {
 
 export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
 
-/** One event on its way to one webhook; while it is pending, a task is about it. */
+/** The delivery of one event to one webhook; while it is pending, there is a task for it. */
 interface DeliveryTable {
   id: string
   webhook_id: string
@@ -348,7 +348,7 @@ interface LimitVersionTable {
   version: number
 }
 
-/** What was settled, by the UTC day in which the line finished. `entity` and `model` are empty for none. */
+/** Settled usage by the UTC day on which the line finished. `entity` and `model` are empty for none. */
 interface UsageDayTable {
   project_id: string
   entity: string
@@ -387,7 +387,7 @@ interface LedgerEntryTable {
   created: number
 }
 
-/** What the lines that a leased chunk may send can cost at most. */
+/** The reservations of a leased chunk. */
 interface ReservationTable {
   batch_id: string
   idx: number
@@ -397,7 +397,7 @@ interface ReservationTable {
   tokens: number
 }
 
-/** What the unfinished lines of an open batch may still cost, by named entity. */
+/** The projected spend of an open batch, by named entity. */
 interface ProjectedSpendTable {
   batch_id: string
   entity: string
@@ -415,7 +415,7 @@ interface PromptStatisticsTable {
   long_tokens: number
 }
 
-/** Thresholds that have been met: each once per window and spender. */
+/** Crossed thresholds: each once per window and spender. */
 interface CrossingTable {
   limit_id: string
   /** Empty for the whole project. */
@@ -425,13 +425,13 @@ interface CrossingTable {
   created: number
 }
 
-/** What the database says of itself. */
+/** Properties of the database as a whole. */
 interface PropertyTable {
   name: string
   value: string
 }
 
-/** A call that no key vouches for, and that was refused. */
+/** A rejected call without a valid key. */
 interface AnonymousRequestTable {
   id: string
   method: string

@@ -21,7 +21,7 @@ const steady = { now: () => ticks.now() + waited_ms, after: ticks.after }
 const store = sqliteStore({
   path: join(folder, 'offpeak.db'),
   leaseNow() {
-    if (database.fails) throw new Error('the database is away')
+    if (database.fails) throw new Error('the database is unavailable')
     waited_ms += database.take_ms.shift() ?? 0
     return Math.floor(steady.now() + database.ahead_ms)
   },
@@ -86,7 +86,7 @@ describe('the clock that all share', () => {
     assertNear(clock, timeOfDatabase(), 4_001)
   })
 
-  test('while the database is away it counts on, and asks again', async () => {
+  test('while the database is unavailable the clock continues, and the database is read again', async () => {
     using clock = await clockNow()
     const before = timeOfDatabase()
     database.ahead_ms += 60_000
@@ -107,6 +107,6 @@ describe('the clock that all share', () => {
 
   test('a database that cannot be asked at the start is an error', async () => {
     database.fails = true
-    await assert.rejects(sharedClock(store, steady), /the database is away/)
+    await assert.rejects(sharedClock(store, steady), /the database is unavailable/)
   })
 })

@@ -1,15 +1,14 @@
-// One time for all machines that share a database: its own. A process asks for it as it starts, counts on from
-// there with a clock that nobody can set, and asks again now and then. So what a machine believes the time to be
-// matters nowhere, and setting its clock changes nothing, be it off by hours: neither when a batch expires, nor
-// when a chunk that rests is taken up again, nor to which day a line is billed.
+// A clock that all machines of a database share: the database's own. A process reads it at the start, continues with a
+// monotonic clock, and reads it again from time to time. The clocks of machines therefore never matter: neither for
+// when a batch expires, nor for when a parked chunk is ready, nor for the day to which a line is billed.
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import type { Reader, Store } from './store.ts'
 
-/** How often the database is asked. */
+/** How often the database's clock is read. */
 const ASK_EVERY_MS = 5_000
-/** At the start it is asked this often, since the first answer may have had to wait for a connection. */
+/** Reads at the start; several, because the first one may have waited for a connection. */
 const ASKED_AT_START = 3
-/** The clock is put right when it is further off than this, beyond doubt: small steps would help nobody. */
+/** The clock is corrected if its error certainly exceeds this. */
 const OFF_MS_MAX = 200
 
 export interface SharedClock extends Clock {
@@ -18,13 +17,13 @@ export interface SharedClock extends Clock {
 }
 
 interface Measured {
-  /** What has to be added to the steady clock, ms. */
+  /** Offset of the database's clock from the monotonic clock, ms. */
   offset_ms: number
-  /** How far that may be off, in either direction: the database has told the time at some moment between. */
+  /** The largest error of the offset, from the round trip. */
   doubt_ms: number
 }
 
-/** Throws when the database cannot be asked. */
+/** Throws if the database cannot be reached. */
 export async function sharedClock(
   store: Pick<Store, 'read' | 'claimSql'>,
   steady: Clock = steadyClock,
@@ -43,7 +42,7 @@ export async function sharedClock(
       const off_ms = Math.abs(measured.offset_ms - offset_ms)
       if (off_ms > OFF_MS_MAX + measured.doubt_ms) offset_ms = measured.offset_ms
     } catch {
-      // Without the database no time has to be agreed on; it is asked again.
+      // Retried at the next interval.
     }
     if (!stopped) arm()
   }
@@ -53,7 +52,7 @@ export async function sharedClock(
   arm()
   return {
     now: () => Math.floor(steady.now() + offset_ms),
-    // How long something takes does not depend on the time of day.
+    // Timers use the monotonic clock.
     after: steady.after,
     stop() {
       stopped = true

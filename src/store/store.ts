@@ -43,7 +43,7 @@ export interface Store {
   maintainHttpRequests(now: number, keep_from: number): Promise<void>
   /** Problems of the database as a whole, in sentences; reads every page where that is possible. */
   check(): Promise<string[]>
-  /** Creates or upgrades the tables; refuses a schema newer than this program. */
+  /** Creates or upgrades the tables; rejects a schema newer than this program. */
   migrate(): Promise<void>
   close(): Promise<void>
 }

@@ -160,7 +160,7 @@ export async function finishTask(tx: Writer, task: TaskRow): Promise<boolean> {
   return result.numDeletedRows > 0n
 }
 
-/** Gives the task back, to be taken up again at `run_at`. */
+/** Requeues the task, to run at `run_at` or later. */
 export async function postponeTask(
   tx: Writer,
   task: TaskRow,
@@ -176,7 +176,7 @@ export async function postponeTask(
     .execute()
 }
 
-/** Lets the task about `subject` that waits for its time run at once. */
+/** Makes the postponed task about `subject` run at once. */
 export async function hastenTask(tx: Writer, subject: string, now: number): Promise<void> {
   await tx
     .updateTable('tasks')
@@ -186,7 +186,7 @@ export async function hastenTask(tx: Writer, subject: string, now: number): Prom
     .execute()
 }
 
-/** How far the validation of a pending file has come; undefined where none is left to be done. */
+/** The validation task of a pending file; undefined if there is none. */
 export async function readValidation(
   db: Reader,
   file_id: string,

@@ -1,9 +1,9 @@
-// What stands between unfinished batches and their end, told from their chunks.
+// Summaries of the unsealed chunks of unfinished batches.
 import { sql } from 'kysely'
 import type { ChunkState } from './schema.ts'
 import type { Reader } from './store.ts'
 
-/** Unsealed chunks of a batch that are alike. */
+/** A group of unsealed chunks of a batch in the same state. */
 export interface ChunkGroup {
   batch_id: string
   state: ChunkState
@@ -23,7 +23,7 @@ export async function groupUnsealed(db: Reader, batch_ids: readonly string[]): P
     .execute()
 }
 
-/** How much is being worked on, whoever it belongs to. */
+/** The number of leased chunks and ready work over all projects. */
 export async function countLeased(db: Reader): Promise<{ chunks: number; batches: number }> {
   return await db
     .selectFrom('chunks')

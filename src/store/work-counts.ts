@@ -16,7 +16,7 @@ export interface WorkCounts {
   chunks: Record<(typeof OPEN_CHUNK_STATES)[number], number>
   /** Tasks that could run now, by kind. */
   tasks_due: ReadonlyMap<TaskKind, number>
-  /** Content that nobody can open any more and that has not been removed yet. */
+  /** Blobs pending deletion. */
   blobs_pending_deletion: number
 }
 

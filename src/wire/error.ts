@@ -1,4 +1,4 @@
-// The one envelope of every refusal.
+// The envelope of every error response.
 import { type Static, Type } from 'typebox'
 import { ERRORS, type ErrorCode, type ErrorType } from '../domain/errors.ts'
 

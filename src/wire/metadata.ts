@@ -11,7 +11,7 @@ export const Metadata = Type.Unsafe<Record<string, string>>({
   type: 'object',
   title: 'Metadata',
   description:
-    'Up to 16 pairs of strings. `entity` says whom the work is for, `conversation` groups the lines of one thread, `tags` is yours.',
+    'Up to 16 pairs of strings. `entity` is the entity to attribute usage to, `conversation` groups the lines of one thread, `tags` is free text.',
   additionalProperties: { type: 'string', maxLength: METADATA_VALUE_CHARACTERS_MAX },
   propertyNames: { maxLength: METADATA_KEY_CHARACTERS_MAX },
   maxProperties: METADATA_PAIRS_MAX,

@@ -90,7 +90,7 @@ export function blobsConformance(
     })
 
     test('a source that fails midway leaves nothing visible, and its own error comes out', async (blobs) => {
-      const failure = new Error('the line went dead')
+      const failure = new Error('the connection broke')
       const source = async function* () {
         yield pattern(2 * MIB)
         throw failure

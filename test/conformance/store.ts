@@ -311,7 +311,7 @@ export function storeConformance(
       )
     })
 
-    test('what is left is shared among the workers that live; those that died take no share', async (store) => {
+    test('the last ready chunks are shared among the running workers; crashed workers get no share', async (store) => {
       await seed(store, 'a', 9)
       const [mine, theirs] = [await open(store), await open(store)]
       const claim = async (worker_id: string): Promise<number> => {
@@ -447,7 +447,7 @@ export function storeConformance(
       assert.deepEqual(await count(80, NOW + 4_000), [NOW + 4_000, 105, 25])
     })
 
-    test('trouble is reported for as long as the session of the worker lasts', async (store) => {
+    test('lane reports exist as long as the session of their worker', async (store) => {
       const worker_id = await open(store)
       const report: LaneReport = {
         model: 'm',
@@ -566,15 +566,15 @@ export function storeConformance(
       assert.ok((await sessionRow(store, id)).lease_until > lease_until)
     })
 
-    test('a session that has run out gives back what it held and cannot be renewed', async (store) => {
+    test('an expired session cannot be renewed, and its work is requeued', async (store) => {
       const { batch } = await seed(store, 'a', 2)
-      const [dead, alive] = [await open(store), await open(store)]
-      const [chunk] = await store.write((tx) => claimChunks(tx, order(dead)))
+      const [crashed, alive] = [await open(store), await open(store)]
+      const [chunk] = await store.write((tx) => claimChunks(tx, order(crashed)))
       await store.write((tx) => insertTask(tx, planOf(batch), NOW))
-      const task = await store.write((tx) => claimTask(tx, store.claimSql, dead, small('plan')))
-      await runOut(store, dead)
-      assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, dead, LEASE_MS)), false)
-      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [dead])
+      const task = await store.write((tx) => claimTask(tx, store.claimSql, crashed, small('plan')))
+      await runOut(store, crashed)
+      assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, crashed, LEASE_MS)), false)
+      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [crashed])
       const [again] = await store.write((tx) => claimChunks(tx, order(alive)))
       assert.deepEqual([again?.idx, again?.epoch], [chunk!.idx, 2])
       assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
@@ -611,7 +611,7 @@ export function storeConformance(
       },
     )
 
-    test('what a worker knows nothing of is given back, what it holds is not', async (store) => {
+    test('stray leases are released, known ones are not', async (store) => {
       const { batch } = await seed(store, 'a', 3)
       const worker_id = await open(store)
       const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))

@@ -7,7 +7,7 @@ export interface RecordedCall {
   at: number
   /** When it was answered; null: never. */
   answered_at: number | null
-  /** The text of the answer and its tokens; null for a refusal or none. */
+  /** The text of the answer and its tokens; null for an error or no answer. */
   answer: { content: string; prompt_tokens: number; completion_tokens: number } | null
   /** It was refused, or its connection broken off, by the model server itself: it may be tried again. */
   refused: boolean

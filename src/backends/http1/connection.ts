@@ -1,9 +1,8 @@
-// A connection that carries one exchange at a time, and is used again, for the same project, as long as both sides
-// stay in step: an answer that came before its request was out, bytes behind an answer, bytes while nothing is
-// asked, or a word to close it end it.
+// A connection for one exchange at a time. It is reused for the same project until something is out of order: an answer
+// before its request was sent, bytes after an answer or between exchanges, or a `Connection: close`.
 //
-// It stands on plain sockets instead of an HTTP library because every line passes here: bytes are read into one
-// buffer that is used again and again, and a request is one write.
+// It uses plain sockets instead of an HTTP library because every line passes here: bytes are read into one reused
+// buffer, and a request is one write.
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { retryAfterMs } from '../../domain/retry-after.ts'
@@ -21,9 +20,9 @@ export interface Target {
   timeout_ms: number
   connectTimeoutMs: number
   answerBytesMax: number
-  /** Strikes secrets out of what the server said, before any of it is quoted. */
+  /** Removes secrets from text of the server before it is quoted. */
   redact: (text: string) => string
-  /** What answers may take in memory, all of them together. */
+  /** Limits the memory of all answers together. */
   budget: ResponseMemory
 }
 
@@ -43,7 +42,7 @@ const READ_BYTES = 16 * 1024
 const WRITE_BYTES_MAX = 16 * 1024
 const LENGTH_BYTES_MAX = 20
 const END_OF_HEAD = '\r\n\r\n'
-/** Generation takes minutes in which nothing is sent; what lies between must not forget the connection. */
+/** Keep-alive, because a generation takes minutes without traffic and middleboxes drop idle connections. */
 const TCP_KEEP_ALIVE_MS = 60_000
 
 export class Connection implements Receiving {
@@ -117,7 +116,7 @@ export class Connection implements Receiving {
 
   resume(): void {
     this.#paused = false
-    // What was ours to wait for is not the server's delay.
+    // Time in which this process did not read does not count as the server's delay.
     this.#timer.refresh()
     this.#socket.resume()
   }
@@ -137,7 +136,7 @@ export class Connection implements Receiving {
       clearTimeout(connectTimer)
       this.#connected = true
       this.#timer.refresh()
-      // What has come by then, nobody has asked for.
+      // Bytes that have arrived by then answer no request.
       setImmediate(() => this.flush())
     }
     let socket: Socket
@@ -183,7 +182,7 @@ export class Connection implements Receiving {
   #onBytes(bytes: Buffer, length: number): void {
     const exchange = this.#exchange
     if (exchange === null || this.#unsent || !this.#spoke) {
-      // Nobody asked; or it is the farewell of a server that has waited long enough.
+      // Unsolicited bytes, or the last words of a server that closes an idle connection.
       this.#fail('upstream_unavailable', 'the server spoke before it was asked')
       return
     }

@@ -1,4 +1,4 @@
-// One request and what becomes of it: a whole answer, or how it broke. It settles once.
+// One request and its result: a complete answer, or a failure. It settles once.
 import type { FailureCode } from '../backend.ts'
 
 /** `unreachable`: no connection came about, so nothing was sent. */

@@ -1,13 +1,12 @@
 // Connections to one server, opened as they are needed and used again. Calls beyond `connections_max` wait in line.
 //
-// A broken server may send an answer that nobody asked for, and on a connection that is in use again nothing tells
-// it from the next. So a connection serves one project only, and it rests before it is used again as long as others
-// can take its place: what comes meanwhile ends it. A few connections more than are busy are enough for that; where
-// another project needs one, the connection that has been idle longest makes room.
+// A broken server may send an unsolicited answer, which on a reused connection looks like the answer to the next
+// request. Therefore a connection serves one project only, and it stays idle for a while before it is reused if others
+// are available: bytes that arrive meanwhile close it. A few more connections than are busy suffice for that. When
+// another project needs a connection, the one that was idle longest is closed.
 //
-// What is sent in one turn of the event loop goes out together at its end. To a server on the same machine or
-// beside it, each separate request costs a wake-up of an idle process, which is dearer than all the rest
-// of sending it; several requests at once cost one.
+// Requests of one iteration of the event loop are written together at its end. On the same machine, each separate
+// request wakes an idle server process, which costs more than sending; several requests at once cost one wake-up.
 import { Connection, type ConnectionHooks, type Target } from './connection.ts'
 import type { Exchange } from './exchange.ts'
 

@@ -51,7 +51,7 @@ test('a model serves what its server says of it, in whatever words', async (t) =
   }
 })
 
-test('every way to fail says what to mend', async (t) => {
+test('every way to fail says what to fix', async (t) => {
   const cases: [status: number, body: string, message: RegExp][] = [
     [401, '{"error":{"message":"bad key sk-secret-key"}}', /check the API key/],
     [404, '404 page not found', /does the base URL end in \/v1\?/],

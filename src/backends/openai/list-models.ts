@@ -17,7 +17,7 @@ export interface ListedModel {
 
 /**
  * The models that `GET base_url/models` lists, in the server's order, at least one. Throws an Error whose message
- * says what to mend: address, key, or server.
+ * says what to fix: address, key, or server.
  */
 export async function listUpstreamModels(base_url: string, api_key?: string | null): Promise<ListedModel[]> {
   const address = serverAddressOf(base_url)

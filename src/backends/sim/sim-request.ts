@@ -22,7 +22,7 @@ export interface Tool {
   parameters: unknown
 }
 
-/** A refusal in the form that model servers use. */
+/** An error in the form that model servers use. */
 export class SimulatedError extends Error {
   readonly status: number
   readonly type: string

@@ -499,7 +499,7 @@ rows('filtered content', [
   ],
 ])
 
-rows('a refusal', [
+rows('a rejected request', [
   [
     'of a parameter',
     400,
@@ -585,7 +585,7 @@ rows('throttled', [
   ],
 ])
 
-rows('our own trouble', [
+rows('a failure on our side', [
   [
     'an empty account',
     429,
@@ -625,7 +625,7 @@ rows('our own trouble', [
   ['a redirect', 307, '', 'failed upstream_unavailable'],
 ])
 
-rows('trouble of the server', [
+rows('a failure of the server', [
   [
     'a 500',
     500,

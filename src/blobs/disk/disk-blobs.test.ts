@@ -88,7 +88,7 @@ describe('blobs on disk', () => {
     assert.deepEqual(await readdir(join(disk.root, 'tmp')), [])
   })
 
-  it('a sweep removes what dead writers left and spares who is writing', async () => {
+  it('a sweep removes files of crashed writers and no file that is being written', async () => {
     await using disk = await temporaryDisk()
     assert.equal(await disk.blobs.sweepTemporary(Date.now()), 0)
     await disk.blobs.put('kept', [Buffer.from('x')])

@@ -1,6 +1,6 @@
-// Blobs in a folder: ROOT/objects/ holds them under their keys, ROOT/tmp/ what is being written. A blob is
-// written under a temporary name, synced, renamed and its folder synced, so it is there whole and for good, or
-// not at all. Any number of processes may share the folder. A key cannot be a blob and the folder of another.
+// Blobs in a folder: ROOT/objects/ has them under their keys, ROOT/tmp/ has files that are being written. A blob is
+// written under a temporary name and synced, then renamed, and its folder is synced, so a blob exists completely and
+// durably or not at all. Any number of processes may share the folder. A key cannot be a prefix folder of another key.
 import { randomUUID } from 'node:crypto'
 import {
   closeSync,
@@ -42,8 +42,8 @@ const MISSING = ['ENOENT', 'ENOTDIR', 'EISDIR']
 
 export interface DiskBlobs extends Blobs {
   /**
-   * Removes what writers that died left behind: temporary files last written before `before` (Unix ms). Choose it
-   * an hour back or more: a slow upload is written to all along. Resolves to how many were removed.
+   * Removes temporary files of crashed writers, last written before `before` (Unix ms). Choose a time
+   * an hour ago or earlier; a slow upload is written to all the time. Resolves to the number of removed files.
    */
   sweepTemporary(before: number): Promise<number>
 }

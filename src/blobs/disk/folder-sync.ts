@@ -1,6 +1,5 @@
-// A rename survives a power cut only once its folder has been synced. Many blobs land in one folder at a time,
-// so calls are grouped: whoever asks while a sync is running shares the next one with all who ask until it
-// starts. The running one is no good to them, since it may have begun before their rename.
+// Syncs folders. A rename survives a power failure only once its folder is synced. Calls are grouped: those that arrive
+// while a sync is running share the next one, because the running one may have begun before their rename.
 import { closeSync, constants, fsync, openSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { errnoOf } from './fs-error.ts'

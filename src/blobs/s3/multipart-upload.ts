@@ -1,5 +1,5 @@
-// An upload in parts: whatever its size, only a few parts are in memory. Nothing is visible before the last
-// step; an upload that fails is aborted, so that its parts are not paid for, and one whose writer died is swept.
+// Uploads in parts, with only a few parts in memory. Nothing is visible before the last step. A failed upload is
+// aborted, so that its parts cost nothing; the sweep aborts uploads of crashed writers.
 import {
   AbortMultipartUploadCommand,
   type CompletedPart,

@@ -133,7 +133,7 @@ async function* readRecords(
   }
 }
 
-/** The bytes of the file as UTF-8. A file in another encoding is an error: its text would be damaged in silence. */
+/** The bytes of the file as UTF-8. A file in another encoding is an error: its text would be damaged without an error. */
 async function* decoded(path: string, encoding: string): AsyncGenerator<Buffer> {
   const decoder = new TextDecoder(encoding, { fatal: true, ignoreBOM: true })
   let read = 0

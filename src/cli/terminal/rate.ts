@@ -1,4 +1,4 @@
-// The rate of a batch as an exponentially weighted average: the weight of a sample halves every HALF_LIFE_MS. Lines
+// The rate of a batch as an exponentially weighted average: the weight of a sample is halved every HALF_LIFE_MS. Lines
 // and time are weighted alike, so the first samples are not biased towards zero.
 
 const HALF_LIFE_MS = 5000

@@ -30,7 +30,7 @@ const GIVEN_UP = 'claiming chunks failed'
 describe('a chunk that cannot be opened', () => {
   test('is parked for a second when a store fails, and is opened after that', async () => {
     await using world = await makeWorld()
-    world.refuses = () => new BlobStoreFailed('reading', new Error('it is away'))
+    world.refuses = () => new BlobStoreFailed('reading', new Error('it is unavailable'))
     await world.look()
     assert.deepEqual(await world.chunks(), [
       ['parked', 'stores_failing', 1_000],
@@ -49,7 +49,7 @@ describe('a chunk that cannot be opened', () => {
   test('is parked when its limits cannot be read, and no other chunk is', async () => {
     await using world = await makeWorld()
     world.admit = async ({ claim }) => {
-      if (claim.idx === 1) throw new Error('the database is away')
+      if (claim.idx === 1) throw new Error('the database is unavailable')
       return null
     }
     await world.look()
@@ -82,8 +82,8 @@ describe('a chunk that cannot be opened', () => {
     world.admit = async ({ claim }) => {
       if (claim.idx !== 1) return null
       // The next write parks it.
-      world.writes = () => Promise.reject(new Error('the database is away'))
-      throw new Error('the database is away')
+      world.writes = () => Promise.reject(new Error('the database is unavailable'))
+      throw new Error('the database is unavailable')
     }
     await world.look()
     assert.deepEqual((await world.chunks())[1], ['leased', null, 0])

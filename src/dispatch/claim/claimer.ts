@@ -170,7 +170,7 @@ export class Claimer {
       const own = [...new Set(chunks.map((chunk) => chunk.claim.entity))]
       const after = this.#lastEntity.get(project_id) ?? null
       const count = Math.min(CLAIMS_PER_COMMIT_MAX, ENTITIES_MAX - own.length)
-      const entities = await waitingEntities(store.read, { project_id, after, held: own, count })
+      const entities = await waitingEntities(store.read, { project_id, after, busy: own, count })
       if (entities.length === 0) continue
       this.#lastEntity.set(project_id, entities.at(-1)!)
       const claims = await this.#lease((tx, worker_id) =>

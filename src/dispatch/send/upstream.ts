@@ -80,7 +80,7 @@ export class Upstream {
     this.circuit.onAborted(ticket)
   }
 
-  /** Records the result of an attempt; returns whom to blame if it missed. */
+  /** Records the result of an attempt; returns whether the line or the server is to blame if it missed. */
   end({ sent, ticket }: Call, result: BackendResult, now: number): Blame | null {
     const { limit, circuit } = this
     if (result.kind === 'answered' || result.kind === 'refused') {

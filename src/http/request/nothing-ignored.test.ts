@@ -1,5 +1,5 @@
 // What a caller asks for is done, or refused with its name: a parameter, a field, a header or an encoding that
-// means nothing here is never passed over in silence.
+// means nothing here is never ignored.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { gzipSync } from 'node:zlib'

@@ -7,10 +7,10 @@ import { startupFailure } from './database-failure.ts'
 
 test('a server that nobody reaches is told as the database, with what to do', async () => {
   const [refused] = await once(connect(1, '127.0.0.1').on('connect', assert.fail), 'close').catch((e) => [e])
-  const trouble = startupFailure(refused)
-  assert.ok(trouble instanceof DatabaseFailure)
+  const failure = startupFailure(refused)
+  assert.ok(failure instanceof DatabaseFailure)
   assert.match(
-    trouble.message,
+    failure.message,
     /^the database cannot be reached \(connect ECONNREFUSED 127\.0\.0\.1:1\)\. Start it, /,
   )
 })
@@ -19,7 +19,7 @@ test('a server that lets nobody in is told as the database, anything else is lef
   const denied = Object.assign(new Error('password authentication failed for user "x"'), { code: '28P01' })
   assert.match(
     String(startupFailure(denied)),
-    /the database does not let us in \(password authentication failed for user "x"\)\. Mend /,
+    /the database rejects the connection \(password authentication failed for user "x"\)\. Fix /,
   )
   const bug = new TypeError('x is not a function')
   assert.equal(startupFailure(bug), bug)

@@ -1,5 +1,5 @@
-// Connections to PostgreSQL that outlive its restarts. A connection that breaks leaves the pool; whoever asks
-// for one while the server is away waits, for as long as patience lasts.
+// Connections to PostgreSQL that survive its restarts. A broken connection leaves the pool; a caller that asks for
+// one while the server is unavailable waits for a limited time.
 import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
 import { Pool, type PoolConfig } from 'pg'
 import { isUnavailable } from './database-failure.ts'
@@ -8,7 +8,7 @@ import { type Remedy, type RetryPlan, withRetries } from './retries.ts'
 
 export function openPool(config: PoolConfig): Pool {
   const pool = new Pool({ ...config, types: numberTypes })
-  // A connection that breaks while nobody waits on it must not end the process: its next user finds out.
+  // An idle connection that breaks must not end the process; the pool opens a new one.
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
   return pool

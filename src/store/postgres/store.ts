@@ -8,7 +8,7 @@ import type { Store, Writer } from '../store.ts'
 import { readAddress } from './address.ts'
 import { BytewiseDialect } from './bytewise-text.ts'
 import { connectingPool, openPool, readingPool } from './database.ts'
-import { asRefused, isConflict, isUnavailable } from './database-failure.ts'
+import { asRejected, isConflict, isUnavailable } from './database-failure.ts'
 import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 import { type Remedy, withRetries } from './retries.ts'
 import { applyTableSettings } from './table-settings.ts'
@@ -136,7 +136,7 @@ class OutcomeUnknown extends Error {
 }
 
 function refuse(error: unknown): never {
-  throw asRefused(error)
+  throw asRejected(error)
 }
 
 function remedyOf(error: unknown): Remedy {

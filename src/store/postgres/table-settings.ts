@@ -1,5 +1,5 @@
 // Tables whose rows are rewritten all the time get room for it on their pages, so that most updates touch no
-// index (HOT), and are vacuumed by the number of dead rows, not by a share of a table that only ever grows.
+// index (HOT), and are vacuumed by the number of obsolete rows, not by a share of a table that only ever grows.
 import { type Kysely, sql } from 'kysely'
 import type { Schema } from '../schema.ts'
 

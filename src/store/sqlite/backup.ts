@@ -1,11 +1,11 @@
-// A copy of a SQLite database as it stood at one moment, taken while others write to it, and how that copy takes the
-// place of an earlier one: in one step, so that at every moment there is one of the two, whole.
+// Copies a SQLite database at one point in time while others write to it, and replaces an earlier copy in one step, so
+// that one complete copy exists at every moment.
 
 import { existsSync } from 'node:fs'
 import { open, rename, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { backup, DatabaseSync } from 'node:sqlite'
-import { codeOf, told } from './database-failure.ts'
+import { codeOf, withFailureMessage } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'
 
 /** All pages in one go: pages copied in steps would begin again whenever somebody else has written. */
@@ -45,7 +45,7 @@ export async function removeSqlite(path: string): Promise<void> {
 function settle(path: string): boolean {
   if (!existsSync(`${path}-wal`)) return true
   try {
-    told(path, () => {
+    withFailureMessage(path, () => {
       const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS })
       try {
         db.exec('PRAGMA wal_checkpoint(TRUNCATE)')

@@ -1,4 +1,4 @@
-// What SQLite says when its file or the disk below it is at fault, as a sentence that names the file and what to do.
+// Turns errors of SQLite that its file or disk causes into messages that name the file and what to do.
 // Result codes: https://www.sqlite.org/rescode.html
 import { DatabaseFailure, StatementRejected } from '../store.ts'
 
@@ -6,38 +6,38 @@ const DAMAGED = {
   what: 'is damaged',
   advice: 'Stop the service and restore the database from a backup; "offpeak doctor" says what is damaged.',
 }
-const TROUBLES = new Map<number, { what: string; advice: string }>([
+const FAILURES = new Map<number, { what: string; advice: string }>([
   // SQLITE_READONLY
   [8, { what: 'may not be written to', advice: 'Make the file, its folder and the disk writable.' }],
   // SQLITE_IOERR
-  [10, { what: 'cannot be read or written', advice: 'The disk fails: see what the system says of it.' }],
+  [10, { what: 'cannot be read or written', advice: 'The disk fails: look into the system log.' }],
   // SQLITE_CORRUPT
   [11, DAMAGED],
   // SQLITE_FULL
-  [13, { what: 'cannot grow', advice: 'Make room on its disk.' }],
+  [13, { what: 'cannot grow', advice: 'Free space on its disk.' }],
   // SQLITE_CANTOPEN
-  [14, { what: 'cannot be opened', advice: 'Its folder must be there, and writable for this user.' }],
+  [14, { what: 'cannot be opened', advice: 'Its folder must exist and be writable for this user.' }],
   // SQLITE_NOTADB
   [26, DAMAGED],
 ])
 
 /** Runs `work` on the database at `path`. */
-export function told<T>(path: string, work: () => T): T {
+export function withFailureMessage<T>(path: string, work: () => T): T {
   try {
     return work()
   } catch (error) {
-    const trouble = TROUBLES.get(codeOf(error))
-    if (!trouble || !(error instanceof Error)) throw error
-    throw new DatabaseFailure(`${path} ${trouble.what} (${error.message})`, trouble.advice, error)
+    const failure = FAILURES.get(codeOf(error))
+    if (!failure || !(error instanceof Error)) throw error
+    throw new DatabaseFailure(`${path} ${failure.what} (${error.message})`, failure.advice, error)
   }
 }
 
 /** Result codes of errors that lie in the data of a statement: TOOBIG, CONSTRAINT, MISMATCH, RANGE. */
-const REFUSED = new Set([18, 19, 20, 25])
+const DATA_ERRORS = new Set([18, 19, 20, 25])
 
 /** The error as the port names it. A value that cannot be bound is no value of SQLite. */
-export function asRefused(error: unknown): unknown {
-  const isData = REFUSED.has(codeOf(error)) || error instanceof UnbindableValue
+export function asRejected(error: unknown): unknown {
+  const isData = DATA_ERRORS.has(codeOf(error)) || error instanceof UnbindableValue
   return isData ? new StatementRejected(error) : error
 }
 

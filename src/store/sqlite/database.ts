@@ -2,7 +2,7 @@
 // the worker runs the same few hundred times a second.
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
-import { told, UnbindableValue } from './database-failure.ts'
+import { UnbindableValue, withFailureMessage } from './database-failure.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const
@@ -12,7 +12,7 @@ const STATEMENTS_KEPT_MAX = 500
 /** How a connection commits. */
 export interface CommitSettings {
   synchronous: 'FULL' | 'NORMAL'
-  /** How long the thread stands still for the lock of another writer before it is told that there is one. */
+  /** How long the thread stands still for the lock of another writer before it is withFailureMessage that there is one. */
   busy_timeout_ms: number
   /** How long the write-ahead log may become before this connection copies it into the database, in pages. */
   checkpoint_pages: number
@@ -38,7 +38,7 @@ export function openDatabase(
   leaseNow: () => number,
   settings: CommitSettings = DURABLE,
 ): DatabaseSync {
-  return told(path, () => open(path, leaseNow, settings))
+  return withFailureMessage(path, () => open(path, leaseNow, settings))
 }
 
 function open(
@@ -71,7 +71,7 @@ export function forKysely(db: DatabaseSync): SqliteDatabase {
     prepare(text) {
       const known = kept.get(text)
       if (known) return known
-      const statement = told(path, () => adapt(path, db.prepare(text)))
+      const statement = withFailureMessage(path, () => adapt(path, db.prepare(text)))
       if (kept.size >= STATEMENTS_KEPT_MAX) kept.clear()
       kept.set(text, statement)
       return statement
@@ -82,8 +82,8 @@ export function forKysely(db: DatabaseSync): SqliteDatabase {
 function adapt(path: string, statement: StatementSync): SqliteStatement {
   return {
     reader: statement.columns().length > 0,
-    all: (parameters) => told(path, () => statement.all(...bindable(parameters))),
-    run: (parameters) => told(path, () => statement.run(...bindable(parameters))),
+    all: (parameters) => withFailureMessage(path, () => statement.all(...bindable(parameters))),
+    run: (parameters) => withFailureMessage(path, () => statement.run(...bindable(parameters))),
     iterate: (parameters) => statement.iterate(...bindable(parameters)),
   }
 }

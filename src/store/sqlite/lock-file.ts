@@ -1,5 +1,5 @@
-// A lock that one process of a machine holds: SQLite's own, on an empty database, so that it goes with the process
-// however that ends.
+// A lock that at most one process of a machine has: SQLite's own lock on an empty database, which the system releases
+// when the process ends in any way.
 import { DatabaseSync } from 'node:sqlite'
 import { codeOf } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'

@@ -23,7 +23,7 @@ import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store } from '../store.ts'
 import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
-import { asRefused, codeOf } from './database-failure.ts'
+import { asRejected, codeOf } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'
 
 /** Result code of SQLite: another connection has the lock. */
@@ -74,7 +74,7 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
 }
 
 function refuse(error: unknown): never {
-  throw asRefused(error)
+  throw asRejected(error)
 }
 
 async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
