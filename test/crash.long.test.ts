@@ -38,7 +38,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     // Some lines in flight are answered while the service stops, the others never.
     const held = crash.held.splice(0)
     const finishing = held.slice(0, 10)
-    const givenBack = held.slice(10).map((call) => call.body.messages[0]!.content)
+    const unanswered = held.slice(10).map((call) => call.body.messages[0]!.content)
     const begun = performance.now()
     const exit = first.end('SIGTERM')
     crash.held.push(...finishing)
@@ -48,7 +48,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     await crash.start('serve')
     const batch = await crash.completed(id)
     await crash.checkResults(batch, COUNT)
-    checkSentAgain(crash, givenBack)
+    checkSentAgain(crash, unanswered)
   })
 
   test('SIGKILL of everything: the next start completes the batch, and only lines in flight are sent again', async () => {
