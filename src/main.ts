@@ -22,6 +22,7 @@ const code = await runProgram(process.argv.slice(2), {
     sim: async (order) => (await import('./compose/sim.ts')).sim(order),
   },
   access: { baseUrl: set(env.OFFPEAK_BASE_URL), apiKey: set(env.OFFPEAK_API_KEY) },
+  env,
   terminal: { stdout, stderr },
   clock: systemClock,
   interruption: interruption(process, { clock: systemClock, underNpm: set(env.npm_command) !== undefined }),

@@ -23,12 +23,14 @@ import { addServe } from './commands/serve.ts'
 import { addSim } from './commands/sim.ts'
 import { addUsage } from './commands/usage.ts'
 import { addWebhooks } from './commands/webhooks.ts'
-import type { Shell } from './shell.ts'
+import type { Environment, Shell } from './shell.ts'
 import { EXIT_FAILED, exitCode, failureText } from './terminal/failure.ts'
 import { examples } from './terminal/option-values.ts'
 import { writeLine, writeLines } from './terminal/terminal.ts'
 
-export interface ProgramOptions extends Omit<Shell, 'exit'> {
+export interface ProgramOptions extends Omit<Shell, 'exit' | 'env'> {
+  /** Empty by default. */
+  env?: Environment
   version: string
   /** Whether an error is printed with its stack. */
   withStack: boolean
@@ -41,6 +43,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   const shell: Shell = {
     launch: options.launch,
     access: options.access,
+    env: options.env ?? {},
     terminal: options.terminal,
     clock: options.clock,
     interruption: options.interruption,

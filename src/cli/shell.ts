@@ -7,6 +7,7 @@ import type { Terminal } from './terminal/terminal.ts'
 export interface Shell {
   launch: Launch
   access: Access
+  env: Environment
   terminal: Terminal
   clock: Clock
   /** Aborts at the first SIGINT or SIGTERM after it was first called. */
@@ -14,6 +15,9 @@ export interface Shell {
   /** Sets the exit code of a command that did not throw; without a call it is 0. */
   exit(code: number): void
 }
+
+/** PATH, and the variables that name programs. */
+export type Environment = Readonly<Record<string, string | undefined>>
 
 /** OFFPEAK_BASE_URL and OFFPEAK_API_KEY, as main.ts read them. */
 export interface Access {

@@ -45,7 +45,18 @@ export interface ConfigRequest {
 }
 
 /** Variables that are not keys of the configuration. */
-const OTHER_VARIABLES = ['OFFPEAK_BASE_URL', 'OFFPEAK_API_KEY', 'OFFPEAK_MASTER_KEY', 'OFFPEAK_CONFIG']
+const OTHER_VARIABLES = [
+  'OFFPEAK_BASE_URL',
+  'OFFPEAK_API_KEY',
+  'OFFPEAK_MASTER_KEY',
+  'OFFPEAK_CONFIG',
+  // Programs that `run` starts.
+  'OFFPEAK_LLAMA_SERVER',
+  'OFFPEAK_VLLM',
+  'OFFPEAK_SGLANG',
+  'OFFPEAK_OLLAMA',
+  'OFFPEAK_MLX',
+]
 
 /** Read by tests alone; may be set while they start a service. */
 const TEST_VARIABLES = 'OFFPEAK_TEST_'

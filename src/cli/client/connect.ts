@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config, LogLevel } from '../../config/config.ts'
+import type { RunEngine } from '../engine/engine-flags.ts'
 import type { ConfigFlags, Launch } from '../launch.ts'
 import type { Access, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -40,17 +41,20 @@ export async function connectOrEmbed(
   shell: Shell,
   flags: ConfigFlags & { upstream?: string | undefined },
   signal: AbortSignal,
+  engine: RunEngine | null = null,
 ): Promise<Connection> {
   const remote = remoteAccess(shell.access)
   if (remote !== null) {
-    if (flags.upstream !== undefined) {
+    const option = flags.upstream !== undefined ? '--upstream' : engine !== null ? '--engine' : null
+    if (option !== null) {
       throw new Failure(
-        '--upstream is for the embedded service, but OFFPEAK_BASE_URL names a remote one; leave out one of the two',
+        `${option} is for the embedded service, but OFFPEAK_BASE_URL names a remote one; leave out one of the two`,
       )
     }
     return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
   }
-  const config = await shell.launch.loadConfig(flags)
+  const given = await shell.launch.loadConfig(flags)
+  const config = engine?.apply(given, shell.clock.now()) ?? given
   const service = await embed(shell.launch, config, flags.upstream)
   const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal)
   return {

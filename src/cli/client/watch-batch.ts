@@ -7,7 +7,7 @@ import { FileObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
 import { type BatchProgress, batchLine, waitLine } from '../terminal/progress-line.ts'
 import type { ProgressView } from '../terminal/progress-view.ts'
-import { leftMs, nextRate, perSecond, startRate } from '../terminal/rate.ts'
+import { leftMs, nextRate, perSecond, type RatePoint, startRate } from '../terminal/rate.ts'
 import type { ApiClient } from './client.ts'
 import { type Pace, poll } from './poll.ts'
 
@@ -33,13 +33,21 @@ export async function watchFile(client: ApiClient, id: string, watch: Watch): Pr
 /** Waits until the batch has a terminal status. */
 export async function watchBatch(client: ApiClient, id: string, watch: Watch): Promise<BatchObject> {
   const { view, pace, clock, signal } = watch
-  let point: ReturnType<typeof startRate> | undefined
+  let point: RatePoint | undefined
+  let tokens: RatePoint | undefined
   const read = async (): Promise<BatchObject> => {
     const batch = await client.get(BatchObject, `/v1/batches/${id}`)
     const { total, completed, failed } = batch.request_counts
     const done = completed + failed
     point = point === undefined ? startRate(done, clock.now()) : nextRate(point, done, clock.now())
-    const progress = { ...progressOf(batch), rate: perSecond(point), leftMs: leftMs(point, total) }
+    const answered = batch.usage?.output_tokens ?? 0
+    tokens = tokens === undefined ? startRate(answered, clock.now()) : nextRate(tokens, answered, clock.now())
+    const progress = {
+      ...progressOf(batch),
+      rate: perSecond(point),
+      tokenRate: perSecond(tokens),
+      leftMs: leftMs(point, total),
+    }
     view.show(batch.status, (columns, paint) => batchLine(progress, columns, paint))
     return batch
   }
@@ -50,7 +58,17 @@ export function progressOf(batch: BatchObject): BatchProgress {
   const { status, request_counts: counts, cost_usd, waiting_reason, progress } = batch
   const { total, completed, failed } = counts
   const reason = waiting_reason?.message ?? (progress?.at_risk ? 'may miss its completion window' : undefined)
-  return { status, total, done: completed + failed, failed, cost_usd, rate: null, leftMs: null, reason }
+  return {
+    status,
+    total,
+    done: completed + failed,
+    failed,
+    cost_usd,
+    rate: null,
+    tokenRate: null,
+    leftMs: null,
+    reason,
+  }
 }
 
 /** The input file is invalid: no line was run, and nothing is billed. */

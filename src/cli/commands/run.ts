@@ -5,6 +5,7 @@ import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { type Connection, connectOrEmbed } from '../client/connect.ts'
 import type { Watch } from '../client/watch-batch.ts'
+import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine/engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import type { Joined } from '../tables/join-answers.ts'
@@ -23,7 +24,7 @@ import { startTableJob, type TableJob } from './table-job.ts'
 
 const JSONL = /\.(jsonl|ndjson)$/i
 
-interface RunFlags extends ConfigFlags, TableFlags {
+interface RunFlags extends ConfigFlags, TableFlags, EngineFlags {
   output?: string
   errors?: string
   window: string
@@ -47,11 +48,17 @@ export function addRun(program: Command, shell: Shell): void {
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
     .option('--upstream <url>', 'use the models of this OpenAI-compatible server')
     .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
-  withTable(run).option('--prefix <text>', 'table: put this before the names of the new columns', '')
+  withTable(withEngineFlags(run)).option(
+    '--prefix <text>',
+    'table: put this before the names of the new columns',
+    '',
+  )
   examples(
     withConfig(withJson(run)).action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
     'offpeak run examples/gsm8k.jsonl -o answers.jsonl',
     `offpeak run reviews.csv --model sim-1 --prompt 'Classify: {{text}}' --schema schema.json -o out.csv`,
+    'offpeak run input.jsonl --model path/to/model.gguf     # starts llama.cpp for the run',
+    'offpeak run input.jsonl --engine vllm --model Qwen/Qwen3-8B',
     'offpeak run input.jsonl --estimate',
     'offpeak run input.jsonl --upstream http://127.0.0.1:8000/v1',
     'OFFPEAK_BASE_URL=https://batch.example OFFPEAK_API_KEY=… offpeak run input.jsonl',
@@ -65,13 +72,17 @@ With --estimate: 0 the batch would be accepted, 1 a limit would refuse it.`,
   )
 }
 
-async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<void> {
+async function runInput(shell: Shell, input: string, given: RunFlags): Promise<void> {
   await access(input)
+  if (given.engine !== undefined && given.upstream !== undefined)
+    throw new Failure('--engine starts a server, and --upstream names one; leave out one of the two')
   const signal = shell.interruption()
   const view = progressView(shell.terminal.stderr, shell.clock)
+  const engine = await runEngine(given, (await isTable(input, given)) ? null : input, shell.env)
+  const flags = engine === null ? given : forEngine(given, engine)
   const job = await tableJob(input, flags, view, signal)
   try {
-    const connection = await connectOrEmbed(shell, flags, signal)
+    const connection = await connectOrEmbed(shell, flags, signal, engine)
     try {
       const watch = { view, pace: connection.pace, clock: shell.clock, signal }
       await runConnected(shell, connection, orderFor(input, flags, connection.target, job), job, watch, flags)
@@ -87,6 +98,12 @@ async function runInput(shell: Shell, input: string, flags: RunFlags): Promise<v
     view.stop()
     await job?.clear()
   }
+}
+
+/** With an engine, a table's requests name its model; a file of requests names models itself. */
+function forEngine({ model: _, ...flags }: RunFlags, { model }: RunEngine): RunFlags {
+  const isAsked = flags.prompt !== undefined || flags.promptFile !== undefined
+  return isAsked ? { ...flags, model } : flags
 }
 
 /** The job of a table, with its requests made; undefined for a file of requests. */

@@ -23,7 +23,10 @@ export interface TableFlags {
 
 export function withTable(command: Command): Command {
   return command
-    .option('--model <id>', 'table: the model that answers')
+    .option(
+      '--model <id>',
+      'table: the model that answers; or a GGUF file, or with --engine a name, of the model to start',
+    )
     .option('--prompt <template>', 'table: what to ask about each row; {{column}} is its cell')
     .option('--prompt-file <file>', 'table: a file with the prompt')
     .option('--system <template>', 'table: the system message')

@@ -11,6 +11,7 @@ const half: BatchProgress = {
   failed: 2,
   cost_usd: 0.0432,
   rate: 312.4,
+  tokenRate: null,
   leftMs: 2100,
 }
 
@@ -60,4 +61,9 @@ test('100% is not shown before the last line is done', () => {
   assert.equal(percent(9_999_999, 10_000_000), 99)
   assert.equal(percent(10, 10), 100)
   assert.equal(percent(0, 0), 0)
+})
+
+test('tokens a second are shown while lines run', () => {
+  assert.match(batchLine({ ...half, tokenRate: 1234.5 }, 120, plain), /1,235 tokens\/s/)
+  assert.doesNotMatch(batchLine({ ...half, status: 'completed', tokenRate: 9 }, 120, plain), /tokens/)
 })

@@ -13,6 +13,8 @@ export interface BatchProgress {
   cost_usd: number
   /** Lines a second; null when unknown. */
   rate: number | null
+  /** Tokens of answers a second; null when unknown. */
+  tokenRate: number | null
   /** Milliseconds until the end at this rate; null when unknown. */
   leftMs: number | null
   /** Why the batch waits or may be late; shown where there is room. */
@@ -29,7 +31,7 @@ export function percent(done: number, total: number): number {
 }
 
 export function batchLine(progress: BatchProgress, columns: number, paint: Paint): string {
-  const { status, total, done, failed, cost_usd, rate, leftMs } = progress
+  const { status, total, done, failed, cost_usd, rate, tokenRate, leftMs } = progress
   const reason = progress.reason === undefined ? undefined : visible(progress.reason)
   const moving = status === 'in_progress' || status === 'cancelling'
   // The most important part first.
@@ -38,6 +40,9 @@ export function batchLine(progress: BatchProgress, columns: number, paint: Paint
     `${humanCount(done)}/${counted(total, 'line')}`,
     ...(failed > 0 ? [`${humanCount(failed)} failed`] : []),
     ...(moving && rate !== null && rate > 0 ? [humanRate(rate)] : []),
+    ...(moving && tokenRate !== null && tokenRate > 0
+      ? [`${humanCount(Math.round(tokenRate))} tokens/s`]
+      : []),
     ...(moving && leftMs !== null ? [`${humanDuration(Math.ceil(leftMs / 1000) * 1000)} left`] : []),
     humanUsd(cost_usd),
     ...(reason === undefined ? [] : [reason]),

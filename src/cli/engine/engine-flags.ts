@@ -1,0 +1,107 @@
+// The options of `run` that start a model server of its own: `--model FILE.gguf`, and `--engine NAME --model NAME`.
+import { existsSync } from 'node:fs'
+import { freemem } from 'node:os'
+import { basename, resolve } from 'node:path'
+import type { Command } from 'commander'
+import type { Config } from '../../config/config.ts'
+import { withEngine } from '../../config/engine-models.ts'
+import { type GgufModel, readGguf } from '../../engines/gguf.ts'
+import { commandOf, RECIPES, type Recipe } from '../../engines/recipes.ts'
+import { slotsOf } from '../../engines/slots.ts'
+import type { Environment } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
+import { findProgram } from './find-program.ts'
+import { requestNeeds } from './request-needs.ts'
+
+const GGUF = /\.gguf$/i
+const START_TIMEOUT_MS = 30 * 60_000
+const IDLE_TIMEOUT_MS = 10 * 60_000
+/** Tokens of a row of a table and its answer. */
+const TABLE_TOKENS = 4096
+
+export interface EngineFlags {
+  engine?: string
+  model?: string
+}
+
+/** A server that the run starts for itself. */
+export interface RunEngine {
+  /** What requests call the model, where the run makes them. */
+  model: string
+  apply(config: Config, now: number): Config
+}
+
+export function withEngineFlags(command: Command): Command {
+  return command.option(
+    '--engine <name>',
+    `start this model server for the run: ${RECIPES.map(({ name }) => name).join(', ')}; --model names its model`,
+  )
+}
+
+/** Null where no server is to be started. `input`: a file of requests; null: a table. */
+export async function runEngine(
+  flags: EngineFlags,
+  input: string | null,
+  env: Environment,
+): Promise<RunEngine | null> {
+  const recipe = recipeOf(flags)
+  if (recipe === null) return null
+  const { model } = flags
+  if (model === undefined)
+    throw new Failure(`--engine ${recipe.name} needs --model, the model that ${recipe.title} is to load`)
+  const [wanted = ''] = recipe.command
+  const program = findProgram(wanted, env[recipe.variable], env.PATH)
+  if (program === null)
+    throw new Failure(
+      `${recipe.title} is not installed: there is no ${env[recipe.variable] ?? `${wanted} on the PATH`}; ` +
+        `${recipe.install}, or set ${recipe.variable} to the program`,
+    )
+  const file = recipe.name === 'llama.cpp' ? await modelFile(model) : null
+  const needs = input === null ? { models: [], tokens: TABLE_TOKENS } : await requestNeeds(input)
+  const id = file === null ? model : basename(model).replace(GGUF, '')
+  return {
+    model: id,
+    apply(config, now) {
+      const hasGpu = recipe.usesGpu && config.engines.gpus.length > 0
+      const { slots, contextEach } = slotsOf(file, needs.tokens, { freeBytes: freemem(), hasGpu })
+      const { concurrency } = recipe
+      const order = {
+        engine: {
+          command: commandOf(recipe, {
+            program,
+            model: file === null ? model : resolve(model),
+            name: id,
+            slots,
+            context: slots * contextEach,
+          }),
+          env: recipe.env,
+          ready: recipe.ready,
+          start_timeout_ms: START_TIMEOUT_MS,
+          idle_timeout_ms: IDLE_TIMEOUT_MS,
+          gpus: 0,
+          memory_bytes: 0,
+        },
+        name: wanted,
+        ids: [...new Set([...needs.models, id])],
+        model: recipe.takesAnyName ? null : model,
+        concurrency_max: 'total' in concurrency ? concurrency.total : concurrency.perSlot * slots,
+      }
+      return withEngine(config, order, Math.floor(now / 1000))
+    },
+  }
+}
+
+function recipeOf({ engine, model }: EngineFlags): Recipe | null {
+  const name = engine ?? (model !== undefined && GGUF.test(model) ? 'llama.cpp' : undefined)
+  if (name === undefined) return null
+  const found = RECIPES.find((one) => one.name === name || one.name.replace('.', '') === name)
+  if (found) return found
+  throw new Failure(`there is no engine ${name}; there are ${RECIPES.map((one) => one.name).join(', ')}`)
+}
+
+async function modelFile(path: string): Promise<GgufModel> {
+  if (!existsSync(path)) throw new Failure(`--model: there is no file ${path}`)
+  const model = await readGguf(path)
+  if (model === null) throw new Failure(`--model: ${path} is no GGUF file, which llama.cpp needs`)
+  return model
+}

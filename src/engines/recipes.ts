@@ -1,0 +1,119 @@
+// How each known engine is started. `{model}` is the file or the name that the user gave, `{name}` what lines call it;
+// `{slots}` and `{context}` are worked out from the model and the machine; `{port}` and `{api_key}` stay for the worker.
+
+export interface Recipe {
+  /** As `--engine` takes it. */
+  name: string
+  title: string
+  /** The variable that names the program, where it is not on the PATH. */
+  variable: string
+  /** The program first. */
+  command: readonly string[]
+  env: Readonly<Record<string, string>>
+  ready: string
+  /** Whether the server answers to the names that lines use; otherwise they are replaced by the model's own. */
+  takesAnyName: boolean
+  /** Whether it needs a GPU for itself where the machine has one. */
+  usesGpu: boolean
+  /** Lines in flight for each slot, or in all where the engine decides on slots itself. */
+  concurrency: { perSlot: number } | { total: number }
+  /** How to get it. */
+  install: string
+}
+
+export const RECIPES: readonly Recipe[] = [
+  {
+    name: 'llama.cpp',
+    title: 'llama.cpp',
+    variable: 'OFFPEAK_LLAMA_SERVER',
+    command: [
+      'llama-server',
+      ...['--model', '{model}', '--alias', '{name}'],
+      ...['--host', '127.0.0.1', '--port', '{port}'],
+      ...['--parallel', '{slots}', '--ctx-size', '{context}'],
+      ...['--metrics', '--jinja'],
+    ],
+    env: { LLAMA_API_KEY: '{api_key}' },
+    ready: '/health',
+    takesAnyName: true,
+    usesGpu: true,
+    concurrency: { perSlot: 2 },
+    install:
+      'install llama.cpp (brew install llama.cpp, winget install llama.cpp, or a release of github.com/ggml-org/llama.cpp)',
+  },
+  {
+    name: 'vllm',
+    title: 'vLLM',
+    variable: 'OFFPEAK_VLLM',
+    command: [
+      ...['vllm', 'serve', '{model}', '--served-model-name', '{name}'],
+      ...['--host', '127.0.0.1', '--port', '{port}'],
+    ],
+    env: { VLLM_API_KEY: '{api_key}' },
+    ready: '/health',
+    takesAnyName: false,
+    usesGpu: true,
+    concurrency: { total: 512 },
+    install: 'install it with: pip install vllm',
+  },
+  {
+    name: 'sglang',
+    title: 'SGLang',
+    variable: 'OFFPEAK_SGLANG',
+    command: [
+      ...['sglang', 'serve', '--model-path', '{model}', '--served-model-name', '{name}'],
+      ...['--host', '127.0.0.1', '--port', '{port}', '--api-key', '{api_key}'],
+    ],
+    env: {},
+    ready: '/health',
+    takesAnyName: false,
+    usesGpu: true,
+    concurrency: { total: 512 },
+    install: 'install it with: pip install sglang',
+  },
+  {
+    name: 'ollama',
+    title: 'Ollama',
+    variable: 'OFFPEAK_OLLAMA',
+    command: ['ollama', 'serve'],
+    env: { OLLAMA_HOST: '127.0.0.1:{port}', OLLAMA_NUM_PARALLEL: '4' },
+    ready: '/api/version',
+    takesAnyName: false,
+    usesGpu: true,
+    concurrency: { total: 8 },
+    install: 'install it from ollama.com, then fetch the model with: ollama pull NAME',
+  },
+  {
+    name: 'mlx',
+    title: 'MLX',
+    variable: 'OFFPEAK_MLX',
+    command: ['mlx_lm.server', '--model', '{model}', '--host', '127.0.0.1', '--port', '{port}'],
+    env: {},
+    ready: '/health',
+    takesAnyName: false,
+    usesGpu: false,
+    concurrency: { total: 8 },
+    install: 'install it on a Mac with Apple silicon: pip install mlx-lm',
+  },
+]
+
+export const RECIPE_VARIABLES: readonly string[] = RECIPES.map(({ variable }) => variable)
+
+export interface RecipeValues {
+  /** Where it is: what the variable names, or found on the PATH. */
+  program: string
+  model: string
+  name: string
+  slots: number
+  /** Tokens over all slots. */
+  context: number
+}
+
+/** The command line of the engine, but for port and key. */
+export function commandOf(recipe: Recipe, { program, ...values }: RecipeValues): string[] {
+  const [, ...args] = recipe.command
+  const filled = args.map((word) =>
+    word.replaceAll(/\{(model|name|slots|context)\}/g, (_, key: keyof typeof values) => String(values[key])),
+  )
+  return [program, ...filled]
+}
