@@ -19,7 +19,8 @@ export interface EngineModels {
 
 export function withEngine(config: Config, order: EngineModels, created: number): Config {
   const { engine, name, ids, model, concurrency_max } = order
-  const models = upstreamModels('http://127.0.0.1/v1', ids, null, created).map((one) => ({
+  const offered = ids.map((id) => ({ id, endpoints: null }))
+  const models = upstreamModels('http://127.0.0.1/v1', offered, null, created).map((one) => ({
     ...one,
     upstreams: one.upstreams.flatMap((upstream) =>
       upstream.type !== 'openai'

@@ -151,9 +151,9 @@ export class CrashTest implements AsyncDisposable {
     return JSON.parse(await this.#ask(method, path, body)) as T
   }
 
-  /** Uploads lines `l0`, `l1`, … and creates their batch. */
-  async batchOf(count: number): Promise<WireBatch> {
-    const text = Array.from({ length: count }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n')
+  /** Uploads lines `l0`, `l1`, …, which say `content` or their own name, and creates their batch. */
+  async batchOf(count: number, content?: string): Promise<WireBatch> {
+    const text = Array.from({ length: count }, (_, i) => JSON.stringify(line(`l${i}`, content))).join('\n')
     const form = new FormData()
     form.set('purpose', 'batch')
     form.set('file', new Blob([text]), 'input.jsonl')
