@@ -2,9 +2,12 @@
 import { Gauge, type Registry } from 'prom-client'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
+import { batchesAtRisk } from '../progress/deadline-risk.ts'
 import type { Store } from '../store/store.ts'
 import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/work-counts.ts'
 
+/** Shown as 0 while no chunk waits for them. */
+const PARKED_REASONS = ['usage_limit', 'stores_failing', 'input_unreadable'] as const
 const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver'] as const
 
 export function workGauges(registry: Registry, store: Pick<Store, 'read'>, clock: Clock): void {
@@ -35,6 +38,34 @@ export function workGauges(registry: Registry, store: Pick<Store, 'read'>, clock
     async collect() {
       const { chunks } = await counts()
       for (const state of OPEN_CHUNK_STATES) this.set({ state }, chunks[state])
+    },
+  })
+  new Gauge({
+    name: 'offpeak_chunks_parked',
+    help: 'Parked chunks, by what they wait for.',
+    labelNames: ['reason'],
+    registers,
+    async collect() {
+      const { parked } = await counts()
+      this.reset()
+      for (const reason of PARKED_REASONS) this.set({ reason }, 0)
+      for (const [reason, count] of parked) this.set({ reason }, count)
+    },
+  })
+  new Gauge({
+    name: 'offpeak_workers',
+    help: 'Worker processes whose lease is valid.',
+    registers,
+    async collect() {
+      this.set((await counts()).workers)
+    },
+  })
+  new Gauge({
+    name: 'offpeak_batches_at_risk',
+    help: 'Batches that will miss their window at their present rate.',
+    registers,
+    async collect() {
+      this.set((await batchesAtRisk(store.read, clock.now())).length)
     },
   })
   new Gauge({

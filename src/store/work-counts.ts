@@ -14,6 +14,10 @@ export interface WorkCounts {
   /** The nearest end of an unfinished batch's window, Unix ms. */
   nearest_deadline: number | null
   chunks: Record<(typeof OPEN_CHUNK_STATES)[number], number>
+  /** Parked chunks by what they wait for. */
+  parked: ReadonlyMap<string, number>
+  /** Worker processes whose lease is valid. */
+  workers: number
   /** Tasks that could run now, by kind. */
   tasks_due: ReadonlyMap<TaskKind, number>
   /** Blobs pending deletion. */
@@ -35,6 +39,18 @@ export async function readWorkCounts(db: Reader, now: number): Promise<WorkCount
       .executeTakeFirstOrThrow()
     return Number(count)
   }
+  const parked = await db
+    .selectFrom('chunks')
+    .select(['parked_reason', db.fn.countAll().as('count')])
+    .where('state', '=', sql.lit('parked' as const))
+    .groupBy('parked_reason')
+    .execute()
+  const { count: workers } = await db
+    .selectFrom('workers')
+    .select(db.fn.countAll().as('count'))
+    .where('role', '=', 'worker')
+    .where('lease_until', '>', now)
+    .executeTakeFirstOrThrow()
   const tasks = await db
     .selectFrom('tasks')
     .select(['kind', db.fn.countAll().as('count')])
@@ -56,6 +72,8 @@ export async function readWorkCounts(db: Reader, now: number): Promise<WorkCount
       leased: await chunksIn('leased'),
       parked: await chunksIn('parked'),
     },
+    parked: new Map(parked.map((row) => [row.parked_reason ?? 'unknown', Number(row.count)])),
+    workers: Number(workers),
     tasks_due: new Map(tasks.map((row) => [row.kind, Number(row.count)])),
     blobs_pending_deletion: Number(pendingDeletion),
   }
