@@ -63,7 +63,7 @@ const table: Record<string, object> = {
     store.write((tx) => commitChunk(tx, held[round]!, { completed: 1, failed: 0, cost_nanos: 5 }, null)),
   ),
   'status of a batch of 10 million lines that stands still, and why it does': await measure(() =>
-    readBatchProgress(store, [giant], now),
+    readBatchProgress(store, [giant], now, new Map()),
   ),
   'the first unfinished chunk of that batch': await measure(() => firstUnsealed(store.read, giant.id)),
   'whether maintenance is due': await measure(() => maintenanceDue(store.read, store.claimSql, now)),

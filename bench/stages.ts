@@ -122,8 +122,10 @@ async function measure(): Promise<Record<string, number>> {
     for (const [at, job] of jobs.entries()) {
       const answer = answers[at]
       if (answer?.kind !== 'answered') throw new Error('the model server refused')
-      job.attempts.push({ at: 1.7e12, upstream: 'bench', status: 200, duration_ms: 2 })
-      outcomes.get(job.chunk)?.push(answered(job, answer, models.get('bench'), 1.7e12))
+      job.attempts.push({ at: 1.7e12, upstream: 'bench', tier: 0, status: 200, duration_ms: 2 })
+      outcomes
+        .get(job.chunk)
+        ?.push(answered(job, answer, { name: 'bench', tier: 0, price: null }, models.get('bench'), 1.7e12))
     }
   })
   const seal = await cpuOf(async () => {

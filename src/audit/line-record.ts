@@ -8,6 +8,7 @@ export interface Attempt {
   /** Unix ms. */
   at: number
   upstream: string
+  tier: number
   /** HTTP status; null when there was no answer. */
   status: number | null
   duration_ms: number
@@ -27,7 +28,11 @@ export interface LineRecord {
   attempts: readonly Attempt[]
   /** Attempts that were made and are no longer listed. */
   attempts_omitted: number
+  /** The one that answered; null where none did. */
+  upstream: { name: string; tier: number } | null
   usage: TokenUsage | null
+  /** Of the prompt, tokens that the server took from its cache. */
+  cached_tokens: number
   /** Whether the server reported no usage, so that it was estimated. */
   usage_estimated: boolean
   /** JSON of what the server reported, where that cannot be and another usage is billed. */
@@ -48,7 +53,10 @@ export function lineRecordLine(record: LineRecord): Buffer {
       `"status_code":${record.error === null ? 200 : 'null'},` +
       `"attempts":[${record.attempts.map(attemptJson).join(',')}],` +
       (record.attempts_omitted > 0 ? `"attempts_omitted":${record.attempts_omitted},` : '') +
-      `"usage":${usage === null ? 'null' : `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}}`},` +
+      (record.upstream === null
+        ? ''
+        : `"upstream":${text(record.upstream.name)},"tier":${record.upstream.tier},`) +
+      `"usage":${usage === null ? 'null' : usageJson(usage, record.cached_tokens)},` +
       (record.usage_estimated ? '"usage_estimated":true,' : '') +
       (record.usage_reported === null ? '' : `"usage_reported":${record.usage_reported},`) +
       `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : errorJson(record.error)},` +
@@ -56,9 +64,14 @@ export function lineRecordLine(record: LineRecord): Buffer {
   )
 }
 
+function usageJson(usage: TokenUsage, cached_tokens: number): string {
+  const cached = cached_tokens > 0 ? `,"cached_tokens":${cached_tokens}` : ''
+  return `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}${cached}}`
+}
+
 function attemptJson(attempt: Attempt): string {
   const reason = attempt.reason === undefined ? '' : `,"reason":${JSON.stringify(attempt.reason)}`
-  return `{"at":${attempt.at / 1000},"upstream":${text(attempt.upstream)},"status":${attempt.status},"duration_ms":${Math.round(attempt.duration_ms * 10) / 10}${reason}}`
+  return `{"at":${attempt.at / 1000},"upstream":${text(attempt.upstream)},"tier":${attempt.tier},"status":${attempt.status},"duration_ms":${Math.round(attempt.duration_ms * 10) / 10}${reason}}`
 }
 
 /** Models, upstreams and entities, as JSON: the same few for lines without end. */

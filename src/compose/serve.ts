@@ -104,7 +104,8 @@ async function startApi(
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
-  workGauges(metrics, store, store.clock)
+  const models = modelsById(config.models)
+  workGauges(metrics, store, store.clock, models)
   const log = makeLog(config)
   const shutdown = new GracefulShutdown({
     clock: systemClock,
@@ -132,7 +133,7 @@ async function startApi(
     region: config.region,
     version: version(),
     plans: config.plans,
-    models: modelsById(config.models),
+    models,
     file_bytes_max: config.limits.file_bytes_max,
     streamingValidation,
     requests_per_minute: config.rate_limit.requests_per_minute,

@@ -5,10 +5,12 @@ import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
 import type { Config, EngineConfig, ModelConfig, OpenAiUpstream, UpstreamConfig } from '../config/config.ts'
-import { Upstream } from '../dispatch/send/upstream.ts'
+import type { Spill } from '../dispatch/send/tiers.ts'
+import { Upstream, type UpstreamTerms } from '../dispatch/send/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
+import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
-import type { Model } from '../domain/model.ts'
+import type { Model, ModelHours } from '../domain/model.ts'
 import { Engine } from '../engines/engine.ts'
 import { launchEngine } from '../engines/engine-process.ts'
 import { filled } from '../engines/engine-spec.ts'
@@ -16,7 +18,27 @@ import { answersOk, freePort } from '../engines/loopback.ts'
 import { Machine } from '../engines/machine.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
-  return new Map(models.map(({ model }) => [model.id, model]))
+  return new Map(models.map((one) => [one.model.id, { ...one.model, ...hoursOf(one) }]))
+}
+
+/** Nothing where an upstream of the lowest tier is always open. */
+function hoursOf({ upstreams, spill }: ModelConfig): { hours?: ModelHours } {
+  const lowest = Math.min(...upstreams.map(({ tier }) => tier))
+  const openings = (of: readonly UpstreamConfig[]): ModelHours['usual'] =>
+    of.map(({ hours }) => (hours.length === 0 ? null : new OpeningHours(hours)))
+  const usual = openings(upstreams.filter(({ tier }) => tier === lowest))
+  if (usual.includes(null)) return {}
+  return { hours: { usual, atRisk: spill.when_at_risk ? openings(upstreams) : usual } }
+}
+
+/** By model ID. */
+export function spillsOf(models: readonly ModelConfig[]): Map<string, Spill> {
+  return new Map(
+    models.map(({ model, spill }) => [
+      model.id,
+      { whenDownMs: spill.when_down_ms, whenAtRisk: spill.when_at_risk },
+    ]),
+  )
 }
 
 export interface UpstreamDeps {
@@ -35,12 +57,21 @@ export function makeUpstreams(config: Config, deps: UpstreamDeps): Map<string, U
         const alias = upstream.type === 'openai' && upstream.model !== model.id ? upstream.model : null
         return new Upstream({
           backend: makeBackend(upstream),
-          concurrency_max: Math.min(upstream.concurrency_max, config.worker.concurrency_max),
+          ...termsOf(upstream, config.worker.concurrency_max),
           modelAlias: alias,
         })
       }),
     ]),
   )
+}
+
+function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker_max: number): UpstreamTerms {
+  return {
+    tier,
+    price,
+    hours: hours.length === 0 ? null : new OpeningHours(hours),
+    concurrency_max: Math.min(concurrency_max, worker_max),
+  }
 }
 
 function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of: UpstreamConfig) => Backend {

@@ -39,6 +39,10 @@ export function shareOf(config: Config, count: number): Config {
       upstreams: model.upstreams.map((upstream) => ({
         ...upstream,
         concurrency_max: share(upstream.concurrency_max),
+        hours: upstream.hours.map((window) => ({
+          ...window,
+          concurrency_max: window.concurrency_max && share(window.concurrency_max),
+        })),
       })),
     })),
   }

@@ -17,7 +17,7 @@ import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Stores } from './stores.ts'
-import { makeUpstreams, modelsById } from './upstreams.ts'
+import { makeUpstreams, modelsById, spillsOf } from './upstreams.ts'
 
 /** Files of a plan that the configuration no longer names are kept as long as those of the plan with the longest retention. */
 export function finishRules(config: Config): FinishRules {
@@ -72,6 +72,7 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     random: Math.random,
     models,
     upstreams,
+    spills: spillsOf(config.models),
     retry: config.retry,
     rules,
     leaseMs: config.worker.lease_ms,

@@ -1,7 +1,9 @@
 // The configuration as the service uses it: checked, typed, defaults filled in, paths absolute, durations in
 // milliseconds, sizes in bytes, prices in pico-dollars per token, secrets resolved. Only load.ts creates one. It
 // contains secrets: never log it whole.
+import type { HoursWindow } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
+import type { Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { ConfigFile } from './schema.ts'
@@ -82,8 +84,10 @@ export type LogLevel = (typeof LOG_LEVELS)[number]
 
 export interface ModelConfig {
   model: Model
-  /** At least one, in the order of preference. */
+  /** At least one. */
   upstreams: readonly UpstreamConfig[]
+  /** When lines go to higher tiers: after the lower ones were down so long (null: never for that), and at risk. */
+  spill: { when_down_ms: number | null; when_at_risk: boolean }
 }
 
 export type UpstreamConfig = SimUpstream | OpenAiUpstream
@@ -103,6 +107,12 @@ interface UpstreamBase {
   name: string
   /** The upper bound of the adaptive concurrency. */
   concurrency_max: number
+  /** Lines go to the lowest tier that can take them. */
+  tier: number
+  /** Null: the model's. */
+  price: Price | null
+  /** When it may be used; empty: always. */
+  hours: readonly HoursWindow[]
 }
 
 export interface SimUpstream extends UpstreamBase {
@@ -121,7 +131,7 @@ export interface SimUpstream extends UpstreamBase {
 export type OpenAiUpstream = OpenAiClient &
   (
     | {
-        /** Without a slash at its end: `http://127.0.0.1:8000/v1`. */
+        /** Without a slash at the end of its path: `http://127.0.0.1:8000/v1`. */
         base_url: string
         engine: null
       }
@@ -132,6 +142,15 @@ interface OpenAiClient extends UpstreamBase {
   type: 'openai'
   /** The value of the variable that `api_key_env` names; null when none is named. */
   api_key: string | null
+  /** Absolute paths; null where not configured. The key's file is read again when it changes. */
+  api_key_file: string | null
+  ca_file: string | null
+  client_cert_file: string | null
+  client_key_file: string | null
+  /** Null: as the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY say; `off`: none. */
+  proxy: string | null
+  /** `dns`: every address of the name is an upstream of its own. */
+  discover: 'dns' | 'off'
   /** The server's name for the model. */
   model: string
   timeout_ms: number

@@ -36,6 +36,16 @@ function problems(yaml: string, env: NodeJS.ProcessEnv = {}, overrides: ConfigFl
 const model = (keys: string): string => `models: [{id: m, upstreams: [{type: sim}], ${keys}}]`
 const upstream = (keys: string): string => `models: [{id: m, upstreams: [{${keys}}]}]`
 
+const PLACE = { tier: 0, price: null, hours: [] }
+const NO_CONNECTION_KEYS = {
+  api_key_file: null,
+  ca_file: null,
+  client_cert_file: null,
+  client_key_file: null,
+  proxy: null,
+  discover: 'off',
+}
+
 describe('without a file', () => {
   test('the service runs on SQLite and a folder with the simulator alone', () => {
     const config = loadConfig({ env: {}, cwd: empty, now: NOW })
@@ -88,12 +98,14 @@ describe('without a file', () => {
               type: 'sim',
               name: 'sim',
               concurrency_max: 1024,
+              ...PLACE,
               latency_ms: { min: 20, max: 20 },
               faults: {},
               capacity: null,
               context_window: null,
             },
           ],
+          spill: { when_down_ms: 60_000, when_at_risk: true },
         },
       ],
       worker: {
@@ -248,8 +260,10 @@ describe('what is understood', () => {
         type: 'openai',
         name: 'h:8000/v1',
         concurrency_max: 1024,
+        ...PLACE,
         base_url: 'http://h:8000/v1',
         engine: null,
+        ...NO_CONNECTION_KEYS,
         api_key: 'sk-1',
         model: 'm',
         timeout_ms: 60_000,
@@ -290,6 +304,7 @@ engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
         type: 'sim',
         name: 'sim',
         concurrency_max: 1024,
+        ...PLACE,
         latency_ms: { min: 5, max: 9.5 },
         faults: { 429: 0.25, hang: 0.5 },
         capacity: 3,
@@ -419,6 +434,29 @@ describe('what is refused', () => {
       'with at most six decimals, found 1e-7',
     ],
     [model('price: {input_per_mtok: 1}'), 'models[0].price.output_per_mtok: is missing'],
+    [
+      model('price: {input_per_mtok: 1, output_per_mtok: 1, cached_input_per_mtok: 2}'),
+      'models[0].price.cached_input_per_mtok: is more than input_per_mtok',
+    ],
+    [model('spill: {when_down: 5}'), 'models[0].spill.when_down: expected a duration such as 60s, or off'],
+    [upstream('type: sim, tier: -1'), 'models[0].upstreams[0].tier: expected a whole number from 0 to 100'],
+    [upstream('type: sim, hours: [{days: mon-fry}]'), 'hours[0].days: expected days such as mon-fri'],
+    [upstream('type: sim, hours: [{from: "25:00"}]'), 'hours[0].from: expected a time such as "20:00"'],
+    [upstream('type: sim, hours: [{from: "24:00"}]'), 'hours[0].from: expected a time before "24:00"'],
+    [upstream('type: sim, hours: [{timezone: Europe/Berln}]'), 'Europe/Berln is no time zone'],
+    [upstream('type: sim, hours: [{concurrency: 1}]'), 'unknown key; did you mean concurrency_max'],
+    [
+      upstream('type: openai, base_url: "http://h/v1", ca_file: /none.pem'),
+      'ca_file: the file /none.pem cannot be read (ENOENT)',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", client_cert_file: /dev/null'),
+      'client_cert_file: needs the other',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", proxy: "proxy:3128"'),
+      'proxy: expected the address of a proxy such as',
+    ],
     [model('context_window: 10, max_output_tokens: 11'), 'is more than the context_window of 10'],
     [model('supports: {tools: maybe}'), 'models[0].supports.tools: expected true or false, found "maybe"'],
     [

@@ -7,6 +7,7 @@ import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
 import { LOG_LEVELS } from './config.ts'
 import { ENGINE, ENGINES } from './engine.ts'
+import { HOURS_WINDOW } from './hours.ts'
 import {
   anyText,
   boolean,
@@ -22,7 +23,7 @@ import {
   size,
   text,
 } from './scalars.ts'
-import { present } from './secrets.ts'
+import { present, unreadable } from './secrets.ts'
 import { byDefault, checked, listOf, mapOf, optional, type Shape, scalar, section, variant } from './shape.ts'
 import { BLOBS, DATABASE } from './store-addresses.ts'
 
@@ -35,6 +36,7 @@ const REGION = text(
   'up to 32 lower-case letters, digits and dashes, such as eu-central',
 )
 const OFF = { off: null, false: null }
+const OFF_WORD = { off: 'off', false: 'off' } as const
 const COUNT = orWord(integer(0), OFF, 'a whole number, 0 or more, or off')
 const BYTES = orWord(size(0), OFF, 'a size such as 8MiB or 10GiB, at least 0B, or off')
 const METRICS_PORT = orWord(
@@ -90,18 +92,19 @@ function headerProblem(name: string): string | null {
   return FRAMING.test(name) ? 'is a header that the service sets itself' : null
 }
 
-export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials or query'
+export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials'
 
-/** `found` without slashes at its end; undefined when it is no base URL. */
+/** `found` without slashes at the end of its path; undefined when it is no base URL. */
 export function parseBaseUrl(found: string): string | undefined {
-  if (!/^https?:\/\/[^\s?#@]+$/.test(found) || !URL.canParse(found)) return undefined
-  const trimmed = found.replace(/\/+$/, '')
-  const isOfEndpoint = ENDPOINT_PATHS.some((path) => trimmed.endsWith(path.slice('/v1'.length)))
-  return isOfEndpoint ? undefined : trimmed
+  if (!/^https?:\/\/[^\s?#@]+(\?[^\s#]*)?$/.test(found) || !URL.canParse(found)) return undefined
+  const [path = '', ...query] = found.split('?')
+  const trimmed = path.replace(/\/+$/, '')
+  const isOfEndpoint = ENDPOINT_PATHS.some((one) => trimmed.endsWith(one.slice('/v1'.length)))
+  return isOfEndpoint ? undefined : [trimmed, ...query].join('?')
 }
 
 const BASE_URL = scalar(
-  Type.String({ pattern: '^https?://[^\\s?#@]+$' }),
+  Type.String({ pattern: '^https?://[^\\s?#@]+(\\?[^\\s#]*)?$' }),
   BASE_URL_EXPECTED,
   ['string'],
   parseBaseUrl,
@@ -114,6 +117,11 @@ const API_KEY_ENV = checked(
       problem([], `the variable ${name} is not set; export it, or remove the key if the server asks for none`)
   },
 )
+
+const READABLE_FILE = checked(anyText, (path, problem) => {
+  const why = unreadable(path)
+  if (why !== null) problem([], `the file ${path} cannot be read (${why})`)
+})
 
 const FAULTS = checked(
   section(
@@ -137,10 +145,38 @@ function type<T extends string>(name: T): Shape<T> {
   return Object.assign(oneOf([name]), { const: name })
 }
 
+const PRICE = checked(
+  section({
+    input_per_mtok: pricePicos,
+    output_per_mtok: pricePicos,
+    cached_input_per_mtok: optional(pricePicos),
+  }),
+  ({ input_per_mtok, cached_input_per_mtok }, problem) => {
+    if (cached_input_per_mtok !== null && cached_input_per_mtok > input_per_mtok)
+      problem(['cached_input_per_mtok'], 'is more than input_per_mtok, which projections assume')
+  },
+)
+
+/** Of every upstream, whatever its type. */
+const PLACE = {
+  concurrency_max: byDefault(CONCURRENCY_MAX, integer(1)),
+  tier: byDefault(0, integer(0, 100)),
+  price: optional(PRICE),
+  hours: optional(
+    listOf(HOURS_WINDOW, 'a list of windows such as {days: mon-fri, from: "20:00", to: "07:00"}'),
+  ),
+}
+
+const PROXY = orWord(
+  text(/^https?:\/\/[^\s/?#]+\/?$/, 'the address of a proxy such as http://proxy.internal:3128, or off'),
+  OFF_WORD,
+  'the address of a proxy such as http://proxy.internal:3128, or off',
+)
+
 const SIM = section({
   type: type('sim'),
   name: byDefault('sim', anyText),
-  concurrency_max: byDefault(CONCURRENCY_MAX, integer(1)),
+  ...PLACE,
   latency_ms: byDefault(0, LATENCY),
   faults: FAULTS,
   capacity: optional(integer(1)),
@@ -150,25 +186,42 @@ const SIM = section({
 const OPENAI_KEYS = section({
   type: type('openai'),
   name: optional(anyText),
-  concurrency_max: byDefault(CONCURRENCY_MAX, integer(1)),
+  ...PLACE,
   base_url: optional(BASE_URL),
   engine: optional(ENGINE),
   api_key_env: optional(API_KEY_ENV),
+  api_key_file: optional(READABLE_FILE),
+  ca_file: optional(READABLE_FILE),
+  client_cert_file: optional(READABLE_FILE),
+  client_key_file: optional(READABLE_FILE),
+  proxy: optional(PROXY),
+  discover: byDefault('off', orWord<'dns', 'off'>(oneOf(['dns']), OFF_WORD, 'dns or off')),
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
   headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
 })
 
-const OPENAI = checked(OPENAI_KEYS, ({ base_url, engine, api_key_env }, problem) => {
+const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
+  const { base_url, engine, api_key_env } = found
   if (base_url === null && engine === null) problem(['base_url'], `is missing; expected ${BASE_URL_EXPECTED}`)
+  if (api_key_env !== null && found.api_key_file !== null)
+    problem(['api_key_file'], 'excludes api_key_env: keep one of them')
+  if ((found.client_cert_file === null) !== (found.client_key_file === null))
+    problem(
+      [found.client_cert_file === null ? 'client_key_file' : 'client_cert_file'],
+      'needs the other: a client certificate has client_cert_file and client_key_file',
+    )
+  if (found.discover === 'dns' && found.proxy !== null && found.proxy !== 'off')
+    problem(['discover'], 'excludes proxy: a proxy resolves the name itself')
   if (engine === null) return
   if (base_url !== null) problem(['base_url'], 'excludes engine: the worker picks the address of the server')
-  if (api_key_env !== null) problem(['api_key_env'], 'excludes engine: the worker makes a key for each start')
+  for (const key of ['api_key_env', 'api_key_file'] as const)
+    if (found[key] !== null) problem([key], 'excludes engine: the worker makes a key for each start')
+  for (const key of ['ca_file', 'client_cert_file', 'proxy'] as const)
+    if (found[key] !== null) problem([key], 'excludes engine: its server is on this machine')
 })
 
 const UPSTREAM = variant<typeof SIM | typeof OPENAI>([SIM, OPENAI])
-
-const PRICE = section({ input_per_mtok: pricePicos, output_per_mtok: pricePicos })
 
 const MODEL = checked(
   section({
@@ -176,6 +229,10 @@ const MODEL = checked(
     context_window: optional(integer(1)),
     max_output_tokens: optional(integer(1)),
     price: optional(PRICE),
+    spill: section({
+      when_down: byDefault('60s', orWord(duration(0), OFF, 'a duration such as 60s, or off')),
+      when_at_risk: byDefault(true, boolean),
+    }),
     supports: section({ structured_output: byDefault(true, boolean), tools: byDefault(true, boolean) }),
     endpoints: optional(
       checked(listOf(endpointPath, 'a list such as [/v1/embeddings]'), (paths, problem) => {

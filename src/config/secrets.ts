@@ -1,4 +1,5 @@
 // Looks up what the configuration only names: values of the environment. No secret is ever part of a message.
+import { readFileSync } from 'node:fs'
 import type { S3Config } from './config.ts'
 import type { S3Address } from './store-addresses.ts'
 
@@ -17,4 +18,14 @@ export function withCredentials(bucket: S3Address, env: NodeJS.ProcessEnv): S3Co
 export function present(value: string | undefined): string | undefined {
   const trimmed = value?.trim()
   return trimmed === '' ? undefined : trimmed
+}
+
+/** Why a file that the configuration names cannot be read; null where it can. */
+export function unreadable(path: string): string | null {
+  try {
+    readFileSync(path)
+    return null
+  } catch (error) {
+    return error instanceof Error && 'code' in error ? String(error.code) : String(error)
+  }
 }

@@ -2,7 +2,7 @@
 import { basename, resolve } from 'node:path'
 import { durationMs } from '../domain/duration.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
-import { FREE } from '../domain/money.ts'
+import { dearest, FREE, type Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
@@ -33,7 +33,7 @@ export function toConfig(file: ConfigFile, env: NodeJS.ProcessEnv, cwd: string, 
         : withCredentials(blobs, env),
     plans: plansOf(file.plans),
     create: { wait_for_file_ms: file.create.wait_for_file },
-    models: file.models?.map((model) => modelOf(model, env, created)) ?? [simulated(created)],
+    models: file.models?.map((model) => modelOf(model, env, cwd, created)) ?? [simulated(created)],
     engines: machineOf(file.engines, env),
     worker: {
       processes: worker.processes,
@@ -83,22 +83,50 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
 type ModelShape = NonNullable<ConfigFile['models']>[number]
 
 function modelOf(
-  { upstreams, price, endpoints, ...model }: ModelShape,
+  { upstreams, price, spill, endpoints, ...model }: ModelShape,
   env: NodeJS.ProcessEnv,
+  cwd: string,
   created: number,
 ): ModelConfig {
-  const prices = price && { input_picos: price.input_per_mtok, output_picos: price.output_per_mtok }
+  const servers = distinctNames(upstreams.map((upstream) => upstreamOf(upstream, model.id, env, cwd)))
+  const own = price === null ? null : priceOf(price)
   return {
     model: {
       ...model,
-      price: prices ?? FREE,
-      priced: price !== null,
+      price: own ?? FREE,
+      ...dearestOf(own ?? FREE, servers, spill),
+      priced: own !== null || servers.some((server) => server.price !== null),
       // The simulator answers whatever a batch may ask for.
       endpoints:
         endpoints ?? (upstreams.every(({ type }) => type === 'sim') ? ENDPOINT_PATHS : [DEFAULT_ENDPOINT]),
       created,
     },
-    upstreams: distinctNames(upstreams.map((upstream) => upstreamOf(upstream, model.id, env))),
+    upstreams: servers,
+    spill: { when_down_ms: spill.when_down, when_at_risk: spill.when_at_risk },
+  }
+}
+
+/** Nothing where that is the model's own price. */
+function dearestOf(
+  own: Price,
+  servers: readonly UpstreamConfig[],
+  { when_down, when_at_risk }: ModelShape['spill'],
+): { dearest?: Price } {
+  const lowest = Math.min(...servers.map(({ tier }) => tier))
+  const mayAnswer = servers.filter(({ tier }) => tier === lowest || when_down !== null || when_at_risk)
+  if (mayAnswer.every(({ price }) => price === null)) return {}
+  return { dearest: dearest(mayAnswer.map(({ price }) => price ?? own)) }
+}
+
+function priceOf({
+  input_per_mtok,
+  output_per_mtok,
+  cached_input_per_mtok,
+}: NonNullable<ModelShape['price']>): Price {
+  return {
+    input_picos: input_per_mtok,
+    output_picos: output_per_mtok,
+    ...(cached_input_per_mtok === null ? {} : { cached_input_picos: cached_input_per_mtok }),
   }
 }
 
@@ -106,22 +134,31 @@ function upstreamOf(
   found: ModelShape['upstreams'][number],
   modelId: string,
   env: NodeJS.ProcessEnv,
+  cwd: string,
 ): UpstreamConfig {
+  const place = { price: found.price && priceOf(found.price), hours: found.hours ?? [] }
   if (found.type === 'sim') {
     const [min = 0, max = min] = found.latency_ms
     const faults = SIMULATED_FAULTS.filter((fault) => found.faults[fault] > 0)
     return {
       ...found,
+      ...place,
       latency_ms: { min, max },
       faults: Object.fromEntries(faults.map((fault) => [fault, found.faults[fault]])),
     }
   }
   const { api_key_env, timeout, engine, base_url, ...rest } = found
+  const at = (path: string | null): string | null => (path === null ? null : resolve(cwd, path))
   const server =
     engine === null ? { base_url: base_url ?? '', engine } : { base_url: null, engine: engineOf(engine) }
   return {
     ...rest,
+    ...place,
     ...server,
+    api_key_file: at(rest.api_key_file),
+    ca_file: at(rest.ca_file),
+    client_cert_file: at(rest.client_cert_file),
+    client_key_file: at(rest.client_key_file),
     name: rest.name ?? (engine === null ? addressOf(base_url ?? '') : basename(engine.command[0] ?? '')),
     model: rest.model ?? modelId,
     api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
@@ -145,7 +182,7 @@ function engineOf({
 
 /** A base URL as a name: host, port and path. */
 export function addressOf(baseUrl: string): string {
-  return baseUrl.replace(/^https?:\/\//, '')
+  return baseUrl.replace(/^https?:\/\//, '').replace(/\?.*$/, '')
 }
 
 /** Two upstreams of one model may be alike; their names must not be. */
@@ -176,11 +213,15 @@ function simulated(created: number): ModelConfig {
         type: 'sim',
         name: 'sim',
         concurrency_max: 1024,
+        tier: 0,
+        price: null,
+        hours: [],
         latency_ms: { min: 20, max: 20 },
         faults: {},
         capacity: null,
         context_window: null,
       },
     ],
+    spill: { when_down_ms: 60_000, when_at_risk: true },
   }
 }

@@ -21,10 +21,12 @@ import { LimitGate } from './limits/limit-gate.ts'
 import { ReservedFunds } from './limits/reserved-funds.ts'
 import type { Observer } from './observer.ts'
 import { OpenChunks } from './open-chunks.ts'
+import { Pauses } from './pauses.ts'
 import { LaneReporter } from './send/lane-reporter.ts'
 import { PromptLearner } from './send/prompt-learner.ts'
 import type { RetryPolicy } from './send/retry-policy.ts'
 import { Sender } from './send/sender.ts'
+import type { Spill } from './send/tiers.ts'
 import type { Upstream } from './send/upstream.ts'
 import { Session } from './session.ts'
 import { TaskRunner } from './task-runner.ts'
@@ -40,6 +42,8 @@ export interface WorkerOptions {
   /** Changed in place when the worker learns how many bytes a token has. */
   models: Map<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
+  /** By model, when lines spill over to higher tiers. */
+  spills?: ReadonlyMap<string, Spill> | undefined
   retry: RetryPolicy
   rules: FinishRules
   leaseMs: number
@@ -102,12 +106,19 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
 
   const learner = new PromptLearner(store, models)
   const funds = new ReservedFunds()
-  const sender = new Sender({
+  const pauses = new Pauses({
+    store,
+    sender: () => sender,
+    park: (chunk) => void recorder.park(chunk, chunk.claim.deadline, 'paused'),
+  })
+  const sender: Sender = new Sender({
     clock,
     random,
     log,
     models,
     upstreams,
+    spills: options.spills,
+    isPaused: (chunk, model) => pauses.covers(chunk, model),
     retry: options.retry,
     maySend: () => session.isCertain && answers.hasRoom,
     funds,
@@ -121,7 +132,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
   const reporter = new LaneReporter({ store, clock, sessionId, lanes: () => sender.lanes })
   const starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => open.has(chunk) })
 
-  const recorder = new Recorder({
+  const recorder: Recorder = new Recorder({
     store,
     sealed,
     clock,
@@ -197,5 +208,19 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     sessionId,
     onDone: on.taskDone,
   })
-  return { open, session, learner, funds, sender, reporter, starts, recorder, gate, claimer, closer, tasks }
+  return {
+    open,
+    session,
+    learner,
+    funds,
+    sender,
+    reporter,
+    starts,
+    recorder,
+    gate,
+    pauses,
+    claimer,
+    closer,
+    tasks,
+  }
 }

@@ -70,7 +70,7 @@ export class Worker {
   }
 
   async start(): Promise<void> {
-    const { store, clock, maintenance } = this.#options
+    const { store, clock, models, maintenance } = this.#options
     const { session, reporter, learner, sender } = this.#parts
     await session.open()
     // First, because the leases of a crashed worker may have expired.
@@ -83,7 +83,7 @@ export class Worker {
     })
     this.#loop(LEARN_MS, () => learner.share(), 0)
     this.#loop(RISK_MS, async () => {
-      this.#atRisk = await batchesAtRisk(store.read, clock.now())
+      this.#atRisk = await batchesAtRisk(store.read, clock.now(), models)
       sender.prioritize(this.#atRisk)
     })
     this.wake()
@@ -119,7 +119,7 @@ export class Worker {
     await session.close()
     for (const chunk of open) open.cancelAlarms(chunk)
     sender.close()
-    const upstreams = [...this.#options.upstreams.values()].flat()
+    const upstreams = [...sender.lanes.values()].flatMap((lane) => lane.upstreams)
     await Promise.all(upstreams.map((upstream) => upstream.backend.close()))
   }
 
@@ -139,7 +139,8 @@ export class Worker {
   }
 
   async #admit(chunk: OpenChunk, limitVersion: number): Promise<{ retryAt: number } | null> {
-    const { gate, session, funds } = this.#parts
+    const { gate, session, funds, pauses } = this.#parts
+    await pauses.load()
     const postponed = this.#stopReason(chunk) === null ? await gate.admit(chunk, limitVersion) : null
     // A chunk that was claimed under an expired session is not opened.
     if (chunk.claim.worker_id !== session.id) funds.close(chunk)
@@ -244,6 +245,7 @@ export class Worker {
       const reason = status && stopReason({ ...chunk.batch, ...status }, this.#options.clock.now())
       if (reason && chunk.stopped === null) this.#stop(chunk, reason)
     }
+    await this.#parts.pauses.refresh([...open], rows)
     this.#recheckLimits(new Map(rows.map((row) => [row.project_id, row.limit_version])))
   }
 

@@ -295,6 +295,14 @@ export const ERRORS = table({
     message: 'The batch has already ended.',
     advice: 'Read the results of the batch; there is nothing left to cancel.',
   },
+  batch_not_pausable: {
+    status: 422,
+    type: invalid,
+    places: http,
+    retryable: false,
+    message: 'The batch has already ended, or is being cancelled.',
+    advice: 'Read the results of the batch; there is nothing left to pause or resume.',
+  },
   file_not_deletable: {
     status: 422,
     type: invalid,

@@ -1,7 +1,16 @@
 // A model as the configuration declares it and the API shows it.
 import type { EndpointPath } from './endpoint.ts'
+import type { OpeningHours } from './hours.ts'
 import type { Price } from './money.ts'
 import type { PromptStatistics } from './tokens.ts'
+
+/** When the upstreams of a model are open; null stands for one that always is. */
+export interface ModelHours {
+  /** Those of the lowest tier. */
+  usual: readonly (OpeningHours | null)[]
+  /** Those that may also answer lines of at-risk batches. */
+  atRisk: readonly (OpeningHours | null)[]
+}
 
 export interface Model {
   id: string
@@ -9,7 +18,10 @@ export interface Model {
   context_window: number | null
   /** The projected output of a line that sets no max_tokens; null when unknown. */
   max_output_tokens: number | null
+  /** What the API shows, and what lines cost at upstreams without a price of their own. */
   price: Price
+  /** What a line is projected at: the price of the dearest upstream that may answer; absent where `price` is that. */
+  dearest?: Price | undefined
   /** What its servers have reported about prompts; absent before the first report. */
   seen?: PromptStatistics | undefined
   /** False when the configuration gives no price: the model costs 0. */
@@ -17,6 +29,8 @@ export interface Model {
   supports: { structured_output: boolean; tools: boolean }
   /** Lines for any other endpoint fail. */
   endpoints: readonly EndpointPath[]
+  /** Absent where an upstream of the lowest tier is always open. */
+  hours?: ModelHours | undefined
   /** Unix seconds; when this model was first configured (the start of the process that reads it). */
   created: number
 }

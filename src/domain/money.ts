@@ -10,6 +10,8 @@ const PICOS_PER_NANO = 1000
 export interface Price {
   input_picos: number
   output_picos: number
+  /** Of prompt tokens that the server took from its cache; absent where they cost the same. */
+  cached_input_picos?: number | undefined
 }
 
 export const FREE: Price = { input_picos: 0, output_picos: 0 }
@@ -38,8 +40,36 @@ export function picosPerToken(usdPerMtok: number): number {
   return picos
 }
 
-/** The cost of one line, in nano-dollars; at most the largest exact number. */
-export function costNanos(prompt_tokens: number, completion_tokens: number, price: Price): number {
+/** At least what each of `prices` comes to, whatever the tokens; FREE where there is none. */
+export function dearest(prices: readonly Price[]): Price {
+  return prices.reduce(
+    (most, { input_picos, output_picos }) => ({
+      input_picos: Math.max(most.input_picos, input_picos),
+      output_picos: Math.max(most.output_picos, output_picos),
+    }),
+    FREE,
+  )
+}
+
+/**
+ * The cost of one line, in nano-dollars; at most the largest exact number. `cached_tokens`: those of the prompt that
+ * cost `cached_input_picos`.
+ */
+export function costNanos(
+  prompt_tokens: number,
+  completion_tokens: number,
+  price: Price,
+  cached_tokens = 0,
+): number {
+  const { cached_input_picos } = price
+  if (cached_tokens > 0 && cached_input_picos !== undefined) {
+    const cached = Math.min(cached_tokens, prompt_tokens)
+    const exact =
+      BigInt(prompt_tokens - cached) * BigInt(price.input_picos) +
+      BigInt(cached) * BigInt(cached_input_picos) +
+      BigInt(completion_tokens) * BigInt(price.output_picos)
+    return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
+  }
   const picos = prompt_tokens * price.input_picos + completion_tokens * price.output_picos
   if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
   const exact =

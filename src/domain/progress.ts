@@ -1,6 +1,8 @@
 // The progress of a batch, computed from counters that its commits sample: lines per second, the estimated
 // completion, and whether the batch is at risk.
 import type { BatchStatus } from './batch.ts'
+import { finishAt, openingOf } from './hours.ts'
+import type { ModelHours } from './model.ts'
 
 /** Samples of the rate are at least this far apart. */
 export const SAMPLE_MS = 2_000
@@ -8,11 +10,18 @@ export const SAMPLE_MS = 2_000
 const MOVING_MS = 5_000
 /** The rate may decrease: a batch is at risk if it would be late with this many times the remaining work. */
 const RISK_FACTOR = 1.25
+/** A pause of this share of what is left of the window says nothing of the rate yet: one answer may take minutes. */
+const STALL_SHARE = 0.02
+/** No completion is estimated beyond it. */
+const AHEAD_MS = 9 * 86_400_000
 
 /** Why a batch may be waiting. */
 export const WAITING_CODES = [
   'no_worker',
   'engine_starting',
+  'paused',
+  'not_before',
+  'outside_hours',
   'model_unavailable',
   'upstream_throttled',
   'lines_failing',
@@ -34,6 +43,9 @@ export interface ProgressCounters {
   rate_sampled_at: number | null
   rate_lines: number
   lines_per_s: number | null
+  paused_at?: number | null
+  /** Nothing is sent before (Unix ms). */
+  start_after?: number | null
 }
 
 export interface Progress {
@@ -44,33 +56,95 @@ export interface Progress {
   at_risk: boolean
 }
 
-/** `totalRate`: lines per second of all batches together, assumed for a batch that has not begun. */
-export function progressOf(batch: ProgressCounters, now: number, totalRate: number | null = null): Progress {
-  const lines_per_s = rateOf(batch, now)
+/**
+ * `totalRate`: lines per second of all batches together, assumed for a batch that has not begun. `hours`: of the models
+ * that it needs and that are not always open.
+ */
+export function progressOf(
+  batch: ProgressCounters,
+  now: number,
+  totalRate: number | null = null,
+  hours: readonly ModelHours[] = [],
+): Progress {
+  const openSince = openSinceOf(batch, now, hours)
+  const lines_per_s = rateOf(batch, openSince, 2 * SAMPLE_MS)
   const remaining = batch.total - batch.completed - batch.failed
   const needs = (rate: number | null): number | null =>
     rate !== null && rate > 0 ? (remaining / rate) * 1000 : remaining === 0 ? 0 : null
   const neededMs = needs(lines_per_s)
-  const estimatedMs = neededMs ?? needs(totalRate)
+  const patienceMs = Math.max(2 * SAMPLE_MS, (batch.expires_at - now) * STALL_SHARE)
+  const steadyMs = needs(rateOf(batch, openSince, patienceMs)) ?? needs(totalRate)
+  const at_risk =
+    remaining > 0 && isLate(batch, now, steadyMs === null ? null : steadyMs * RISK_FACTOR, hours)
+  const done = neededMs === null ? null : doneAt(batch, now, neededMs, hours, at_risk ? 'atRisk' : 'usual')
   return {
     lines_per_s,
-    estimated_completion: neededMs === null ? null : now + neededMs,
-    at_risk: remaining > 0 && estimatedMs !== null && now + estimatedMs * RISK_FACTOR > batch.expires_at,
+    estimated_completion:
+      (batch.paused_at ?? null) !== null || done === Number.POSITIVE_INFINITY ? null : done,
+    at_risk,
   }
 }
 
 /** Whether a line of the batch has ended recently. */
-export function isMoving({ rate_sampled_at }: ProgressCounters, now: number): boolean {
+export function isMoving(
+  { rate_sampled_at }: Pick<ProgressCounters, 'rate_sampled_at'>,
+  now: number,
+): boolean {
   return rate_sampled_at !== null && now - rate_sampled_at < MOVING_MS
 }
 
-function rateOf(batch: ProgressCounters, now: number): number | null {
+/** `neededMs` null: all that is known is when it can begin. */
+function isLate(
+  batch: ProgressCounters,
+  now: number,
+  neededMs: number | null,
+  hours: readonly ModelHours[],
+): boolean {
+  if (neededMs === null) return hours.length > 0 && doneAt(batch, now, 0, hours, 'usual') >= batch.expires_at
+  return doneAt(batch, now, neededMs, hours, 'usual') > batch.expires_at
+}
+
+function doneAt(
+  { start_after }: ProgressCounters,
+  now: number,
+  neededMs: number,
+  hours: readonly ModelHours[],
+  which: keyof ModelHours,
+): number {
+  const start = Math.max(now, start_after ?? now)
+  if (hours.length === 0) return start + neededMs
+  return Math.max(...hours.map((one) => finishAt(one[which], start, neededMs, start + AHEAD_MS)))
+}
+
+/** Up to when lines may have ended, and from when on: while servers are closed, nothing is said of the rate. */
+interface Watched {
+  from: number
+  now: number
+}
+
+function openSinceOf(batch: ProgressCounters, now: number, hours: readonly ModelHours[]): Watched {
+  let from = Number.NEGATIVE_INFINITY
+  let until = batch.paused_at ?? now
+  const opens = (all: ModelHours['usual']): void => {
+    const { open, since } = openingOf(all, now)
+    if (open) from = Math.max(from, since)
+    else until = Math.min(until, since)
+  }
+  for (const { usual } of hours) opens(usual)
+  return { from, now: until }
+}
+
+function rateOf(batch: ProgressCounters, watched: Watched, patienceMs: number): number | null {
   const { in_progress_at, rate_sampled_at, rate_lines, lines_per_s } = batch
   const done = batch.completed + batch.failed
   if (in_progress_at === null || rate_sampled_at === null) return null
-  if (lines_per_s === null) return (done / Math.max(now - in_progress_at, 1)) * 1000
-  const elapsedMs = now - rate_sampled_at
-  if (elapsedMs <= 2 * SAMPLE_MS) return lines_per_s
+  if (lines_per_s === null) {
+    const elapsedMs = watched.now - in_progress_at
+    if (patienceMs > 2 * SAMPLE_MS && elapsedMs < patienceMs) return null
+    return (done / Math.max(elapsedMs, 1)) * 1000
+  }
+  const elapsedMs = watched.now - Math.max(rate_sampled_at, watched.from)
+  if (elapsedMs <= patienceMs) return lines_per_s
   // No line has been counted since: the rate is at most what one more line would make it.
   return Math.min(lines_per_s, ((done - rate_lines + 1) / elapsedMs) * 1000)
 }

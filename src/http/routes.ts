@@ -9,6 +9,7 @@ import { createBatchRoute } from './routes/batches/create-batch.ts'
 import { getBatchRoute } from './routes/batches/get-batch.ts'
 import { getBatchResultsRoute } from './routes/batches/get-batch-results.ts'
 import { listBatchesRoute } from './routes/batches/list-batches.ts'
+import { pauseBatchRoutes } from './routes/batches/pause-batch.ts'
 import { retryBatchRoute } from './routes/batches/retry-batch.ts'
 import { consoleRoutes } from './routes/console/console.ts'
 import { rootRoute } from './routes/console/root.ts'
@@ -29,6 +30,7 @@ import { updateLimitRoute } from './routes/limits/update-limit.ts'
 import { liveRoute } from './routes/live/live.ts'
 import { getModelRoute } from './routes/models/get-model.ts'
 import { listModelsRoute } from './routes/models/list-models.ts'
+import { pauseModelRoutes } from './routes/models/pause-model.ts'
 import { docsRoutes } from './routes/operations/docs.ts'
 import { healthRoutes } from './routes/operations/health.ts'
 import { metricsRoute } from './routes/operations/metrics.ts'
@@ -63,8 +65,10 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   batchLineRoutes(app, deps)
   batchStatisticsRoutes(app, deps)
   cancelBatchRoute(app, deps)
+  pauseBatchRoutes(app, deps)
   listModelsRoute(app, deps)
   getModelRoute(app, deps)
+  pauseModelRoutes(app, deps)
   getRequestRoute(app, deps)
   getQuotasRoute(app, { ...deps, uploads })
   createLimitRoute(app, { ...deps, idempotency })

@@ -34,11 +34,13 @@ export interface BatchOrder extends BatchOwner {
   quotas: Quotas
   metadata: string | null
   output_expires_after_ms: number | null
+  /** Unix ms. */
+  start_after: number | null
 }
 
 /** Throws invalid_request and plan_lacks_feature. */
 export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan): BatchOrder {
-  const { endpoint, input_file_id, completion_window, metadata, output_expires_after } = request
+  const { endpoint, input_file_id, completion_window, metadata, output_expires_after, start_after } = request
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
     throw new ApiError(
       'invalid_request',
@@ -57,6 +59,7 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
     quotas: plan.quotas,
     metadata: metadata ? JSON.stringify(metadata) : null,
     output_expires_after_ms: output_expires_after ? output_expires_after.seconds * 1000 : null,
+    start_after: start_after == null ? null : start_after * 1000,
   }
 }
 
@@ -71,6 +74,10 @@ export async function createBatch(
   now: number,
 ): Promise<BatchRow> {
   const { window_ms, quotas, ...fields } = order
+  // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
+  const expires_at = Math.floor(now / 1000) * 1000 + window_ms
+  if (fields.start_after !== null && fields.start_after >= expires_at)
+    throw new ApiError('invalid_request', startTooLate(expires_at), { param: 'start_after' })
   const file = usableInput(await lockInputFile(tx, order.project_id, order.input_file_id))
   // The file was processed after its index was looked up.
   if (!projection) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
@@ -84,14 +91,27 @@ export async function createBatch(
     id: newId('batch', now),
     total: file.line_count,
     created: now,
-    // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
-    expires_at: Math.floor(now / 1000) * 1000 + window_ms,
+    expires_at,
+    models: modelsText(projection),
   })
   await recordProjectedSpend(tx, batch, projection)
   // If no line can run, the plan task reads the whole file.
   const large = sizeClass(file.bytes)
   await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id, large }, now)
   return batch
+}
+
+/** Beyond it, the models of a batch are not stored. */
+const MODELS_MAX = 100
+
+function modelsText({ groups }: BatchProjection): string | null {
+  const models = new Set(groups.flatMap(({ model }) => (model === null ? [] : [model])))
+  return models.size <= MODELS_MAX ? JSON.stringify([...models]) : null
+}
+
+function startTooLate(expires_at: number): string {
+  const last = new Date(expires_at).toISOString()
+  return `\`start_after\` must be a time in Unix seconds before the end of the completion window, which is ${last}.`
 }
 
 const PENDING = 'The input file is still being validated. Wait until its status is `processed`.'

@@ -22,6 +22,7 @@ import { addToBatch, moveBatch, readBatchRow, setBatchErrors, setChunkCount } fr
 import { insertBlobs, readBlobRow } from '../store/blob-rows.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
 import { readFileRow } from '../store/files.ts'
+import { holdBack } from '../store/pauses.ts'
 import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
@@ -70,6 +71,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     await setChunkCount(tx, batch.id, spans.length)
     if (failed) return await recordFailure(tx, deps, batch, failed)
     await insertChunks(tx, batch, spans)
+    await holdBack(tx, batch.id, clock.now())
     await moveBatch(tx, batch.id, 'queued', clock.now())
     return null
   })
@@ -190,7 +192,9 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
       tags,
       attempts: [],
       attempts_omitted: 0,
+      upstream: null,
       usage: null,
+      cached_tokens: 0,
       usage_estimated: false,
       usage_reported: null,
       cost_nanos: 0,

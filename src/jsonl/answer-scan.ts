@@ -11,6 +11,8 @@ export interface Answer {
   usage: TokenUsage | null
   /** Whether one was reported, and is no set of counts. */
   isUsageRejected: boolean
+  /** Input tokens that the server took from its cache; 0 where it says nothing. */
+  cached_tokens: number
   /** The list that holds what the model said. */
   content: Span
   /** Bytes of what was generated, as written. */
@@ -62,6 +64,7 @@ function wantedOf(path: EndpointPath): Wanted {
       ...(usage.output === null ? [] : [usage.output]),
       'total_tokens',
       'cost_usd',
+      `${usage.input}_details`,
     ),
     input: usage.input,
     output: usage.output,
@@ -69,6 +72,8 @@ function wantedOf(path: EndpointPath): Wanted {
 }
 
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
+/** In `prompt_tokens_details`, or as responses call it, `input_tokens_details`. */
+const DETAIL_KEYS = new Names('cached_tokens')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
@@ -83,6 +88,7 @@ export class AnswerScanner {
   #input_tokens: number | null = null
   #output_tokens: number | null = null
   #total_tokens: number | null = null
+  #cached_tokens = 0
   #reported = false
   /** Whether each count that was reported is one. */
   #counts = true
@@ -119,6 +125,7 @@ export class AnswerScanner {
     return {
       usage,
       isUsageRejected: usage === null && this.#reported,
+      cached_tokens: usage === null ? 0 : this.#cached_tokens,
       content: { ...this.#content },
       generated_bytes: this.#generated_bytes,
       cost: usage === null ? usage_place : (this.#cost ?? none),
@@ -242,6 +249,7 @@ export class AnswerScanner {
       if (key === null) json.skipValue()
       else if (key === input) this.#input_tokens = this.#count()
       else if (key === output) this.#output_tokens = this.#count()
+      else if (key === `${input}_details`) this.#scanInputDetails()
       else if (key === 'total_tokens') {
         // Some servers leave the adding up to others.
         this.#counts = json.kind() === 'null'
@@ -257,6 +265,18 @@ export class AnswerScanner {
     this.#usage_place = { start, end: json.at, kind: 'usage', comma: false }
     this.#reported = true
     this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
+  }
+
+  #scanInputDetails(): void {
+    const json = this.#json
+    if (json.kind() !== 'object') {
+      json.skipValue()
+      return
+    }
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      if (json.key(DETAIL_KEYS) === 'cached_tokens') this.#cached_tokens = this.#count() ?? 0
+      else json.skipValue()
+    }
   }
 
   /** A whole number that may be one of tokens; null for anything else. */
@@ -284,6 +304,7 @@ export class AnswerScanner {
     this.#input_tokens = null
     this.#output_tokens = null
     this.#total_tokens = null
+    this.#cached_tokens = 0
     this.#reported = false
     this.#counts = true
     this.#cost = null

@@ -91,7 +91,7 @@ export function projectedSpend(
 ): Spend {
   if (!model) return NO_SPEND
   return {
-    cost_nanos: costNanos(input_tokens, output_tokens_max, model.price),
+    cost_nanos: costNanos(input_tokens, output_tokens_max, model.dearest ?? model.price),
     tokens: sumOf(input_tokens, output_tokens_max),
   }
 }

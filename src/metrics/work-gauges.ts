@@ -2,6 +2,7 @@
 import { Gauge, type Registry } from 'prom-client'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
+import type { Model } from '../domain/model.ts'
 import { batchesAtRisk } from '../progress/deadline-risk.ts'
 import type { Store } from '../store/store.ts'
 import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/work-counts.ts'
@@ -10,7 +11,12 @@ import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/wor
 const PARKED_REASONS = ['usage_limit', 'stores_failing', 'input_unreadable'] as const
 const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver'] as const
 
-export function workGauges(registry: Registry, store: Pick<Store, 'read'>, clock: Clock): void {
+export function workGauges(
+  registry: Registry,
+  store: Pick<Store, 'read'>,
+  clock: Clock,
+  models: ReadonlyMap<string, Model>,
+): void {
   const registers = [registry]
   let reading: Promise<WorkCounts> | null = null
   /** One look serves all gauges of one answer. */
@@ -65,7 +71,7 @@ export function workGauges(registry: Registry, store: Pick<Store, 'read'>, clock
     help: 'Batches that will miss their window at their present rate.',
     registers,
     async collect() {
-      this.set((await batchesAtRisk(store.read, clock.now())).length)
+      this.set((await batchesAtRisk(store.read, clock.now(), models)).length)
     },
   })
   new Gauge({

@@ -1,7 +1,9 @@
 // Which batches may miss their deadline at the rate at which they get on: their chunks go before everybody's.
+import type { Model } from '../domain/model.ts'
 import { progressOf } from '../domain/progress.ts'
 import { listPaces } from '../store/batches.ts'
 import type { Reader } from '../store/store.ts'
+import { hoursOf } from './model-hours.ts'
 
 /** Those whose windows close first; what lies far ahead has time to be looked at later. */
 const BATCHES_MAX = 1_000
@@ -9,13 +11,18 @@ const BATCHES_MAX = 1_000
 const AT_RISK_MAX = 100
 
 /** Their IDs, nearest deadline first. */
-export async function batchesAtRisk(db: Reader, now: number): Promise<string[]> {
+export async function batchesAtRisk(
+  db: Reader,
+  now: number,
+  models: ReadonlyMap<string, Model>,
+): Promise<string[]> {
   const paces = await listPaces(db, BATCHES_MAX)
-  const progresses = paces.map((pace) => progressOf(pace, now))
-  const rates = progresses.map(({ lines_per_s }) => lines_per_s).filter((rate) => rate !== null)
+  // The first answers of a batch say little: until its rate was sampled, it counts for no other.
+  const sampled = paces.filter((pace) => pace.lines_per_s !== null)
+  const rates = sampled.map((pace) => progressOf(pace, now).lines_per_s ?? 0)
   const together = rates.length > 0 ? rates.reduce((sum, rate) => sum + rate, 0) : null
   return paces
-    .filter((pace) => progressOf(pace, now, together).at_risk)
+    .filter((pace) => progressOf(pace, now, together, hoursOf(pace, models)).at_risk)
     .slice(0, AT_RISK_MAX)
     .map((pace) => pace.id)
 }

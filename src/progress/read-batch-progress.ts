@@ -1,11 +1,13 @@
 // Progress and waiting reason of unfinished batches, read for all batches of a response at once.
 
 import { isTerminal } from '../domain/batch.ts'
+import type { Model } from '../domain/model.ts'
 import { isMoving, type Progress, progressOf } from '../domain/progress.ts'
 import { hasWorker, listLaneReports } from '../store/lane-reports.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { countLeased, groupUnsealed } from '../store/unsealed-chunks.ts'
+import { hoursOf } from './model-hours.ts'
 import { type WaitingReason, waitingReason } from './waiting-reason.ts'
 
 export interface BatchProgress {
@@ -18,16 +20,22 @@ export async function readBatchProgress(
   store: Pick<Store, 'read' | 'claimSql'>,
   batches: readonly BatchRow[],
   now: number,
+  models: ReadonlyMap<string, Model>,
 ): Promise<Map<string, BatchProgress>> {
   const open = batches.filter((batch) => !isTerminal(batch.status))
-  // A batch with recently finished lines is not waiting.
-  const still = open.filter((batch) => !isMoving(batch, now))
+  // A batch with recently finished lines is not waiting, unless it was paused since.
+  const still = open.filter((batch) => batch.paused_at !== null || !isMoving(batch, now))
   const reasons =
-    still.length === 0 ? new Map<string, WaitingReason | null>() : await readReasons(store, still, now)
+    still.length === 0
+      ? new Map<string, WaitingReason | null>()
+      : await readReasons(store, still, now, models)
   return new Map(
     open.map((batch) => [
       batch.id,
-      { progress: progressOf(batch, now), waiting_reason: reasons.get(batch.id) ?? null },
+      {
+        progress: progressOf(batch, now, null, hoursOf(batch, models)),
+        waiting_reason: reasons.get(batch.id) ?? null,
+      },
     ]),
   )
 }
@@ -36,6 +44,7 @@ async function readReasons(
   store: Pick<Store, 'read' | 'claimSql'>,
   batches: readonly BatchRow[],
   now: number,
+  models: ReadonlyMap<string, Model>,
 ): Promise<Map<string, WaitingReason | null>> {
   const ids = batches.map((batch) => batch.id)
   const [groups, leased, laneReports, isWorkerRunning] = await Promise.all([
@@ -45,7 +54,7 @@ async function readReasons(
     hasWorker(store.read, store.claimSql),
   ])
   const byBatch = Map.groupBy(groups, (group) => group.batch_id)
-  const surroundings = { now, hasWorker: isWorkerRunning, laneReports, leased }
+  const surroundings = { now, hasWorker: isWorkerRunning, laneReports, leased, models }
   return new Map(
     batches.map((batch) => [batch.id, waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings)]),
   )

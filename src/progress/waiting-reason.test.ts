@@ -7,8 +7,9 @@ import { type Surroundings, waitingReason } from './waiting-reason.ts'
 
 const NOW = 1_700_000_000_000
 
-const QUEUED: ProgressCounters & { id: string } = {
+const QUEUED: ProgressCounters & { id: string; models: string | null } = {
   id: 'b',
+  models: null,
   status: 'queued',
   total: 100,
   completed: 0,
@@ -29,7 +30,13 @@ function chunks(more: Partial<ChunkGroup> = {}): ChunkGroup {
 }
 
 function reason(groups: readonly ChunkGroup[], more: Partial<Surroundings> = {}, batch = QUEUED) {
-  const idle = { now: NOW, hasWorker: true, laneReports: [], leased: { chunks: 0, batches: 0 } }
+  const idle = {
+    now: NOW,
+    hasWorker: true,
+    laneReports: [],
+    leased: { chunks: 0, batches: 0 },
+    models: new Map(),
+  }
   return waitingReason(batch, groups, { ...idle, ...more })
 }
 

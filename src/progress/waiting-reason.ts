@@ -1,8 +1,12 @@
 // The reason why a batch makes no progress, derived from its chunks, from what workers report about their models, and
 // from the other chunks under way. A batch with recently finished lines is not waiting.
-import { isMoving, type ProgressCounters, type WaitingCode } from '../domain/progress.ts'
+import { opensAt } from '../domain/hours.ts'
+import type { Model } from '../domain/model.ts'
+import { isMoving, type ProgressCounters, progressOf, type WaitingCode } from '../domain/progress.ts'
 import type { LaneReport } from '../store/lane-reports.ts'
+import type { BatchRow } from '../store/schema.ts'
 import type { ChunkGroup } from '../store/unsealed-chunks.ts'
+import { hoursOf, modelsOf } from './model-hours.ts'
 
 export interface WaitingReason {
   code: WaitingCode
@@ -11,6 +15,8 @@ export interface WaitingReason {
   model?: string
   /** Unix ms, where it is known. */
   since?: number
+  /** Unix ms: nothing is sent before. */
+  until?: number
 }
 
 export interface Surroundings {
@@ -19,20 +25,28 @@ export interface Surroundings {
   laneReports: readonly LaneReport[]
   /** The leased chunks of all projects. */
   leased: { chunks: number; batches: number }
+  models: ReadonlyMap<string, Model>
 }
 
 /** `groups`: the batch's unsealed chunks. Null if the batch is not waiting, or for no known reason. */
 export function waitingReason(
-  batch: ProgressCounters & { id: string },
+  batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],
-  { now, hasWorker, laneReports, leased }: Surroundings,
+  { now, hasWorker, laneReports, leased, models }: Surroundings,
 ): WaitingReason | null {
   const { status } = batch
   if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
+  const { paused_at = null, start_after = null } = batch
+  if (paused_at !== null)
+    return { code: 'paused', message: 'It is paused; nothing is sent until it is resumed.', since: paused_at }
   if (isMoving(batch, now)) return null
+  if (start_after !== null && now < start_after)
+    return { code: 'not_before', message: `It starts at ${timeText(start_after)}.`, until: start_after }
   if (!hasWorker)
     return { code: 'no_worker', message: 'No worker is running; nothing is sent until one does.' }
   if (status === 'validating') return null
+  const closed = closedReason(batch, groups, models, now)
+  if (closed) return closed
   const unavailable = modelReason(batch.id, groups, laneReports)
   if (unavailable) return unavailable
   const parked = groups.filter((group) => group.state === 'parked')
@@ -47,6 +61,44 @@ export function waitingReason(
     return { code: 'parked', message: parkedMessage(parked) }
   if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', message: queuedMessage(leased) }
   return status === 'queued' ? { code: 'queued', message: 'A worker claims it next.' } : null
+}
+
+/** Every model that unfinished lines need is outside its hours, or paused. */
+function closedReason(
+  batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
+  groups: readonly ChunkGroup[],
+  models: ReadonlyMap<string, Model>,
+  now: number,
+): WaitingReason | null {
+  const isPaused = (group: ChunkGroup): boolean => group.parked_reason === 'paused'
+  const rest = groups.filter((group) => !isPaused(group))
+  if (groups.length > 0 && rest.length === 0) {
+    const [model = null] = new Set(groups.map((group) => group.model))
+    return {
+      code: 'paused',
+      message: `${model === null ? 'Its models are' : `The model ${model} is`} paused; nothing is sent until that is resumed.`,
+      ...(model === null ? {} : { model }),
+    }
+  }
+  const which = progressOf(batch, now, null, hoursOf(batch, models)).at_risk ? 'atRisk' : 'usual'
+  const needed = new Set(rest.flatMap(({ model }) => (model === null ? modelsOf(batch) : [model])))
+  let first: { model: string; until: number } | null = null
+  for (const id of needed) {
+    const hours = models.get(id)?.hours
+    const until = hours ? opensAt(hours[which], now) : now
+    if (until === now) return null
+    if (first === null || until < first.until) first = { model: id, until }
+  }
+  if (first === null) return null
+  const { model, until } = first
+  if (until === Number.POSITIVE_INFINITY)
+    return { code: 'outside_hours', message: `The hours of the model ${model} never open.`, model }
+  const message = `The model ${model} is outside its hours; it opens at ${timeText(until)}.`
+  return { code: 'outside_hours', message, model, until }
+}
+
+function timeText(at: number): string {
+  return new Date(at).toISOString().replace('.000Z', 'Z')
 }
 
 const CLAIMED = 'A worker has claimed it; its first line is sent next.'

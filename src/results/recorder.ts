@@ -9,6 +9,7 @@ import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import type { Log } from '../domain/log.ts'
 import { parkChunk, readChunk, rejectChunk } from '../store/chunks.ts'
+import { pausedUntil } from '../store/pauses.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { StatementRejected, Store } from '../store/store.ts'
 import type { ChunkCommit } from './commit.ts'
@@ -125,7 +126,11 @@ export class Recorder {
     this.#open.delete(chunk)
     const { store } = this.#options
     const parked = await this.#retryUntilStored('park', () =>
-      store.write((tx) => parkChunk(tx, chunk.lease, runAt, reason, model, chunk.lineTries())),
+      store.write(async (tx) => {
+        const until =
+          reason === 'paused' ? await pausedUntil(tx, chunk.claim, unfinishedModels(chunk), runAt) : runAt
+        return await parkChunk(tx, chunk.lease, until, reason, model, chunk.lineTries())
+      }),
     )
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
   }
@@ -348,6 +353,11 @@ export class Recorder {
     const tracked = work.finally(() => this.#writing.delete(tracked))
     this.#writing.add(tracked)
   }
+}
+
+function unfinishedModels(chunk: OpenChunk): string[] {
+  const unfinished = chunk.lines.filter((_, position) => !chunk.isFinished(position))
+  return [...new Set(unfinished.flatMap(({ model }) => model ?? []))]
 }
 
 function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begunAt' | 'hasReservations'> {

@@ -23,7 +23,7 @@ export type NewBatch = Pick<
   | 'created'
   | 'expires_at'
 > &
-  Partial<Pick<BatchRow, 'output_expires_after_ms'>>
+  Partial<Pick<BatchRow, 'output_expires_after_ms' | 'start_after' | 'models'>>
 
 export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow> {
   return await tx
@@ -198,7 +198,8 @@ export async function setChunkCount(tx: Writer, id: string, chunk_count: number)
 }
 
 /** The state of batches with open chunks. */
-export interface BatchStatusRow extends Pick<BatchRow, 'id' | 'project_id' | 'status' | 'input_deleted_at'> {
+export interface BatchStatusRow
+  extends Pick<BatchRow, 'id' | 'project_id' | 'status' | 'input_deleted_at' | 'paused_at'> {
   /** Of the project's limits; 0 where it never had one. */
   limit_version: number
 }
@@ -208,7 +209,7 @@ export async function readBatchStatuses(db: Reader, ids: readonly string[]): Pro
   return await db
     .selectFrom('batches')
     .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
-    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at'])
+    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'paused_at'])
     .select((eb) => eb.fn.coalesce('version', eb.val(0)).as('limit_version'))
     .where('batches.id', 'in', ids)
     .execute()
@@ -295,6 +296,9 @@ export type Pace = Pick<
   | 'rate_sampled_at'
   | 'rate_lines'
   | 'lines_per_s'
+  | 'paused_at'
+  | 'start_after'
+  | 'models'
 >
 
 export async function listPaces(db: Reader, limit: number): Promise<Pace[]> {
@@ -311,6 +315,9 @@ export async function listPaces(db: Reader, limit: number): Promise<Pace[]> {
       'rate_sampled_at',
       'rate_lines',
       'lines_per_s',
+      'paused_at',
+      'start_after',
+      'models',
     ])
     .where('status', 'in', [sql.lit('queued' as const), sql.lit('in_progress' as const)])
     .orderBy('expires_at')

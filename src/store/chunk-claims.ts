@@ -29,6 +29,8 @@ export interface ClaimOrder {
   /** No chunks of these projects. */
   exceptProjects?: readonly string[]
   models?: ModelChoice
+  /** Only chunks of these batches. */
+  onlyBatches?: readonly string[]
   /**
    * If given, at most a fair share of the ready chunks among the running workers: towards the end of the work, no worker
    * keeps chunks that another could run at once.
@@ -54,6 +56,10 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
   const { ready = 0, workers = 1 } = atFirst[0] ?? {}
   if (ready === 0) return claims
   const count = Math.min(order.count, Math.ceil(ready / Math.max(1, workers)))
+  if (order.onlyBatches) {
+    const choice = { batch_ids: order.onlyBatches, exceptProjects: [...spent] }
+    return await leaseFirst(tx, worker_id, count, models, choice)
+  }
   const urgent = onePerProject ? 1 : count
   if (atFirst.some(({ first_deadline }) => first_deadline < order.urgentBefore)) {
     const choice = { before: order.urgentBefore, exceptProjects: [...spent] }
@@ -87,9 +93,11 @@ export async function hasReadyChunk(
   db: Reader,
   exceptProjects: readonly string[] = [],
   models: ModelChoice = ALL_MODELS,
+  onlyBatches?: readonly string[],
 ): Promise<boolean> {
   let query = db.selectFrom('chunks').select('idx').where('state', '=', sql.lit('ready')).limit(1)
   if (exceptProjects.length > 0) query = query.where('project_id', 'not in', exceptProjects)
+  if (onlyBatches) query = query.where('batch_id', 'in', onlyBatches)
   return (await ofModels(query, models).executeTakeFirst()) !== undefined
 }
 

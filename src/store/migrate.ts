@@ -7,6 +7,7 @@ import { limits } from './migrations/0002-limits.ts'
 import { calls } from './migrations/0003-calls.ts'
 import { openaiClients } from './migrations/0005-openai-clients.ts'
 import { console } from './migrations/0006-console.ts'
+import { capacity } from './migrations/0007-capacity.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -24,6 +25,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0003-calls': calls(partitioned),
   '0005-openai-clients': openaiClients,
   '0006-console': console,
+  '0007-capacity': capacity,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

@@ -42,6 +42,7 @@ export interface Schema {
   worker_reports: WorkerReportTable
   uploads: UploadTable
   upload_parts: UploadPartTable
+  paused_models: PausedModelTable
 }
 
 interface ProjectTable {
@@ -144,6 +145,12 @@ interface BatchTable {
   total_tokens: Generated<number | null>
   /** Of a failed batch: JSON array of what is wrong with its first lines. */
   errors: Generated<string | null>
+  /** No line is sent before (Unix ms). */
+  start_after: Generated<number | null>
+  /** Since when it is paused (Unix ms). */
+  paused_at: Generated<number | null>
+  /** JSON array of the models that its lines name; null when there are too many, or in earlier versions. */
+  models: Generated<string | null>
 }
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
@@ -238,6 +245,13 @@ interface LaneReportTable {
   since: number
   /** JSON of UpstreamErrors (lane-reports.ts). */
   details: string | null
+}
+
+/** A model of which a project sends no lines. */
+interface PausedModelTable {
+  project_id: string
+  model: string
+  paused_at: number
 }
 
 /** One row per sealed blob: its wrapped key, so that a rotation of the master key rewrites rows, not blobs. */

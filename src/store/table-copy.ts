@@ -33,6 +33,7 @@ const TABLES = {
   batch_projected_spend: ['batch_id', 'entity'],
   limit_crossings: ['limit_id', 'entity', 'window_start', 'threshold'],
   prompt_statistics: ['model'],
+  paused_models: ['project_id', 'model'],
   events: ['id'],
   webhooks: ['id'],
   deliveries: ['id'],

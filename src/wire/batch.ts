@@ -64,6 +64,7 @@ const Waiting = Type.Object(
     message: Type.String(),
     model: Type.Optional(Type.String({ description: 'The model that it waits for.' })),
     since: Type.Optional(timestamp('since when.')),
+    until: Type.Optional(timestamp('when it can go on, where that is known.')),
   },
   { title: 'WaitingReason' },
 )
@@ -99,6 +100,8 @@ export const BatchObject = Type.Object(
     cancelling_at: moment('when its cancel was accepted.'),
     cancelled_at: moment('when it was cancelled.'),
     expires_at: timestamp('nothing runs past it.'),
+    start_after: Type.Optional(timestamp('nothing is sent before it.')),
+    paused_at: Type.Optional(timestamp('since when it is paused.')),
     metadata: Metadata,
     progress: Type.Optional(Progress),
     waiting_reason: Type.Optional(
@@ -152,6 +155,12 @@ export const CreateBatch = Type.Object(
     }),
     completion_window: Type.String({ description: 'A window of your plan: `24h`, or `4h` on enterprise.' }),
     metadata: Type.Optional(Type.Union([Metadata, Type.Null()])),
+    start_after: Type.Optional(
+      Type.Union([Type.Integer({ minimum: 0, maximum: 10 ** 11 }), Type.Null()], {
+        description:
+          'Unix seconds: no line is sent before. The completion window counts from the creation all the same.',
+      }),
+    ),
     output_expires_after: Type.Optional(
       Type.Union([OutputExpiresAfter, Type.Null()], {
         description: 'Deletes the result files so long after their creation, if that is sooner.',

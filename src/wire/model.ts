@@ -24,6 +24,9 @@ export const ModelObject = Type.Object(
     pricing: Type.Object({
       input_per_mtok: Type.Number({ minimum: 0 }),
       output_per_mtok: Type.Number({ minimum: 0 }),
+      cached_input_per_mtok: Type.Optional(
+        Type.Number({ minimum: 0, description: 'Of prompt tokens that the server took from its cache.' }),
+      ),
       currency: Type.Literal('USD'),
       configured: Type.Boolean({
         description: 'False: no price is set, so lines of this model cost nothing.',
@@ -50,3 +53,20 @@ export const ModelObject = Type.Object(
 )
 
 export type ModelObject = Static<typeof ModelObject>
+
+/** Whether the project of the caller has paused a model. */
+export const ModelPause = Type.Object(
+  {
+    id: Type.String({ description: 'The model.' }),
+    object: Type.Literal('model.pause'),
+    paused_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
+      description: 'Unix seconds, since when the project has paused it; null when it has not.',
+    }),
+  },
+  {
+    title: 'ModelPause',
+    examples: [{ id: 'sim-1', object: 'model.pause', paused_at: 1767225660 }],
+  },
+)
+
+export type ModelPause = Static<typeof ModelPause>

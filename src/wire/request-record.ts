@@ -44,6 +44,8 @@ export const LineRecord = Type.Object(
     attempts: Type.Array(Type.Unknown(), {
       description: 'Each time the line was sent: when, where, what came back.',
     }),
+    upstream: Type.Optional(Type.String({ description: 'The model server that answered.' })),
+    tier: Type.Optional(Type.Integer({ minimum: 0, description: 'The tier of that server.' })),
     usage: Type.Unknown({ description: 'Tokens; null where there was no result.' }),
     cost_usd: Type.Number({ minimum: 0 }),
     error: Type.Unknown({ description: 'The error of its result line; null where it succeeded.' }),

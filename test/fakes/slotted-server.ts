@@ -54,7 +54,7 @@ export function serveSlots(server: SlottedServer, until: number): Served {
   const fill = (worker: number): void => {
     if (now < pausedUntil[worker]!) return
     const limit = limits[worker]!
-    while (limit.free > 0) {
+    while (limit.limit > limit.inFlight) {
       const sent = limit.acquire(now)
       agenda.add(now + TRANSPORT_MS, () => arrive(worker, sent))
     }

@@ -11,7 +11,7 @@ import { watchBatch } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanCount, humanTime, humanUsd } from '../terminal/format.ts'
-import { examples, pairs, wholeNumber } from '../terminal/option-values.ts'
+import { examples, pairs, pointInTime, wholeNumber } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-line.ts'
 import { progressView } from '../terminal/progress-view.ts'
 import { printFields, printJson, printTable } from '../terminal/table.ts'
@@ -23,6 +23,7 @@ interface CreateFlags extends ApiFlags {
   metadata?: Record<string, string>
   entity?: string
   idempotencyKey?: string
+  notBefore?: number
 }
 
 interface ListFlags extends ApiFlags {
@@ -46,9 +47,15 @@ export function addBatches(program: Command, shell: Shell): void {
       .option('--window <duration>', 'completion window', '24h')
       .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
       .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+      .option(
+        '--not-before <time>',
+        'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
+        pointInTime,
+      )
       .option('--idempotency-key <text>', 'a repeated call with the same key creates no second batch')
       .action((file_id: string, flags: CreateFlags) => createBatch(shell, file_id, flags)),
     'offpeak batches create file_01k0… --entity user:42',
+    'offpeak batches create file_01k0… --not-before 20:00',
   )
 
   apiCommand(batches, 'list', 'show batches, newest first')
@@ -75,6 +82,18 @@ export function addBatches(program: Command, shell: Shell): void {
         show(shell, flags, await client.post(BatchObject, `${path(id)}/cancel`)),
       ),
     )
+
+  for (const [action, description] of [
+    ['pause', 'send nothing more of a batch until it is resumed; its window goes on'],
+    ['resume', 'go on with a paused batch'],
+  ] as const)
+    apiCommand(batches, action, description)
+      .argument('<id>', 'batch_…')
+      .action((id: string, flags: ApiFlags) =>
+        withApi(shell, flags, async ({ client }) =>
+          show(shell, flags, await client.post(BatchObject, `${path(id)}/${action}`)),
+        ),
+      )
 
   examples(
     apiCommand(
@@ -104,6 +123,7 @@ async function createBatch(shell: Shell, file_id: string, flags: CreateFlags): P
         input_file_id: file_id,
         endpoint: flags.endpoint,
         completion_window: flags.window,
+        ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),
         ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
       },
       // Without a key from the user, at least the retries of this call create one batch.

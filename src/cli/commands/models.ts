@@ -1,6 +1,6 @@
 // models: shows the models that lines can name.
 import type { Command } from 'commander'
-import { ModelObject } from '../../wire/model.ts'
+import { ModelObject, ModelPause } from '../../wire/model.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import type { Shell } from '../shell.ts'
 import { humanCount } from '../terminal/format.ts'
@@ -8,7 +8,9 @@ import { wholeNumber } from '../terminal/option-values.ts'
 import { printFields, printJson, printTable } from '../terminal/table.ts'
 
 export function addModels(program: Command, shell: Shell): void {
-  const models = program.command('models').description('show the models that lines can name')
+  const models = program
+    .command('models')
+    .description('show the models that lines can name; pause and resume them')
   const { stdout } = shell.terminal
 
   apiCommand(models, 'list', 'show every model')
@@ -32,6 +34,26 @@ export function addModels(program: Command, shell: Shell): void {
         else printFields(stdout, model)
       }),
     )
+
+  addPauses(models, shell)
+}
+
+/** Of the project's own batches. */
+function addPauses(models: Command, shell: Shell): void {
+  const { stdout } = shell.terminal
+  for (const [action, description] of [
+    ['pause', "send no lines of a model, of this project's batches, until it is resumed"],
+    ['resume', 'go on with a paused model'],
+  ] as const)
+    apiCommand(models, action, description)
+      .argument('<id>', 'ID of the model')
+      .action((id: string, flags: ApiFlags) =>
+        withApi(shell, flags, async ({ client }) => {
+          const pause = await client.post(ModelPause, `/v1/models/${encodeURIComponent(id)}/${action}`)
+          if (flags.json) printJson(stdout, pause)
+          else printFields(stdout, pause)
+        }),
+      )
 }
 
 function row({ id, context_window, pricing, supports }: ModelObject): string[] {

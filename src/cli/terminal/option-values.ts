@@ -1,6 +1,9 @@
 // Parsers of option values. Commander prints an error message after "option '--x <y>' argument 'z' is invalid.".
+
 import { type Command, InvalidArgumentError } from 'commander'
 import { isScope, SCOPES, type Scope } from '../../domain/api-key.ts'
+import { systemClock } from '../../domain/clock.ts'
+import { durationMs } from '../../domain/duration.ts'
 
 /** `--metadata k=v`, given any number of times. */
 export function pairs(text: string, earlier: Record<string, string> = {}): Record<string, string> {
@@ -48,6 +51,23 @@ export function range(text: string): { min: number; max: number } {
   const max = match?.[2] === undefined ? min : Number(match[2])
   if (min <= max) return { min, max }
   throw new InvalidArgumentError('Expected a number, or a range such as 100..300.')
+}
+
+/** A point in time as Unix seconds: an ISO time, a time of the day (the next such one here), or from now (`+2h`). */
+export function pointInTime(text: string): number {
+  const now = systemClock.now()
+  const fromNow = text.startsWith('+') ? durationMs(text.slice(1)) : null
+  if (fromNow !== null) return Math.ceil((now + fromNow) / 1000)
+  const [, hours, minutes] = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text) ?? []
+  if (hours !== undefined) {
+    const day = new Date(now)
+    day.setHours(Number(hours), Number(minutes), 0, 0)
+    if (day.getTime() <= now) day.setDate(day.getDate() + 1)
+    return Math.floor(day.getTime() / 1000)
+  }
+  const at = /^\d{4}-\d\d-\d\d/.test(text) ? Date.parse(text) : Number.NaN
+  if (!Number.isNaN(at)) return Math.floor(at / 1000)
+  throw new InvalidArgumentError('Expected a time such as 2026-01-31T20:00Z, 20:00 or +2h.')
 }
 
 /** Adds the two options of every command that reads the configuration. */

@@ -194,7 +194,7 @@ async function makeWorld() {
     log,
     memoryBytes: 1_000_000,
     sessionId: () => worker_id,
-    demand: () => ({ wantsMore: true, low: [], full: [], blocked: [] }),
+    demand: () => ({ wantsMore: true, low: [], full: [], blocked: [], atRiskOnly: [] }),
     atRisk: () => [],
     onCrowded: () => {},
     openChunks: () => opened,

@@ -50,7 +50,8 @@ export interface ClaimerOptions {
   onOpened: (chunk: OpenChunk) => void
 }
 
-type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProject' | 'models'>>
+type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProject' | 'models'>> &
+  Pick<ClaimOrder, 'onlyBatches'>
 
 export class Claimer {
   readonly #options: ClaimerOptions
@@ -133,11 +134,14 @@ export class Claimer {
   async #claimSome(): Promise<boolean> {
     const { store, clock } = this.#options
     let looked = false
-    for (const order of this.#wanted()) {
+    for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
       const partial = isPartial(order)
       if (partial && clock.now() < this.#othersAt && !this.#strays.isReleaseDue) continue
       const expected = this.#strays.isReleaseDue || (this.#lastClaimWasFull && !order.onePerProject)
-      if (expected || (await hasReadyChunk(store.read, order.exceptProjects, order.models)))
+      if (
+        expected ||
+        (await hasReadyChunk(store.read, order.exceptProjects, order.models, order.onlyBatches))
+      )
         return await this.#claim(order)
       if (partial) looked = true
       else this.#foundNothing = true
@@ -211,6 +215,17 @@ export class Claimer {
     )
     for (const one of opened) if (one.status === 'rejected') throw one.reason
     return claims.length > 0
+  }
+
+  /** Chunks of at-risk batches whose models take no others just now. */
+  #wantedAtRisk(): Wanted[] {
+    const { demand, atRisk, openChunks, paused, memoryBytes } = this.#options
+    const { full, packed } = chunkSlots(openChunks(), memoryBytes)
+    const onlyModels = demand().atRiskOnly.filter((model) => !packed.includes(model))
+    const onlyBatches = atRisk()
+    if (full || onlyModels.length === 0 || onlyBatches.length === 0) return []
+    const count = CLAIMS_PER_COMMIT_MAX
+    return [{ count, exceptProjects: paused(), onePerProject: false, models: { onlyModels }, onlyBatches }]
   }
 
   /** The claims to try, in order; none when there is no room. */

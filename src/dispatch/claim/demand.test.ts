@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { demandOf } from './demand.ts'
 
 function lane(waiting: number, concurrency: number, blocked = false) {
-  return { waiting, concurrency, blocked: () => blocked }
+  return { waiting, concurrency, blocked: () => blocked, takesAtRisk: () => false }
 }
 
 test('a lane with enough lines does not keep another lane from getting lines', () => {
@@ -11,7 +11,13 @@ test('a lane with enough lines does not keep another lane from getting lines', (
     ['busy', lane(5_000, 100)],
     ['idle', lane(0, 100)],
   ] as const
-  assert.deepEqual(demandOf(lanes, 0), { wantsMore: false, low: ['idle'], full: ['busy'], blocked: [] })
+  assert.deepEqual(demandOf(lanes, 0), {
+    wantsMore: false,
+    low: ['idle'],
+    full: ['busy'],
+    blocked: [],
+    atRiskOnly: [],
+  })
 })
 
 test('lines that wait for an unavailable model do not reduce the demand', () => {
@@ -19,7 +25,13 @@ test('lines that wait for an unavailable model do not reduce the demand', () => 
     ['down', lane(50_000, 32, true)],
     ['up', lane(10, 32)],
   ] as const
-  assert.deepEqual(demandOf(lanes, 0), { wantsMore: true, low: ['up'], full: [], blocked: ['down'] })
+  assert.deepEqual(demandOf(lanes, 0), {
+    wantsMore: true,
+    low: ['up'],
+    full: [],
+    blocked: ['down'],
+    atRiskOnly: [],
+  })
 })
 
 test('fast servers need more lines ahead', () => {

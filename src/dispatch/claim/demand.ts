@@ -15,17 +15,20 @@ export interface Demand {
   full: string[]
   /** Models to which nothing can be sent for some time. */
   blocked: string[]
+  /** Of those, the models that take lines of at-risk batches all the same. */
+  atRiskOnly: string[]
 }
 
-type LaneState = Pick<Lane, 'waiting' | 'concurrency' | 'blocked'>
+type LaneState = Pick<Lane, 'waiting' | 'concurrency' | 'blocked' | 'takesAtRisk'>
 
 export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: number): Demand {
-  const demand: Demand = { wantsMore: false, low: [], full: [], blocked: [] }
+  const demand: Demand = { wantsMore: false, low: [], full: [], blocked: [], atRiskOnly: [] }
   let waiting = 0
   let concurrency = 0
   for (const [model, lane] of lanes) {
     if (lane.blocked(now)) {
       demand.blocked.push(model)
+      if (lane.takesAtRisk(now)) demand.atRiskOnly.push(model)
       continue
     }
     waiting += lane.waiting

@@ -38,7 +38,7 @@ export interface Sent {
 }
 
 export class ConcurrencyLimit {
-  readonly #max: number
+  #max: number
   readonly #plateau: Plateau
   #limit: number
   #inFlight = 0
@@ -63,16 +63,17 @@ export class ConcurrencyLimit {
     this.#startRound()
   }
 
+  setMax(max: number): void {
+    this.#max = Math.max(1, max)
+    if (this.#limit > this.#max) this.#lowerTo(this.#max, 0)
+  }
+
   get limit(): number {
     return this.#limit
   }
 
   get inFlight(): number {
     return this.#inFlight
-  }
-
-  get free(): number {
-    return Math.max(0, this.#limit - this.#inFlight)
   }
 
   /** When the last answer came (ms); null before the first. */

@@ -79,8 +79,18 @@ export class FairQueue {
 
   /** Hands out the next line. */
   next(): { chunk: OpenChunk; position: number } | null {
-    const { entity, queue } = this.#atRiskQueue() ?? this.#roundRobinQueue() ?? {}
-    if (!entity || !queue) return null
+    const atRisk = this.#atRisk.size > 0 && ++this.#served % ROUND_ROBIN_EVERY !== 0
+    return this.#take((atRisk ? this.#atRiskQueue() : null) ?? this.#roundRobinQueue())
+  }
+
+  /** Hands out the next line of an at-risk batch. */
+  nextAtRisk(): { chunk: OpenChunk; position: number } | null {
+    return this.#take(this.#atRiskQueue())
+  }
+
+  #take(from: { entity: Entity; queue: Queue } | null): { chunk: OpenChunk; position: number } | null {
+    if (!from) return null
+    const { entity, queue } = from
     const position = queue.positions[queue.next++]!
     this.#waiting--
     this.#leave(entity, queue)
@@ -121,7 +131,6 @@ export class FairQueue {
   }
 
   #atRiskQueue(): { entity: Entity; queue: Queue } | null {
-    if (this.#atRisk.size === 0 || ++this.#served % ROUND_ROBIN_EVERY === 0) return null
     let first: { entity: Entity; queue: Queue } | null = null
     for (const one of this.#all())
       if (

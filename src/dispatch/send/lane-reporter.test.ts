@@ -32,7 +32,7 @@ async function reporting() {
     concurrency_max: 8,
     modelAlias: null,
   })
-  const lane = { upstreams: [upstream], waiting: 5, inFlight: 0 }
+  const lane = { inUse: [upstream], waiting: 5, inFlight: 0 }
   const reporter = new LaneReporter({
     store,
     clock,

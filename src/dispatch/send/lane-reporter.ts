@@ -18,7 +18,7 @@ export interface LaneReporterOptions {
   lanes: () => ReadonlyMap<string, ReportedLane>
 }
 
-type ReportedLane = Pick<Lane, 'upstreams' | 'waiting' | 'inFlight'>
+type ReportedLane = Pick<Lane, 'inUse' | 'waiting' | 'inFlight'>
 
 export class LaneReporter {
   readonly #options: LaneReporterOptions
@@ -61,7 +61,10 @@ export class LaneReporter {
   }
 }
 
-function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): LaneReport['state'] | null {
+function stateOf(
+  { inUse: upstreams, waiting, inFlight }: ReportedLane,
+  now: number,
+): LaneReport['state'] | null {
   if (waiting + inFlight > 0 && startingReason(upstreams)) return 'starting'
   const isAll = (test: (circuit: Circuit) => boolean): boolean =>
     upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
@@ -79,7 +82,7 @@ function stateOf({ upstreams, waiting, inFlight }: ReportedLane, now: number): L
 }
 
 /** What the lane waits for if all of its servers are started on demand, and none is up. */
-function startingReason(upstreams: ReportedLane['upstreams']): { since: number; text: string } | null {
+function startingReason(upstreams: ReportedLane['inUse']): { since: number; text: string } | null {
   const reasons = upstreams.map(({ onDemand }) => onDemand?.waitingReason ?? null)
   return reasons.includes(null) ? null : (reasons[0] ?? null)
 }
@@ -90,13 +93,13 @@ function isOld(since: number, now: number): boolean {
 }
 
 /** Since when none of the lane's servers has answered (Unix ms); null if one answers. */
-function sinceOf({ upstreams }: ReportedLane, state: LaneReport['state']): number | null {
+function sinceOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state']): number | null {
   if (state === 'starting') return startingReason(upstreams)?.since ?? null
   const since = upstreams.map(({ circuit }) => circuit.missStreak?.since ?? null)
   return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
 }
 
-function detailsOf({ upstreams }: ReportedLane, state: LaneReport['state']): UpstreamErrors {
+function detailsOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state']): UpstreamErrors {
   const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
   const batches = Object.fromEntries(errors.map(([id, error]) => [id, clipped(error)]))
   if (state === 'starting') {

@@ -1,14 +1,17 @@
 // The queue of lines for one model. fair-queue.ts decides which line is next; the lines of a chunk are sent in the
 // given order (by prompt prefix). Lines that wait for a retry occupy no slot. When they are due, throttled lines go
 // before fresh ones; failed lines alternate with fresh ones, so that lines that keep failing get at most half of the
-// slots. circuit.ts says which lines are sent to an upstream whose circuit is open.
+// slots. tiers.ts and choose-upstream.ts say where a line goes, and circuit.ts which lines are sent to an upstream whose
+// circuit is open.
 
 import type { Attempt } from '../../audit/line-record.ts'
 import type { ServerLoad } from '../../backends/backend.ts'
 import type { Clock } from '../../domain/clock.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
+import { chooseUpstream } from './choose-upstream.ts'
 import { FairQueue } from './fair-queue.ts'
 import { noTries, type TryCount } from './retry-policy.ts'
+import { NO_SPILL, type Spill, Tiers } from './tiers.ts'
 import type { Upstream } from './upstream.ts'
 
 /** An unfinished line: fresh, in flight, or waiting for its next attempt. */
@@ -40,9 +43,13 @@ export interface Waiting {
   due: number
 }
 
+/** What a server is told that no line may be sent to. */
+const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
+
 export class Lane {
   readonly model: string
-  readonly upstreams: readonly Upstream[]
+  #upstreams: readonly Upstream[]
+  #tiers: Tiers<Upstream>
   readonly #clock: Clock
   readonly #send: (job: Job, upstream: Upstream) => void
   readonly #maySend: () => boolean
@@ -51,6 +58,7 @@ export class Lane {
   readonly #retries: Waiting[] = []
   /** Whether the last line sent was one that had failed. */
   #sentFailed = false
+  #atRisk: ReadonlySet<string> = new Set()
   #cancelAlarm: (() => void) | null = null
   #alarmAt = Number.POSITIVE_INFINITY
 
@@ -60,12 +68,18 @@ export class Lane {
     clock: Clock,
     send: (job: Job, upstream: Upstream) => void,
     maySend: () => boolean = () => true,
+    spill: Spill = NO_SPILL,
   ) {
     this.model = model
-    this.upstreams = upstreams
+    this.#upstreams = upstreams
+    this.#tiers = new Tiers(upstreams, spill)
     this.#clock = clock
     this.#send = send
     this.#maySend = maySend
+    this.#watchServers(upstreams)
+  }
+
+  #watchServers(upstreams: readonly Upstream[]): void {
     for (const { onDemand } of upstreams) onDemand?.onChange(() => this.pump())
   }
 
@@ -74,17 +88,51 @@ export class Lane {
     return this.#queue.waiting + this.#retries.length
   }
 
+  get upstreams(): readonly Upstream[] {
+    return this.#upstreams
+  }
+
+  /** What is configured from now on; lines in flight at other upstreams end there. */
+  setUpstreams(upstreams: readonly Upstream[], spill: Spill): void {
+    this.#watchServers(upstreams.filter((one) => !this.#upstreams.includes(one)))
+    this.#upstreams = upstreams
+    this.#tiers = new Tiers(upstreams, spill)
+  }
+
+  /** The upstreams that any line may be sent to. */
+  get inUse(): readonly Upstream[] {
+    return this.#tiers.inUse(this.#clock.now()).flat()
+  }
+
   get concurrency(): number {
-    return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.limit, 0)
+    const now = this.#clock.now()
+    const used = this.#atRisk.size > 0 ? [...this.inUse, ...this.#tiers.forAtRisk(now).flat()] : this.inUse
+    return used.reduce((sum, one) => sum + Math.min(one.limit.limit, one.placesAllowed(now)), 0)
   }
 
   get inFlight(): number {
-    return this.upstreams.reduce((sum, upstream) => sum + upstream.limit.inFlight, 0)
+    return this.#upstreams.reduce((sum, upstream) => sum + upstream.limit.inFlight, 0)
   }
 
   /** Whether no line, or no line of one batch, can be sent until a circuit's pause is over. */
   blocked(now: number, batch_id?: string): boolean {
-    return this.upstreams.every((upstream) => upstream.blocked(now, batch_id))
+    if (
+      !this.#tiers
+        .inUse(now)
+        .flat()
+        .every((upstream) => upstream.blocked(now, batch_id))
+    )
+      return false
+    return batch_id === undefined || !this.#atRisk.has(batch_id) || !this.takesAtRisk(now, batch_id)
+  }
+
+  /** Whether lines of at-risk batches, or of one of them, may be sent though others may not. */
+  takesAtRisk(now: number, batch_id?: string): boolean {
+    if (this.#atRisk.size === 0) return false
+    return !this.#tiers
+      .forAtRisk(now)
+      .flat()
+      .every((upstream) => upstream.blocked(now, batch_id))
   }
 
   /** Adds lines of a chunk, in the order in which they are to be sent. */
@@ -94,6 +142,7 @@ export class Lane {
 
   /** From now on, the batches that may miss their deadline. */
   prioritize(batchIds: ReadonlySet<string>): void {
+    this.#atRisk = batchIds
     this.#queue.prioritize(batchIds)
   }
 
@@ -118,11 +167,21 @@ export class Lane {
 
   /** To be called about once a second: servers that run on demand learn what waits for them. */
   updateServers(): void {
-    for (const { onDemand } of this.upstreams) onDemand?.update(this, this.#load())
+    const wanted = this.#wanted(this.#load())
+    for (const upstream of this.#upstreams)
+      upstream.onDemand?.update(this, wanted.includes(upstream) ? this.#load() : NO_LOAD)
+  }
+
+  /** The upstreams that lines may be sent to, or could be if their servers were up. */
+  #wanted({ atRisk }: ServerLoad): readonly Upstream[] {
+    const now = this.#clock.now()
+    const tiers = atRisk ? [...this.#tiers.inUse(now), ...this.#tiers.forAtRisk(now)] : this.#tiers.inUse(now)
+    return tiers.flat().filter((upstream) => upstream.placesAllowed(now) > 0)
   }
 
   #wakeServers(): void {
-    for (const { onDemand } of this.upstreams)
+    if (this.#upstreams.every(({ onDemand }) => onDemand === null || onDemand.isUp)) return
+    for (const { onDemand } of this.#wanted(this.#load()))
       if (onDemand !== null && !onDemand.isUp) onDemand.update(this, this.#load())
   }
 
@@ -147,18 +206,43 @@ export class Lane {
   }
 
   #sendOne(now: number): boolean {
-    if (this.#probe((upstream) => this.#dueProbe(upstream, now))) return true
-    const upstream = this.#choose(this.#dueRetry(now)?.avoid ?? null)
-    if (!upstream) return this.#probe((one) => this.#earlyProbe(one))
+    const inUse = this.#tiers.inUse(now)
+    if (this.#probe(inUse, now, (upstream) => this.#dueProbe(upstream, now))) return true
+    const upstream = chooseUpstream(inUse, this.#dueRetry(now)?.avoid ?? null, now)
+    if (!upstream) return this.#spill(now) || this.#probe(inUse, now, (one) => this.#earlyProbe(one))
     const job = this.#next(now)
     if (job) this.#send(job, upstream)
     return job !== null
   }
 
+  /** Sends a line of an at-risk batch to a tier that others may not use. */
+  #spill(now: number): boolean {
+    if (this.#atRisk.size === 0) return false
+    const higher = this.#tiers.forAtRisk(now)
+    if (higher.length === 0) return false
+    const probed = higher.flat().find((one) => one.circuit.probeDue(now) && one.freePlaces(now) > 0)
+    const upstream = probed ?? chooseUpstream(higher, null, now)
+    if (!upstream) return false
+    const job = this.#nextAtRisk(now)
+    if (job) this.#send(job, upstream)
+    return job !== null
+  }
+
+  #nextAtRisk(now: number): Job | null {
+    const at = this.#retries.findIndex(({ job, due }) => due <= now && this.#atRisk.has(job.chunk.batch.id))
+    if (at !== -1) return this.#retries.splice(at, 1)[0]!.job
+    const next = this.#queue.nextAtRisk()
+    return next && freshJob(next.chunk, next.position)
+  }
+
   /** Sends one line to an upstream whose circuit is open, if `lineFor` finds one for it. */
-  #probe(lineFor: (upstream: Upstream) => Job | null): boolean {
-    for (const upstream of this.upstreams) {
-      if (upstream.circuit.closed || upstream.limit.free === 0 || !upstream.isAvailable) continue
+  #probe(
+    inUse: readonly (readonly Upstream[])[],
+    now: number,
+    lineFor: (upstream: Upstream) => Job | null,
+  ): boolean {
+    for (const upstream of inUse.flat()) {
+      if (upstream.circuit.closed || upstream.freePlaces(now) === 0) continue
       const job = lineFor(upstream)
       if (!job) continue
       this.#send(job, upstream)
@@ -173,7 +257,7 @@ export class Lane {
     const fresh = this.#queue.draw((id) => upstream.circuit.mayProbeEarly(id)) ?? this.#queue.draw(() => true)
     if (fresh) return freshJob(fresh.chunk, fresh.position)
     const due = this.#dueRetry(now)
-    if (!due || (due.avoid === upstream && this.#choose(upstream))) return null
+    if (!due || (due.avoid === upstream && chooseUpstream(this.#tiers.inUse(now), upstream, now))) return null
     return this.#retries.shift()!.job
   }
 
@@ -204,27 +288,12 @@ export class Lane {
     return next && freshJob(next.chunk, next.position)
   }
 
-  /** The upstream with the largest share of free slots; `avoid` only if there is no other. */
-  #choose(avoid: Upstream | null): Upstream | null {
-    let best: Upstream | null = null
-    let bestShare = -1
-    for (const upstream of this.upstreams) {
-      if (!upstream.accepts) continue
-      const share = upstream === avoid ? 0 : upstream.limit.free / upstream.limit.limit
-      if (share > bestShare) {
-        best = upstream
-        bestShare = share
-      }
-    }
-    return best
-  }
-
   #setAlarm(now: number): void {
-    let at = Number.POSITIVE_INFINITY
+    let at = this.#tiers.nextAt(now)
     const first = this.#retries[0]
     if (first && first.due > now) at = first.due
     if (this.waiting > 0)
-      for (const upstream of this.upstreams) at = Math.min(at, upstream.opensAt(now) ?? at)
+      for (const upstream of this.#upstreams) at = Math.min(at, upstream.opensAt(now) ?? at)
     if (at === this.#alarmAt && this.#cancelAlarm) return
     this.#cancelAlarm?.()
     this.#cancelAlarm = null

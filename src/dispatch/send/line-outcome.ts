@@ -12,6 +12,7 @@ import type { Outcome } from '../../results/outcome.ts'
 import { errorLine, outputLine } from '../../results/result-line.ts'
 import { spliceCost } from '../../results/splice-cost.ts'
 import type { Job } from './lane.ts'
+import type { Upstream } from './upstream.ts'
 
 /** How much of a reported usage that is not billed is kept. */
 const REPORTED_BYTES_MAX = 1000
@@ -25,6 +26,7 @@ export type Answered = Extract<BackendResult, { kind: 'answered' }>
 export function answered(
   job: Job,
   result: Answered,
+  upstream: Pick<Upstream, 'name' | 'tier' | 'price'>,
   model: Pick<Model, 'price' | 'context_window'> | undefined,
   now: number,
 ): Outcome {
@@ -34,7 +36,9 @@ export function answered(
   const counted = answer.usage ?? estimateUsage(line.input_tokens, answer.generated_bytes)
   const usage = boundUsage(counted, { context_window, inputs: line.inputs, choices: line.choices })
   const isCorrected = usage !== counted
-  const cost_nanos = costNanos(usage.prompt_tokens, usage.completion_tokens, price)
+  const cached_tokens = Math.min(answer.cached_tokens, usage.prompt_tokens)
+  const { prompt_tokens, completion_tokens } = usage
+  const cost_nanos = costNanos(prompt_tokens, completion_tokens, upstream.price ?? price, cached_tokens)
   const request_id = job.chunk.requestIdPrefix + base32(line.line)
   const place = isCorrected ? answer.usage_place : answer.cost
   const splice = spliceCost(place, usdLiteral(cost_nanos), usageLiteral(usage, line.endpoint))
@@ -44,7 +48,9 @@ export function answered(
     result: outputLine(request_id, line.custom_id_json, result.body, splice),
     audit: lineRecordLine(
       recordOf(job, request_id, {
+        upstream: { name: upstream.name, tier: upstream.tier },
         usage,
+        cached_tokens,
         usage_estimated: answer.usage === null,
         usage_reported:
           answer.isUsageRejected || (isCorrected && answer.usage) ? reportedUsage(result) : null,
@@ -77,7 +83,9 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
     result: errorLine(request_id, line.custom_id_json, error),
     audit: lineRecordLine(
       recordOf(job, request_id, {
+        upstream: null,
         usage: null,
+        cached_tokens: 0,
         usage_estimated: false,
         usage_reported: null,
         cost_nanos: 0,
@@ -102,9 +110,10 @@ export function failed(job: Job, error: WireError, now: number): Outcome {
 function recordOf(
   job: Job,
   request_id: string,
-  end: Pick<LineRecord, 'usage' | 'usage_estimated' | 'usage_reported' | 'cost_nanos' | 'error'> & {
-    now: number
-  },
+  end: Pick<
+    LineRecord,
+    'upstream' | 'usage' | 'cached_tokens' | 'usage_estimated' | 'usage_reported' | 'cost_nanos' | 'error'
+  > & { now: number },
 ): LineRecord {
   const line = job.chunk.lines[job.position]!
   return {
@@ -118,7 +127,9 @@ function recordOf(
     tags: line.tags,
     attempts: job.attempts,
     attempts_omitted: job.attemptsOmitted,
+    upstream: end.upstream,
     usage: end.usage,
+    cached_tokens: end.cached_tokens,
     usage_estimated: end.usage_estimated,
     usage_reported: end.usage_reported,
     cost_nanos: end.cost_nanos,

@@ -85,6 +85,6 @@ test('a server that asks for a pause of hours gets one of a minute, because it m
   })
   const call = upstream.begin({ batch_id: 'b', missedBefore: false, line: {} }, 0)
   upstream.end(call, { kind: 'throttled', status: 429, reason: '429', retry_after_ms: HOUR_MS }, 0)
-  assert.ok(!upstream.accepts)
+  assert.ok(!upstream.accepts(0))
   assert.equal(upstream.opensAt(0), 60_000)
 })

@@ -1,6 +1,5 @@
 // Sends lines and decides after each attempt what comes next: an outcome, another attempt, or nothing because the
 // chunk was stopped.
-import type { Attempt } from '../../audit/line-record.ts'
 import type { BackendResult } from '../../backends/backend.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { type WireError, wireError } from '../../domain/errors.ts'
@@ -11,10 +10,13 @@ import type { Outcome } from '../../results/outcome.ts'
 import { type Demand, demandOf, isBelowLowWaterMark } from '../claim/demand.ts'
 import type { ReservedFunds } from '../limits/reserved-funds.ts'
 import type { Observer } from '../observer.ts'
+import { attemptOf, attemptsText, recordAttempt } from './attempts.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
 import { type Answered, answered, failed } from './line-outcome.ts'
+import { byPrefix, pushTo, requestBody } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
 import { jobsOfLineTries, lineTriesOf, ParkedTries } from './parked-tries.ts'
+import { PausedLines } from './paused-lines.ts'
 import {
   type Blame,
   backoffMs,
@@ -24,10 +26,8 @@ import {
   type RetryPolicy,
 } from './retry-policy.ts'
 import { internalFault, sendOnce } from './send-once.ts'
+import { NO_SPILL, type Spill } from './tiers.ts'
 import type { Upstream } from './upstream.ts'
-
-/** Attempts listed in an audit record: the last ones. */
-const ATTEMPTS_LISTED_MAX = 20
 
 /** Lines of a chunk that are not in flight: without an attempt, or waiting for another one. */
 export interface Unsent {
@@ -42,6 +42,10 @@ export interface SenderOptions {
   log: Log
   models: ReadonlyMap<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
+  /** By model; a model without an entry spills nothing over. */
+  spills?: ReadonlyMap<string, Spill> | undefined
+  /** Whether lines of the chunk that name this model are paused. */
+  isPaused?: ((chunk: OpenChunk, model: string) => boolean) | undefined
   retry: RetryPolicy
   /** Whether lines may be sent now. When it becomes true, the owner calls `pump`. */
   maySend: () => boolean
@@ -64,23 +68,62 @@ export class Sender {
   /** Withdrawn lines that were tried before, whose records must list the earlier attempts. */
   readonly #tried = new WeakMap<OpenChunk, Map<number, Job>>()
   readonly #parked = new ParkedTries()
+  readonly #paused: PausedLines
   readonly #warnings: LineWarnings
 
   constructor(options: SenderOptions) {
     this.#options = options
     this.#warnings = new LineWarnings(options.log)
-    for (const [model, upstreams] of options.upstreams) {
-      this.#lanes.set(
-        model,
-        new Lane(
-          model,
-          upstreams,
-          options.clock,
-          (job, upstream) => void this.#attempt(job, upstream),
-          options.maySend,
-        ),
-      )
+    this.#paused = new PausedLines((chunk, model) => options.isPaused?.(chunk, model) ?? false)
+    this.setUpstreams(options.upstreams, options.spills ?? new Map(), [])
+  }
+
+  /**
+   * The models and upstreams that are configured from now on. Unsent lines of the open chunks that name a model which is
+   * gone end as those of an unknown model do.
+   */
+  setUpstreams(
+    upstreams: ReadonlyMap<string, readonly Upstream[]>,
+    spills: ReadonlyMap<string, Spill>,
+    openChunks: Iterable<OpenChunk>,
+  ): void {
+    for (const [model, servers] of upstreams) {
+      const spill = spills.get(model) ?? NO_SPILL
+      const lane = this.#lanes.get(model)
+      if (lane) lane.setUpstreams(servers, spill)
+      else this.#lanes.set(model, this.#newLane(model, servers, spill))
     }
+    const gone = [...this.#lanes.values()].filter(({ model }) => !upstreams.has(model))
+    for (const lane of gone) {
+      lane.close()
+      this.#lanes.delete(lane.model)
+    }
+    for (const chunk of gone.length === 0 ? [] : [...openChunks]) {
+      for (const lane of gone) {
+        const { fresh, tried } = lane.remove(chunk)
+        for (const position of fresh) this.#endUnknown(freshJob(chunk, position))
+        for (const { job } of tried) this.#endUnknown(job)
+      }
+    }
+    this.pump()
+  }
+
+  #newLane(model: string, upstreams: readonly Upstream[], spill: Spill): Lane {
+    const { clock, maySend } = this.#options
+    return new Lane(
+      model,
+      upstreams,
+      clock,
+      (job, upstream) => void this.#attempt(job, upstream),
+      maySend,
+      spill,
+    )
+  }
+
+  /** Its model is no longer configured. */
+  #endUnknown(job: Job): void {
+    const error = wireError('model_not_found', undefined, { param: 'model' })
+    this.#options.onOutcome(job.chunk, failed(job, error, this.#options.clock.now()))
   }
 
   get lanes(): ReadonlyMap<string, Lane> {
@@ -111,6 +154,7 @@ export class Sender {
         continue
       }
       const job = tried.get(position)
+      if (this.#paused.withholds(chunk, position)) continue
       if (job) lane.retry(job, this.#options.clock.now())
       else pushTo(byModel, lane.model, position)
     }
@@ -158,12 +202,26 @@ export class Sender {
       const { model } = chunk.lines[position]!
       const lane = model === null ? undefined : this.#lanes.get(model)
       if (model === null || !lane || chunk.isFinished(position)) continue
+      if (this.#paused.withholds(chunk, position)) continue
       const waiting = earlier.get(position)
       if (waiting) lane.retry(waiting.job, waiting.due)
       else pushTo(byModel, model, position)
     }
     this.#enqueue(chunk, byModel)
     if (earlier.size > 0) this.pump()
+  }
+
+  /** What is paused has changed: lines that are go out of the queue, lines that no longer are go in. */
+  applyPauses(chunk: OpenChunk): void {
+    if (chunk.stopped !== null) return
+    const withheld = this.#paused.take(chunk)
+    const { fresh, tried } = this.withdraw(chunk)
+    this.resume(chunk, [...fresh, ...tried.map(({ job }) => job.position), ...withheld], tried)
+  }
+
+  /** How many of its unsent lines are paused. */
+  withheld(chunk: OpenChunk): number {
+    return this.#paused.count(chunk)
   }
 
   /** Ends a line that was withdrawn or never queued. */
@@ -295,14 +353,17 @@ export class Sender {
     const waitMs = backoffMs(retry, tries, result, random(), windowMs)
     if (result.kind === 'throttled') tries.throttledMs += waitMs
     if (chunk.reserved.has(job.position)) this.#options.funds.reserve(chunk, job.position)
-    this.#lanes.get(chunk.lines[job.position]!.model!)?.retry(job, now + waitMs)
+    const lane = this.#lanes.get(chunk.lines[job.position]!.model!)
+    if (!lane) this.#endUnknown(job)
+    else if (this.#paused.withholds(chunk, job.position)) this.#remember(chunk, [job])
+    else lane.retry(job, now + waitMs)
   }
 
   /** An answer that cannot be recorded ends the line: another attempt would fail in the same way. */
   #answered(job: Job, upstream: Upstream, result: Answered, now: number): Outcome {
     const { models, log } = this.#options
     try {
-      return answered(job, result, models.get(job.chunk.lines[job.position]!.model ?? ''), now)
+      return answered(job, result, upstream, models.get(job.chunk.lines[job.position]!.model ?? ''), now)
     } catch (error) {
       const { code, reason } = internalFault(upstream.backend, error, log)
       return failed(job, wireError(code, reason), now)
@@ -331,53 +392,4 @@ export class Sender {
     }
     this.#options.onIdle(chunk)
   }
-}
-
-function pushTo(byModel: Map<string, number[]>, model: string, position: number): void {
-  const positions = byModel.get(model)
-  if (positions) positions.push(position)
-  else byModel.set(model, [position])
-}
-
-/** The line's own bytes, except for the model's name if the server uses another one. */
-function requestBody(job: Job, upstream: Upstream): Uint8Array {
-  const { chunk } = job
-  const line = chunk.lines[job.position]!
-  if (upstream.modelJson === null) return chunk.bytes.subarray(line.body.start, line.body.end)
-  const pieces: Uint8Array[] = []
-  let at = line.body.start
-  for (const span of line.model_spans) {
-    pieces.push(chunk.bytes.subarray(at, span.start), upstream.modelJson)
-    at = span.end
-  }
-  pieces.push(chunk.bytes.subarray(at, line.body.end))
-  return Buffer.concat(pieces)
-}
-
-/** Sorted by prompt, because model servers cache common prefixes. */
-function byPrefix(chunk: OpenChunk, positions: number[]): number[] {
-  const { bytes, lines } = chunk
-  return positions.sort((a, b) => {
-    const left = lines[a]!.prompt
-    const right = lines[b]!.prompt
-    return bytes.compare(bytes, right.start, right.end, left.start, left.end) || a - b
-  })
-}
-
-function attemptOf(upstream: Upstream, result: BackendResult, at: number, now: number): Attempt {
-  const attempt: Attempt = { at, upstream: upstream.name, status: result.status, duration_ms: now - at }
-  if (result.kind === 'answered') return attempt
-  return { ...attempt, reason: result.kind === 'refused' ? result.code : result.reason }
-}
-
-function recordAttempt(job: Job, attempt: Attempt): void {
-  job.attempts.push(attempt)
-  if (job.attempts.length <= ATTEMPTS_LISTED_MAX) return
-  job.attempts.shift()
-  job.attemptsOmitted++
-}
-
-function attemptsText(job: Job): string {
-  const count = job.attempts.length + job.attemptsOmitted
-  return count === 1 ? 'after 1 attempt' : `after ${count} attempts`
 }

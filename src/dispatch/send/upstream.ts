@@ -1,6 +1,8 @@
 // One model server as the dispatcher sees it: its backend, its concurrency limit and its circuit breaker, and whether
 // the line or the server is to blame when an attempt fails.
 import type { Backend, BackendResult, ServerOnDemand } from '../../backends/backend.ts'
+import type { OpeningHours } from '../../domain/hours.ts'
+import type { Price } from '../../domain/money.ts'
 import { Circuit, type Miss, type Probe, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type Sent } from './concurrency.ts'
 import type { Blame } from './retry-policy.ts'
@@ -10,9 +12,19 @@ const THROTTLE_PAUSE_MS = 250
 /** The longest pause: the server may have meant that one line, which waits as long as the server asked. */
 const THROTTLE_PAUSE_MS_MAX = 60_000
 
-export interface UpstreamOptions {
-  backend: Backend
+/** What the configuration may change while lines are in flight. */
+export interface UpstreamTerms {
   concurrency_max: number
+  /** Lines go to the lowest tier that can take them; 0 by default. */
+  tier?: number
+  /** Null or absent: the model's. */
+  price?: Price | null
+  /** Null or absent: always open. */
+  hours?: OpeningHours | null
+}
+
+export interface UpstreamOptions extends UpstreamTerms {
+  backend: Backend
   /** What this server calls the model; null when it is the model's own ID. */
   modelAlias: string | null
 }
@@ -26,14 +38,17 @@ export interface Call {
 export class Upstream {
   readonly backend: Backend
   readonly limit: ConcurrencyLimit
+  #terms: UpstreamTerms
   readonly circuit = new Circuit()
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
   readonly modelJson: Buffer | null
   /** The concurrency limit before the current misses. */
   #limitBefore = 0
+  #retired = false
 
   constructor(options: UpstreamOptions) {
     this.backend = options.backend
+    this.#terms = options
     this.limit = new ConcurrencyLimit({ max: options.concurrency_max })
     this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
     const { onDemand } = options.backend
@@ -46,9 +61,35 @@ export class Upstream {
     return this.backend.name
   }
 
+  get tier(): number {
+    return this.#terms.tier ?? 0
+  }
+
+  get price(): Price | null {
+    return this.#terms.price ?? null
+  }
+
+  /** From now on; what is in flight is not affected. */
+  setTerms(terms: UpstreamTerms): void {
+    this.#terms = terms
+    this.limit.setMax(terms.concurrency_max)
+  }
+
+  /** The most lines that may be in flight just now, whatever the server could take; 0: it is closed. */
+  placesAllowed(now: number): number {
+    const { hours, concurrency_max } = this.#terms
+    return Math.min(concurrency_max, hours?.at(now).concurrency_max ?? concurrency_max)
+  }
+
+  /** Places for further lines. */
+  freePlaces(now: number): number {
+    if (!this.isAvailable) return 0
+    return Math.max(0, Math.min(this.limit.limit, this.placesAllowed(now)) - this.limit.inFlight)
+  }
+
   /** Whether any line may be sent. */
-  get accepts(): boolean {
-    return this.isAvailable && this.limit.free > 0 && this.circuit.closed
+  accepts(now: number): boolean {
+    return this.circuit.closed && this.freePlaces(now) > 0
   }
 
   /** Whether its server takes lines, or is not one that is started on demand. */
@@ -60,15 +101,34 @@ export class Upstream {
     return this.backend.onDemand ?? null
   }
 
-  /** Whether no line, or no line of one batch, can be sent until the circuit's pause is over. */
+  /** Whether no line, or no line of one batch, can be sent until its hours open or the circuit's pause is over. */
   blocked(now: number, batch_id?: string): boolean {
-    return this.circuit.blocks(now, batch_id)
+    return this.placesAllowed(now) === 0 || this.circuit.blocks(now, batch_id)
   }
 
-  /** When the circuit's pause ends (Unix ms); null if it is not waiting for that. */
+  /** Since when it has answered nothing, being unreachable or failing (Unix ms); null while it answers or is throttled. */
+  get downSince(): number | null {
+    const { missStreak, open } = this.circuit
+    return missStreak !== null && (open || missStreak.last === 'unreachable') ? missStreak.since : null
+  }
+
+  /** When the circuit's pause ends or its hours change (Unix ms); null if it waits for neither. */
   opensAt(now: number): number | null {
+    const { hours } = this.#terms
     const at = this.circuit.retryAt
-    return at !== null && at > now ? at : null
+    const retryAt = at !== null && at > now ? at : Number.POSITIVE_INFINITY
+    const first = Math.min(retryAt, hours?.at(now).until ?? Number.POSITIVE_INFINITY)
+    return first === Number.POSITIVE_INFINITY ? null : first
+  }
+
+  /** Nothing more is sent; its connections are closed when nothing is in flight. */
+  retire(): void {
+    this.#retired = true
+    this.#closeIfRetired()
+  }
+
+  #closeIfRetired(): void {
+    if (this.#retired && this.limit.inFlight === 0) void this.backend.close()
   }
 
   begin(line: Probe, now: number): Call {
@@ -78,10 +138,17 @@ export class Upstream {
   withdraw({ sent, ticket }: Call, now: number): void {
     this.limit.onAborted(sent, now)
     this.circuit.onAborted(ticket)
+    this.#closeIfRetired()
   }
 
   /** Records the result of an attempt; returns whether the line or the server is to blame if it missed. */
-  end({ sent, ticket }: Call, result: BackendResult, now: number): Blame | null {
+  end(call: Call, result: BackendResult, now: number): Blame | null {
+    const blame = this.#judge(call, result, now)
+    this.#closeIfRetired()
+    return blame
+  }
+
+  #judge({ sent, ticket }: Call, result: BackendResult, now: number): Blame | null {
     const { limit, circuit } = this
     if (result.kind === 'answered' || result.kind === 'refused') {
       limit.onAnswered(sent, now)

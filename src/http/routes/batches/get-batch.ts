@@ -13,7 +13,7 @@ import { showBatch } from './show-batch.ts'
 
 export function getBatchRoute(
   app: App,
-  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
+  { store, clock, region, models }: Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models'>,
 ): void {
   route(app, {
     method: 'GET',
@@ -29,7 +29,7 @@ export function getBatchRoute(
     async handler(request) {
       const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       if (!batch) throw new ApiError('batch_not_found')
-      const batchProgress = await readBatchProgress(store, [batch], clock.now())
+      const batchProgress = await readBatchProgress(store, [batch], clock.now(), models)
       return showBatch(batch, viewOf(request, region), batchProgress.get(batch.id))
     },
   })

@@ -15,7 +15,7 @@ import { showBatch } from './show-batch.ts'
 
 export function listBatchesRoute(
   app: App,
-  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
+  { store, clock, region, models }: Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models'>,
 ): void {
   const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
   route(app, {
@@ -37,7 +37,7 @@ export function listBatchesRoute(
         exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
         list: async (bounds) => {
           const batches = await listBatches(store.read, project_id, { ...bounds, status })
-          batchProgress = await readBatchProgress(store, batches, clock.now())
+          batchProgress = await readBatchProgress(store, batches, clock.now(), models)
           return batches
         },
         show: (batch) => showBatch(batch, viewOf(request, region), batchProgress.get(batch.id)),

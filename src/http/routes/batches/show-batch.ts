@@ -22,6 +22,8 @@ const TIMES = [
   'expired_at',
   'cancelling_at',
   'cancelled_at',
+  'start_after',
+  'paused_at',
 ] as const
 
 /** `batchProgress`: for unfinished batches. */
@@ -114,6 +116,7 @@ function showProgress({ progress, waiting_reason }: BatchProgress) {
     waiting_reason: waiting_reason && {
       ...waiting_reason,
       ...(waiting_reason.since === undefined ? {} : { since: unixSeconds(waiting_reason.since) }),
+      ...(waiting_reason.until === undefined ? {} : { until: unixSeconds(waiting_reason.until) }),
     },
   }
 }

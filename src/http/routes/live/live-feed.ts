@@ -5,6 +5,7 @@ import { isTerminal } from '../../../domain/batch.ts'
 import type { Clock } from '../../../domain/clock.ts'
 import { newId } from '../../../domain/ids.ts'
 import type { Log } from '../../../domain/log.ts'
+import type { Model } from '../../../domain/model.ts'
 import { readBatchProgress } from '../../../progress/read-batch-progress.ts'
 import { listLaterBatches, listOpenBatches } from '../../../store/live-batches.ts'
 import type { BatchRow } from '../../../store/schema.ts'
@@ -32,6 +33,7 @@ export interface LiveFeedOptions {
   store: Pick<Store, 'read' | 'claimSql'>
   clock: Clock
   region: string
+  models: ReadonlyMap<string, Model>
   log: Pick<Log, 'warn'>
 }
 
@@ -104,8 +106,8 @@ export class LiveFeed {
   }
 
   async #show(rows: readonly BatchRow[]): Promise<BatchObject[]> {
-    const { store, clock, region } = this.#options
-    const progress = await readBatchProgress(store, rows, clock.now())
+    const { store, clock, region, models } = this.#options
+    const progress = await readBatchProgress(store, rows, clock.now(), models)
     return rows.map((row) => showBatch(row, { region, compat: null }, progress.get(row.id)))
   }
 }

@@ -22,10 +22,10 @@ const BEHIND_BYTES = 64 * 1024
 const STREAMS_MAX = 1000
 const RETRY_S = 5
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region'>
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models'>
 
-export function liveRoute(app: App, { store, clock, region }: Deps): void {
-  const feed = new LiveFeed({ store, clock, region, log: app.log })
+export function liveRoute(app: App, { store, clock, region, models }: Deps): void {
+  const feed = new LiveFeed({ store, clock, region, models, log: app.log })
   const streams = new Set<Readable>()
   app.addHook('preClose', async () => {
     for (const stream of streams) stream.push(null)

@@ -12,8 +12,6 @@ export function listModelsRoute(
   app: App,
   { models, region }: Pick<RouteDependencies, 'models' | 'region'>,
 ): void {
-  // Sorting is stable: models of the same age stay in the order of the configuration.
-  const newestFirst = [...models.values()].sort((a, b) => b.created - a.created)
   route(app, {
     method: 'GET',
     url: '/v1/models',
@@ -26,6 +24,8 @@ export function listModelsRoute(
     },
     accepts: { querystring: Type.Object(PageQuery) },
     async handler(request) {
+      // Sorting is stable: models of the same age stay in the order of the configuration.
+      const newestFirst = [...models.values()].sort((a, b) => b.created - a.created)
       return await readPage(request.query, {
         exists: async (id) => models.has(id),
         list: async ({ limit, order, behind }) => {

@@ -19,6 +19,9 @@ export function showModel(model: Model, region: string): ModelObject {
     pricing: {
       input_per_mtok: model.price.input_picos / PICOS_PER_USD_PER_MTOK,
       output_per_mtok: model.price.output_picos / PICOS_PER_USD_PER_MTOK,
+      ...(model.price.cached_input_picos === undefined
+        ? {}
+        : { cached_input_per_mtok: model.price.cached_input_picos / PICOS_PER_USD_PER_MTOK }),
       currency: 'USD',
       configured: model.priced,
     },

@@ -1,0 +1,27 @@
+// The attempts of a line, as its audit record lists them.
+import type { Attempt } from '../../audit/line-record.ts'
+import type { BackendResult } from '../../backends/backend.ts'
+import type { Job } from './lane.ts'
+import type { Upstream } from './upstream.ts'
+
+/** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
+const ATTEMPTS_LISTED_MAX = 20
+
+export function attemptOf(upstream: Upstream, result: BackendResult, at: number, now: number): Attempt {
+  const { name, tier } = upstream
+  const attempt: Attempt = { at, upstream: name, tier, status: result.status, duration_ms: now - at }
+  if (result.kind === 'answered') return attempt
+  return { ...attempt, reason: result.kind === 'refused' ? result.code : result.reason }
+}
+
+export function recordAttempt(job: Job, attempt: Attempt): void {
+  job.attempts.push(attempt)
+  if (job.attempts.length <= ATTEMPTS_LISTED_MAX) return
+  job.attempts.shift()
+  job.attemptsOmitted++
+}
+
+export function attemptsText(job: Job): string {
+  const count = job.attempts.length + job.attemptsOmitted
+  return count === 1 ? 'after 1 attempt' : `after ${count} attempts`
+}

@@ -1,0 +1,172 @@
+// Batches and models of which nothing is sent for now: paused, or to start later. Their ready chunks are parked until
+// then; those that are leased are parked by their worker. A parked chunk of a batch that ends is closed like any other.
+import { sql } from 'kysely'
+import type { BatchRow, ChunkRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export type PausedModel = { project_id: string; model: string; paused_at: number }
+
+/** Parks what may not be claimed yet of a batch whose chunks were just made ready. */
+export async function holdBack(tx: Writer, batch_id: string, now: number): Promise<void> {
+  const batch = await tx
+    .selectFrom('batches')
+    .select(['project_id', 'paused_at', 'start_after', 'expires_at'])
+    .where('id', '=', batch_id)
+    .executeTakeFirstOrThrow()
+  const { project_id, paused_at, start_after, expires_at } = batch
+  const ready = () =>
+    tx
+      .updateTable('chunks')
+      .where('batch_id', '=', batch_id)
+      .where('state', '=', sql.lit('ready' as const))
+  if (paused_at !== null)
+    await ready().set({ state: 'parked', parked_reason: 'paused', run_at: expires_at }).execute()
+  if (start_after !== null && start_after > now)
+    await ready().set({ state: 'parked', parked_reason: 'not_before', run_at: start_after }).execute()
+  await parkOfPausedModels(tx, project_id, batch_id)
+}
+
+/** Since when the batch is paused (Unix ms); the batch as it then stands. */
+export async function pauseBatch(tx: Writer, id: string, now: number): Promise<BatchRow> {
+  const batch = await tx
+    .updateTable('batches')
+    .set((eb) => ({ paused_at: eb.fn.coalesce('paused_at', eb.val(now)) }))
+    .where('id', '=', id)
+    .returningAll()
+    .executeTakeFirstOrThrow()
+  await tx
+    .updateTable('chunks')
+    .set({ state: 'parked', parked_reason: 'paused', run_at: batch.expires_at })
+    .where('batch_id', '=', id)
+    .where('state', 'in', [sql.lit('ready' as const), sql.lit('parked' as const)])
+    .execute()
+  return batch
+}
+
+/** What was paused goes on; its rate is sampled anew, for nothing has ended meanwhile. */
+export async function resumeBatch(tx: Writer, id: string, now: number): Promise<BatchRow> {
+  const batch = await tx
+    .updateTable('batches')
+    .set((eb) => ({
+      paused_at: null,
+      rate_sampled_at: eb
+        .case()
+        .when('rate_sampled_at', 'is', null)
+        .then(eb.val<number | null>(null))
+        .else(eb.val<number | null>(now))
+        .end(),
+      rate_lines: eb('completed', '+', eb.ref('failed')),
+    }))
+    .where('id', '=', id)
+    .returningAll()
+    .executeTakeFirstOrThrow()
+  await wakePaused(tx, (chunks) => chunks.where('batch_id', '=', id))
+  await holdBack(tx, id, now)
+  return batch
+}
+
+/** False if the project had paused the model already. */
+export async function pauseModel(tx: Writer, paused: PausedModel): Promise<boolean> {
+  const { numInsertedOrUpdatedRows } = await tx
+    .insertInto('paused_models')
+    .values(paused)
+    .onConflict((conflict) => conflict.doNothing())
+    .executeTakeFirstOrThrow()
+  await parkOfPausedModels(tx, paused.project_id)
+  return Number(numInsertedOrUpdatedRows) > 0
+}
+
+/** False if the project had not paused the model. */
+export async function resumeModel(tx: Writer, project_id: string, model: string): Promise<boolean> {
+  const { numDeletedRows } = await tx
+    .deleteFrom('paused_models')
+    .where('project_id', '=', project_id)
+    .where('model', '=', model)
+    .executeTakeFirstOrThrow()
+  if (numDeletedRows === 0n) return false
+  // Chunks of several models are among them: those that still may not go on are parked again by who claims them.
+  await wakePaused(tx, (chunks) =>
+    chunks
+      .where('project_id', '=', project_id)
+      .where((eb) => eb.or([eb('model', '=', model), eb('model', 'is', null)]))
+      .where((eb) =>
+        eb.not(
+          eb.exists(
+            eb
+              .selectFrom('batches')
+              .select('id')
+              .whereRef('batches.id', '=', 'chunks.batch_id')
+              .where('paused_at', 'is not', null),
+          ),
+        ),
+      ),
+  )
+  return true
+}
+
+/** Those of one project, or of all. */
+export async function listPausedModels(db: Reader, project_id?: string): Promise<PausedModel[]> {
+  const query = db.selectFrom('paused_models').selectAll().orderBy('project_id').orderBy('model')
+  return await (project_id === undefined ? query : query.where('project_id', '=', project_id)).execute()
+}
+
+/**
+ * Until when a chunk is parked whose unfinished lines, all of these models, were paused: `deadline`, or at once if that
+ * was resumed meanwhile.
+ * Locks what `resumeBatch` and `resumeModel` change, so that they see the chunk parked, or this sees them done.
+ */
+export async function pausedUntil(
+  tx: Writer,
+  { batch_id, project_id }: Pick<ChunkRow, 'batch_id' | 'project_id'>,
+  models: readonly string[],
+  deadline: number,
+): Promise<number> {
+  const batch = await tx
+    .selectFrom('batches')
+    .select('paused_at')
+    .where('id', '=', batch_id)
+    .forUpdate()
+    .executeTakeFirst()
+  const paused = await tx
+    .selectFrom('paused_models')
+    .select('model')
+    .where('project_id', '=', project_id)
+    .where('model', 'in', models)
+    .forUpdate()
+    .execute()
+  return batch?.paused_at != null || paused.length === models.length ? deadline : 0
+}
+
+async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: string): Promise<void> {
+  let update = tx
+    .updateTable('chunks')
+    .set((eb) => ({ state: 'parked', parked_reason: 'paused', run_at: eb.ref('deadline') }))
+    .where('project_id', '=', project_id)
+    .where('state', '=', sql.lit('ready' as const))
+    .where((eb) =>
+      eb(
+        'model',
+        'in',
+        eb
+          .selectFrom('paused_models')
+          .select('paused_models.model')
+          .where('paused_models.project_id', '=', project_id),
+      ),
+    )
+  if (batch_id !== undefined) update = update.where('batch_id', '=', batch_id)
+  await update.execute()
+}
+
+type ChunkUpdate = ReturnType<typeof wakingChunks>
+
+function wakingChunks(tx: Writer) {
+  return tx
+    .updateTable('chunks')
+    .set({ state: 'ready', parked_reason: null })
+    .where('state', '=', sql.lit('parked' as const))
+    .where('parked_reason', '=', 'paused')
+}
+
+async function wakePaused(tx: Writer, of: (chunks: ChunkUpdate) => ChunkUpdate): Promise<void> {
+  await of(wakingChunks(tx)).execute()
+}
