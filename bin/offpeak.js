@@ -1,16 +1,22 @@
 #!/usr/bin/env node
 // Starts the command line: from source in a clone, from the build in an installed package.
-import { existsSync } from 'node:fs'
-import { enableCompileCache } from 'node:module'
+import { existsSync, readFileSync } from 'node:fs'
+// As a whole: an older Node, which has to be told that it is too old, lacks some of the names.
+import module from 'node:module'
 import { compileCacheFolder } from './compile-cache.js'
 
 const [major, minor] = process.versions.node.split('.').map(Number)
 if (major < 24 || (major === 24 && minor < 15)) {
   console.error(
-    `offpeak needs Node 24.15 or newer, and this is Node ${process.versions.node}. ` +
-      'In a clone, "npx offpeak" uses the Node that "npm ci" installed.',
+    `offpeak needs Node 24.15 or newer, and this is Node ${process.versions.node}: install a newer one from nodejs.org` +
+      ' (in a clone, "npx offpeak" uses the Node that "npm ci" installed).',
   )
   process.exit(1)
+}
+// Answered without loading the commands, which takes longer than all the rest.
+if (process.argv.length === 3 && ['-V', '--version'].includes(process.argv[2])) {
+  console.log(JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')).version)
+  process.exit(0)
 }
 // glibc creates a memory arena for each thread, of which two are enough, and raises its thresholds after large buffers
 // are freed, which fragments the heap. It reads these variables when a process starts, so a service starts itself anew.
@@ -27,6 +33,6 @@ if (startsService && process.platform === 'linux' && process.env.MALLOC_ARENA_MA
   })
 // With the cache, starting from source is as fast as from a build from the second start on.
 const folder = compileCacheFolder()
-if (folder !== undefined) enableCompileCache(folder)
+if (folder !== undefined) module.enableCompileCache(folder)
 const source = new URL('../src/main.ts', import.meta.url)
 await import(existsSync(source) ? source.href : new URL('../dist/main.js', import.meta.url).href)

@@ -1,8 +1,10 @@
-// Structured logs on standard error; standard output is for the output of the command.
-import { destination, type Logger, pino } from 'pino'
+// Logs on standard error: JSON, or text where a person reads along. Standard output is for the output of the command.
+import { isatty } from 'node:tty'
+import { type DestinationStream, destination, type Logger, pino } from 'pino'
+import { prettyFactory } from 'pino-pretty'
 import type { Config } from '../config/config.ts'
 import { SECRET_MARKER, withoutSecrets } from '../domain/secret-text.ts'
-import { visibleLines } from '../domain/visible-text.ts'
+import { visible, visibleLines } from '../domain/visible-text.ts'
 
 /** Fields of a logged object that may contain a secret. */
 const SECRETS = [
@@ -16,6 +18,8 @@ const SECRETS = [
   'master_key',
 ]
 
+const STDERR = 2
+
 export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
   return pino(
     {
@@ -25,6 +29,24 @@ export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
       // Messages of libraries and errors may contain secrets and control characters; neither reaches the log.
       hooks: { streamWrite: (row) => visibleLines(withoutSecrets(row)) },
     },
-    destination({ dest: 2, sync: true }),
+    isatty(STDERR) ? readable() : destination({ dest: STDERR, sync: true }),
   )
+}
+
+const format = prettyFactory({
+  colorize: false,
+  ignore: 'pid,region',
+  translateTime: 'SYS:HH:MM:ss.l',
+  // A message with a line break would look like two.
+  messageFormat: (row, key) => visible(String(row[key] ?? '')),
+})
+
+/** A row for a person. Parsing brings back the control characters that JSON escapes: they are escaped again. */
+export function asText(row: string): string {
+  return visibleLines(format(row))
+}
+
+function readable(): DestinationStream {
+  const output = destination({ dest: STDERR, sync: true })
+  return { write: (row) => void output.write(asText(row)) }
 }

@@ -5,6 +5,7 @@ import { visible } from '../../domain/visible-text.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
+import { humanDuration } from '../terminal/format.ts'
 import { type BatchProgress, batchLine, waitLine } from '../terminal/progress-line.ts'
 import type { ProgressView } from '../terminal/progress-view.ts'
 import { leftMs, nextRate, perSecond, type RatePoint, startRate } from '../terminal/rate.ts'
@@ -32,9 +33,10 @@ export async function watchFile(client: ApiClient, id: string, watch: Watch): Pr
 
 /** Waits until the batch has a terminal status. */
 export async function watchBatch(client: ApiClient, id: string, watch: Watch): Promise<BatchObject> {
-  const { view, pace, clock, signal } = watch
+  const { view, clock, signal } = watch
   let point: RatePoint | undefined
   let tokens: RatePoint | undefined
+  let moved = { done: -1, atMs: clock.now() }
   const read = async (): Promise<BatchObject> => {
     const batch = await client.get(BatchObject, `/v1/batches/${id}`)
     const { total, completed, failed } = batch.request_counts
@@ -42,22 +44,29 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
     point = point === undefined ? startRate(done, clock.now()) : nextRate(point, done, clock.now())
     const answered = batch.usage?.output_tokens ?? 0
     tokens = tokens === undefined ? startRate(answered, clock.now()) : nextRate(tokens, answered, clock.now())
-    const progress = {
-      ...progressOf(batch),
-      rate: perSecond(point),
-      tokenRate: perSecond(tokens),
-      leftMs: leftMs(point, total),
-    }
+    if (done !== moved.done || batch.status !== 'in_progress') moved = { done, atMs: clock.now() }
+    const stillMs = clock.now() - moved.atMs
+    // Without finished lines the rates fade and the time left grows; neither says anything.
+    const rates =
+      stillMs < STILL_MS
+        ? { rate: perSecond(point), tokenRate: perSecond(tokens), leftMs: leftMs(point, total) }
+        : {}
+    const progress = { ...progressOf(batch, stillMs), ...rates }
     view.show(batch.status, (columns, paint) => batchLine(progress, columns, paint))
     return batch
   }
-  return await poll(read, ({ status }) => isTerminal(status), pace, clock, signal)
+  return await poll(read, ({ status }) => isTerminal(status), watch.pace, clock, signal)
 }
 
-export function progressOf(batch: BatchObject): BatchProgress {
-  const { status, request_counts: counts, cost_usd, waiting_reason, progress } = batch
+/** Without a finished line for this long, no rate is shown. */
+const STILL_MS = 10_000
+/** Without a finished line for this long, the batch is said to be stalled. */
+const STALLED_MS = 30_000
+
+/** `stillMs`: for how long no line has finished. */
+export function progressOf(batch: BatchObject, stillMs = 0): BatchProgress {
+  const { status, request_counts: counts, cost_usd } = batch
   const { total, completed, failed } = counts
-  const reason = waiting_reason?.message ?? (progress?.at_risk ? 'may miss its completion window' : undefined)
   return {
     status,
     total,
@@ -67,8 +76,15 @@ export function progressOf(batch: BatchObject): BatchProgress {
     rate: null,
     tokenRate: null,
     leftMs: null,
-    reason,
+    reason: reasonOf(batch, stillMs),
   }
+}
+
+function reasonOf({ waiting_reason, progress }: BatchObject, stillMs: number): string | undefined {
+  const why = waiting_reason?.message
+  if (stillMs < STALLED_MS) return why ?? (progress?.at_risk ? 'may miss its completion window' : undefined)
+  const time = humanDuration(stillMs)
+  return why === undefined ? `no line has finished for ${time}` : `stalled for ${time}: ${why}`
 }
 
 /** The input file is invalid: no line was run, and nothing is billed. */

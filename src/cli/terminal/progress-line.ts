@@ -1,5 +1,5 @@
-// The progress of a batch in one line of bounded width. When it is too wide, the bar shrinks first, then the
-// least important parts are left out.
+// The progress of a batch in one line of bounded width. When it is too wide, the bar shrinks first, then the reason why
+// the batch waits is cut, then the least important parts are left out.
 
 import { visible } from '../../domain/visible-text.ts'
 import { counted, humanBytes, humanCount, humanDuration, humanRate, humanUsd } from './format.ts'
@@ -32,7 +32,6 @@ export function percent(done: number, total: number): number {
 
 export function batchLine(progress: BatchProgress, columns: number, paint: Paint): string {
   const { status, total, done, failed, cost_usd, rate, tokenRate, leftMs } = progress
-  const reason = progress.reason === undefined ? undefined : visible(progress.reason)
   const moving = status === 'in_progress' || status === 'cancelling'
   // The most important part first.
   const parts = [
@@ -45,8 +44,10 @@ export function batchLine(progress: BatchProgress, columns: number, paint: Paint
       : []),
     ...(moving && leftMs !== null ? [`${humanDuration(Math.ceil(leftMs / 1000) * 1000)} left`] : []),
     humanUsd(cost_usd),
-    ...(reason === undefined ? [] : [reason]),
   ]
+  const room = columns - width([status, ...parts, ''])
+  const reason = progress.reason === undefined ? undefined : cut(visible(progress.reason), room)
+  if (reason !== undefined) parts.push(reason)
   const styles: Partial<Record<string, 'yellow'>> = { [`${humanCount(failed)} failed`]: 'yellow' }
   if (reason !== undefined) styles[reason] = 'yellow'
   const fraction = total === 0 ? 0 : done / total
@@ -84,6 +85,14 @@ function fitted(
     return style === undefined ? part : paint(style, part)
   })
   return [paint('bold', head), ...bar, ...painted].join(GAP)
+}
+
+const REASON_MIN = 20
+
+/** Undefined where so little room is left that nothing could be read. */
+function cut(text: string, columns: number): string | undefined {
+  if (text.length <= columns) return text
+  return columns < REASON_MIN ? undefined : `${text.slice(0, columns - 1)}…`
 }
 
 function width(parts: readonly string[]): number {
