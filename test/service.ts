@@ -11,6 +11,7 @@ import { modelsById } from '../src/compose/upstreams.ts'
 import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { shownConfig } from '../src/config/shown-config.ts'
 import type { Worker } from '../src/dispatch/worker.ts'
 import type { Log } from '../src/domain/log.ts'
 import { buildServer } from '../src/http/server.ts'
@@ -134,6 +135,7 @@ export class TestService implements AsyncDisposable {
       clock: stores.store.clock,
       region: config.region,
       version: '0.0.0-test',
+      settings: () => shownConfig(config),
       plans: config.plans,
       models: modelsById(config.models),
       file_bytes_max: config.limits.file_bytes_max,

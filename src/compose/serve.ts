@@ -4,6 +4,7 @@ import { listUpstreamModels } from '../backends/openai/list-models.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
+import { shownConfig } from '../config/shown-config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { systemClock, unixSeconds } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -132,6 +133,7 @@ async function startApi(
     clock: store.clock,
     region: config.region,
     version: version(),
+    settings: () => shownConfig(config),
     plans: config.plans,
     models,
     file_bytes_max: config.limits.file_bytes_max,

@@ -18,13 +18,20 @@ export const SCOPES = [
   'events:read',
   'webhooks:read',
   'webhooks:write',
+  'keys:read',
+  'keys:write',
   'operator',
 ] as const
 
 export type Scope = (typeof SCOPES)[number]
 
-/** The scopes that a project's own keys may have. `operator` also reads what belongs to no project, such as unauthenticated calls. */
-export const PROJECT_SCOPES: readonly Scope[] = SCOPES.filter((scope) => scope !== 'operator')
+/**
+ * The scopes of a key for which none are named. `operator` also reads what belongs to no project, such as unauthenticated
+ * calls; with `keys:write` a key that has leaked could issue others.
+ */
+export const PROJECT_SCOPES: readonly Scope[] = SCOPES.filter(
+  (scope) => scope !== 'operator' && scope !== 'keys:write',
+)
 
 export function isScope(text: string): text is Scope {
   return SCOPES.some((scope) => scope === text)

@@ -202,6 +202,22 @@ export const ERRORS = table({
     message: 'There is no record of this request.',
     advice: 'Check the ID; it is in the header `X-Service-Request-Id` and in each result line.',
   },
+  key_not_found: {
+    status: 404,
+    type: invalid,
+    places: http,
+    retryable: false,
+    message: 'There is no such API key.',
+    advice: 'Check the ID; it begins with `key_`.',
+  },
+  project_not_found: {
+    status: 404,
+    type: invalid,
+    places: http,
+    retryable: false,
+    message: 'There is no such project.',
+    advice: 'Check the ID; it begins with `proj_`. Other projects need a key with the scope `operator`.',
+  },
   line_not_found: {
     status: 404,
     type: invalid,

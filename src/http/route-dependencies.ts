@@ -14,6 +14,8 @@ export interface RouteDependencies {
   sealed: SealedBlobs
   clock: Clock
   region: string
+  /** The configuration in force, without its secrets. */
+  settings: () => Record<string, unknown>
   /** Of the service. */
   version: string
   plans: ReadonlyMap<string, Plan>

@@ -22,6 +22,7 @@ import { getFileContentRoute } from './routes/files/get-file-content.ts'
 import { listFilesRoute } from './routes/files/list-files.ts'
 import { uploadFileRoute } from './routes/files/upload-file.ts'
 import { UploadSlots } from './routes/files/upload-slots.ts'
+import { keyRoutes } from './routes/keys/keys.ts'
 import { createLimitRoute } from './routes/limits/create-limit.ts'
 import { deleteLimitRoute } from './routes/limits/delete-limit.ts'
 import { getLimitRoute } from './routes/limits/get-limit.ts'
@@ -35,8 +36,11 @@ import { docsRoutes } from './routes/operations/docs.ts'
 import { healthRoutes } from './routes/operations/health.ts'
 import { metricsRoute } from './routes/operations/metrics.ts'
 import { openapiRoute } from './routes/operations/openapi.ts'
+import { projectRoutes } from './routes/projects/projects.ts'
 import { getQuotasRoute } from './routes/quotas/get-quotas.ts'
 import { getRequestRoute } from './routes/requests/get-request.ts'
+import { listRequestsRoute } from './routes/requests/list-requests.ts'
+import { settingsRoute } from './routes/settings/settings.ts'
 import { getUsageRoute } from './routes/usage/get-usage.ts'
 import { createWebhookRoute } from './routes/webhooks/create-webhook.ts'
 import { deleteWebhookRoute } from './routes/webhooks/delete-webhook.ts'
@@ -69,7 +73,11 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   listModelsRoute(app, deps)
   getModelRoute(app, deps)
   pauseModelRoutes(app, deps)
+  listRequestsRoute(app, deps)
   getRequestRoute(app, deps)
+  keyRoutes(app, deps)
+  projectRoutes(app, deps)
+  settingsRoute(app, deps)
   getQuotasRoute(app, { ...deps, uploads })
   createLimitRoute(app, { ...deps, idempotency })
   listLimitsRoute(app, deps)

@@ -20,6 +20,7 @@ import { authenticate, authenticateSession, authorize, namedKey } from './access
 import type { Caller } from './access/caller.ts'
 import { compatOfHeader } from './access/compat.ts'
 import { consoleTokenOf, requireConsoleHeader } from './access/console-cookie.ts'
+import { KeyUses } from './access/key-uses.ts'
 import { RateLimit } from './access/rate-limit.ts'
 import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
 import { drain } from './connection/drain.ts'
@@ -93,6 +94,7 @@ export function buildServer(deps: ServerDependencies): App {
   const rateLimit =
     deps.requests_per_minute === null ? null : new RateLimit(store, clock, deps.requests_per_minute)
   const observe = deps.metrics ? httpMetrics(deps.metrics) : null
+  const keyUses = new KeyUses(store, clock)
   const nextRequestId = (): string => newId('request', clock.now())
 
   const app: App = fastify({
@@ -172,6 +174,7 @@ export function buildServer(deps: ServerDependencies): App {
       if (access === null && error instanceof ApiError) return
       throw error
     }
+    keyUses.note(request.caller.key_id)
     const rateLimitStatus = await rateLimit?.count(request.caller.key_id)
     if (rateLimitStatus) {
       reply.headers(rateLimitStatus.headers)

@@ -1,4 +1,5 @@
 // API keys. The secret itself is never stored, only its SHA-256.
+import { onPage, type Page } from './page.ts'
 import type { ApiKeyRow, NewApiKeyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -16,6 +17,29 @@ export async function readKey(db: Reader, id: string): Promise<KeyWithProject | 
 /** Every key, newest first. */
 export async function listKeys(db: Reader): Promise<KeyWithProject[]> {
   return await withProject(db).orderBy('api_keys.id', 'desc').execute()
+}
+
+/** Those of one project, or of all. */
+export async function listKeysPage(
+  db: Reader,
+  page: Page & { project_id: string | null },
+): Promise<KeyWithProject[]> {
+  const query = onPage(withProject(db), 'api_keys.id', page)
+  const { project_id } = page
+  return await query
+    .$if(project_id !== null, (all) => all.where('api_keys.project_id', '=', project_id ?? ''))
+    .execute()
+}
+
+export interface KeyUse {
+  id: string
+  /** Unix ms. */
+  at: number
+}
+
+export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promise<void> {
+  for (const { id, at } of uses)
+    await tx.updateTable('api_keys').set({ last_used_at: at }).where('id', '=', id).execute()
 }
 
 /** False when there is no such key or it was revoked before. */

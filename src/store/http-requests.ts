@@ -1,7 +1,9 @@
 // One row per authenticated HTTP call: what was asked, how it ended, and for calls that change something
 // what was answered.
+import { sql } from 'kysely'
 import { encodeTime } from 'ulid'
 import { ID_PREFIXES } from '../domain/ids.ts'
+import { onPage, type Page } from './page.ts'
 import type { HttpRequestRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -30,10 +32,49 @@ export async function readHttpRequest(
     .executeTakeFirst()
 }
 
+export interface HttpRequestFilter {
+  method?: string | undefined
+  /** `404`, or `4xx`. */
+  status?: string | undefined
+  /** What the path begins with. */
+  path?: string | undefined
+  key_id?: string | undefined
+  /** Unix ms. */
+  since: number
+  until?: number | undefined
+}
+
+export async function listHttpRequests(
+  db: Reader,
+  project_id: string,
+  { method, status, path, key_id, since, until, ...page }: Page & HttpRequestFilter,
+): Promise<Omit<HttpRequestRow, 'response'>[]> {
+  const calls = db
+    .selectFrom('http_requests')
+    .select(['id', 'project_id', 'key_id', 'method', 'path', 'status', 'created', 'duration_ms', 'entity'])
+    .where('project_id', '=', project_id)
+    .where('id', '>=', firstIdAt(since))
+  let query = onPage(calls, 'id', page)
+  if (until !== undefined) query = query.where('id', '<', firstIdAt(until))
+  if (method !== undefined) query = query.where('method', '=', method)
+  if (key_id !== undefined) query = query.where('key_id', '=', key_id)
+  if (path !== undefined)
+    query = query.where(sql<string>`substr(path, 1, ${sql.lit(path.length)})`, '=', path)
+  if (status?.endsWith('xx')) {
+    const from = Number(status[0]) * 100
+    query = query.where('status', '>=', from).where('status', '<', from + 100)
+  } else if (status !== undefined) query = query.where('status', '=', Number(status))
+  return await query.execute()
+}
+
+/** IDs begin with their time, so the primary key finds calls by it. */
+function firstIdAt(ms: number): string {
+  return ID_PREFIXES.request + encodeTime(Math.max(0, ms), 10).toLowerCase()
+}
+
 /** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */
 export async function forgetHttpRequests(tx: Writer, before: number, limit: number): Promise<number> {
-  // IDs begin with their time, so the primary key finds the old ones without reading the others.
-  const first_kept = ID_PREFIXES.request + encodeTime(before, 10).toLowerCase()
+  const first_kept = firstIdAt(before)
   const result = await tx
     .deleteFrom('http_requests')
     .where('id', 'in', (qb) =>

@@ -1,4 +1,5 @@
 // Projects own everything; a project has the plan.
+import { onPage, type Page } from './page.ts'
 import type { ProjectRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -13,6 +14,17 @@ export async function readProjectByName(db: Reader, name: string): Promise<Proje
 /** Ordered by ID. */
 export async function listProjects(db: Reader): Promise<ProjectRow[]> {
   return await db.selectFrom('projects').selectAll().orderBy('id').execute()
+}
+
+/** All of them, or the one with the ID `only`. */
+export async function listProjectsPage(
+  db: Reader,
+  page: Page & { only: string | null },
+): Promise<ProjectRow[]> {
+  const { only } = page
+  return await onPage(db.selectFrom('projects').selectAll(), 'id', page)
+    .$if(only !== null, (all) => all.where('id', '=', only ?? ''))
+    .execute()
 }
 
 /** Adds the project, or gives the one that has its name already. */

@@ -164,6 +164,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     clock,
     region: 'local',
     version: '0.0.0-test',
+    settings: () => ({}),
     plans: TEST_PLANS,
     models: TEST_MODELS,
     file_bytes_max: 1024 * 1024,

@@ -18,6 +18,8 @@ const NO_ID: Record<string, string> = {
   batch_id: ID_PREFIXES.batch + NEVER,
   request_id: ID_PREFIXES.request + NEVER,
   limit_id: ID_PREFIXES.limit + NEVER,
+  key_id: ID_PREFIXES.key + NEVER,
+  project_id: ID_PREFIXES.project + NEVER,
   '*': 'no-such-model',
 }
 
@@ -126,7 +128,8 @@ test("the answer for another project's object equals, byte for byte, that for on
     body: { scope: 'project', metric: 'tokens', amount: 10, window: 'day' },
   })
   const limit_id = limit.id
-  const { key } = await server.issue({ project: 'other' })
+  const scopes = SCOPES.filter((scope) => scope !== 'operator')
+  const { key } = await server.issue({ project: 'other', scopes })
   const line = lineRequestId(batch_id, 1)
   const noLine = lineRequestId(NO_ID.batch_id ?? '', 1)
   for (const declared of routesOf(server)) {
@@ -135,13 +138,17 @@ test("the answer for another project's object equals, byte for byte, that for on
       [request_id, NO_ID.request_id],
       [line, noLine],
     ] as const) {
-      const theirs = callsOf(declared, { file_id, batch_id, limit_id, request_id: request })
+      const theirs = callsOf(declared, {
+        ...{ file_id, batch_id, limit_id, request_id: request },
+        ...{ key_id: server.key.id, project_id: server.key.project_id },
+      })
       const nowhere = callsOf(declared, { ...NO_ID, request_id: never ?? '' })
       for (const [i, [method, path]] of theirs.entries()) {
         const [, emptyPath] = nowhere[i] ?? ['', '']
         const answer = await server.call(method, path, { key })
         const empty = await server.call(method, emptyPath, { key })
-        assert.equal(answer.status, 404, `${method} ${path}`)
+        const isForOperators: boolean = String(declared.access) === 'operator'
+        assert.equal(answer.status, isForOperators ? 403 : 404, `${method} ${path}`)
         assert.deepEqual(withoutIds(answer), withoutIds(empty), `${method} ${path}`)
       }
     }

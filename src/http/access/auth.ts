@@ -37,7 +37,8 @@ function callerOfKey(key: KeyWithProject, session_expires: number | null): Calle
     plan: key.plan,
     key_id: key.id,
     scopes: scopesOf(key.scopes),
-    compat: key.compat,
+    // The console reads objects in the API's own form.
+    compat: session_expires === null ? key.compat : null,
     session_expires,
   }
 }
