@@ -115,7 +115,7 @@ function options(
       y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 70, values: (_, splits) => splits.map(at) },
+      { ...axis, grid: { show: false }, space: 70, size: 28, values: (_, splits) => splits.map(at) },
       { ...axis, size: 48, space: 36, values: (_, splits) => splits.map((value) => compact(value)) },
     ],
     series: [

@@ -25,7 +25,12 @@ export function compact(value: number): string {
 /** Two decimals from a dollar on, three significant digits below: $0.00126. */
 export function usd(value: number): string {
   const digits = value === 0 || value >= 1 ? { maximumFractionDigits: 2 } : { maximumSignificantDigits: 3 }
-  return numberFormat({ style: 'currency', currency: 'USD', ...digits }).format(value)
+  return numberFormat({
+    style: 'currency',
+    currency: 'USD',
+    currencyDisplay: 'narrowSymbol',
+    ...digits,
+  }).format(value)
 }
 
 /** To the nano-dollar. */

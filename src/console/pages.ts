@@ -27,6 +27,15 @@ export const PAGES: readonly PageEntry[] = [
     pattern: /^\/batches\/(?<id>[^/]+)$/,
     load: async () => (await import('./pages/batch.ts')).Batch,
   },
+  {
+    pattern: /^\/batches\/(?<id>[^/]+)\/lines\/(?<line>\d+)$/,
+    load: async () => (await import('./pages/line.ts')).Line,
+  },
+  {
+    pattern: /^\/new$/,
+    load: async () => (await import('./pages/new-batch.ts')).NewBatch,
+    nav: { path: '/new', title: 'nav.new', icon: 'plus', scopes: ['batches:write'] },
+  },
 ]
 
 export interface Match {

@@ -92,3 +92,5 @@ export const BatchLine = Type.Object(
   },
   { title: 'BatchLine' },
 )
+
+export type BatchLine = Static<typeof BatchLine>

@@ -174,7 +174,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
     cell: ({ request_counts: counts, status }) => [
       h('div', { class: 'progress-line' }, [
         h('span', null, count(counts.completed + counts.failed)),
-        h('span', { class: 'muted' }, ` / ${count(counts.total)}`),
+        h('span', { class: 'muted' }, `\u00a0/ ${count(counts.total)}`),
         h(
           'span',
           { class: 'muted push' },

@@ -1,5 +1,6 @@
 // GET /console and everything below it: one page, which shows what its address names, and the files that it loads.
 // Nothing comes from elsewhere, and the page's policy lets it load nothing else.
+import { createReadStream } from 'node:fs'
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { consoleTokenOf } from '../../access/console-cookie.ts'
@@ -27,6 +28,9 @@ const PAGE_HEADERS = {
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 }
 
+/** The example that a new project can run; it comes with the package. */
+const EXAMPLE = new URL('../../../../examples/gsm8k.jsonl', import.meta.url)
+
 const YEAR_S = 31_536_000
 
 export function consoleRoutes(app: App): void {
@@ -48,6 +52,15 @@ export function consoleRoutes(app: App): void {
         return reply.headers(PAGE_HEADERS).type('text/html; charset=utf-8').send(assets().page(signedIn))
       },
     })
+
+  route(app, {
+    method: 'GET',
+    url: '/console/gsm8k.jsonl',
+    access: 'public',
+    doc: null,
+    accepts: {},
+    handler: async (_request, reply) => reply.type('application/jsonl').send(createReadStream(EXAMPLE)),
+  })
 
   route(app, {
     method: 'GET',

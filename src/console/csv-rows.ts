@@ -1,0 +1,51 @@
+// A small table, pasted or dropped: CSV as RFC 4180 has it, or tab-separated where the first line has tabs.
+
+export interface SmallTable {
+  columns: string[]
+  rows: string[][]
+}
+
+export function readTable(text: string): SmallTable {
+  const separator = (text.split('\n', 1)[0] ?? '').includes('\t') ? '\t' : ','
+  const rows: string[][] = []
+  let row: string[] = []
+  let cell = ''
+  let quoted = false
+  const source = text.replace(/^\ufeff/, '')
+  for (let i = 0; i < source.length; i++) {
+    const character = source[i] ?? ''
+    if (quoted) {
+      if (character !== '"') cell += character
+      else if (source[i + 1] === '"') {
+        cell += '"'
+        i++
+      } else quoted = false
+    } else if (character === '"' && cell === '') quoted = true
+    else if (character === separator) {
+      row.push(cell)
+      cell = ''
+    } else if (character === '\n') {
+      rows.push([...row, cell.replace(/\r$/, '')])
+      row = []
+      cell = ''
+    } else cell += character
+  }
+  if (cell !== '' || row.length > 0) rows.push([...row, cell])
+  const [columns = [], ...data] = rows.filter((cells) => cells.some((text) => text.trim() !== ''))
+  return { columns: columns.map((name) => name.trim()), rows: data }
+}
+
+/** `{{column}}` is replaced by the row's cell. */
+export function fillPrompt(prompt: string, { columns }: SmallTable, row: readonly string[]): string {
+  return prompt.replace(/\{\{\s*([^{}]+?)\s*\}\}/g, (whole, name: string) => {
+    const at = columns.indexOf(name)
+    return at < 0 ? whole : (row[at] ?? '')
+  })
+}
+
+/** The names in the prompt that are no columns. */
+export function unknownColumns(prompt: string, { columns }: SmallTable): string[] {
+  return [...prompt.matchAll(/\{\{\s*([^{}]+?)\s*\}\}/g)]
+    .map(([, name = '']) => name)
+    .filter((name) => !columns.includes(name))
+}
