@@ -18,17 +18,19 @@ export function App(): View {
   return h('div', { class: 'shell' }, [
     h('a', { class: 'skip', href: '#main' }, t('skip')),
     h(Sidebar, { session }),
-    h(CurrentPage, { key: session.api_key_id }),
+    h(CurrentPage, { session, key: session.api_key_id }),
   ])
+}
+
+function isOpen({ scopes }: NonNullable<PageEntry['nav']>, session: ConsoleSession): boolean {
+  return scopes.length === 0 || scopes.some((scope) => session.scopes.includes(scope))
 }
 
 function Sidebar({ session }: { session: ConsoleSession }): View {
   const { path, visit } = useAddress()
   const [open, setOpen] = useState(false)
   useEffect(() => setOpen(false), [visit])
-  const shown = PAGES.flatMap(({ nav }) => nav ?? []).filter(({ scopes }) =>
-    scopes.some((scope) => session.scopes.includes(scope)),
-  )
+  const shown = PAGES.flatMap(({ nav }) => nav ?? []).filter((nav) => isOpen(nav, session))
   return h('aside', { class: open ? 'sidebar open' : 'sidebar' }, [
     h('div', { class: 'brand' }, [
       h('a', { href: href('/batches'), class: 'brand-name' }, [
@@ -74,7 +76,7 @@ function Sidebar({ session }: { session: ConsoleSession }): View {
 
 const loaded = new Map<PageEntry, Component<PageParams>>()
 
-function CurrentPage(): View {
+function CurrentPage({ session }: { session: ConsoleSession }): View {
   const { path, visit } = useAddress()
   const match = matchPage(path)
   const entry = match?.entry
@@ -92,6 +94,17 @@ function CurrentPage(): View {
   }, [entry])
   if (!match)
     return h(Page, { title: t('notFound.title') }, h(Empty, { title: t('notFound.text', { path }) }))
+  const { nav } = match.entry
+  if (nav && !isOpen(nav, session))
+    return h(
+      Page,
+      { title: t(nav.title) },
+      h(
+        Empty,
+        { title: t('closed.title') },
+        h('p', null, t('closed.text', { scopes: nav.scopes.join(', ') })),
+      ),
+    )
   const page = loaded.get(match.entry)
   if (page) return h(page, { ...match.params, key: `${path} ${visit}` })
   if (failed === entry)

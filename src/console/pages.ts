@@ -14,7 +14,13 @@ export interface PageParams {
 export interface PageEntry {
   pattern: RegExp
   load: () => Promise<Component<PageParams>>
-  nav?: { path: string; title: MessageKey; icon: IconName; scopes: readonly Scope[] }
+  nav?: {
+    path: string
+    title: MessageKey
+    icon: IconName
+    /** Any of these opens the page; without any it is open to every key. */
+    scopes: readonly Scope[]
+  }
 }
 
 export const PAGES: readonly PageEntry[] = [
@@ -35,6 +41,50 @@ export const PAGES: readonly PageEntry[] = [
     pattern: /^\/new$/,
     load: async () => (await import('./pages/new-batch.ts')).NewBatch,
     nav: { path: '/new', title: 'nav.new', icon: 'plus', scopes: ['batches:write'] },
+  },
+  {
+    pattern: /^\/usage$/,
+    load: async () => (await import('./pages/usage.ts')).Usage,
+    nav: { path: '/usage', title: 'nav.usage', icon: 'usage', scopes: ['usage:read', 'limits:read'] },
+  },
+  {
+    pattern: /^\/limits$/,
+    load: async () => (await import('./pages/limits.ts')).Limits,
+    nav: { path: '/limits', title: 'nav.limits', icon: 'limits', scopes: ['limits:read'] },
+  },
+  {
+    pattern: /^\/webhooks$/,
+    load: async () => (await import('./pages/webhooks.ts')).Webhooks,
+    nav: {
+      path: '/webhooks',
+      title: 'nav.webhooks',
+      icon: 'webhooks',
+      scopes: ['webhooks:read', 'webhooks:write'],
+    },
+  },
+  {
+    pattern: /^\/audit$/,
+    load: async () => (await import('./pages/audit.ts')).Audit,
+    nav: {
+      path: '/audit',
+      title: 'nav.audit',
+      icon: 'audit',
+      scopes: ['requests:read', 'batches:read', 'operator'],
+    },
+  },
+  {
+    pattern: /^\/audit\/(?<id>[^/]+)$/,
+    load: async () => (await import('./pages/audit.ts')).AuditRecord,
+  },
+  {
+    pattern: /^\/servers$/,
+    load: async () => (await import('./pages/servers.ts')).Servers,
+    nav: { path: '/servers', title: 'nav.servers', icon: 'servers', scopes: ['operator'] },
+  },
+  {
+    pattern: /^\/settings$/,
+    load: async () => (await import('./pages/settings.ts')).Settings,
+    nav: { path: '/settings', title: 'nav.settings', icon: 'settings', scopes: [] },
   },
 ]
 

@@ -2,6 +2,61 @@
 // inside, closes on Escape and gives the focus back.
 import { useEffect, useId, useRef } from 'preact/hooks'
 import { type ComponentChildren, h, type View } from '../h.ts'
+import { t } from '../i18n.ts'
+import { useAction } from '../resource.ts'
+import { Button, CopyButton } from './button.ts'
+import { FailureNotice } from './notice.ts'
+import { CodeBlock, visibleText } from './text.ts'
+
+/** A question, and the one thing that happens when the answer is yes. */
+export function ConfirmDialog({
+  title,
+  text,
+  label,
+  onClose,
+  act,
+}: {
+  title: string
+  text: string
+  label: string
+  onClose: () => void
+  act: () => Promise<void>
+}): View {
+  const action = useAction()
+  const confirm = async (): Promise<void> => {
+    if (await action.run(act)) onClose()
+  }
+  const foot = [
+    h(Button, { label: t('cancel'), onClick: onClose }),
+    h(Button, { label, kind: 'danger', busy: action.busy, onClick: () => void confirm() }),
+  ]
+  return h(Dialog, { title, onClose, foot }, [
+    h('p', null, visibleText(text)),
+    h(FailureNotice, { failure: action.failure }),
+  ])
+}
+
+/** What is shown once and never again. */
+export function SecretDialog({
+  title,
+  text,
+  secret,
+  onClose,
+}: {
+  title: string
+  text: string
+  secret: string
+  onClose: () => void
+}): View {
+  const foot = [
+    h(CopyButton, { text: secret, label: t('copy') }),
+    h(Button, { label: t('close'), kind: 'primary', onClick: onClose }),
+  ]
+  return h(Dialog, { title, onClose, foot }, [
+    h('p', null, text),
+    h(CodeBlock, { text: secret, label: title }),
+  ])
+}
 
 export interface DialogProps {
   title: string

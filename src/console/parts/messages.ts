@@ -58,7 +58,7 @@ function Message({ message, reason = '' }: { message: Json; reason?: string }): 
       : null,
     contentOf(content),
     typeof refusal === 'string' && refusal !== ''
-      ? h(Notice, { tone: 'warn', title: t('line.refusal') }, h(Prose, { text: refusal }))
+      ? h(Notice, { tone: 'warn', title: t('line.declined') }, h(Prose, { text: refusal }))
       : null,
     Array.isArray(tool_calls) ? tool_calls.filter(isObject).map((call) => h(ToolCall, { call })) : null,
   ])

@@ -1,0 +1,235 @@
+// What was used and what it cost: by day, and by entity or model.
+import type { UsageObject } from '../../wire/usage.ts'
+import { get, pathWith } from '../api.ts'
+import { now } from '../browser-clock.ts'
+import { Chart, type ChartSeries } from '../chart.ts'
+import { compact, count, percent, usd, usdExact } from '../format.ts'
+import { h, type View } from '../h.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { LinkButton } from '../parts/button.ts'
+import { SelectField } from '../parts/field.ts'
+import { Figures } from '../parts/figures.ts'
+import { Empty, FailureNotice, Loading } from '../parts/notice.ts'
+import { Page, Section } from '../parts/page.ts'
+import { type Column, Table } from '../parts/table.ts'
+import { visibleText } from '../parts/text.ts'
+import { useResource } from '../resource.ts'
+import { replaceQuery, useAddress } from '../router.ts'
+
+type Row = NonNullable<UsageObject['groups']>[number]
+
+const PATH = '/v1/usage/entities'
+const DAY_S = 86_400
+const GROUPS = ['entity', 'model', 'entity_type'] as const
+const RANGES = ['month', '30', '90'] as const
+const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
+const OTHERS = '--series-6'
+
+const dayText = (seconds: number): string => new Date(seconds * 1000).toISOString().slice(0, 10)
+
+/** The first days of this month and of the last, and today, by the UTC calendar. */
+function months(): { last: string; current: string; sameDayOfLast: string; tomorrow: string } {
+  const date = new Date(now())
+  const day = (month: number, of: number): string =>
+    dayText(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + month, of) / 1000)
+  return {
+    last: day(-1, 1),
+    current: day(0, 1),
+    sameDayOfLast: day(-1, date.getUTCDate() + 1),
+    tomorrow: day(0, date.getUTCDate() + 1),
+  }
+}
+
+export function Usage(): View {
+  const { query } = useAddress()
+  const by = GROUPS.find((name) => name === query.get('by')) ?? 'entity'
+  const range = RANGES.find((name) => name === query.get('range')) ?? 'month'
+  const { last, current, sameDayOfLast, tomorrow } = months()
+  const start = range === 'month' ? current : dayText(now() / 1000 - (Number(range) - 1) * DAY_S)
+  const usage = useResource(
+    (signal) => get<UsageObject>(PATH, { start, end: tomorrow, group_by: `day,${by}` }, { signal }),
+    [start, tomorrow, by],
+  )
+  const before = useResource(
+    (signal) => get<UsageObject>(PATH, { start: last, end: sameDayOfLast }, { signal }),
+    [last, sameDayOfLast],
+  )
+  const data = usage.data
+  return h(
+    Page,
+    {
+      title: t('usage.title'),
+      actions: h(LinkButton, {
+        label: 'CSV',
+        icon: 'download',
+        href: pathWith(PATH, { start, end: tomorrow, group_by: `${by},day`, format: 'csv' }),
+        download: `usage-${start}.csv`,
+      }),
+    },
+    [
+      h('div', { class: 'filters' }, [
+        h(SelectField, {
+          label: t('usage.range'),
+          value: range,
+          options: RANGES.map((name) => [name, t(`usage.range.${name}` satisfies MessageKey)] as const),
+          onInput: (value) => replaceQuery({ range: value }),
+        }),
+        h(SelectField, {
+          label: t('usage.by'),
+          value: by,
+          options: GROUPS.map((name) => [name, t(`usage.by.${name}` satisfies MessageKey)] as const),
+          onInput: (value) => replaceQuery({ by: value }),
+        }),
+      ]),
+      h(FailureNotice, { failure: usage.failure, retry: usage.reload }),
+      !data
+        ? usage.failure
+          ? null
+          : h(Loading, {})
+        : h(Report, {
+            usage: data,
+            before: range === 'month' ? before.data : null,
+            by,
+            start,
+            end: tomorrow,
+          }),
+    ],
+  )
+}
+
+function Report({
+  usage,
+  before,
+  by,
+  start,
+  end,
+}: {
+  usage: UsageObject
+  before: UsageObject | null
+  by: (typeof GROUPS)[number]
+  start: string
+  end: string
+}): View {
+  if (usage.lines === 0) return h(Empty, { title: t('usage.none') }, h('p', null, t('usage.noneText')))
+  const rows = usage.groups ?? []
+  const nameOf = (row: Row): string => row[by] ?? t('usage.unnamed')
+  const totals = new Map<string, Row>()
+  for (const row of rows) totals.set(nameOf(row), added(totals.get(nameOf(row)), row))
+  const sorted = [...totals].sort(
+    ([, a], [, b]) => b.cost_usd - a.cost_usd || b.total_tokens - a.total_tokens,
+  )
+  const columns: Column<readonly [string, Row]>[] = [
+    { title: t(`usage.by.${by}` satisfies MessageKey), main: true, cell: ([name]) => visibleText(name) },
+    { title: t('lines.title'), align: 'end', cell: ([, { lines }]) => count(lines) },
+    {
+      title: t('batch.failedLines'),
+      align: 'end',
+      cell: ([, { failed }]) => (failed === 0 ? h('span', { class: 'muted' }, '0') : count(failed)),
+    },
+    {
+      title: t('line.usage'),
+      align: 'end',
+      cell: ([, { total_tokens }]) => h('span', { title: count(total_tokens) }, compact(total_tokens)),
+    },
+    {
+      title: t('batch.cost'),
+      align: 'end',
+      cell: ([, { cost_usd }]) => h('span', { title: usdExact(cost_usd) }, usd(cost_usd)),
+    },
+    {
+      title: t('usage.share'),
+      align: 'end',
+      cell: ([, { cost_usd }]) => h('span', { class: 'muted' }, percent(cost_usd, usage.cost_usd)),
+    },
+  ]
+  const change = before && before.cost_usd > 0 ? t('usage.lastMonth', { cost: usd(before.cost_usd) }) : null
+  const { times, series } = stacked(
+    rows,
+    sorted.map(([name]) => name),
+    nameOf,
+    start,
+    end,
+  )
+  return h('div', { class: 'stack wide' }, [
+    h('div', { class: 'card stack' }, [
+      h(Figures, {
+        figures: [
+          {
+            title: t('batch.cost'),
+            value: usd(usage.cost_usd),
+            exact: usdExact(usage.cost_usd),
+            note: change,
+          },
+          {
+            title: t('lines.title'),
+            value: count(usage.lines),
+            note: usage.failed > 0 ? t('errors.lines', { n: usage.failed }) : null,
+          },
+          {
+            title: t('new.inputTokens'),
+            value: compact(usage.prompt_tokens),
+            exact: count(usage.prompt_tokens),
+          },
+          {
+            title: t('timeline.completionTokens'),
+            value: compact(usage.completion_tokens),
+            exact: count(usage.completion_tokens),
+          },
+        ],
+      }),
+      h(Chart, { label: t('usage.chart'), times, series, show: usd, height: 220, barS: DAY_S }),
+    ]),
+    h(
+      Section,
+      { title: t(`usage.by.${by}` satisfies MessageKey) },
+      h(Table<readonly [string, Row]>, {
+        label: t('usage.title'),
+        columns,
+        rows: sorted,
+        keyOf: ([name]) => name,
+      }),
+    ),
+  ])
+}
+
+function added(a: Row | undefined, b: Row): Row {
+  if (!a) return b
+  const sum = (name: 'lines' | 'failed' | 'total_tokens' | 'cost_usd'): number => a[name] + b[name]
+  return {
+    ...a,
+    lines: sum('lines'),
+    failed: sum('failed'),
+    total_tokens: sum('total_tokens'),
+    cost_usd: sum('cost_usd'),
+  }
+}
+
+/** Each series is its own cost and that of all below it, so that drawing them in order stacks them. */
+function stacked(
+  rows: readonly Row[],
+  names: readonly string[],
+  nameOf: (row: Row) => string,
+  start: string,
+  end: string,
+): { times: number[]; series: ChartSeries[] } {
+  const first = Date.parse(start) / 1000
+  const days = Math.round((Date.parse(end) / 1000 - first) / DAY_S)
+  const times = Array.from({ length: days }, (_, i) => first + i * DAY_S)
+  const shown = names.slice(0, COLORS.length)
+  const layers = [...shown, ...(names.length > shown.length ? [t('usage.others')] : [])]
+  const costs = layers.map(() => times.map(() => 0))
+  for (const row of rows) {
+    const day = Math.round((Date.parse(row.day ?? '') / 1000 - first) / DAY_S)
+    const at = shown.indexOf(nameOf(row))
+    const values = costs[at < 0 ? layers.length - 1 : at]
+    if (values && day >= 0 && day < days) values[day] = (values[day] ?? 0) + row.cost_usd
+  }
+  const sums = times.map((_, i) => costs.map((values) => values[i] ?? 0))
+  const series = layers.map((title, layer) => ({
+    title,
+    color: COLORS[layer] ?? OTHERS,
+    values: sums.map((parts) => parts.slice(0, layer + 1).reduce((a, b) => a + b, 0)),
+    own: costs[layer],
+  }))
+  return { times, series: series.reverse() }
+}
