@@ -71,6 +71,8 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   #inFlight = 0
   #busyAt: number
   #answeredAt = 0
+  /** By this side, in order; not by a failure. */
+  #isStopped = false
   /** A connection broke: until the process has exited or answers, nothing is sent. */
   #isDoubtful = false
   #failure: string | null = null
@@ -175,7 +177,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
         this.#answeredAt = this.#options.clock.now()
       if (result.kind === 'failed' && result.status === null && !call.signal?.aborted) this.#doubt()
       // A line that was cut off because its room was needed is not at fault.
-      if (result.kind === 'failed' && this.#state === 'stopping')
+      if (result.kind === 'failed' && this.#isStopped)
         return { kind: 'throttled', status: 503, reason: 'the server was stopped to make room for another' }
       return result
     } finally {
@@ -236,6 +238,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   async #start(gpus: readonly string[]): Promise<void> {
     const { spec, model, launch, freePort, clock, log } = this.#options
     this.#become('starting')
+    this.#isStopped = false
     const begun = clock.now()
     const api_key = randomBytes(24).toString('base64url')
     const port = await freePort()
@@ -340,6 +343,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   async #stop(why: string): Promise<void> {
     const { clock, log, machine } = this.#options
     log.info({ engine: this.name, why }, 'engine is stopped')
+    this.#isStopped = true
     this.#become('stopping')
     if (this.#inFlight > 0)
       await new Promise<void>((resolve) => {
