@@ -12,6 +12,7 @@ import { addLimits } from './commands/limits.ts'
 import { addMigrateData } from './commands/migrate-data.ts'
 import { addModels } from './commands/models.ts'
 import { addNextRound } from './commands/next-round.ts'
+import { addPlan } from './commands/plan.ts'
 import { addPrepare } from './commands/prepare.ts'
 import { addQuotas } from './commands/quotas.ts'
 import { addRekey } from './commands/rekey.ts'
@@ -100,6 +101,7 @@ function buildProgram(shell: Shell, version: string): Command {
   addKeys(program, shell)
   addConfig(program, shell)
   addDoctor(program, shell)
+  addPlan(program, shell)
   addBackup(program, shell)
   addRekey(program, shell)
   addMigrateData(program, shell)
