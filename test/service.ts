@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createKey } from '../src/admin/create-key.ts'
 import { readLineRecord } from '../src/audit/read-line-record.ts'
+import { storeHealth } from '../src/compose/store-health.ts'
 import { openStores, type Stores } from '../src/compose/stores.ts'
 import { modelsById } from '../src/compose/upstreams.ts'
 import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
@@ -136,6 +137,7 @@ export class TestService implements AsyncDisposable {
       region: config.region,
       version: '0.0.0-test',
       settings: () => shownConfig(config),
+      storeHealth: () => storeHealth(config, stores),
       plans: config.plans,
       models: modelsById(config.models),
       file_bytes_max: config.limits.file_bytes_max,

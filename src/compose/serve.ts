@@ -19,6 +19,7 @@ import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
 import { type ProcessRegistration, register } from './process-registration.ts'
+import { storeHealth } from './store-health.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { version } from './version.ts'
@@ -134,6 +135,7 @@ async function startApi(
     region: config.region,
     version: version(),
     settings: () => shownConfig(config),
+    storeHealth: () => storeHealth(config, stores),
     plans: config.plans,
     models,
     file_bytes_max: config.limits.file_bytes_max,

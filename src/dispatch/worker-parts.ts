@@ -30,6 +30,7 @@ import type { Spill } from './send/tiers.ts'
 import type { Upstream } from './send/upstream.ts'
 import { Session } from './session.ts'
 import { TaskRunner } from './task-runner.ts'
+import { WorkerReporter } from './worker-reporter.ts'
 
 export interface WorkerOptions {
   store: Store
@@ -111,6 +112,13 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     sender: () => sender,
     park: (chunk) => void recorder.park(chunk, chunk.claim.deadline, 'paused'),
   })
+  const workerReporter: WorkerReporter = new WorkerReporter({
+    store,
+    clock,
+    sessionId,
+    lanes: () => sender.lanes,
+    status: () => ({ openChunks: open.size, storesFailing: recorder.failingSince !== null }),
+  })
   const sender: Sender = new Sender({
     clock,
     random,
@@ -126,7 +134,13 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     onInsufficientFunds: on.insufficientFunds,
     onOutcome: on.lineEnded,
     onIdle: on.chunkIdle,
-    observe,
+    observe: {
+      attempted(upstream, result, durationMs) {
+        workerReporter.attempted(upstream, result, durationMs)
+        observe?.attempted(upstream, result, durationMs)
+      },
+      retried: (upstream) => observe?.retried(upstream),
+    },
   })
   answers.onRoom = on.sendable
   const reporter = new LaneReporter({ store, clock, sessionId, lanes: () => sender.lanes })
@@ -215,6 +229,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     funds,
     sender,
     reporter,
+    workerReporter,
     starts,
     recorder,
     gate,

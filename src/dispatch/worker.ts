@@ -19,6 +19,8 @@ const DELETED_MS = 5_000
 const MAINTENANCE_MS = 1_000
 /** How often unavailable models are reported, if the report has changed. */
 const REPORT_MS = 1_000
+/** How often it is reported how the worker and its model servers do. */
+const WORKER_REPORT_MS = 2_000
 /** How often learned token sizes are shared with other workers. */
 const LEARN_MS = 5_000
 /** How often the batches at risk are determined. */
@@ -71,7 +73,7 @@ export class Worker {
 
   async start(): Promise<void> {
     const { store, clock, models, maintenance } = this.#options
-    const { session, reporter, learner, sender } = this.#parts
+    const { session, reporter, workerReporter, learner, sender } = this.#parts
     await session.open()
     // First, because the leases of a crashed worker may have expired.
     this.#loop(MAINTENANCE_MS, maintenance, 0)
@@ -81,6 +83,7 @@ export class Worker {
       sender.updateServers()
       await reporter.report()
     })
+    this.#loop(WORKER_REPORT_MS, () => workerReporter.report(), 0)
     this.#loop(LEARN_MS, () => learner.share(), 0)
     this.#loop(RISK_MS, async () => {
       this.#atRisk = await batchesAtRisk(store.read, clock.now(), models)

@@ -8,12 +8,15 @@ import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { StreamingValidation } from '../intake/streaming-validation.ts'
 import type { Store } from '../store/store.ts'
+import type { ServiceStatus } from '../wire/status.ts'
 
 export interface RouteDependencies {
   store: Store
   sealed: SealedBlobs
   clock: Clock
   region: string
+  /** Whether the database and the blob store answer; asked by operators. */
+  storeHealth: () => Promise<NonNullable<ServiceStatus['service']>['stores']>
   /** The configuration in force, without its secrets. */
   settings: () => Record<string, unknown>
   /** Of the service. */

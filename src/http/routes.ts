@@ -41,6 +41,7 @@ import { getQuotasRoute } from './routes/quotas/get-quotas.ts'
 import { getRequestRoute } from './routes/requests/get-request.ts'
 import { listRequestsRoute } from './routes/requests/list-requests.ts'
 import { settingsRoute } from './routes/settings/settings.ts'
+import { statusRoute } from './routes/status/status.ts'
 import { getUsageRoute } from './routes/usage/get-usage.ts'
 import { createWebhookRoute } from './routes/webhooks/create-webhook.ts'
 import { deleteWebhookRoute } from './routes/webhooks/delete-webhook.ts'
@@ -78,6 +79,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   keyRoutes(app, deps)
   projectRoutes(app, deps)
   settingsRoute(app, deps)
+  statusRoute(app, deps)
   getQuotasRoute(app, { ...deps, uploads })
   createLimitRoute(app, { ...deps, idempotency })
   listLimitsRoute(app, deps)

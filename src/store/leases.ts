@@ -9,6 +9,7 @@ import { dropLaneReports } from './lane-reports.ts'
 import { deleteReservationsOfWorker } from './reservations.ts'
 import type { ChunkRow, SessionRole } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
+import { dropWorkerReport } from './worker-reports.ts'
 
 export async function openSession(
   tx: Writer,
@@ -138,6 +139,7 @@ export async function requeueExpiredLeases(tx: Writer, claimSql: ClaimSql): Prom
 async function requeue(tx: Writer, worker_id: string): Promise<void> {
   await deleteReservationsOfWorker(tx, worker_id)
   await dropLaneReports(tx, worker_id)
+  await dropWorkerReport(tx, worker_id)
   const free = { state: 'ready' as const, worker_id: null }
   await tx
     .updateTable('chunks')

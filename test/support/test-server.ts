@@ -165,6 +165,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     region: 'local',
     version: '0.0.0-test',
     settings: () => ({}),
+    storeHealth: async () => [],
     plans: TEST_PLANS,
     models: TEST_MODELS,
     file_bytes_max: 1024 * 1024,

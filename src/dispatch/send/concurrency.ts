@@ -68,6 +68,10 @@ export class ConcurrencyLimit {
     if (this.#limit > this.#max) this.#lowerTo(this.#max, 0)
   }
 
+  get max(): number {
+    return this.#max
+  }
+
   get limit(): number {
     return this.#limit
   }

@@ -59,7 +59,7 @@ export interface SenderOptions {
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Called when no line of a stopped or drained chunk is in flight any more. */
   onIdle: (chunk: OpenChunk) => void
-  observe?: Observer | undefined
+  observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
 }
 
 export class Sender {
