@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { outcomeOf, queuedBatch } from '../../test/support/queued-batch.ts'
+import { windowAt } from '../domain/limit.ts'
+import { releaseChunk } from '../store/chunks.ts'
+import { listJournalParts } from '../store/journal-parts.ts'
+import type { Writer } from '../store/store.ts'
+import { spentByProject } from '../store/usage-days.ts'
+import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
+import { encodeEntries, JOURNAL_OWNER } from './journal.ts'
+import type { OpenChunk } from './open-chunk.ts'
+import { sealChunk } from './seal.ts'
+
+const RULES = { file_retention_ms: () => 1_000 }
+
+test('a commit counts its lines in the chunk, the batch and the spend of the project', async () => {
+  await using world = await makeWorld(1)
+  const [chunk] = world.chunks
+  await world.commit([await world.journal(chunk!, 0)])
+  assert.deepEqual(await world.counts(), { chunk: 1, batch: 1, spent: 5_000 })
+  assert.equal((await listJournalParts(world.store.read, chunk!.batch.id, 0)).length, 1)
+})
+
+test('a repeated commit changes nothing and is reported', async () => {
+  await using world = await makeWorld(1)
+  const commit = await world.journal(world.chunks[0]!, 0)
+  await world.commit([commit])
+  const again = await world.commit([commit])
+  assert.deepEqual(again.repeated, [commit])
+  assert.deepEqual(await world.counts(), { chunk: 1, batch: 1, spent: 5_000 })
+})
+
+test('a commit under a lost lease changes nothing, and the others of its group take effect', async () => {
+  await using world = await makeWorld(2)
+  const [lost, kept] = world.chunks as [OpenChunk, OpenChunk]
+  await world.store.write((tx) => releaseChunk(tx, lost.claim))
+  const late = await world.journal(lost, 0)
+  const { lost: found } = await world.commit([late, await world.journal(kept, 0)])
+  assert.deepEqual(found, [late])
+  const [first, second] = await world.rows()
+  assert.deepEqual([first?.completed, second?.completed], [0, 1])
+  assert.deepEqual(await world.counts(), { chunk: 0, batch: 1, spent: 5_000 })
+  assert.deepEqual(await listJournalParts(world.store.read, lost.batch.id, 0), [])
+})
+
+test('the commit that seals the last chunk ends the batch and drops the journals', async () => {
+  await using world = await makeWorld(2)
+  const [first, second] = world.chunks as [OpenChunk, OpenChunk]
+  await world.commit([await world.journal(first, 0)])
+  first.commitSeq++
+  assert.deepEqual((await world.commit([await world.seal(second, 0, 1)])).ended, [])
+  const { ended } = await world.commit([await world.seal(first, 1)])
+  assert.equal(ended[0]?.status, 'completed')
+  const batch = await world.batch()
+  assert.deepEqual([batch.status, batch.completed, batch.chunks_sealed], ['completed', 4, 2])
+  assert.notEqual(batch.output_file_id, null)
+  assert.deepEqual(await listJournalParts(world.store.read, first.batch.id, 0), [])
+})
+
+test('a transaction that fails after the commits leaves nothing of them', async () => {
+  await using world = await makeWorld(1)
+  const commit = await world.journal(world.chunks[0]!, 0)
+  const crash = async (tx: Writer): Promise<never> => {
+    await commitChunks(tx, [commit], RULES, world.clock.now())
+    throw new Error('the process crashed')
+  }
+  await assert.rejects(world.store.write(crash), /crashed/)
+  assert.deepEqual(await world.counts(), { chunk: 0, batch: 0, spent: 0 })
+})
+
+/** A batch whose chunks, of two lines each, are leased by one worker. */
+async function makeWorld(count: number) {
+  const queued = await queuedBatch({ chunks: count, lines: 2 })
+  const { store, sealed, clock, project_id } = queued
+  const commitOf = (chunk: OpenChunk): Omit<ChunkCommit, 'record'> => ({
+    claim: chunk.lease,
+    begunAt: clock.now(),
+    fresh: chunk.takeFresh(),
+    hasReservations: false,
+  })
+  const finish = (chunk: OpenChunk, positions: readonly number[]): void => {
+    for (const position of positions) chunk.finish(outcomeOf(chunk, position))
+  }
+  return {
+    ...queued,
+    chunks: await queued.open(),
+    rows: queued.chunks,
+    commit: (commits: ChunkCommit[]): Promise<Committed> =>
+      store.write((tx) => commitChunks(tx, commits, RULES, clock.now())),
+    /** Finishes these lines, which lie in a journal. */
+    async journal(chunk: OpenChunk, ...positions: number[]): Promise<ChunkCommit> {
+      finish(chunk, positions)
+      const commit = commitOf(chunk)
+      const { pieces, bytes } = encodeEntries(commit.fresh)
+      const key = `journals/${chunk.claim.idx}`
+      const journal = await sealed.put(JOURNAL_OWNER, key, pieces)
+      return { ...commit, record: { journal, byte_start: 0, byte_end: bytes } }
+    },
+    /** Finishes the last lines of a chunk and seals it. */
+    async seal(chunk: OpenChunk, ...positions: number[]): Promise<ChunkCommit> {
+      finish(chunk, positions)
+      const journalled = chunk.commitSeq > chunk.claim.commit_seq
+      const written = await sealChunk(sealed, chunk.claim, 'test', chunk.allFinished())
+      return { ...commitOf(chunk), record: { sealed: written, journalled } }
+    },
+    async counts() {
+      const [row] = await queued.chunks()
+      const { completed } = await queued.batch()
+      const today = windowAt('month', clock.now())
+      const { cost_nanos } = await spentByProject(store.read, project_id, today)
+      return { chunk: row?.completed, batch: completed, spent: cost_nanos }
+    },
+  }
+}

@@ -1,0 +1,198 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { outcomeOf, queuedBatch } from '../../test/support/queued-batch.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
+import { BlobStoreFailed } from '../blobs/blobs.ts'
+import { reconcile } from '../ledger/reconcile.ts'
+import { releaseChunk } from '../store/chunks.ts'
+import { readFileRow } from '../store/files.ts'
+import { StatementRejected } from '../store/store.ts'
+import { readChunkJournal } from './chunk-journal.ts'
+import { readContent } from './download.ts'
+import type { OpenChunk } from './open-chunk.ts'
+import { Recorder } from './recorder.ts'
+
+const FLUSH_MS = 1_000
+
+test('a chunk is sealed at its last line, without a journal, and its results are in input order', async () => {
+  await using world = await makeWorld({ lines: 3 })
+  const [chunk] = world.chunks
+  for (const position of [2, 0]) world.recorder.record(chunk!, outcomeOf(chunk!, position))
+  assert.deepEqual(await world.journalled(chunk!), [])
+  world.recorder.record(chunk!, outcomeOf(chunk!, 1, 'error'))
+  await world.recorder.flush()
+  assert.deepEqual(world.closed, ['0 sealed'])
+  assert.equal((await world.batch()).status, 'completed')
+  assert.deepEqual(await world.output(), ['l1', 'l3'])
+  assert.deepEqual(await world.mismatches(), [])
+})
+
+test('finished lines of an open chunk are journalled after the flush interval, those of all chunks at once', async () => {
+  await using world = await makeWorld({ chunks: 2, lines: 2 })
+  const [first, second] = world.chunks as [OpenChunk, OpenChunk]
+  world.recorder.record(first, outcomeOf(first, 0))
+  await world.clock.advance(FLUSH_MS / 2)
+  world.recorder.record(second, outcomeOf(second, 0))
+  await world.clock.advance(FLUSH_MS / 2 - 1)
+  assert.ok(first.hasFresh, 'no journal has taken the line')
+  await world.clock.advance(1)
+  await world.until(() => world.settled.length === 2)
+  assert.deepEqual(world.settled, ['0: 1', '1: 3'])
+  assert.deepEqual(await world.journalled(first), [1])
+  assert.deepEqual(await world.journalled(second), [3])
+  assert.equal(world.journals.length, 1)
+})
+
+test('a chunk whose worker crashed after a journal is continued by the next worker', async () => {
+  await using world = await makeWorld({ lines: 2 })
+  const [chunk] = world.chunks
+  world.recorder.record(chunk!, outcomeOf(chunk!, 1))
+  await world.recorder.flush()
+  world.recorder.untrack(chunk!)
+  await world.store.write((tx) => releaseChunk(tx, chunk!.claim))
+
+  const [again] = await world.open()
+  assert.deepEqual(again!.runnable(), [0])
+  world.recorder.track(again!)
+  world.recorder.record(again!, outcomeOf(again!, 0))
+  await world.recorder.flush()
+  assert.deepEqual(await world.output(), ['l1', 'l2'])
+  assert.deepEqual(await world.mismatches(), [])
+})
+
+test('a line that was finished under a lost lease is not counted', async () => {
+  await using world = await makeWorld({ lines: 1 })
+  const [chunk] = world.chunks
+  await world.store.write((tx) => releaseChunk(tx, chunk!.claim))
+  const [again] = await world.open()
+  world.recorder.record(chunk!, outcomeOf(chunk!, 0))
+  await world.recorder.flush()
+  assert.deepEqual(world.closed, ['0 lost'])
+  assert.equal((await world.batch()).completed, 0)
+  world.recorder.track(again!)
+  world.recorder.record(again!, outcomeOf(again!, 0))
+  await world.recorder.flush()
+  assert.equal((await world.batch()).completed, 1)
+})
+
+test('a line is settled once although the blob store failed, and then the database', async () => {
+  await using world = await makeWorld({ lines: 1 })
+  const [chunk] = world.chunks
+  world.fail = 'blobs'
+  world.recorder.record(chunk!, outcomeOf(chunk!, 0))
+  await world.until(() => world.recorder.failingSince !== null)
+  world.fail = 'commits'
+  await world.until(() => world.refused > 1, 100)
+  assert.deepEqual(world.settled, [])
+  world.fail = null
+  await world.until(() => world.closed.length > 0, 100)
+  assert.equal(world.recorder.failingSince, null)
+  assert.deepEqual(world.settled, ['0: 1'])
+  assert.equal((await world.batch()).completed, 1)
+  assert.deepEqual(await world.mismatches(), [])
+})
+
+test('a parked chunk keeps its finished lines', async () => {
+  await using world = await makeWorld({ lines: 2 })
+  const [chunk] = world.chunks
+  world.recorder.record(chunk!, outcomeOf(chunk!, 0))
+  await world.recorder.park(chunk!, world.clock.now() + 5_000, 'usage_limit')
+  assert.deepEqual(world.closed, ['0 parked'])
+  const [row] = await world.rows()
+  assert.deepEqual([row?.state, row?.parked_reason, row?.completed], ['parked', 'usage_limit', 1])
+  assert.deepEqual(await world.journalled(chunk!), [1])
+})
+
+test('a chunk whose results the database rejects is requeued with the reason, and blocks no other chunk', async () => {
+  await using world = await makeWorld({ chunks: 2, lines: 1 })
+  const [bad, good] = world.chunks as [OpenChunk, OpenChunk]
+  world.rejected = bad.claim.idx
+  for (const chunk of [bad, good]) world.recorder.record(chunk, outcomeOf(chunk, 0))
+  await world.until(() => world.closed.length === 2, 100)
+  assert.deepEqual(world.closed.sort(), ['0 parked', '1 sealed'])
+  const [row] = await world.rows()
+  assert.deepEqual(
+    [row?.state, row?.record_error],
+    ['ready', 'the database refuses a statement: value too long'],
+  )
+})
+
+/** A recorder with the open chunks of one batch. */
+async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number }) {
+  const queued = await queuedBatch({ chunks, lines })
+  const { store, sealed, blobs, clock } = queued
+  const world = {
+    ...queued,
+    rows: queued.chunks,
+    chunks: await queued.open(),
+    closed: [] as string[],
+    settled: [] as string[],
+    /** Keys of journals that were written. */
+    journals: [] as string[],
+    fail: null as 'blobs' | 'commits' | null,
+    /** How many transactions have failed. */
+    refused: 0,
+    /** The index of the chunk whose results the database rejects. */
+    rejected: null as number | null,
+    journalled: async ({ claim }: OpenChunk): Promise<number[]> =>
+      (await readChunkJournal({ db: store.read, sealed }, claim)).written.map(({ line }) => line),
+    /** The custom_ids of the output file. */
+    async output(): Promise<string[]> {
+      const { output_file_id } = await queued.batch()
+      const file = (await readFileRow(store.read, output_file_id!))!
+      const pieces: Buffer[] = []
+      for await (const piece of readContent({ db: store.read, sealed }, file, { start: 0, end: file.bytes }))
+        pieces.push(piece)
+      const lines = Buffer.concat(pieces).toString().trimEnd().split('\n')
+      return lines.map((text) => JSON.parse(text).custom_id)
+    },
+    mismatches: async () => (await reconcile({ store, sealed })).mismatches,
+  }
+  const put = blobs.put
+  blobs.put = async (key, source) => {
+    if (world.fail === 'blobs') throw new BlobStoreFailed('writing', new Error('the disk is full'))
+    const bytes = await put(key, source)
+    if (key.includes('journals/')) world.journals.push(key)
+    return bytes
+  }
+  const recorder = new Recorder({
+    store: {
+      ...store,
+      write: async (change) => {
+        if (world.fail === 'commits') {
+          world.refused++
+          throw new Error('the database is unavailable')
+        }
+        return await store.write(async (tx) => {
+          const before = await queued.chunks()
+          const result = await change(tx)
+          const { rejected } = world
+          if (rejected === null) return result
+          const row = await tx
+            .selectFrom('chunks')
+            .select('completed')
+            .where('idx', '=', rejected)
+            .executeTakeFirstOrThrow()
+          if (row.completed > before[rejected]!.completed)
+            throw new StatementRejected(new Error('value too long'))
+          return result
+        })
+      },
+    },
+    sealed,
+    clock,
+    log: { info() {}, warn() {}, error() {} },
+    rules: { file_retention_ms: () => 1e9 },
+    flushIntervalMs: FLUSH_MS,
+    answers: new ResponseMemory(1_000_000),
+    blobFreshMs: 120_000,
+    onClosed: ({ claim }, how) => world.closed.push(`${claim.idx} ${how}`),
+    onSettled: ({ claim }, outcomes) =>
+      world.settled.push(`${claim.idx}: ${outcomes.map(({ line }) => line)}`),
+    onCommitted() {},
+    onRejected() {},
+    onEnded() {},
+  })
+  for (const chunk of world.chunks) recorder.track(chunk)
+  return Object.assign(world, { recorder })
+}

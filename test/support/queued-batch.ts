@@ -1,0 +1,180 @@
+// A queued batch in a real SQLite with real encrypted blobs, for tests of one part of the worker. Nothing runs but what
+// the test calls, and time passes only when the test moves the clock.
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { classify } from '../../src/backends/verdict/classify.ts'
+import { masterKeyFromText } from '../../src/blobs/master-key.ts'
+import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
+import { ChunkReader } from '../../src/dispatch/claim/chunk-reader.ts'
+import { freshJob } from '../../src/dispatch/send/lane.ts'
+import { answered, failed } from '../../src/dispatch/send/line-outcome.ts'
+import { DEFAULT_ENDPOINT } from '../../src/domain/endpoint.ts'
+import { wireError } from '../../src/domain/errors.ts'
+import { newId } from '../../src/domain/ids.ts'
+import type { Log } from '../../src/domain/log.ts'
+import type { Model } from '../../src/domain/model.ts'
+import type { OpenChunk } from '../../src/results/open-chunk.ts'
+import type { Outcome } from '../../src/results/outcome.ts'
+import {
+  insertBatch,
+  moveBatch,
+  readBatchInput,
+  readBatchRow,
+  setChunkCount,
+} from '../../src/store/batches.ts'
+import { insertBlobs } from '../../src/store/blob-rows.ts'
+import { claimChunks } from '../../src/store/chunk-claims.ts'
+import { insertChunks } from '../../src/store/chunks.ts'
+import { insertFile } from '../../src/store/files.ts'
+import { openSession } from '../../src/store/leases.ts'
+import { ensureProject } from '../../src/store/projects.ts'
+import type { BatchRow, ChunkRow } from '../../src/store/schema.ts'
+import { sqliteStore } from '../../src/store/sqlite/store.ts'
+import type { Store } from '../../src/store/store.ts'
+import { testClock } from '../fakes/clock.ts'
+import { ANSWER } from '../fakes/scripted-backend.ts'
+import { memoryBlobs } from '../simulation/memory-blobs.ts'
+
+const LEASE_MS = 60_000
+const WINDOW_MS = 24 * 3_600_000
+/** Far more than any test needs, so that a condition that never holds fails the test. */
+const STEPS_MAX = 100_000
+export const SILENT: Log = { info() {}, warn() {}, error() {} }
+
+/** The model of every line: a token costs 1,000 nano-dollars, and a line may generate 10 of them. */
+const MODEL: Model = {
+  id: 'm',
+  context_window: null,
+  max_output_tokens: 10,
+  price: { input_picos: 1_000_000, output_picos: 1_000_000 },
+  priced: true,
+  supports: { structured_output: true, tools: true },
+  endpoints: ['/v1/chat/completions'],
+  created: 0,
+}
+
+export interface BatchSize {
+  chunks: number
+  /** Lines of each chunk. */
+  lines: number
+}
+
+export async function queuedBatch(size: BatchSize) {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-queued-'))
+  const clock = testClock()
+  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: clock.now })
+  await store.migrate()
+  const blobs = memoryBlobs(clock, () => 0)
+  const sealed = sealBlobs(blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'a test'))
+  const models = new Map([[MODEL.id, MODEL]])
+  const reader = new ChunkReader({ store, sealed, clock, log: SILENT, models })
+  const { id, project_id } = await addQueuedBatch(store, sealed, size, clock.now())
+  return {
+    clock,
+    store,
+    blobs,
+    sealed,
+    models,
+    project_id,
+    /** Resolves when the condition holds; meanwhile time passes in steps. */
+    async until(condition: () => boolean, stepMs = 0): Promise<void> {
+      for (let steps = 0; !condition(); steps++) {
+        if (steps === STEPS_MAX) throw new Error(`it never became true: ${condition}`)
+        await clock.advance(stepMs)
+      }
+    },
+    /** A new worker leases and opens every chunk that is ready. */
+    async open(): Promise<OpenChunk[]> {
+      const claims = await store.write(async (tx) => {
+        const worker_id = await openSession(tx, store.claimSql, LEASE_MS, clock.now())
+        return await claimChunks(tx, { worker_id, urgentBefore: 0, count: size.chunks })
+      })
+      const input = (await readBatchInput(store.read, id))!
+      return await Promise.all(claims.map((claim) => reader.read(claim, input)))
+    },
+    batch: async (): Promise<BatchRow> => (await readBatchRow(store.read, id))!,
+    chunks: async (): Promise<ChunkRow[]> =>
+      await store.read.selectFrom('chunks').selectAll().orderBy('idx').execute(),
+    async [Symbol.asyncDispose]() {
+      await store.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+/** Line `n` of the file has the custom_id `l<n>`, the content `l<n>` and the entity `user:a`. */
+export async function addQueuedBatch(
+  store: Store,
+  sealed: SealedBlobs,
+  { chunks, lines }: BatchSize,
+  now: number,
+): Promise<BatchRow> {
+  const texts = Array.from({ length: chunks }, (_, idx) =>
+    Array.from({ length: lines }, (_, i) => requestLine(`l${idx * lines + i + 1}`)).join(''),
+  )
+  const file_id = newId('file', now)
+  const content = await sealed.put('p', `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
+  return await store.write(async (tx) => {
+    const { id: project_id } = await ensureProject(tx, { id: 'p', name: 'p', plan: 'payg', created: now })
+    await insertBlobs(tx, project_id, [content], now)
+    await insertFile(tx, {
+      id: file_id,
+      project_id,
+      purpose: 'batch',
+      filename: 'in.jsonl',
+      bytes: content.bytes,
+      line_count: chunks * lines,
+      status: 'processed',
+      status_details: null,
+      errors: null,
+      created: now,
+      expires_at: now + 2 * WINDOW_MS,
+      deleted_at: null,
+      content_blob: content.key,
+      index_blob: null,
+      batch_id: null,
+      part: null,
+    })
+    const batch = await insertBatch(tx, {
+      id: newId('batch', now),
+      project_id,
+      key_id: 'key_1',
+      endpoint: '/v1/chat/completions',
+      input_file_id: file_id,
+      completion_window: '24h',
+      metadata: null,
+      header_entity: 'user:a',
+      language: null,
+      total: chunks * lines,
+      created: now,
+      expires_at: now + WINDOW_MS,
+    })
+    let at = 0
+    const spans = texts.map((text, index) => {
+      const byte_start = at
+      at += text.length
+      const first_line = index * lines + 1
+      return { index, first_line, line_count: lines, byte_start, byte_end: at, model: 'm' }
+    })
+    await insertChunks(tx, batch, spans)
+    await setChunkCount(tx, batch.id, chunks)
+    await moveBatch(tx, batch.id, 'queued', now)
+    return batch
+  })
+}
+
+function requestLine(custom_id: string): string {
+  const body = { model: MODEL.id, messages: [{ role: 'user', content: custom_id }] }
+  return `${JSON.stringify({ custom_id, method: 'POST', url: '/v1/chat/completions', body })}\n`
+}
+
+/** The outcome of a line that is answered with `ANSWER`, or that the server rejects. */
+export function outcomeOf(chunk: OpenChunk, position: number, part: Outcome['part'] = 'output'): Outcome {
+  const job = freshJob(chunk, position)
+  const now = chunk.batch.created
+  const result = classify({ status: 200, body: Buffer.from(JSON.stringify(ANSWER)) }, DEFAULT_ENDPOINT)
+  if (part === 'output' && result.kind === 'answered') return answered(job, result, MODEL, now)
+  return failed(job, wireError('upstream_rejected'), now)
+}
