@@ -39,6 +39,7 @@ import { memoryBlobs } from '../simulation/memory-blobs.ts'
 
 const LEASE_MS = 60_000
 const WINDOW_MS = 24 * 3_600_000
+const SERVER = { name: 'server', tier: 0, price: null }
 /** Far more than any test needs, so that a condition that never holds fails the test. */
 const STEPS_MAX = 100_000
 export const SILENT: Log = { info() {}, warn() {}, error() {} }
@@ -175,6 +176,6 @@ export function outcomeOf(chunk: OpenChunk, position: number, part: Outcome['par
   const job = freshJob(chunk, position)
   const now = chunk.batch.created
   const result = classify({ status: 200, body: Buffer.from(JSON.stringify(ANSWER)) }, DEFAULT_ENDPOINT)
-  if (part === 'output' && result.kind === 'answered') return answered(job, result, MODEL, now)
+  if (part === 'output' && result.kind === 'answered') return answered(job, result, SERVER, MODEL, now)
   return failed(job, wireError('upstream_rejected'), now)
 }

@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { scriptedBackend } from '../../test/fakes/scripted-backend.ts'
+import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
+import { reconcile } from '../ledger/reconcile.ts'
+import { moveBatch } from '../store/batches.ts'
+import { closeSession } from '../store/leases.ts'
+import { Upstream } from './send/upstream.ts'
+import { Worker } from './worker.ts'
+
+const DRAIN_MS = 10_000
+
+test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
+  await using world = await makeWorld({ chunks: 2, lines: 2 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 4, 10)
+  for (const attempt of [...world.server.inFlight]) await attempt.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  const { status, completed, cost_nanos } = await world.batch()
+  assert.deepEqual([status, completed, cost_nanos], ['completed', 4, 4 * 5_000])
+  assert.deepEqual((await reconcile(world)).mismatches, [])
+})
+
+test('a worker that shuts down lets lines in flight finish and requeues the others', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 3, concurrency: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const stopped = world.stop()
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.hasStopped, 10)
+  await stopped
+  assert.deepEqual(world.server.sent, ['l1'], 'no further line is sent')
+  const [row] = await world.chunks()
+  assert.deepEqual([row?.state, row?.completed], ['ready', 1])
+})
+
+test('a worker that shuts down aborts lines that are in flight for too long, and requeues them', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const stopped = world.stop()
+  await world.clock.advance(DRAIN_MS - 1)
+  assert.equal(world.hasStopped, false)
+  await world.clock.advance(1)
+  await world.until(() => world.hasStopped)
+  await stopped
+  const [row] = await world.chunks()
+  assert.deepEqual([row?.state, row?.completed, row?.failed], ['ready', 0, 0])
+})
+
+test('a worker notices that a batch is cancelled, and sends no further line of it', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 3, concurrency: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const { id } = await world.batch()
+  await world.store.write((tx) => moveBatch(tx, id, 'cancelling', world.clock.now()))
+  await world.until(() => world.worker.lanes.get('m')?.waiting === 0, 10)
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  assert.deepEqual(world.server.sent, ['l1'])
+  const { status, completed, failed } = await world.batch()
+  assert.deepEqual([status, completed, failed], ['cancelled', 1, 2])
+})
+
+test('a worker whose lease was taken away drops its chunks, and claims again under a new session', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const [before] = await world.chunks()
+  await world.store.write((tx) => closeSession(tx, before!.worker_id!))
+  await world.until(() => world.server.sent.length === 2, 10)
+  assert.equal(world.server.inFlight.length, 1, 'the first attempt was aborted')
+  const [after] = await world.chunks()
+  assert.equal(after!.epoch, before!.epoch + 1)
+  assert.notEqual(after!.worker_id, before!.worker_id)
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  const { completed, cost_nanos } = await world.batch()
+  assert.deepEqual([completed, cost_nanos], [1, 5_000])
+})
+
+/** A worker that is not started yet, beside a queued batch. */
+async function makeWorld(size: { chunks: number; lines: number; concurrency?: number }) {
+  const queued = await queuedBatch(size)
+  const { clock, store, sealed, models } = queued
+  const server = scriptedBackend()
+  const upstream = new Upstream({
+    backend: server.backend,
+    concurrency_max: size.concurrency ?? 8,
+    modelAlias: null,
+  })
+  const world = {
+    ...queued,
+    server,
+    /** The statuses of batches that ended. */
+    ended: [] as string[],
+    hasStopped: false,
+    stop: (): Promise<void> =>
+      worker.stop().then(() => {
+        world.hasStopped = true
+      }),
+    async [Symbol.asyncDispose]() {
+      const stopped = world.stop()
+      await queued.until(() => world.hasStopped, 100)
+      await stopped
+      await queued[Symbol.asyncDispose]()
+    },
+  }
+  const worker = new Worker({
+    store,
+    sealed,
+    clock,
+    steadyClock: clock,
+    log: SILENT,
+    random: () => 0.5,
+    models,
+    upstreams: new Map([['m', [upstream]]]),
+    retry: {
+      attempts_max: 3,
+      backoff_min_ms: 100,
+      backoff_max_ms: 100,
+      outage_patience_ms: 0,
+      throttled_attempts_max: 20,
+      throttled_share: 0.5,
+    },
+    rules: { file_retention_ms: () => 1e9 },
+    leaseMs: 60_000,
+    drainMs: DRAIN_MS,
+    flushIntervalMs: 1_000,
+    memoryBytes: 1_000_000,
+    answers: new ResponseMemory(1_000_000),
+    blobFreshMs: 120_000,
+    tasks: { plan: () => assert.fail('the batch has its chunks already') },
+    maintenance: async () => {},
+    onEnded: ({ status }) => world.ended.push(status),
+  })
+  return Object.assign(world, { worker })
+}
