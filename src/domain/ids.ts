@@ -18,6 +18,8 @@ export const ID_PREFIXES = {
   webhook: 'wh_',
   ledger: 'led_',
   delivery: 'dlv_',
+  upload: 'upload_',
+  part: 'part_',
 } as const
 
 export type IdKind = keyof typeof ID_PREFIXES

@@ -42,6 +42,13 @@ import { getRequestRoute } from './routes/requests/get-request.ts'
 import { listRequestsRoute } from './routes/requests/list-requests.ts'
 import { settingsRoute } from './routes/settings/settings.ts'
 import { statusRoute } from './routes/status/status.ts'
+import { addUploadPartRoute } from './routes/uploads/add-upload-part.ts'
+import { cancelUploadRoute } from './routes/uploads/cancel-upload.ts'
+import { completeUploadRoute } from './routes/uploads/complete-upload.ts'
+import { createUploadRoute } from './routes/uploads/create-upload.ts'
+import { getUploadRoute } from './routes/uploads/get-upload.ts'
+import { listUploadPartsRoute } from './routes/uploads/list-upload-parts.ts'
+import { listUploadsRoute } from './routes/uploads/list-uploads.ts'
 import { getUsageRoute } from './routes/usage/get-usage.ts'
 import { createWebhookRoute } from './routes/webhooks/create-webhook.ts'
 import { deleteWebhookRoute } from './routes/webhooks/delete-webhook.ts'
@@ -61,6 +68,13 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   getFileRoute(app, deps)
   getFileContentRoute(app, deps)
   deleteFileRoute(app, deps)
+  createUploadRoute(app, { ...deps, uploads })
+  listUploadsRoute(app, deps)
+  getUploadRoute(app, deps)
+  addUploadPartRoute(app, deps)
+  listUploadPartsRoute(app, deps)
+  completeUploadRoute(app, deps)
+  cancelUploadRoute(app, deps)
   createBatchRoute(app, { ...deps, idempotency })
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)

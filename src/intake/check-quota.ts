@@ -1,9 +1,11 @@
 // Enforces the quotas of a project in the transaction that adds an object. Far from a quota no lock is needed; near
 // it, transactions take a lock on the project, so concurrent calls cannot exceed it.
+import { atMost } from '../domain/exact-count.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/quota.ts'
 import { countLimits, lockProject, sumOpenBatches, sumStoredBytes } from '../store/quota-use.ts'
 import type { Reader, Writer } from '../store/store.ts'
+import { sumPendingUploads } from '../store/uploads.ts'
 import { countWebhooks } from '../store/webhooks.ts'
 
 /** More than the calls of one project that can run concurrently. */
@@ -35,7 +37,10 @@ export async function checkQuotas(tx: Writer, { project_id, quotas }: QuotaHolde
 
 export async function readUse(db: Reader, project_id: string, names: readonly StoredQuota[]): Promise<Use> {
   const use: Use = {}
-  if (names.includes('stored_bytes')) use.stored_bytes = await sumStoredBytes(db, project_id)
+  if (names.includes('stored_bytes')) {
+    const pending = await sumPendingUploads(db, project_id)
+    use.stored_bytes = atMost((await sumStoredBytes(db, project_id)) + pending.bytes)
+  }
   if (names.includes('open_batches') || names.includes('queued_lines')) {
     const { batches, lines } = await sumOpenBatches(db, project_id)
     Object.assign(use, { open_batches: batches, queued_lines: lines })

@@ -29,8 +29,8 @@ export interface Upload {
   file_bytes_max: number
   /** The size of the form from `Content-Length`; 0 without that header. */
   form_bytes: number
-  /** Whether to compute the hash of the content. */
-  digest?: boolean
+  /** The hash to compute of the content. */
+  digest?: 'sha256' | 'md5'
 }
 
 export interface UploadDeps {
@@ -45,7 +45,7 @@ export interface Received extends StoredUpload {
   id: string
   filename: string
   /** Of the content, hex; null unless the upload asks for it. */
-  sha256: string | null
+  digest: string | null
   /** Unix ms. */
   expires_at: number
 }
@@ -74,16 +74,7 @@ export async function receiveForm(
           `The form accepts a file in the field \`file\` only, not in \`${part.fieldname}\`.`,
         )
       if (received) throw refuse('file', 'The form contains more than one `file`. Upload one file at a time.')
-      const id = newId('file', upload.now)
-      const hash = upload.digest ? createHash('sha256') : null
-      const pieces = plain(bounded(part.file, upload.file_bytes_max))
-      const stored = await storeUpload(deps, hash ? hashed(pieces, hash) : pieces, { ...upload, id })
-      received = {
-        id,
-        filename: safeFilename(part.filename),
-        sha256: hash?.digest('hex') ?? null,
-        ...stored,
-      }
+      received = await receiveContent(deps, { filename: part.filename, content: part.file }, upload)
     }
     if (!received) throw refuse('file', '`file` is required. Send the JSONL file as a file part.')
     if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
@@ -92,6 +83,19 @@ export async function receiveForm(
     if (received) await discard(sealed, received)
     throw error
   }
+}
+
+/** Stores the content of a file that is to be. Throws payload_too_large, and invalid_request for compressed content. */
+export async function receiveContent(
+  deps: Pick<UploadDeps, 'sealed' | 'streamingValidation'>,
+  { filename, content }: { filename: string | undefined; content: AsyncIterable<Buffer> },
+  upload: Upload,
+): Promise<Omit<Received, 'expires_at'>> {
+  const id = newId('file', upload.now)
+  const hash = upload.digest === undefined ? null : createHash(upload.digest)
+  const pieces = plain(bounded(content, upload.file_bytes_max, 'file'))
+  const stored = await storeUpload(deps, hash ? hashed(pieces, hash) : pieces, { ...upload, id })
+  return { id, filename: safeFilename(filename), digest: hash?.digest('hex') ?? null, ...stored }
 }
 
 /** Deletes what was stored; no row may refer to it. */
@@ -164,21 +168,23 @@ export async function insertUpload(
   return file
 }
 
-async function* hashed(pieces: AsyncIterable<Buffer>, hash: Hash): AsyncGenerator<Buffer> {
+export async function* hashed(pieces: AsyncIterable<Buffer>, hash: Hash): AsyncGenerator<Buffer> {
   for await (const piece of pieces) {
     hash.update(piece)
     yield piece
   }
 }
 
-async function* bounded(source: AsyncIterable<Buffer>, bytes_max: number): AsyncGenerator<Buffer> {
+export async function* bounded(
+  source: AsyncIterable<Buffer>,
+  bytes_max: number,
+  param: string,
+): AsyncGenerator<Buffer> {
   let bytes = 0
   for await (const piece of source) {
     bytes += piece.length
     if (bytes > bytes_max)
-      throw new ApiError('payload_too_large', `The file is larger than ${bytes_max} bytes.`, {
-        param: 'file',
-      })
+      throw new ApiError('payload_too_large', `The ${param} is larger than ${bytes_max} bytes.`, { param })
     yield piece
   }
 }

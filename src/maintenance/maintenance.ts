@@ -10,6 +10,7 @@ import { listExpiredFiles } from '../store/files.ts'
 import { requeueExpiredLeases } from '../store/leases.ts'
 import { maintenanceDue } from '../store/maintenance-due.ts'
 import type { Store } from '../store/store.ts'
+import { endUpload, listExpiredUploads } from '../store/uploads.ts'
 
 const FILES_AT_ONCE_MAX = 100
 const BLOBS_AT_ONCE_MAX = 500
@@ -40,7 +41,10 @@ export async function runMaintenance({ store, sealed, clock }: MaintenanceDeps):
   if (due.files)
     for (const file of await listExpiredFiles(store.read, now, FILES_AT_ONCE_MAX))
       await store.write((tx) => removeFile(tx, file, now))
-  if (due.blobs || due.files) await deletePendingBlobs(store, sealed)
+  if (due.uploads)
+    for (const { id } of await listExpiredUploads(store.read, now, FILES_AT_ONCE_MAX))
+      await store.write((tx) => endUpload(tx, id, { status: 'expired', file_id: null }, now))
+  if (due.blobs || due.files || due.uploads) await deletePendingBlobs(store, sealed)
   return { rescued }
 }
 

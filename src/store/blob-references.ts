@@ -53,7 +53,7 @@ export interface BlobUse {
   /** The file's or batch's ID. */
   owner: string
   project_id: string
-  part: 'content' | 'index' | 'output' | 'error' | 'audit' | 'journal'
+  part: 'content' | 'index' | 'output' | 'error' | 'audit' | 'journal' | 'upload_part'
 }
 
 /** What this blob is for. */
@@ -82,6 +82,9 @@ export async function usesOfBlob(db: Reader, key: string): Promise<BlobUse[]> {
     .execute()
   for (const { batch_id, project_id } of journals)
     uses.push({ blob: key, owner: batch_id, project_id, part: 'journal' })
+  const parts = await uploadParts(db).where('upload_parts.blob', '=', key).execute()
+  for (const { upload_id, project_id } of parts)
+    uses.push({ blob: key, owner: upload_id, project_id, part: 'upload_part' })
   return uses
 }
 
@@ -139,5 +142,21 @@ export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]
     .execute()
   for (const { batch_id, project_id, journal_blob } of journals)
     uses.push({ blob: journal_blob, owner: batch_id, project_id, part: 'journal' })
+  const parts = await uploadParts(db)
+    .leftJoin('blobs', (join) =>
+      join.onRef('blobs.key', '=', 'upload_parts.blob').on('blobs.deletion_pending_since', 'is', null),
+    )
+    .where('blobs.key', 'is', null)
+    .limit(limit)
+    .execute()
+  for (const { upload_id, project_id, blob } of parts)
+    uses.push({ blob, owner: upload_id, project_id, part: 'upload_part' })
   return uses.slice(0, limit)
+}
+
+function uploadParts(db: Reader) {
+  return db
+    .selectFrom('upload_parts')
+    .innerJoin('uploads', 'uploads.id', 'upload_parts.upload_id')
+    .select(['upload_parts.upload_id', 'upload_parts.blob', 'uploads.project_id'])
 }

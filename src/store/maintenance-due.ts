@@ -10,6 +10,8 @@ export interface MaintenanceDue {
   parked: boolean
   /** Files past their retention. */
   files: boolean
+  /** Uploads that were not completed in time. */
+  uploads: boolean
   /** Blobs pending deletion. */
   blobs: boolean
 }
@@ -32,6 +34,12 @@ export async function maintenanceDue(
       exists(
         selectFrom('files').select('id').where('deleted_at', 'is', null).where('expires_at', '<=', now),
       ).as('files'),
+      exists(
+        selectFrom('uploads')
+          .select('id')
+          .where('status', '=', sql.lit('pending' as const))
+          .where('expires_at', '<=', now),
+      ).as('uploads'),
       exists(selectFrom('blobs').select('key').where('deletion_pending_since', 'is not', null)).as('blobs'),
     ])
     .executeTakeFirstOrThrow()
@@ -39,6 +47,7 @@ export async function maintenanceDue(
     sessions: Boolean(due.sessions),
     parked: Boolean(due.parked),
     files: Boolean(due.files),
+    uploads: Boolean(due.uploads),
     blobs: Boolean(due.blobs),
   }
 }

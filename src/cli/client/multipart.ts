@@ -6,6 +6,10 @@ import { Readable } from 'node:stream'
 export interface FilePart {
   path: string
   filename: string
+  /** The name of its field; `file` if not given. */
+  field?: string
+  /** Where in the file it begins; 0 if not given. */
+  start?: number
   /** At most this many bytes are read, so that a file that grows does not exceed the declared length. */
   bytes: number
 }
@@ -23,6 +27,7 @@ export function multipartFile(
   file: FilePart,
   onBlock: (block: Buffer) => void,
 ): MultipartBody {
+  const { start = 0 } = file
   const boundary = `offpeak-${randomBytes(16).toString('hex')}`
   const before = Buffer.from(
     Object.entries(fields)
@@ -31,7 +36,7 @@ export function multipartFile(
           `--${boundary}\r\ncontent-disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`,
       )
       .join('') +
-      `--${boundary}\r\ncontent-disposition: form-data; name="file"; filename="${quoted(file.filename)}"\r\n` +
+      `--${boundary}\r\ncontent-disposition: form-data; name="${file.field ?? 'file'}"; filename="${quoted(file.filename)}"\r\n` +
       'content-type: application/jsonl\r\n\r\n',
   )
   const after = Buffer.from(`\r\n--${boundary}--\r\n`)
@@ -39,7 +44,8 @@ export function multipartFile(
     yield before
     if (file.bytes > 0) {
       const blocks: AsyncIterable<Buffer> = createReadStream(file.path, {
-        end: file.bytes - 1,
+        start,
+        end: start + file.bytes - 1,
         highWaterMark: READ_BYTES,
       })
       for await (const block of blocks) {

@@ -1,4 +1,4 @@
-// Uploads an input file from disk, reports progress and hashes the bytes that it sends.
+// Uploads an input file from disk, a large one in parts; reports progress and hashes the bytes that it sends.
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
@@ -8,6 +8,7 @@ import { FileObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
 import type { ApiClient } from './client.ts'
 import { multipartFile } from './multipart.ts'
+import { PART_BYTES, uploadInParts } from './upload-in-parts.ts'
 
 export interface Uploaded {
   file: FileObject
@@ -24,6 +25,8 @@ export async function uploadInput(
 ): Promise<Uploaded> {
   const found = await stat(path)
   if (!found.isFile()) throw new Failure(`${path} is not a regular file; give the path of a JSONL file`)
+  if (found.size > PART_BYTES)
+    return await uploadInParts(client, { path, filename, bytes: found.size }, onProgress)
   let hash = createHash('sha256')
   const file = await client.send(FileObject, {
     method: 'POST',

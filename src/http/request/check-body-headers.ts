@@ -10,8 +10,11 @@ const UTF_8 = ['utf-8', 'utf8', 'us-ascii']
 /** `form`: the endpoint takes `multipart/form-data`, not JSON. Throws unsupported_media_type. */
 export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): void {
   const encoding = headers['content-encoding']?.trim().toLowerCase() ?? ''
-  if (encoding !== '' && encoding !== 'identity')
-    refuse(`The body is compressed (\`Content-Encoding: ${shown(encoding)}\`). Send it as it is.`)
+  const accepted = form ? ['', 'identity', 'gzip', 'zstd'] : ['', 'identity']
+  if (!accepted.includes(encoding)) {
+    const advice = form ? 'Send it as it is, or as `gzip` or `zstd`.' : 'Send it as it is.'
+    refuse(`The body is compressed (\`Content-Encoding: ${shown(encoding)}\`). ${advice}`)
+  }
   const transfer = headers['transfer-encoding']?.trim().toLowerCase() ?? 'chunked'
   if (transfer !== 'chunked')
     refuse(

@@ -2,6 +2,7 @@
 import { Type } from 'typebox'
 
 export const FileParams = Type.Object({ file_id: Type.String() })
+export const UploadParams = Type.Object({ upload_id: Type.String() })
 export const BatchParams = Type.Object({ batch_id: Type.String() })
 export const RequestParams = Type.Object({ request_id: Type.String() })
 export const EventParams = Type.Object({ event_id: Type.String() })

@@ -15,7 +15,7 @@ export class MethodNotAllowed extends ApiError {
 }
 
 /** Headers of the content that the error replaces. */
-const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-range', 'etag']
+const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-encoding', 'content-range', 'etag']
 
 export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   let apiError = request.stalled ? new ApiError('request_timeout') : apiErrorOf(error)

@@ -8,6 +8,7 @@ import { readFile } from '../../../store/files.ts'
 import { callerOf } from '../../access/caller.ts'
 import { FileParams } from '../../request/params.ts'
 import { attachment } from '../../response/content-disposition.ts'
+import { type Encoding, encode, encodingFor } from '../../response/encode.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
@@ -16,6 +17,9 @@ import { parseRange } from './range.ts'
 
 /** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
 const JSONL = 'application/x-ndjson'
+
+/** Less is not worth it. */
+const ENCODED_BYTES_MIN = 1024
 
 export function getFileContentRoute(
   app: App,
@@ -35,6 +39,9 @@ export function getFileContentRoute(
       partial: true,
       headers: Type.Object({
         Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
+        'Accept-Encoding': Type.Optional(
+          Type.String({ description: '`zstd` or `gzip` compress the answer.', examples: ['zstd, gzip'] }),
+        ),
         'If-None-Match': Type.Optional(
           Type.String({
             description: 'The `ETag` of a copy that the caller has: 304 if the content is the same.',
@@ -47,21 +54,29 @@ export function getFileContentRoute(
     async handler(request, reply) {
       const file = await readFile(store.read, callerOf(request).project_id, fileIdOf(request.params.file_id))
       if (!file) throw new ApiError('file_not_found')
-      const etag = `"${file.id}"`
-      if (isNamed(etag, request.headers['if-none-match'])) return reply.code(304).header('etag', etag).send()
+      const { 'if-range': condition, range: wanted, 'accept-encoding': accept } = request.headers
+      // A range is one of the bytes as they are.
+      const isSmall = file.bytes < ENCODED_BYTES_MIN
+      const encoding = wanted !== undefined || isSmall ? null : encodingFor(accept)
+      const etag = etagOf(file.id)
+      const encodedEtag = etagOf(file.id, encoding)
+      reply.header('vary', 'accept-encoding')
+      if (isNamed(encodedEtag, request.headers['if-none-match']))
+        return reply.code(304).header('etag', encodedEtag).send()
       reply.headers({
         'accept-ranges': 'bytes',
         'content-disposition': attachment(file.filename),
-        etag,
+        etag: encodedEtag,
         'x-content-type-options': 'nosniff',
       })
-      const { 'if-range': condition, range: wanted } = request.headers
       const asked = condition === undefined || condition === etag ? parseRange(wanted, file.bytes) : null
       if (asked === 'unsatisfiable') return notSatisfiable(reply, file.bytes)
       const range = asked ?? { start: 0, end: file.bytes }
       if (asked)
         reply.code(206).header('content-range', `bytes ${range.start}-${range.end - 1}/${file.bytes}`)
-      reply.type(JSONL).header('content-length', range.end - range.start)
+      reply.type(JSONL)
+      if (encoding === null) reply.header('content-length', range.end - range.start)
+      else reply.header('content-encoding', encoding)
       if (request.method === 'HEAD') return reply.send()
       const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
         objectMode: false,
@@ -69,9 +84,14 @@ export function getFileContentRoute(
       content.on('error', (error) =>
         request.log.error({ err: error, file_id: file.id }, 'a download broke off'),
       )
-      return reply.send(content)
+      return reply.send(encoding === null ? content : encode(content, encoding))
     },
   })
+}
+
+/** Compressed bytes are others than those that they stand for, so they have a tag of their own. */
+function etagOf(file_id: string, encoding: Encoding | null = null): string {
+  return encoding === null ? `"${file_id}"` : `"${file_id}-${encoding}"`
 }
 
 /** Whether `If-None-Match` names this content (RFC 9110 §13.1.2). */

@@ -4,27 +4,18 @@ import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { quotaExceeded } from '../../../domain/quota.ts'
 import { checkQuotas, type QuotaHolder, readUse } from '../../../intake/check-quota.ts'
-import {
-  discard,
-  type FormPart,
-  insertUpload,
-  receiveForm,
-  receiveUpload,
-  type Upload,
-} from '../../../intake/upload.ts'
+import { discard, insertUpload, receiveForm, receiveUpload, type Upload } from '../../../intake/upload.ts'
 import type { Writer } from '../../../store/store.ts'
 import { FileObject } from '../../../wire/file.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { viewOf } from '../../access/compat.ts'
+import { checkFormLength, formBytes, formOf } from '../../request/form.ts'
 import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showFile } from './show-file.ts'
 import type { UploadSlots } from './upload-slots.ts'
-
-/** The form around the file: fields, boundaries, headers. */
-const FORM_BYTES_MAX = 1024 * 1024
 
 const UploadForm = Type.Object(
   {
@@ -63,7 +54,7 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       operation: 'uploadFile',
       summary: 'Upload an input file',
       description:
-        'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. The file is `pending` until it has been validated.',
+        'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. `Content-Encoding` may be `gzip` or `zstd`. The file is `pending` until it has been validated.',
       answer: FileObject,
       form: UploadForm,
       headers: IdempotencyHeaders,
@@ -80,28 +71,24 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       const caller = callerOf(request)
       if (!request.isMultipart())
         throw new ApiError('unsupported_media_type', 'Send the file as `multipart/form-data`.')
-      const form_bytes = Number(request.headers['content-length'] ?? 0)
-      if (form_bytes > file_bytes_max + FORM_BYTES_MAX)
-        throw new ApiError('payload_too_large', `The file is larger than ${file_bytes_max} bytes.`, {
-          param: 'file',
-        })
+      checkFormLength(request, file_bytes_max, 'file')
       const { project_id } = caller
       const { quotas, file_retention_ms } = planOf(plans, caller)
-      const digest = hasIdempotencyKey(request.headers)
+      const isOnce = hasIdempotencyKey(request.headers)
       const upload = {
         project_id,
         now: clock.now(),
         retention_ms: file_retention_ms,
         file_bytes_max,
-        form_bytes,
-        digest,
+        form_bytes: formBytes(request),
+        ...(isOnce ? { digest: 'sha256' as const } : {}),
       }
       return await uploads.hold(project_id, quotas.uploads, async () => {
         await refuseFull({ project_id, quotas })
         const check: QuotaCheck = (tx, bytes) =>
           checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes })
-        if (digest) return await receiveOnce(request, reply, upload, check)
-        const file = await receiveUpload(deps, formOf(request), upload, check)
+        if (isOnce) return await receiveOnce(request, reply, upload, check)
+        const file = await receiveUpload(deps, formOf(request, file_bytes_max, 'file'), upload, check)
         wake()
         return showFile(file, viewOf(request, region))
       })
@@ -123,13 +110,13 @@ export function uploadFileRoute(app: App, deps: Deps): void {
     upload: Upload,
     check: QuotaCheck,
   ) {
-    const received = await receiveForm(deps, formOf(request), upload)
+    const received = await receiveForm(deps, formOf(request, file_bytes_max, 'file'), upload)
     const call = {
       project_id: upload.project_id,
       request_id: request.id,
       route: 'POST /v1/files' as const,
       headers: request.headers,
-      request: { filename: received.filename, sha256: received.sha256 },
+      request: { filename: received.filename, sha256: received.digest },
     }
     try {
       const answer = await idempotency.once(call, async (tx) => {
@@ -147,30 +134,4 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       throw error
     }
   }
-}
-
-/** The parts of the form. Throws ApiError for a malformed form. */
-async function* formOf(request: FastifyRequest): AsyncGenerator<FormPart> {
-  // No limit here: the size of the file is checked where it is received.
-  const limits = { fileSize: Number.MAX_SAFE_INTEGER, fieldSize: 64 * 1024, fields: 50, files: 2, parts: 60 }
-  try {
-    for await (const part of request.parts({ limits })) {
-      yield part.type === 'file' ? { ...part, file: pieces(part.file) } : part
-    }
-  } catch (error) {
-    throw broken(error)
-  }
-}
-
-async function* pieces(file: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
-  try {
-    for await (const piece of file) if (Buffer.isBuffer(piece)) yield piece
-  } catch (error) {
-    throw broken(error)
-  }
-}
-
-function broken(error: unknown): ApiError {
-  const reason = error instanceof Error ? `: ${error.message}` : ''
-  return new ApiError('invalid_multipart', `The multipart form is malformed or incomplete${reason}.`)
 }

@@ -1,6 +1,7 @@
 // GET /v1/quotas
 import { QUOTA_NAMES } from '../../../domain/quota.ts'
 import { isStored, readUse } from '../../../intake/check-quota.ts'
+import { sumPendingUploads } from '../../../store/uploads.ts'
 import { QuotasObject } from '../../../wire/quota.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { route } from '../../route.ts'
@@ -27,6 +28,7 @@ export function getQuotasRoute(app: App, { store, plans, uploads }: Deps): void 
       const caller = callerOf(request)
       const plan = planOf(plans, caller)
       const used = await readUse(store.read, caller.project_id, QUOTA_NAMES.filter(isStored))
+      const pending = await sumPendingUploads(store.read, caller.project_id)
       const row = (name: (typeof QUOTA_NAMES)[number], use: number | null) => ({
         limit: plan.quotas[name],
         used: use,
@@ -41,7 +43,7 @@ export function getQuotasRoute(app: App, { store, plans, uploads }: Deps): void 
           limits: row('limits', used.limits ?? 0),
           webhooks: row('webhooks', used.webhooks ?? 0),
           entities_per_batch: row('entities_per_batch', null),
-          uploads: row('uploads', uploads.used(caller.project_id)),
+          uploads: row('uploads', uploads.used(caller.project_id) + pending.uploads),
         },
       }
     },

@@ -1,0 +1,90 @@
+// The parts of a multipart form, one after the other in constant memory. The body may be compressed as a whole; what it
+// may come to is bounded all the same.
+import type { IncomingMessage } from 'node:http'
+import { pipeline, type Readable, Transform } from 'node:stream'
+import { constants, createGunzip, createZstdDecompress } from 'node:zlib'
+import type { FastifyRequest } from 'fastify'
+import { ApiError } from '../../domain/errors.ts'
+import type { FormPart } from '../../intake/upload.ts'
+
+/** The form around a file: fields, boundaries, headers. */
+const FORM_BYTES_MAX = 1024 * 1024
+/** 8 MiB, the largest window that a recipient has to support (RFC 9659). */
+const ZSTD_WINDOW_LOG_MAX = 23
+
+/** Throws payload_too_large where the body is longer, by its own account. `file_bytes_max`: of its file. */
+export function checkFormLength(request: FastifyRequest, file_bytes_max: number, param: string): void {
+  if (Number(request.headers['content-length'] ?? 0) > file_bytes_max + FORM_BYTES_MAX)
+    throw tooLarge(file_bytes_max, param)
+}
+
+/** The size of the form; 0 where nobody knows before its end. */
+export function formBytes({ headers }: Pick<FastifyRequest, 'headers'>): number {
+  return encodingOf(headers) === null ? Number(headers['content-length'] ?? 0) : 0
+}
+
+/** Throws invalid_multipart for a form that is malformed or incomplete. */
+export async function* formOf(
+  request: FastifyRequest,
+  file_bytes_max: number,
+  param: string,
+): AsyncGenerator<FormPart> {
+  // The size of the file is bounded where it is received; here it may be anything.
+  const limits = { fileSize: Number.MAX_SAFE_INTEGER, fieldSize: 64 * 1024, fields: 50, files: 2, parts: 60 }
+  try {
+    for await (const part of decoded(request, file_bytes_max, param).parts({ limits })) {
+      yield part.type === 'file' ? { ...part, file: pieces(part.file) } : part
+    }
+  } catch (error) {
+    throw broken(error)
+  }
+}
+
+async function* pieces(file: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
+  try {
+    for await (const piece of file) if (Buffer.isBuffer(piece)) yield piece
+  } catch (error) {
+    throw broken(error)
+  }
+}
+
+function broken(error: unknown): ApiError {
+  if (error instanceof ApiError) return error
+  const reason = error instanceof Error ? `: ${error.message}` : ''
+  return new ApiError('invalid_multipart', `The multipart form is malformed or incomplete${reason}.`)
+}
+
+/** The request, its body decompressed: the parser of forms reads `raw` alone. */
+function decoded(request: FastifyRequest, file_bytes_max: number, param: string): FastifyRequest {
+  const encoding = encodingOf(request.headers)
+  if (encoding === null) return request
+  const decoder =
+    encoding === 'gzip'
+      ? createGunzip()
+      : createZstdDecompress({ params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG_MAX } })
+  const bound = bounded(file_bytes_max, param)
+  // Whoever reads `bound` sees the error; here is nothing to do.
+  const body: Readable = pipeline(request.raw, decoder, bound, () => {})
+  const raw = Object.assign(body, { headers: request.headers }) satisfies Pick<IncomingMessage, 'headers'>
+  return Object.create(request, { raw: { value: raw } })
+}
+
+function bounded(file_bytes_max: number, param: string): Transform {
+  let bytes = 0
+  return new Transform({
+    transform(block: Buffer, _encoding, done) {
+      bytes += block.length
+      done(bytes > file_bytes_max + FORM_BYTES_MAX ? tooLarge(file_bytes_max, param) : null, block)
+    },
+  })
+}
+
+function tooLarge(file_bytes_max: number, param: string): ApiError {
+  return new ApiError('payload_too_large', `The ${param} is larger than ${file_bytes_max} bytes.`, { param })
+}
+
+/** Other encodings were refused before the body was read. */
+function encodingOf(headers: FastifyRequest['headers']): 'gzip' | 'zstd' | null {
+  const encoding = headers['content-encoding']?.trim().toLowerCase()
+  return encoding === 'gzip' || encoding === 'zstd' ? encoding : null
+}
