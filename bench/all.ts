@@ -30,6 +30,7 @@ const SCENARIOS: readonly Scenario[] = [
   { name: 'flat', file: 'memory.ts' },
   { name: 'small', file: 'small.ts' },
   { name: 'reads', file: 'reads.ts' },
+  { name: 'console', file: 'console.ts', args: ['--lines', '20000', '--rounds', '2'] },
   { name: 'prefix', file: 'prefix.ts' },
 ]
 
