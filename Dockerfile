@@ -32,6 +32,7 @@ COPY --from=packages /app/node_modules node_modules
 COPY --from=build /build/dist dist
 COPY package.json LICENSE ./
 COPY bin bin
+COPY docs/offpeak.schema.json docs/
 RUN ln -s /app/bin/offpeak.js /usr/local/bin/offpeak \
  && chmod 755 /app/bin/offpeak.js \
  && install -d -o 1000 -g 1000 -m 0700 /data

@@ -32,6 +32,7 @@ import { liveRoute } from './routes/live/live.ts'
 import { getModelRoute } from './routes/models/get-model.ts'
 import { listModelsRoute } from './routes/models/list-models.ts'
 import { pauseModelRoutes } from './routes/models/pause-model.ts'
+import { configSchemaRoute } from './routes/operations/config-schema.ts'
 import { docsRoutes } from './routes/operations/docs.ts'
 import { healthRoutes } from './routes/operations/health.ts'
 import { metricsRoute } from './routes/operations/metrics.ts'
@@ -117,5 +118,6 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   healthRoutes(app, deps)
   if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics)
   openapiRoute(app)
+  configSchemaRoute(app)
   docsRoutes(app)
 }

@@ -65,6 +65,7 @@ const ROUTES = [
   '/v1/chat/completions',
   '/healthz',
   '/openapi.json',
+  '/config.schema.json',
   '/ID',
   '/v1/ID/ID',
   '/',
