@@ -1,5 +1,6 @@
 // Creates a client for each model server that the configuration names.
 
+import { readFileSync } from 'node:fs'
 import type { Backend } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
@@ -74,14 +75,27 @@ function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker
   }
 }
 
+function certificatesOf({ ca_file, client_cert_file, client_key_file }: OpenAiUpstream): {
+  ca?: Buffer
+  cert?: Buffer
+  key?: Buffer
+} {
+  return {
+    ...(ca_file === null ? {} : { ca: readFileSync(ca_file) }),
+    ...(client_cert_file === null ? {} : { cert: readFileSync(client_cert_file) }),
+    ...(client_key_file === null ? {} : { key: readFileSync(client_key_file) }),
+  }
+}
+
 function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of: UpstreamConfig) => Backend {
   const machine = new Machine(config.engines, clock)
   const engines = new Map<string, Engine>()
 
   const client =
-    ({ name, timeout_ms, concurrency_max, headers }: OpenAiUpstream) =>
-    (base_url: string, api_key: string | null): Backend =>
-      openaiBackend({
+    (upstream: OpenAiUpstream) =>
+    (base_url: string, api_key: string | null): Backend => {
+      const { name, timeout_ms, concurrency_max, headers, api_key_file, proxy } = upstream
+      return openaiBackend({
         name,
         base_url,
         api_key,
@@ -89,7 +103,11 @@ function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of
         connections_max: concurrency_max,
         budget,
         headers,
+        api_key_file,
+        proxy,
+        certificates: certificatesOf(upstream),
       })
+    }
 
   /** Equal ones share a server. */
   const engineOf = (upstream: OpenAiUpstream, spec: EngineConfig): Engine => {

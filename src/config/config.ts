@@ -147,10 +147,8 @@ interface OpenAiClient extends UpstreamBase {
   ca_file: string | null
   client_cert_file: string | null
   client_key_file: string | null
-  /** Null: as the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY say; `off`: none. */
+  /** The address of the proxy before the server, credentials included; null: none. */
   proxy: string | null
-  /** `dns`: every address of the name is an upstream of its own. */
-  discover: 'dns' | 'off'
   /** The server's name for the model. */
   model: string
   timeout_ms: number

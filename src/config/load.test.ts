@@ -43,7 +43,6 @@ const NO_CONNECTION_KEYS = {
   client_cert_file: null,
   client_key_file: null,
   proxy: null,
-  discover: 'off',
 }
 
 describe('without a file', () => {

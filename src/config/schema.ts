@@ -195,7 +195,6 @@ const OPENAI_KEYS = section({
   client_cert_file: optional(READABLE_FILE),
   client_key_file: optional(READABLE_FILE),
   proxy: optional(PROXY),
-  discover: byDefault('off', orWord<'dns', 'off'>(oneOf(['dns']), OFF_WORD, 'dns or off')),
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
   headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
@@ -211,8 +210,6 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
       [found.client_cert_file === null ? 'client_key_file' : 'client_cert_file'],
       'needs the other: a client certificate has client_cert_file and client_key_file',
     )
-  if (found.discover === 'dns' && found.proxy !== null && found.proxy !== 'off')
-    problem(['discover'], 'excludes proxy: a proxy resolves the name itself')
   if (engine === null) return
   if (base_url !== null) problem(['base_url'], 'excludes engine: the worker picks the address of the server')
   for (const key of ['api_key_env', 'api_key_file'] as const)

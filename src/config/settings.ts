@@ -8,6 +8,7 @@ import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
 import type { Config, EngineConfig, ModelConfig, UpstreamConfig } from './config.ts'
 import { machineOf } from './engine.ts'
+import { proxyFromEnv } from './proxy.ts'
 import { BUILT_IN_PLANS, type ConfigFile } from './schema.ts'
 import { present, withCredentials } from './secrets.ts'
 
@@ -155,6 +156,7 @@ function upstreamOf(
     ...rest,
     ...place,
     ...server,
+    proxy: base_url === null || rest.proxy === 'off' ? null : (rest.proxy ?? proxyFromEnv(base_url, env)),
     api_key_file: at(rest.api_key_file),
     ca_file: at(rest.ca_file),
     client_cert_file: at(rest.client_cert_file),

@@ -9,6 +9,7 @@ import { retryAfterMs } from '../../domain/retry-after.ts'
 import type { FailureCode } from '../backend.ts'
 import type { Receiving, ResponseMemory } from '../response-memory.ts'
 import type { Exchange } from './exchange.ts'
+import { openTunnel, type Proxy } from './proxy.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
 
 export interface Target {
@@ -16,6 +17,11 @@ export interface Target {
   /** Without the brackets of an IPv6 address. */
   host: string
   port: number
+  /** `host:port`, or `host` where the port is the usual one. */
+  authority: string
+  proxy: Proxy | null
+  /** PEM; beside them the authorities of Node apply where `ca` is absent. */
+  certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
   /** From the moment the request has a connection to the last byte of the answer. */
   timeout_ms: number
   connectTimeoutMs: number
@@ -44,15 +50,17 @@ const LENGTH_BYTES_MAX = 20
 const END_OF_HEAD = '\r\n\r\n'
 /** Keep-alive, because a generation takes minutes without traffic and middleboxes drop idle connections. */
 const TCP_KEEP_ALIVE_MS = 60_000
+const SOCKET_OPTIONS = { noDelay: true, keepAlive: true, keepAliveInitialDelay: TCP_KEEP_ALIVE_MS }
 
 export class Connection implements Receiving {
   readonly #target: Target
   readonly #hooks: ConnectionHooks
-  readonly #socket: Socket
+  #socket: Socket
   readonly #reader: ResponseReader
   readonly #timer: NodeJS.Timeout
   #exchange: Exchange | null = null
   #connected = false
+  #clearConnectTimer: () => void = () => {}
   /** It has taken an exchange of which nothing has gone out. */
   #unsent = false
   /** Whether it has ever sent anything. */
@@ -76,9 +84,13 @@ export class Connection implements Receiving {
     this.#timer = setTimeout(() => this.#onTimeout(), target.timeout_ms).unref()
     this.#begin(exchange)
     this.#socket = this.#connect()
-    this.#socket.on('error', (error) => this.#onError(error))
-    this.#socket.on('end', () => this.#onEnd())
-    this.#socket.on('close', () => this.#onClose())
+    this.#watch(this.#socket)
+  }
+
+  #watch(socket: Socket): void {
+    socket.on('error', (error) => this.#onError(error))
+    socket.on('end', () => this.#onEnd())
+    socket.on('close', () => this.#onClose())
   }
 
   /** Seconds of idleness that the server bears, where it says so. */
@@ -127,37 +139,66 @@ export class Connection implements Receiving {
   }
 
   #connect(): Socket {
-    const { host, port, tls, connectTimeoutMs } = this.#target
-    const options = { host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: TCP_KEEP_ALIVE_MS }
+    const { tls, connectTimeoutMs, proxy, host, port } = this.#target
     const connectTimer = setTimeout(() => {
       this.#fail('upstream_unavailable', `no connection within ${connectTimeoutMs} ms`)
     }, connectTimeoutMs)
-    const onConnected = (): void => {
-      clearTimeout(connectTimer)
-      this.#connected = true
-      this.#timer.refresh()
-      // Bytes that have arrived by then answer no request.
-      setImmediate(() => this.flush())
+    this.#clearConnectTimer = () => clearTimeout(connectTimer)
+    const onConnected = (): void => this.#onConnected()
+    if (proxy === null)
+      return tls ? this.#connectTls({ host, port }, onConnected) : this.#connectPlain(host, port, onConnected)
+    if (tls) return this.#tunnel(proxy)
+    if (!proxy.tls) return this.#connectPlain(proxy.host, proxy.port, onConnected)
+    const socket = connectTls({ ...SOCKET_OPTIONS, host: proxy.host, port: proxy.port }, onConnected)
+    return socket.on('data', (bytes: Buffer) => this.#onBytes(bytes, bytes.length))
+  }
+
+  #onConnected(): void {
+    this.#clearConnectTimer()
+    this.#connected = true
+    this.#timer.refresh()
+    // What has come by then, nobody has asked for.
+    setImmediate(() => this.flush())
+  }
+
+  #connectPlain(host: string, port: number, onConnected: () => void): Socket {
+    const buffer = Buffer.allocUnsafeSlow(READ_BYTES)
+    const callback = (length: number): boolean => {
+      this.#onBytes(buffer, length)
+      return true
     }
-    let socket: Socket
-    if (tls) {
-      const servername = isAddress(host) ? {} : { servername: host }
-      const session = this.#hooks.tlsSession
-      socket = connectTls({ ...options, ...servername, session, ALPNProtocols: ['http/1.1'] }, onConnected)
-      socket.on('session', (latest: Buffer) => {
-        this.#hooks.tlsSession = latest
-      })
-      socket.on('data', (bytes: Buffer) => this.#onBytes(bytes, bytes.length))
-    } else {
-      const buffer = Buffer.allocUnsafeSlow(READ_BYTES)
-      const callback = (length: number): boolean => {
-        this.#onBytes(buffer, length)
-        return true
-      }
-      socket = connectTcp({ ...options, onread: { buffer, callback } }, onConnected)
+    return connectTcp({ ...SOCKET_OPTIONS, host, port, onread: { buffer, callback } }, onConnected)
+  }
+
+  #connectTls(to: { host: string; port: number } | { socket: Socket }, onConnected: () => void): Socket {
+    const { host, certificates } = this.#target
+    const servername = isAddress(host) ? {} : { servername: host }
+    const session = this.#hooks.tlsSession
+    const ALPNProtocols = ['http/1.1']
+    // Certificates are checked against the name, also behind a tunnel.
+    const options = { ...SOCKET_OPTIONS, host, ...to, ...servername, ...certificates, session, ALPNProtocols }
+    const socket = connectTls(options, onConnected)
+    socket.on('session', (latest: Buffer) => {
+      this.#hooks.tlsSession = latest
+    })
+    return socket.on('data', (bytes: Buffer) => this.#onBytes(bytes, bytes.length))
+  }
+
+  /** TLS with the server, through the proxy. */
+  #tunnel(proxy: Proxy): Socket {
+    const { host, port } = this.#target
+    const authority = `${host.includes(':') ? `[${host}]` : host}:${port}`
+    const onOpen = (): void => {
+      raw.removeAllListeners('end').removeAllListeners('close')
+      this.#socket = this.#connectTls({ socket: raw }, () => this.#onConnected())
+      this.#watch(this.#socket)
     }
-    socket.on('close', () => clearTimeout(connectTimer))
-    return socket
+    const onRefused = (why: string): void =>
+      this.#fail('upstream_unavailable', 'no connection to the server', why)
+    const ask = (): void => openTunnel(raw, authority, proxy, onOpen, onRefused)
+    const to = { ...SOCKET_OPTIONS, host: proxy.host, port: proxy.port }
+    const raw: Socket = proxy.tls ? connectTls(to, ask) : connectTcp(to, ask)
+    return raw
   }
 
   #write({ head, body }: Exchange): void {
@@ -272,6 +313,7 @@ export class Connection implements Receiving {
     this.#ended = true
     this.#target.budget.ended(this)
     clearTimeout(this.#timer)
+    this.#clearConnectTimer()
     this.#socket.destroy()
     this.#hooks.onEnded(this)
   }

@@ -6,10 +6,12 @@ import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
 import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
+import { type Proxy, proxyOf } from '../http1/proxy.ts'
 import { requestHead } from '../http1/request-head.ts'
 import { ResponseMemory } from '../response-memory.ts'
-import { classify } from '../verdict/classify.ts'
+import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
+import { KeyFile } from './key-file.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
 export interface OpenAiBackendOptions {
@@ -25,6 +27,12 @@ export interface OpenAiBackendOptions {
   connections_max: number
   /** What answers may take in memory, those of other backends of this process included. */
   budget?: ResponseMemory
+  /** A file that holds the key instead; read again when it changes. */
+  api_key_file?: string | null
+  /** PEM: authorities that vouch for the server, and the certificate and key that it asks for. */
+  certificates?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  /** The address of a proxy before the server. */
+  proxy?: string | null
   /** Added to every request. */
   headers?: Readonly<Record<string, string>>
 }
@@ -38,8 +46,25 @@ const CONNECT_TIMEOUT_MS_MAX = 10_000
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const { name, timeout_ms, connections_max } = options
   const address = serverAddressOf(options.base_url)
-  const heads = requestHeads(address, headersOf(options))
-  const secrets = secretsOf([options.api_key, ...Object.values(options.headers ?? {})])
+  const proxy = options.proxy ? proxyOf(options.proxy) : null
+  const keyFile = options.api_key_file ? new KeyFile(options.api_key_file) : null
+  // An answer under way may quote the key that it was asked with.
+  const prepare = (api_key: string | null, previous: string | null): Prepared => ({
+    api_key,
+    heads: requestHeads(address, headersOf({ ...options, api_key }), proxy),
+    secrets: secretsOf([
+      api_key,
+      previous,
+      proxy?.authorization?.replace(/^Basic /, ''),
+      ...Object.values(options.headers ?? {}),
+    ]),
+  })
+  let prepared = prepare(keyFile ? keyFile.read() : (options.api_key ?? null), null)
+  const current = (): Prepared => {
+    const api_key = keyFile ? keyFile.read() : prepared.api_key
+    if (api_key !== prepared.api_key) prepared = prepare(api_key, prepared.api_key)
+    return prepared
+  }
   const watch = new AbortWatch()
   const pool = new HttpPool(
     {
@@ -47,7 +72,9 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
       connectTimeoutMs: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answerBytesMax: ANSWER_BYTES_MAX,
-      redact: secrets.redact,
+      redact: (text) => prepared.secrets.redact(text),
+      proxy,
+      certificates: options.certificates ?? {},
       budget: options.budget ?? new ResponseMemory(ANSWER_BYTES_MAX),
     },
     connections_max,
@@ -55,7 +82,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
 
   function exchange({ endpoint, body, project_id, signal }: BackendCall): Promise<Exchanged> {
     return new Promise((resolve) => {
-      const call = new Exchange(heads[endpoint], body, project_id, (exchanged) => {
+      const call = new Exchange(current().heads[endpoint], body, project_id, (exchanged) => {
         if (signal !== undefined) watch.leave(signal, call)
         resolve(exchanged)
       })
@@ -70,6 +97,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     async send(call) {
       if (call.signal?.aborted) return broken('upstream_unavailable', 'aborted')
       const outcome = await exchange(call)
+      const { secrets } = prepared
       if (outcome.kind === 'broken') {
         const { code, reason, operatorReason, unreachable } = outcome
         return {
@@ -87,6 +115,12 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   }
 }
 
+interface Prepared {
+  api_key: string | null
+  heads: Readonly<Record<EndpointPath, Buffer>>
+  secrets: Secrets
+}
+
 function broken(code: FailureCode, reason: string): BackendResult & { kind: 'failed' } {
   return { kind: 'failed', status: null, code, reason }
 }
@@ -94,9 +128,15 @@ function broken(code: FailureCode, reason: string): BackendResult & { kind: 'fai
 function requestHeads(
   address: ServerAddress,
   headers: ReadonlyMap<string, string>,
+  proxy: Proxy | null,
 ): Readonly<Record<EndpointPath, Buffer>> {
+  // A proxy for plain HTTP is told the whole address.
+  const isForwarded = proxy !== null && !address.tls
+  const origin = isForwarded ? address.origin : ''
+  const all = new Map(headers)
+  if (isForwarded && proxy.authorization !== null) all.set('proxy-authorization', proxy.authorization)
   const head = (path: EndpointPath): Buffer =>
-    requestHead(address.authority, address.path(path.slice('/v1'.length)), headers)
+    requestHead(address.authority, origin + address.path(path.slice('/v1'.length)), all)
   return Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, head(path)])) as Record<EndpointPath, Buffer>
 }
 

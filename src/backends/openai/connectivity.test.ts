@@ -1,0 +1,151 @@
+// How a model server is reached: private authorities, client certificates, proxies, IPv6, query strings, key files.
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import { type AddressInfo, connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import type { TLSSocket } from 'node:tls'
+import { cert, key } from '../../../test/fakes/certificate.ts'
+import { completion } from '../../../test/fakes/upstream.ts'
+import type { BackendResult } from '../backend.ts'
+import { KeyFile } from './key-file.ts'
+import { type OpenAiBackendOptions, openaiBackend } from './openai-backend.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'offpeak-connectivity-'))
+const servers: Server[] = []
+after(() => {
+  for (const server of servers) {
+    server.closeAllConnections()
+    server.close()
+  }
+  rmSync(folder, { recursive: true })
+})
+
+const CA = Buffer.from(cert)
+
+async function listening(server: Server, host = '127.0.0.1'): Promise<number> {
+  servers.push(server)
+  server.listen(0, host)
+  await once(server, 'listening')
+  return (server.address() as AddressInfo).port
+}
+
+function answering(seen: IncomingMessage[]): RequestListener {
+  return (incoming, response) => {
+    seen.push(incoming)
+    incoming.resume().on('end', () => response.end(completion('hello')))
+  }
+}
+
+async function ask(options: Partial<OpenAiBackendOptions> & { base_url: string }): Promise<BackendResult> {
+  const backend = openaiBackend({ name: 'u', timeout_ms: 5_000, connections_max: 2, ...options })
+  try {
+    return await backend.send({
+      endpoint: '/v1/chat/completions',
+      body: Buffer.from('{}'),
+      project_id: 'p',
+    })
+  } finally {
+    await backend.close()
+  }
+}
+
+test('a private authority is trusted where its file is named, and only there', async () => {
+  const seen: IncomingMessage[] = []
+  const port = await listening(createTlsServer({ key, cert }, answering(seen)))
+  const base_url = `https://localhost:${port}/v1`
+  const refused = await ask({ base_url })
+  assert.equal(refused.kind, 'failed')
+  assert.match(refused.kind === 'failed' ? (refused.operatorReason ?? '') : '', /self-signed certificate/)
+  assert.equal((await ask({ base_url, certificates: { ca: CA } })).kind, 'answered')
+  assert.equal(seen.length, 1)
+})
+
+test('a client certificate is shown to a server that asks for one', async () => {
+  const seen: IncomingMessage[] = []
+  const options = { key, cert, ca: cert, requestCert: true, rejectUnauthorized: true }
+  const port = await listening(createTlsServer(options, answering(seen)))
+  const base_url = `https://localhost:${port}/v1`
+  assert.equal((await ask({ base_url, certificates: { ca: CA } })).kind, 'failed')
+  const certificates = { ca: CA, cert: CA, key: Buffer.from(key) }
+  assert.equal((await ask({ base_url, certificates })).kind, 'answered')
+  assert.equal((seen[0]?.socket as TLSSocket).authorized, true)
+})
+
+test('through a proxy, plain requests carry the whole address and TLS goes through a tunnel', async () => {
+  const plain: IncomingMessage[] = []
+  const secure: IncomingMessage[] = []
+  const plainPort = await listening(createServer(answering(plain)))
+  const tlsPort = await listening(createTlsServer({ key, cert }, answering(secure)))
+  const forwarded: string[] = []
+  const proxy = createServer((incoming, response) => {
+    forwarded.push(`${incoming.url} ${incoming.headers['proxy-authorization']}`)
+    const { headers, method } = incoming
+    const onward = request(incoming.url ?? '', { headers, method }, (answer) => answer.pipe(response))
+    incoming.pipe(onward)
+  })
+  proxy.on('connect', ({ url, headers }, socket) => {
+    forwarded.push(`CONNECT ${url} ${headers['proxy-authorization']}`)
+    if (headers['proxy-authorization'] === undefined) {
+      socket.end('HTTP/1.1 407 Proxy Authentication Required\r\n\r\n')
+      return
+    }
+    const onward = connect(Number(url?.split(':')[1]), '127.0.0.1', () => {
+      socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
+      onward.pipe(socket).pipe(onward)
+    })
+  })
+  const address = `127.0.0.1:${await listening(proxy)}`
+  const withUser = `http://user:pass@${address}`
+  const authorization = `Basic ${Buffer.from('user:pass').toString('base64')}`
+  assert.equal(
+    (await ask({ base_url: `http://127.0.0.1:${plainPort}/v1`, proxy: withUser })).kind,
+    'answered',
+  )
+  const base_url = `https://localhost:${tlsPort}/v1`
+  const certificates = { ca: CA }
+  assert.equal((await ask({ base_url, proxy: withUser, certificates })).kind, 'answered')
+  assert.deepEqual(forwarded, [
+    `http://127.0.0.1:${plainPort}/v1/chat/completions ${authorization}`,
+    `CONNECT localhost:${tlsPort} ${authorization}`,
+  ])
+  const refused = await ask({ base_url, proxy: `http://${address}`, certificates })
+  assert.ok(refused.kind === 'failed' && refused.unreachable)
+  assert.match(refused.operatorReason ?? '', /the proxy answered CONNECT with 407/)
+  assert.deepEqual([plain.length, secure.length], [1, 1])
+})
+
+test('an IPv6 address and a query string reach the server as they are', async (t) => {
+  const seen: IncomingMessage[] = []
+  const port = await listening(createServer(answering(seen)), '::1').catch(() => null)
+  if (port === null) return t.skip('no IPv6 on this machine')
+  assert.equal((await ask({ base_url: `http://[::1]:${port}/v1?api-version=7` })).kind, 'answered')
+  assert.equal(seen[0]?.url, '/v1/chat/completions?api-version=7')
+  assert.equal(seen[0]?.headers.host, `[::1]:${port}`)
+})
+
+test('a key file is read again when it has changed, and a missing one changes nothing', () => {
+  const path = join(folder, 'key')
+  writeFileSync(path, 'first\n')
+  const file = new KeyFile(path)
+  assert.equal(file.read(0), 'first')
+  writeFileSync(path, 'second\n')
+  utimesSync(path, 1, 1)
+  assert.equal(file.read(999), 'first')
+  assert.equal(file.read(1_000), 'second')
+  rmSync(path)
+  assert.equal(file.read(2_000), 'second')
+})
+
+test('requests carry the key of the file', async () => {
+  const seen: IncomingMessage[] = []
+  const port = await listening(createServer(answering(seen)))
+  const path = join(folder, 'key-in-use')
+  writeFileSync(path, 'sk-from-file')
+  assert.equal((await ask({ base_url: `http://127.0.0.1:${port}/v1`, api_key_file: path })).kind, 'answered')
+  assert.equal(seen[0]?.headers.authorization, 'Bearer sk-from-file')
+})
