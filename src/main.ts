@@ -14,7 +14,10 @@ const code = await runProgram(process.argv.slice(2), {
     // Loaded when needed: a command that only calls the API starts without a server, a database or the schema.
     loadConfig: async ({ config, ...overrides }) =>
       (await import('./config/load.ts')).loadConfig({ file: config, env, overrides }),
-    serve: async (config, options) => (await import('./compose/serve.ts')).serve(config, options),
+    serve: async (config, options) =>
+      (await import('./compose/serve.ts')).serve(config, options, (name) => set(env[name])),
+    reload: async (config) => (await import('./compose/control-socket.ts')).askToReload(config.data_dir),
+    configText: async (config) => (await import('./config/show-config.ts')).configText(config),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),
     doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),
     adminCommands: async () =>

@@ -11,11 +11,13 @@ import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { runProgram } from '../src/cli/program.ts'
 import { adminCommands } from '../src/compose/admin-commands.ts'
+import { askToReload } from '../src/compose/control-socket.ts'
 import { doctor } from '../src/compose/doctor.ts'
 import { keys } from '../src/compose/keys.ts'
 import { serve } from '../src/compose/serve.ts'
 import { sim } from '../src/compose/sim.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { configText } from '../src/config/show-config.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
 
@@ -102,6 +104,8 @@ describe('the command line', { timeout: 120_000 }, () => {
       launch: {
         loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, cwd: folder, overrides }),
         serve,
+        reload: (config) => askToReload(config.data_dir),
+        configText: async (config) => configText(config),
         keys,
         sim,
         doctor,

@@ -106,6 +106,8 @@ test('a tool loop of two rounds runs under one entity and conversation, each rou
       launch: {
         loadConfig: refuse,
         serve: refuse,
+        reload: refuse,
+        configText: refuse,
         keys: refuse,
         sim: refuse,
         doctor: refuse,

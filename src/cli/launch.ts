@@ -16,6 +16,10 @@ export interface Launch {
   loadConfig(flags: ConfigFlags): Config | Promise<Config>
   /** Resolves when the API accepts requests, or when the worker looks for work. */
   serve(config: Config, options: ServeOptions): Promise<Running>
+  /** Has the services that use the data folder reload; what each answers, by process ID. */
+  reload(config: Config): Promise<ReadonlyMap<string, { error: string | null; needsRestart: string[] }>>
+  /** The configuration as a person may see it. */
+  configText(config: Config): Promise<string>
   keys(config: Config): Promise<KeyRing>
   sim(options: SimOrder): Promise<Running>
   /** Opens the stores without repairing anything. */
@@ -76,6 +80,14 @@ export interface ServeOptions {
   role: Role
   /** The address of an OpenAI-compatible server whose models replace the configured ones. */
   upstream?: string | undefined
+  /** The variable that holds the API key of that server. */
+  upstreamKeyEnv?: string | undefined
+  /** Ends the wait for that server. */
+  signal?: AbortSignal
+  /** Says what is waited for. */
+  tell?: (text: string) => void
+  /** Reads the configuration again; without it, nothing is reloaded. */
+  reload?: () => Config | Promise<Config>
 }
 
 export interface Running {

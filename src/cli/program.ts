@@ -16,6 +16,7 @@ import { addPlan } from './commands/plan.ts'
 import { addPrepare } from './commands/prepare.ts'
 import { addQuotas } from './commands/quotas.ts'
 import { addRekey } from './commands/rekey.ts'
+import { addReload } from './commands/reload.ts'
 import { addRequests } from './commands/requests.ts'
 import { addResults } from './commands/results.ts'
 import { addRetry } from './commands/retry.ts'
@@ -100,6 +101,7 @@ function buildProgram(shell: Shell, version: string): Command {
   addEvents(program, shell)
   addKeys(program, shell)
   addConfig(program, shell)
+  addReload(program, shell)
   addDoctor(program, shell)
   addPlan(program, shell)
   addBackup(program, shell)

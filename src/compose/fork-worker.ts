@@ -22,6 +22,8 @@ const METRICS_MS_MAX = 2_000
 export interface WorkerProcesses {
   /** Resolves once all of them claim work. */
   begin(config: Config, log: Log): Promise<void>
+  /** Another configuration with the models to use from now on. */
+  reload(config: Config): void
   wake(): void
   /** The metrics of each process that reports them in time. */
   metrics(): Promise<Metrics[]>
@@ -45,6 +47,10 @@ export function forkWorkers(count: number): WorkerProcesses {
       const share = shareOf(config, count)
       await Promise.all(workers.map((worker) => worker.begin(share, log)))
     },
+    reload(config) {
+      const share = shareOf(config, count)
+      for (const worker of workers) worker.reload(share)
+    },
     wake() {
       for (const worker of workers) worker.wake()
     },
@@ -62,6 +68,8 @@ function forkWorker(): WorkerProcess {
   let child = spawnWorker()
   let exited = once(child, 'exit')
   let stopping = false
+  /** A process that replaces a crashed one begins with the latest. */
+  let latest: Config | null = null
   const crashes: number[] = []
   let fail: (error: unknown) => void = () => {}
   const failed = new Promise<never>((_, reject) => {
@@ -91,14 +99,21 @@ function forkWorker(): WorkerProcess {
     child = spawnWorker()
     exited = once(child, 'exit')
     // A process that exits before it is ready counts as a crash, too.
-    run(config, log).catch((error: unknown) => {
+    run(latest ?? config, log).catch((error: unknown) => {
       if (!stopping) replace(config, log, error instanceof Error ? error.message : String(error))
     })
   }
 
   return {
     failed,
-    begin: run,
+    begin(config, log) {
+      latest ??= config
+      return run(config, log)
+    },
+    reload(config) {
+      latest = config
+      tell(child, { reload: config })
+    },
     wake: () => tell(child, 'wake'),
     metrics: () => askMetrics(child),
     async stop() {

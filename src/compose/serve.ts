@@ -1,30 +1,36 @@
 // Starts the service in the role that the command names, and shuts it down gracefully.
 import { readLineRecord } from '../audit/read-line-record.ts'
-import { listUpstreamModels } from '../backends/openai/list-models.ts'
+import { listUpstreamModels, ServerDown } from '../backends/openai/list-models.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { shownConfig } from '../config/shown-config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
-import { systemClock, unixSeconds } from '../domain/clock.ts'
+import { sleep, systemClock, unixSeconds } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
+import type { Model } from '../domain/model.ts'
 import { GracefulShutdown } from '../http/connection/graceful-shutdown.ts'
 import { buildServer } from '../http/server.ts'
 import { StreamingValidation } from '../intake/streaming-validation.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
 import { workGauges } from '../metrics/work-gauges.ts'
 import { ApiMaintenance } from './api-maintenance.ts'
+import { listenForReload, type ReloadAnswer } from './control-socket.ts'
 import { ensureFirstKey } from './first-start.ts'
 import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
 import { type ProcessRegistration, register } from './process-registration.ts'
+import { reloaded, replaceModels } from './reload.ts'
 import { storeHealth } from './store-health.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { version } from './version.ts'
-import { makeWorker } from './worker.ts'
+import { makeReloadable } from './worker.ts'
 import { workerCount } from './worker-count.ts'
+
+/** Reads the configuration again. */
+type Load = () => Promise<Config>
 
 interface Part {
   stop(): Promise<void>
@@ -32,9 +38,20 @@ interface Part {
   failed: Promise<never>
 }
 
-export async function serve(given: Config, options: ServeOptions): Promise<Running> {
-  const config = options.upstream === undefined ? given : await withUpstream(given, options.upstream)
-  if (options.role === 'worker') return running(null, [await startWorker(config)])
+/** `variable` reads a variable of the environment. */
+export async function serve(
+  given: Config,
+  options: ServeOptions,
+  variable: (name: string) => string | undefined = () => undefined,
+): Promise<Running> {
+  const { upstreamKeyEnv, reload } = options
+  const key = upstreamKeyEnv === undefined ? null : variable(upstreamKeyEnv)
+  if (key === undefined) throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} is not set`)
+  const complete = async (config: Config): Promise<Config> =>
+    options.upstream === undefined ? config : await withUpstream(config, options.upstream, key, options)
+  const config = await complete(given)
+  const load = reload && (async () => await complete(await reload()))
+  if (options.role === 'worker') return await startWorkerRole(config, load)
   // The worker processes load while this one opens the stores.
   const workers = options.role === 'all' ? forkWorkers(workerCount(config)) : null
   let registration: ProcessRegistration | null = null
@@ -43,11 +60,17 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
     registration = await register(stores, config, makeLog(config))
     const { end } = registration
     await ensureFirstKey(config, stores.store)
+    const models = modelsById(config.models)
     const [api] = await Promise.all([
-      startApi(config, stores, registration, workers),
+      startApi(config, stores, registration, workers, models),
       workers?.begin(config, makeLog(config)),
     ])
+    const unwatch = watchReload(config, load, (next) => {
+      replaceModels(models, next)
+      workers?.reload(next)
+    })
     return running(api.url, workers ? [api, workers] : [api], async () => {
+      unwatch()
       await end()
       await stores.store.close()
     })
@@ -58,13 +81,28 @@ export async function serve(given: Config, options: ServeOptions): Promise<Runni
   }
 }
 
-async function withUpstream(config: Config, url: string): Promise<Config> {
+/** A server that is not up yet is waited for. */
+async function withUpstream(
+  config: Config,
+  url: string,
+  api_key: string | null,
+  options: ServeOptions,
+): Promise<Config> {
   const base_url = upstreamBaseUrl(url)
-  const listed = await listUpstreamModels(base_url).catch((error: unknown) => {
-    throw new Failure(`--upstream: ${error instanceof Error ? error.message : error}`)
-  })
-  return { ...config, models: upstreamModels(base_url, listed, null, unixSeconds(systemClock.now())) }
+  for (let told = false; ; told = true) {
+    try {
+      const listed = await listUpstreamModels(base_url, api_key)
+      return { ...config, models: upstreamModels(base_url, listed, api_key, unixSeconds(systemClock.now())) }
+    } catch (error) {
+      const isDown = error instanceof ServerDown && options.signal?.aborted === false
+      if (!isDown) throw new Failure(`--upstream: ${error instanceof Error ? error.message : error}`)
+      if (!told) options.tell?.(`${error.message} Waiting for it.`)
+      await sleep(systemClock, UPSTREAM_LOOK_MS, options.signal)
+    }
+  }
 }
+
+const UPSTREAM_LOOK_MS = 1_000
 
 function running(
   url: string | null,
@@ -103,10 +141,10 @@ async function startApi(
   stores: Stores,
   registration: ProcessRegistration,
   workers: WorkerProcesses | null,
+  models: Map<string, Model>,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
-  const models = modelsById(config.models)
   workGauges(metrics, store, store.clock, models)
   const log = makeLog(config)
   const shutdown = new GracefulShutdown({
@@ -187,11 +225,44 @@ async function showMetrics(
   return page
 }
 
-async function startWorker(config: Config): Promise<Part> {
+async function startWorkerRole(config: Config, load: Load | undefined): Promise<Running> {
+  const { part, reload } = await startWorker(config)
+  const unwatch = watchReload(config, load, reload)
+  return running(null, [part], async () => unwatch())
+}
+
+/** Takes up the configuration again at SIGHUP and on the control socket, until the function that it returns is called. */
+function watchReload(config: Config, load: Load | undefined, apply: (config: Config) => void): () => void {
+  if (!load) return () => {}
+  const log = makeLog(config)
+  let current = config
+  const reload = async (): Promise<ReloadAnswer> => {
+    try {
+      const { config: taken, needsRestart } = reloaded(current, await load())
+      apply(taken)
+      current = taken
+      log.info({ needs_restart: needsRestart }, 'configuration reloaded')
+      return { error: null, needsRestart }
+    } catch (error) {
+      const text = error instanceof Error ? error.message : String(error)
+      log.error({ error: text }, 'configuration not reloaded; nothing was changed')
+      return { error: text, needsRestart: [] }
+    }
+  }
+  const onSignal = (): void => void reload()
+  process.on('SIGHUP', onSignal)
+  const socket = listenForReload(config.data_dir, reload, log)
+  return () => {
+    process.off('SIGHUP', onSignal)
+    socket?.close()
+  }
+}
+
+async function startWorker(config: Config): Promise<{ part: Part; reload: (config: Config) => void }> {
   const stores = await openStores(config)
   const registration = await register(stores, config, makeLog(config))
   const metrics = new ProcessRegistry('worker')
-  const worker = makeWorker(config, stores, makeLog(config), { metrics })
+  const { worker, reload } = makeReloadable(config, stores, makeLog(config), { metrics })
   await worker.start()
   // The worker's own session registers the process from now on.
   await registration.end()
@@ -199,7 +270,7 @@ async function startWorker(config: Config): Promise<Part> {
     notReadyReason: async () => (worker.status.storesFailing ? 'the stores are unavailable' : null),
     registry: metrics,
   })
-  return {
+  const part = {
     failed: never,
     async stop() {
       page?.setStopping()
@@ -208,4 +279,5 @@ async function startWorker(config: Config): Promise<Part> {
       await stores.store.close()
     },
   }
+  return { part, reload }
 }

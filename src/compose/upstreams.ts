@@ -48,22 +48,49 @@ export interface UpstreamDeps {
   log: Log
 }
 
-/** By model ID, in the order of the configuration. */
-export function makeUpstreams(config: Config, deps: UpstreamDeps): Map<string, Upstream[]> {
-  const makeBackend = backendMaker(config, deps)
-  return new Map(
-    config.models.map(({ model, upstreams }) => [
-      model.id,
-      upstreams.map((upstream) => {
-        const alias = upstream.type === 'openai' && upstream.model !== model.id ? upstream.model : null
-        return new Upstream({
-          backend: makeBackend(upstream),
-          ...termsOf(upstream, config.worker.concurrency_max),
-          modelAlias: alias,
-        })
-      }),
-    ]),
-  )
+/** The upstreams of a configuration; those that stay the same in the next one are kept, with what they have learned. */
+export class ConfiguredUpstreams {
+  readonly #makeBackend: (of: UpstreamConfig) => Backend
+  #known = new Map<string, Upstream>()
+
+  constructor(config: Config, deps: UpstreamDeps) {
+    this.#makeBackend = backendMaker(config, deps)
+  }
+
+  /** By model ID, in the order of the configuration. */
+  of(config: Config): Map<string, Upstream[]> {
+    const before = this.#known
+    this.#known = new Map()
+    const upstreams = new Map(
+      config.models.map(({ model, upstreams }) => [
+        model.id,
+        upstreams.map((one) => this.#upstream(model.id, one, config.worker.concurrency_max, before)),
+      ]),
+    )
+    const used = new Set([...this.#known.values()].map(({ backend }) => backend))
+    for (const [key, upstream] of before)
+      if (!this.#known.has(key) && !used.has(upstream.backend)) upstream.retire()
+    return upstreams
+  }
+
+  #upstream(
+    model: string,
+    config: UpstreamConfig,
+    worker_max: number,
+    before: ReadonlyMap<string, Upstream>,
+  ): Upstream {
+    const terms = termsOf(config, worker_max)
+    const { tier, price, hours, ...server } = config
+    const key = JSON.stringify([model, server, terms.concurrency_max])
+    let upstream = before.get(key)
+    if (upstream) upstream.setTerms(terms)
+    else {
+      const alias = config.type === 'openai' && config.model !== model ? config.model : null
+      upstream = new Upstream({ backend: this.#makeBackend(config), ...terms, modelAlias: alias })
+    }
+    this.#known.set(key, upstream)
+    return upstream
+  }
 }
 
 function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker_max: number): UpstreamTerms {

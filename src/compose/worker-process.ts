@@ -8,13 +8,18 @@ import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
 import { register } from './process-registration.ts'
 import { openStores } from './stores.ts'
-import { makeWorker } from './worker.ts'
+import { makeReloadable } from './worker.ts'
 
-export type ToWorker = { start: Config } | 'wake' | 'metrics' | 'stop'
+export type ToWorker = { start: Config } | { reload: Config } | 'wake' | 'metrics' | 'stop'
 export type FromWorker = 'ready' | { metrics: Metrics }
 
 const registry = new ProcessRegistry('worker')
-let running: { wake(): void; stop(): Promise<void>; stop_ms_max: number } | null = null
+let running: {
+  wake(): void
+  reload(config: Config): void
+  stop(): Promise<void>
+  stop_ms_max: number
+} | null = null
 let ending = false
 
 /** Added to the drain time of lines in flight: unavailable stores must not keep the process from exiting. */
@@ -24,6 +29,7 @@ process.on('message', (message: ToWorker) => {
   if (message === 'wake') running?.wake()
   else if (message === 'metrics') void sendMetrics()
   else if (message === 'stop') end()
+  else if ('reload' in message) running?.reload(message.reload)
   else void begin(message.start)
 })
 process.on('disconnect', () => {
@@ -34,16 +40,18 @@ process.on('disconnect', () => {
 // Ctrl-C in a terminal reaches this process, too; its parent decides when it stops.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => {})
+process.on('SIGHUP', () => {})
 
 async function begin(config: Config): Promise<void> {
   const stores = await openStores(config)
   const registration = await register(stores, config, makeLog(config))
-  const worker = makeWorker(config, stores, makeLog(config), { metrics: registry })
+  const { worker, reload } = makeReloadable(config, stores, makeLog(config), { metrics: registry })
   await worker.start()
   // The worker's own session registers the process from now on.
   await registration.end()
   running = {
     stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS,
+    reload,
     wake: () => worker.wake(),
     async stop() {
       await worker.stop()

@@ -16,8 +16,9 @@ import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
 import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
+import { replaceModels } from './reload.ts'
 import type { Stores } from './stores.ts'
-import { makeUpstreams, modelsById, spillsOf } from './upstreams.ts'
+import { ConfiguredUpstreams, modelsById, spillsOf } from './upstreams.ts'
 
 /** Files of a plan that the configuration no longer names are kept as long as those of the plan with the longest retention. */
 export function finishRules(config: Config): FinishRules {
@@ -34,6 +35,16 @@ export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
 }
 
 export function makeWorker(config: Config, stores: Stores, log: Log, hooks: WorkerHooks = {}): Worker {
+  return makeReloadable(config, stores, log, hooks).worker
+}
+
+/** `reload` takes up the models of another configuration. */
+export function makeReloadable(
+  config: Config,
+  stores: Stores,
+  log: Log,
+  hooks: WorkerHooks = {},
+): { worker: Worker; reload: (config: Config) => void } {
   const { store, sealed, keys } = stores
   const { clock } = store
   const rules = finishRules(config)
@@ -62,7 +73,8 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
       )
   }
   const answers = new ResponseMemory(config.worker.memory_bytes)
-  const upstreams = makeUpstreams(config, { budget: answers, clock, log })
+  const configured = new ConfiguredUpstreams(config, { budget: answers, clock, log })
+  const upstreams = configured.of(config)
   const { metrics } = hooks
   const worker = new Worker({
     store,
@@ -104,5 +116,9 @@ export function makeWorker(config: Config, stores: Stores, log: Log, hooks: Work
     observe: metrics && dispatchMetrics(metrics, upstreams),
   })
   if (metrics) workerGauges(metrics, worker)
-  return worker
+  const reload = (next: Config): void => {
+    replaceModels(models, next)
+    worker.setUpstreams(configured.of(next), spillsOf(next.models))
+  }
+  return { worker, reload }
 }

@@ -4,6 +4,8 @@ import type { RecordObserver } from '../results/record-observer.ts'
 import type { Upstream } from './send/upstream.ts'
 
 export interface Observer extends RecordObserver {
+  /** These upstreams are in use from now on, by model. */
+  configured?(upstreams: ReadonlyMap<string, readonly Upstream[]>): void
   /** An attempt has ended; `aborted`: the worker aborted it. */
   attempted(upstream: Upstream, result: BackendResult['kind'] | 'aborted', durationMs: number): void
   /** A line is retried because of this upstream. */

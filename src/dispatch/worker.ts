@@ -8,6 +8,8 @@ import type { Outcome } from '../results/outcome.ts'
 import { readBatchStatuses } from '../store/batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Sender } from './send/sender.ts'
+import type { Spill } from './send/tiers.ts'
+import type { Upstream } from './send/upstream.ts'
 import { makeWorkerParts, type WorkerOptions, type WorkerParts } from './worker-parts.ts'
 
 /** How often an idle worker looks for work without being woken. */
@@ -90,6 +92,17 @@ export class Worker {
       sender.prioritize(this.#atRisk)
     })
     this.wake()
+  }
+
+  /** Takes up other upstreams; lines in flight end where they are. */
+  setUpstreams(
+    upstreams: ReadonlyMap<string, readonly Upstream[]>,
+    spills: ReadonlyMap<string, Spill>,
+  ): void {
+    const { sender, open, claimer } = this.#parts
+    this.#options.observe?.configured?.(upstreams)
+    sender.setUpstreams(upstreams, spills, open)
+    claimer.look()
   }
 
   /** Looks for new work. */

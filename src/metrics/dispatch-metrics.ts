@@ -81,7 +81,7 @@ export function dispatchMetrics(
     registers,
   })
 
-  const ofUpstream = new Map<Upstream, UpstreamCells>()
+  const ofUpstream = new WeakMap<Upstream, UpstreamCells>()
   const ofModel = new Map<string, ModelCells>()
   const addModel = (model: string): ModelCells => {
     const cells = {
@@ -93,23 +93,30 @@ export function dispatchMetrics(
     ofModel.set(model, cells)
     return cells
   }
-  for (const [model, servers] of upstreams) {
-    addModel(model).lines.set('ok', lines.cell({ model, outcome: 'ok' }))
-    for (const upstream of servers) {
-      const labels = { model, upstream: upstream.name }
-      ofUpstream.set(upstream, {
-        results: {
-          answered: attempts.cell({ ...labels, result: 'answered' }),
-          refused: attempts.cell({ ...labels, result: 'refused' }),
-          throttled: attempts.cell({ ...labels, result: 'throttled' }),
-          failed: attempts.cell({ ...labels, result: 'failed' }),
-          aborted: attempts.cell({ ...labels, result: 'aborted' }),
-        },
-        latency: latency.cell(labels),
-        retries: retries.cell(labels),
-      })
+  const ofName = new Map<string, UpstreamCells>()
+  const addUpstreams = (upstreams: ReadonlyMap<string, readonly Upstream[]>): void => {
+    for (const [model, servers] of upstreams) {
+      if (!ofModel.has(model)) addModel(model).lines.set('ok', lines.cell({ model, outcome: 'ok' }))
+      for (const upstream of servers) {
+        const labels = { model, upstream: upstream.name }
+        const name = `${model} ${upstream.name}`
+        const cells = ofName.get(name) ?? {
+          results: {
+            answered: attempts.cell({ ...labels, result: 'answered' }),
+            refused: attempts.cell({ ...labels, result: 'refused' }),
+            throttled: attempts.cell({ ...labels, result: 'throttled' }),
+            failed: attempts.cell({ ...labels, result: 'failed' }),
+            aborted: attempts.cell({ ...labels, result: 'aborted' }),
+          },
+          latency: latency.cell(labels),
+          retries: retries.cell(labels),
+        }
+        ofName.set(name, cells)
+        ofUpstream.set(upstream, cells)
+      }
     }
   }
+  addUpstreams(upstreams)
   const ofWork: Record<RecordWork, HistogramCell> = {
     journal: records.cell({ work: 'journal' }),
     seal: records.cell({ work: 'seal' }),
@@ -133,6 +140,7 @@ export function dispatchMetrics(
   }
 
   return {
+    configured: addUpstreams,
     attempted(upstream, result, durationMs) {
       const cells = ofUpstream.get(upstream)
       if (!cells) return

@@ -6,6 +6,8 @@ const never = (): never => assert.fail('nothing else is to be started')
 const nothing = {
   loadConfig: never,
   serve: never,
+  reload: never,
+  configText: never,
   keys: never,
   sim: never,
   doctor: never,

@@ -9,6 +9,9 @@ import { serverAddressOf } from './server-address.ts'
 
 const TIMEOUT_MS = 10_000
 
+/** Nobody answers at the address, or not yet. */
+export class ServerDown extends Error {}
+
 export interface ListedModel {
   id: string
   /** What it serves, where the server says so. */
@@ -35,7 +38,7 @@ export async function listUpstreamModels(base_url: string, api_key?: string | nu
     status = answer.statusCode
     text = await answer.body.text()
   } catch (error) {
-    throw new Error(`${where} got no answer (${redact(reasonOf(error))}). Is the server running?`)
+    throw new ServerDown(`${where} got no answer (${redact(reasonOf(error))}). Is the server running?`)
   }
 
   if (status === 401 || status === 403) throw new Error(`${where} answered ${status}: check the API key.`)

@@ -1,8 +1,9 @@
-// config: checks a configuration file, and prints the JSON Schema that editors use for it.
+// config: checks a configuration file, shows what is in force, and prints the JSON Schema that editors use.
 import { readFileSync } from 'node:fs'
 import type { Command } from 'commander'
+import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
-import { examples } from '../terminal/option-values.ts'
+import { examples, withConfig } from '../terminal/option-values.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
 /** Drawn by `npm run docs`. */
@@ -10,7 +11,9 @@ const SCHEMA = new URL('../../../docs/offpeak.schema.json', import.meta.url)
 
 export function addConfig(program: Command, shell: Shell): void {
   const { stdout } = shell.terminal
-  const config = program.command('config').description('check a configuration file; print its JSON Schema')
+  const config = program
+    .command('config')
+    .description('check a configuration file, show what is in force, print the JSON Schema')
   config
     .command('check')
     .description('report everything that is wrong with a configuration file and the OFFPEAK_ variables')
@@ -18,6 +21,11 @@ export function addConfig(program: Command, shell: Shell): void {
     .action(async (file: string) => {
       await shell.launch.loadConfig({ config: file })
       writeLine(stdout, `${file} is valid.`)
+    })
+  withConfig(config.command('show'))
+    .description('print the configuration in force, with defaults filled in and secrets hidden')
+    .action(async (flags: ConfigFlags) => {
+      stdout.write(await shell.launch.configText(await shell.launch.loadConfig(flags)))
     })
   config
     .command('schema')

@@ -18,6 +18,8 @@ import { runStatePath } from './run-state.ts'
 const nothing: Launch = {
   loadConfig: () => assert.fail('the configuration was read'),
   serve: () => assert.fail('a service was started'),
+  reload: () => assert.fail('a service was reloaded'),
+  configText: () => assert.fail('the configuration was shown'),
   keys: () => assert.fail('keys were opened'),
   sim: () => assert.fail('a simulator was started'),
   doctor: () => assert.fail('stores were opened'),

@@ -11,6 +11,7 @@ import { writeLine } from '../terminal/terminal.ts'
 
 interface ServeFlags extends ConfigFlags {
   upstream?: string
+  upstreamKeyEnv?: string
 }
 
 /** Added to the time in which calls and lines in flight may finish. */
@@ -41,7 +42,9 @@ function listening(command: Command): Command {
 }
 
 function withUpstream(command: Command): Command {
-  return command.option('--upstream <url>', 'serve every model that this OpenAI-compatible server lists')
+  return command
+    .option('--upstream <url>', 'serve every model that this OpenAI-compatible server lists')
+    .option('--upstream-key-env <name>', 'the variable that holds the API key of that server')
 }
 
 async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<void> {
@@ -50,7 +53,14 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
   const config = await shell.launch.loadConfig(flags)
   const keyPath = apiKeyPath(config)
   const hadKey = existsSync(keyPath)
-  const running = await shell.launch.serve(config, { role, upstream: flags.upstream })
+  const running = await shell.launch.serve(config, {
+    role,
+    upstream: flags.upstream,
+    upstreamKeyEnv: flags.upstreamKeyEnv,
+    signal,
+    tell: (text) => writeLine(stderr, `offpeak: ${text}`),
+    reload: () => shell.launch.loadConfig(flags),
+  })
   if (!hadKey && existsSync(keyPath)) {
     writeLine(stderr, `offpeak: created the project "default"; its API key is in ${keyPath}`)
   }

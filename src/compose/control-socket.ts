@@ -1,0 +1,79 @@
+// A socket in the data folder on which a running service takes `offpeak reload`. Only its user can reach it.
+import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
+import { connect, createServer, type Server } from 'node:net'
+import { join } from 'node:path'
+import { systemClock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+
+/** What a service answers: what it took up, or why it did not. */
+export interface ReloadAnswer {
+  error: string | null
+  needsRestart: string[]
+}
+
+/** The kernel's bound of a socket's path. */
+const PATH_BYTES_MAX = 100
+const ANSWER_MS_MAX = 15_000
+
+const folderOf = (data_dir: string): string => join(data_dir, 'control')
+
+/** Null where the path of the data folder is too long; SIGHUP works all the same. */
+export function listenForReload(
+  data_dir: string,
+  reload: () => Promise<ReloadAnswer>,
+  log: Log,
+): Server | null {
+  const path = join(folderOf(data_dir), `${process.pid}.sock`)
+  if (Buffer.byteLength(path) > PATH_BYTES_MAX || process.platform === 'win32') return null
+  mkdirSync(folderOf(data_dir), { recursive: true, mode: 0o700 })
+  chmodSync(folderOf(data_dir), 0o700)
+  rmSync(path, { force: true })
+  const server = createServer((socket) => {
+    socket.on('error', () => {})
+    socket.once('data', () => void reload().then((answer) => socket.end(JSON.stringify(answer))))
+  })
+  server.on('error', (err) =>
+    log.warn({ err }, 'the control socket could not be opened; SIGHUP reloads all the same'),
+  )
+  server.listen(path)
+  return server.unref()
+}
+
+/** Asks every service that runs with this data folder; by process ID. */
+export async function askToReload(data_dir: string): Promise<Map<string, ReloadAnswer>> {
+  const answers = new Map<string, ReloadAnswer>()
+  for (const name of namesIn(folderOf(data_dir))) {
+    const path = join(folderOf(data_dir), name)
+    const answer = await ask(path)
+    if (answer === null) rmSync(path, { force: true })
+    else answers.set(name.replace(/\.sock$/, ''), answer)
+  }
+  return answers
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder).filter((name) => name.endsWith('.sock'))
+  } catch {
+    return []
+  }
+}
+
+/** Null where nobody listens: its process has crashed. */
+function ask(path: string): Promise<ReloadAnswer | null> {
+  return new Promise((resolve) => {
+    const socket = connect(path)
+    let text = ''
+    const cancel = systemClock.after(ANSWER_MS_MAX, () => {
+      resolve({ error: 'the service did not answer in time', needsRestart: [] })
+      socket.destroy()
+    })
+    socket.on('close', cancel)
+    socket.on('connect', () => socket.write('reload\n'))
+    socket.on('data', (bytes) => {
+      text += bytes
+    })
+    socket.on('error', () => resolve(null))
+    socket.on('end', () => resolve(text === '' ? null : JSON.parse(text)))
+  })
+}
