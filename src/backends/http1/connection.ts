@@ -9,7 +9,7 @@ import { retryAfterMs } from '../../domain/retry-after.ts'
 import type { FailureCode } from '../backend.ts'
 import type { Receiving, ResponseMemory } from '../response-memory.ts'
 import type { Exchange } from './exchange.ts'
-import { openTunnel, type Proxy } from './proxy.ts'
+import { type HttpProxy, openTunnel } from './proxy.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
 
 export interface Target {
@@ -19,7 +19,7 @@ export interface Target {
   port: number
   /** `host:port`, or `host` where the port is the usual one. */
   authority: string
-  proxy: Proxy | null
+  proxy: HttpProxy | null
   /** PEM; beside them the authorities of Node apply where `ca` is absent. */
   certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
   /** From the moment the request has a connection to the last byte of the answer. */
@@ -185,7 +185,7 @@ export class Connection implements Receiving {
   }
 
   /** TLS with the server, through the proxy. */
-  #tunnel(proxy: Proxy): Socket {
+  #tunnel(proxy: HttpProxy): Socket {
     const { host, port } = this.#target
     const authority = `${host.includes(':') ? `[${host}]` : host}:${port}`
     const onOpen = (): void => {

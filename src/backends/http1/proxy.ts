@@ -2,7 +2,7 @@
 // a tunnel (CONNECT, RFC 9110 section 9.3.6).
 import type { Socket } from 'node:net'
 
-export interface Proxy {
+export interface HttpProxy {
   tls: boolean
   /** Without the brackets of an IPv6 address. */
   host: string
@@ -14,7 +14,7 @@ export interface Proxy {
 const HEAD_BYTES_MAX = 16 * 1024
 
 /** Throws a TypeError, which never quotes the address, when it cannot be used. */
-export function proxyOf(address: string): Proxy {
+export function proxyOf(address: string): HttpProxy {
   const url = URL.parse(address)
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:'))
     throw new TypeError('a proxy must be an http or https URL')
@@ -32,7 +32,7 @@ export function proxyOf(address: string): Proxy {
 export function openTunnel(
   socket: Socket,
   authority: string,
-  { authorization }: Proxy,
+  { authorization }: HttpProxy,
   onOpen: () => void,
   onRefused: (why: string) => void,
 ): void {

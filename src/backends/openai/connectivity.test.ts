@@ -73,7 +73,8 @@ test('a client certificate is shown to a server that asks for one', async () => 
   assert.equal((await ask({ base_url, certificates: { ca: CA } })).kind, 'failed')
   const certificates = { ca: CA, cert: CA, key: Buffer.from(key) }
   assert.equal((await ask({ base_url, certificates })).kind, 'answered')
-  assert.equal((seen[0]?.socket as TLSSocket).authorized, true)
+  const socket = seen[0]?.socket as TLSSocket | undefined
+  assert.equal(socket?.authorized, true)
 })
 
 test('through a proxy, plain requests carry the whole address and TLS goes through a tunnel', async () => {

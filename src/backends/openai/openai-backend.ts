@@ -6,7 +6,7 @@ import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
 import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
-import { type Proxy, proxyOf } from '../http1/proxy.ts'
+import { type HttpProxy, proxyOf } from '../http1/proxy.ts'
 import { requestHead } from '../http1/request-head.ts'
 import { ResponseMemory } from '../response-memory.ts'
 import { classify, type Secrets } from '../verdict/classify.ts'
@@ -128,7 +128,7 @@ function broken(code: FailureCode, reason: string): BackendResult & { kind: 'fai
 function requestHeads(
   address: ServerAddress,
   headers: ReadonlyMap<string, string>,
-  proxy: Proxy | null,
+  proxy: HttpProxy | null,
 ): Readonly<Record<EndpointPath, Buffer>> {
   // A proxy for plain HTTP is told the whole address.
   const isForwarded = proxy !== null && !address.tls
