@@ -154,7 +154,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a circuit that one batch opened is never probed by a line that failed before',
     file: 'src/dispatch/send/lane.ts',
-    find: 'if (!due || (due.avoid === upstream && this.#choose(upstream))) return null',
+    find: 'if (!due || (due.avoid === upstream && chooseUpstream(this.#tiers.inUse(now), upstream, now))) return null',
     replace: 'if (due !== this.#dueRetry(-1)) return null',
   },
   {

@@ -38,6 +38,7 @@ import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
+import { simulatedEngine } from './simulated-engine.ts'
 
 /** The random part of IDs does not come from the seed; only the order of IDs matters, and that follows time. */
 const RANDOM_PART_OF_IDS = /[0-9a-z]{26}/g
@@ -446,7 +447,15 @@ class World {
           id,
           [
             new Upstream({
-              backend: server.backendFor(machine),
+              backend: random.chance(0.3)
+                ? simulatedEngine({
+                    server: server.backendFor(machine),
+                    machine,
+                    random,
+                    log: this.#logOf(machine),
+                    mayFail: () => this.#faults !== NO_SERVER_FAULTS,
+                  })
+                : server.backendFor(machine),
               concurrency_max: this.run.caps.underestimates
                 ? this.run.caps.inFlightMax
                 : random.pick([2, 8, 64]),
