@@ -214,6 +214,18 @@ test('one whose room another needs lets lines in flight finish; what is cut off 
   assert.equal(other.state, 'ready')
 })
 
+test('one that is wanted again while it stops starts again', async () => {
+  const { engine, processes, state, wants, pass } = begin()
+  state.healthy = true
+  wants(1)
+  await pass(1_000, 1)
+  engine.onChange(() => wants(1))
+  await pass(31_000, 0)
+  assert.equal(processes.length, 2)
+  await pass(1_000, 1)
+  assert.equal(engine.state, 'ready')
+})
+
 test('nothing is started after it is closed', async () => {
   const { engine, processes, state, wants, pass } = begin()
   state.healthy = true

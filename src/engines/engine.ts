@@ -336,8 +336,9 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     await this.#end()
     this.#retryAt = clock.now() + this.#pauseMs
     this.#pauseMs = Math.min(this.#pauseMs * 2, PAUSE_MS_MAX)
-    this.#become('failed')
+    // First, because its listeners may ask for room again.
     machine.leave(this)
+    this.#become('failed')
   }
 
   async #stop(why: string): Promise<void> {
@@ -357,8 +358,8 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     await this.#end()
     this.#pauseMs = PAUSE_MS_MIN
     this.#failure = null
-    if (!this.#closed) this.#become('stopped')
     machine.leave(this)
+    if (!this.#closed) this.#become('stopped')
   }
 
   /** Nothing of it is left afterwards. */

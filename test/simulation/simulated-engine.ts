@@ -46,22 +46,22 @@ export function simulatedEngine({ server, machine, random, log, mayFail }: Simul
   class SimulatedProcess implements EngineProcess {
     readonly pid = undefined
     readonly exited: Promise<string>
-    readonly dead = new AbortController()
+    readonly gone = new AbortController()
     readonly #readyAt = clock.now() + random.int(0, START_MS_MAX)
     readonly #hangs = random.chance(0.15) && mayFail()
 
     constructor() {
       this.exited = new Promise((resolve) => {
-        this.dead.signal.addEventListener('abort', () => resolve('was killed by SIGSEGV'))
+        this.gone.signal.addEventListener('abort', () => resolve('was killed by SIGSEGV'))
       })
       if (!random.chance(0.4)) return
       clock.after(random.int(0, LIFE_MS_MAX), () => {
-        if (mayFail()) this.dead.abort()
+        if (mayFail()) this.gone.abort()
       })
     }
 
     get isReady(): boolean {
-      return !this.dead.signal.aborted && !this.#hangs && clock.now() >= this.#readyAt
+      return !this.gone.signal.aborted && !this.#hangs && clock.now() >= this.#readyAt
     }
 
     lastLines(): readonly string[] {
@@ -69,8 +69,8 @@ export function simulatedEngine({ server, machine, random, log, mayFail }: Simul
     }
 
     async stop(): Promise<void> {
-      if (this.dead.signal.aborted) return
-      clock.after(random.int(0, STOP_MS_MAX), () => this.dead.abort())
+      if (this.gone.signal.aborted) return
+      clock.after(random.int(0, STOP_MS_MAX), () => this.gone.abort())
       await this.exited
     }
   }
@@ -78,9 +78,9 @@ export function simulatedEngine({ server, machine, random, log, mayFail }: Simul
   const connect = (to: SimulatedProcess): Backend => ({
     name: server.name,
     async send(call) {
-      const { signal: dead } = to.dead
-      if (dead.aborted) return REFUSED
-      return await server.send({ ...call, signal: call.signal ? AbortSignal.any([call.signal, dead]) : dead })
+      const { signal: gone } = to.gone
+      if (gone.aborted) return REFUSED
+      return await server.send({ ...call, signal: call.signal ? AbortSignal.any([call.signal, gone]) : gone })
     },
     async close() {},
   })
