@@ -1,0 +1,107 @@
+// The package as it is published: its list of files, and that it works where it is installed, without a clone.
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { globSync } from 'node:fs'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { delimiter, dirname, join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+
+const run = promisify(execFile)
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+
+/** Everything but compiled code, documents and decisions, which a file is enough to add. */
+const FILES = [
+  ...['CHANGELOG.md', 'Dockerfile', 'LICENSE', 'README.md', 'compose.yaml', 'package.json'],
+  ...['bin/compile-cache.js', 'bin/offpeak.js'],
+  ...['examples/README.md', 'examples/gsm8k-LICENSE', 'examples/gsm8k.jsonl', 'examples/offpeak.yaml'],
+  ...['examples/review-schema.json', 'examples/reviews.csv', 'examples/vllm.yaml'],
+]
+const FOLDERS = ['deploy', 'dist', 'docs']
+
+interface Packed {
+  filename: string
+  files: { path: string }[]
+}
+
+describe('the package', () => {
+  let folder: string
+  let packed: Packed
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offpeak-package-'))
+    const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], {
+      cwd: ROOT,
+      maxBuffer: 64 * 1024 * 1024,
+    })
+    // What prepack prints comes first.
+    const [found]: Packed[] = JSON.parse(stdout.slice(stdout.search(/^\[/m)))
+    assert.ok(found)
+    packed = found
+  })
+  after(() => rm(folder, { recursive: true, force: true }))
+
+  test('holds what it is meant to hold, and nothing else', () => {
+    const paths = packed.files.map(({ path }) => path)
+    const inFolders = paths.filter((path) => FOLDERS.includes(path.split('/')[0] ?? ''))
+    assert.deepEqual(paths.filter((path) => !inFolders.includes(path)).sort(), [...FILES].sort())
+    const compiled = globSync('src/**/*.ts', { cwd: ROOT })
+      .filter((path) => !path.endsWith('.test.ts') && !path.endsWith('.d.ts'))
+      .map((path) => path.replace(/^src/, 'dist').replace(/\.ts$/, '.js'))
+    const code = inFolders.filter((path) => path.endsWith('.js'))
+    assert.deepEqual(code.sort(), compiled.sort())
+    const others = inFolders.filter((path) => !path.endsWith('.js'))
+    const unexpected = others.filter(
+      (path) => !/^(deploy\/|docs\/.*\.md$|docs\/offpeak\.schema\.json$|dist\/console\/)/.test(path),
+    )
+    assert.deepEqual(unexpected, [])
+    const neverShipped = /^(src|test|bench)\/|\.test\.js$|offpeak-data|\.env|\.npmrc/
+    assert.deepEqual(
+      paths.filter((path) => neverShipped.test(path)),
+      [],
+    )
+  })
+
+  test('runs a table where it is installed, without a clone', async () => {
+    await writeFile(join(folder, 'package.json'), '{"private":true}')
+    const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', join(folder, packed.filename)]
+    await run('npm', args, { cwd: folder })
+    const offpeak = (...more: string[]) => run('npx', ['offpeak', ...more], { cwd: folder, env: CLEAN })
+    const { version }: { version: string } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'))
+    assert.equal((await offpeak('--version')).stdout, `${version}\n`)
+    const reviews = join(folder, 'node_modules/offpeak/examples/reviews.csv')
+    await offpeak('run', reviews, '--model', 'sim-1', '--prompt', 'Classify: {{text}}', '-o', 'out.csv')
+    assert.match(
+      await readFile(join(folder, 'out.csv'), 'utf8'),
+      /^id,product,stars,text,answer,error\n1,kettle,/,
+    )
+  })
+})
+
+/** Without the settings of this machine, with the Node that runs the tests. */
+const CLEAN = {
+  ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_'))),
+  PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}`,
+}
+
+test('on an older Node every command says in one sentence what to install', async () => {
+  const older =
+    'data:text/javascript,Object.defineProperty(process,"versions",{value:{...process.versions,node:"20.20.2"}})'
+  const bin = join(ROOT, 'bin/offpeak.js')
+  await assert.rejects(run(process.execPath, ['--import', older, bin, '--version']), ({ stderr, code }) => {
+    assert.match(
+      stderr,
+      /^offpeak needs Node 24\.15 or newer, and this is Node 20\.20\.2: install a newer one .*\n$/,
+    )
+    return code === 1
+  })
+})
+
+test('bin/offpeak.js loads nothing that an older Node lacks', async () => {
+  for (const name of ['offpeak.js', 'compile-cache.js']) {
+    const text = await readFile(join(ROOT, 'bin', name), 'utf8')
+    assert.doesNotMatch(text, /import \{[^}]*\} from 'node:module'/)
+  }
+})
