@@ -57,8 +57,10 @@ test('a path without the version gets a 404 with the right path', async () => {
 
 test('a QUERY is a 405, with a body and without', async () => {
   await using server = await testServer()
-  for (const call of [{}, { body: {} }])
-    assert.equal((await server.call('QUERY', '/v1/models', call)).outcome, '405 method_not_allowed')
+  for (const call of [{}, { body: {} }]) {
+    const answer = await server.call('QUERY', '/v1/models?limit=1', call)
+    assert.deepEqual([answer.outcome, answer.headers.get('allow')], ['405 method_not_allowed', 'GET, HEAD'])
+  }
 })
 
 test('an unknown Expect header is answered with an ordinary error', async () => {

@@ -9,7 +9,10 @@ export class MethodNotAllowed extends ApiError {
   readonly allow: string
   constructor(allowed: readonly string[]) {
     const allow = allowed.join(', ')
-    super('method_not_allowed', `This path supports ${allow}.`)
+    super(
+      'method_not_allowed',
+      allow === '' ? 'No path supports this method.' : `This path supports ${allow}.`,
+    )
     this.allow = allow
   }
 }
@@ -23,6 +26,9 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
     request.log.error({ err: error }, 'a request failed')
     apiError = new ApiError('internal_error')
   }
+  // Without a content type, a QUERY is refused before its path is looked up.
+  if (apiError.code === 'method_not_allowed' && !(apiError instanceof MethodNotAllowed))
+    apiError = new MethodNotAllowed(request.server.routeTable.methodsOf(request.url.split('?', 1)[0] ?? ''))
   for (const name of OF_CONTENT) reply.removeHeader(name)
   if (apiError instanceof MethodNotAllowed) reply.header('allow', apiError.allow)
   void reply
