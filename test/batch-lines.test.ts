@@ -139,14 +139,14 @@ test('one line is shown with the bytes of its input and its result', async () =>
   const exact = '{"n":12345678901234567890,"f":1.10}'
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
-  const raw = `{"custom_id":"x","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":"hi"}],"seed":${exact}}}`
+  const raw = `{"custom_id":"x","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":"hi"}],"extra":${exact}}}`
   const batch = await service.run(`\n${raw}\r\n\n${JSON.stringify(line('y', 'y', { model: 'unknown' }))}`)
   const response = await service.request('GET', `/v1/batches/${batch.id}/lines/2`)
   const text = await response.text()
   assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)))
   assert.ok(text.includes(`"input":${raw},"result":${(await service.content(batch.output_file_id)).trim()}`))
-  const { record, custom_id } = JSON.parse(text)
-  assert.equal(custom_id, 'x')
+  const { record, custom_id, status } = JSON.parse(text)
+  assert.deepEqual([custom_id, status], ['x', 'completed'])
   assert.deepEqual([record.kind, record.line, record.attempts.length], ['line', 2, 1])
 
   const failed = await service.json<Record<string, unknown>>('GET', `/v1/batches/${batch.id}/lines/4`)
