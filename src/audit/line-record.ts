@@ -2,7 +2,7 @@
 // it holds nothing of their content; while the result file exists, reading a record shows its response too.
 import type { WireError } from '../domain/errors.ts'
 import { type TokenUsage, usdLiteral } from '../domain/money.ts'
-import { asLine, errorJson } from '../results/result-line.ts'
+import { asLine, errorJson, type SharedFrom, sharedFromJson } from '../results/result-line.ts'
 
 export interface Attempt {
   /** Unix ms. */
@@ -38,6 +38,8 @@ export interface LineRecord {
   /** JSON of what the server reported, where that cannot be and another usage is billed. */
   usage_reported: string | null
   cost_nanos: number
+  /** The line whose answer or error this one shares, without having been sent. */
+  shared_from: SharedFrom | null
   error: WireError | null
   /** Unix ms. */
   finished: number
@@ -59,7 +61,7 @@ export function lineRecordLine(record: LineRecord): Buffer {
       `"usage":${usage === null ? 'null' : usageJson(usage, record.cached_tokens)},` +
       (record.usage_estimated ? '"usage_estimated":true,' : '') +
       (record.usage_reported === null ? '' : `"usage_reported":${record.usage_reported},`) +
-      `"cost_usd":${usdLiteral(record.cost_nanos)},"error":${record.error === null ? 'null' : errorJson(record.error)},` +
+      `"cost_usd":${usdLiteral(record.cost_nanos)},${sharedFromJson(record.shared_from)}"error":${record.error === null ? 'null' : errorJson(record.error)},` +
       `"created":${Math.floor(record.finished / 1000)}}`,
   )
 }

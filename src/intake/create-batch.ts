@@ -1,5 +1,6 @@
 // Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
 // rest runs in one transaction (createBatch), so the file cannot be deleted in between.
+import { type DedupeMode, dedupeMode } from '../domain/dedupe.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
@@ -36,11 +37,13 @@ export interface BatchOrder extends BatchOwner {
   output_expires_after_ms: number | null
   /** Unix ms. */
   start_after: number | null
+  dedupe: DedupeMode | null
 }
 
 /** Throws invalid_request and plan_lacks_feature. */
 export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan): BatchOrder {
-  const { endpoint, input_file_id, completion_window, metadata, output_expires_after, start_after } = request
+  const { endpoint, input_file_id, completion_window, metadata, output_expires_after, start_after, dedupe } =
+    request
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
     throw new ApiError(
       'invalid_request',
@@ -60,6 +63,7 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
     metadata: metadata ? JSON.stringify(metadata) : null,
     output_expires_after_ms: output_expires_after ? output_expires_after.seconds * 1000 : null,
     start_after: start_after == null ? null : start_after * 1000,
+    dedupe: dedupeMode(dedupe),
   }
 }
 

@@ -198,6 +198,7 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
       usage_estimated: false,
       usage_reported: null,
       cost_nanos: 0,
+      shared_from: null,
       error,
       finished: now,
     }),

@@ -35,6 +35,8 @@ export interface ChunkLine {
   output_tokens_max: number
   /** Of its prompt, as written; null with media, whose tokens nobody can tell from their bytes. */
   prompt_bytes: number | null
+  /** Whether its answer does not depend on chance. */
+  isRepeatable: boolean
   /** How many prompts it makes: one for each of several inputs. */
   inputs: number
   /** How many answers are generated, all inputs together. */
@@ -126,11 +128,17 @@ function chunkLine(
     input_tokens: tokens.input_tokens,
     output_tokens_max: tokens.output_tokens_max,
     prompt_bytes: prompt.exact_tokens > 0 ? null : prompt.bytes,
+    isRepeatable: isRepeatable(body),
     inputs: prompt.inputs,
     choices: choicesOf(body),
     projected: projectedSpend(tokens, model),
     fault: textFault(entity) ?? checkLine(scanned, models, defaults.endpoint),
   }
+}
+
+function isRepeatable({ endpoint, fields }: BodyFacts): boolean {
+  const numberOf = (name: string): number | null => fields.get(name)?.number ?? null
+  return !endpoint.samples || numberOf('temperature') === 0 || numberOf('seed') !== null
 }
 
 function promptSpan({ endpoint, fields }: BodyFacts): Span {

@@ -10,8 +10,19 @@ const NEWLINE = 0x0a
 const CARRIAGE_RETURN = 0x0d
 const SPACE = 0x20
 
+/** The line of the same batch whose answer or error a line shares. */
+export interface SharedFrom {
+  request_id: string
+  custom_id_json: string
+}
+
+/** A member with the comma behind it; '' for a line that was sent itself. */
+export function sharedFromJson(from: SharedFrom | null): string {
+  return from === null ? '' : `"shared_from":{"id":"${from.request_id}","custom_id":${from.custom_id_json}},`
+}
+
 /**
- * `answer` is the JSON of the chat completion. Its raw line breaks, which JSON has only between tokens, become blanks,
+ * `answer` is the JSON of the answer. Its raw line breaks, which JSON has only between tokens, become blanks,
  * because a result is one line.
  */
 export function outputLine(
@@ -19,8 +30,9 @@ export function outputLine(
   custom_id_json: string,
   answer: Buffer,
   { start, end, text }: Splice,
+  shared_from: SharedFrom | null = null,
 ): Buffer {
-  const head = `{"id":"${request_id}","custom_id":${custom_id_json},"response":{"status_code":200,"request_id":"${request_id}","body":`
+  const head = `{"id":"${request_id}","custom_id":${custom_id_json},${sharedFromJson(shared_from)}"response":{"status_code":200,"request_id":"${request_id}","body":`
   const headBytes = Buffer.byteLength(head)
   const line = Buffer.allocUnsafe(headBytes + answer.length - (end - start) + text.length + TAIL.length)
   let at = line.write(head)
@@ -32,9 +44,14 @@ export function outputLine(
   return line
 }
 
-export function errorLine(request_id: string, custom_id_json: string, error: WireError): Buffer {
+export function errorLine(
+  request_id: string,
+  custom_id_json: string,
+  error: WireError,
+  shared_from: SharedFrom | null = null,
+): Buffer {
   return asLine(
-    `{"id":"${request_id}","custom_id":${custom_id_json},"response":null,"error":${errorJson(error)}}`,
+    `{"id":"${request_id}","custom_id":${custom_id_json},${sharedFromJson(shared_from)}"response":null,"error":${errorJson(error)}}`,
   )
 }
 

@@ -5,6 +5,7 @@ import { type Migration, Migrator } from 'kysely/migration'
 import { batches } from './migrations/0001-batches.ts'
 import { limits } from './migrations/0002-limits.ts'
 import { calls } from './migrations/0003-calls.ts'
+import { dedupe } from './migrations/0004-dedupe.ts'
 import { openaiClients } from './migrations/0005-openai-clients.ts'
 import { console } from './migrations/0006-console.ts'
 import { capacity } from './migrations/0007-capacity.ts'
@@ -23,6 +24,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0001-batches': batches,
   '0002-limits': limits,
   '0003-calls': calls(partitioned),
+  '0004-dedupe': dedupe,
   '0005-openai-clients': openaiClients,
   '0006-console': console,
   '0007-capacity': capacity,

@@ -3,6 +3,7 @@
 import type { Generated, Insertable, Selectable } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
 import type { CompatMode } from '../domain/compat.ts'
+import type { DedupeMode } from '../domain/dedupe.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus } from '../domain/file.ts'
@@ -137,6 +138,8 @@ interface BatchTable {
   lines_per_s: number | null
   /** The retention of its result files, if shorter than the plan's. */
   output_expires_after_ms: Generated<number | null>
+  /** Which of its identical requests are sent once; null: none. */
+  dedupe: Generated<DedupeMode | null>
   /** When its chunks were made. */
   queued_at: Generated<number | null>
   /** Of its lines with a result; null in batches of earlier versions, whose tokens were not summed. */

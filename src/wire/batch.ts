@@ -103,6 +103,11 @@ export const BatchObject = Type.Object(
     start_after: Type.Optional(timestamp('nothing is sent before it.')),
     paused_at: Type.Optional(timestamp('since when it is paused.')),
     metadata: Metadata,
+    dedupe: Type.Optional(
+      Type.Union([Type.Literal(true), Type.Literal('force')], {
+        description: 'Identical requests are sent once; absent where they are not.',
+      }),
+    ),
     progress: Type.Optional(Progress),
     waiting_reason: Type.Optional(
       Type.Union([Waiting, Type.Null()], {
@@ -159,6 +164,12 @@ export const CreateBatch = Type.Object(
       Type.Union([Type.Integer({ minimum: 0, maximum: 10 ** 11 }), Type.Null()], {
         description:
           'Unix seconds: no line is sent before. The completion window counts from the creation all the same.',
+      }),
+    ),
+    dedupe: Type.Optional(
+      Type.Union([Type.Boolean(), Type.Literal('force'), Type.Null()], {
+        description:
+          '`true`: identical requests are sent once, where `temperature` is 0, a `seed` is given or nothing is generated. `force`: all identical requests. The other lines share the answer and cost nothing.',
       }),
     ),
     output_expires_after: Type.Optional(

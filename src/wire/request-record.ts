@@ -48,6 +48,12 @@ export const LineRecord = Type.Object(
     tier: Type.Optional(Type.Integer({ minimum: 0, description: 'The tier of that server.' })),
     usage: Type.Unknown({ description: 'Tokens; null where there was no result.' }),
     cost_usd: Type.Number({ minimum: 0 }),
+    shared_from: Type.Optional(
+      Type.Object(
+        { id: Type.String(), custom_id: Type.String() },
+        { description: 'The identical line whose answer or error this one shares; it was not sent itself.' },
+      ),
+    ),
     error: Type.Unknown({ description: 'The error of its result line; null where it succeeded.' }),
     response: Type.Optional(
       Type.Unknown({ description: 'The response, as long as the result file exists.' }),

@@ -19,6 +19,7 @@ import { writeData, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags {
   endpoint: string
+  dedupe?: true | string
   window: string
   metadata?: Record<string, string>
   entity?: string
@@ -44,6 +45,10 @@ export function addBatches(program: Command, shell: Shell): void {
     apiCommand(batches, 'create', 'create a batch of an uploaded file')
       .argument('<file_id>', 'an uploaded file whose status is processed')
       .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
+      .option(
+        '--dedupe [force]',
+        'send identical requests once if their answer is repeatable; with force, whatever they are',
+      )
       .option('--window <duration>', 'completion window', '24h')
       .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
       .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
@@ -124,6 +129,7 @@ async function createBatch(shell: Shell, file_id: string, flags: CreateFlags): P
         endpoint: flags.endpoint,
         completion_window: flags.window,
         ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),
+        ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
         ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
       },
       // Without a key from the user, at least the retries of this call create one batch.

@@ -49,6 +49,7 @@ export function unreadableLines(
       input_tokens: 0,
       output_tokens_max: 0,
       prompt_bytes: null,
+      isRepeatable: false,
       inputs: 1,
       choices: 1,
       projected: NO_SPEND,

@@ -34,6 +34,7 @@ function chunkLine(line: number): ChunkLine {
     input_tokens: TOKENS,
     output_tokens_max: 0,
     prompt_bytes: null,
+    isRepeatable: false,
     inputs: 1,
     choices: 1,
     projected: { cost_nanos: 0, tokens: TOKENS },

@@ -9,8 +9,9 @@ import { costNanos, FREE, type TokenUsage, usdLiteral } from '../../domain/money
 import { estimateTokens } from '../../domain/tokens.ts'
 import { boundUsage } from '../../domain/usage-bound.ts'
 import type { Outcome } from '../../results/outcome.ts'
-import { errorLine, outputLine } from '../../results/result-line.ts'
+import { errorLine, outputLine, type SharedFrom } from '../../results/result-line.ts'
 import { spliceCost } from '../../results/splice-cost.ts'
+import type { SharedAnswer } from './duplicates.ts'
 import type { Job } from './lane.ts'
 import type { Upstream } from './upstream.ts'
 
@@ -73,37 +74,68 @@ export function answered(
   }
 }
 
-/** The outcome of a line without an answer, which costs nothing. */
-export function failed(job: Job, error: WireError, now: number): Outcome {
+/** The outcome of a line that shares the answer of an identical one: it used nothing and costs nothing. */
+export function shared(job: Job, { result, from }: SharedAnswer, now: number): Outcome {
+  const line = job.chunk.lines[job.position]!
+  const request_id = job.chunk.requestIdPrefix + base32(line.line)
+  const splice = spliceCost(result.answer.usage_place, usdLiteral(0), usageLiteral(NO_USAGE, line.endpoint))
+  return {
+    ...ended(job, now),
+    part: 'output',
+    result: outputLine(request_id, line.custom_id_json, result.body, splice, from),
+    audit: lineRecordLine({
+      ...recordOf(job, request_id, { ...NOT_BILLED, error: null, now }),
+      usage: NO_USAGE,
+      shared_from: from,
+    }),
+    code: 'ok',
+    message: '',
+    usage: NO_USAGE,
+  }
+}
+
+/** The outcome of a line without an answer, which costs nothing. `from`: the line whose error it shares. */
+export function failed(job: Job, error: WireError, now: number, from: SharedFrom | null = null): Outcome {
   const line = job.chunk.lines[job.position]!
   const request_id = job.chunk.requestIdPrefix + base32(line.line)
   return {
-    line: line.line,
+    ...ended(job, now),
     part: 'error',
-    result: errorLine(request_id, line.custom_id_json, error),
-    audit: lineRecordLine(
-      recordOf(job, request_id, {
-        upstream: null,
-        usage: null,
-        cached_tokens: 0,
-        usage_estimated: false,
-        usage_reported: null,
-        cost_nanos: 0,
-        error,
-        now,
-      }),
-    ),
-    cost_nanos: 0,
+    result: errorLine(request_id, line.custom_id_json, error, from),
+    audit: lineRecordLine({
+      ...recordOf(job, request_id, { ...NOT_BILLED, error, now }),
+      shared_from: from,
+    }),
     code: error.code,
     message: error.message,
-    usageByServer: false,
     expired: error.code === 'batch_expired',
-    finished_at: now,
-    model: line.known_model,
-    entity: line.entity,
     usage: null,
-    projected: line.projected,
-    isReserved: job.chunk.reserved.has(job.position),
+  }
+}
+
+const NO_USAGE: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
+const NOT_BILLED = {
+  upstream: null,
+  usage: null,
+  cached_tokens: 0,
+  usage_estimated: false,
+  usage_reported: null,
+  cost_nanos: 0,
+}
+
+/** What is the same for every line that costs nothing. */
+function ended({ chunk, position }: Job, now: number) {
+  const { line, known_model, entity, projected } = chunk.lines[position]!
+  return {
+    line,
+    cost_nanos: 0,
+    usageByServer: false,
+    expired: false,
+    finished_at: now,
+    model: known_model,
+    entity,
+    projected,
+    isReserved: chunk.reserved.has(position),
   }
 }
 
@@ -133,6 +165,7 @@ function recordOf(
     usage_estimated: end.usage_estimated,
     usage_reported: end.usage_reported,
     cost_nanos: end.cost_nanos,
+    shared_from: null,
     error: end.error,
     finished: end.now,
   }

@@ -11,8 +11,9 @@ import { type Demand, demandOf, isBelowLowWaterMark } from '../claim/demand.ts'
 import type { ReservedFunds } from '../limits/reserved-funds.ts'
 import type { Observer } from '../observer.ts'
 import { attemptOf, attemptsText, recordAttempt } from './attempts.ts'
+import { Duplicates, sharedFrom } from './duplicates.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
-import { type Answered, answered, failed } from './line-outcome.ts'
+import { type Answered, answered, failed, shared } from './line-outcome.ts'
 import { byPrefix, pushTo, requestBody } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
 import { jobsOfLineTries, lineTriesOf, ParkedTries } from './parked-tries.ts'
@@ -70,6 +71,7 @@ export class Sender {
   readonly #parked = new ParkedTries()
   readonly #paused: PausedLines
   readonly #warnings: LineWarnings
+  readonly #duplicates = new Duplicates()
 
   constructor(options: SenderOptions) {
     this.#options = options
@@ -183,6 +185,8 @@ export class Sender {
       unsent.fresh.push(...fresh)
       unsent.tried.push(...tried)
     }
+    unsent.fresh.push(...this.#duplicates.leave(chunk).map(({ position }) => position))
+    for (const { job } of unsent.tried) this.#requeue(this.#duplicates.ended(job))
     this.#remember(
       chunk,
       unsent.tried.map(({ job }) => job),
@@ -284,11 +288,19 @@ export class Sender {
     const at = clock.now()
     if (at >= chunk.claim.deadline) {
       // The deadline's alarm is late if the clock was set forward or the process was suspended.
+      this.#requeue(this.#duplicates.ended(job))
       this.#remember(chunk, [job])
       this.stop(chunk, 'batch_expired', true)
       return
     }
+    const turn = this.#duplicates.take(job)
+    if (turn === 'follow') return
+    if (turn !== 'send') {
+      this.#options.onOutcome(chunk, shared(job, turn, at))
+      return
+    }
     if (!this.#options.funds.draw(chunk, job.position)) {
+      this.#requeue(this.#duplicates.ended(job))
       if (job.attempts.length > 0) this.#remember(chunk, [job])
       chunk.waiting.add(job.position)
       this.#options.onInsufficientFunds(chunk)
@@ -323,14 +335,23 @@ export class Sender {
 
   #conclude(job: Job, upstream: Upstream, result: BackendResult, blame: Blame, now: number): void {
     const { chunk } = job
-    if (chunk.stopped === 'lost') return
+    if (chunk.stopped === 'lost') {
+      this.#requeue(this.#duplicates.ended(job))
+      return
+    }
     if (result.kind === 'answered') {
-      this.#options.onOutcome(chunk, this.#answered(job, upstream, result, now))
+      const outcome = this.#answered(job, upstream, result, now)
+      this.#options.onOutcome(chunk, outcome)
+      if (outcome.part === 'error') this.#requeue(this.#duplicates.ended(job))
+      else
+        this.#share(this.#duplicates.answered(job, result), (one) =>
+          shared(one, { result, from: sharedFrom(job) }, now),
+        )
       return
     }
     if (result.kind === 'refused') {
       const details = result.param === undefined ? {} : { param: result.param }
-      this.#options.onOutcome(chunk, failed(job, wireError(result.code, result.message, details), now))
+      this.#fail(job, wireError(result.code, result.message, details), now)
       return
     }
     countMiss(job.tries, result, blame, upstream.circuit.answeredAt, now)
@@ -340,12 +361,12 @@ export class Sender {
 
   /** Queues the line for another attempt, unless its attempts are exhausted. */
   #retry(job: Job, upstream: Upstream, result: MissedResult, now: number): void {
-    const { retry, random, observe, onOutcome } = this.#options
+    const { retry, random, observe } = this.#options
     const { chunk, tries } = job
     const windowMs = chunk.claim.deadline - chunk.batch.created
     if (isExhausted(retry, tries, result, now, windowMs)) {
       const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
-      onOutcome(chunk, failed(job, wireError(code, `${result.reason} (${attemptsText(job)}).`), now))
+      this.#fail(job, wireError(code, `${result.reason} (${attemptsText(job)}).`), now)
       return
     }
     if (result.kind === 'failed') job.avoid = upstream
@@ -370,8 +391,29 @@ export class Sender {
     }
   }
 
+  /** What the server makes of a request, it makes of all that are identical. */
+  #fail(job: Job, error: WireError, now: number): void {
+    this.#options.onOutcome(job.chunk, failed(job, error, now))
+    this.#share(this.#duplicates.ended(job), (one) => failed(one, error, now, sharedFrom(job)))
+  }
+
+  /** Ends lines that followed another one. */
+  #share(jobs: readonly Job[], outcomeOf: (job: Job) => Outcome): void {
+    for (const job of jobs) this.#options.onOutcome(job.chunk, outcomeOf(job))
+  }
+
+  /** Lines that followed one that is not sent now: one of them is sent in its place. */
+  #requeue(jobs: readonly Job[]): void {
+    for (const job of jobs) {
+      const lane = this.#lanes.get(job.chunk.lines[job.position]!.model ?? '')
+      lane?.retry(job, this.#options.clock.now())
+      lane?.pump()
+    }
+  }
+
   /** Ends a line of a stopped chunk that got no answer, unless the chunk is lost or drained. */
   #endStopped(job: Job, now: number): void {
+    this.#requeue(this.#duplicates.ended(job))
     const reason = job.chunk.stopped
     if (reason === null || reason === 'lost' || reason === 'drained') return
     this.#options.onOutcome(job.chunk, failed(job, wireError(reason), now))

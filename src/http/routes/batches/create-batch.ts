@@ -99,7 +99,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         language: negotiateLanguage(headers['accept-language']),
       }
       const view = viewOf(request, region)
-      const { endpoint, completion_window, metadata, output_expires_after, start_after } = body
+      const { endpoint, completion_window, metadata, output_expires_after, start_after, dedupe } = body
       const input_file_id = fileIdOf(body.input_file_id)
       const order = orderBatch({ ...body, input_file_id }, owner, planOf(plans, caller))
       const { project_id } = caller
@@ -124,7 +124,15 @@ export function createBatchRoute(app: App, deps: Deps): void {
         request_id: request.id,
         route: 'POST /v1/batches' as const,
         headers,
-        request: { input_file_id, endpoint, completion_window, metadata, output_expires_after, start_after },
+        request: {
+          input_file_id,
+          endpoint,
+          completion_window,
+          metadata,
+          output_expires_after,
+          start_after,
+          dedupe,
+        },
       }
       let projection: BatchProjection | null = null
       const answer = await idempotency.once(

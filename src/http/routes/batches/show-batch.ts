@@ -4,6 +4,7 @@ import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import type { BatchStatus } from '../../../domain/batch.ts'
 import { unixSeconds } from '../../../domain/clock.ts'
+import { shownDedupe } from '../../../domain/dedupe.ts'
 import { usd } from '../../../domain/money.ts'
 import type { BatchProgress } from '../../../progress/read-batch-progress.ts'
 import type { BatchRow } from '../../../store/schema.ts'
@@ -53,6 +54,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     ...Object.fromEntries(times),
     expires_at: unixSeconds(batch.expires_at),
     metadata: readMetadata(batch.metadata),
+    ...(batch.dedupe === null ? {} : { dedupe: shownDedupe(batch.dedupe) }),
     ...(batchProgress && showProgress(batchProgress)),
     ...(view.compat === 'openai' ? openaiForm(batch) : {}),
   }

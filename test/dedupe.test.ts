@@ -1,0 +1,159 @@
+// Identical requests of a batch that are sent once: whole service, real HTTP.
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { echo, send, type TestUpstream, testUpstream } from './fakes/upstream.ts'
+import { configFor, line, TestService, type WireLine } from './service.ts'
+
+async function start(t: TestContext): Promise<{ service: TestService; upstream: TestUpstream }> {
+  const upstream = await testUpstream()
+  const service = await TestService.start(configFor(upstream.base_url))
+  t.after(async () => {
+    await service[Symbol.asyncDispose]()
+    await upstream.close()
+  })
+  return { service, upstream }
+}
+
+type SharedLine = WireLine & { shared_from?: { id: string; custom_id: string } }
+
+async function linesOf(service: TestService, file_id: string | null): Promise<SharedLine[]> {
+  return await service.lines(file_id)
+}
+
+const repeatable = (id: string, content: string) => line(id, content, { temperature: 0 })
+
+test('identical requests are sent once, each line has its result, and only one costs anything', async (t) => {
+  const { service, upstream } = await start(t)
+  const contents = ['x', 'y', 'x', 'x', 'y', 'z']
+  const lines = contents.map((content, i) => repeatable(`line-${i}`, content))
+  const batch = await service.run(lines, { dedupe: true })
+  assert.equal(batch.dedupe, true)
+  assert.deepEqual(batch.request_counts, { total: 6, completed: 6, failed: 0 })
+  assert.equal(upstream.calls.length, 3)
+  const results = await linesOf(service, batch.output_file_id)
+  assert.deepEqual(
+    results.map(({ custom_id, response }) => [custom_id, response?.body.choices[0]?.message.content]),
+    contents.map((content, i) => [`line-${i}`, content]),
+  )
+  const costs = results.map(({ response }) => response?.body.usage.cost_usd ?? -1)
+  assert.equal(costs.filter((cost) => cost > 0).length, 3)
+  assert.ok(Math.abs(costs.reduce((sum, cost) => sum + cost, 0) - batch.cost_usd) < 1e-12)
+  for (const { response, shared_from } of results) {
+    assert.equal(shared_from === undefined, (response?.body.usage.cost_usd ?? 0) > 0)
+    if (shared_from === undefined) continue
+    const source = results.find(({ id }) => id === shared_from.id)
+    assert.equal(source?.custom_id, shared_from.custom_id)
+    assert.equal(source?.shared_from, undefined)
+    assert.equal(response?.body.usage.total_tokens, 0)
+  }
+  const shared = results.find(({ shared_from }) => shared_from !== undefined)
+  const record = await service.json<Record<string, unknown>>('GET', `/v1/requests/${shared?.id}`)
+  assert.deepEqual(record.shared_from, shared?.shared_from)
+  assert.deepEqual([record.attempts, record.cost_usd], [[], 0])
+})
+
+test('requests whose answers may differ are all sent, unless that is forced', async (t) => {
+  const { service, upstream } = await start(t)
+  const lines = ['a', 'b', 'c'].map((id) => line(id, 'same', { temperature: 0.7 }))
+  await service.run(lines, { dedupe: true })
+  assert.equal(upstream.calls.length, 3)
+  const batch = await service.run(lines, { dedupe: 'force' })
+  assert.equal(batch.dedupe, 'force')
+  assert.equal(upstream.calls.length, 4)
+  const seeded = ['a', 'b', 'c'].map((id) => line(id, 'same', { seed: 7 }))
+  assert.equal('dedupe' in (await service.run(seeded)), false)
+  assert.equal(upstream.calls.length, 7)
+  await service.run(seeded, { dedupe: true })
+  assert.equal(upstream.calls.length, 8)
+  const refused = await service.request('POST', '/v1/batches', {
+    input_file_id: batch.input_file_id,
+    endpoint: '/v1/chat/completions',
+    completion_window: '24h',
+    dedupe: 'all',
+  })
+  assert.equal(refused.status, 400)
+})
+
+test('lines of several chunks share one answer', async (t) => {
+  const { service, upstream } = await start(t)
+  const lines = Array.from({ length: 2500 }, (_, i) => repeatable(`line-${i}`, `prompt ${i % 5}`))
+  const batch = await service.run(lines, { dedupe: true })
+  assert.equal(batch.request_counts.completed, 2500)
+  assert.equal(upstream.calls.length, 5)
+})
+
+test('an identical request shares the error of the one that was refused', async (t) => {
+  const { service, upstream } = await start(t)
+  upstream.reply = (call) => {
+    if (call.body.messages[0]?.content === 'bad') send(call.response, 400, '{"error":{"message":"no"}}')
+    else echo(call)
+  }
+  const lines = ['bad', 'good', 'bad', 'bad'].map((content, i) => repeatable(`line-${i}`, content))
+  const batch = await service.run(lines, { dedupe: true })
+  assert.deepEqual(batch.request_counts, { total: 4, completed: 1, failed: 3 })
+  assert.equal(upstream.calls.length, 2)
+  const errors = await linesOf(service, batch.error_file_id)
+  assert.deepEqual(
+    errors.map(({ error, shared_from }) => [error?.code, shared_from?.custom_id]).sort(),
+    [
+      ['upstream_rejected', undefined],
+      ['upstream_rejected', errors.find(({ shared_from }) => !shared_from)?.custom_id],
+      ['upstream_rejected', errors.find(({ shared_from }) => !shared_from)?.custom_id],
+    ].sort(),
+  )
+})
+
+test('a cancel ends the lines that wait for an identical one', async (t) => {
+  const { service, upstream } = await start(t)
+  let answer: (() => void) | null = null
+  upstream.reply = (call) => {
+    answer = () => echo(call)
+  }
+  const file = await service.upload(
+    Array.from({ length: 4 }, (_, i) => JSON.stringify(repeatable(`line-${i}`, 'x'))).join('\n'),
+  )
+  const { id } = await service.create(file.id, { dedupe: true })
+  await upstream.arrived(1)
+  await service.json('POST', `/v1/batches/${id}/cancel`)
+  service.worker.wake()
+  await service.eventually(async () => ((await service.get(id)).status === 'cancelling' ? true : undefined))
+  answer!()
+  const batch = await service.ended(id)
+  assert.equal(batch.status, 'cancelled')
+  assert.equal(batch.request_counts.completed + batch.request_counts.failed, 4)
+  assert.equal(upstream.calls.length, 1)
+})
+
+test('a worker that takes over runs what was not finished', async (t) => {
+  const { service, upstream } = await start(t)
+  upstream.reply = () => {}
+  const lines = Array.from({ length: 4 }, (_, i) => JSON.stringify(repeatable(`line-${i}`, 'x')))
+  const file = await service.upload(lines.join('\n'))
+  const { id } = await service.create(file.id, { dedupe: true })
+  await upstream.arrived(1)
+  const stopped = service.worker.stop()
+  upstream.reply = echo
+  for (const call of upstream.calls) call.response.destroy()
+  await stopped
+  await service.restartWorker()
+  const batch = await service.ended(id)
+  assert.equal(batch.request_counts.completed, 4)
+  assert.equal(upstream.calls.length, 2)
+})
+
+test('under a limit that leaves room for few, lines that share an answer are not in the way', async (t) => {
+  const { service, upstream } = await start(t)
+  await service.json('POST', '/v1/limits', {
+    scope: 'project',
+    metric: 'tokens',
+    window: 'day',
+    amount: 100_000,
+    action: 'block',
+  })
+  const lines = Array.from({ length: 20 }, (_, i) =>
+    line(`line-${i}`, `prompt ${i % 2}`, { temperature: 0, max_tokens: 100 }),
+  )
+  const batch = await service.run(lines, { dedupe: true })
+  assert.equal(batch.request_counts.completed, 20)
+  assert.equal(upstream.calls.length, 2)
+})
