@@ -55,6 +55,9 @@ STOPS[BACKSLASH] = 1
 const ESCAPES = new Uint8Array(256)
 for (const c of Buffer.from('"\\/bfnrt')) ESCAPES[c] = 1
 
+const NUMBER_STARTS = new Uint8Array(256)
+for (const c of Buffer.from('-0123456789')) NUMBER_STARTS[c] = 1
+
 const HEX = new Uint8Array(256)
 for (const c of Buffer.from('0123456789abcdefABCDEF')) HEX[c] = 1
 
@@ -378,13 +381,15 @@ export class JsonScanner {
     let i = this.#space(from + 1)
     if (i < end && bytes[i] === CLOSE_BRACKET) return i + 1
     for (;;) {
-      i = this.#value(i, depth)
+      // Vectors are long runs of numbers.
+      i = i < end && NUMBER_STARTS[bytes[i]!] === 1 ? this.#number(i) : this.#value(i, depth)
       if (i < 0) return -1
-      i = this.#space(i)
+      if (i < end && bytes[i]! <= 0x20) i = this.#space(i)
       const c = i < end ? bytes[i] : 0
       if (c === CLOSE_BRACKET) return i + 1
       if (c !== COMMA) return this.#failAt(i, 'expected "," or "]"')
-      i = this.#space(i + 1)
+      i++
+      if (i < end && bytes[i]! <= 0x20) i = this.#space(i)
     }
   }
 
@@ -439,15 +444,16 @@ export class JsonScanner {
 
   #number(from: number): number {
     const bytes = this.bytes
+    const end = this.#end
     let i = bytes[from] === 0x2d ? from + 1 : from
-    if (i < this.#end && bytes[i] === 0x30) i++
+    if (i < end && bytes[i] === 0x30) i++
     else i = this.#digits(i)
     if (i < 0) return -1
-    if (i < this.#end && bytes[i] === 0x2e) i = this.#digits(i + 1)
+    if (i < end && bytes[i] === 0x2e) i = this.#digits(i + 1)
     if (i < 0) return -1
-    if (i < this.#end && (bytes[i]! | 0x20) === 0x65) {
+    if (i < end && (bytes[i]! | 0x20) === 0x65) {
       i++
-      if (i < this.#end && (bytes[i] === 0x2b || bytes[i] === 0x2d)) i++
+      if (i < end && (bytes[i] === 0x2b || bytes[i] === 0x2d)) i++
       i = this.#digits(i)
     }
     return i
