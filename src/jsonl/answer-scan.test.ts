@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import type { EndpointPath } from '../domain/endpoint.ts'
 import { AnswerScanner } from './answer-scan.ts'
 
 // Shared by all tests: the scan of one answer must not affect the next.
@@ -144,4 +145,54 @@ test('what the model said is marked off from what the server adds', () => {
   const text = `{"id":"x",${CHOICES} ,"usage":null}`
   const { start, end } = scan(text)?.content ?? { start: 0, end: 0 }
   assert.equal(`"choices":${text.slice(start, end)}`, CHOICES)
+})
+
+test('the answers of each endpoint have their own content and usage', () => {
+  const tokens = (prompt_tokens: number, completion_tokens: number) => ({
+    prompt_tokens,
+    completion_tokens,
+    total_tokens: prompt_tokens + completion_tokens,
+  })
+  const cases: [EndpointPath, string, ReturnType<typeof tokens> | null | 'no answer'][] = [
+    [
+      '/v1/completions',
+      '{"choices":[{"text":"a"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}',
+      tokens(1, 2),
+    ],
+    ['/v1/completions', '{"choices":[{"message":{"content":"a"}}]}', 'no answer'],
+    [
+      '/v1/embeddings',
+      '{"data":[{"index":0,"embedding":[1,-2.5e3]}],"usage":{"prompt_tokens":4,"total_tokens":4}}',
+      tokens(4, 0),
+    ],
+    ['/v1/embeddings', '{"data":[{"index":0,"embedding":"AA"}],"usage":{"total_tokens":4}}', tokens(4, 0)],
+    ['/v1/embeddings', '{"data":[{"index":0,"embedding":"AA"}]}', null],
+    ['/v1/embeddings', '{"data":[{"index":0,"embedding":null}]}', 'no answer'],
+    ['/v1/embeddings', '{"data":[{"embedding":[1]},{"object":"embedding"}]}', 'no answer'],
+    ['/v1/embeddings', '{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}', 'no answer'],
+    ['/v1/embeddings', '{"data":[]}', 'no answer'],
+    ['/v1/embeddings', '{"data":[{"embedding":[1,]}]}', 'no answer'],
+    [
+      '/v1/responses',
+      '{"status":"completed","output":[],"usage":{"input_tokens":3,"output_tokens":5}}',
+      tokens(3, 5),
+    ],
+    ['/v1/responses', '{"status":"failed","output":[],"usage":null}', 'no answer'],
+    ['/v1/responses', '{"status":"in_progress","output":[]}', 'no answer'],
+    [
+      '/v1/rerank',
+      '{"results":[{"index":1,"relevance_score":0.5}],"usage":{"total_tokens":9}}',
+      tokens(9, 0),
+    ],
+    ['/v1/rerank', '{"results":[{"index":1}]}', 'no answer'],
+    [
+      '/v1/score',
+      '{"data":[{"index":0,"score":-1}],"usage":{"prompt_tokens":2,"total_tokens":2}}',
+      tokens(2, 0),
+    ],
+  ]
+  for (const [endpoint, text, usage] of cases) {
+    const found = scanner.scan(Buffer.from(text), endpoint)
+    assert.deepEqual(found === null ? 'no answer' : found.usage, usage, text)
+  }
 })

@@ -353,3 +353,45 @@ test('a body of JSON that other parsers dislike is left alone', () => {
   const line = accepted(make().replace(/"body":\{.*\}\}/, `"body":${body}}`))
   assert.equal(slice(line, line.body.span), body)
 })
+
+describe('a line of another endpoint', () => {
+  const embedding = { model: 'e', input: ['grüße', 'b'], dimensions: 3 }
+
+  test('is read as its url says, wherever in the line that stands', () => {
+    for (const text of [
+      JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/embeddings', body: embedding }),
+      JSON.stringify({ custom_id: 'a', method: 'POST', body: embedding, url: '/v1/embeddings' }),
+    ]) {
+      accepted(make())
+      const { url, body, custom_id } = accepted(text)
+      assert.equal(url, '/v1/embeddings')
+      assert.equal(custom_id, 'a')
+      assert.equal(body.model, 'e')
+      assert.equal(numberOf(body, 'dimensions'), 3)
+      const texts = body.fields.get('input')?.texts
+      assert.deepEqual([texts?.inputs, texts?.text_bytes, texts?.problem], [2, 8, null])
+      assert.equal(accepted(make()).url, '/v1/chat/completions')
+    }
+  })
+
+  test('has texts, lists of token IDs, or documents', () => {
+    const input = (value: unknown) => {
+      const text = make({ url: '/v1/embeddings' }, { messages: undefined, input: value })
+      const { inputs, text_bytes, token_ids, problem, problem_index } =
+        accepted(text).body.fields.get('input')!.texts!
+      return [inputs, text_bytes, token_ids, problem, problem_index]
+    }
+    assert.deepEqual(input('abc'), [1, 3, 0, null, -1])
+    assert.deepEqual(input([1, 2, 3]), [1, 0, 3, null, -1])
+    assert.deepEqual(input([[1], [2, 3]]), [2, 0, 3, null, -1])
+    assert.deepEqual(input([]).slice(3), ['empty', -1])
+    assert.deepEqual(input(['a', 1]).slice(3), ['wrong_type', -1])
+    assert.deepEqual(input(['a', { text: 'b' }]).slice(3), ['wrong_type', 1])
+    assert.deepEqual(input([['a']]).slice(3), ['wrong_type', 0])
+    assert.deepEqual(input(null).slice(3), ['wrong_type', -1])
+    const documents = ['ab', { text: 'cd' }, { content: [{ type: 'text', text: 'e' }, { image_url: 'x' }] }]
+    const rerank = make({ url: '/v1/rerank' }, { messages: undefined, query: 'q', documents })
+    const found = accepted(rerank).body.fields.get('documents')!.texts!
+    assert.deepEqual([found.inputs, found.text_bytes, found.media_parts, found.problem], [3, 5, 1, null])
+  })
+})

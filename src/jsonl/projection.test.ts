@@ -20,12 +20,11 @@ const messages = [{ role: 'user', content: 'x'.repeat(370) }]
 assert.equal(JSON.stringify(messages).length, 400)
 
 function lineOf(body: Record<string, unknown>): InputLine {
-  const text = JSON.stringify({
-    custom_id: 'a',
-    method: 'POST',
-    url: '/v1/chat/completions',
-    body: { model: 'm', messages, ...body },
-  })
+  return lineFor('/v1/chat/completions', { messages, ...body })
+}
+
+function lineFor(url: string, body: Record<string, unknown>): InputLine {
+  const text = JSON.stringify({ custom_id: 'a', method: 'POST', url, body: { model: 'm', ...body } })
   const line = new LineScanner().scan(Buffer.from(text), 0, Buffer.byteLength(text))
   assert.ok(line.ok)
   return line
@@ -77,4 +76,29 @@ test('absurd and wrong numbers leave the sums exact integers', () => {
   assert.ok(Number.isSafeInteger(sums.output_tokens_max_given))
   assert.ok(Number.isSafeInteger(sums.open_choices))
   assert.ok(Number.isSafeInteger(projectSums(sums, model).output_tokens_max))
+})
+
+test('other endpoints have the tokens of their own prompts, and no output where nothing is generated', () => {
+  const text = 'x'.repeat(40)
+  const seen = { bytes: 80_000, tokens: 40_000, long_bytes: 0, long_tokens: 0 }
+  const cases: [string, Record<string, unknown>, input: number, output: number][] = [
+    ['/v1/embeddings', { input: text }, 10, 0],
+    ['/v1/embeddings', { input: [text, text], max_tokens: 5 }, 20, 0],
+    ['/v1/embeddings', { input: [[1, 2], [3]] }, 3, 0],
+    ['/v1/rerank', { query: text, documents: [text, text, text] }, 60, 0],
+    ['/v1/score', { text_1: [text, text], text_2: [text, text] }, 40, 0],
+    ['/v1/completions', { prompt: [text, text], n: 3, max_tokens: 5 }, 20, 30],
+    ['/v1/completions', { prompt: [1, 2, 3] }, 3, 50],
+    ['/v1/responses', { input: text, max_output_tokens: 7 }, 11, 7],
+    ['/v1/responses', { input: [{ role: 'user', content: [{ image_url: 'A'.repeat(100_000) }] }] }, 1008, 50],
+  ]
+  for (const [url, body, input_tokens, output_tokens_max] of cases) {
+    const line = lineFor(url, body)
+    assert.deepEqual(projectTokens(line, model), { input_tokens, output_tokens_max }, JSON.stringify(body))
+    const sums = emptySums('m', null)
+    addLine(sums, line.body)
+    assert.deepEqual(projectSums(sums, model), { input_tokens, output_tokens_max })
+  }
+  const ids = lineFor('/v1/embeddings', { input: [[1, 2], [3]] })
+  assert.equal(projectTokens(ids, { ...model, seen }).input_tokens, 3, 'token IDs are counted, not estimated')
 })

@@ -3,11 +3,13 @@
 // within a bound, for lines that come later. All of it is the memory of one worker: a request may be sent once more by
 // another worker, after a restart, or when its answer was forgotten.
 import { hash } from 'node:crypto'
+import type { WireError } from '../../domain/errors.ts'
 import { base32 } from '../../domain/ids.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
+import type { Outcome } from '../../results/outcome.ts'
 import type { SharedFrom } from '../../results/result-line.ts'
 import type { Job } from './lane.ts'
-import type { Answered } from './line-outcome.ts'
+import { type Answered, failed, type SharedAnswer, shared } from './line-outcome.ts'
 
 /** Answers remembered, all together; and the largest that is. */
 const BYTES_MAX = 32 * 1024 * 1024
@@ -15,17 +17,20 @@ const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 /** What remembering an answer takes beside its bytes. */
 const OVERHEAD_BYTES = 1024
 
-export interface SharedAnswer {
-  result: Answered
-  from: SharedFrom
-}
-
 interface Group {
   leader: Job
   followers: Job[]
 }
 
+export interface DuplicatesOptions {
+  /** Called for a line that ends with what an identical one ended with. */
+  onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
+  /** Queues a line whose leader is not sent now. */
+  requeue: (job: Job) => void
+}
+
 export class Duplicates {
+  readonly #options: DuplicatesOptions
   /** Requests that are being sent, or wait for another attempt. */
   readonly #groups = new Map<string, Group>()
   readonly #keys = new WeakMap<Job, string>()
@@ -33,54 +38,72 @@ export class Duplicates {
   readonly #answers = new Map<string, SharedAnswer>()
   #bytes = 0
 
-  /** What is to be done with a line whose turn it is: send it, leave it to its leader, or end it with this answer. */
-  take(job: Job): 'send' | 'follow' | SharedAnswer {
+  constructor(options: DuplicatesOptions) {
+    this.#options = options
+  }
+
+  /** Whether to send a line whose turn it is. If not, it follows an identical one, or has ended with its answer. */
+  take(job: Job, now: number): boolean {
     const key = keyOf(job)
-    if (key === null) return 'send'
+    if (key === null) return true
     const group = this.#groups.get(key)
     if (group) {
-      if (group.leader === job) return 'send'
+      if (group.leader === job) return true
       group.followers.push(job)
-      return 'follow'
+      return false
     }
     const known = this.#answers.get(key)
     if (known) {
       this.#answers.delete(key)
       this.#answers.set(key, known)
-      return known
+      this.#options.onOutcome(job.chunk, shared(job, known, now))
+      return false
     }
     this.#groups.set(key, { leader: job, followers: [] })
     this.#keys.set(job, key)
-    return 'send'
+    return true
   }
 
-  /** A leader was answered; returns its followers. */
-  answered(job: Job, result: Answered): Job[] {
+  /** A line was answered: those that follow it share the answer. */
+  answered(job: Job, result: Answered, now: number): void {
     const key = this.#keys.get(job)
-    if (key !== undefined && result.body.length <= ANSWER_BYTES_MAX)
-      this.#remember(key, { result, from: sharedFrom(job) })
-    return this.ended(job)
+    if (key === undefined) return
+    const answer = { result, from: sharedFrom(job) }
+    if (result.body.length <= ANSWER_BYTES_MAX) this.#remember(key, answer)
+    for (const one of this.#ended(job)) this.#options.onOutcome(one.chunk, shared(one, answer, now))
   }
 
-  /** A line leads no longer; returns its followers. */
-  ended(job: Job): Job[] {
+  /** Ends a line with an error. What a server makes of a request, it makes of all that are identical. */
+  fail(job: Job, error: WireError, now: number): void {
+    const { onOutcome } = this.#options
+    onOutcome(job.chunk, failed(job, error, now))
+    for (const one of this.#ended(job)) onOutcome(one.chunk, failed(one, error, now, sharedFrom(job)))
+  }
+
+  /** A line is not sent now: those that follow it are queued, so that one of them is sent in its place. */
+  release(job: Job): void {
+    for (const one of this.#ended(job)) this.#options.requeue(one)
+  }
+
+  /** Returns the positions of the chunk's lines that follow others, which they do no longer. */
+  leave(chunk: OpenChunk): number[] {
+    const left: number[] = []
+    if (chunk.batch.dedupe === null) return left
+    for (const group of this.#groups.values()) {
+      const leaving = group.followers.filter((job) => job.chunk === chunk)
+      if (leaving.length === 0) continue
+      left.push(...leaving.map(({ position }) => position))
+      group.followers = group.followers.filter((job) => job.chunk !== chunk)
+    }
+    return left
+  }
+
+  #ended(job: Job): readonly Job[] {
     const key = this.#keys.get(job)
     const group = key === undefined ? undefined : this.#groups.get(key)
     if (key === undefined || group?.leader !== job) return []
     this.#groups.delete(key)
     return group.followers
-  }
-
-  /** Returns the chunk's lines that follow others, which they do no longer. */
-  leave(chunk: OpenChunk): Job[] {
-    const left: Job[] = []
-    if (chunk.batch.dedupe === null) return left
-    for (const group of this.#groups.values()) {
-      if (!group.followers.some((job) => job.chunk === chunk)) continue
-      left.push(...group.followers.filter((job) => job.chunk === chunk))
-      group.followers = group.followers.filter((job) => job.chunk !== chunk)
-    }
-    return left
   }
 
   #remember(key: string, answer: SharedAnswer): void {
@@ -94,7 +117,7 @@ export class Duplicates {
   }
 }
 
-export function sharedFrom({ chunk, position }: Job): SharedFrom {
+function sharedFrom({ chunk, position }: Job): SharedFrom {
   const { line, custom_id_json } = chunk.lines[position]!
   return { request_id: chunk.requestIdPrefix + base32(line), custom_id_json }
 }

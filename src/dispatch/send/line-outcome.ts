@@ -2,8 +2,9 @@
 import { type LineRecord, lineRecordLine } from '../../audit/line-record.ts'
 import type { BackendResult } from '../../backends/backend.ts'
 import { ENDPOINTS, type EndpointPath } from '../../domain/endpoint.ts'
-import type { WireError } from '../../domain/errors.ts'
+import { type WireError, wireError } from '../../domain/errors.ts'
 import { base32 } from '../../domain/ids.ts'
+import type { Log } from '../../domain/log.ts'
 import type { Model } from '../../domain/model.ts'
 import { costNanos, FREE, type TokenUsage, usdLiteral } from '../../domain/money.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
@@ -11,14 +12,36 @@ import { boundUsage } from '../../domain/usage-bound.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import { errorLine, outputLine, type SharedFrom } from '../../results/result-line.ts'
 import { spliceCost } from '../../results/splice-cost.ts'
-import type { SharedAnswer } from './duplicates.ts'
 import type { Job } from './lane.ts'
+import { internalFault } from './send-once.ts'
 import type { Upstream } from './upstream.ts'
 
 /** How much of a reported usage that is not billed is kept. */
 const REPORTED_BYTES_MAX = 1000
 
 export type Answered = Extract<BackendResult, { kind: 'answered' }>
+
+/** An answer, and the line that was sent for it. */
+export interface SharedAnswer {
+  result: Answered
+  from: SharedFrom
+}
+
+/** An answer that cannot be recorded ends the line: another attempt would fail in the same way. */
+export function outcomeOf(
+  job: Job,
+  upstream: Upstream,
+  result: Answered,
+  { models, log }: { models: ReadonlyMap<string, Model>; log: Log },
+  now: number,
+): Outcome {
+  try {
+    return answered(job, result, upstream, models.get(job.chunk.lines[job.position]!.model ?? ''), now)
+  } catch (error) {
+    const { code, reason } = internalFault(upstream.backend, error, log)
+    return failed(job, wireError(code, reason), now)
+  }
+}
 
 /**
  * The outcome of an answered line. Only answered lines cost anything. `model` is undefined if the configuration has

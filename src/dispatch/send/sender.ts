@@ -11,9 +11,9 @@ import { type Demand, demandOf, isBelowLowWaterMark } from '../claim/demand.ts'
 import type { ReservedFunds } from '../limits/reserved-funds.ts'
 import type { Observer } from '../observer.ts'
 import { attemptOf, attemptsText, recordAttempt } from './attempts.ts'
-import { Duplicates, sharedFrom } from './duplicates.ts'
+import { Duplicates } from './duplicates.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
-import { type Answered, answered, failed, shared } from './line-outcome.ts'
+import { failed, outcomeOf } from './line-outcome.ts'
 import { byPrefix, pushTo, requestBody } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
 import { jobsOfLineTries, lineTriesOf, ParkedTries } from './parked-tries.ts'
@@ -26,7 +26,7 @@ import {
   type MissedResult,
   type RetryPolicy,
 } from './retry-policy.ts'
-import { internalFault, sendOnce } from './send-once.ts'
+import { sendOnce } from './send-once.ts'
 import { NO_SPILL, type Spill } from './tiers.ts'
 import type { Upstream } from './upstream.ts'
 
@@ -71,10 +71,11 @@ export class Sender {
   readonly #parked = new ParkedTries()
   readonly #paused: PausedLines
   readonly #warnings: LineWarnings
-  readonly #duplicates = new Duplicates()
+  readonly #duplicates: Duplicates
 
   constructor(options: SenderOptions) {
     this.#options = options
+    this.#duplicates = new Duplicates({ ...options, requeue: (job) => this.#requeue(job) })
     this.#warnings = new LineWarnings(options.log)
     this.#paused = new PausedLines((chunk, model) => options.isPaused?.(chunk, model) ?? false)
     this.setUpstreams(options.upstreams, options.spills ?? new Map(), [])
@@ -125,7 +126,7 @@ export class Sender {
   /** Its model is no longer configured. */
   #endUnknown(job: Job): void {
     const error = wireError('model_not_found', undefined, { param: 'model' })
-    this.#options.onOutcome(job.chunk, failed(job, error, this.#options.clock.now()))
+    this.#duplicates.fail(job, error, this.#options.clock.now())
   }
 
   get lanes(): ReadonlyMap<string, Lane> {
@@ -145,14 +146,7 @@ export class Sender {
       const apiError = line.fault ?? chunk.refused.get(position) ?? null
       const fault = apiError ?? (lane ? null : wireError('model_not_found', undefined, { param: 'model' }))
       if (fault || !lane) {
-        this.#options.onOutcome(
-          chunk,
-          failed(
-            tried.get(position) ?? freshJob(chunk, position),
-            fault ?? wireError('model_not_found'),
-            this.#options.clock.now(),
-          ),
-        )
+        this.refuse(chunk, position, fault ?? wireError('model_not_found'))
         continue
       }
       const job = tried.get(position)
@@ -185,8 +179,8 @@ export class Sender {
       unsent.fresh.push(...fresh)
       unsent.tried.push(...tried)
     }
-    unsent.fresh.push(...this.#duplicates.leave(chunk).map(({ position }) => position))
-    for (const { job } of unsent.tried) this.#requeue(this.#duplicates.ended(job))
+    unsent.fresh.push(...this.#duplicates.leave(chunk))
+    for (const { job } of unsent.tried) this.#duplicates.release(job)
     this.#remember(
       chunk,
       unsent.tried.map(({ job }) => job),
@@ -288,19 +282,14 @@ export class Sender {
     const at = clock.now()
     if (at >= chunk.claim.deadline) {
       // The deadline's alarm is late if the clock was set forward or the process was suspended.
-      this.#requeue(this.#duplicates.ended(job))
+      this.#duplicates.release(job)
       this.#remember(chunk, [job])
       this.stop(chunk, 'batch_expired', true)
       return
     }
-    const turn = this.#duplicates.take(job)
-    if (turn === 'follow') return
-    if (turn !== 'send') {
-      this.#options.onOutcome(chunk, shared(job, turn, at))
-      return
-    }
+    if (!this.#duplicates.take(job, at)) return
     if (!this.#options.funds.draw(chunk, job.position)) {
-      this.#requeue(this.#duplicates.ended(job))
+      this.#duplicates.release(job)
       if (job.attempts.length > 0) this.#remember(chunk, [job])
       chunk.waiting.add(job.position)
       this.#options.onInsufficientFunds(chunk)
@@ -328,30 +317,24 @@ export class Sender {
     if (blame === 'line' && job.tries.own > 0) this.#warnings.failsOnBatch(chunk, upstream, result, now)
     if (!aborted) this.#warnings.failsForOperators(upstream, result, now)
     recordAttempt(job, attemptOf(upstream, result, at, now))
-    this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
+    if (chunk.stopped === 'lost') this.#duplicates.release(job)
+    else this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
     if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
     this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
   }
 
   #conclude(job: Job, upstream: Upstream, result: BackendResult, blame: Blame, now: number): void {
     const { chunk } = job
-    if (chunk.stopped === 'lost') {
-      this.#requeue(this.#duplicates.ended(job))
-      return
-    }
     if (result.kind === 'answered') {
-      const outcome = this.#answered(job, upstream, result, now)
+      const outcome = outcomeOf(job, upstream, result, this.#options, now)
       this.#options.onOutcome(chunk, outcome)
-      if (outcome.part === 'error') this.#requeue(this.#duplicates.ended(job))
-      else
-        this.#share(this.#duplicates.answered(job, result), (one) =>
-          shared(one, { result, from: sharedFrom(job) }, now),
-        )
+      if (outcome.part === 'error') this.#duplicates.release(job)
+      else this.#duplicates.answered(job, result, now)
       return
     }
     if (result.kind === 'refused') {
       const details = result.param === undefined ? {} : { param: result.param }
-      this.#fail(job, wireError(result.code, result.message, details), now)
+      this.#duplicates.fail(job, wireError(result.code, result.message, details), now)
       return
     }
     countMiss(job.tries, result, blame, upstream.circuit.answeredAt, now)
@@ -366,7 +349,7 @@ export class Sender {
     const windowMs = chunk.claim.deadline - chunk.batch.created
     if (isExhausted(retry, tries, result, now, windowMs)) {
       const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
-      this.#fail(job, wireError(code, `${result.reason} (${attemptsText(job)}).`), now)
+      this.#duplicates.fail(job, wireError(code, `${result.reason} (${attemptsText(job)}).`), now)
       return
     }
     if (result.kind === 'failed') job.avoid = upstream
@@ -380,40 +363,19 @@ export class Sender {
     else lane.retry(job, now + waitMs)
   }
 
-  /** An answer that cannot be recorded ends the line: another attempt would fail in the same way. */
-  #answered(job: Job, upstream: Upstream, result: Answered, now: number): Outcome {
-    const { models, log } = this.#options
-    try {
-      return answered(job, result, upstream, models.get(job.chunk.lines[job.position]!.model ?? ''), now)
-    } catch (error) {
-      const { code, reason } = internalFault(upstream.backend, error, log)
-      return failed(job, wireError(code, reason), now)
-    }
-  }
-
-  /** What the server makes of a request, it makes of all that are identical. */
-  #fail(job: Job, error: WireError, now: number): void {
-    this.#options.onOutcome(job.chunk, failed(job, error, now))
-    this.#share(this.#duplicates.ended(job), (one) => failed(one, error, now, sharedFrom(job)))
-  }
-
-  /** Ends lines that followed another one. */
-  #share(jobs: readonly Job[], outcomeOf: (job: Job) => Outcome): void {
-    for (const job of jobs) this.#options.onOutcome(job.chunk, outcomeOf(job))
-  }
-
-  /** Lines that followed one that is not sent now: one of them is sent in its place. */
-  #requeue(jobs: readonly Job[]): void {
-    for (const job of jobs) {
-      const lane = this.#lanes.get(job.chunk.lines[job.position]!.model ?? '')
-      lane?.retry(job, this.#options.clock.now())
-      lane?.pump()
-    }
+  /** It followed an identical line that is not sent now. */
+  #requeue(job: Job): void {
+    const { chunk, position } = job
+    if (this.#paused.withholds(chunk, position)) return
+    const lane = this.#lanes.get(chunk.lines[position]!.model!)
+    if (lane) lane.retry(job, this.#options.clock.now())
+    else this.#endUnknown(job)
+    lane?.pump()
   }
 
   /** Ends a line of a stopped chunk that got no answer, unless the chunk is lost or drained. */
   #endStopped(job: Job, now: number): void {
-    this.#requeue(this.#duplicates.ended(job))
+    this.#duplicates.release(job)
     const reason = job.chunk.stopped
     if (reason === null || reason === 'lost' || reason === 'drained') return
     this.#options.onOutcome(job.chunk, failed(job, wireError(reason), now))
