@@ -1,7 +1,6 @@
 // A chart of one or more series over time, drawn by uPlot in the colours of the page. Loaded when a page has one.
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
-import { compact } from './format.ts'
 import { h, type View } from './h.ts'
 import { currentLocale } from './i18n.ts'
 
@@ -108,6 +107,8 @@ function options(
     width: element.clientWidth,
     height,
     padding: [10, 4, 0, 0],
+    // Days are those of the UTC calendar.
+    ...(barS ? { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'UTC') } : {}),
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     legend: { show: false },
     scales: {
@@ -116,7 +117,7 @@ function options(
     },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 28, values: (_, splits) => splits.map(at) },
-      { ...axis, size: 48, space: 36, values: (_, splits) => splits.map((value) => compact(value)) },
+      { ...axis, size: 56, space: 36, values: (_, splits) => splits.map(show) },
     ],
     series: [
       {},

@@ -24,7 +24,8 @@ export function compact(value: number): string {
 
 /** Two decimals from a dollar on, three significant digits below: $0.00126. */
 export function usd(value: number): string {
-  const digits = value === 0 || value >= 1 ? { maximumFractionDigits: 2 } : { maximumSignificantDigits: 3 }
+  const inCents = value === 0 || value >= 1 || Number.isInteger(Number((value * 100).toFixed(7)))
+  const digits = inCents ? { maximumFractionDigits: 2 } : { maximumSignificantDigits: 3 }
   return numberFormat({
     style: 'currency',
     currency: 'USD',

@@ -77,6 +77,11 @@ export const PAGES: readonly PageEntry[] = [
     load: async () => (await import('./pages/audit.ts')).AuditRecord,
   },
   {
+    pattern: /^\/keys$/,
+    load: async () => (await import('./pages/keys.ts')).Keys,
+    nav: { path: '/keys', title: 'nav.keys', icon: 'keys', scopes: ['keys:read', 'operator'] },
+  },
+  {
     pattern: /^\/servers$/,
     load: async () => (await import('./pages/servers.ts')).Servers,
     nav: { path: '/servers', title: 'nav.servers', icon: 'servers', scopes: ['operator'] },

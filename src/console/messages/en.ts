@@ -198,6 +198,7 @@ export const messages = {
   'new.editor': 'Lines',
   'new.useLines': 'Use these lines',
   'new.badJson': 'Line {line}, column {column}: {message}',
+  'new.unexpected': 'this cannot stand here: {text}',
   'new.uploading': 'Uploading, {share}',
   'new.validating': 'Validating',
   'new.other': 'Another file',

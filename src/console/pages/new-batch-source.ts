@@ -4,6 +4,7 @@ import type { ModelObject } from '../../wire/model.ts'
 import { fillPrompt, readTable, unknownColumns } from '../csv-rows.ts'
 import { h, type View } from '../h.ts'
 import { type MessageKey, t } from '../i18n.ts'
+import { brokenAt } from '../json-place.ts'
 import { Button } from '../parts/button.ts'
 import { SelectField, TextField } from '../parts/field.ts'
 import { CodeBlock } from '../parts/text.ts'
@@ -169,15 +170,8 @@ function firstBadLine(text: string): string | null {
 
 /** Where a line stops being JSON; null where it is. */
 export function jsonProblem(line: string): { column: number; message: string } | null {
-  try {
-    JSON.parse(line)
-    return null
-  } catch (error) {
-    const message = error instanceof Error ? error.message : String(error)
-    const position = /at position (\d+)/.exec(message)?.[1]
-    return {
-      column: position === undefined ? line.length + 1 : Number(position) + 1,
-      message: message.replace(/ \(line .*$/, ''),
-    }
-  }
+  const at = brokenAt(line)
+  return at === null
+    ? null
+    : { column: at + 1, message: t('new.unexpected', { text: line.slice(at, at + 12) || '…' }) }
 }

@@ -228,8 +228,7 @@ function stacked(
   const series = layers.map((title, layer) => ({
     title,
     color: COLORS[layer] ?? OTHERS,
-    values: sums.map((parts) => parts.slice(0, layer + 1).reduce((a, b) => a + b, 0)),
-    own: costs[layer],
+    values: sums.map((parts) => parts.slice(0, layer + 1).reduce((a, b) => a + b, 0) || null),
   }))
   return { times, series: series.reverse() }
 }

@@ -1,0 +1,119 @@
+// A real Chromium before a real service. Every page is watched: an error in its console, a violation of its policy or
+// a request beyond the service fails the test that opened it.
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { mkdir, readFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core'
+
+/** What runs in the page sees the page's. */
+declare const document: { querySelector: (selector: string) => object | null }
+
+const EXECUTABLE = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(
+  existsSync,
+)
+
+/** Why tests in a browser cannot run here; false where they can. In CI they must. */
+export const withoutBrowser: string | false =
+  EXECUTABLE === undefined && process.env.CI === undefined
+    ? 'no Chromium is installed: apt-get install chromium'
+    : false
+
+/** For people to look at. */
+const SCREENSHOTS = new URL('../../test-output/console/', import.meta.url).pathname
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
+
+export async function launchChromium(): Promise<Browser> {
+  assert.ok(EXECUTABLE, 'Chromium has to be installed')
+  return await chromium.launch({
+    executablePath: EXECUTABLE,
+    args: ['--no-sandbox', '--disable-dev-shm-usage'],
+  })
+}
+
+export class Visitor implements AsyncDisposable {
+  readonly page: Page
+  readonly problems: string[] = []
+  /** Answers with these statuses are what the test is about. */
+  expected: readonly number[] = []
+  readonly #context: BrowserContext
+  readonly #url: string
+
+  private constructor(context: BrowserContext, page: Page, url: string) {
+    this.#context = context
+    this.page = page
+    this.#url = url
+    page.on('pageerror', (error) => this.problems.push(`error: ${error.message}`))
+    page.on('console', (message) => {
+      const { 1: status } = /status of (\d+)/.exec(message.text()) ?? []
+      if (message.type() !== 'error' || this.expected.includes(Number(status))) return
+      this.problems.push(`console: ${message.text()} ${message.location().url}`)
+    })
+    page.on('request', (request) => {
+      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(`${url}/`))
+        this.problems.push(`asked elsewhere: ${request.url()}`)
+    })
+  }
+
+  static async arrive(
+    browser: Browser,
+    url: string,
+    scheme: 'light' | 'dark' = 'light',
+    width = 1280,
+  ): Promise<Visitor> {
+    const context = await browser.newContext({
+      colorScheme: scheme,
+      viewport: { width, height: 900 },
+      locale: 'en-GB',
+      reducedMotion: 'reduce',
+    })
+    return new Visitor(context, await context.newPage(), url)
+  }
+
+  async open(path: string): Promise<void> {
+    await this.page.goto(this.#url + path)
+    await this.page.getByRole('heading', { level: 1 }).waitFor()
+  }
+
+  async signIn(key: string): Promise<void> {
+    await this.open('/console')
+    await this.page.getByLabel('API key').fill(key)
+    await this.page.getByRole('button', { name: 'Sign in' }).click()
+    await this.page.getByRole('heading', { name: 'Batches', level: 1 }).waitFor()
+  }
+
+  /** All that was asked for has been shown. */
+  async settled(): Promise<void> {
+    await this.page.waitForFunction(() => document.querySelector('.loading') === null)
+  }
+
+  /** By WCAG 2.2 A and AA. */
+  async accessibilityProblems(): Promise<string[]> {
+    // Through the debugger: the page's policy lets in no script of ours.
+    const debug = await this.#context.newCDPSession(this.page)
+    await debug.send('Runtime.evaluate', { expression: await readFile(AXE, 'utf8') })
+    const found: unknown = await this.page.evaluate(async () => {
+      const { axe } = globalThis as unknown as {
+        axe: {
+          run: (options: object) => Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>
+        }
+      }
+      const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
+      const { violations } = await axe.run({ runOnly: { type: 'tag', values: tags } })
+      return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 200)}`))
+    })
+    assert.ok(Array.isArray(found))
+    return found.map(String)
+  }
+
+  async screenshot(name: string): Promise<void> {
+    await mkdir(SCREENSHOTS, { recursive: true })
+    await this.page.screenshot({ path: join(SCREENSHOTS, `${name}.png`) })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#context.close()
+    assert.deepEqual(this.problems, [])
+  }
+}

@@ -1,0 +1,336 @@
+// The console in a real Chromium before a whole service.
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { after, before, describe, test } from 'node:test'
+import type { Browser } from 'playwright-core'
+import { createKey } from '../../src/admin/create-key.ts'
+import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
+import { echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
+import { configFor, line, TestService, type WireBatch } from '../service.ts'
+import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
+
+/** What runs in the page sees the page's. */
+declare const document: { cookie: string; documentElement: { scrollWidth: number } }
+declare const innerWidth: number
+
+const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31mred\u001b[0m \u202eevil'
+
+describe('the console in a browser', { skip: withoutBrowser }, () => {
+  let browser: Browser
+  let upstream: TestUpstream
+  let service: TestService
+  let operator: string
+  let tenant: string
+  let batch: WireBatch
+
+  before(async () => {
+    browser = await launchChromium()
+    upstream = await testUpstream(answer)
+    service = await TestService.start(configFor(upstream.base_url))
+    const issue = (scopes: readonly (typeof SCOPES)[number][]) =>
+      createKey(service.stores.store, service.stores.store.clock, service.config.region, {
+        project: 'team',
+        plan: 'payg',
+        scopes,
+      })
+    operator = (await issue(SCOPES)).key
+    tenant = (await issue(PROJECT_SCOPES)).key
+    service.key = operator
+    const lines = Array.from({ length: 60 }, (_, i) => line(`line-${i + 1}`, i % 6 === 0 ? 'fail' : 'hello'))
+    batch = await service.run([line('hostile', 'hostile'), ...lines], { metadata: { entity: 'user:42' } })
+  })
+
+  after(async () => {
+    await browser?.close()
+    await service?.[Symbol.asyncDispose]()
+    await upstream?.close()
+  })
+
+  test('a wrong key is refused, the right one signs in, and signing out ends the session', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    visitor.expected = [401]
+    await visitor.open('/console')
+    await page.getByLabel('API key').fill('opk_local_wrong')
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('alert').waitFor()
+    await visitor.screenshot('sign-in')
+    await visitor.signIn(operator)
+    const cookies = await page.context().cookies()
+    assert.deepEqual(
+      cookies.map(({ httpOnly, sameSite }) => ({ httpOnly, sameSite })),
+      [{ httpOnly: true, sameSite: 'Strict' }],
+    )
+    assert.equal(
+      await page.evaluate(() => `${document.cookie}${JSON.stringify(localStorage)}`),
+      '{}',
+      'no script has the key',
+    )
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.getByLabel('API key').waitFor()
+  })
+
+  test('revoking the key ends its sessions with the next call', async () => {
+    const { key, key_id } = await createKey(
+      service.stores.store,
+      service.stores.store.clock,
+      service.config.region,
+      { project: 'team', plan: 'payg' },
+    ).then((made) => ({ key: made.key, key_id: made.id }))
+    await using visitor = await Visitor.arrive(browser, service.url)
+    visitor.expected = [401]
+    await visitor.signIn(key)
+    await service.stores.store.write((tx) =>
+      tx.updateTable('api_keys').set({ revoked_at: 1 }).where('id', '=', key_id).execute(),
+    )
+    await visitor.page.getByRole('link', { name: 'Limits' }).click()
+    await visitor.page.getByLabel('API key').waitFor()
+  })
+
+  test('a request that another site forges changes nothing', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    await visitor.signIn(operator)
+    visitor.expected = [403]
+    const status = await visitor.page.evaluate(async (id) => {
+      const response = await fetch(`/v1/batches/${id}/cancel`, { method: 'POST', credentials: 'same-origin' })
+      return response.status
+    }, batch.id)
+    assert.equal(status, 403)
+  })
+
+  test('why lines failed is on the page of the batch, and exactly these are retried', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    assert.match(await page.getByRole('row').nth(1).innerText(), /Partly failed/)
+    await visitor.open(`/console/batches/${batch.id}`)
+    await page.getByText('10 failed lines').waitFor()
+    await page.getByRole('button', { name: 'Show lines' }).first().click()
+    await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
+    assert.match(page.url(), /status=failed/)
+    assert.equal(await page.locator('.lines-scroll [role=row]').count(), 10)
+    upstream.reply = echo
+    await page.getByRole('button', { name: 'Retry failed' }).click()
+    await page.waitForURL((url) => url.pathname.includes('/batches/') && !url.pathname.includes(batch.id))
+    const retried = await service.ended(page.url().split('/').at(-1) ?? '')
+    upstream.reply = answer
+    assert.deepEqual(retried.request_counts, { total: 10, completed: 10, failed: 0 })
+    await page.getByText('Completed').first().waitFor()
+  })
+
+  test('a file with bad lines is shown with line and column, and a good one runs to its end', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await page.getByRole('link', { name: 'New batch' }).first().click()
+    const choose = page.locator('.drop input[type=file]')
+    const text = `${JSON.stringify(line('a'))}\n{"custom_id": "b", "method": nope}\n`
+    await choose.setInputFiles({
+      name: 'bad.jsonl',
+      mimeType: 'application/jsonl',
+      buffer: Buffer.from(text),
+    })
+    await page.getByText('Line 2, column 30').waitFor()
+    await visitor.screenshot('bad-lines')
+    await page.getByRole('button', { name: 'Another file' }).click()
+    const good = Array.from({ length: 20 }, (_, i) => JSON.stringify(line(`good-${i}`))).join('\n')
+    await choose.setInputFiles({
+      name: 'good.jsonl',
+      mimeType: 'application/jsonl',
+      buffer: Buffer.from(good),
+    })
+    await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
+    let open: () => void = () => {}
+    const gate = new Promise<void>((resolve) => {
+      open = resolve
+    })
+    upstream.reply = async (call) => {
+      await gate
+      echo(call)
+    }
+    await page.getByRole('button', { name: 'Create batch' }).click()
+    await page.getByText('0% of 20').waitFor()
+    open()
+    upstream.reply = answer
+    // Nothing on this page is loaded again: what ends the batch is pushed.
+    await page.getByText('100% of 20').waitFor()
+    await page.getByText('Completed').first().waitFor()
+  })
+
+  test('the results are downloaded as a table', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${batch.id}`)
+    await page.getByText('Download', { exact: true }).click()
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: 'All 61 lines (CSV)' }).click(),
+    ])
+    const rows = (await readFile(await download.path(), 'utf8')).split('\r\n')
+    assert.match(rows[0] ?? '', /custom_id,status,error_code/)
+    assert.equal(rows.filter((row) => row.includes(',failed,')).length, 10)
+    assert.equal(rows.filter((row) => row.includes(',completed,')).length, 51)
+  })
+
+  test('what a model wrote stays text', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${batch.id}/lines/1`)
+    const answer = page.locator('.message.assistant')
+    await answer.waitFor()
+    const text = await answer.innerText()
+    assert.ok(text.includes('<script>alert(1)</script><img src=x onerror=alert(2)>'), text)
+    assert.doesNotMatch(text, /\p{Cc}(?<!\n)|\u202e/u)
+    assert.equal(await answer.locator('script, img').count(), 0)
+    assert.deepEqual(await answer.locator('.hidden-character').allInnerTexts(), ['001B', '001B', '202E'])
+    await visitor.screenshot('hostile-answer')
+  })
+
+  test('a limit is made, and its gauge shows what was spent', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await page.getByRole('link', { name: 'Limits' }).click()
+    await page.getByRole('button', { name: 'New limit' }).click()
+    await page.getByLabel('Entity', { exact: true }).fill('user:42')
+    await page.getByLabel('Amount').fill('25')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByRole('heading', { name: 'user:42' }).waitFor()
+    await page.getByText('$25.00 a month').waitFor()
+    assert.equal(await page.getByRole('meter').getAttribute('aria-valuemax'), '25')
+  })
+
+  test('a key is issued, shown once, and revoked', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await page.getByRole('link', { name: 'Keys' }).click()
+    await page.getByRole('button', { name: 'New key' }).click()
+    await page.getByLabel('Name').fill('from the console')
+    await page.getByRole('button', { name: 'Create key' }).click()
+    const key = await page
+      .getByRole('dialog')
+      .getByText(/^opk_local_/)
+      .innerText()
+    assert.equal(
+      (await fetch(`${service.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status,
+      200,
+    )
+    await page.getByRole('button', { name: 'Close' }).click()
+    const row = page.getByRole('row').filter({ hasText: 'from the console' })
+    await row.getByRole('button', { name: 'Revoke' }).click()
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click()
+    await row.getByText('Revoked').waitFor()
+    assert.equal(
+      (await fetch(`${service.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status,
+      401,
+    )
+  })
+
+  test('pages of operators are hidden from tenants', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(tenant)
+    assert.equal(await page.getByRole('link', { name: 'Servers' }).count(), 0)
+    await visitor.open('/console/servers')
+    await page.getByText('Not for this key').waitFor()
+  })
+
+  const PAGES = [
+    '/batches',
+    '/new',
+    '/usage',
+    '/limits',
+    '/webhooks',
+    '/audit',
+    '/keys',
+    '/servers',
+    '/settings',
+  ]
+  for (const scheme of ['light', 'dark'] as const)
+    test(`every page is accessible in ${scheme} colours, and fits into 360 pixels`, async () => {
+      await using visitor = await Visitor.arrive(browser, service.url, scheme)
+      await visitor.signIn(operator)
+      for (const path of [
+        ...PAGES,
+        `/batches/${batch.id}`,
+        `/batches/${batch.id}/lines/2`,
+        `/audit/${lineRequest(batch.id)}`,
+      ]) {
+        await visitor.page.setViewportSize({ width: 1280, height: 900 })
+        await visitor.open(`/console${path}`)
+        await visitor.settled()
+        assert.deepEqual(await visitor.accessibilityProblems(), [], path)
+        const name = path
+          .slice(1)
+          .replace(/(batch|req)_[^/]*/, '$1')
+          .replaceAll('/', '-')
+        await visitor.screenshot(`${name}-${scheme}`)
+        await visitor.page.setViewportSize({ width: 360, height: 800 })
+        const beyond = await visitor.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+        assert.ok(beyond <= 0, `${path} is ${beyond} pixels wider than a small window`)
+        await visitor.screenshot(`${name}-${scheme}-small`)
+      }
+    })
+
+  test('the page speaks German where the reader does', async () => {
+    const context = await browser.newContext({ locale: 'de-DE' })
+    const page = await context.newPage()
+    await page.goto(`${service.url}/console`)
+    await page.getByRole('button', { name: 'Anmelden' }).waitFor()
+    assert.equal(await page.locator('html').getAttribute('lang'), 'de')
+    await context.close()
+  })
+
+  test('all that a page loads is at most 80 KB, compressed', async (t) => {
+    for (const path of ['/batches', `/batches/${batch.id}`, '/usage', '/keys']) {
+      await using visitor = await Visitor.arrive(browser, service.url)
+      await visitor.signIn(operator)
+      let bytes = 0
+      visitor.page.on('response', (response) => {
+        if (new URL(response.url()).pathname.startsWith('/console'))
+          bytes += Number(response.headers()['content-length'] ?? 0)
+      })
+      const debug = await visitor.page.context().newCDPSession(visitor.page)
+      await debug.send('Network.setCacheDisabled', { cacheDisabled: true })
+      await visitor.open(`/console${path}`)
+      await visitor.settled()
+      if (path !== '/batches' && path !== '/keys') await visitor.page.locator('.uplot').waitFor()
+      t.diagnostic(`${path.split('_')[0]}: ${(bytes / 1000).toFixed(1)} KB`)
+      assert.ok(bytes > 15_000 && bytes <= 80_000, `${path}: ${bytes} bytes`)
+    }
+  })
+})
+
+/** A third of the lines says what a browser must not obey; one in six fails. */
+function answer(call: Parameters<typeof echo>[0]): void {
+  const text = call.body.messages.at(-1)?.content
+  if (text === 'fail')
+    send(
+      call.response,
+      400,
+      JSON.stringify({ error: { message: 'the prompt is not allowed', code: 'bad_prompt' } }),
+    )
+  else if (text === 'hostile') {
+    const message = { role: 'assistant', content: HOSTILE }
+    send(
+      call.response,
+      200,
+      JSON.stringify({
+        id: 'x',
+        object: 'chat.completion',
+        created: 1,
+        model: 'm',
+        choices: [{ index: 0, message, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
+      }),
+    )
+  } else echo(call)
+}
+
+/** The request ID of the first line of a batch. */
+function lineRequest(batchId: string): string {
+  return `req_${batchId.slice('batch_'.length)}0000001`
+}
