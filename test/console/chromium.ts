@@ -20,6 +20,9 @@ export const withoutBrowser: string | false =
     ? 'no Chromium is installed: apt-get install chromium'
     : false
 
+/** Less than a test may take, so that it says what it waited for. */
+const WAIT_MS = 10_000
+
 /** For people to look at. */
 const SCREENSHOTS = new URL('../../test-output/console/', import.meta.url).pathname
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
@@ -68,6 +71,7 @@ export class Visitor implements AsyncDisposable {
       locale: 'en-GB',
       reducedMotion: 'reduce',
     })
+    context.setDefaultTimeout(WAIT_MS)
     return new Visitor(context, await context.newPage(), url)
   }
 

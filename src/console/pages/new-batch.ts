@@ -119,12 +119,12 @@ function BadLines({ file, local }: { file: FileObject; local: File }): View {
   )
   const rows: BadLine[] = (file.errors ?? []).map(({ line, code, message }) => {
     const text = lines.data?.[line - 1] ?? ''
-    return { line, code, message, text, column: text === '' ? null : (jsonProblem(text)?.column ?? null) }
+    return { line, code, message, text, column: columnOf(message, text) }
   })
   const columns: Column<BadLine>[] = [
     {
       title: t('new.place'),
-      width: '9rem',
+      width: '11rem',
       main: true,
       cell: ({ line, column }) =>
         line === 0
@@ -152,6 +152,12 @@ function BadLines({ file, local }: { file: FileObject; local: File }): View {
       keyOf: ({ line, code }) => `${line} ${code}`,
     }),
   ])
+}
+
+/** As the service says it, or else as it is found here. */
+function columnOf(message: string, text: string): number | null {
+  const { 1: named } = /^Column (\d+)\b/.exec(message) ?? []
+  return named === undefined ? (jsonProblem(text)?.column ?? null) : Number(named)
 }
 
 const EXCERPT = 80
