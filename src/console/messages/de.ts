@@ -30,7 +30,7 @@ export const messages: Readonly<Partial<Record<MessageKey, string>>> = {
   'signIn.title': 'An der Konsole anmelden',
   'signIn.apiKey': 'API-Schlüssel',
   'signIn.hint':
-    'Der Schlüssel wird einmal gesendet und nicht aufbewahrt. Auf der Maschine des Dienstes öffnet dies die Konsole angemeldet:',
+    'Der Schlüssel wird einmal gesendet und nicht aufbewahrt. Auf der Maschine des Dienstes öffnet dieser Befehl die Konsole angemeldet:',
   'nav.batches': 'Batches',
   'nav.new': 'Neuer Batch',
   'nav.usage': 'Verbrauch',
