@@ -80,6 +80,22 @@ test('a stream tells of a new batch, its progress and its end, once each, and on
   await stream.return()
 })
 
+test('a stream that begins just before a batch ends tells of its end', async () => {
+  const held: (() => void)[] = []
+  await using upstream = await testUpstream((call) => void held.push(() => echo(call)))
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const { id } = await service.create((await service.upload(JSON.stringify(line('a')))).id)
+  await upstream.arrived(1)
+  const stream = updates(await listen(service))
+  assert.equal((await stream.next()).value?.batches[0]?.id, id)
+  for (const answer of held) answer()
+  await service.ended(id)
+  const told: Update['batches'] = []
+  while (told.at(-1)?.status !== 'completed') told.push(...((await stream.next()).value?.batches ?? []))
+  assert.equal(told.at(-1)?.id, id)
+  await stream.return()
+})
+
 test('a stream ends with the server', async () => {
   await using upstream = await testUpstream()
   let stream: AsyncGenerator<Update, void, undefined>

@@ -22,8 +22,8 @@ type Watcher = (changed: readonly BatchObject[]) => void
 
 interface Project {
   watchers: Set<Watcher>
-  /** What was told of unfinished batches last, by ID. */
-  told: Map<string, string>
+  /** What was told of unfinished batches last, by ID. Watchers that come during a look add to it. */
+  readonly told: Map<string, string>
   /** Batches with greater IDs have not been told of. */
   newest: string
   cancel: () => void
@@ -50,10 +50,15 @@ export class LiveFeed {
     return await this.#show(await listOpenBatches(this.#options.store.read, project_id, BATCHES_MAX))
   }
 
-  /** Calls `watcher` about once a second, until the function that is returned is called. */
-  watch(project_id: string, watcher: Watcher): () => void {
+  /**
+   * Calls `watcher` about once a second with what differs from the snapshot `seen`, until the function that is returned
+   * is called.
+   */
+  watch(project_id: string, seen: readonly BatchObject[], watcher: Watcher): () => void {
     const project = this.#projects.get(project_id) ?? this.#open(project_id)
     project.watchers.add(watcher)
+    // So that one that ends before the next look is told of, too.
+    for (const batch of seen) project.told.set(batch.id, JSON.stringify(batch))
     return () => {
       project.watchers.delete(watcher)
       if (project.watchers.size > 0) return
@@ -93,15 +98,16 @@ export class LiveFeed {
     const ids = [...project.told.keys()].filter((id) => !isOpen.has(id))
     const later = await listLaterBatches(read, project_id, { id: project.newest, ids, limit: BATCHES_MAX })
     const all = [...open, ...later.filter(({ id }) => !isOpen.has(id))]
-    const told = new Map<string, string>()
+    const shown = await this.#show(all)
     const changed: BatchObject[] = []
-    for (const batch of await this.#show(all)) {
+    for (const id of ids) project.told.delete(id)
+    for (const batch of shown) {
       const text = JSON.stringify(batch)
       if (project.told.get(batch.id) !== text) changed.push(batch)
-      if (!isTerminal(batch.status)) told.set(batch.id, text)
+      if (isTerminal(batch.status)) project.told.delete(batch.id)
+      else project.told.set(batch.id, text)
       if (batch.id > project.newest) project.newest = batch.id
     }
-    project.told = told
     return changed
   }
 

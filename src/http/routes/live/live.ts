@@ -50,7 +50,7 @@ export function liveRoute(app: App, { store, clock, region, models }: Deps): voi
       if (!request.headers.accept?.includes(EVENT_STREAM)) return unfinished
       if (streams.size >= STREAMS_MAX) throw new ApiError('service_unavailable', undefined, {}, RETRY_S)
       const stream = new Readable({ read() {} })
-      follow(request, stream, project_id)
+      follow(request, stream, project_id, unfinished.batches)
       stream.push(eventOf(unfinished))
       return reply
         .headers({ 'cache-control': 'no-store', 'x-accel-buffering': 'no' })
@@ -63,10 +63,15 @@ export function liveRoute(app: App, { store, clock, region, models }: Deps): voi
     return { object: 'live', at: unixSeconds(clock.now()), batches }
   }
 
-  function follow(request: FastifyRequest, stream: Readable, project_id: string): void {
+  function follow(
+    request: FastifyRequest,
+    stream: Readable,
+    project_id: string,
+    seen: readonly BatchObject[],
+  ): void {
     const behind = new Map<string, BatchObject>()
     let sentAt = clock.now()
-    const leave = feed.watch(project_id, (changed) => {
+    const leave = feed.watch(project_id, seen, (changed) => {
       void mayGoOn(request).then((may) => {
         if (!may) stream.push(null)
       })
