@@ -1,5 +1,5 @@
 // Batches as they change. One stream of events for the whole tab, open while a page looks at it; where streams do
-// not get through, the same is asked for every few seconds.
+// not get through, the unfinished ones are asked for every few seconds.
 import { useEffect } from 'preact/hooks'
 import type { BatchObject } from '../wire/batch.ts'
 import type { LiveUpdate } from '../wire/live.ts'
@@ -16,6 +16,8 @@ export type LiveState = 'connecting' | 'live' | 'polling'
 
 const batches = new Cell<ReadonlyMap<string, BatchObject>>(new Map())
 const state = new Cell<LiveState>('connecting')
+/** Those of the last snapshot. */
+const unfinished = new Cell<ReadonlySet<string> | null>(null)
 
 let watchers = 0
 let end: (() => void) | null = null
@@ -26,18 +28,29 @@ function take({ batches: changed }: LiveUpdate): void {
     batches.set(new Map([...batches.value, ...changed.map((batch) => [batch.id, batch] as const)]))
 }
 
+function takeSnapshot(update: LiveUpdate): void {
+  take(update)
+  unfinished.set(new Set(update.batches.map(({ id }) => id)))
+}
+
 function open(): () => void {
   const source = new EventSource(PATH)
-  let endPolling: (() => void) | null = null
-  const onUpdate = (event: MessageEvent<string>): void => {
+  const poll = (): void => void get<LiveUpdate>(PATH).then(takeSnapshot, () => {})
+  // A proxy may hold a stream back without an error: polling goes on until the first event.
+  let endPolling: (() => void) | null = every(POLL_MS, poll)
+  let isFirst = true
+  source.onopen = () => {
+    isFirst = true
+  }
+  source.addEventListener('update', (event: MessageEvent<string>) => {
     endPolling?.()
     endPolling = null
     state.set('live')
-    take(JSON.parse(event.data) as LiveUpdate)
-  }
-  source.onmessage = onUpdate
-  source.addEventListener('update', onUpdate)
-  const poll = (): void => void get<LiveUpdate>(PATH).then(take, () => {})
+    const update = JSON.parse(event.data) as LiveUpdate
+    if (isFirst) takeSnapshot(update)
+    else take(update)
+    isFirst = false
+  })
   source.onerror = () => {
     state.set('polling')
     endPolling ??= every(POLL_MS, poll)
@@ -46,6 +59,7 @@ function open(): () => void {
     source.close()
     endPolling?.()
     state.set('connecting')
+    unfinished.set(null)
   }
 }
 
@@ -65,6 +79,14 @@ export function useLive(): { batches: ReadonlyMap<string, BatchObject>; state: L
     }
   }, [])
   return { batches: useCell(batches), state: useCell(state) }
+}
+
+/** Reads again when a snapshot is without a batch that is shown as unfinished: it ended while nobody was told. */
+export function useMissedEnds(shown: readonly BatchObject[], reload: () => void): void {
+  const open = useCell(unfinished)
+  useEffect(() => {
+    if (open && shown.some((batch) => !ended(batch) && !open.has(batch.id))) reload()
+  }, [open, shown.length > 0])
 }
 
 /** The latest that is known of a batch: as it was read, or as it was pushed since. */

@@ -140,23 +140,40 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       buffer: Buffer.from(good),
     })
     await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
-    let open: () => void = () => {}
-    const gate = new Promise<void>((resolve) => {
-      open = resolve
-    })
-    upstream.reply = async (call) => {
-      await gate
-      echo(call)
-    }
     await page.getByRole('button', { name: 'Create batch' }).click()
-    await page.getByText('0% of 20').waitFor()
-    open()
-    upstream.reply = answer
-    await service.ended(page.url().split('/').at(-1) ?? '')
-    await page.reload()
     await page.getByText('100% of 20').waitFor()
     await page.getByText('Completed').first().waitFor()
   })
+
+  for (const streams of [true, false])
+    test(`live progress to the end ${streams ? 'over a stream' : 'where no stream gets through'}`, async () => {
+      await using visitor = await Visitor.arrive(browser, service.url)
+      const { page } = visitor
+      if (!streams) {
+        visitor.expected = [503]
+        await page.route('**/v1/live', (route) =>
+          route.request().resourceType() === 'eventsource'
+            ? route.fulfill({ status: 503 })
+            : route.continue(),
+        )
+      }
+      await visitor.signIn(operator)
+      const held = Promise.withResolvers<void>()
+      upstream.reply = async (call) => {
+        await held.promise
+        echo(call)
+      }
+      const lines = Array.from({ length: 20 }, (_, i) => JSON.stringify(line(`live-${i}`)))
+      const { id } = await service.create((await service.upload(lines.join('\n'))).id)
+      const told = page.waitForResponse((response) => response.url().endsWith('/v1/live'))
+      await visitor.open(`/console/batches/${id}`)
+      await page.getByText('0% of 20').waitFor()
+      await told
+      held.resolve()
+      upstream.reply = answer
+      await page.getByText('100% of 20').waitFor()
+      await page.getByText('Completed').first().waitFor()
+    })
 
   test('the results are downloaded as a table', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)

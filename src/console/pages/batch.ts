@@ -7,7 +7,7 @@ import { now } from '../browser-clock.ts'
 import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { h, type View } from '../h.ts'
 import { t } from '../i18n.ts'
-import { ended, endedAt, latest, useLive } from '../live.ts'
+import { ended, endedAt, latest, useLive, useMissedEnds } from '../live.ts'
 import type { PageParams } from '../pages.ts'
 import { CopyButton } from '../parts/button.ts'
 import { Facts, Figures } from '../parts/figures.ts'
@@ -30,6 +30,7 @@ export function Batch({ id }: PageParams): View {
   )
   const { batches: pushed, state } = useLive()
   const batch = read.data && latest(read.data, pushed)
+  useMissedEnds(batch ? [batch] : [], read.reload)
   const hasEnded = batch !== null && ended(batch)
   // The files of results are named once it has ended.
   useEffect(() => {

@@ -7,7 +7,7 @@ import { now } from '../browser-clock.ts'
 import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { h, type View } from '../h.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { ended, endedAt, latest, useLive } from '../live.ts'
+import { ended, endedAt, latest, useLive, useMissedEnds } from '../live.ts'
 import { Button, LinkButton } from '../parts/button.ts'
 import { SelectField, TextField } from '../parts/field.ts'
 import { Empty, FailureNotice, Loading } from '../parts/notice.ts'
@@ -48,6 +48,7 @@ export function Batches(): View {
     pushed,
     status,
   ).filter((batch) => matchesText(batch, text))
+  useMissedEnds(rows, first.reload)
   const last = pages.at(-1)
   const loadMore = async (): Promise<void> => {
     const next = await get<List<BatchObject>>('/v1/batches', {
