@@ -12,8 +12,11 @@ import type { PlannedBatch, SimulatedRun } from './world.ts'
 /** Prompt tokens that the model server counts: as estimated, and far more than estimated. */
 const PROMPT_TOKENS = 1
 const PROMPT_TOKENS_UNDERESTIMATED = 300
-/** A worker reads limits every 300 ms; a worker that cannot read them stops when its lease expires. */
-const EFFECT_MS = 5_000
+/**
+ * A worker reads limits every 300 ms, and stops when its lease expires if it cannot. A transaction that reserved before
+ * the change may take effect up to 6 s late.
+ */
+const EFFECT_MS = 10_000
 const DAY_MS = 86_400_000
 const MACHINES_MAX = 3
 

@@ -82,7 +82,7 @@ export class Answer {
     this.status = status
     this.headers = headers
     this.text = text
-    const isJson = text !== '' && headers.get('content-type')?.startsWith('application/json')
+    const isJson = text !== '' && /^application\/json\b(?!l)/.test(headers.get('content-type') ?? '')
     this.json = isJson ? object(JSON.parse(text)) : {}
   }
 

@@ -31,9 +31,9 @@ export function listFilesRoute(
     accepts: { querystring: Type.Object({ ...PageQuery, purpose: Type.Optional(purpose) }) },
     async handler(request) {
       const { project_id } = callerOf(request)
-      const { purpose, ...query } = request.query
-      const cursor = query.after ?? query.starting_after
-      const page = cursor === undefined ? query : { ...query, after: fileIdOf(cursor) }
+      const { purpose, ...page } = request.query
+      if (page.starting_after !== undefined) page.starting_after = fileIdOf(page.starting_after)
+      if (page.after !== undefined) page.after = fileIdOf(page.after)
       return await readPage(page, {
         exists: async (id) => (await readFile(store.read, project_id, id)) !== undefined,
         list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose }),
