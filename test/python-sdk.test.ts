@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { buffer } from 'node:stream/consumers'
 import { test } from 'node:test'
+import { gunzipSync } from 'node:zlib'
 import { TestService } from './service.ts'
 
 interface Recorded {
@@ -79,7 +80,10 @@ async function send(
       new URL(filled(path), service.url),
       { method, headers: { ...headers, ...length, authorization: `Bearer ${service.key}` } },
       (answer) => {
-        buffer(answer).then((whole) => resolve({ status: answer.statusCode, text: whole.toString() }), reject)
+        buffer(answer).then((whole) => {
+          const plain = answer.headers['content-encoding'] === 'gzip' ? gunzipSync(whole) : whole
+          resolve({ status: answer.statusCode, text: plain.toString() })
+        }, reject)
       },
     )
     call.on('error', reject)
