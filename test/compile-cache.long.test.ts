@@ -31,7 +31,7 @@ describe('compiled code', { skip: process.platform === 'win32' && 'there are no 
     await chmod(temporary, 0o1777)
     const start = async (): Promise<void> => {
       const { NODE_COMPILE_CACHE: _, XDG_CACHE_HOME: __, ...env } = process.env
-      await run(process.execPath, [MAIN, '--version'], { env: { ...env, HOME: home, TMPDIR: temporary } })
+      await run(process.execPath, [MAIN, '--help'], { env: { ...env, HOME: home, TMPDIR: temporary } })
     }
     return {
       home,
