@@ -38,10 +38,7 @@ RUN ln -s /app/bin/offpeak.js /usr/local/bin/offpeak \
  && install -d -o 1000 -g 1000 -m 0700 /data
 ENV NODE_ENV=production \
     OFFPEAK_DATA_DIR=/data \
-    OFFPEAK_LISTEN_HOST=0.0.0.0 \
-    MALLOC_ARENA_MAX=2 \
-    MALLOC_MMAP_THRESHOLD_=262144 \
-    MALLOC_TRIM_THRESHOLD_=1048576
+    OFFPEAK_LISTEN_HOST=0.0.0.0
 # A number, so that an orchestrator can see that it is not root.
 USER 1000:1000
 VOLUME /data

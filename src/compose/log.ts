@@ -1,7 +1,7 @@
 // Logs on standard error: JSON, or text where a person reads along. Standard output is for the output of the command.
+import { createRequire } from 'node:module'
 import { isatty } from 'node:tty'
 import { type DestinationStream, destination, type Logger, pino } from 'pino'
-import { prettyFactory } from 'pino-pretty'
 import type { Config } from '../config/config.ts'
 import { SECRET_MARKER, withoutSecrets } from '../domain/secret-text.ts'
 import { visible, visibleLines } from '../domain/visible-text.ts'
@@ -33,20 +33,22 @@ export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
   )
 }
 
-const format = prettyFactory({
-  colorize: false,
-  ignore: 'pid,region',
-  translateTime: 'SYS:HH:MM:ss.l',
-  // A message with a line break would look like two.
-  messageFormat: (row, key) => visible(String(row[key] ?? '')),
-})
-
-/** A row for a person. Parsing brings back the control characters that JSON escapes: they are escaped again. */
-export function asText(row: string): string {
-  return visibleLines(format(row))
+/** Makes rows for a person. Parsing brings back the control characters that JSON escapes: they are escaped again. */
+export function textFormat(): (row: string) => string {
+  // Loaded where a person reads along: most services log JSON.
+  const { prettyFactory }: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
+  const format = prettyFactory({
+    colorize: false,
+    ignore: 'pid,region',
+    translateTime: 'SYS:HH:MM:ss.l',
+    // A message with a line break would look like two.
+    messageFormat: (row, key) => visible(String(row[key] ?? '')),
+  })
+  return (row) => visibleLines(format(row))
 }
 
 function readable(): DestinationStream {
   const output = destination({ dest: STDERR, sync: true })
+  const asText = textFormat()
   return { write: (row) => void output.write(asText(row)) }
 }

@@ -260,13 +260,14 @@ function watchReload(config: Config, load: Load | undefined, apply: (config: Con
 
 async function startWorker(config: Config): Promise<{ part: Part; reload: (config: Config) => void }> {
   const stores = await openStores(config)
-  const registration = await register(stores, config, makeLog(config))
+  const log = makeLog(config)
+  const registration = await register(stores, config, log)
   const metrics = new ProcessRegistry('worker')
-  const { worker, reload } = makeReloadable(config, stores, makeLog(config), { metrics })
+  const { worker, reload } = makeReloadable(config, stores, log, { metrics })
   await worker.start()
   // The worker's own session registers the process from now on.
   await registration.end()
-  const page = await showMetrics(config, metricsPlace(config, 'worker'), makeLog(config), {
+  const page = await showMetrics(config, metricsPlace(config, 'worker'), log, {
     notReadyReason: async () => (worker.status.storesFailing ? 'the stores are unavailable' : null),
     registry: metrics,
   })

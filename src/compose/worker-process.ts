@@ -44,8 +44,9 @@ process.on('SIGHUP', () => {})
 
 async function begin(config: Config): Promise<void> {
   const stores = await openStores(config)
-  const registration = await register(stores, config, makeLog(config))
-  const { worker, reload } = makeReloadable(config, stores, makeLog(config), { metrics: registry })
+  const log = makeLog(config)
+  const registration = await register(stores, config, log)
+  const { worker, reload } = makeReloadable(config, stores, log, { metrics: registry })
   await worker.start()
   // The worker's own session registers the process from now on.
   await registration.end()

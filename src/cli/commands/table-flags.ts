@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises'
 import { type Command, InvalidArgumentError } from 'commander'
 import { type AnswerSchema, readSchema, responseFormat } from '../tables/answer-schema.ts'
 import { firstObject } from '../tables/jsonl-table.ts'
-import { columnIndex, compileTemplate } from '../tables/prompt-template.ts'
 import { imageFolder, type Question } from '../tables/row-request.ts'
 import { formatOf, type TableReader } from '../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -89,6 +88,8 @@ export async function readQuestion(input: string, table: TableReader, flags: Tab
   if (template === undefined)
     throw new Failure('say what to ask about each row: --prompt "Classify: {{column}}"')
   const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
+  // Its library is loaded when needed: most commands ask about no rows.
+  const { columnIndex, compileTemplate } = await import('../tables/prompt-template.ts')
   const question: Question = {
     model,
     prompt: compileTemplate(template, columns, promptFile ?? '--prompt', input),

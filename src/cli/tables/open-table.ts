@@ -1,6 +1,5 @@
 // Opens a table for reading or writing, in the format that its name says.
 import { Failure } from '../terminal/failure.ts'
-import { openCsv, writeCsv } from './csv-table.ts'
 import { openJsonl, writeJsonl } from './jsonl-table.ts'
 import {
   type Column,
@@ -13,18 +12,18 @@ import {
 
 export async function openTable(path: string, delimiter?: string): Promise<TableReader> {
   const format = formatOf(path)
+  // The libraries are loaded when needed: most commands read no table.
   switch (format) {
     case 'csv':
-      return await openCsv(path, delimiter)
+      return await (await import('./csv-table.ts')).openCsv(path, delimiter)
     case 'tsv': {
-      const table = await openCsv(path, delimiter ?? '\t')
+      const table = await (await import('./csv-table.ts')).openCsv(path, delimiter ?? '\t')
       // A CSV file with the same rows has commas.
       return { ...table, csv: { newline: '\n', bom: false, ...table.csv, delimiter: ',' } }
     }
     case 'jsonl':
       return await openJsonl(path)
     case 'parquet':
-      // Loaded when needed: most commands read no Parquet file.
       return await (await import('./parquet-reader.ts')).openParquet(path)
     case undefined:
       throw new Failure(
@@ -42,9 +41,11 @@ export async function createTable(
 ): Promise<TableWriter> {
   switch (format) {
     case 'csv':
-      return await writeCsv(path, columns, style ?? { delimiter: ',', newline: '\n', bom: false })
-    case 'tsv':
-      return await writeCsv(path, columns, { newline: '\n', bom: false, ...style, delimiter: '\t' })
+    case 'tsv': {
+      const { writeCsv } = await import('./csv-table.ts')
+      const { newline, bom, delimiter } = style ?? { newline: '\n', bom: false, delimiter: ',' }
+      return await writeCsv(path, columns, { newline, bom, delimiter: format === 'tsv' ? '\t' : delimiter })
+    }
     case 'jsonl':
       return await writeJsonl(path, columns)
     case 'parquet':
