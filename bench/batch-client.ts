@@ -33,8 +33,8 @@ export class BatchClient {
     return file.id
   }
 
-  async create(input_file_id: string): Promise<Batch> {
-    const order = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+  async create(input_file_id: string, endpoint = '/v1/chat/completions'): Promise<Batch> {
+    const order = { input_file_id, endpoint, completion_window: '24h' }
     return await this.#ask('POST', '/v1/batches', JSON.stringify(order))
   }
 

@@ -2,14 +2,15 @@
 // streams (GET /v1/live), in turn, by CPU and by lines/s, and how long GET /v1/batches/{id} takes meanwhile.
 //
 //   node bench/console.ts [--lines 30000] [--rounds 3] [--streams 10] [--every-ms 5]
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { Agent, Pool } from 'undici'
-import { BatchClient, writeLines } from './batch-client.ts'
+import { writeLines } from './batch-client.ts'
 import { start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: {
@@ -29,22 +30,14 @@ await writeLines(input, lines, 1024)
 
 const here = (file: string): string => new URL(file, import.meta.url).pathname
 const upstream = await start(here('./fast-upstream.ts'), [])
-const config = join(folder, 'offpeak.yaml')
-writeFileSync(
-  config,
+const service = await startService(
+  folder,
   `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
 models: [{id: bench, upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]}]
 `,
 )
-const data = join(folder, 'data')
-const args = ['serve', '--port', '0', '--data', data, '--config', config]
-const service = await start(here('../bin/offpeak.js'), args)
-const url = service.first.replace('offpeak listening on ', '')
-const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
+const { url, key, client } = service
 const headers = { authorization: `Bearer ${key}` }
-const client = new BatchClient(url, key)
 const pool = new Pool(url, { connections: 1 })
 const agent = new Agent({ bodyTimeout: 0 })
 const file = await client.upload(input, 50)

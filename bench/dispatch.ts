@@ -3,12 +3,13 @@
 //
 //   node bench/dispatch.ts [--lines 100000] [--bytes 1024] [--concurrency 64] [--rounds 3] [--workers 1]
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { BatchClient, writeLines } from './batch-client.ts'
+import { writeLines } from './batch-client.ts'
 import { start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: {
@@ -28,17 +29,6 @@ await writeLines(input, lines, Number(values.bytes))
 
 const here = (file: string): string => new URL(file, import.meta.url).pathname
 const upstream = await start(here('./fast-upstream.ts'), [])
-writeFileSync(
-  join(folder, 'offpeak.yaml'),
-  `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
-models:
-  - id: bench
-    price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
-    upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: ${values.concurrency}}]
-`,
-)
 
 interface Row {
   lines_per_s: number
@@ -46,20 +36,17 @@ interface Row {
 }
 
 const pairs: { bare: Row; offpeak: Row; ratio: number }[] = []
-const data = join(folder, 'data')
-const service = await start(here('../bin/offpeak.js'), [
-  'serve',
-  '--port',
-  '0',
-  '--data',
-  data,
-  '--config',
-  join(folder, 'offpeak.yaml'),
-  '--workers',
-  values.workers,
-])
-const url = service.first.replace('offpeak listening on ', '')
-const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())
+const service = await startService(
+  folder,
+  `
+models:
+  - id: bench
+    price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
+    upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: ${values.concurrency}}]
+`,
+  ['--workers', values.workers],
+)
+const { client } = service
 
 for (let round = 0; round < Number(values.rounds); round++) {
   const bare: Row = JSON.parse(

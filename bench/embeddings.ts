@@ -4,15 +4,13 @@
 //
 //   node bench/embeddings.ts [--inputs 20000] [--dimensions 3072] [--per-line 1,64]
 import { once } from 'node:events'
-import { createWriteStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createWriteStream, mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { AnswerScanner } from '../src/jsonl/answer-scan.ts'
-import { BatchClient } from './batch-client.ts'
-import { start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: {
@@ -25,7 +23,6 @@ const inputs = Number(values.inputs)
 const dimensions = Number(values.dimensions)
 const GOAL_MIB = 400
 const MB = 1e6
-const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 const vector = Float32Array.from({ length: dimensions }, () => (Math.random() - 0.5) / 20)
 const ENCODINGS = {
@@ -85,48 +82,23 @@ process.exit(0)
 
 async function measure(encoding: Encoding, perLine: number): Promise<Record<string, number>> {
   const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-  const config = join(folder, 'offpeak.yaml')
   const { port } = address as { port: number }
-  writeFileSync(
-    config,
+  const service = await startService(
+    folder,
     `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
 models:
   - {id: bench, endpoints: [/v1/embeddings], upstreams: [{type: openai, base_url: "http://127.0.0.1:${port}/v1"}]}
 `,
+    ['--workers', '1'],
   )
-  const data = join(folder, 'data')
-  const service = await start(main, [
-    'serve',
-    '--port',
-    '0',
-    '--data',
-    data,
-    '--config',
-    config,
-    '--workers',
-    '1',
-  ])
   try {
-    const url = service.first.replace('offpeak listening on ', '')
-    const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-    const client = new BatchClient(url, key)
+    const { client } = service
     const lines = Math.ceil(inputs / perLine)
     const path = join(folder, 'input.jsonl')
     await writeInput(path, lines, perLine, encoding)
     const file_id = await client.upload(path, 50)
     const begun = performance.now()
-    const created = await fetch(`${url}/v1/batches`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-      body: JSON.stringify({
-        input_file_id: file_id,
-        endpoint: '/v1/embeddings',
-        completion_window: '24h',
-      }),
-    })
-    const { id } = (await created.json()) as { id: string }
+    const { id } = await client.create(file_id, '/v1/embeddings')
     const batch = await client.completed(id, 50)
     const seconds = (performance.now() - begun) / 1000
     if (batch.request_counts.completed !== lines)

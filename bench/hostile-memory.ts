@@ -4,16 +4,16 @@
 //
 //   node bench/hostile-memory.ts [--only answers-300k,lines-8m] [--scale 1]
 import { once } from 'node:events'
-import { createWriteStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createWriteStream, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { lineRequestId } from '../src/domain/ids.ts'
-import { BatchClient } from './batch-client.ts'
-import { familyOf, start } from './processes.ts'
+import type { BatchClient } from './batch-client.ts'
+import { familyOf } from './processes.ts'
+import { type Service, startService } from './service.ts'
 
 const { values } = parseArgs({
   options: { only: { type: 'string' }, scale: { type: 'string', default: '1' } },
@@ -22,7 +22,6 @@ const only = values.only?.split(',')
 const scale = Number(values.scale)
 const GOAL_MIB = 400
 const MIB = 1024 * 1024
-const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 interface Row {
   shape: string
@@ -79,9 +78,9 @@ function answerOf(bytes: number): Buffer {
   )
 }
 
-class Service implements AsyncDisposable {
+class Measured implements AsyncDisposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-  #started: Awaited<ReturnType<typeof start>> | null = null
+  #started: Service | null = null
   client!: BatchClient
   url = ''
   key = ''
@@ -89,33 +88,19 @@ class Service implements AsyncDisposable {
   async begin(): Promise<this> {
     const address = upstream.address()
     if (address === null || typeof address === 'string') throw new Error('the model server has no port')
-    const config = join(this.folder, 'offpeak.yaml')
-    writeFileSync(
-      config,
+    this.#started = await startService(
+      this.folder,
       `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
 models:
   - id: bench
     context_window: 100000000
     upstreams: [{type: openai, base_url: "http://127.0.0.1:${address.port}/v1", model: other, concurrency_max: 256}]
 `,
+      ['--workers', '1'],
     )
-    const data = join(this.folder, 'data')
-    this.#started = await start(main, [
-      'serve',
-      '--port',
-      '0',
-      '--data',
-      data,
-      '--config',
-      config,
-      '--workers',
-      '1',
-    ])
-    this.url = this.#started.first.replace('offpeak listening on ', '')
-    this.key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-    this.client = new BatchClient(this.url, this.key)
+    this.url = this.#started.url
+    this.key = this.#started.key
+    this.client = this.#started.client
     return this
   }
 
@@ -173,7 +158,7 @@ models:
 }
 
 /** Asks for a file and reads next to nothing of it. */
-async function slowReader(service: Service, path: string): Promise<() => void> {
+async function slowReader(service: Measured, path: string): Promise<() => void> {
   const { hostname, port } = new URL(service.url)
   const socket = connect({ host: hostname, port: Number(port) })
   await once(socket, 'connect')
@@ -189,7 +174,7 @@ async function answers(
   order: { lines: number; bytes: number; gather: number; pieces?: number; line_bytes?: number },
 ): Promise<void> {
   if (!wanted(shape)) return
-  await using service = await new Service().begin()
+  await using service = await new Measured().begin()
   Object.assign(server, { answer: answerOf(order.bytes), gather: order.gather, pieces: order.pieces ?? 1 })
   await service.measure(shape, async () => {
     await service.completed(await service.batch(order.lines, order.line_bytes ?? 100), order.lines)
@@ -208,7 +193,7 @@ await answers('answers-in-small-pieces', { lines: count(64), bytes: MIB, gather:
 await answers('lines-8m', { lines: count(64), bytes: 1000, gather: 32, line_bytes: 8 * MIB - 1000 })
 
 if (['audit-reads', 'pages', 'slow-downloads', 'downloads'].some(wanted)) {
-  await using service = await new Service().begin()
+  await using service = await new Measured().begin()
   const lines = count(1000)
   Object.assign(server, { answer: answerOf(300_000), gather: 1, pieces: 1 })
   const id = await service.batch(lines, 100)

@@ -2,12 +2,13 @@
 // one run over the same service. The upstream is another process and answers at once.
 //
 //   node bench/limits.ts [--lines 50000] [--bytes 1024] [--rounds 3]
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { BatchClient, writeLines } from './batch-client.ts'
+import { writeLines } from './batch-client.ts'
 import { start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: {
@@ -26,24 +27,16 @@ const input = join(folder, 'input.jsonl')
 await writeLines(input, lines, Number(values.bytes))
 const here = (file: string): string => new URL(file, import.meta.url).pathname
 const upstream = await start(here('./fast-upstream.ts'), [])
-const config = join(folder, 'offpeak.yaml')
-writeFileSync(
-  config,
+const service = await startService(
+  folder,
   `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
 models:
   - id: bench
     price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
     upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]
 `,
 )
-const data = join(folder, 'data')
-const flags = ['serve', '--port', '0', '--data', data, '--config', config]
-const service = await start(here('../bin/offpeak.js'), flags)
-const url = service.first.replace('offpeak listening on ', '')
-const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-const client = new BatchClient(url, key)
+const { url, key, client } = service
 const file_id = await client.upload(input, ASK_EVERY_MS)
 
 const found = new Map<number, { lines_per_s: number[]; cpu_us_per_line: number[] }>(

@@ -2,13 +2,14 @@
 // Every size has a service of its own.
 //
 //   node bench/memory.ts [--lines 10000,200000] [--bytes 500]
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { BatchClient, writeLines } from './batch-client.ts'
+import { writeLines } from './batch-client.ts'
 import { type Started, start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: {
@@ -36,22 +37,16 @@ await simulator.stop()
 
 async function measure(lines: number, upstream: Started): Promise<Row> {
   const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-  const config = join(folder, 'offpeak.yaml')
   const base_url = `${upstream.first.replace('offpeak sim listening on ', '')}/v1`
-  writeFileSync(
-    config,
+  const service = await startService(
+    folder,
     `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
 models:
   - {id: bench, price: {input_per_mtok: 0.1, output_per_mtok: 0.4}, upstreams: [{type: openai, base_url: "${base_url}"}]}
 `,
   )
-  const data = join(folder, 'data')
-  const service = await start(main, ['serve', '--port', '0', '--data', data, '--config', config])
   try {
-    const url = service.first.replace('offpeak listening on ', '')
-    const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())
+    const { client } = service
     const input = join(folder, 'input.jsonl')
     await writeLines(input, lines, Number(values.bytes))
     const begun = performance.now()

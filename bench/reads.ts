@@ -3,7 +3,7 @@
 // then while it dispatches to an upstream that answers at once.
 //
 //   node bench/reads.ts [--lines 100000] [--batches 100000] [--every-ms 5]
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
@@ -11,8 +11,9 @@ import { setTimeout } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { Pool } from 'undici'
 import { newId } from '../src/domain/ids.ts'
-import { BatchClient, writeLines } from './batch-client.ts'
+import { writeLines } from './batch-client.ts'
 import { start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: {
@@ -34,28 +35,13 @@ await writeLines(input, lines, 1024)
 
 const here = (file: string): string => new URL(file, import.meta.url).pathname
 const upstream = await start(here('./fast-upstream.ts'), [])
-const config = join(folder, 'offpeak.yaml')
-writeFileSync(
-  config,
+const service = await startService(
+  folder,
   `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
 models: [{id: bench, upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]}]
 `,
 )
-const data = join(folder, 'data')
-const service = await start(here('../bin/offpeak.js'), [
-  'serve',
-  '--port',
-  '0',
-  '--data',
-  data,
-  '--config',
-  config,
-])
-const url = service.first.replace('offpeak listening on ', '')
-const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-const client = new BatchClient(url, key)
+const { data, url, key, client } = service
 // One connection of its own for the calls that are timed.
 const pool = new Pool(url, { connections: 1 })
 const file = await client.upload(input, 50)

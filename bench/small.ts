@@ -2,7 +2,7 @@
 // another project keeps the model server busy.
 //
 //   node bench/small.ts [--rounds 10] [--big 200000]
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { BatchClient, makeKey, writeLines } from './batch-client.ts'
 import { start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: { rounds: { type: 'string', default: '10' }, big: { type: 'string', default: '200000' } },
@@ -21,21 +22,14 @@ const here = (file: string): string => fileURLToPath(new URL(file, import.meta.u
 const main = here('../bin/offpeak.js')
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
 const upstream = await start(here('./fast-upstream.ts'), [])
-const config = join(folder, 'offpeak.yaml')
-writeFileSync(
-  config,
+const service = await startService(
+  folder,
   `
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
 models:
   - {id: bench, upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]}
 `,
 )
-const data = join(folder, 'data')
-const flags = ['--data', data, '--config', config]
-const service = await start(main, ['serve', '--port', '0', ...flags])
-const url = service.first.replace('offpeak listening on ', '')
-const small = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())
+const { flags, url, client: small } = service
 const input = join(folder, 'three.jsonl')
 await writeLines(input, 3, 400)
 
