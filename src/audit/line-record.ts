@@ -45,6 +45,16 @@ export interface LineRecord {
   finished: number
 }
 
+/** Of a line that no server answered. */
+export const NOT_BILLED = {
+  upstream: null,
+  usage: null,
+  cached_tokens: 0,
+  usage_estimated: false,
+  usage_reported: null,
+  cost_nanos: 0,
+}
+
 /** The record as one line of JSON, its line break included; written by hand because every line passes here. */
 export function lineRecordLine(record: LineRecord): Buffer {
   const { usage } = record

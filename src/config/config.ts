@@ -92,12 +92,17 @@ export interface ModelConfig {
 
 export type UpstreamConfig = SimUpstream | OpenAiUpstream
 
+/** A model server that the worker starts when lines wait for its model. */
 export interface EngineConfig {
+  /** `{port}`, `{api_key}` and `{model}` are filled in. */
   command: readonly string[]
+  /** The path that answers 200 once the server takes requests. */
   ready: string
   start_timeout_ms: number
   idle_timeout_ms: number
+  /** Added to the environment; filled in like the command. */
   env: Readonly<Record<string, string>>
+  /** Of the machine, for as long as it runs. */
   gpus: number
   memory_bytes: number
 }

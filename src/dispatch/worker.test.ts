@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { scriptedBackend } from '../../test/fakes/scripted-backend.ts'
-import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
+import { queuedBatch, RETRY, SILENT } from '../../test/support/queued-batch.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { moveBatch } from '../store/batches.ts'
@@ -116,14 +116,7 @@ async function makeWorld(size: { chunks: number; lines: number; concurrency?: nu
     random: () => 0.5,
     models,
     upstreams: new Map([['m', [upstream]]]),
-    retry: {
-      attempts_max: 3,
-      backoff_min_ms: 100,
-      backoff_max_ms: 100,
-      outage_patience_ms: 0,
-      throttled_attempts_max: 20,
-      throttled_share: 0.5,
-    },
+    retry: RETRY,
     rules: { file_retention_ms: () => 1e9 },
     leaseMs: 60_000,
     drainMs: DRAIN_MS,

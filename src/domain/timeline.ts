@@ -46,8 +46,24 @@ export function addToTimeline({ interval_ms, points }: Timeline, more: Finished,
   return thinned({ interval_ms, points: added.filter((point) => FIELDS.some((field) => point[field] > 0)) })
 }
 
-const NOTHING: Finished = { completed: 0, failed: 0, prompt_tokens: 0, completion_tokens: 0, cost_nanos: 0 }
+export const NOTHING: Finished = {
+  completed: 0,
+  failed: 0,
+  prompt_tokens: 0,
+  completion_tokens: 0,
+  cost_nanos: 0,
+}
 const FIELDS = ['completed', 'failed', 'prompt_tokens', 'completion_tokens', 'cost_nanos'] as const
+
+export function plus(a: Finished, b: Finished): Finished {
+  return {
+    completed: a.completed + b.completed,
+    failed: a.failed + b.failed,
+    prompt_tokens: sumOf(a.prompt_tokens, b.prompt_tokens),
+    completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
+    cost_nanos: sumOf(a.cost_nanos, b.cost_nanos),
+  }
+}
 
 function thinned(timeline: Timeline): Timeline {
   let { interval_ms, points } = timeline

@@ -14,10 +14,11 @@
 import { randomBytes } from 'node:crypto'
 import { basename } from 'node:path'
 import type { Backend, BackendCall, BackendResult, ServerLoad, ServerOnDemand } from '../backends/backend.ts'
+import type { EngineConfig } from '../config/config.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { EngineProcess, LaunchEngine } from './engine-process.ts'
-import { type EngineSpec, filled } from './engine-spec.ts'
+import { filled } from './engine-spec.ts'
 import type { Machine, Tenant } from './machine.ts'
 
 /** How often a starting server is asked whether it is ready. */
@@ -40,7 +41,7 @@ export interface EngineOptions {
   name: string
   /** What the server calls its model. */
   model: string
-  spec: EngineSpec
+  spec: EngineConfig
   machine: Machine
   clock: Clock
   log: Log

@@ -1,6 +1,6 @@
 // The task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
-import { lineRecordLine } from '../audit/line-record.ts'
+import { lineRecordLine, NOT_BILLED } from '../audit/line-record.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { stopReason } from '../domain/batch.ts'
@@ -192,12 +192,7 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
       tags,
       attempts: [],
       attempts_omitted: 0,
-      upstream: null,
-      usage: null,
-      cached_tokens: 0,
-      usage_estimated: false,
-      usage_reported: null,
-      cost_nanos: 0,
+      ...NOT_BILLED,
       shared_from: null,
       error,
       finished: now,

@@ -1,8 +1,14 @@
 // What commits add to the statistics of their batches, in the same transaction: errors by code and message, and what
 // finished when. A batch has one row of bounded size.
 import { addErrorGroups, type ErrorGroup } from '../domain/error-groups.ts'
-import { sumOf } from '../domain/exact-count.ts'
-import { addToTimeline, EMPTY_TIMELINE, type Finished, type Timeline } from '../domain/timeline.ts'
+import {
+  addToTimeline,
+  EMPTY_TIMELINE,
+  type Finished,
+  NOTHING,
+  plus,
+  type Timeline,
+} from '../domain/timeline.ts'
 import type { Tally } from '../ledger/tally.ts'
 import { readBatchStatistics, writeBatchStatistics } from '../store/batch-statistics.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
@@ -21,18 +27,6 @@ export interface BatchStatistics {
 export function statisticsOf(tallies: readonly Tally[], errors: readonly ErrorGroup[]): StatisticsDelta {
   const finished = tallies.map((tally): Finished => ({ ...tally, completed: tally.succeeded }))
   return { finished: finished.reduce(plus, NOTHING), errors }
-}
-
-const NOTHING: Finished = { completed: 0, failed: 0, prompt_tokens: 0, completion_tokens: 0, cost_nanos: 0 }
-
-function plus(a: Finished, b: Finished): Finished {
-  return {
-    completed: a.completed + b.completed,
-    failed: a.failed + b.failed,
-    prompt_tokens: sumOf(a.prompt_tokens, b.prompt_tokens),
-    completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
-    cost_nanos: sumOf(a.cost_nanos, b.cost_nanos),
-  }
 }
 
 /** By ID of the batch. The transaction has changed the rows of these batches, so nobody else writes their statistics. */

@@ -321,14 +321,8 @@ export async function listBegun(
   from_idx: number,
   limit: number,
 ): Promise<ChunkRow[]> {
-  return await db
-    .selectFrom('chunks')
-    .selectAll()
-    .where('batch_id', '=', batch_id)
-    .where('idx', '>=', from_idx)
+  return await chunksFrom(db, batch_id, from_idx, limit)
     .where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0))
-    .orderBy('idx')
-    .limit(limit)
     .execute()
 }
 
@@ -339,14 +333,17 @@ export async function listChunks(
   from_idx: number,
   limit: number,
 ): Promise<ChunkRow[]> {
-  return await db
+  return await chunksFrom(db, batch_id, from_idx, limit).execute()
+}
+
+function chunksFrom(db: Reader, batch_id: string, from_idx: number, limit: number) {
+  return db
     .selectFrom('chunks')
     .selectAll()
     .where('batch_id', '=', batch_id)
     .where('idx', '>=', from_idx)
     .orderBy('idx')
     .limit(limit)
-    .execute()
 }
 
 export async function readChunk(db: Reader, batch_id: string, idx: number): Promise<ChunkRow | undefined> {

@@ -62,6 +62,16 @@ export interface BatchSize {
   lines: number
 }
 
+/** Three attempts, 100 ms apart; an unreachable server is not waited for. */
+export const RETRY = {
+  attempts_max: 3,
+  backoff_min_ms: 100,
+  backoff_max_ms: 100,
+  outage_patience_ms: 0,
+  throttled_attempts_max: 20,
+  throttled_share: 0.5,
+}
+
 export async function queuedBatch(size: BatchSize) {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-queued-'))
   const clock = testClock()

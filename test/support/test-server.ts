@@ -82,7 +82,7 @@ export class Answer {
     this.status = status
     this.headers = headers
     this.text = text
-    const isJson = text !== '' && /^application\/json\b(?!l)/.test(headers.get('content-type') ?? '')
+    const isJson = text !== '' && /^application\/json\b/.test(headers.get('content-type') ?? '')
     this.json = isJson ? object(JSON.parse(text)) : {}
   }
 

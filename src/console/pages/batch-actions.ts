@@ -8,7 +8,7 @@ import { h, type View } from '../h.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Button } from '../parts/button.ts'
-import { Dialog } from '../parts/dialog.ts'
+import { Dialog, FailureDialog } from '../parts/dialog.ts'
 import { Menu } from '../parts/menu.ts'
 import { FailureNotice } from '../parts/notice.ts'
 import { useAction } from '../resource.ts'
@@ -61,17 +61,7 @@ export function RetryButton({
           title,
           onClick: run,
         }),
-    action.failure
-      ? h(
-          Dialog,
-          {
-            title: t('retry.failed'),
-            onClose: action.clear,
-            foot: h(Button, { label: t('close'), onClick: action.clear }),
-          },
-          h(FailureNotice, { failure: action.failure }),
-        )
-      : null,
+    h(FailureDialog, { title: t('retry.failed'), action }),
   ])
 }
 
@@ -137,16 +127,6 @@ function Downloads({ batch }: { batch: BatchObject }): View {
         h('code', { class: 'code' }, `offpeak results ${batch.id} -o answers.parquet`),
       ]),
     ]),
-    action.failure
-      ? h(
-          Dialog,
-          {
-            title: t('download'),
-            onClose: action.clear,
-            foot: h(Button, { label: t('close'), onClick: action.clear }),
-          },
-          h(FailureNotice, { failure: action.failure }),
-        )
-      : null,
+    h(FailureDialog, { title: t('download'), action }),
   ])
 }

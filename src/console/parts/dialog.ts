@@ -36,6 +36,20 @@ export function ConfirmDialog({
   ])
 }
 
+/** Why an action failed; nothing while it has not. */
+export function FailureDialog({
+  title,
+  action,
+}: {
+  title: string
+  action: Pick<ReturnType<typeof useAction>, 'failure' | 'clear'>
+}): View | null {
+  const { failure, clear } = action
+  if (!failure) return null
+  const foot = h(Button, { label: t('close'), onClick: clear })
+  return h(Dialog, { title, onClose: clear, foot }, h(FailureNotice, { failure }))
+}
+
 /** What is shown once and never again. */
 export function SecretDialog({
   title,

@@ -4,19 +4,14 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../../test/fakes/clock.ts'
-import { line } from '../../../test/service.ts'
+import { addQueuedBatch } from '../../../test/support/queued-batch.ts'
 import { temporaryDisk } from '../../../test/support/temporary-disk.ts'
 import { BlobMissing, BlobStoreFailed, type Blobs } from '../../blobs/blobs.ts'
 import { masterKeyFromText } from '../../blobs/master-key.ts'
-import { type SealedBlobs, sealBlobs } from '../../blobs/sealed.ts'
-import { newId } from '../../domain/ids.ts'
+import { sealBlobs } from '../../blobs/sealed.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
-import { insertBatch, moveBatch } from '../../store/batches.ts'
-import { insertBlobs } from '../../store/blob-rows.ts'
-import { insertChunks, releaseChunk, wakeParked } from '../../store/chunks.ts'
-import { insertFile } from '../../store/files.ts'
+import { releaseChunk, wakeParked } from '../../store/chunks.ts'
 import { openSession } from '../../store/leases.ts'
-import { ensureProject } from '../../store/projects.ts'
 import type { ChunkRow } from '../../store/schema.ts'
 import { sqliteStore } from '../../store/sqlite/store.ts'
 import type { Store } from '../../store/store.ts'
@@ -183,7 +178,7 @@ async function makeWorld() {
     list: (prefix) => disk.blobs.list(prefix),
   }
   const sealed = sealBlobs(blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'a test'))
-  await addBatch(real, sealed, clock.now())
+  await addQueuedBatch(real, sealed, { chunks: CHUNKS, lines: 1 }, clock.now())
   const worker_id = await real.write((tx) => openSession(tx, real.claimSql, LEASE_MS, clock.now()))
   const tell = (_: object, message: string): void => void said.push(message)
   const log = { info: tell, warn: tell, error: tell }
@@ -203,58 +198,4 @@ async function makeWorld() {
     onOpened: (chunk) => opened.push(chunk),
   })
   return world
-}
-
-/** A batch of chunks of one line each, ready to be claimed. */
-async function addBatch(store: Store, sealed: SealedBlobs, now: number): Promise<void> {
-  const lines = Array.from({ length: CHUNKS }, (_, i) => `${JSON.stringify(line(`l${i}`))}\n`)
-  const id = newId('batch', now)
-  const file_id = newId('file', now)
-  const content = await sealed.put('p', `files/${file_id}/upload`, [Buffer.from(lines.join(''))])
-  await store.write(async (tx) => {
-    const { id: project_id } = await ensureProject(tx, { id: 'p', name: 'p', plan: 'payg', created: now })
-    await insertBlobs(tx, project_id, [content], now)
-    await insertFile(tx, {
-      id: file_id,
-      project_id,
-      purpose: 'batch',
-      filename: 'in.jsonl',
-      bytes: content.bytes,
-      line_count: CHUNKS,
-      status: 'processed',
-      status_details: null,
-      errors: null,
-      created: now,
-      expires_at: now + 1e9,
-      deleted_at: null,
-      content_blob: content.key,
-      index_blob: null,
-      batch_id: null,
-      part: null,
-    })
-    const batch = await insertBatch(tx, {
-      id,
-      project_id,
-      key_id: 'key_1',
-      endpoint: '/v1/chat/completions',
-      input_file_id: file_id,
-      completion_window: '24h',
-      metadata: null,
-      header_entity: null,
-      language: null,
-      total: CHUNKS,
-      created: now,
-      expires_at: now + 1e9,
-    })
-    const spans = lines.map((text, index) => ({
-      index,
-      first_line: index + 1,
-      line_count: 1,
-      byte_start: index * text.length,
-      byte_end: (index + 1) * text.length,
-      model: null,
-    }))
-    await insertChunks(tx, batch, spans)
-    await moveBatch(tx, id, 'queued', now)
-  })
 }

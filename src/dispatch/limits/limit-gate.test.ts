@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { scriptedBackend } from '../../../test/fakes/scripted-backend.ts'
-import { queuedBatch, SILENT } from '../../../test/support/queued-batch.ts'
+import { queuedBatch, RETRY, SILENT } from '../../../test/support/queued-batch.ts'
 import { addLimit } from '../../../test/support/test-books.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
@@ -149,14 +149,7 @@ async function makeWorld({ chunks: count = 1, lines, roomFor, concurrency = 8 }:
     log: SILENT,
     models,
     upstreams: new Map([['m', [upstream]]]),
-    retry: {
-      attempts_max: 3,
-      backoff_min_ms: 100,
-      backoff_max_ms: 100,
-      outage_patience_ms: 0,
-      throttled_attempts_max: 20,
-      throttled_share: 0.5,
-    },
+    retry: RETRY,
     maySend: () => world.maySend,
     onBegun() {},
     funds,

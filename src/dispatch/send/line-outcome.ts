@@ -1,5 +1,5 @@
 // Turns the end of a line into its result line, audit record and cost.
-import { type LineRecord, lineRecordLine } from '../../audit/line-record.ts'
+import { type LineRecord, lineRecordLine, NOT_BILLED } from '../../audit/line-record.ts'
 import type { BackendResult } from '../../backends/backend.ts'
 import { ENDPOINTS, type EndpointPath } from '../../domain/endpoint.ts'
 import { type WireError, wireError } from '../../domain/errors.ts'
@@ -137,15 +137,6 @@ export function failed(job: Job, error: WireError, now: number, from: SharedFrom
 }
 
 const NO_USAGE: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
-const NOT_BILLED = {
-  upstream: null,
-  usage: null,
-  cached_tokens: 0,
-  usage_estimated: false,
-  usage_reported: null,
-  cost_nanos: 0,
-}
-
 /** What is the same for every line that costs nothing. */
 function ended({ chunk, position }: Job, now: number) {
   const { line, known_model, entity, projected } = chunk.lines[position]!

@@ -1,20 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { scriptedBackend } from '../../../test/fakes/scripted-backend.ts'
-import { queuedBatch, SILENT } from '../../../test/support/queued-batch.ts'
+import { queuedBatch, RETRY, SILENT } from '../../../test/support/queued-batch.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import { Sender } from './sender.ts'
 import { Upstream } from './upstream.ts'
-
-const RETRY = {
-  attempts_max: 3,
-  backoff_min_ms: 100,
-  backoff_max_ms: 100,
-  outage_patience_ms: 0,
-  throttled_attempts_max: 20,
-  throttled_share: 0.5,
-}
 
 test('lines are sent up to the concurrency of the upstream, and the next one when a line has ended', async () => {
   await using world = await makeWorld({ lines: 3, concurrency: 2 })

@@ -5,14 +5,13 @@ import { listLines } from '../../../audit/list-lines.ts'
 import { readLine } from '../../../audit/read-line.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import { LINE_NUMBER_MAX } from '../../../domain/ids.ts'
-import { readBatch } from '../../../store/batches.ts'
-import type { BatchRow } from '../../../store/schema.ts'
 import { BatchLine, LineList, LinesQuery } from '../../../wire/batch-line.ts'
 import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { visibleBatch } from './visible-batch.ts'
 
 const LIMIT_DEFAULT = 100
 
@@ -23,12 +22,6 @@ export function batchLineRoutes(
   { store, sealed }: Pick<RouteDependencies, 'store' | 'sealed'>,
 ): void {
   const ports = { db: store.read, sealed }
-
-  async function batchOf(project_id: string, batch_id: string): Promise<BatchRow> {
-    const batch = await readBatch(store.read, project_id, batch_id)
-    if (!batch) throw new ApiError('batch_not_found')
-    return batch
-  }
 
   route(app, {
     method: 'GET',
@@ -45,7 +38,7 @@ export function batchLineRoutes(
     accepts: { params: BatchParams, querystring: LinesQuery },
     async handler(request) {
       const { after = 0, limit = LIMIT_DEFAULT, ...filters } = request.query
-      const batch = await batchOf(callerOf(request).project_id, request.params.batch_id)
+      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       const { lines: data, next } = await listLines(ports, batch, { ...filters, after, limit })
       return {
         object: 'list',
@@ -72,7 +65,7 @@ export function batchLineRoutes(
     accepts: { params: LineParams },
     async handler(request, reply) {
       const { project_id, scopes } = callerOf(request)
-      const batch = await batchOf(project_id, request.params.batch_id)
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const line = lineNumber(request.params.line)
       const found = line === null ? undefined : await readLine(ports, batch, line, scopes.has('files:read'))
       if (!found) throw new ApiError('line_not_found')

@@ -1,10 +1,8 @@
 // GET /v1/batches/{batch_id}/errors and …/timeline: what failed and why, and what finished when.
 import { unixSeconds } from '../../../domain/clock.ts'
-import { ApiError, ERRORS, type ErrorRow } from '../../../domain/errors.ts'
+import { ERRORS, type ErrorRow } from '../../../domain/errors.ts'
 import { usd } from '../../../domain/money.ts'
 import { readStatistics } from '../../../results/batch-statistics.ts'
-import { readBatch } from '../../../store/batches.ts'
-import type { BatchRow } from '../../../store/schema.ts'
 import { BatchErrors } from '../../../wire/batch-errors.ts'
 import { BatchTimeline } from '../../../wire/batch-timeline.ts'
 import { callerOf } from '../../access/caller.ts'
@@ -12,6 +10,7 @@ import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { visibleBatch } from './visible-batch.ts'
 
 const TIMES = [
   ['validating', 'created'],
@@ -24,12 +23,6 @@ const TIMES = [
 ] as const
 
 export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
-  async function batchOf(project_id: string, batch_id: string): Promise<BatchRow> {
-    const batch = await readBatch(store.read, project_id, batch_id)
-    if (!batch) throw new ApiError('batch_not_found')
-    return batch
-  }
-
   route(app, {
     method: 'GET',
     url: '/v1/batches/:batch_id/errors',
@@ -43,7 +36,7 @@ export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencie
     },
     accepts: { params: BatchParams },
     async handler(request): Promise<BatchErrors> {
-      const batch = await batchOf(callerOf(request).project_id, request.params.batch_id)
+      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       const { errors } = await readStatistics(store.read, batch.id)
       const groups = errors.map((group) => ({ ...group, ...adviceOn(group.code) }))
       groups.sort((a, b) => b.lines - a.lines)
@@ -71,7 +64,7 @@ export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencie
     },
     accepts: { params: BatchParams },
     async handler(request): Promise<BatchTimeline> {
-      const batch = await batchOf(callerOf(request).project_id, request.params.batch_id)
+      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       const { interval_ms, points } = (await readStatistics(store.read, batch.id)).timeline
       return {
         object: 'batch_timeline',

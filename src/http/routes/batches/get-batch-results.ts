@@ -1,15 +1,14 @@
 // GET /v1/batches/{batch_id}/results
 import { Readable } from 'node:stream'
 import { Type } from 'typebox'
-import { ApiError } from '../../../domain/errors.ts'
 import { readFinished } from '../../../results/finished-page.ts'
-import { readBatch } from '../../../store/batches.ts'
 import { ResultsQuery } from '../../../wire/results.ts'
 import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
+import { visibleBatch } from './visible-batch.ts'
 
 const LIMIT_DEFAULT = 1000
 
@@ -36,8 +35,7 @@ export function getBatchResultsRoute(
     accepts: { params: BatchParams, querystring: ResultsQuery },
     async handler(request, reply) {
       const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = request.query
-      const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
-      if (!batch) throw new ApiError('batch_not_found')
+      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       const order = { after, limit, part, contiguous: contiguous === 'true' }
       const page = await readFinished({ db: store.read, sealed }, batch.id, order)
       reply.headers({

@@ -1,7 +1,5 @@
 // GET /v1/batches/{batch_id}
-import { ApiError } from '../../../domain/errors.ts'
 import { readBatchProgress } from '../../../progress/read-batch-progress.ts'
-import { readBatch } from '../../../store/batches.ts'
 import { BatchObject } from '../../../wire/batch.ts'
 import { callerOf } from '../../access/caller.ts'
 import { viewOf } from '../../access/compat.ts'
@@ -10,6 +8,7 @@ import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showBatch } from './show-batch.ts'
+import { visibleBatch } from './visible-batch.ts'
 
 export function getBatchRoute(
   app: App,
@@ -27,8 +26,7 @@ export function getBatchRoute(
     },
     accepts: { params: BatchParams },
     async handler(request) {
-      const batch = await readBatch(store.read, callerOf(request).project_id, request.params.batch_id)
-      if (!batch) throw new ApiError('batch_not_found')
+      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       const batchProgress = await readBatchProgress(store, [batch], clock.now(), models)
       return showBatch(batch, viewOf(request, region), batchProgress.get(batch.id))
     },

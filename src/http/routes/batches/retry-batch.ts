@@ -10,7 +10,6 @@ import { uploadFailedLines } from '../../../intake/retry-lines.ts'
 import { METADATA_PAIRS_MAX } from '../../../jsonl/line-scan-metadata.ts'
 import type { BatchProjection } from '../../../ledger/project-batch.ts'
 import { removeFile } from '../../../lifecycle/remove-file.ts'
-import { readBatch } from '../../../store/batches.ts'
 import type { BatchRow, FileRow } from '../../../store/schema.ts'
 import { BatchObject } from '../../../wire/batch.ts'
 import type { Metadata } from '../../../wire/metadata.ts'
@@ -24,6 +23,7 @@ import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { ProjectQueue } from './project-queue.ts'
 import { showBatch } from './show-batch.ts'
+import { visibleBatch } from './visible-batch.ts'
 import { whileConnected } from './while-connected.ts'
 
 type Deps = Pick<
@@ -75,8 +75,7 @@ export function retryBatchRoute(app: App, deps: Deps): void {
       const plan = planOf(plans, caller)
       const { quotas } = plan
       const { codes, completion_window } = request.body ?? {}
-      const old = await readBatch(store.read, project_id, request.params.batch_id)
-      if (!old) throw new ApiError('batch_not_found')
+      const old = await visibleBatch(store.read, project_id, request.params.batch_id)
       const metadata = retryMetadata(old)
       const owner = {
         project_id,
