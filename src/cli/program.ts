@@ -1,30 +1,6 @@
 // Declares every command, runs one, and turns its outcome into an exit code and an error message.
 import { Command, CommanderError } from 'commander'
-import { addBackup } from './commands/backup.ts'
-import { addBatches } from './commands/batches.ts'
-import { addConfig } from './commands/config.ts'
-import { addConsole } from './commands/console.ts'
-import { addDoctor } from './commands/doctor.ts'
-import { addEvents } from './commands/events.ts'
-import { addFiles } from './commands/files.ts'
-import { addKeys } from './commands/keys.ts'
-import { addLimits } from './commands/limits.ts'
-import { addMigrateData } from './commands/migrate-data.ts'
-import { addModels } from './commands/models.ts'
-import { addNextRound } from './commands/next-round.ts'
-import { addPlan } from './commands/plan.ts'
-import { addPrepare } from './commands/prepare.ts'
-import { addQuotas } from './commands/quotas.ts'
-import { addRekey } from './commands/rekey.ts'
-import { addReload } from './commands/reload.ts'
-import { addRequests } from './commands/requests.ts'
-import { addResults } from './commands/results.ts'
-import { addRetry } from './commands/retry.ts'
-import { addRun } from './commands/run.ts'
-import { addServe } from './commands/serve.ts'
-import { addSim } from './commands/sim.ts'
-import { addUsage } from './commands/usage.ts'
-import { addWebhooks } from './commands/webhooks.ts'
+import { loadCommands } from './load-commands.ts'
 import type { Environment, Shell } from './shell.ts'
 import { EXIT_FAILED, exitCode, failureText } from './terminal/failure.ts'
 import { examples } from './terminal/option-values.ts'
@@ -54,7 +30,8 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     },
   }
   try {
-    await buildProgram(shell, options.version).parseAsync([...args], { from: 'user' })
+    const program = await buildProgram(args[0], shell, options.version)
+    await program.parseAsync([...args], { from: 'user' })
     return code
   } catch (error) {
     if (error instanceof CommanderError) {
@@ -67,7 +44,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   }
 }
 
-function buildProgram(shell: Shell, version: string): Command {
+async function buildProgram(name: string | undefined, shell: Shell, version: string): Promise<Command> {
   const { stdout, stderr } = shell.terminal
   const program = new Command('offpeak')
     .description('Batch inference on your own machines: a JSONL file in, every line answered or explained.')
@@ -83,31 +60,7 @@ function buildProgram(shell: Shell, version: string): Command {
       outputError: () => {},
     })
   // A command copies the settings above when it is added.
-  addServe(program, shell)
-  addRun(program, shell)
-  addPrepare(program, shell)
-  addResults(program, shell)
-  addRetry(program, shell)
-  addNextRound(program, shell)
-  addConsole(program, shell)
-  addFiles(program, shell)
-  addBatches(program, shell)
-  addRequests(program, shell)
-  addModels(program, shell)
-  addLimits(program, shell)
-  addUsage(program, shell)
-  addQuotas(program, shell)
-  addWebhooks(program, shell)
-  addEvents(program, shell)
-  addKeys(program, shell)
-  addConfig(program, shell)
-  addReload(program, shell)
-  addDoctor(program, shell)
-  addPlan(program, shell)
-  addBackup(program, shell)
-  addRekey(program, shell)
-  addMigrateData(program, shell)
-  addSim(program, shell)
+  for (const add of await loadCommands(name)) add(program, shell)
   return examples(
     program,
     'offpeak run examples/gsm8k.jsonl     # one file, start to finish',

@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { Command } from 'commander'
+import { launchOnly } from '../../test/fakes/launch-only.ts'
+import { systemClock } from '../domain/clock.ts'
+import { loadCommands } from './load-commands.ts'
+import type { Shell } from './shell.ts'
+
+async function namesAdded(name: string | undefined): Promise<string[]> {
+  const program = new Command('offpeak')
+  for (const add of await loadCommands(name)) add(program, shell)
+  return program.commands.map((command) => command.name())
+}
+
+test('a call of one command loads its file alone, and each command is found by its name', async () => {
+  const all = await namesAdded(undefined)
+  for (const name of all) {
+    const added = await namesAdded(name)
+    assert.ok(added.includes(name), name)
+    assert.ok(added.length <= 3, `${name} loads ${added}`)
+  }
+  assert.deepEqual(await namesAdded('no-such-command'), all, 'suggestions need all names')
+  assert.deepEqual(await namesAdded('--help'), all)
+})
+
+test('every file that adds a command is among them', async () => {
+  const folder = new URL('./commands/', import.meta.url)
+  const adding = readdirSync(folder).filter(
+    (file) =>
+      !file.includes('.test.') &&
+      /^export function add[A-Z]\w*\(program/m.test(readFileSync(new URL(file, folder), 'utf8')),
+  )
+  assert.equal((await loadCommands(undefined)).length, adding.length)
+})
+
+const shell: Shell = {
+  launch: launchOnly(),
+  access: { baseUrl: undefined, apiKey: undefined },
+  env: {},
+  terminal: { stdout: process.stdout, stderr: process.stderr },
+  clock: systemClock,
+  interruption: () => new AbortController().signal,
+  exit: assert.fail,
+}
