@@ -43,8 +43,16 @@ describe('the package', () => {
   })
   after(() => rm(folder, { recursive: true, force: true }))
 
-  test('holds what it is meant to hold, and nothing else', () => {
-    const paths = packed.files.map(({ path }) => path)
+  test('publishes what it is meant to hold, and nothing else', async () => {
+    // What "npm pack" has built is published; without a login, and to no registry.
+    const args = ['publish', '--dry-run', '--json', '--ignore-scripts']
+    const { stdout } = await run('npm', args, { cwd: ROOT, maxBuffer: 64 * 1024 * 1024 })
+    const published: Record<string, Packed> = JSON.parse(stdout)
+    const paths = (published.offpeak?.files ?? []).map(({ path }) => path)
+    assert.deepEqual(
+      paths,
+      packed.files.map(({ path }) => path),
+    )
     const inFolders = paths.filter((path) => FOLDERS.includes(path.split('/')[0] ?? ''))
     assert.deepEqual(paths.filter((path) => !inFolders.includes(path)).sort(), [...FILES].sort())
     const compiled = globSync('src/**/*.ts', { cwd: ROOT })

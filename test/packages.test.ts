@@ -4,14 +4,15 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 
 interface Locked {
+  version?: string
   integrity?: string
   hasInstallScript?: boolean
   link?: boolean
 }
 
-const lock: { packages: Record<string, Locked> } = JSON.parse(
-  readFileSync(new URL('../package-lock.json', import.meta.url), 'utf8'),
-)
+const text = (path: string): string => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
+
+const lock: { packages: Record<string, Locked> } = JSON.parse(text('package-lock.json'))
 const packages = Object.entries(lock.packages).filter(([path]) => path !== '')
 
 test('every package is named with the hash of its content', () => {
@@ -28,4 +29,18 @@ test('no package but the pinned Node runs a script when it is installed', () => 
     running.map(([path]) => path),
     ['node_modules/node'],
   )
+})
+
+test('chart, manifests and changelog have the version of the package', () => {
+  const { version }: { version: string } = JSON.parse(text('package.json'))
+  assert.equal(lock.packages['']?.version, version)
+  const chart = text('deploy/helm/offpeak/Chart.yaml')
+  assert.deepEqual(
+    [...chart.matchAll(/^(?:version|appVersion): (.*)$/gm)].map(([, found]) => found),
+    [version, version],
+  )
+  assert.equal(/newTag: (.*)/.exec(text('deploy/kubernetes/kustomization.yaml'))?.[1], version)
+  const [newest] = text('CHANGELOG.md').matchAll(/^## \[(\d.*)\] - (.*)$/gm)
+  assert.equal(newest?.[1], version)
+  assert.match(newest[2] ?? '', /^\d{4}-\d{2}-\d{2}$/)
 })
