@@ -41,5 +41,5 @@ const shell: Shell = {
   terminal: { stdout: process.stdout, stderr: process.stderr },
   clock: systemClock,
   interruption: () => new AbortController().signal,
-  exit: assert.fail,
+  exit: () => assert.fail(),
 }
