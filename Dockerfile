@@ -16,7 +16,7 @@ COPY package.json package-lock.json ./
 RUN --mount=type=cache,target=/root/.npm npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
 COPY src src
-RUN node node_modules/typescript/bin/tsc -p tsconfig.build.json
+RUN npm run build
 
 FROM ${NODE_IMAGE} AS packages
 WORKDIR /app
@@ -44,6 +44,10 @@ USER 1000:1000
 VOLUME /data
 # 9464: metrics of api and worker, not to be published.
 EXPOSE 8080 9464
+# 8080 answers for serve and api, 9464 for a worker.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["node", "-e", "\
+  const ready = (port) => fetch(`http://127.0.0.1:${port}/readyz`).then((r) => r.ok); \
+  ready(8080).catch(() => ready(9464)).then((ok) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
 # Node is the process that is told to stop, and drains; it starts its worker itself and waits for it.
 ENTRYPOINT ["node", "/app/bin/offpeak.js"]
 CMD ["serve"]
