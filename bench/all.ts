@@ -31,6 +31,7 @@ const SCENARIOS: readonly Scenario[] = [
   { name: 'small', file: 'small.ts' },
   { name: 'reads', file: 'reads.ts' },
   { name: 'console', file: 'console.ts', args: ['--lines', '20000', '--rounds', '2'] },
+  { name: 'console-pages', file: 'console-pages.ts' },
   { name: 'prefix', file: 'prefix.ts' },
 ]
 

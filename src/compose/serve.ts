@@ -62,7 +62,8 @@ export async function serve(
     await ensureFirstKey(config, stores.store)
     const models = modelsById(config.models)
     const [api] = await Promise.all([
-      startApi(config, stores, registration, workers, models),
+      // A service without a configuration of its own runs one command, and nobody looks at it.
+      startApi(config, stores, registration, workers, models, load !== undefined),
       workers?.begin(config, makeLog(config)),
     ])
     const unwatch = watchReload(config, load, (next) => {
@@ -142,6 +143,7 @@ async function startApi(
   registration: ProcessRegistration,
   workers: WorkerProcesses | null,
   models: Map<string, Model>,
+  prepareConsole: boolean,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
@@ -172,6 +174,7 @@ async function startApi(
     clock: store.clock,
     region: config.region,
     version: version(),
+    prepareConsole,
     settings: () => shownConfig(config),
     storeHealth: () => storeHealth(config, stores),
     plans: config.plans,

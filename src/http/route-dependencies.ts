@@ -21,6 +21,8 @@ export interface RouteDependencies {
   settings: () => Record<string, unknown>
   /** Of the service. */
   version: string
+  /** Prepares the console soon after the start, and not only when its first page is asked for. */
+  prepareConsole?: boolean
   plans: ReadonlyMap<string, Plan>
   models: ReadonlyMap<string, Model>
   file_bytes_max: number

@@ -113,7 +113,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   listDeliveriesRoute(app, deps)
   replayDeliveriesRoute(app, deps)
   rootRoute(app)
-  consoleRoutes(app)
+  consoleRoutes(app, deps)
   consoleSessionRoutes(app, deps)
   healthRoutes(app, deps)
   if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics)

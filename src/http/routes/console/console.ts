@@ -5,8 +5,9 @@ import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { consoleTokenOf } from '../../access/console-cookie.ts'
 import { route } from '../../route.ts'
+import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import { type ConsoleAssets, readConsoleAssets } from './console-assets.ts'
+import { ConsoleAssets, consolePage } from './console-assets.ts'
 
 const POLICY = [
   "default-src 'none'",
@@ -33,12 +34,23 @@ const EXAMPLE = new URL('../../../../examples/gsm8k.jsonl', import.meta.url)
 
 const YEAR_S = 31_536_000
 
-export function consoleRoutes(app: App): void {
-  let read: ConsoleAssets | null = null
-  const assets = (): ConsoleAssets => {
-    read ??= readConsoleAssets()
-    return read
-  }
+/** A service that has just started has more urgent work. */
+const PREPARED_AFTER_MS = 1_000
+
+type Deps = Pick<RouteDependencies, 'clock' | 'prepareConsole'>
+
+export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps): void {
+  const assets = new ConsoleAssets()
+  let cancel = (): void => {}
+  app.addHook('onListen', async () => {
+    if (!prepareConsole) return
+    // Whoever asks for a page meets the same error.
+    cancel = clock.after(PREPARED_AFTER_MS, () => void assets.get().catch(() => {}))
+  })
+  app.addHook('onClose', async () => {
+    cancel()
+    await assets.close()
+  })
 
   for (const url of ['/console', '/console/*'])
     route(app, {
@@ -47,9 +59,13 @@ export function consoleRoutes(app: App): void {
       access: 'public',
       doc: null,
       accepts: {},
-      async handler({ headers }, reply) {
+      async handler({ headers, url }, reply) {
+        const path = new URL(url, 'http://console').pathname.slice('/console'.length)
         const signedIn = consoleTokenOf(headers.cookie) !== null
-        return reply.headers(PAGE_HEADERS).type('text/html; charset=utf-8').send(assets().page(signedIn))
+        return reply
+          .headers(PAGE_HEADERS)
+          .type('text/html; charset=utf-8')
+          .send(consolePage(await assets.get(), path, signedIn))
       },
     })
 
@@ -69,7 +85,7 @@ export function consoleRoutes(app: App): void {
     doc: null,
     accepts: { params: Type.Object({ version: Type.String(), '*': Type.String() }) },
     async handler({ params, headers, method, originalUrl }, reply) {
-      const { files, version } = assets()
+      const { files, version } = await assets.get()
       const asset = files.get(params['*'])
       if (!asset) throw new ApiError('unknown_endpoint', `There is no ${method} ${originalUrl}.`)
       // While versions are rolled out, a page may ask for the files of the one that is not here: no one keeps those.
