@@ -45,6 +45,20 @@ test('exactly the failed lines run again, byte for byte, in a batch that names t
   })
   assert.equal(await service.content(some.input_file_id), `${rows[700]}\n`)
   await service.ended(some.id)
+
+  const { groups } = await service.json<{ groups: { pattern: string; lines: number }[] }>(
+    'GET',
+    `/v1/batches/${old.id}/errors`,
+  )
+  const message = groups.find(({ lines }) => lines === 5)?.pattern
+  const group = { message, custom_id: 'x1000' }
+  const one = await service.json<WireBatch>('POST', `/v1/batches/${old.id}/retry`, group)
+  assert.equal(await service.content(one.input_file_id), `${rows[1000]}\n`)
+  await service.ended(one.id)
+  assert.equal(
+    await refused(service, `/v1/batches/${old.id}/retry`, { ...group, model: 'other' }),
+    `422 batch_not_retryable: The batch has no failed line with message ${JSON.stringify(message)} and custom_id "x1000" and model "other".`,
+  )
 })
 
 test('under an Idempotency-Key a batch is retried once', async () => {

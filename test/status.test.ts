@@ -39,6 +39,7 @@ test('operators see workers, model servers and stores; tenants see what of their
   assert.deepEqual([worker?.open_chunks, worker?.stores_failing], [1, false])
   const [server] = worker?.upstreams ?? []
   assert.deepEqual([server?.model, server?.circuit, server?.last_error], ['m', 'closed', null])
+  assert.deepEqual([server?.tier, server?.hours], [0, null])
   assert.ok((server?.concurrency ?? 0) >= 1)
   assert.deepEqual(
     status.service.stores.map(({ name, kind, ok }) => [name, kind, ok]),

@@ -293,6 +293,33 @@ test('any event can be sent again, also one from before the webhook was made', a
   assert.equal(unknown.status, 404)
 })
 
+test('a test event reaches one webhook, whatever it subscribes to', async () => {
+  await using receiver = await testReceiver()
+  await using other = await testReceiver()
+  await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED))
+  const webhook = await hook(service, receiver, { event_types: ['batch.failed'] })
+  await hook(service, other)
+  const path = `/v1/webhooks/${webhook.id}`
+  const sent = await service.json<{ id: string; type: string; data: object }>('POST', `${path}/test`)
+  assert.deepEqual([sent.type, sent.data], ['webhook.test', { webhook_id: webhook.id }])
+  await receiver.arrived(1)
+  await settled(service, webhook.id, 1)
+  assert.deepEqual(receiver.received[0]?.event, sent)
+  assert.equal(other.received.length, 0)
+  const listed = await service.json<{ data: { id: string }[] }>('GET', '/v1/events?type=webhook.test')
+  assert.deepEqual(
+    listed.data.map(({ id }) => id),
+    [sent.id],
+  )
+  const refused = await service.request('POST', '/v1/webhooks', {
+    url: receiver.url,
+    event_types: ['webhook.test'],
+  })
+  assert.equal(refused.status, 400, 'nobody subscribes to it')
+  await service.json('POST', path, { enabled: false })
+  assert.equal((await service.request('POST', `${path}/test`)).status, 422)
+})
+
 test('a crash between an event and its delivery loses nothing', async () => {
   await using receiver = await testReceiver()
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED))

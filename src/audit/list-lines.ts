@@ -20,7 +20,7 @@ export interface LinesPage {
   next: number | null
 }
 
-export type Order = Required<Pick<LinesQuery, 'after' | 'limit'>> & Omit<LinesQuery, 'after' | 'limit'>
+export type Order = Required<Pick<LinesQuery, 'after' | 'limit'>> & LineFilter
 
 export async function listLines(ports: Ports, batch: BatchRow, order: Order): Promise<LinesPage> {
   const input = await readBatchInput(ports.db, batch.id)
@@ -33,7 +33,7 @@ export async function listLines(ports: Ports, batch: BatchRow, order: Order): Pr
       if (!mayMatch(chunk, order)) continue
       if (read++ === CHUNKS_READ_MAX) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
       for await (const line of linesOfChunk(ports, batch, chunk, input?.content, order)) {
-        if (!matches(line, order)) continue
+        if (!matchesLine(line, order)) continue
         // One more than asked for tells whether there is more.
         if (lines.length === order.limit) return { lines, next: lines.at(-1)?.line ?? order.after }
         lines.push(line)
@@ -77,8 +77,10 @@ function mayMatch(chunk: ChunkRow, { status, code, message, model }: Order): boo
   return status !== 'pending' || chunk.state !== 'sealed'
 }
 
-function matches(line: LineSummary, order: Order): boolean {
-  const { status, code, message, model, entity, custom_id } = order
+export type LineFilter = Omit<LinesQuery, 'after' | 'limit'>
+
+export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
+  const { status, code, message, model, entity, custom_id } = filter
   return (
     (status === undefined || line.status === status) &&
     (code === undefined || line.error?.code === code) &&

@@ -1,6 +1,6 @@
 // Reports to the database how this worker and its model servers do, for GET /v1/status: what one process has to tell
 // another is a row. A worker that has nothing to do and nothing new to tell writes nothing.
-import type { Clock } from '../domain/clock.ts'
+import { type Clock, unixSeconds } from '../domain/clock.ts'
 import type { Store } from '../store/store.ts'
 import { setWorkerReport, type UpstreamReport, type WorkerReport } from '../store/worker-reports.ts'
 import type { Observer } from './observer.ts'
@@ -52,7 +52,7 @@ export class WorkerReporter {
   async report(): Promise<void> {
     const { store, clock, sessionId } = this.#options
     const now = clock.now()
-    const report = this.#report(Math.max(1, now - this.#since) / 1000)
+    const report = this.#report(now, Math.max(1, now - this.#since) / 1000)
     this.#attempts = new Map()
     this.#since = now
     const worker_id = sessionId()
@@ -62,17 +62,18 @@ export class WorkerReporter {
     this.#reported = text
   }
 
-  #report(seconds: number): WorkerReport {
+  #report(now: number, seconds: number): WorkerReport {
     const { lanes, status } = this.#options
     const { openChunks, storesFailing } = status()
     const upstreams = [...lanes()].flatMap(([model, lane]) =>
-      lane.upstreams.map((upstream) => this.#upstream(model, upstream, seconds)),
+      lane.upstreams.map((upstream) => this.#upstream(model, upstream, now, seconds)),
     )
     return { open_chunks: openChunks, stores_failing: storesFailing, upstreams }
   }
 
-  #upstream(model: string, upstream: Upstream, seconds: number): UpstreamReport {
+  #upstream(model: string, upstream: Upstream, now: number, seconds: number): UpstreamReport {
     const { limit, circuit, name } = upstream
+    const opening = upstream.openingAt(now)
     const { answered, missed, latencyMs } = this.#attempts.get(upstream) ?? NO_ATTEMPTS
     return {
       model,
@@ -84,6 +85,8 @@ export class WorkerReporter {
       lines_per_s: rounded(answered / seconds),
       latency_ms: answered === 0 ? null : rounded(latencyMs / answered),
       errors_per_s: rounded(missed / seconds),
+      tier: upstream.tier,
+      hours: opening && { ...opening, until: opening.until === null ? null : unixSeconds(opening.until) },
       last_error: [...circuit.errors.values()].at(-1)?.slice(0, ERROR_LENGTH_MAX) ?? null,
     }
   }

@@ -1,6 +1,7 @@
 // The types of events. An event is written in the transaction that it reports, so every such transaction that
 // commits has its event, and no other does.
 
+/** Those that a webhook can subscribe to. */
 export const EVENT_TYPES = [
   'batch.completed',
   'batch.failed',
@@ -10,8 +11,12 @@ export const EVENT_TYPES = [
   'limit.reached',
 ] as const
 
-export type EventType = (typeof EVENT_TYPES)[number]
+/** Sent to one webhook when its owner asks for it. */
+export const TEST_EVENT = 'webhook.test'
 
-export function isEventType(text: string): text is EventType {
+export type SubscribedType = (typeof EVENT_TYPES)[number]
+export type EventType = SubscribedType | typeof TEST_EVENT
+
+export function isSubscribedType(text: string): text is SubscribedType {
   return EVENT_TYPES.some((type) => type === text)
 }

@@ -58,6 +58,7 @@ import { listDeliveriesRoute } from './routes/webhooks/list-deliveries.ts'
 import { listWebhooksRoute } from './routes/webhooks/list-webhooks.ts'
 import { replayDeliveriesRoute } from './routes/webhooks/replay-deliveries.ts'
 import { rotateWebhookSecretRoute } from './routes/webhooks/rotate-webhook-secret.ts'
+import { testWebhookRoute } from './routes/webhooks/test-webhook.ts'
 import { updateWebhookRoute } from './routes/webhooks/update-webhook.ts'
 import type { App } from './type-provider.ts'
 
@@ -112,6 +113,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   rotateWebhookSecretRoute(app, deps)
   listDeliveriesRoute(app, deps)
   replayDeliveriesRoute(app, deps)
+  testWebhookRoute(app, deps)
   rootRoute(app)
   consoleRoutes(app, deps)
   consoleSessionRoutes(app, deps)

@@ -1,5 +1,6 @@
 // The failed lines of a batch that has ended, as a new input file: the bytes that the batch was made of, unchanged.
 import { chunkSummaries } from '../audit/chunk-summaries.ts'
+import { matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
@@ -8,30 +9,33 @@ import { readBatchInput } from '../store/batches.ts'
 import { listBegun } from '../store/chunks.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
+import type { RetryBatch } from '../wire/retry-batch.ts'
 import { type FormPart, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
 const ROWS_PER_READ = 100
 const LF = Buffer.from('\n')
 
+/** Which failed lines; all of them where nothing is given. */
+export type FailedLines = Omit<RetryBatch, 'completion_window'>
+
 /**
- * Makes a file of the lines that failed with one of `codes` (any, if undefined); it is validated like any other.
+ * Makes a file of the failed lines that `which` names; it is validated like any other.
  * Throws batch_not_retryable, and whatever receiveUpload throws.
  */
 export async function uploadFailedLines(
   deps: UploadDeps,
   batch: BatchRow,
-  codes: readonly string[] | undefined,
+  which: FailedLines,
   upload: Omit<Upload, 'form_bytes'>,
   check: (tx: Writer, bytes: number) => Promise<void>,
 ): Promise<FileRow> {
   const ports = { db: deps.store.read, sealed: deps.sealed }
   if (!isTerminal(batch.status)) throw notRetryable(`The batch is ${batch.status}. Wait until it has ended.`)
-  const which = codes === undefined ? '' : ` with ${codes.join(' or ')}`
-  const nothing = notRetryable(`The batch has no failed line${which}.`)
+  const nothing = notRetryable(`The batch has no failed line${withText(which)}.`)
   if (batch.failed === 0) throw nothing
   const { content } = (await readBatchInput(ports.db, batch.id)) ?? {}
   if (!content) throw notRetryable('The input file of the batch has been deleted. Upload it again.')
-  const lines = failedLines(ports, batch, content, codes)
+  const lines = failedLines(ports, batch, content, which)
   const first = await lines.next()
   if (first.done) throw nothing
   const form_bytes = Math.ceil((content.bytes * batch.failed) / batch.total)
@@ -39,17 +43,23 @@ export async function uploadFailedLines(
   return await receiveUpload(deps, form, { ...upload, form_bytes }, check)
 }
 
+function withText({ codes, ...filter }: FailedLines): string {
+  const parts = Object.entries(filter).map(([name, value]) => `${name} ${JSON.stringify(value)}`)
+  const all = [...(codes === undefined ? [] : [codes.join(' or ')]), ...parts]
+  return all.length === 0 ? '' : ` with ${all.join(' and ')}`
+}
+
 async function* failedLines(
   ports: Ports,
   batch: BatchRow,
   content: BlobRow,
-  codes: readonly string[] | undefined,
+  which: FailedLines,
 ): AsyncGenerator<Buffer, void, undefined> {
   for (let fromIdx = 0; ; ) {
     const chunks = await listBegun(ports.db, batch.id, fromIdx, ROWS_PER_READ)
     for (const chunk of chunks) {
       if (chunk.failed === 0) continue
-      const numbers = await failedNumbers(ports, batch, chunk, codes)
+      const numbers = await failedNumbers(ports, batch, chunk, which)
       if (numbers.size > 0) yield await linesOf(ports, chunk, content, numbers)
     }
     const last = chunks.at(-1)
@@ -62,12 +72,15 @@ async function failedNumbers(
   ports: Ports,
   batch: BatchRow,
   chunk: ChunkRow,
-  codes: readonly string[] | undefined,
+  { codes, ...filter }: FailedLines,
 ): Promise<Set<number>> {
   const numbers = new Set<number>()
   const failed = chunkSummaries(ports, batch, chunk, undefined, { after: 0, status: 'failed' })
-  for await (const { line, error } of failed)
-    if (error && (codes === undefined || codes.includes(error.code))) numbers.add(line)
+  for await (const summary of failed) {
+    const { line, error } = summary
+    if (error && (codes === undefined || codes.includes(error.code)) && matchesLine(summary, filter))
+      numbers.add(line)
+  }
   return numbers
 }
 

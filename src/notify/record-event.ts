@@ -1,9 +1,9 @@
 // Records an event in the caller's transaction, with a delivery and a task for each webhook that subscribes to its
 // type. After a crash all of it exists or none.
-import { type EventType, isEventType } from '../domain/event.ts'
+import { type EventType, isSubscribedType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
 import { newId } from '../domain/ids.ts'
 import { insertEvent } from '../store/events.ts'
-import type { WebhookRow } from '../store/schema.ts'
+import type { EventRow, WebhookRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
 import { enabledWebhooks, insertDelivery } from '../store/webhooks.ts'
@@ -29,6 +29,16 @@ export async function recordEvent(
   }
 }
 
+/** Sends one webhook an event that says nothing but that it arrives; whatever types it subscribes to. */
+export async function recordTestEvent(tx: Writer, webhook: WebhookRow, now: number): Promise<EventRow> {
+  const { id: webhook_id, project_id } = webhook
+  const data = JSON.stringify({ webhook_id })
+  const event: EventRow = { id: newId('event', now), project_id, type: TEST_EVENT, data, created: now }
+  await insertEvent(tx, event)
+  await queueDelivery(tx, { project_id, webhook_id, event_id: event.id }, now)
+  return event
+}
+
 /** To be called once for each pair of event and webhook. */
 export async function queueDelivery(
   tx: Writer,
@@ -42,12 +52,12 @@ export async function queueDelivery(
 
 function subscribes(webhook: WebhookRow, type: EventType): boolean {
   const types = wantedTypes(webhook)
-  return types === null || types.includes(type)
+  return types === null || types.some((wanted) => wanted === type)
 }
 
 /** The event types of this webhook; null means all. */
-export function wantedTypes({ event_types }: Pick<WebhookRow, 'event_types'>): EventType[] | null {
+export function wantedTypes({ event_types }: Pick<WebhookRow, 'event_types'>): SubscribedType[] | null {
   if (event_types === null) return null
   const types: unknown = JSON.parse(event_types)
-  return Array.isArray(types) ? types.filter((one) => typeof one === 'string' && isEventType(one)) : []
+  return Array.isArray(types) ? types.filter((one) => typeof one === 'string' && isSubscribedType(one)) : []
 }

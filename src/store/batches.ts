@@ -82,10 +82,13 @@ export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | u
 export async function listBatches(
   db: Reader,
   project_id: string,
-  page: Page & { status?: BatchStatus },
+  page: Page & { status?: BatchStatus; model?: string },
 ): Promise<BatchRow[]> {
   let query = onPage(db.selectFrom('batches').selectAll().where('project_id', '=', project_id), 'id', page)
   if (page.status !== undefined) query = query.where('status', '=', page.status)
+  // In a JSON array of strings only a whole element stands between quotes.
+  if (page.model !== undefined)
+    query = query.where(sql<boolean>`replace(models, ${JSON.stringify(page.model)}, '') <> models`)
   return await query.execute()
 }
 

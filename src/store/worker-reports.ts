@@ -12,6 +12,10 @@ export interface UpstreamReport {
   latency_ms: number | null
   errors_per_s: number
   last_error: string | null
+  /** Missing in reports of earlier versions. */
+  tier?: number
+  /** `until` in Unix seconds. */
+  hours?: { places: number; until: number | null } | null
 }
 
 export interface WorkerReport {

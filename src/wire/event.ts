@@ -1,9 +1,9 @@
 // An event as the API shows it, and as webhooks receive it.
 import { type Static, Type } from 'typebox'
-import { EVENT_TYPES, type EventType } from '../domain/event.ts'
+import { EVENT_TYPES, type EventType, TEST_EVENT } from '../domain/event.ts'
 import { timestamp } from './timestamp.ts'
 
-export const EventTypeShape = Type.Unsafe<EventType>({ type: 'string', enum: [...EVENT_TYPES] })
+export const EventTypeShape = Type.Unsafe<EventType>({ type: 'string', enum: [...EVENT_TYPES, TEST_EVENT] })
 
 export const EventObject = Type.Object(
   {

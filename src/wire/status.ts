@@ -27,6 +27,24 @@ const UpstreamStatus = Type.Object(
       description: 'Attempts that failed or were throttled, of late.',
     }),
     last_error: TextOrNull,
+    tier: Type.Optional(
+      Type.Integer({ minimum: 0, description: 'Lines go to the lowest tier that can take them.' }),
+    ),
+    hours: Type.Optional(
+      Type.Union(
+        [
+          Type.Object({
+            places: Type.Integer({
+              minimum: 0,
+              description: 'The most lines that its hours allow just now; 0: it is closed.',
+            }),
+            until: Type.Union([timestamp('when that changes.'), Type.Null()]),
+          }),
+          Type.Null(),
+        ],
+        { description: 'Null where it has no `hours`.' },
+      ),
+    ),
   },
   { title: 'UpstreamStatus' },
 )

@@ -1,12 +1,17 @@
 // Webhooks as the API shows them, and the requests about them.
 import { type Static, Type } from 'typebox'
+import { EVENT_TYPES, type SubscribedType } from '../domain/event.ts'
 import { EventTypeShape } from './event.ts'
 import { timestamp } from './timestamp.ts'
 
 const TextOrNull = Type.Union([Type.String(), Type.Null()])
-const EventTypes = Type.Union([Type.Array(EventTypeShape, { minItems: 1, uniqueItems: true }), Type.Null()], {
-  description: 'The types of event to send; null: all of them, and those that are still to come.',
-})
+const SubscribedShape = Type.Unsafe<SubscribedType>({ type: 'string', enum: [...EVENT_TYPES] })
+const EventTypes = Type.Union(
+  [Type.Array(SubscribedShape, { minItems: 1, uniqueItems: true }), Type.Null()],
+  {
+    description: 'The types of event to send; null: all of them, and those that are still to come.',
+  },
+)
 const Description = Type.Union([Type.String({ maxLength: 512 }), Type.Null()], {
   description: 'Free text, for you.',
 })

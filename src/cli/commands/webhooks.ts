@@ -1,6 +1,7 @@
 // webhooks: manage webhooks and show their deliveries.
 import { type Command, InvalidArgumentError } from 'commander'
-import { EVENT_TYPES, isEventType } from '../../domain/event.ts'
+import { EVENT_TYPES, isSubscribedType } from '../../domain/event.ts'
+import { EventObject } from '../../wire/event.ts'
 import {
   DELIVERY_STATUSES,
   DeletedWebhook,
@@ -90,6 +91,20 @@ export function addWebhooks(program: Command, shell: Shell): void {
     .option('--limit <number>', 'how many', wholeNumber(1), 20)
     .option('--status <status>', `only one of ${DELIVERY_STATUSES.join(', ')}`)
     .action((id: string, flags: DeliveriesFlags) => listDeliveries(shell, id, flags))
+
+  apiCommand(webhooks, 'test', 'send a webhook an event of the type webhook.test')
+    .argument('<id>', 'wh_…')
+    .action((id: string, flags: ApiFlags) =>
+      withApi(shell, flags, async ({ client }) => {
+        const event = await client.post(EventObject, `${pathOf(id)}/test`, {})
+        if (flags.json) printJson(stdout, event)
+        else
+          writeLine(
+            stderr,
+            `${event.id} is sent; "offpeak webhooks deliveries ${id}" shows whether it arrived.`,
+          )
+      }),
+    )
 
   examples(
     apiCommand(webhooks, 'replay', 'send an event again, or every event whose delivery failed')
@@ -190,7 +205,7 @@ function showSecret(shell: Shell, flags: ApiFlags, webhook: WebhookWithSecret): 
 
 function eventTypes(text: string): string[] {
   return commaList(text).map((type) => {
-    if (isEventType(type)) return type
+    if (isSubscribedType(type)) return type
     throw new InvalidArgumentError(`The types are ${EVENT_TYPES.join(', ')}.`)
   })
 }

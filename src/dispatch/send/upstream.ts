@@ -81,6 +81,14 @@ export class Upstream {
     return Math.min(concurrency_max, hours?.at(now).concurrency_max ?? concurrency_max)
   }
 
+  /** What its hours allow just now and until when (Unix ms); null where it has none. */
+  openingAt(now: number): { places: number; until: number | null } | null {
+    const { hours } = this.#terms
+    if (!hours) return null
+    const { until } = hours.at(now)
+    return { places: this.placesAllowed(now), until: Number.isFinite(until) ? until : null }
+  }
+
   /** Places for further lines. */
   freePlaces(now: number): number {
     if (!this.isAvailable) return 0

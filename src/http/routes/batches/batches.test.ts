@@ -239,6 +239,20 @@ test('batches are listed by status', async () => {
   assert.deepEqual((await server.call('GET', '/v1/batches')).ids, [second, first])
   assert.deepEqual((await server.call('GET', '/v1/batches?status=completed')).ids, [first])
   assert.equal((await server.call('GET', '/v1/batches?status=done')).outcome, '400 invalid_request')
+  const { store } = server.deps
+  await store.write((tx) =>
+    tx.updateTable('batches').set({ models: '["sim-1","a\\"b"]' }).where('id', '=', first).execute(),
+  )
+  for (const [model, ids] of [
+    ['sim-1', [first]],
+    ['a"b', [first]],
+    ['sim', []],
+  ] as const)
+    assert.deepEqual(
+      (await server.call('GET', `/v1/batches?model=${encodeURIComponent(model)}`)).ids,
+      ids,
+      model,
+    )
 })
 
 test('a finished batch shows its times, its cost and its result files', async () => {

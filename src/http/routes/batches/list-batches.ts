@@ -28,15 +28,26 @@ export function listBatchesRoute(
       answer: listOf(BatchObject, 'BatchList'),
       errors: ['cursor_not_found'],
     },
-    accepts: { querystring: Type.Object({ ...PageQuery, status: Type.Optional(status) }) },
+    accepts: {
+      querystring: Type.Object({
+        ...PageQuery,
+        status: Type.Optional(status),
+        model: Type.Optional(
+          Type.String({
+            description:
+              'Only batches with a line of this model; of batches with more than 100 models, none.',
+          }),
+        ),
+      }),
+    },
     async handler(request) {
       const { project_id } = callerOf(request)
-      const { status, ...page } = request.query
+      const { status, model, ...page } = request.query
       let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
         exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
         list: async (bounds) => {
-          const batches = await listBatches(store.read, project_id, { ...bounds, status })
+          const batches = await listBatches(store.read, project_id, { ...bounds, status, model })
           batchProgress = await readBatchProgress(store, batches, clock.now(), models)
           return batches
         },

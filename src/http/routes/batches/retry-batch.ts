@@ -74,7 +74,7 @@ export function retryBatchRoute(app: App, deps: Deps): void {
       const { project_id } = caller
       const plan = planOf(plans, caller)
       const { quotas } = plan
-      const { codes, completion_window } = request.body ?? {}
+      const { completion_window, ...which } = request.body ?? {}
       const old = await visibleBatch(store.read, project_id, request.params.batch_id)
       const metadata = retryMetadata(old)
       const owner = {
@@ -103,7 +103,7 @@ export function retryBatchRoute(app: App, deps: Deps): void {
         request_id: request.id,
         route: 'POST /v1/batches/{batch_id}/retry' as const,
         headers: request.headers,
-        request: { batch_id: old.id, codes, completion_window },
+        request: { batch_id: old.id, ...which, completion_window },
       }
       const view = viewOf(request, region)
       try {
@@ -122,7 +122,7 @@ export function retryBatchRoute(app: App, deps: Deps): void {
                 retention_ms: plan.file_retention_ms,
                 file_bytes_max,
               }
-              const made = await uploadFailedLines(deps, old, codes, upload, (tx, bytes) =>
+              const made = await uploadFailedLines(deps, old, which, upload, (tx, bytes) =>
                 checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes }),
               )
               file = made
