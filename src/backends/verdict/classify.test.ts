@@ -455,6 +455,350 @@ rows('an unknown model of', [
   ['DeepSeek', 400, openAi('Model Not Exist', 'invalid_request_error'), 'refused model_not_found', 'model'],
 ])
 
+/** As LiteLLM's proxy passes on the error of a server behind it. */
+const liteLlm = (message: string, code: string, type: string | null = null) => ({
+  error: { message, type, param: null, code },
+})
+const groups = 'Received Model Group=m\nAvailable Model Group Fallbacks=None'
+/** As LocalAI passes on the error of the runtime below it. */
+const localAi = (message: string, code = 500) => ({ error: { code, message, type: '' } })
+
+rows("through LiteLLM's proxy", [
+  [
+    'a prompt too long for vLLM',
+    400,
+    liteLlm(
+      `litellm.ContextWindowExceededError: litellm.BadRequestError: ContextWindowExceededError: Hosted_vllmException - This model's maximum context length is 16384 tokens. However, your request has 19427 input tokens.. ${groups}`,
+      '400',
+    ),
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'a prompt too long for Anthropic',
+    400,
+    liteLlm(
+      `litellm.BadRequestError: AnthropicException - b'{"type":"error","error":{"type":"invalid_request_error","message":"input length and \`max_tokens\` exceed context limit: 179413 + 32768 > 200000, decrease input length or \`max_tokens\` and try again"}}'. ${groups}`,
+      '400',
+    ),
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'a prompt too long for Gemini',
+    400,
+    liteLlm(
+      'litellm.BadRequestError: GeminiException - The input token count (2800010) exceeds the maximum number of tokens allowed (1048575).',
+      '400',
+    ),
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'a model that the proxy does not list',
+    400,
+    liteLlm(
+      "{'error': '/chat/completions: Invalid model name passed in model=gpt-9. Call `/v1/models` to view available models for your key.'}",
+      '400',
+      'None',
+    ),
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'a model that the proxy does not list, in older words',
+    400,
+    liteLlm("400: {'error': 'Invalid model name passed in model=Lite-GPT-12'}", '400', 'None'),
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'a model without a deployment',
+    400,
+    liteLlm(
+      `litellm.BadRequestError: You passed in model=m. There are no healthy deployments for this model. ${groups}`,
+      '400',
+    ),
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'deployments that are all cooling down, which is no missing model',
+    429,
+    liteLlm('No deployments available for selected model, Try again in 60 seconds.', '429', 'None'),
+    'throttled',
+  ],
+  [
+    'a model that vLLM does not know',
+    404,
+    liteLlm(
+      `litellm.NotFoundError: Hosted_vllmException - The model \`x\` does not exist.. ${groups}`,
+      '404',
+    ),
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'a model that Ollama does not know, as a 500',
+    500,
+    liteLlm(
+      `litellm.APIConnectionError: OllamaException - {"error":"model 'x' not found"}. ${groups}`,
+      '500',
+    ),
+    'refused model_not_found',
+    'model',
+  ],
+  [
+    'an image that Ollama cannot read, as a 500',
+    500,
+    liteLlm(
+      'litellm.APIConnectionError: Ollama_chatException - {"error":"this model is missing data required for image input"}',
+      '500',
+    ),
+    'refused upstream_rejected',
+  ],
+  [
+    'filtered content',
+    400,
+    liteLlm(
+      'litellm.ContentPolicyViolationError: litellm.BadRequestError: AzureException - Your request was rejected.',
+      '400',
+    ),
+    'refused content_filter',
+  ],
+  [
+    'a guardrail of the proxy',
+    400,
+    {
+      error: {
+        message: "{'error': 'Violated OpenAI moderation policy'}",
+        type: 'None',
+        param: 'None',
+        code: '400',
+      },
+    },
+    'refused content_filter',
+  ],
+  [
+    'a server that is down',
+    500,
+    liteLlm('litellm.InternalServerError: OpenAIException - Connection error.', '500'),
+    'failed upstream_unavailable',
+  ],
+  [
+    'a timeout',
+    408,
+    liteLlm('litellm.Timeout: APITimeoutError - Request timed out.', '408'),
+    'failed upstream_timeout',
+  ],
+])
+
+rows('TGI', [
+  [
+    'finds the total too long',
+    422,
+    {
+      error:
+        'Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`',
+      error_type: 'validation',
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'finds the input too long',
+    422,
+    {
+      error: 'Input validation error: `inputs` must have less than 4096 tokens. Given: 4545',
+      error_type: 'validation',
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'cannot apply its template',
+    422,
+    {
+      error: 'Template error: invalid operation: Conversation roles must alternate',
+      error_type: 'template_error',
+    },
+    'refused upstream_rejected',
+  ],
+  ['is full', 429, { error: 'Model is overloaded', error_type: 'overloaded' }, 'throttled'],
+  [
+    'fails while it generates, which is not the fault of the request',
+    424,
+    {
+      error: 'Request failed during generation: Server error: CUDA out of memory.',
+      error_type: 'generation',
+    },
+    'failed upstream_unavailable',
+  ],
+  [
+    'gives a wrong status to a fault of the request',
+    500,
+    { error: 'Input validation error: `temperature` must be strictly positive', error_type: 'validation' },
+    'refused upstream_rejected',
+  ],
+])
+
+rows('LocalAI', [
+  [
+    'finds the prompt too long',
+    500,
+    localAi(
+      'rpc error: code = Internal desc = request (20652 tokens) exceeds the available context size (8192 tokens), try increasing it',
+    ),
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  ['does not know the model', 404, localAi("model 'x' not found", 404), 'refused model_not_found', 'model'],
+  [
+    'cannot load a model, which may pass',
+    500,
+    localAi('could not load model: rpc error: code = Unavailable desc = error reading from server: EOF'),
+    'failed upstream_unavailable',
+  ],
+  [
+    'names a fault of the request',
+    500,
+    localAi('rpc error: code = InvalidArgument desc = image input is not supported'),
+    'refused upstream_rejected',
+  ],
+  [
+    'loses its runtime',
+    500,
+    localAi('rpc error: code = Unavailable desc = error reading from server: EOF'),
+    'failed upstream_unavailable',
+  ],
+])
+
+rows('an image that a text model cannot read, by', [
+  [
+    'llama.cpp, as a 500',
+    500,
+    {
+      error: {
+        code: 500,
+        message:
+          'image input is not supported - hint: if this is unexpected, you may need to provide the mmproj',
+        type: 'server_error',
+      },
+    },
+    'refused upstream_rejected',
+  ],
+  [
+    'Ollama, as a 500',
+    500,
+    {
+      error: {
+        message: 'this model is missing data required for image input',
+        type: 'api_error',
+        param: null,
+        code: null,
+      },
+    },
+    'refused upstream_rejected',
+  ],
+  ['Ollama', 400, { error: 'this model does not support image input' }, 'refused upstream_rejected'],
+  [
+    'vLLM',
+    400,
+    { error: { message: 'qwen3-8b is not a multimodal model', type: 'BadRequestError', code: 400 } },
+    'refused upstream_rejected',
+  ],
+  [
+    'vLLM, as a 500',
+    500,
+    {
+      error: {
+        message: 'At most 0 image(s) may be provided in one prompt.',
+        type: 'InternalServerError',
+        code: 500,
+      },
+    },
+    'refused upstream_rejected',
+  ],
+])
+
+rows('a schema that a server cannot follow, by', [
+  [
+    'llama.cpp, as a 500',
+    500,
+    {
+      error: {
+        code: 500,
+        message: 'JSON schema conversion failed:\nUnrecognized schema: {"type":"money"}',
+        type: 'server_error',
+      },
+    },
+    'refused upstream_rejected',
+  ],
+  [
+    'llama.cpp, its grammar',
+    500,
+    {
+      error: {
+        code: 500,
+        message: 'Failed to initialize samplers: failed to parse grammar',
+        type: 'server_error',
+      },
+    },
+    'refused upstream_rejected',
+  ],
+  [
+    'llama-cpp-python, as a 500',
+    500,
+    {
+      error: {
+        message: 'Pattern must start with "^" and end with "$"',
+        type: 'internal_server_error',
+        param: null,
+        code: null,
+      },
+    },
+    'refused upstream_rejected',
+  ],
+  [
+    'a server that says whose fault it is in its type alone',
+    500,
+    openAi('strange things are asked for', null, 'BadRequestError'),
+    'refused upstream_rejected',
+  ],
+])
+
+rows('what only looks like a fault of the request:', [
+  ['the page of a proxy', 500, '<h1>500</h1> image input is not supported', 'failed upstream_unavailable'],
+  [
+    'a cache that is full of other requests',
+    500,
+    { error: { code: 500, message: 'Context size has been exceeded.', type: 'server_error' } },
+    'failed upstream_unavailable',
+  ],
+  [
+    'a model that is not available for a while',
+    500,
+    { error: { message: 'model x is not available right now' } },
+    'failed upstream_unavailable',
+  ],
+  [
+    'a 503',
+    503,
+    { error: { message: 'image input is not supported', type: 'invalid_request_error' } },
+    'throttled',
+  ],
+])
+
+test("a refusal that came as a 500 quotes the server's own words", () => {
+  const result = verdict(500, {
+    error: { code: 500, message: 'image input is not supported', type: 'server_error' },
+  })
+  assert.equal(
+    result.kind === 'refused' && result.message,
+    'The model server refused the request with status 500: "image input is not supported".',
+  )
+})
+
 rows('filtered content', [
   [
     'by Azure',

@@ -39,13 +39,27 @@ const TOO_LONG_CODES = [
   'exceed_context_size_error',
   'model_context_window_exceeded',
 ]
-const FILTER_CODES = ['content_filter', 'content_policy_violation', 'responsibleaipolicyviolation']
+const FILTER_CODES = [
+  'content_filter',
+  'content_filtered',
+  'content_policy_violation',
+  'responsibleaipolicyviolation',
+]
 const MODEL_CODES = ['model_not_found', 'model_not_exist', 'unknown_model']
+/** The request is at fault, whatever the status: some servers send these with a 500. */
+const REQUEST_CODES = [
+  'invalid_request_error',
+  'badrequesterror',
+  'bad_request_error',
+  'unprocessableentityerror',
+  'validation',
+]
 const QUOTA_CODES = ['insufficient_quota', 'billing_hard_limit_reached', 'billing_not_active']
 const THROTTLE_CODES = ['rate_limit_exceeded', 'rate_limit_error', 'overloaded_error', 'server_overloaded']
 
-/** As OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI and the larger hosts word it. */
+/** As OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI, LiteLLM and the larger hosts word it. */
 const TOO_LONG = [
+  /\bContextWindowExceededError\b/,
   /maximum context length/i,
   /longer than the (model's context length|maximum model length)/i,
   /exceeds?\b.{0,40}\bcontext (size|length|window|limit)/i,
@@ -54,12 +68,48 @@ const TOO_LONG = [
   /prompt is too long/i,
   /exceeds the maximum allowed input length/i,
   /`inputs`.{0,60}must (be <=|have less than)/i,
+  /input (token count|tokens)( \(\d+\))? exceeds?\b/i,
+  /maximum input length is \d+/i,
+  /exceeds? (the )?context limit/i,
 ]
-const FILTERED = [/content management policy/i, /content[ _]?policy/i, /input was flagged/i]
+const FILTERED = [
+  /\bContentPolicyViolationError\b/,
+  /content management policy/i,
+  /content[ _]?policy/i,
+  /input was flagged/i,
+  /violated .{0,40}moderation policy/i,
+  /rejected as a result of (our|the) safety system/i,
+]
+/** They are matched where the words of the server itself begin. */
 const UNKNOWN_MODEL = [
   /^(the )?model\b.{0,300}(does not exist|not exist|not found|not available)/i,
   /^(unknown|invalid|no such) model/i,
+  /^\S+: invalid model name passed/i,
   /is not a valid model/i,
+  /^you passed in model=.{0,300} no healthy deployments for this model/i,
+]
+/** What comes before them where a proxy or a runtime passes on an error of another server. */
+const WRAPPED =
+  /^(?:(?:litellm\.)?\w*(?:Error|Exception)(?::| -)\s*|(?:rpc error: )?code = \w+ desc = |Input validation error: |Error code: \d+ - |\d{3}: |b?['"]?\{['"](?:error|message)['"]:\s*)+['"]?/
+
+/** Refusals of the request that servers have sent with a 500. */
+const REFUSED = [
+  // llama.cpp, Ollama, llama-cpp-python, and vLLM's words for the same
+  /\b(image|audio|video) input (is not supported|detected, but)/i,
+  /missing data required for (image|audio) input/i,
+  /does not support (image|audio|video|vision|multimodal)/i,
+  /is not a multimodal model/i,
+  /at most 0 (image|audio|video)/i,
+  // schemas and grammars that a server cannot follow
+  /schema conversion failed/i,
+  /failed to (parse|convert|compile|initialize) .{0,40}(grammar|schema|samplers)/i,
+  /^Failed to initialize samplers/i,
+  /^(Unrecognized|Unsupported) (schema|ref|pattern|type)\b/i,
+  /^Pattern must start with/i,
+  /^Error resolving ref\b/i,
+  /^(Only user, system|Conversation roles must alternate|Unsupported (role|content) )/i,
+  // gRPC's word for a fault of the request, as LocalAI passes it on
+  /\bcode = InvalidArgument\b/,
 ]
 /** Waiting does not help: the request is larger than the allowance of a minute. */
 const NEVER_FITS = /request too large/i
@@ -221,6 +271,8 @@ function classifyError(
         `nothing at this address offers ${path}, check base_url: ${said}`,
       )
     case 409:
+    // TGI: the server failed while it generated.
+    case 424:
     case 425:
     case 499:
       return failed(status, 'upstream_unavailable', said, retry_after_ms)
@@ -251,23 +303,23 @@ function unusable(
 /** Errors of the request: any status may carry them as a code; where the status blames the request, the text counts too. */
 function apiErrorOf(status: number, error: UpstreamError): BackendResult | null {
   const { message } = error
-  const blamed = status === 400 || status === 413 || status === 422
-  // llama.cpp and vLLM have both reported an overlong prompt as 500.
-  if (
-    has(error, TOO_LONG_CODES) ||
-    ((blamed || status === 500) && TOO_LONG.some((pattern) => pattern.test(message)))
-  )
+  const own = message.replace(WRAPPED, '')
+  const says = (patterns: readonly RegExp[]): boolean => patterns.some((pattern) => pattern.test(own))
+  // Only the server's own words: the page of a proxy says nothing about the request.
+  const disguised = status === 500 && error.isJson
+  const blamed = status === 400 || status === 413 || status === 422 || disguised
+  if (has(error, TOO_LONG_CODES) || (blamed && TOO_LONG.some((pattern) => pattern.test(message))))
     return refused(status, 'context_length_exceeded', 'found the request too long', message, 'messages')
   if (
     has(error, FILTER_CODES) ||
     ((blamed || status === 403) && FILTERED.some((pattern) => pattern.test(message)))
   )
     return refused(status, 'content_filter', 'refused the content of the request', message)
-  if (
-    has(error, MODEL_CODES) ||
-    ((status === 400 || status === 404) && UNKNOWN_MODEL.some((pattern) => pattern.test(message)))
-  )
+  // With a 500, a model that is "not available" may be so for a while only.
+  const unknown = (blamed || status === 404) && says(UNKNOWN_MODEL)
+  if (has(error, MODEL_CODES) || (unknown && !(disguised && /not available/i.test(own))))
     return refused(status, 'model_not_found', 'does not know the model', message, 'model')
+  if (disguised && (has(error, REQUEST_CODES) || says(REFUSED))) return rejected(status, error)
   return status === 429 && NEVER_FITS.test(message) ? rejected(status, error) : null
 }
 

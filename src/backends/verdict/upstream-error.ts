@@ -1,6 +1,7 @@
 // Reads the error of a model server, in each of the formats in use:
 // - `{"error": {"message", "type", "code", …}}`: OpenAI, vLLM since 0.10, llama.cpp, Ollama, hosted providers
 // - `{"object": "error", "message", "type", "code"}`: SGLang, older vLLM
+// - `{"error": "text", "error_type"}`: TGI
 // - `{"error": "text"}`, `{"message": "text"}`, `{"detail": "text" | [{"msg"}]}`: Ollama, proxies, FastAPI
 // - no JSON at all: the error page of a proxy
 //
@@ -64,7 +65,7 @@ export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
   }
   const error = isRecord(body.error) ? body.error : body
   const inner = isRecord(error.innererror) ? error.innererror : {}
-  const codes = [error.code, error.type, inner.code].flatMap((code) =>
+  const codes = [error.code, error.type, error.error_type, inner.code].flatMap((code) =>
     typeof code === 'string' && code !== '' ? [code.slice(0, CODE_LENGTH_MAX).toLowerCase()] : [],
   )
   const param = typeof error.param === 'string' ? oneLine(redact(error.param), PARAM_LENGTH_MAX) : ''
