@@ -53,6 +53,10 @@ const answer = JSON.stringify({
 
 const server = createServer((request, response) => {
   request.resume()
+  if (request.method !== 'POST') {
+    response.writeHead(404).end()
+    return
+  }
   response.setHeader('content-type', 'application/json')
   count()
   if (busy >= slots) {

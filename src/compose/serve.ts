@@ -22,6 +22,7 @@ import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
 import { type ProcessRegistration, register } from './process-registration.ts'
 import { reloaded, replaceModels } from './reload.ts'
+import { ServedListings } from './served-listings.ts'
 import { storeHealth } from './store-health.ts'
 import { openStores, type Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
@@ -49,24 +50,31 @@ export async function serve(
   if (key === undefined) throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} is not set`)
   const complete = async (config: Config): Promise<Config> =>
     options.upstream === undefined ? config : await withUpstream(config, options.upstream, key, options)
-  const config = await complete(given)
   const load = reload && (async () => await complete(await reload()))
-  if (options.role === 'worker') return await startWorkerRole(config, load)
+  const configured = await complete(given)
+  const served = new ServedListings(configured.data_dir, systemClock)
+  const asked = served.start(configured)
+  if (options.role === 'worker') {
+    await asked
+    return await startWorkerRole(configured, load, served)
+  }
   // The worker processes load while this one opens the stores.
-  const workers = options.role === 'all' ? forkWorkers(workerCount(config)) : null
+  const workers = options.role === 'all' ? forkWorkers(workerCount(configured)) : null
   let registration: ProcessRegistration | null = null
   try {
-    const stores = await openStores(config)
-    registration = await register(stores, config, makeLog(config))
+    const stores = await openStores(configured)
+    registration = await register(stores, configured, makeLog(configured))
     const { end } = registration
-    await ensureFirstKey(config, stores.store)
+    await ensureFirstKey(configured, stores.store)
+    await asked
+    const config = served.complete(configured)
     const models = modelsById(config.models)
     const [api] = await Promise.all([
       // A service without a configuration of its own runs one command, and nobody looks at it.
       startApi(config, stores, registration, workers, models, load !== undefined),
       workers?.begin(config, makeLog(config)),
     ])
-    const unwatch = watchReload(config, load, (next) => {
+    const unwatch = watchReload(configured, load, served, (next) => {
       replaceModels(models, next)
       workers?.reload(next)
     })
@@ -92,7 +100,7 @@ async function withUpstream(
   const base_url = upstreamBaseUrl(url)
   for (let told = false; ; told = true) {
     try {
-      const listed = await listUpstreamModels(base_url, api_key)
+      const listed = await listUpstreamModels(base_url, { api_key })
       return { ...config, models: upstreamModels(base_url, listed, api_key, unixSeconds(systemClock.now())) }
     } catch (error) {
       const isDown = error instanceof ServerDown && options.signal?.aborted === false
@@ -228,21 +236,47 @@ async function showMetrics(
   return page
 }
 
-async function startWorkerRole(config: Config, load: Load | undefined): Promise<Running> {
-  const { part, reload } = await startWorker(config)
-  const unwatch = watchReload(config, load, reload)
+async function startWorkerRole(
+  config: Config,
+  load: Load | undefined,
+  served: ServedListings,
+): Promise<Running> {
+  const { part, reload } = await startWorker(served.complete(config))
+  const unwatch = watchReload(config, load, served, reload)
   return running(null, [part], async () => unwatch())
 }
 
-/** Takes up the configuration again at SIGHUP and on the control socket, until the function that it returns is called. */
-function watchReload(config: Config, load: Load | undefined, apply: (config: Config) => void): () => void {
-  if (!load) return () => {}
+/**
+ * Takes up the configuration again at SIGHUP and on the control socket, and what its servers say of their models when
+ * that changes, until the function that it returns is called.
+ */
+function watchReload(
+  config: Config,
+  load: Load | undefined,
+  served: ServedListings,
+  apply: (config: Config) => void,
+): () => void {
   const log = makeLog(config)
   let current = config
+  let applied = JSON.stringify(served.complete(current).models)
+  served.watch(
+    () => current,
+    () => {
+      const next = served.complete(current)
+      if (JSON.stringify(next.models) === applied) return
+      applied = JSON.stringify(next.models)
+      apply(next)
+      log.info({ models: next.models.map(({ model }) => model.id) }, 'the servers changed what they serve')
+    },
+  )
+  if (!load) return () => served.stop()
   const reload = async (): Promise<ReloadAnswer> => {
     try {
       const { config: taken, needsRestart } = reloaded(current, await load())
-      apply(taken)
+      await served.ask(taken)
+      const next = served.complete(taken)
+      apply(next)
+      applied = JSON.stringify(next.models)
       current = taken
       log.info({ needs_restart: needsRestart }, 'configuration reloaded')
       return { error: null, needsRestart }
@@ -256,6 +290,7 @@ function watchReload(config: Config, load: Load | undefined, apply: (config: Con
   process.on('SIGHUP', onSignal)
   const socket = listenForReload(config.data_dir, reload, log)
   return () => {
+    served.stop()
     process.off('SIGHUP', onSignal)
     socket?.close()
   }

@@ -1,6 +1,4 @@
 // Creates a client for each model server that the configuration names.
-
-import { readFileSync } from 'node:fs'
 import type { Backend } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
@@ -17,6 +15,7 @@ import { launchEngine } from '../engines/engine-process.ts'
 import { filled } from '../engines/engine-spec.ts'
 import { answersOk, freePort } from '../engines/loopback.ts'
 import { Machine } from '../engines/machine.ts'
+import { certificatesOf } from './certificates.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
   return new Map(models.map((one) => [one.model.id, { ...one.model, ...hoursOf(one) }]))
@@ -99,18 +98,6 @@ function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker
     price,
     hours: hours.length === 0 ? null : new OpeningHours(hours),
     concurrency_max: Math.min(concurrency_max, worker_max),
-  }
-}
-
-function certificatesOf({ ca_file, client_cert_file, client_key_file }: OpenAiUpstream): {
-  ca?: Buffer
-  cert?: Buffer
-  key?: Buffer
-} {
-  return {
-    ...(ca_file === null ? {} : { ca: readFileSync(ca_file) }),
-    ...(client_cert_file === null ? {} : { cert: readFileSync(client_cert_file) }),
-    ...(client_key_file === null ? {} : { key: readFileSync(client_key_file) }),
   }
 }
 

@@ -88,6 +88,8 @@ export interface ModelConfig {
   upstreams: readonly UpstreamConfig[]
   /** When lines go to higher tiers: after the lower ones were down so long (null: never for that), and at risk. */
   spill: { when_down_ms: number | null; when_at_risk: boolean }
+  /** Where they are not, what its servers say of them counts. */
+  endpoints_configured: boolean
 }
 
 export type UpstreamConfig = SimUpstream | OpenAiUpstream

@@ -19,7 +19,7 @@ export interface EngineModels {
 
 export function withEngine(config: Config, order: EngineModels, created: number): Config {
   const { engine, name, ids, model, concurrency_max } = order
-  const offered = ids.map((id) => ({ id, endpoints: null }))
+  const offered = ids.map((id) => ({ id, endpoints: null, context_window: null, parent: null, root: null }))
   const models = upstreamModels('http://127.0.0.1/v1', offered, null, created).map((one) => ({
     ...one,
     upstreams: one.upstreams.flatMap((upstream) =>

@@ -105,6 +105,7 @@ describe('without a file', () => {
             },
           ],
           spill: { when_down_ms: 60_000, when_at_risk: true },
+          endpoints_configured: true,
         },
       ],
       worker: {

@@ -104,6 +104,7 @@ function modelOf(
     },
     upstreams: servers,
     spill: { when_down_ms: spill.when_down, when_at_risk: spill.when_at_risk },
+    endpoints_configured: endpoints !== null,
   }
 }
 
@@ -225,5 +226,6 @@ function simulated(created: number): ModelConfig {
       },
     ],
     spill: { when_down_ms: 60_000, when_at_risk: true },
+    endpoints_configured: true,
   }
 }

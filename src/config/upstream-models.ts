@@ -7,6 +7,18 @@ import { ConfigError, shown } from './config-error.ts'
 import { BASE_URL_EXPECTED, CONCURRENCY_MAX, parseBaseUrl, TIMEOUT_MS } from './schema.ts'
 import { addressOf } from './settings.ts'
 
+/** What a server says of a model in its list. */
+export interface ServedModel {
+  id: string
+  /** Null where the server does not say. */
+  endpoints: readonly EndpointPath[] | null
+  context_window: number | null
+  /** Of a LoRA adapter: the ID of its base model. */
+  parent: string | null
+  /** Two IDs with the same root are names of one model. */
+  root: string | null
+}
+
 /** The address as an upstream's `base_url` takes it; throws a ConfigError on anything else. */
 export function upstreamBaseUrl(url: string): string {
   const base_url = parseBaseUrl(url)
@@ -22,14 +34,15 @@ export function upstreamBaseUrl(url: string): string {
  */
 export function upstreamModels(
   base_url: string,
-  listed: readonly { id: string; endpoints: readonly EndpointPath[] | null }[],
+  listed: readonly ServedModel[],
   api_key: string | null,
   created: number,
 ): ModelConfig[] {
-  return listed.map(({ id, endpoints }) => ({
+  return listed.map(({ id, endpoints, context_window, parent }) => ({
     model: {
       id,
-      context_window: null,
+      // A server may give the window of an adapter with its base model alone.
+      context_window: context_window ?? listed.find((one) => one.id === parent)?.context_window ?? null,
       max_output_tokens: null,
       price: FREE,
       priced: false,
@@ -59,5 +72,6 @@ export function upstreamModels(
       },
     ],
     spill: { when_down_ms: 60_000, when_at_risk: true },
+    endpoints_configured: true,
   }))
 }

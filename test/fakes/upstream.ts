@@ -22,6 +22,8 @@ export interface TestUpstream extends AsyncDisposable {
   calls: Call[]
   /** Changes how calls are answered from now on. */
   reply: Reply
+  /** The list of models, which is no call; null: it has none. */
+  models: object | null
   /** Resolves when `count` calls have arrived, over its whole life. */
   arrived(count: number): Promise<void>
   close(): Promise<void>
@@ -59,6 +61,11 @@ export function send(
 export async function testUpstream(reply: Reply = echo, port = 0): Promise<TestUpstream> {
   const waiting: { count: number; resolve: () => void }[] = []
   const server = createServer((request, response) => {
+    if (request.method !== 'POST') {
+      if (upstream.models) send(response, 200, JSON.stringify(upstream.models))
+      else send(response, 404, '{"error":{"message":"Not Found"}}')
+      return
+    }
     const pieces: Buffer[] = []
     request.on('data', (piece: Buffer) => pieces.push(piece))
     request.on('end', () => {
@@ -89,6 +96,7 @@ export async function testUpstream(reply: Reply = echo, port = 0): Promise<TestU
     base_url: `http://127.0.0.1:${address.port}/v1`,
     calls: [],
     reply,
+    models: null,
     arrived: (count) =>
       new Promise((resolve) => {
         if (upstream.calls.length >= count) resolve()

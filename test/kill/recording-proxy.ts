@@ -53,6 +53,11 @@ function answer(call: number, mark: string, max_tokens: number, response: Server
 }
 
 const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
+  // Services ask what models it has.
+  if (request.method !== 'POST') {
+    response.writeHead(404).end()
+    return
+  }
   const pieces: Buffer[] = []
   request.on('data', (piece: Buffer) => pieces.push(piece))
   request.on('end', () => {

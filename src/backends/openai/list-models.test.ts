@@ -24,7 +24,7 @@ async function serve(t: TestContext, status: number, body: string) {
 test('the IDs come in the order of the server, each once', async (t) => {
   const list = { object: 'list', data: [{ id: 'b' }, { id: 'a' }, { id: 'b' }, { name: 'no id' }] }
   const { base_url, seen } = await serve(t, 200, JSON.stringify(list))
-  const listed = await listUpstreamModels(base_url, 'sk-key')
+  const listed = await listUpstreamModels(base_url, { api_key: 'sk-key' })
   assert.deepEqual(
     listed.map(({ id }) => id),
     ['b', 'a'],
@@ -47,7 +47,8 @@ test('a model serves what its server says of it, in whatever words', async (t) =
   ]
   for (const [said, endpoints] of cases) {
     const { base_url } = await serve(t, 200, JSON.stringify({ data: [{ id: 'm', ...said }] }))
-    assert.deepEqual(await listUpstreamModels(base_url), [{ id: 'm', endpoints }], JSON.stringify(said))
+    const [listed] = await listUpstreamModels(base_url)
+    assert.deepEqual(listed?.endpoints, endpoints, JSON.stringify(said))
   }
 })
 
@@ -64,7 +65,7 @@ test('every way to fail says what to fix', async (t) => {
   for (const [status, body, message] of cases) {
     const { base_url } = await serve(t, status, body)
     await assert.rejects(
-      listUpstreamModels(base_url, 'sk-secret-key'),
+      listUpstreamModels(base_url, { api_key: 'sk-secret-key' }),
       (error) =>
         error instanceof Error && message.test(error.message) && !error.message.includes('sk-secret'),
       `${status} ${body}`,

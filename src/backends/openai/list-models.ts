@@ -1,10 +1,11 @@
-// Which models a server offers, asked once when a service is started on top of it.
-import { request } from 'undici'
+// Which models a server offers, and what it says of them.
+import { Agent, type Dispatcher, ProxyAgent, request } from 'undici'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { servedEndpoints } from './served-endpoints.ts'
+import { type ServedFacts, servedFacts } from './served-facts.ts'
 import { serverAddressOf } from './server-address.ts'
 
 const TIMEOUT_MS = 10_000
@@ -12,33 +13,54 @@ const TIMEOUT_MS = 10_000
 /** Nobody answers at the address, or not yet. */
 export class ServerDown extends Error {}
 
-export interface ListedModel {
+export interface ListedModel extends ServedFacts {
   id: string
   /** What it serves, where the server says so. */
   endpoints: EndpointPath[] | null
+}
+
+/** How the server is reached; the same as for its lines. */
+export interface ListOptions {
+  api_key?: string | null
+  headers?: Readonly<Record<string, string>>
+  certificates?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  proxy?: string | null
+  timeout_ms?: number
 }
 
 /**
  * The models that `GET base_url/models` lists, in the server's order, at least one. Throws an Error whose message
  * says what to fix: address, key, or server.
  */
-export async function listUpstreamModels(base_url: string, api_key?: string | null): Promise<ListedModel[]> {
+export async function listUpstreamModels(
+  base_url: string,
+  options: ListOptions = {},
+): Promise<ListedModel[]> {
+  const { api_key, headers = {}, timeout_ms = TIMEOUT_MS } = options
   const address = serverAddressOf(base_url)
   const path = address.path('/models')
   const where = `GET ${address.origin}${path.split('?', 1)[0]}`
-  const { redact } = secretsOf([api_key])
+  const { redact } = secretsOf([api_key, ...Object.values(headers)])
+  const dispatcher = dispatcherOf(options)
 
   let status: number
   let text: string
   try {
     const answer = await request(`${address.origin}${path}`, {
-      headers: { accept: 'application/json', ...(api_key ? { authorization: `Bearer ${api_key}` } : {}) },
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      headers: {
+        accept: 'application/json',
+        ...(api_key ? { authorization: `Bearer ${api_key}` } : {}),
+        ...headers,
+      },
+      signal: AbortSignal.timeout(timeout_ms),
+      ...(dispatcher === null ? {} : { dispatcher }),
     })
     status = answer.statusCode
     text = await answer.body.text()
   } catch (error) {
     throw new ServerDown(`${where} got no answer (${redact(reasonOf(error))}). Is the server running?`)
+  } finally {
+    await dispatcher?.close()
   }
 
   if (status === 401 || status === 403) throw new Error(`${where} answered ${status}: check the API key.`)
@@ -52,6 +74,11 @@ export async function listUpstreamModels(base_url: string, api_key?: string | nu
   if (models === null) throw new Error(`${where} did not answer with a list of models.`)
   if (models.length === 0) throw new Error(`${where} lists no model.`)
   return models
+}
+
+function dispatcherOf({ certificates = {}, proxy }: ListOptions): Dispatcher | null {
+  if (proxy) return new ProxyAgent({ uri: proxy, requestTls: certificates })
+  return Object.keys(certificates).length === 0 ? null : new Agent({ connect: certificates })
 }
 
 function modelsOf(text: string): ListedModel[] | null {
@@ -68,14 +95,14 @@ function modelsOf(text: string): ListedModel[] | null {
   const models = new Map<string, ListedModel>()
   for (const model of data) {
     if (!isRecord(model) || typeof model.id !== 'string' || model.id === '' || models.has(model.id)) continue
-    models.set(model.id, { id: model.id, endpoints: servedEndpoints(model) })
+    models.set(model.id, { id: model.id, endpoints: servedEndpoints(model), ...servedFacts(model) })
   }
   return [...models.values()]
 }
 
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  if (error.name === 'TimeoutError') return `nothing came within ${TIMEOUT_MS / 1000} s`
+  if (error.name === 'TimeoutError') return `nothing came in time`
   const mark = 'code' in error && typeof error.code === 'string' ? error.code : error.name
   return error.message || mark
 }

@@ -789,7 +789,7 @@ rows('what only looks like a fault of the request:', [
   ],
 ])
 
-test("a refusal that came as a 500 quotes the server's own words", () => {
+test("what is refused with a 500 quotes the server's own words", () => {
   const result = verdict(500, {
     error: { code: 500, message: 'image input is not supported', type: 'server_error' },
   })

@@ -92,7 +92,7 @@ const UNKNOWN_MODEL = [
 const WRAPPED =
   /^(?:(?:litellm\.)?\w*(?:Error|Exception)(?::| -)\s*|(?:rpc error: )?code = \w+ desc = |Input validation error: |Error code: \d+ - |\d{3}: |b?['"]?\{['"](?:error|message)['"]:\s*)+['"]?/
 
-/** Refusals of the request that servers have sent with a 500. */
+/** Requests that a server cannot serve, in words that have come with a 500. */
 const REFUSED = [
   // llama.cpp, Ollama, llama-cpp-python, and vLLM's words for the same
   /\b(image|audio|video) input (is not supported|detected, but)/i,

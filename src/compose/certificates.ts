@@ -1,0 +1,15 @@
+// The certificates that an upstream's configuration names, as the connections to it want them.
+import { readFileSync } from 'node:fs'
+import type { OpenAiUpstream } from '../config/config.ts'
+
+export function certificatesOf({ ca_file, client_cert_file, client_key_file }: OpenAiUpstream): {
+  ca?: Buffer
+  cert?: Buffer
+  key?: Buffer
+} {
+  return {
+    ...(ca_file === null ? {} : { ca: readFileSync(ca_file) }),
+    ...(client_cert_file === null ? {} : { cert: readFileSync(client_cert_file) }),
+    ...(client_key_file === null ? {} : { key: readFileSync(client_key_file) }),
+  }
+}

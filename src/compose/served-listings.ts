@@ -1,0 +1,105 @@
+// Asks the servers of the configured models what they serve: at the start, and again from time to time, because a
+// server is restarted with another window, and adapters are loaded while it runs. What they said is kept in the data
+// folder, so that a service whose servers are down knows their adapters when it is restarted.
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/list-models.ts'
+import type { Config, OpenAiUpstream } from '../config/config.ts'
+import { listingUpstreams, withServedModels } from '../config/served-models.ts'
+import type { Clock } from '../domain/clock.ts'
+import { certificatesOf } from './certificates.ts'
+
+const FILE = 'served-models.json'
+/** How long the start waits for servers that have not been asked before. */
+const FIRST_WAIT_MS = 1_000
+const ASK_EVERY_MS = 60_000
+/** While one of them does not answer. */
+const ASK_AGAIN_MS = 5_000
+const TIMEOUT_MS = 5_000
+
+export class ServedListings {
+  readonly #file: string
+  readonly #listings: Map<string, readonly ListedModel[]>
+  readonly #clock: Clock
+  #cancel: (() => void) | null = null
+
+  constructor(data_dir: string, clock: Clock) {
+    this.#clock = clock
+    this.#file = join(data_dir, FILE)
+    this.#listings = new Map(readListings(this.#file))
+  }
+
+  /** The configuration with what is known. */
+  complete(config: Config): Config {
+    return withServedModels(config, this.#listings)
+  }
+
+  /** Waits for servers that are not known, but not for long. */
+  async start(config: Config): Promise<void> {
+    if ([...listingUpstreams(config).keys()].some((url) => !this.#listings.has(url))) await this.ask(config)
+  }
+
+  /** Resolves when all servers have answered, or after a moment. */
+  async ask(config: Config): Promise<void> {
+    await this.#ask(config, FIRST_WAIT_MS)
+  }
+
+  /** Asks until `stop`; calls `onAnswered` after each time. `config` is read each time. */
+  watch(config: () => Config, onAnswered: () => void): void {
+    const look = async (): Promise<void> => {
+      const missing = await this.#ask(config(), TIMEOUT_MS)
+      if (this.#cancel === null) return
+      onAnswered()
+      this.#cancel = this.#clock.after(missing ? ASK_AGAIN_MS : ASK_EVERY_MS, () => void look())
+    }
+    this.#cancel = this.#clock.after(ASK_AGAIN_MS, () => void look())
+  }
+
+  stop(): void {
+    this.#cancel?.()
+    this.#cancel = null
+  }
+
+  /** Returns whether one of them has never answered. */
+  async #ask(config: Config, timeout_ms: number): Promise<boolean> {
+    const before = JSON.stringify([...this.#listings])
+    const servers = [...listingUpstreams(config)]
+    await Promise.all(
+      servers.map(async ([base_url, upstream]) => {
+        try {
+          this.#listings.set(base_url, await listUpstreamModels(base_url, optionsOf(upstream, timeout_ms)))
+        } catch {
+          // What it said before still counts; lines tell what is wrong with it.
+        }
+      }),
+    )
+    if (JSON.stringify([...this.#listings]) !== before) this.#write()
+    return servers.some(([base_url]) => !this.#listings.has(base_url))
+  }
+
+  #write(): void {
+    try {
+      mkdirSync(join(this.#file, '..'), { recursive: true })
+      const next = `${this.#file}.${process.pid}`
+      writeFileSync(next, JSON.stringify([...this.#listings]))
+      renameSync(next, this.#file)
+    } catch {
+      // It is asked for again after the next start.
+    }
+  }
+}
+
+function optionsOf(upstream: OpenAiUpstream, timeout_ms: number): ListOptions {
+  const { api_key, api_key_file, headers, proxy } = upstream
+  const key = api_key_file === null ? api_key : readFileSync(api_key_file, 'utf8').trim()
+  return { api_key: key, headers, proxy, certificates: certificatesOf(upstream), timeout_ms }
+}
+
+function readListings(file: string): [string, ListedModel[]][] {
+  try {
+    const found: unknown = JSON.parse(readFileSync(file, 'utf8'))
+    return Array.isArray(found) ? found : []
+  } catch {
+    return []
+  }
+}
