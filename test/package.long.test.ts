@@ -72,6 +72,16 @@ describe('the package', () => {
     )
   })
 
+  test('is compiled by leaving types away, and changes nothing else', async () => {
+    const words = async (path: string) =>
+      new Set((await readFile(join(ROOT, path), 'utf8')).match(/[\p{ID_Start}_$#][\p{ID_Continue}$]*/gu))
+    for (const { path } of packed.files.filter((file) => /^dist\/.*\.js$/.test(file.path))) {
+      const source = await words(path.replace(/^dist/, 'src').replace(/js$/, 'ts'))
+      const added = (await words(path)).difference(source.add('js'))
+      assert.deepEqual([...added], [], path)
+    }
+  })
+
   test('runs a table where it is installed, without a clone', async () => {
     await writeFile(join(folder, 'package.json'), '{"private":true}')
     const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', join(folder, packed.filename)]
