@@ -77,8 +77,8 @@ describe('the package', () => {
       new Set((await readFile(join(ROOT, path), 'utf8')).match(/[\p{ID_Start}_$#][\p{ID_Continue}$]*/gu))
     for (const { path } of packed.files.filter((file) => /^dist\/.*\.js$/.test(file.path))) {
       const source = await words(path.replace(/^dist/, 'src').replace(/js$/, 'ts'))
-      const added = (await words(path)).difference(source.add('js'))
-      assert.deepEqual([...added], [], path)
+      const added = [...(await words(path))].filter((word) => word !== 'js' && !source.has(word))
+      assert.deepEqual(added, [], path)
     }
   })
 
