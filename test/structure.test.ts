@@ -7,6 +7,7 @@ import { describe, test } from 'node:test'
 import { errorsPage } from '../docs/generate.ts'
 import { BATCH_STATUSES, BATCH_TRANSITIONS, isTerminal } from '../src/domain/batch.ts'
 import { FILE_STATUSES, FILE_TRANSITIONS } from '../src/domain/file.ts'
+import { GROUPS } from './support/test-groups.ts'
 
 const ROOT = new URL('../', import.meta.url).pathname
 
@@ -220,6 +221,16 @@ describe('the structure of src/', () => {
 describe('pages that follow tables', () => {
   const page = readFileSync(join(ROOT, 'docs/state-machine.md'), 'utf8')
   const [batches = '', files = ''] = page.split(/^## /m).slice(1)
+
+  test('npm test runs each test file once, but for the long ones', () => {
+    const grouped = Object.values(GROUPS).flat()
+    const all = globSync('{src,test}/**/*.test.ts', { cwd: ROOT, exclude: ['**/*.long.test.ts'] })
+    assert.deepEqual(grouped.sort(), all.sort())
+    const files = Object.keys(GROUPS).map((name) => `test/groups/${name}.ts`)
+    assert.deepEqual(globSync('test/groups/*', { cwd: ROOT }).sort(), files.sort())
+    for (const [name, file] of Object.keys(GROUPS).map((name) => [name, `test/groups/${name}.ts`] as const))
+      assert.ok(readFileSync(join(ROOT, file), 'utf8').includes(`runGroup('${name}')`), file)
+  })
 
   test('docs/errors.md is what npm run docs writes', () => {
     assert.equal(readFileSync(join(ROOT, 'docs/errors.md'), 'utf8'), errorsPage())

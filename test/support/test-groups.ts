@@ -1,0 +1,39 @@
+// What `npm test` runs: all test files but the long ones, in a few processes. Alone, most of what a file costs is the
+// start of a process and the loading of the whole service; the files of a group share both.
+import { globSync } from 'node:fs'
+import { test } from 'node:test'
+
+const ROOT = new URL('../../', import.meta.url)
+
+/** IDs of one process never go back in time: these tests read the time from IDs, so no other may come before them. */
+const TIMES_OF_IDS = ['src/audit/http-record.test.ts', 'src/http/routes/requests/list-requests.test.ts']
+
+/** The name of each file in test/groups/, and its test files relative to the repository. */
+export const GROUPS = groups()
+
+export type GroupName = keyof ReturnType<typeof groups>
+
+/** Loads the test files of a group. No test runs before all are loaded: loading blocks the process. */
+export async function runGroup(name: GroupName): Promise<void> {
+  const loaded = Promise.withResolvers<void>()
+  test(`the files of the group "${name}" are loaded`, () => loaded.promise)
+  for (const file of GROUPS[name]) await import(new URL(file, ROOT).href)
+  loaded.resolve()
+}
+
+function groups() {
+  const service = files('test/**/*.test.ts')
+  const half = Math.ceil(service.length / 2)
+  return {
+    'service-1': service.slice(0, half),
+    'service-2': service.slice(half),
+    units: files('src/**/*.test.ts').filter((file) => !file.startsWith('src/http/')),
+    http: files('src/http/**/*.test.ts'),
+    'times-of-ids': TIMES_OF_IDS,
+  }
+}
+
+function files(pattern: string): string[] {
+  const exclude = ['**/*.long.test.ts', ...TIMES_OF_IDS]
+  return globSync(pattern, { cwd: ROOT.pathname, exclude }).sort()
+}
