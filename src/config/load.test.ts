@@ -43,6 +43,7 @@ const NO_CONNECTION_KEYS = {
   client_cert_file: null,
   client_key_file: null,
   proxy: null,
+  discover: null,
 }
 
 describe('without a file', () => {

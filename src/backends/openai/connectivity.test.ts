@@ -74,7 +74,8 @@ test('at an address of its own, a server is still asked for by its name', async 
   assert.equal((await ask({ base_url, certificates })).kind, 'failed')
   assert.equal(seen.length, 1)
   assert.equal(seen[0]?.headers.host, `localhost:${port}`)
-  assert.equal((seen[0]?.socket as TLSSocket & { servername?: string }).servername, 'localhost')
+  const socket = seen[0]?.socket as (TLSSocket & { servername?: string }) | undefined
+  assert.equal(socket?.servername, 'localhost')
 })
 
 test('a client certificate is shown to a server that asks for one', async () => {
