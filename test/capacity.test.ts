@@ -8,7 +8,7 @@ interface LineRecord {
   upstream?: string
   tier?: number
   attempts: { upstream: string; tier: number; status: number | null }[]
-  usage: { cached_tokens?: number }
+  usage: { cached_tokens?: number; reasoning_tokens?: number }
   cost_usd: number
 }
 
@@ -85,20 +85,28 @@ test('a projection takes the dearest upstream that may answer', async () => {
   assert.ok((cheap?.cost_usd ?? 0) >= 0.4 && (cheap?.cost_usd ?? 0) < 0.41)
 })
 
-test('prompt tokens from the cache of a server cost what the configuration says', async () => {
+test('prompt tokens from the cache of a server cost what the configuration says, and are told as such', async () => {
   const usage = {
     prompt_tokens: 1000,
-    completion_tokens: 0,
-    total_tokens: 1000,
+    completion_tokens: 50,
+    total_tokens: 1050,
     prompt_tokens_details: { cached_tokens: 900 },
+    completion_tokens_details: { reasoning_tokens: 40 },
   }
   await using local = await testUpstream(({ response }) => send(response, 200, completion('x', usage)))
   await using service = await TestService.start(tiers(local.base_url, 'http://127.0.0.1:9/v1'))
   const batch = await service.run([line('a')])
-  assert.equal(batch.cost_usd, (100 * 0.1 + 900 * 0.01) / 1e6)
+  assert.equal(batch.cost_usd, (100 * 0.1 + 900 * 0.01 + 50 * 0.4) / 1e6)
+  assert.deepEqual(batch.usage, {
+    input_tokens: 1000,
+    input_tokens_details: { cached_tokens: 900 },
+    output_tokens: 50,
+    output_tokens_details: { reasoning_tokens: 40 },
+    total_tokens: 1050,
+  })
   const [answer] = await service.lines(batch.output_file_id)
   const record = await service.json<LineRecord>('GET', `/v1/requests/${answer?.id}`)
-  assert.equal(record.usage.cached_tokens, 900)
+  assert.deepEqual([record.usage.cached_tokens, record.usage.reasoning_tokens], [900, 40])
 })
 
 test('outside its hours a model waits, and says until when', async () => {

@@ -31,8 +31,6 @@ export interface LineRecord {
   /** The one that answered; null where none did. */
   upstream: { name: string; tier: number } | null
   usage: TokenUsage | null
-  /** Of the prompt, tokens that the server took from its cache. */
-  cached_tokens: number
   /** Whether the server reported no usage, so that it was estimated. */
   usage_estimated: boolean
   /** JSON of what the server reported, where that cannot be and another usage is billed. */
@@ -49,7 +47,6 @@ export interface LineRecord {
 export const NOT_BILLED = {
   upstream: null,
   usage: null,
-  cached_tokens: 0,
   usage_estimated: false,
   usage_reported: null,
   cost_nanos: 0,
@@ -68,7 +65,7 @@ export function lineRecordLine(record: LineRecord): Buffer {
       (record.upstream === null
         ? ''
         : `"upstream":${text(record.upstream.name)},"tier":${record.upstream.tier},`) +
-      `"usage":${usage === null ? 'null' : usageJson(usage, record.cached_tokens)},` +
+      `"usage":${usage === null ? 'null' : usageJson(usage)},` +
       (record.usage_estimated ? '"usage_estimated":true,' : '') +
       (record.usage_reported === null ? '' : `"usage_reported":${record.usage_reported},`) +
       `"cost_usd":${usdLiteral(record.cost_nanos)},${sharedFromJson(record.shared_from)}"error":${record.error === null ? 'null' : errorJson(record.error)},` +
@@ -76,9 +73,11 @@ export function lineRecordLine(record: LineRecord): Buffer {
   )
 }
 
-function usageJson(usage: TokenUsage, cached_tokens: number): string {
+function usageJson(usage: TokenUsage): string {
+  const { cached_tokens = 0, reasoning_tokens = 0 } = usage
   const cached = cached_tokens > 0 ? `,"cached_tokens":${cached_tokens}` : ''
-  return `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}${cached}}`
+  const reasoning = reasoning_tokens > 0 ? `,"reasoning_tokens":${reasoning_tokens}` : ''
+  return `{"prompt_tokens":${usage.prompt_tokens},"completion_tokens":${usage.completion_tokens},"total_tokens":${usage.total_tokens}${cached}${reasoning}}`
 }
 
 function attemptJson(attempt: Attempt): string {

@@ -20,6 +20,10 @@ export interface TokenUsage {
   prompt_tokens: number
   completion_tokens: number
   total_tokens: number
+  /** Of the prompt, those that the server took from its cache; absent: none. */
+  cached_tokens?: number | undefined
+  /** Of the completion, those that the model thought with; absent: none. */
+  reasoning_tokens?: number | undefined
 }
 
 export const NO_TOKENS: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
@@ -29,6 +33,8 @@ export function addTokens(a: TokenUsage, b: TokenUsage): TokenUsage {
     prompt_tokens: sumOf(a.prompt_tokens, b.prompt_tokens),
     completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
     total_tokens: sumOf(a.total_tokens, b.total_tokens),
+    cached_tokens: sumOf(a.cached_tokens ?? 0, b.cached_tokens ?? 0),
+    reasoning_tokens: sumOf(a.reasoning_tokens ?? 0, b.reasoning_tokens ?? 0),
   }
 }
 

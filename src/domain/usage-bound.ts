@@ -26,5 +26,13 @@ export function boundUsage(
     prompt_tokens === reported.prompt_tokens &&
     completion_tokens === reported.completion_tokens &&
     total_tokens === reported.total_tokens
-  return isPossible ? reported : { prompt_tokens, completion_tokens, total_tokens }
+  if (isPossible) return reported
+  const { cached_tokens = 0, reasoning_tokens = 0 } = reported
+  return {
+    prompt_tokens,
+    completion_tokens,
+    total_tokens,
+    ...(cached_tokens > 0 ? { cached_tokens: Math.min(cached_tokens, prompt_tokens) } : {}),
+    ...(reasoning_tokens > 0 ? { reasoning_tokens: Math.min(reasoning_tokens, completion_tokens) } : {}),
+  }
 }

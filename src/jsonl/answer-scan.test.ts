@@ -119,6 +119,35 @@ test('choices that give an index give a whole number, each its own', () => {
   assert.ok(scan(`{"choices":[${choice('0')}],"choices":[${choice('0')}]}`))
 })
 
+test('of the tokens, those of a cache and of thinking are told, no more than there are', () => {
+  const details = (usage: string): unknown[] => {
+    const found = scan(`{${CHOICES},"usage":${usage}}`)?.usage
+    return [found?.cached_tokens, found?.reasoning_tokens]
+  }
+  const counts = '"prompt_tokens":9,"completion_tokens":5'
+  const cached = (text: string): string => `"prompt_tokens_details":${text}`
+  const reasoning = (text: string): string => `"completion_tokens_details":${text}`
+  assert.deepEqual(
+    details(
+      `{${cached('{"cached_tokens":4,"audio_tokens":1}')},${counts},${reasoning('{"reasoning_tokens":3}')}}`,
+    ),
+    [4, 3],
+  )
+  assert.deepEqual(
+    details(`{${counts},${cached('{"cached_tokens":40}')},${reasoning('{"reasoning_tokens":40}')}}`),
+    [9, 5],
+  )
+  for (const text of ['null', '{}', '7', '[1]', '{"cached_tokens":-1}', '{"cached_tokens":null}'])
+    assert.deepEqual(details(`{${counts},${cached(text)},${reasoning(text)}}`), [undefined, undefined])
+  const responses = scanner.scan(
+    Buffer.from(
+      `{"status":"completed","output":[{}],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":2},"output_tokens":5,"output_tokens_details":{"reasoning_tokens":1}}}`,
+    ),
+    '/v1/responses',
+  )
+  assert.deepEqual([responses?.usage?.cached_tokens, responses?.usage?.reasoning_tokens], [2, 1])
+})
+
 test('a usage that is no set of counts is named, and its place is where another goes', () => {
   for (const usage of [
     '{"prompt_tokens":-5,"completion_tokens":1}',

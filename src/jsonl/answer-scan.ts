@@ -11,8 +11,6 @@ export interface Answer {
   usage: TokenUsage | null
   /** Whether one was reported, and is no set of counts. */
   isUsageRejected: boolean
-  /** Input tokens that the server took from its cache; 0 where it says nothing. */
-  cached_tokens: number
   /** The list that holds what the model said. */
   content: Span
   /** Bytes of what was generated, as written. */
@@ -65,6 +63,7 @@ function wantedOf(path: EndpointPath): Wanted {
       'total_tokens',
       'cost_usd',
       `${usage.input}_details`,
+      ...(usage.output === null ? [] : [`${usage.output}_details`]),
     ),
     input: usage.input,
     output: usage.output,
@@ -72,8 +71,9 @@ function wantedOf(path: EndpointPath): Wanted {
 }
 
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
-/** In `prompt_tokens_details`, or as responses call it, `input_tokens_details`. */
-const DETAIL_KEYS = new Names('cached_tokens')
+/** In `prompt_tokens_details` and `completion_tokens_details`, or as responses call them, `input_…` and `output_…`. */
+const CACHED = new Names('cached_tokens')
+const REASONING = new Names('reasoning_tokens')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
@@ -89,6 +89,7 @@ export class AnswerScanner {
   #output_tokens: number | null = null
   #total_tokens: number | null = null
   #cached_tokens = 0
+  #reasoning_tokens = 0
   #reported = false
   /** Whether each count that was reported is one. */
   #counts = true
@@ -125,7 +126,6 @@ export class AnswerScanner {
     return {
       usage,
       isUsageRejected: usage === null && this.#reported,
-      cached_tokens: usage === null ? 0 : this.#cached_tokens,
       content: { ...this.#content },
       generated_bytes: this.#generated_bytes,
       cost: usage === null ? usage_place : (this.#cost ?? none),
@@ -249,7 +249,8 @@ export class AnswerScanner {
       if (key === null) json.skipValue()
       else if (key === input) this.#input_tokens = this.#count()
       else if (key === output) this.#output_tokens = this.#count()
-      else if (key === `${input}_details`) this.#scanInputDetails()
+      else if (key === `${input}_details`) this.#cached_tokens = this.#detail(CACHED)
+      else if (key === `${output}_details`) this.#reasoning_tokens = this.#detail(REASONING)
       else if (key === 'total_tokens') {
         // Some servers leave the adding up to others.
         this.#counts = json.kind() === 'null'
@@ -267,16 +268,19 @@ export class AnswerScanner {
     this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
   }
 
-  #scanInputDetails(): void {
+  /** The count of this name in an object of details; 0 where there is none. */
+  #detail(name: Names<string>): number {
     const json = this.#json
+    let count = 0
     if (json.kind() !== 'object') {
       json.skipValue()
-      return
+      return count
     }
     for (let more = json.beginObject(); more; more = json.nextMember()) {
-      if (json.key(DETAIL_KEYS) === 'cached_tokens') this.#cached_tokens = this.#count() ?? 0
-      else json.skipValue()
+      if (json.key(name) === null) json.skipValue()
+      else count = this.#count() ?? 0
     }
+    return count
   }
 
   /** A whole number that may be one of tokens; null for anything else. */
@@ -297,7 +301,12 @@ export class AnswerScanner {
     const completion_tokens = generates ? this.#output_tokens : 0
     if (prompt_tokens === null || completion_tokens === null) return null
     const total_tokens = this.#total_tokens ?? prompt_tokens + completion_tokens
-    return { prompt_tokens, completion_tokens, total_tokens }
+    const usage: TokenUsage = { prompt_tokens, completion_tokens, total_tokens }
+    // No more of either than there are, whatever the server says.
+    if (this.#cached_tokens > 0) usage.cached_tokens = Math.min(this.#cached_tokens, prompt_tokens)
+    if (this.#reasoning_tokens > 0)
+      usage.reasoning_tokens = Math.min(this.#reasoning_tokens, completion_tokens)
+    return usage
   }
 
   #resetUsage(): void {
@@ -305,6 +314,7 @@ export class AnswerScanner {
     this.#output_tokens = null
     this.#total_tokens = null
     this.#cached_tokens = 0
+    this.#reasoning_tokens = 0
     this.#reported = false
     this.#counts = true
     this.#cost = null

@@ -31,6 +31,9 @@ export interface Tally {
   prompt_tokens: number
   completion_tokens: number
   total_tokens: number
+  /** Absent in journals of earlier versions. */
+  cached_tokens?: number | undefined
+  reasoning_tokens?: number | undefined
   cost_nanos: number
   projected: Spend
   reserved: Spend
@@ -65,6 +68,8 @@ function emptyTally(day: number, { entity, model }: EndedLine): Tally {
     prompt_tokens: 0,
     completion_tokens: 0,
     total_tokens: 0,
+    cached_tokens: 0,
+    reasoning_tokens: 0,
     cost_nanos: 0,
     projected: { ...NO_SPEND },
     reserved: { ...NO_SPEND },
@@ -77,6 +82,8 @@ function add(sums: Tally, line: EndedLine): void {
   sums.prompt_tokens = sumOf(sums.prompt_tokens, line.usage?.prompt_tokens ?? 0)
   sums.completion_tokens = sumOf(sums.completion_tokens, line.usage?.completion_tokens ?? 0)
   sums.total_tokens = sumOf(sums.total_tokens, line.usage?.total_tokens ?? 0)
+  sums.cached_tokens = sumOf(sums.cached_tokens ?? 0, line.usage?.cached_tokens ?? 0)
+  sums.reasoning_tokens = sumOf(sums.reasoning_tokens ?? 0, line.usage?.reasoning_tokens ?? 0)
   sums.cost_nanos = sumOf(sums.cost_nanos, line.cost_nanos)
   addInPlace(sums.projected, line.projected)
   if (line.isReserved) addInPlace(sums.reserved, line.projected)

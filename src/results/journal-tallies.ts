@@ -42,6 +42,8 @@ function endedLine(record: Record<string, unknown>, part: EndedLine['part']): En
             prompt_tokens: Number(usage.prompt_tokens),
             completion_tokens: Number(usage.completion_tokens),
             total_tokens: Number(usage.total_tokens),
+            cached_tokens: Number(usage.cached_tokens ?? 0),
+            reasoning_tokens: Number(usage.reasoning_tokens ?? 0),
           },
     cost_nanos: nanosFromUsd(Number(record.cost_usd)),
     projected: NO_SPEND,

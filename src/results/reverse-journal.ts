@@ -99,6 +99,8 @@ function negative(tally: Tally): Tally {
     prompt_tokens: -tally.prompt_tokens,
     completion_tokens: -tally.completion_tokens,
     total_tokens: -tally.total_tokens,
+    cached_tokens: -(tally.cached_tokens ?? 0),
+    reasoning_tokens: -(tally.reasoning_tokens ?? 0),
     cost_nanos: -tally.cost_nanos,
     projected: { cost_nanos: -tally.projected.cost_nanos, tokens: -tally.projected.tokens },
     reserved: { ...NO_SPEND },

@@ -58,6 +58,8 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       prompt_tokens: 0,
       completion_tokens: 0,
       total_tokens: 0,
+      cached_tokens: 0,
+      reasoning_tokens: 0,
     })
     .returningAll()
     .executeTakeFirstOrThrow()
@@ -158,6 +160,8 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       prompt_tokens: exactPlus('prompt_tokens', delta.usage.prompt_tokens),
       completion_tokens: exactPlus('completion_tokens', delta.usage.completion_tokens),
       total_tokens: exactPlus('total_tokens', delta.usage.total_tokens),
+      cached_tokens: exactPlus('cached_tokens', delta.usage.cached_tokens ?? 0),
+      reasoning_tokens: exactPlus('reasoning_tokens', delta.usage.reasoning_tokens ?? 0),
       expired_lines: eb('expired_lines', '+', delta.expired_lines),
       chunks_sealed: eb('chunks_sealed', '+', delta.chunks_sealed),
       output_bytes: eb('output_bytes', '+', delta.output_bytes),

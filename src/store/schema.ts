@@ -146,6 +146,9 @@ interface BatchTable {
   prompt_tokens: Generated<number | null>
   completion_tokens: Generated<number | null>
   total_tokens: Generated<number | null>
+  /** Of those tokens, as servers report it. */
+  cached_tokens: Generated<number>
+  reasoning_tokens: Generated<number>
   /** Of a failed batch: JSON array of what is wrong with its first lines. */
   errors: Generated<string | null>
   /** No line is sent before (Unix ms). */

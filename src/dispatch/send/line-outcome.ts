@@ -60,8 +60,7 @@ export function answered(
   const counted = answer.usage ?? estimateUsage(line.input_tokens, answer.generated_bytes)
   const usage = boundUsage(counted, { context_window, inputs: line.inputs, choices: line.choices })
   const isCorrected = usage !== counted
-  const cached_tokens = Math.min(answer.cached_tokens, usage.prompt_tokens)
-  const { prompt_tokens, completion_tokens } = usage
+  const { prompt_tokens, completion_tokens, cached_tokens } = usage
   const cost_nanos = costNanos(prompt_tokens, completion_tokens, upstream.price ?? price, cached_tokens)
   const request_id = job.chunk.requestIdPrefix + base32(line.line)
   const place = isCorrected ? answer.usage_place : answer.cost
@@ -74,7 +73,6 @@ export function answered(
       recordOf(job, request_id, {
         upstream: { name: upstream.name, tier: upstream.tier },
         usage,
-        cached_tokens,
         usage_estimated: answer.usage === null,
         usage_reported:
           answer.isUsageRejected || (isCorrected && answer.usage) ? reportedUsage(result) : null,
@@ -158,7 +156,7 @@ function recordOf(
   request_id: string,
   end: Pick<
     LineRecord,
-    'upstream' | 'usage' | 'cached_tokens' | 'usage_estimated' | 'usage_reported' | 'cost_nanos' | 'error'
+    'upstream' | 'usage' | 'usage_estimated' | 'usage_reported' | 'cost_nanos' | 'error'
   > & { now: number },
 ): LineRecord {
   const line = job.chunk.lines[job.position]!
@@ -175,7 +173,6 @@ function recordOf(
     attempts_omitted: job.attemptsOmitted,
     upstream: end.upstream,
     usage: end.usage,
-    cached_tokens: end.cached_tokens,
     usage_estimated: end.usage_estimated,
     usage_reported: end.usage_reported,
     cost_nanos: end.cost_nanos,

@@ -94,14 +94,15 @@ function showErrors({ status, errors }: BatchRow): Pick<BatchObject, 'errors'> {
   return { errors: { object: 'list', data: problems.Check(data) ? data : [] } }
 }
 
-function showUsage({ prompt_tokens, completion_tokens, total_tokens }: BatchRow): Pick<BatchObject, 'usage'> {
+function showUsage(batch: BatchRow): Pick<BatchObject, 'usage'> {
+  const { prompt_tokens, completion_tokens, total_tokens, cached_tokens, reasoning_tokens } = batch
   if (prompt_tokens === null || completion_tokens === null || total_tokens === null) return {}
   return {
     usage: {
       input_tokens: prompt_tokens,
-      input_tokens_details: { cached_tokens: 0 },
+      input_tokens_details: { cached_tokens },
       output_tokens: completion_tokens,
-      output_tokens_details: { reasoning_tokens: 0 },
+      output_tokens_details: { reasoning_tokens },
       total_tokens,
     },
   }
