@@ -74,6 +74,19 @@ test('requests whose answers may differ are all sent, unless that is forced', as
   assert.equal(refused.status, 400)
 })
 
+test('a batch that is retried has the same dedupe', async (t) => {
+  const { service, upstream } = await start(t)
+  upstream.reply = ({ response }) => send(response, 400, '{"error":{"message":"no"}}')
+  const lines = ['a', 'b'].map((id) => line(id, 'same', { temperature: 1 }))
+  const failed = await service.run(lines, { dedupe: 'force' })
+  upstream.reply = echo
+  const sent = upstream.calls.length
+  const made = await service.json<{ id: string; dedupe: unknown }>('POST', `/v1/batches/${failed.id}/retry`)
+  assert.equal(made.dedupe, 'force')
+  assert.equal((await service.ended(made.id)).request_counts.completed, 2)
+  assert.equal(upstream.calls.length, sent + 1)
+})
+
 test('lines of several chunks share one answer', async (t) => {
   const { service, upstream } = await start(t)
   const lines = Array.from({ length: 2500 }, (_, i) => repeatable(`line-${i}`, `prompt ${i % 5}`))

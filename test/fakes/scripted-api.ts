@@ -137,7 +137,7 @@ export class ScriptedApi {
   }
 
   #create(seen: Seen): Reply {
-    const asked: { input_file_id: string; completion_window: string; metadata?: Record<string, string> } =
+    const asked: { input_file_id: string; completion_window: string; metadata?: Record<string, string>; dedupe?: true | 'force' } =
       JSON.parse(seen.body.toString())
     const key = String(seen.headers['idempotency-key'])
     const earlier = this.#keys.get(key)
@@ -161,6 +161,7 @@ export class ScriptedApi {
       created_at: 1_700_000_000,
       expires_at: 1_700_086_400,
       metadata: asked.metadata ?? {},
+      ...(asked.dedupe === undefined ? {} : { dedupe: asked.dedupe }),
     }
     this.batches.set(object.id, { object, looks: 0 })
     this.#keys.set(key, object.id)

@@ -11,7 +11,14 @@ import { watchBatch } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanCount, humanTime, humanUsd } from '../terminal/format.ts'
-import { examples, pairs, pointInTime, wholeNumber } from '../terminal/option-values.ts'
+import {
+  type DedupeFlag,
+  dedupeOption,
+  examples,
+  pairs,
+  pointInTime,
+  wholeNumber,
+} from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-line.ts'
 import { progressView } from '../terminal/progress-view.ts'
 import { printFields, printJson, printTable } from '../terminal/table.ts'
@@ -19,7 +26,7 @@ import { writeData, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags {
   endpoint: string
-  dedupe?: true | string
+  dedupe?: DedupeFlag
   window: string
   metadata?: Record<string, string>
   entity?: string
@@ -45,10 +52,7 @@ export function addBatches(program: Command, shell: Shell): void {
     apiCommand(batches, 'create', 'create a batch of an uploaded file')
       .argument('<file_id>', 'an uploaded file whose status is processed')
       .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
-      .option(
-        '--dedupe [force]',
-        'send identical requests once if their answer is repeatable; with force, whatever they are',
-      )
+      .addOption(dedupeOption())
       .option('--window <duration>', 'completion window', '24h')
       .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
       .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')

@@ -107,6 +107,7 @@ async function untilDone(
         endpoint: await endpointOfFile(order.input),
         completion_window: state.window,
         ...(Object.keys(state.metadata).length === 0 ? {} : { metadata: state.metadata }),
+        ...(state.dedupe === undefined ? {} : { dedupe: state.dedupe }),
       },
       { 'idempotency-key': idempotencyKey(state) },
     )

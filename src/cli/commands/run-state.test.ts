@@ -54,9 +54,11 @@ describe('the state of a run', () => {
       { ...state, file_id: 'file_2' },
       { ...state, window: '4h' },
       { ...state, metadata: {} },
+      { ...state, dedupe: true as const },
+      { ...state, dedupe: 'force' as const },
     ]
     const keys = new Set([state, ...others].map(idempotencyKey))
-    assert.equal(keys.size, 6)
+    assert.equal(keys.size, 8)
   })
 
   test('another service, window or metadata makes another run', () => {

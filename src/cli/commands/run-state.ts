@@ -6,12 +6,15 @@ import Type, { type Static } from 'typebox'
 import { Value } from 'typebox/value'
 import { hasCode } from '../terminal/failure.ts'
 
+const Dedupe = Type.Union([Type.Literal(true), Type.Literal('force')])
+
 const RunState = Type.Object({
   version: Type.Literal(1),
   /** The service of the batch: a base URL, or the data folder of an embedded service. */
   target: Type.String(),
   window: Type.String(),
   metadata: Type.Record(Type.String(), Type.String()),
+  dedupe: Type.Optional(Dedupe),
   input_sha256: Type.String(),
   nonce: Type.String(),
   file_id: Type.String(),
@@ -24,6 +27,7 @@ export interface RunTerms {
   target: string
   window: string
   metadata: Record<string, string>
+  dedupe?: Static<typeof Dedupe> | undefined
 }
 
 export function runStatePath(output: string): string {
@@ -31,12 +35,13 @@ export function runStatePath(output: string): string {
 }
 
 export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
-  const { target, window, metadata } = terms
+  const { target, window, metadata, dedupe } = terms
   return {
     version: 1,
     target,
     window,
     metadata,
+    ...(dedupe === undefined ? {} : { dedupe }),
     input_sha256,
     nonce: randomBytes(12).toString('hex'),
     file_id,
@@ -48,13 +53,16 @@ export function sameTerms(state: RunState, terms: RunTerms): boolean {
   return (
     state.target === terms.target &&
     state.window === terms.window &&
+    state.dedupe === terms.dedupe &&
     metadataText(state.metadata) === metadataText(terms.metadata)
   )
 }
 
 /** Equal for every attempt to create the batch of this run, and different for every other run. */
 export function idempotencyKey(state: RunState): string {
-  const parts = [state.input_sha256, state.window, metadataText(state.metadata), state.file_id, state.nonce]
+  const { input_sha256, window, metadata, file_id, nonce, dedupe } = state
+  const parts = [input_sha256, window, metadataText(metadata), file_id, nonce]
+  if (dedupe !== undefined) parts.push(String(dedupe))
   return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
 }
 

@@ -155,11 +155,14 @@ describe('offpeak run against a service', () => {
     })
   })
 
-  test('window, metadata and entity reach the batch', async () => {
-    await offpeak('run', input, '--window', '4h', '--metadata', 'tags=a=b', '--entity', 'user:42')
+  test('window, metadata, entity and dedupe reach the batch', async () => {
+    await offpeak(
+      ...['run', input, '--window', '4h', '--metadata', 'tags=a=b', '--entity', 'user:42', '--dedupe'],
+    )
     const batch = api.batches.get('batch_1')?.object
     assert.equal(batch?.completion_window, '4h')
     assert.deepEqual(batch?.metadata, { tags: 'a=b', entity: 'user:42' })
+    assert.equal(batch?.dedupe, true)
   })
 
   test('429, 503 and broken connections are retried, not before Retry-After', async () => {

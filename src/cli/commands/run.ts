@@ -3,17 +3,23 @@
 import { access } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
-import type { WrittenRows } from '../../tables/result-table.ts'
-import { formatOf, withoutEnding } from '../../tables/table.ts'
 import { type Connection, connectOrEmbed } from '../client/connect.ts'
 import type { Watch } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine/engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
-import { formatOfOutput } from '../tables/open-table.ts'
+import type { Joined } from '../tables/join-answers.ts'
+import { formatOf, formatOfOutput, withoutEnding } from '../tables/table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanDuration, humanUsd } from '../terminal/format.ts'
-import { examples, pairs, withConfig, withJson } from '../terminal/option-values.ts'
+import {
+  type DedupeFlag,
+  dedupeOption,
+  examples,
+  pairs,
+  withConfig,
+  withJson,
+} from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { type Terminal, writeLine } from '../terminal/terminal.ts'
@@ -31,6 +37,7 @@ interface RunFlags extends ConfigFlags, TableFlags, EngineFlags {
   window: string
   metadata?: Record<string, string>
   entity?: string
+  dedupe?: DedupeFlag
   upstream?: string
   prefix: string
   estimate?: boolean
@@ -47,6 +54,7 @@ export function addRun(program: Command, shell: Shell): void {
     .option('--window <duration>', 'completion window', '24h')
     .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+    .addOption(dedupeOption())
     .option('--upstream <url>', 'use the models of this OpenAI-compatible server')
     .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
   withTable(withEngineFlags(run)).option(
@@ -145,7 +153,7 @@ async function runConnected(
     else printEstimate(terminal.stdout, estimate)
     return exit(estimate.accepted ? 0 : EXIT_FAILED)
   }
-  let joined: WrittenRows | undefined
+  let joined: Joined | undefined
   const report = await runBatch(connection.client, order, watch, async () => {
     joined = await job?.join()
   })
@@ -157,14 +165,14 @@ async function runConnected(
 }
 
 /** The table that a run has written. */
-interface WrittenTable extends WrittenRows {
+interface WrittenTable extends Joined {
   path: string
 }
 
 /** Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(
   input: string,
-  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'metadata' | 'entity'>,
+  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'metadata' | 'entity' | 'dedupe'>,
   target: string,
   job?: TableJob,
 ): RunOrder {
@@ -176,6 +184,7 @@ export function orderFor(
     ...(job?.files ?? { input, output, errors }),
     target,
     window: flags.window,
+    ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
     metadata: { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) },
   }
 }

@@ -3,13 +3,12 @@
 import { existsSync } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { answerColumns } from '../../tables/answer-cells.ts'
-import type { WrittenRows } from '../../tables/result-table.ts'
-import { withoutEnding } from '../../tables/table.ts'
-import { joinAnswers, joinedColumns, type Target } from '../tables/join-answers.ts'
+import { answerColumns } from '../tables/answer-cells.ts'
+import { type Joined, joinAnswers, joinedColumns, type Target } from '../tables/join-answers.ts'
 import { openTable } from '../tables/open-table.ts'
 import { prepareRows } from '../tables/prepare-rows.ts'
 import { resultRows } from '../tables/result-rows.ts'
+import { withoutEnding } from '../tables/table.ts'
 import { counted } from '../terminal/format.ts'
 import { waitLine } from '../terminal/progress-line.ts'
 import type { ProgressView } from '../terminal/progress-view.ts'
@@ -22,7 +21,7 @@ export interface TableJob {
   target: Target
   skipped: ReadonlyMap<number, string>
   /** Writes the table with the answers. */
-  join(): Promise<WrittenRows>
+  join(): Promise<Joined>
   /** Deletes the folder, unless an interrupted run can be resumed from it. */
   clear(): Promise<void>
 }
@@ -61,7 +60,7 @@ export async function startTableJob(
       signal,
       onRow: showRows(view),
     })
-    const join = (): Promise<WrittenRows> => {
+    const join = (): Promise<Joined> => {
       const results = resultRows(files.output, files.errors)
       return joinAnswers(table, input, { columns, results, skipped }, limit, target)
     }

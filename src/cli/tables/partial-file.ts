@@ -1,10 +1,9 @@
 // A file that is written in blocks under a temporary name and gets its own name when it is complete.
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
-import type { Sink } from '../../tables/table.ts'
 
 const BLOCK_CHARACTERS = 256 * 1024
 
-export class PartialFile implements Sink {
+export class PartialFile {
   readonly #path: string
   readonly #handle: FileHandle
   #text = ''
@@ -19,9 +18,8 @@ export class PartialFile implements Sink {
   }
 
   /** Undefined while the text only waits for the rest of its block. */
-  append(piece: string | Uint8Array): Promise<void> | undefined {
-    if (typeof piece !== 'string') return this.#appendBytes(piece)
-    this.#text += piece
+  append(text: string): Promise<void> | undefined {
+    this.#text += text
     return this.#text.length >= BLOCK_CHARACTERS ? this.#flush() : undefined
   }
 
@@ -36,11 +34,6 @@ export class PartialFile implements Sink {
     await rm(partialPath(this.#path), { force: true })
   }
 
-  async #appendBytes(bytes: Uint8Array): Promise<void> {
-    await this.#flush()
-    await this.#handle.appendFile(bytes)
-  }
-
   async #flush(): Promise<void> {
     const text = this.#text
     this.#text = ''
@@ -48,6 +41,6 @@ export class PartialFile implements Sink {
   }
 }
 
-function partialPath(path: string): string {
+export function partialPath(path: string): string {
   return `${path}.part`
 }

@@ -1,6 +1,6 @@
 // Parsers of option values. Commander prints an error message after "option '--x <y>' argument 'z' is invalid.".
 
-import { type Command, InvalidArgumentError } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isScope, SCOPES, type Scope } from '../../domain/api-key.ts'
 import { systemClock } from '../../domain/clock.ts'
 import { durationMs } from '../../domain/duration.ts'
@@ -20,6 +20,16 @@ export function commaList(text: string): string[] {
     .filter((item) => item !== '')
   if (items.length === 0) throw new InvalidArgumentError('Expected one or more values, separated by commas.')
   return items
+}
+
+export type DedupeFlag = true | 'force'
+
+export function dedupeOption(): Option {
+  const text = 'send identical requests once if their answer is repeatable; with force, whatever they are'
+  return new Option('--dedupe [force]', text).argParser((value): DedupeFlag => {
+    if (value === 'force') return value
+    throw new InvalidArgumentError('Expected force or nothing; put other arguments before --dedupe.')
+  })
 }
 
 export function scopes(text: string): Scope[] {

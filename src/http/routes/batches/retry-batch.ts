@@ -1,5 +1,6 @@
 // POST /v1/batches/{batch_id}/retry: runs the failed lines of a batch again, as a new file and a new batch.
 import { Type } from 'typebox'
+import { shownDedupe } from '../../../domain/dedupe.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import { negotiateLanguage } from '../../../domain/language.ts'
 import { ValidationWaits } from '../../../intake/await-validation.ts'
@@ -11,7 +12,7 @@ import { METADATA_PAIRS_MAX } from '../../../jsonl/line-scan-metadata.ts'
 import type { BatchProjection } from '../../../ledger/project-batch.ts'
 import { removeFile } from '../../../lifecycle/remove-file.ts'
 import type { BatchRow, FileRow } from '../../../store/schema.ts'
-import { BatchObject } from '../../../wire/batch.ts'
+import { BatchObject, WINDOW_RULES } from '../../../wire/batch.ts'
 import type { Metadata } from '../../../wire/metadata.ts'
 import { RetryBatch } from '../../../wire/retry-batch.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
@@ -53,8 +54,9 @@ export function retryBatchRoute(app: App, deps: Deps): void {
       operation: 'retryBatch',
       summary: 'Run the failed lines of a batch again',
       description:
-        'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of`. The batch must have ended, and its input file must still exist.',
+        'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`. The batch must have ended, and its input file must still exist.',
       answer: BatchObject,
+      rules: { body: { properties: WINDOW_RULES } },
       headers: IdempotencyHeaders,
       errors: [
         'batch_not_found',
@@ -90,6 +92,7 @@ export function retryBatchRoute(app: App, deps: Deps): void {
             endpoint: old.endpoint,
             completion_window: completion_window ?? old.completion_window,
             metadata,
+            dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
           },
           owner,
           plan,

@@ -1,0 +1,128 @@
+// What the cells of one result line are: the answer, or a cell for each field of the schema, and the error.
+import Type from 'typebox'
+import { Compile } from 'typebox/compile'
+import type { AnswerSchema } from './answer-schema.ts'
+import { type Cell, type Column, type ColumnType, cellJson } from './table.ts'
+
+/** A line of an output or error file. Other fields stay unread. */
+export const ResultRow = Type.Object({
+  id: Type.String(),
+  custom_id: Type.String(),
+  response: Type.Optional(
+    Type.Union([Type.Object({ status_code: Type.Number(), body: Type.Unknown() }), Type.Null()]),
+  ),
+  error: Type.Optional(
+    Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
+  ),
+})
+export type ResultRow = Type.Static<typeof ResultRow>
+
+export interface AnswerColumns {
+  columns: readonly Column[]
+  /** The cells of a result, in the order of `columns`. */
+  cells(result: ResultRow): Cell[]
+  /** The cells of a row that has no answer, and why. */
+  failed(error: string): Cell[]
+}
+
+/** `prefix` begins the name of each column. */
+export function answerColumns(schema: AnswerSchema | undefined, prefix: string): AnswerColumns {
+  const answer = schema?.fields ?? [{ name: 'answer', type: 'string' as const }]
+  const named = [...answer, { name: 'error', type: 'string' as const }]
+  const failed = (error: string): Cell[] => [...answer.map(() => null), error]
+  return {
+    columns: named.map((column) => ({ ...column, name: `${prefix}${column.name}` })),
+    failed,
+    cells(result) {
+      if (result.error) return failed(`${result.error.code}: ${result.error.message}`)
+      const told = answerOf(result.response?.body)
+      if ('error' in told) return failed(told.error)
+      if (schema === undefined) return [told.text, null]
+      const fields = fieldsOf(told.text)
+      if (fields === undefined) return failed(notAnObject(told))
+      return checkedCells(fields, schema)
+    },
+  }
+}
+
+const Choice = Type.Object({
+  message: Type.Optional(
+    Type.Object({
+      content: Type.Optional(Type.Unknown()),
+      refusal: Type.Optional(Type.Union([Type.String(), Type.Null()])),
+    }),
+  ),
+  text: Type.Optional(Type.String()),
+  finish_reason: Type.Optional(Type.Union([Type.String(), Type.Null()])),
+})
+const choices = Compile(Type.Object({ choices: Type.Array(Choice, { minItems: 1 }) }))
+const textPart = Compile(Type.Object({ text: Type.String() }))
+
+type Answer = { text: string; finishReason: string | null } | { error: string }
+
+/** The text of a chat answer or a completion; the whole body as JSON for any other endpoint. */
+function answerOf(body: unknown): Answer {
+  if (!choices.Check(body)) return { text: cellJson(body), finishReason: null }
+  const [choice] = body.choices
+  const finishReason = choice?.finish_reason ?? null
+  const text = choice?.text ?? contentText(choice?.message?.content)
+  if (text !== null) return { text, finishReason }
+  const refusal = choice?.message?.refusal
+  if (refusal) return { error: `refused: ${refusal}` }
+  return { error: `no_text: the answer has no text (finish_reason ${finishReason ?? 'null'})` }
+}
+
+function contentText(content: unknown): string | null {
+  if (typeof content === 'string') return content
+  if (!Array.isArray(content)) return null
+  const texts = content.flatMap((part) => (textPart.Check(part) ? [part.text] : []))
+  return texts.length === 0 ? null : texts.join('')
+}
+
+function fieldsOf(text: string): Record<string, unknown> | undefined {
+  try {
+    const parsed: unknown = JSON.parse(text)
+    if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return { ...parsed }
+  } catch {}
+  return undefined
+}
+
+/** A field of another type than the schema's is left out: a column has one type. */
+function checkedCells(fields: Record<string, unknown>, { fields: columns }: AnswerSchema): Cell[] {
+  const wrong: string[] = []
+  const cells = columns.map(({ name, type, required, nullable }) => {
+    const value = Object.hasOwn(fields, name) ? fields[name] : undefined
+    if (value === undefined) {
+      if (required) wrong.push(`${name} is missing`)
+      return null
+    }
+    if (value === null ? nullable : hasType(value, type)) return value
+    wrong.push(`${name} is ${shown(cellJson(value))}, not ${NOUNS[type]}`)
+    return null
+  })
+  return [...cells, wrong.length === 0 ? null : `not_schema: ${wrong.join('; ')}`]
+}
+
+const NOUNS: Readonly<Record<ColumnType, string>> = {
+  string: 'a string',
+  integer: 'an integer',
+  number: 'a number',
+  boolean: 'a boolean',
+  json: 'a value',
+}
+
+function hasType(value: unknown, type: ColumnType): boolean {
+  if (type === 'json') return true
+  return type === 'integer' ? Number.isSafeInteger(value) : typeof value === type
+}
+
+const SHOWN_CHARACTERS = 200
+
+function shown(text: string): string {
+  return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text
+}
+
+function notAnObject({ text, finishReason }: { text: string; finishReason: string | null }): string {
+  const cut = finishReason === 'length' ? ' (it was cut off: set a higher max_tokens)' : ''
+  return `not_json: the answer is not a JSON object${cut}: ${shown(text)}`
+}

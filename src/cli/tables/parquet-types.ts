@@ -1,0 +1,168 @@
+// Column types of Parquet files. Values whose JavaScript form would lose digits (decimals, times) are read and written
+// as Parquet stores them; their text is only made where it is needed.
+import type { SchemaElement, SchemaTree } from 'hyparquet'
+import { type Cell, type ColumnType, Scalar } from './table.ts'
+
+export interface ParquetColumn {
+  /** The elements of the column in the file, those of nested fields after it. */
+  declared: readonly SchemaElement[]
+  /** The same elements without the types that would be converted. */
+  stored: readonly SchemaElement[]
+  /** Makes the text of a stored value; undefined where the stored value is the cell. */
+  text?: ((stored: unknown) => string) | undefined
+}
+
+/** A stored value with the text that it stands for. */
+export class StoredScalar extends Scalar {
+  readonly stored: unknown
+  readonly #text: (stored: unknown) => string
+
+  constructor(stored: unknown, text: (stored: unknown) => string) {
+    super()
+    this.stored = stored
+    this.#text = text
+  }
+
+  toString(): string {
+    return this.#text(this.stored)
+  }
+}
+
+/** The type of a column that is written as JSON or text, and how it is read and written again. */
+export function parquetColumn(tree: SchemaTree): { type: ColumnType; parquet: ParquetColumn } {
+  const declared = elementsOf(tree)
+  const [element] = declared
+  if (element === undefined || declared.length > 1 || element.repetition_type === 'REPEATED')
+    return { type: 'json', parquet: { declared, stored: declared } }
+  const read = scalarOf(element)
+  return {
+    type: read.type,
+    parquet: { declared: [read.declared ?? element], stored: [read.stored ?? element], text: read.text },
+  }
+}
+
+interface ScalarColumn {
+  type: ColumnType
+  declared?: SchemaElement
+  stored?: SchemaElement
+  text?: (stored: unknown) => string
+}
+
+const NANOS_PER = { MILLIS: 1_000_000n, MICROS: 1000n, NANOS: 1n } as const
+type Unit = keyof typeof NANOS_PER
+
+function scalarOf(element: SchemaElement): ScalarColumn {
+  const {
+    type,
+    converted_type: converted,
+    logical_type: logical,
+    name,
+    repetition_type,
+    type_length,
+  } = element
+  const plain: SchemaElement = { name, repetition_type, type, type_length }
+  if (type === 'INT96') {
+    // Replaced in the format by 64-bit nanoseconds.
+    const declared: SchemaElement = {
+      name,
+      repetition_type,
+      type: 'INT64',
+      logical_type: { type: 'TIMESTAMP', isAdjustedToUTC: true, unit: 'NANOS' },
+    }
+    const stored: SchemaElement = { name, repetition_type, type: 'INT64' }
+    return { type: 'string', declared, stored, text: (value) => timeText(value, 'NANOS', true) }
+  }
+  if (converted === 'DECIMAL' || logical?.type === 'DECIMAL') {
+    const scale = logical?.type === 'DECIMAL' ? logical.scale : (element.scale ?? 0)
+    return { type: 'string', stored: plain, text: (value) => decimalText(value, scale) }
+  }
+  if (logical?.type === 'TIMESTAMP') {
+    const { unit, isAdjustedToUTC } = logical
+    return { type: 'string', stored: plain, text: (value) => timeText(value, unit, isAdjustedToUTC) }
+  }
+  if (converted === 'TIMESTAMP_MILLIS' || converted === 'TIMESTAMP_MICROS') {
+    const unit = converted === 'TIMESTAMP_MILLIS' ? 'MILLIS' : 'MICROS'
+    return { type: 'string', stored: plain, text: (value) => timeText(value, unit, true) }
+  }
+  if (logical?.type === 'TIME' || converted === 'TIME_MILLIS' || converted === 'TIME_MICROS') {
+    const unit = logical?.type === 'TIME' ? logical.unit : converted === 'TIME_MILLIS' ? 'MILLIS' : 'MICROS'
+    return { type: 'string', stored: plain, text: (value) => timeText(value, unit, false).slice(11) }
+  }
+  if (converted === 'DATE' || logical?.type === 'DATE')
+    return { type: 'string', stored: plain, text: dateText }
+  if (converted === 'JSON' || logical?.type === 'JSON')
+    return { type: 'string', stored: { ...plain, converted_type: 'UTF8' } }
+  if (converted === 'UTF8' || converted === 'ENUM' || logical?.type === 'STRING' || logical?.type === 'ENUM')
+    return { type: 'string', stored: { ...plain, converted_type: 'UTF8' } }
+  if (type === 'BYTE_ARRAY' || (type === 'FIXED_LEN_BYTE_ARRAY' && logical === undefined))
+    return { type: 'string', stored: plain }
+  if (type === 'BOOLEAN') return { type: 'boolean' }
+  if (type === 'INT32' || type === 'INT64') return { type: 'integer' }
+  if (type === 'FLOAT' || type === 'DOUBLE' || logical?.type === 'FLOAT16') return { type: 'number' }
+  return { type: 'string' }
+}
+
+function elementsOf(tree: SchemaTree): SchemaElement[] {
+  return [written(tree.element), ...tree.children.flatMap(elementsOf)]
+}
+
+/**
+ * The writer stores the width of a logical integer type in a form that other readers refuse; the older converted type
+ * says the same.
+ */
+function written(element: SchemaElement): SchemaElement {
+  const { logical_type: logical } = element
+  if (logical?.type !== 'INTEGER') return element
+  const converted = INTEGERS.find((name) => name === `${logical.isSigned ? '' : 'U'}INT_${logical.bitWidth}`)
+  return { ...element, logical_type: undefined, converted_type: converted }
+}
+
+const INTEGERS = ['INT_8', 'INT_16', 'INT_32', 'INT_64', 'UINT_8', 'UINT_16', 'UINT_32', 'UINT_64'] as const
+
+/** The cell of a value as the reader gives it. */
+export function cellOf(value: unknown, { text }: ParquetColumn): Cell {
+  if (value === null || value === undefined) return null
+  return text === undefined || value instanceof StoredScalar ? value : new StoredScalar(value, text)
+}
+
+/** For the reader: times that it would cut to milliseconds, those within lists and objects. */
+export const TIME_PARSERS = {
+  timestampFromMicroseconds: (micros: bigint) =>
+    new StoredScalar(micros, (value) => timeText(value, 'MICROS', true)),
+  timestampFromNanoseconds: (nanos: bigint) =>
+    new StoredScalar(nanos, (value) => timeText(value, 'NANOS', true)),
+}
+
+function whole(stored: unknown): bigint {
+  if (typeof stored === 'bigint') return stored
+  if (typeof stored === 'number') return BigInt(stored)
+  if (!(stored instanceof Uint8Array)) throw new TypeError('a decimal is stored as an integer or as bytes')
+  const unsigned = stored.length === 0 ? 0n : BigInt(`0x${Buffer.from(stored).toString('hex')}`)
+  return BigInt.asIntN(stored.length * 8, unsigned)
+}
+
+function decimalText(stored: unknown, scale: number): string {
+  const unscaled = whole(stored)
+  const digits = String(unscaled < 0n ? -unscaled : unscaled).padStart(scale + 1, '0')
+  const point = digits.length - scale
+  const sign = unscaled < 0n ? '-' : ''
+  return scale <= 0 ? sign + digits : `${sign}${digits.slice(0, point)}.${digits.slice(point)}`
+}
+
+const NANOS_PER_SECOND = 1_000_000_000n
+
+/** ISO 8601, with as many decimals as the time has, in threes. */
+function timeText(stored: unknown, unit: Unit, utc: boolean): string {
+  const nanos = whole(stored) * NANOS_PER[unit]
+  const fraction = ((nanos % NANOS_PER_SECOND) + NANOS_PER_SECOND) % NANOS_PER_SECOND
+  const seconds = (nanos - fraction) / NANOS_PER_SECOND
+  const decimals = String(fraction)
+    .padStart(9, '0')
+    .replace(/(000)+$/, '')
+  const text = new Date(Number(seconds) * 1000).toISOString().slice(0, -'.000Z'.length)
+  return `${text}${decimals === '' ? '' : `.${decimals}`}${utc ? 'Z' : ''}`
+}
+
+function dateText(stored: unknown): string {
+  return new Date(Number(stored) * 86_400_000).toISOString().slice(0, -'T00:00:00.000Z'.length)
+}

@@ -1,0 +1,94 @@
+// Parquet files, written row group by row group. Columns that were read from a Parquet file keep their type; columns
+// with JSON values become columns of text.
+import { rename, rm } from 'node:fs/promises'
+import type { SchemaElement } from 'hyparquet'
+import { fileWriter, ParquetWriter } from 'hyparquet-writer'
+import { StoredScalar } from './parquet-types.ts'
+import { partialPath } from './partial-file.ts'
+import { type Cell, type Column, type ColumnType, cellJson, cellText, type TableWriter } from './table.ts'
+
+const GROUP_ROWS = 20_000
+/** Estimated from the text of the rows. */
+const GROUP_CHARACTERS = 32 * 1024 * 1024
+
+export function writeParquet(path: string, columns: readonly Column[]): TableWriter {
+  const targets = columns.map(targetOf)
+  const root: SchemaElement = { name: 'schema', num_children: columns.length }
+  const writer = new ParquetWriter({
+    writer: fileWriter(partialPath(path)),
+    schema: [root, ...targets.flatMap(({ stored }) => stored)],
+  })
+  let waiting: unknown[][] = columns.map(() => [])
+  let characters = 0
+  const flush = async (): Promise<void> => {
+    if (waiting[0]?.length === 0) return
+    await writer.write({
+      rowGroupSize: GROUP_ROWS,
+      columnData: targets.map(({ name, statistics }, i) => ({ name, statistics, data: waiting[i] ?? [] })),
+    })
+    waiting = columns.map(() => [])
+    characters = 0
+  }
+  return {
+    async write({ cells }) {
+      for (const [i, { storedValue }] of targets.entries()) {
+        const cell = cells[i]
+        const value = cell === null || cell === undefined ? null : storedValue(cell)
+        characters += typeof value === 'string' ? value.length : 8
+        waiting[i]?.push(value)
+      }
+      if ((waiting[0]?.length ?? 0) >= GROUP_ROWS || characters >= GROUP_CHARACTERS) await flush()
+    },
+    async end() {
+      await flush()
+      // The values are written as they are stored; the file declares what they mean.
+      writer.schema = [root, ...targets.flatMap(({ declared }) => declared)]
+      await writer.finish()
+      await rename(partialPath(path), path)
+    },
+    abort: () => rm(partialPath(path), { force: true }),
+  }
+}
+
+interface Target {
+  name: string
+  declared: readonly SchemaElement[]
+  stored: readonly SchemaElement[]
+  statistics: boolean
+  storedValue(cell: Cell): unknown
+}
+
+function targetOf({ name, type, parquet }: Column): Target {
+  if (parquet !== undefined && (type !== 'json' || writable(parquet.declared))) {
+    const { declared, stored, text } = parquet
+    const storedValue = (cell: Cell): unknown => (cell instanceof StoredScalar ? cell.stored : cell)
+    return { name, declared, stored, statistics: text === undefined && type !== 'json', storedValue }
+  }
+  const elements = [{ name, repetition_type: 'OPTIONAL' as const, ...TYPES[type] }]
+  return { name, declared: elements, stored: elements, statistics: true, storedValue: VALUES[type] }
+}
+
+/** Maps and fields with converted types are written as JSON: their values were not read as they are stored. */
+function writable(elements: readonly SchemaElement[]): boolean {
+  return elements.every(({ type, converted_type: converted, logical_type: logical }) => {
+    if (type === undefined) return converted === undefined || converted === 'LIST'
+    if (type === 'INT96' || (logical !== undefined && logical.type !== 'STRING')) return false
+    return converted === undefined || converted === 'UTF8' || /^U?INT_/.test(converted)
+  })
+}
+
+const TYPES: Readonly<Record<ColumnType, Pick<SchemaElement, 'type' | 'converted_type'>>> = {
+  string: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
+  integer: { type: 'INT64' },
+  number: { type: 'DOUBLE' },
+  boolean: { type: 'BOOLEAN' },
+  json: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
+}
+
+const VALUES: Readonly<Record<ColumnType, (cell: Cell) => unknown>> = {
+  string: cellText,
+  integer: (cell) => (typeof cell === 'bigint' ? cell : BigInt(Number(cell))),
+  number: Number,
+  boolean: (cell) => cell === true,
+  json: cellJson,
+}

@@ -1,0 +1,107 @@
+// What every table format reads and writes: named columns, and rows of cells in their order.
+import { Failure } from '../terminal/failure.ts'
+import type { ParquetColumn } from './parquet-types.ts'
+
+/** Null: no value; undefined: a key that a JSONL row does not have. Objects and arrays are JSON values. */
+export type Cell = unknown
+
+export interface Row {
+  cells: readonly Cell[]
+  /** The JSON of the first cells as a JSONL file has it, to be written as it was read. */
+  source?: { json: string; cells: number }
+}
+
+export type ColumnType = 'string' | 'integer' | 'number' | 'boolean' | 'json'
+
+export interface Column {
+  name: string
+  type: ColumnType
+  /** The type in a Parquet file, for a column that was read from one. */
+  parquet?: ParquetColumn
+}
+
+/** How a CSV or TSV file is written. */
+export interface CsvStyle {
+  delimiter: string
+  newline: string
+  bom: boolean
+}
+
+export interface TableReader {
+  columns: readonly Column[]
+  csv?: CsvStyle
+  /** Reads the file from its start. */
+  rows(): AsyncGenerator<Row>
+}
+
+/** The file gets its name when it is complete. */
+export interface TableWriter {
+  write(row: Row): Promise<void>
+  end(): Promise<void>
+  /** Deletes what was written. */
+  abort(): Promise<void>
+}
+
+export const TABLE_FORMATS = ['csv', 'tsv', 'jsonl', 'parquet'] as const
+export type TableFormat = (typeof TABLE_FORMATS)[number]
+
+const ENDINGS: Readonly<Record<TableFormat, RegExp>> = {
+  csv: /\.csv$/i,
+  tsv: /\.(tsv|tab)$/i,
+  jsonl: /\.(jsonl|ndjson)$/i,
+  parquet: /\.(parquet|pq)$/i,
+}
+
+/** The format that the ending of a file name says; undefined when it says none. */
+export function formatOf(path: string): TableFormat | undefined {
+  return TABLE_FORMATS.find((format) => ENDINGS[format].test(path))
+}
+
+/** The path without the ending of its format. */
+export function withoutEnding(path: string): string {
+  const format = formatOf(path)
+  return format === undefined ? path : path.replace(ENDINGS[format], '')
+}
+
+/** The format of a file that is to be written. */
+export function formatOfOutput(path: string): TableFormat {
+  const format = formatOf(path)
+  if (format !== undefined) return format
+  throw new Failure(
+    `the name ${path} does not say a table format; end it with .csv, .tsv, .jsonl or .parquet, or use --format`,
+  )
+}
+
+/** A cell as text, in prompts and CSV files: no text for a missing value, JSON for objects and lists. */
+export function cellText(cell: Cell): string {
+  if (cell === null || cell === undefined) return ''
+  if (typeof cell === 'string') return cell
+  if (cell instanceof Uint8Array) return Buffer.from(cell).toString('base64')
+  return typeof cell === 'object' && !hasText(cell) ? cellJson(cell) : String(cell)
+}
+
+/** A cell as JSON; integers beyond 2^53 keep their digits. */
+export function cellJson(cell: Cell): string {
+  return JSON.stringify(cell, jsonValue) ?? 'null'
+}
+
+function jsonValue(_key: string, value: unknown): unknown {
+  if (typeof value === 'bigint') return rawJson(String(value))
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('base64')
+  return value
+}
+
+/** ES2026; not in the compiler's library yet. */
+const { rawJSON: rawJson } = JSON as typeof JSON & { rawJSON: (text: string) => unknown }
+
+/** A value that is one word as text: a date, a time, a decimal. */
+export abstract class Scalar {
+  abstract toString(): string
+  toJSON(): unknown {
+    return this.toString()
+  }
+}
+
+function hasText(value: object): boolean {
+  return value instanceof Date || value instanceof Scalar
+}
