@@ -156,8 +156,6 @@ interface OpenAiClient extends UpstreamBase {
   client_key_file: string | null
   /** The address of the proxy before the server, credentials included; null: none. */
   proxy: string | null
-  /** `dns`: each address of its name is an upstream of its own. */
-  discover: 'dns' | null
   /** The server's name for the model. */
   model: string
   timeout_ms: number

@@ -218,6 +218,14 @@ export const ERRORS = table({
     message: 'There is no such project.',
     advice: 'Check the ID; it begins with `proj_`. Other projects need a key with the scope `operator`.',
   },
+  project_exists: {
+    status: 409,
+    type: invalid,
+    places: http,
+    retryable: false,
+    message: 'There is a project of this name already.',
+    advice: 'Choose another name, or use the project that has it.',
+  },
   line_not_found: {
     status: 404,
     type: invalid,

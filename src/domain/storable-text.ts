@@ -3,6 +3,9 @@
 
 const UNSTORABLE = /\0|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
 
+/** Of JSON Schema; unpaired surrogates cannot be sent as UTF-8. */
+export const STORABLE_PATTERN = '^[^\\u0000]*$'
+
 export function isStorable(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed()
 }

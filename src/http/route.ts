@@ -19,6 +19,12 @@ export type Access = readonly [Scope, ...Scope[]] | 'any key' | 'public'
 
 export type Method = 'GET' | 'HEAD' | 'POST' | 'DELETE'
 
+/** Keywords of JSON Schema beside those of a shape: of its properties, and of the whole. */
+export interface Rules {
+  properties?: Readonly<Record<string, object>>
+  allOf?: readonly object[]
+}
+
 export interface RouteDoc {
   /** A verb and a noun, for generated clients: `createBatch`. */
   operation: string
@@ -35,6 +41,8 @@ export interface RouteDoc {
   headers?: TSchema
   /** The fields of the multipart form, for endpoints that take one instead of JSON. */
   form?: TSchema
+  /** What else holds for the body and the query. Handlers check it: their errors say more than a shape's. */
+  rules?: { body?: Rules; querystring?: Rules }
   /** Errors of this endpoint, beside those that every endpoint may answer. */
   errors?: readonly ErrorCode[]
 }
@@ -110,9 +118,11 @@ export class RouteTable {
       ?.url
   }
 
-  /** The methods of `path`, for the Allow header; empty if there is no such path. */
+  /** The methods of `path`, for the Allow header; empty if there is no such path. A wildcard is the last resort. */
   methodsOf(path: string): string[] {
-    const there = this.#routes.filter((route) => matches(route.url, withoutSlash(path)))
+    const all = this.#routes.filter((route) => matches(route.url, withoutSlash(path)))
+    const named = all.filter((route) => !route.url.includes('*'))
+    const there = named.length > 0 ? named : all
     return [...new Set(there.flatMap((route) => route.methods))].sort()
   }
 }

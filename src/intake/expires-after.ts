@@ -3,6 +3,8 @@
 import { ApiError } from '../domain/errors.ts'
 
 const ANCHOR = 'expires_after[anchor]'
+/** 317 years: more than any retention. */
+export const EXPIRES_AFTER_S_MAX = 9_999_999_999
 const SECONDS = 'expires_after[seconds]'
 
 /** Gathers the two fields of a form, in any order. */

@@ -210,14 +210,10 @@ async function partBlobs(
   for (const id of part_ids) {
     const part = await readUploadPart(store.read, upload.id, id)
     const blob = part && (await readBlobRow(store.read, part.blob))
-    if (!blob)
-      throw new ApiError(
-        'invalid_request',
-        `\`part_ids\` names ${JSON.stringify(id.slice(0, 60))}, which is no part of this upload.`,
-        {
-          param,
-        },
-      )
+    if (!blob) {
+      const message = `\`part_ids\` names ${JSON.stringify(id.slice(0, 60))}, which is no part of this upload.`
+      throw new ApiError('upload_mismatch', message, { param })
+    }
     blobs.push(blob)
   }
   return blobs

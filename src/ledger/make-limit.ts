@@ -69,13 +69,11 @@ function unitsOf(metric: LimitMetric, amount: number): number {
 }
 
 function fractions(notify_at: readonly number[]): readonly number[] {
-  for (const [i, fraction] of notify_at.entries()) {
-    if (!(fraction > 0 && fraction <= 1))
-      refuse('notify_at', '`notify_at` must hold fractions of the cap: above 0 and at most 1.')
-    if (i > 0 && fraction <= notify_at[i - 1]!)
-      refuse('notify_at', '`notify_at` must hold ascending fractions.')
-  }
-  return notify_at
+  if (!notify_at.every((fraction) => fraction > 0 && fraction <= 1))
+    refuse('notify_at', '`notify_at` must hold fractions of the cap: above 0 and at most 1.')
+  const ascending = [...new Set(notify_at)].sort((a, b) => a - b)
+  if (ascending.length < notify_at.length) refuse('notify_at', '`notify_at` must name each fraction once.')
+  return ascending
 }
 
 function refuse(param: string, message: string): never {

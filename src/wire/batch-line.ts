@@ -1,5 +1,6 @@
 // The lines of a batch as a list to browse, and one line with all that is known of it.
 import { type Static, Type } from 'typebox'
+import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { listOf } from './list.ts'
 import { LineRecord } from './request-record.ts'
 
@@ -52,6 +53,7 @@ export const LinesQuery = Type.Object({
   after: Type.Optional(
     Type.Integer({
       minimum: 0,
+      maximum: LINE_NUMBER_MAX,
       default: 0,
       description: 'Only lines behind this line of the input file: any number, or `next_cursor`.',
     }),

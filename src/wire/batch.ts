@@ -100,8 +100,8 @@ export const BatchObject = Type.Object(
     cancelling_at: moment('when its cancel was accepted.'),
     cancelled_at: moment('when it was cancelled.'),
     expires_at: timestamp('nothing runs past it.'),
-    start_after: Type.Optional(timestamp('nothing is sent before it.')),
-    paused_at: Type.Optional(timestamp('since when it is paused.')),
+    start_after: moment('nothing is sent before it.'),
+    paused_at: moment('since when it is paused.'),
     metadata: Metadata,
     dedupe: Type.Optional(
       Type.Union([Type.Literal(true), Type.Literal('force')], {
@@ -190,5 +190,14 @@ export const CreateBatch = Type.Object(
     ],
   },
 )
+
+export const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
+
+export const CREATE_BATCH_RULES = {
+  properties: {
+    ...WINDOW_RULES,
+    metadata: { properties: { entity: { pattern: '\\S' } } },
+  },
+}
 
 export type CreateBatch = Static<typeof CreateBatch>

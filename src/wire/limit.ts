@@ -93,6 +93,62 @@ export const CreateLimit = Type.Object(
 )
 export type CreateLimit = Static<typeof CreateLimit>
 
+const NotifyAtRules = {
+  uniqueItems: true,
+  items: { type: 'number', exclusiveMinimum: 0, maximum: 1 },
+}
+const NamedText = { type: 'string', pattern: '\\S' }
+/** Below 9 million USD, in whole nano-dollars. */
+const USD_EXCLUSIVE_MAX = 9_000_000
+
+/** What the amount is of, and whose spending counts: which fields go together. */
+export const CREATE_LIMIT_RULES = {
+  properties: { notify_at: NotifyAtRules },
+  allOf: [
+    {
+      anyOf: [
+        {
+          properties: {
+            metric: { const: 'tokens' },
+            amount: { type: 'integer', maximum: Number.MAX_SAFE_INTEGER },
+          },
+        },
+        {
+          properties: {
+            metric: { const: 'cost_usd' },
+            amount: { anyOf: [{ const: 0 }, { minimum: 1e-9, exclusiveMaximum: USD_EXCLUSIVE_MAX }] },
+          },
+        },
+      ],
+    },
+    {
+      anyOf: [
+        {
+          properties: { scope: { const: 'entity' }, entity: NamedText, entity_type: { type: 'null' } },
+          required: ['entity'],
+        },
+        {
+          properties: {
+            scope: { const: 'entity_type' },
+            entity: { type: 'null' },
+            entity_type: { type: 'string', pattern: '^[^:/_]*[^:/_\\s][^:/_]*$' },
+          },
+          required: ['entity_type'],
+        },
+        {
+          properties: {
+            scope: { const: 'project' },
+            entity: { type: 'null' },
+            entity_type: { type: 'null' },
+          },
+        },
+      ],
+    },
+  ],
+}
+
+export const UPDATE_LIMIT_RULES = { properties: { notify_at: NotifyAtRules } }
+
 /** What a limit counts stays as it is; make another limit to count something else. No body changes nothing. */
 export const UpdateLimit = Type.Union([
   Type.Object(

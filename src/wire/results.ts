@@ -1,5 +1,6 @@
 // The query that reads the results of a batch while it runs.
 import { Type } from 'typebox'
+import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 
 export const RESULTS_LIMIT_MAX = 10_000
 
@@ -7,6 +8,7 @@ export const ResultsQuery = Type.Object({
   after: Type.Optional(
     Type.Integer({
       minimum: 0,
+      maximum: LINE_NUMBER_MAX,
       default: 0,
       description: 'Only lines behind this line of the input file. Pass `X-Next-After` here to go on.',
     }),
@@ -17,27 +19,6 @@ export const ResultsQuery = Type.Object({
       maximum: RESULTS_LIMIT_MAX,
       default: 1000,
       description: 'How many lines at most.',
-    }),
-  ),
-  format: Type.Optional(
-    Type.Unsafe<'jsonl' | 'csv' | 'parquet'>({
-      type: 'string',
-      enum: ['jsonl', 'csv', 'parquet'],
-      default: 'jsonl',
-      description:
-        '`csv` and `parquet`: all finished lines as one table, with a column for each property of the JSON schema ' +
-        'that the first request asks answers to follow; without one, a column `answer`. Takes no `after`, `limit`, ' +
-        '`part` or `contiguous`.',
-    }),
-  ),
-  spreadsheet: Type.Optional(
-    Type.Unsafe<'true' | 'false'>({
-      type: 'string',
-      enum: ['true', 'false'],
-      default: 'false',
-      description:
-        'With `true`, CSV begins with a byte-order mark, and a text that a spreadsheet would run as a formula with ' +
-        'an apostrophe.',
     }),
   ),
   part: Type.Optional(

@@ -76,6 +76,7 @@ export const CompleteUpload = Type.Object(
   {
     part_ids: Type.Array(Type.String(), {
       minItems: 1,
+      uniqueItems: true,
       description: 'The parts in the order of the content.',
     }),
     md5: Type.Optional(

@@ -64,6 +64,10 @@ export const CreateWebhook = Type.Object(
     examples: [{ url: 'https://example.com/offpeak', event_types: ['batch.completed'] }],
   },
 )
+/** Plain http is for private networks, where those are allowed (notify/webhook-url.ts). */
+export const WEBHOOK_RULES = {
+  properties: { url: { format: 'uri', pattern: '^https://', maxLength: 2048 } },
+}
 export type CreateWebhook = Static<typeof CreateWebhook>
 
 /** A POST that may come without a body. */

@@ -110,7 +110,7 @@ function integersOf(schema: TSchema): string[] {
 function withNumbers(query: unknown, integers: readonly string[]): unknown {
   if (typeof query !== 'object' || query === null) return query
   const entries = Object.entries(query).map(([name, value]) => {
-    const isNumber = integers.includes(name) && typeof value === 'string' && /^-?\d{1,15}$/.test(value)
+    const isNumber = integers.includes(name) && typeof value === 'string' && /^-?\d{1,300}$/.test(value)
     return [name, isNumber ? Number(value) : value]
   })
   return Object.fromEntries(entries)

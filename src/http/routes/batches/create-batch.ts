@@ -9,7 +9,7 @@ import { readProjection } from '../../../intake/read-projection.ts'
 import { projectLimits } from '../../../ledger/admit.ts'
 import type { BatchProjection } from '../../../ledger/project-batch.ts'
 import { readFile, readIndexBytes } from '../../../store/files.ts'
-import { BatchObject, CreateBatch } from '../../../wire/batch.ts'
+import { BatchObject, CREATE_BATCH_RULES, CreateBatch } from '../../../wire/batch.ts'
 import { BatchEstimate } from '../../../wire/batch-estimate.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { viewOf } from '../../access/compat.ts'
@@ -75,6 +75,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         'With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
       answer: Type.Union([BatchObject, BatchEstimate]),
       headers: CreateHeaders,
+      rules: { body: CREATE_BATCH_RULES },
       errors: [
         'plan_lacks_feature',
         'file_not_found',

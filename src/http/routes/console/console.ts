@@ -4,6 +4,7 @@ import { createReadStream } from 'node:fs'
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { consoleTokenOf } from '../../access/console-cookie.ts'
+import { MethodNotAllowed } from '../../response/send-error.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
@@ -60,7 +61,10 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
       doc: null,
       accepts: {},
       async handler({ headers, url }, reply) {
-        const path = new URL(url, 'http://console').pathname.slice('/console'.length)
+        const { pathname } = new URL(url, 'http://console')
+        const methods = app.routeTable.methodsOf(pathname)
+        if (!methods.includes('GET')) throw new MethodNotAllowed(methods)
+        const path = pathname.slice('/console'.length)
         const signedIn = consoleTokenOf(headers.cookie) !== null
         return reply
           .headers(PAGE_HEADERS)

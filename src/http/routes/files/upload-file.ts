@@ -4,6 +4,7 @@ import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { quotaExceeded } from '../../../domain/quota.ts'
 import { checkQuotas, type QuotaHolder, readUse } from '../../../intake/check-quota.ts'
+import { EXPIRES_AFTER_S_MAX } from '../../../intake/expires-after.ts'
 import { discard, insertUpload, receiveForm, receiveUpload, type Upload } from '../../../intake/upload.ts'
 import type { Writer } from '../../../store/store.ts'
 import { FileObject } from '../../../wire/file.ts'
@@ -21,13 +22,14 @@ const UploadForm = Type.Object(
   {
     purpose: Type.Literal('batch'),
     file: Type.String({
-      contentMediaType: 'application/x-ndjson',
+      contentMediaType: 'application/octet-stream',
       description: 'The JSONL file.',
     }),
     'expires_after[anchor]': Type.Optional(Type.Literal('created_at')),
     'expires_after[seconds]': Type.Optional(
       Type.Integer({
         minimum: 1,
+        maximum: EXPIRES_AFTER_S_MAX,
         description:
           'Deletes the file this long after its creation, if that is before the end of its retention.',
       }),

@@ -136,13 +136,14 @@ describe('projects', () => {
     assert.deepEqual((await server.call('GET', '/v1/projects')).ids, [server.key.project_id])
 
     for (const [path, body] of [
-      ['/v1/projects', { name: 'research' }],
       ['/v1/projects', { name: '' }],
       ['/v1/projects', { name: 'x', plan: 'free' }],
       [`/v1/projects/${made.id}`, { plan: 'free' }],
       [`/v1/projects/${made.id}`, { name: 'y' }],
     ] as const)
       assert.equal((await server.call('POST', path, { key, body })).outcome, '400 invalid_request')
+    const same = await server.call('POST', '/v1/projects', { key, body: { name: 'research' } })
+    assert.equal(same.outcome, '409 project_exists')
     const nowhere = await server.call('POST', `/v1/projects/${NO_PROJECT}`, { key, body: { plan: 'payg' } })
     assert.equal(nowhere.outcome, '404 project_not_found')
     assert.equal(

@@ -3,7 +3,7 @@ import { newId } from '../../../domain/ids.ts'
 import { checkQuotas } from '../../../intake/check-quota.ts'
 import { newLimitRow } from '../../../ledger/make-limit.ts'
 import { insertLimit, toLimit } from '../../../store/limits.ts'
-import { CreateLimit, LimitObject } from '../../../wire/limit.ts'
+import { CREATE_LIMIT_RULES, CreateLimit, LimitObject } from '../../../wire/limit.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
@@ -24,6 +24,7 @@ export function createLimitRoute(app: App, { plans, idempotency }: Deps): void {
       description:
         'The limit applies from the next line on, also to running batches. With the scope `entity_type`, every entity of the type has the limit for itself.',
       answer: LimitObject,
+      rules: { body: CREATE_LIMIT_RULES },
       headers: IdempotencyHeaders,
       errors: [
         'idempotency_key_reused',

@@ -2,7 +2,7 @@
 import { ApiError } from '../../../domain/errors.ts'
 import { limitChange } from '../../../ledger/make-limit.ts'
 import { readLimit, toLimit, updateLimit } from '../../../store/limits.ts'
-import { LimitObject, UpdateLimit } from '../../../wire/limit.ts'
+import { LimitObject, UPDATE_LIMIT_RULES, UpdateLimit } from '../../../wire/limit.ts'
 import { callerOf } from '../../access/caller.ts'
 import { LimitParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
@@ -21,6 +21,7 @@ export function updateLimitRoute(app: App, { store, wake }: Pick<RouteDependenci
       description:
         'Changes the amount, the action, the description or the fractions. A lower amount applies from the next line on, also to running batches; lines in flight finish.',
       answer: LimitObject,
+      rules: { body: UPDATE_LIMIT_RULES },
       errors: ['limit_not_found'],
     },
     accepts: { params: LimitParams, body: UpdateLimit },

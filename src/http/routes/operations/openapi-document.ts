@@ -3,9 +3,10 @@
 import { STATUS_CODES } from 'node:http'
 import type { TSchema } from 'typebox'
 import { ERRORS, type ErrorCode, wireError } from '../../../domain/errors.ts'
+import { STORABLE_PATTERN } from '../../../domain/storable-text.ts'
 import { ErrorEnvelope } from '../../../wire/error.ts'
 import { CompatHeader } from '../../access/compat.ts'
-import type { Declared, RouteDoc } from '../../route.ts'
+import type { Declared, RouteDoc, Rules } from '../../route.ts'
 
 type Json = Record<string, unknown>
 
@@ -58,9 +59,10 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
         ? [{ api_key: [] }]
         : access.map((scope) => ({ api_key: [scope] }))
   const { body, params, querystring } = accepts
+  const query = ruled(querystring, doc.rules?.querystring)
   const parameters = [
     ...parametersOf('path', params, schemas),
-    ...parametersOf('query', querystring, schemas),
+    ...parametersOf('query', storable(query), schemas),
     ...parametersOf('header', doc.headers, schemas),
     ...(access === 'public' ? [] : parametersOf('header', CompatHeader, schemas)),
   ]
@@ -92,8 +94,10 @@ function contents(shapes: Readonly<Record<string, TSchema>>, schemas: Json): Jso
   return Object.fromEntries(entries)
 }
 
-function requestBody(body: unknown, { form }: RouteDoc, schemas: Json): Json {
-  const [type, schema] = form ? ['multipart/form-data', form] : [JSON_TYPE, body]
+function requestBody(body: unknown, { form, rules }: RouteDoc, schemas: Json): Json {
+  const [type, schema] = form
+    ? ['multipart/form-data', form]
+    : [JSON_TYPE, storable(ruled(body, rules?.body))]
   if (schema === undefined) return {}
   const required = !allowsNull(schema)
   return { requestBody: { required, content: { [type]: { schema: hoisted(closed(schema), schemas) } } } }
@@ -104,6 +108,31 @@ function closed(schema: unknown): unknown {
   if (!isObject(schema)) return schema
   if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map(closed) }
   return schema.type === 'object' ? { ...schema, additionalProperties: false } : schema
+}
+
+function ruled(schema: unknown, rules: Rules | undefined): unknown {
+  if (rules === undefined || !isObject(schema)) return schema
+  if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map((part) => ruled(part, rules)) }
+  if (!isObject(schema.properties)) return schema
+  const { properties: own = {}, ...whole } = rules
+  const entries = Object.entries(schema.properties).map(([name, property]) => [
+    name,
+    isObject(property) ? { ...property, ...own[name] } : property,
+  ])
+  return { ...schema, ...whole, properties: Object.fromEntries(entries) }
+}
+
+/** Free text of requests is text that every database stores (domain/storable-text.ts). */
+function storable(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(storable)
+  if (!isObject(schema)) return schema
+  if (schema.type === 'string') {
+    const isFree = ['const', 'enum', 'pattern', 'format'].every((keyword) => schema[keyword] === undefined)
+    return isFree ? { ...schema, pattern: STORABLE_PATTERN } : schema
+  }
+  return Object.fromEntries(
+    Object.entries(schema).map(([name, part]) => [name, name === 'examples' ? part : storable(part)]),
+  )
 }
 
 /** A body that may be left out is declared as one that may be null. */

@@ -25,6 +25,7 @@ import type { App } from '../../type-provider.ts'
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans'>
 
 export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
+  const planRules = { body: { properties: { plan: { enum: [...plans.keys()] } } } }
   route(app, {
     method: 'GET',
     url: '/v1/projects',
@@ -58,7 +59,8 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
       operation: 'createProject',
       summary: 'Make a project',
       answer: ProjectObject,
-      errors: ['invalid_request'],
+      rules: planRules,
+      errors: ['project_exists'],
     },
     accepts: { body: CreateProject },
     async handler(request) {
@@ -71,7 +73,7 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
         const isTaken = (await readProjectByName(tx, name)) !== undefined
         const made = await ensureProject(tx, project)
         if (isTaken || made.id !== project.id)
-          throw new ApiError('invalid_request', `There is a project "${name}" already.`, { param: 'name' })
+          throw new ApiError('project_exists', `There is a project "${name}" already.`, { param: 'name' })
         return showProject(made)
       })
     },
@@ -104,6 +106,7 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
       summary: 'Change the plan of a project',
       description: 'It holds for what is made from now on.',
       answer: ProjectObject,
+      rules: planRules,
       errors: ['project_not_found'],
     },
     accepts: { params: ProjectParams, body: UpdateProject },

@@ -27,6 +27,7 @@ export function createUploadRoute(app: App, deps: Deps): void {
       description:
         'For large files and unreliable connections: parts are sent in any order and at once, survive a restart of the service, and stay for 24 hours.',
       answer: UploadObject,
+      rules: { body: { properties: { bytes: { maximum: file_bytes_max } } } },
       errors: ['quota_exceeded'],
     },
     accepts: { body: CreateUpload },

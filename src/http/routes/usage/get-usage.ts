@@ -11,7 +11,7 @@ import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showUsage } from './show-usage.ts'
-import { readUsageQuery, UsageQuery } from './usage-query.ts'
+import { readUsageQuery, USAGE_RULES, UsageQuery } from './usage-query.ts'
 
 /** For JSON, which is built in memory; CSV is streamed and has no bound. */
 const GROUPS_MAX = 10_000
@@ -28,6 +28,7 @@ export function getUsageRoute(app: App, { store }: Pick<RouteDependencies, 'stor
       description:
         'The settled usage: a line counts on the UTC day on which it finished, as soon as its result is committed.',
       answer: UsageObject,
+      rules: { querystring: USAGE_RULES },
       also: { [CSV]: Type.String() },
     },
     accepts: { querystring: UsageQuery },

@@ -22,6 +22,14 @@ export const UsageQuery = Type.Object({
   ),
   format: Type.Optional(Type.Enum(['json', 'csv'])),
 })
+/** Of `start` and `end`. */
+const Day = { anyOf: [{ format: 'date' }, { pattern: '^[0-9]{1,11}$' }] }
+const GROUP = `(${USAGE_GROUPS.join('|')})`
+
+export const USAGE_RULES = {
+  properties: { start: Day, end: Day, group_by: { pattern: `^(${GROUP}( *, *${GROUP})*)?$` } },
+}
+
 export type UsageQuery = Static<typeof UsageQuery>
 
 /** Throws invalid_request with the parameter's name. */

@@ -5,7 +5,7 @@ import { newSigningSecret } from '../../../notify/signing.ts'
 import { webhookUrl } from '../../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../../store/schema.ts'
 import { insertWebhook } from '../../../store/webhooks.ts'
-import { CreateWebhook, WebhookWithSecret } from '../../../wire/webhook.ts'
+import { CreateWebhook, WEBHOOK_RULES, WebhookWithSecret } from '../../../wire/webhook.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { refuseIdempotencyKey } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
@@ -27,6 +27,7 @@ export function createWebhookRoute(
       description:
         'The service sends events to the URL. Only this answer contains the secret that signs them.',
       answer: WebhookWithSecret,
+      rules: { body: WEBHOOK_RULES },
       errors: ['quota_exceeded'],
     },
     accepts: { body: CreateWebhook },

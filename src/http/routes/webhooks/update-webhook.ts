@@ -3,7 +3,7 @@ import { ApiError } from '../../../domain/errors.ts'
 import { webhookUrl } from '../../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../../store/schema.ts'
 import { lockWebhook, updateWebhook } from '../../../store/webhooks.ts'
-import { UpdateWebhook, WebhookObject } from '../../../wire/webhook.ts'
+import { UpdateWebhook, WEBHOOK_RULES, WebhookObject } from '../../../wire/webhook.ts'
 import { callerOf } from '../../access/caller.ts'
 import { WebhookParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
@@ -25,6 +25,7 @@ export function updateWebhookRoute(
       description:
         'Fields that are left out stay unchanged. Events that happen while a webhook is disabled are never sent to it.',
       answer: WebhookObject,
+      rules: { body: WEBHOOK_RULES },
       errors: ['webhook_not_found'],
     },
     accepts: { params: WebhookParams, body: UpdateWebhook },
