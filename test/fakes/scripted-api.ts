@@ -137,8 +137,12 @@ export class ScriptedApi {
   }
 
   #create(seen: Seen): Reply {
-    const asked: { input_file_id: string; completion_window: string; metadata?: Record<string, string>; dedupe?: true | 'force' } =
-      JSON.parse(seen.body.toString())
+    const asked: {
+      input_file_id: string
+      completion_window: string
+      metadata?: Record<string, string>
+      dedupe?: true | 'force'
+    } = JSON.parse(seen.body.toString())
     const key = String(seen.headers['idempotency-key'])
     const earlier = this.#keys.get(key)
     if (earlier !== undefined) return { status: 200, body: this.batches.get(earlier)?.object }
