@@ -14,6 +14,8 @@ export interface Attempt {
   duration_ms: number
   /** Absent for the attempt that was answered. */
   reason?: string
+  /** The ID of the batch at the batch API; absent for a line that was sent alone. */
+  remote_batch?: string
 }
 
 export interface LineRecord {
@@ -82,7 +84,9 @@ function usageJson(usage: TokenUsage): string {
 
 function attemptJson(attempt: Attempt): string {
   const reason = attempt.reason === undefined ? '' : `,"reason":${JSON.stringify(attempt.reason)}`
-  return `{"at":${attempt.at / 1000},"upstream":${text(attempt.upstream)},"tier":${attempt.tier},"status":${attempt.status},"duration_ms":${Math.round(attempt.duration_ms * 10) / 10}${reason}}`
+  const remote =
+    attempt.remote_batch === undefined ? '' : `,"remote_batch":${JSON.stringify(attempt.remote_batch)}`
+  return `{"at":${attempt.at / 1000},"upstream":${text(attempt.upstream)},"tier":${attempt.tier},"status":${attempt.status},"duration_ms":${Math.round(attempt.duration_ms * 10) / 10}${remote}${reason}}`
 }
 
 /** Models, upstreams and entities, as JSON: the same few for lines without end. */

@@ -4,6 +4,7 @@
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import type { Answer } from '../jsonl/answer-scan.ts'
+import type { BatchApi } from './batch-api/batch-api.ts'
 
 export interface BackendCall {
   endpoint: EndpointPath
@@ -54,6 +55,8 @@ export interface Backend {
   send(call: BackendCall): Promise<BackendResult>
   /** Closes connections; attempts still in flight are aborted. */
   close(): Promise<void>
+  /** Of a batch API, which takes lines by the chunk: `send` is not for it. */
+  readonly batches?: BatchApi
   /** Of a server that runs only while lines wait for it; others are simply there. */
   readonly onDemand?: ServerOnDemand
 }

@@ -2,7 +2,9 @@
 import { readFileSync } from 'node:fs'
 import type { OpenAiUpstream } from '../config/config.ts'
 
-export function certificatesOf({ ca_file, client_cert_file, client_key_file }: OpenAiUpstream): {
+type CertificateFiles = Pick<OpenAiUpstream, 'ca_file' | 'client_cert_file' | 'client_key_file'>
+
+export function certificatesOf({ ca_file, client_cert_file, client_key_file }: CertificateFiles): {
   ca?: Buffer
   cert?: Buffer
   key?: Buffer

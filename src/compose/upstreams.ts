@@ -1,9 +1,18 @@
 // Creates a client for each model server that the configuration names.
 import type { Backend } from '../backends/backend.ts'
+import { batchApiBackend } from '../backends/openai/batch-api-backend.ts'
+import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
-import type { Config, EngineConfig, ModelConfig, OpenAiUpstream, UpstreamConfig } from '../config/config.ts'
+import type {
+  BatchApiUpstream,
+  Config,
+  EngineConfig,
+  ModelConfig,
+  OpenAiUpstream,
+  UpstreamConfig,
+} from '../config/config.ts'
 import type { Spill } from '../dispatch/send/tiers.ts'
 import { Upstream, type UpstreamTerms } from '../dispatch/send/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -84,7 +93,7 @@ export class ConfiguredUpstreams {
     let upstream = before.get(key)
     if (upstream) upstream.setTerms(terms)
     else {
-      const alias = config.type === 'openai' && config.model !== model ? config.model : null
+      const alias = config.type !== 'sim' && config.model !== model ? config.model : null
       upstream = new Upstream({ backend: this.#makeBackend(config), ...terms, modelAlias: alias })
     }
     this.#known.set(key, upstream)
@@ -99,6 +108,26 @@ function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker
     hours: hours.length === 0 ? null : new OpeningHours(hours),
     concurrency_max: Math.min(concurrency_max, worker_max),
   }
+}
+
+function batchBackend(upstream: BatchApiUpstream): Backend {
+  const { base_url, api_key, api_key_file, proxy, headers, timeout_ms, completion_window, file_purpose } =
+    upstream
+  return batchApiBackend(
+    upstream.name,
+    new HttpBatchApi({
+      base_url,
+      api_key,
+      api_key_file,
+      certificates: certificatesOf(upstream),
+      proxy,
+      headers,
+      timeout_ms,
+      completion_window,
+      file_purpose,
+      lineMetadata: upstream.line_metadata,
+    }),
+  )
 }
 
 function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of: UpstreamConfig) => Backend {
@@ -151,6 +180,7 @@ function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of
       const { name, latency_ms, faults, capacity, context_window } = upstream
       return simBackend({ name, latency_ms, faults, capacity, context_window })
     }
+    if (upstream.type === 'openai-batch') return batchBackend(upstream)
     if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
     return client(upstream)(upstream.base_url, upstream.api_key)
   }

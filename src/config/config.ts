@@ -92,7 +92,7 @@ export interface ModelConfig {
   endpoints_configured: boolean
 }
 
-export type UpstreamConfig = SimUpstream | OpenAiUpstream
+export type UpstreamConfig = SimUpstream | OpenAiUpstream | BatchApiUpstream
 
 /** A model server that the worker starts when lines wait for its model. */
 export interface EngineConfig {
@@ -144,6 +144,18 @@ export type OpenAiUpstream = OpenAiClient &
       }
     | { base_url: null; engine: EngineConfig }
   )
+
+/** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
+export interface BatchApiUpstream extends Omit<OpenAiClient, 'type'> {
+  type: 'openai-batch'
+  base_url: string
+  /** What is asked of it, as it spells it. */
+  completion_window: string
+  /** The `purpose` of uploaded files. */
+  file_purpose: string
+  /** Whether lines carry entity, tags and conversation, as another Offpeak reads them. */
+  line_metadata: boolean
+}
 
 interface OpenAiClient extends UpstreamBase {
   type: 'openai'

@@ -461,7 +461,7 @@ describe('what is refused', () => {
     [model('supports: {tools: maybe}'), 'models[0].supports.tools: expected true or false, found "maybe"'],
     [
       upstream('type: vllm, base_url: x'),
-      'models[0].upstreams[0].type: expected one of sim, openai, found "vllm"',
+      'models[0].upstreams[0].type: expected one of sim, openai, openai-batch, found "vllm"',
     ],
     [upstream('latency_ms: 5'), 'models[0].upstreams[0].type: is missing'],
     [upstream('type: sim, base_url: x'), 'models[0].upstreams[0].base_url: unknown key'],

@@ -200,16 +200,30 @@ const OPENAI_KEYS = section({
   headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
 })
 
-const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
-  const { base_url, engine, api_key_env } = found
-  if (base_url === null && engine === null) problem(['base_url'], `is missing; expected ${BASE_URL_EXPECTED}`)
-  if (api_key_env !== null && found.api_key_file !== null)
+interface Credentials {
+  api_key_env: string | null
+  api_key_file: string | null
+  client_cert_file: string | null
+  client_key_file: string | null
+}
+
+function credentialProblems(
+  { api_key_env, api_key_file, client_cert_file, client_key_file }: Credentials,
+  problem: (path: string[], text: string) => void,
+): void {
+  if (api_key_env !== null && api_key_file !== null)
     problem(['api_key_file'], 'excludes api_key_env: keep one of them')
-  if ((found.client_cert_file === null) !== (found.client_key_file === null))
+  if ((client_cert_file === null) !== (client_key_file === null))
     problem(
-      [found.client_cert_file === null ? 'client_key_file' : 'client_cert_file'],
+      [client_cert_file === null ? 'client_key_file' : 'client_cert_file'],
       'needs the other: a client certificate has client_cert_file and client_key_file',
     )
+}
+
+const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
+  const { base_url, engine } = found
+  if (base_url === null && engine === null) problem(['base_url'], `is missing; expected ${BASE_URL_EXPECTED}`)
+  credentialProblems(found, problem)
   if (engine === null) return
   if (base_url !== null) problem(['base_url'], 'excludes engine: the worker picks the address of the server')
   for (const key of ['api_key_env', 'api_key_file'] as const)
@@ -218,7 +232,32 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
     if (found[key] !== null) problem([key], 'excludes engine: its server is on this machine')
 })
 
-const UPSTREAM = variant<typeof SIM | typeof OPENAI>([SIM, OPENAI])
+const BATCH_API = checked(
+  section({
+    type: type('openai-batch'),
+    name: optional(anyText),
+    ...PLACE,
+    concurrency_max: byDefault(4, integer(1)),
+    base_url: BASE_URL,
+    api_key_env: optional(API_KEY_ENV),
+    api_key_file: optional(READABLE_FILE),
+    ca_file: optional(READABLE_FILE),
+    client_cert_file: optional(READABLE_FILE),
+    client_key_file: optional(READABLE_FILE),
+    proxy: optional(PROXY),
+    model: optional(anyText),
+    timeout: byDefault('60s', duration(100)),
+    headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
+    completion_window: byDefault('24h', text(/^[0-9]+[smhd]$/, 'a completion window such as 24h')),
+    file_purpose: byDefault('batch', anyText),
+    line_metadata: byDefault(false, boolean),
+  }),
+  (found, problem) => {
+    credentialProblems(found, problem)
+  },
+)
+
+const UPSTREAM = variant<typeof SIM | typeof OPENAI | typeof BATCH_API>([SIM, OPENAI, BATCH_API])
 
 const MODEL = checked(
   section({

@@ -149,8 +149,24 @@ function upstreamOf(
       faults: Object.fromEntries(faults.map((fault) => [fault, found.faults[fault]])),
     }
   }
-  const { api_key_env, timeout, engine, base_url, ...rest } = found
   const at = (path: string | null): string | null => (path === null ? null : resolve(cwd, path))
+  if (found.type === 'openai-batch') {
+    const { api_key_env, timeout, proxy, ...rest } = found
+    return {
+      ...rest,
+      ...place,
+      proxy: proxy === 'off' ? null : (proxy ?? proxyFromEnv(rest.base_url, env)),
+      api_key_file: at(rest.api_key_file),
+      ca_file: at(rest.ca_file),
+      client_cert_file: at(rest.client_cert_file),
+      client_key_file: at(rest.client_key_file),
+      name: rest.name ?? addressOf(rest.base_url),
+      model: rest.model ?? modelId,
+      api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
+      timeout_ms: timeout,
+    }
+  }
+  const { api_key_env, timeout, engine, base_url, ...rest } = found
   const server =
     engine === null ? { base_url: base_url ?? '', engine } : { base_url: null, engine: engineOf(engine) }
   return {

@@ -22,6 +22,8 @@ import { ReservedFunds } from './limits/reserved-funds.ts'
 import type { Observer } from './observer.ts'
 import { OpenChunks } from './open-chunks.ts'
 import { Pauses } from './pauses.ts'
+import { RemoteLines } from './remote/remote-lines.ts'
+import { RemotePoller } from './remote/remote-poller.ts'
 import { LaneReporter } from './send/lane-reporter.ts'
 import { PromptLearner } from './send/prompt-learner.ts'
 import type { RetryPolicy } from './send/retry-policy.ts'
@@ -77,7 +79,7 @@ export interface WorkerEvents {
   /** The reserved funds do not cover a line. */
   insufficientFunds: (chunk: OpenChunk) => void
   /** No line of a stopped chunk is in flight any more. */
-  chunkIdle: () => void
+  chunkIdle: (chunk: OpenChunk) => void
   chunkClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
   committed: () => void
   batchEnded: (batch: BatchRow) => void
@@ -133,6 +135,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     onBegun: on.begun,
     onInsufficientFunds: on.insufficientFunds,
     onOutcome: on.lineEnded,
+    onHandOver: (upstream, jobs) => remote.handOver(upstream, jobs),
     onIdle: on.chunkIdle,
     observe: {
       attempted(upstream, result, durationMs) {
@@ -161,6 +164,30 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     onRejected: (chunk) => sender.stop(chunk, 'lost', true),
     onEnded: on.batchEnded,
     observe,
+  })
+  const remote = new RemoteLines({
+    store,
+    clock,
+    log,
+    sender: () => sender,
+    funds,
+    answers,
+    isCertain: () => session.isCertain,
+    isOpen: (chunk) => open.has(chunk),
+    outagePatienceMs: options.retry.outage_patience_ms,
+    onBegun: on.begun,
+    onInsufficientFunds: on.insufficientFunds,
+    settle: (chunks) => recorder.settle(chunks),
+    park: (chunk, runAt) => void recorder.park(chunk, runAt, 'remote_batch', null),
+  })
+  const poller: RemotePoller = new RemotePoller({
+    store,
+    clock,
+    log,
+    rows: remote.rows,
+    hasBatchApi: () =>
+      [...sender.lanes.values()].some((lane) => lane.upstreams.some(({ batches }) => batches !== null)),
+    onReady: () => claimer.look(),
   })
   const gate = new LimitGate({
     store,
@@ -234,6 +261,8 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     recorder,
     gate,
     pauses,
+    remote,
+    poller,
     claimer,
     closer,
     tasks,

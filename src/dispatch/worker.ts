@@ -21,6 +21,8 @@ const DELETED_MS = 5_000
 const MAINTENANCE_MS = 1_000
 /** How often unavailable models are reported, if the report has changed. */
 const REPORT_MS = 1_000
+/** How often it is asked whether batches at batch APIs are due to be looked at. */
+const REMOTE_MS = 100
 /** How often it is reported how the worker and its model servers do. */
 const WORKER_REPORT_MS = 2_000
 /** How often learned token sizes are shared with other workers. */
@@ -48,7 +50,10 @@ export class Worker {
       insufficientFunds: (chunk) => {
         if (this.#parts.gate.insufficientFor(chunk)) this.#recheckLimits()
       },
-      chunkIdle: () => this.#checkDrained(),
+      chunkIdle: (chunk) => {
+        this.#parts.remote.parkIfIdle(chunk)
+        this.#checkDrained()
+      },
       chunkClosed: (chunk, how) => this.#onChunkClosed(chunk, how),
       committed: () => this.#onCommitted(),
       batchEnded: (batch) => this.#onBatchEnded(batch),
@@ -86,6 +91,7 @@ export class Worker {
       await reporter.report()
     })
     this.#loop(WORKER_REPORT_MS, () => workerReporter.report(), 0)
+    this.#loop(REMOTE_MS, () => this.#parts.poller.look(), 0)
     this.#loop(LEARN_MS, () => learner.share(), 0)
     this.#loop(RISK_MS, async () => {
       this.#atRisk = await batchesAtRisk(store.read, clock.now(), models)
@@ -122,12 +128,12 @@ export class Worker {
   }
 
   async #end(): Promise<void> {
-    const { claimer, closer, tasks, recorder, starts, learner, session, open, sender } = this.#parts
+    const { claimer, closer, tasks, recorder, starts, learner, session, open, sender, poller } = this.#parts
     this.#stopping = true
     for (const cancel of this.#loops) cancel()
     // Stops sending at once, before claims and tasks under way have ended.
     const drained = this.#drain()
-    await Promise.all([claimer.close(), closer.close(), tasks.close(), drained])
+    await Promise.all([claimer.close(), closer.close(), tasks.close(), poller.close(), drained])
     await Promise.all([recorder.flush(), starts.close()])
     await learner.share().catch((error: unknown) => {
       this.#options.log.warn({ err: error }, 'learned token sizes could not be stored')
@@ -155,8 +161,9 @@ export class Worker {
   }
 
   async #admit(chunk: OpenChunk, limitVersion: number): Promise<{ retryAt: number } | null> {
-    const { gate, session, funds, pauses } = this.#parts
+    const { gate, session, funds, pauses, remote } = this.#parts
     await pauses.load()
+    await remote.attach(chunk)
     const postponed = this.#stopReason(chunk) === null ? await gate.admit(chunk, limitVersion) : null
     // A chunk that was claimed under an expired session is not opened.
     if (chunk.claim.worker_id !== session.id) funds.close(chunk)
@@ -165,7 +172,7 @@ export class Worker {
 
   #onChunkOpened(chunk: OpenChunk): void {
     const { clock } = this.#options
-    const { sender, open, funds, recorder } = this.#parts
+    const { sender, open, funds, recorder, remote } = this.#parts
     const leftMs = chunk.claim.deadline - clock.now()
     open.add(
       chunk,
@@ -177,6 +184,7 @@ export class Worker {
     if (reason) this.#stop(chunk, reason)
     else if (this.#stopping) sender.stop(chunk, 'drained', false)
     else sender.start(chunk)
+    remote.opened(chunk)
   }
 
   /** Lines in flight may finish; if their input was deleted, only for DELETED_MS, because it is destroyed after them. */
@@ -195,8 +203,9 @@ export class Worker {
   }
 
   #onLineEnded(chunk: OpenChunk, outcome: Outcome): void {
-    const { funds, learner, recorder, sender, claimer } = this.#parts
+    const { funds, learner, recorder, sender, claimer, remote } = this.#parts
     funds.ended(chunk, outcome)
+    remote.rows.ended(chunk, outcome)
     learner.ended(chunk, outcome)
     recorder.record(chunk, outcome)
     if (sender.isBelowLowWaterMark(outcome.model)) claimer.refill()
@@ -250,7 +259,8 @@ export class Worker {
   }
 
   async #readBatchStatuses(): Promise<void> {
-    const { open } = this.#parts
+    const { open, remote } = this.#parts
+    for (const chunk of [...open]) remote.parkIfIdle(chunk)
     const ids = new Set<string>()
     for (const chunk of open) if (chunk.stopped === null) ids.add(chunk.batch.id)
     if (ids.size === 0) return
@@ -267,13 +277,14 @@ export class Worker {
 
   /** Lines in flight may finish for `drainMs`; then they are aborted. */
   async #drain(): Promise<void> {
-    const { open, sender } = this.#parts
+    const { open, sender, remote } = this.#parts
     for (const chunk of open) sender.stop(chunk, 'drained', false)
     if (this.#isDrained()) return
     await new Promise<void>((resolve) => {
       this.#onDrained = resolve
       const cancel = this.#options.clock.after(this.#options.drainMs, () => {
         for (const chunk of open) sender.stop(chunk, 'drained', true)
+        remote.abort()
       })
       this.#loops.push(cancel)
     })

@@ -20,6 +20,7 @@ export const ID_PREFIXES = {
   delivery: 'dlv_',
   upload: 'upload_',
   part: 'part_',
+  remote: 'rb_',
 } as const
 
 export type IdKind = keyof typeof ID_PREFIXES

@@ -26,6 +26,7 @@ export const WAITING_CODES = [
   'upstream_throttled',
   'lines_failing',
   'usage_limit',
+  'remote_batch',
   'parked',
   'queued',
 ] as const

@@ -2,6 +2,7 @@
 import { cancelOutcome } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { moveBatch, readBatch } from '../store/batches.ts'
+import { hastenRemoteBatches } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
@@ -18,5 +19,6 @@ export async function cancelBatch(
   if (effect === 'same') return batch
   const moved = effect === 'move' ? await moveBatch(tx, id, 'cancelling', now) : undefined
   if (!moved) throw new ApiError('batch_not_cancellable', `The batch is already ${batch.status}.`)
+  if (effect === 'move') await hastenRemoteBatches(tx, id, now)
   return moved
 }

@@ -8,7 +8,7 @@ import type { Store } from '../store/store.ts'
 import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/work-counts.ts'
 
 /** Shown as 0 while no chunk waits for them. */
-const PARKED_REASONS = ['usage_limit', 'stores_failing', 'input_unreadable'] as const
+const PARKED_REASONS = ['usage_limit', 'remote_batch', 'stores_failing', 'input_unreadable'] as const
 const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver'] as const
 
 export function workGauges(

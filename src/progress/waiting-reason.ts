@@ -57,6 +57,11 @@ export function waitingReason(
       code: 'usage_limit',
       message: 'A spending limit leaves no room until lines under way have ended.',
     }
+  if (parked.some((group) => group.parked_reason === 'remote_batch'))
+    return {
+      code: 'remote_batch',
+      message: 'A batch API has its lines; their results are recorded when it has finished them.',
+    }
   if (parked.length > 0 && parked.length === groups.length)
     return { code: 'parked', message: parkedMessage(parked) }
   if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', message: queuedMessage(leased) }

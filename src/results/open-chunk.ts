@@ -51,6 +51,8 @@ export class OpenChunk {
   readonly refused = new Map<number, WireError>()
   /** The version of its project's limits that its lines were last checked under. */
   limitVersion = 0
+  /** Positions of lines that a batch API has, or has results of that are not recorded. */
+  readonly remote = new Set<number>()
   /** It is being parked; none of its lines may be queued again. */
   parking = false
   /** When its first line was sent (Unix ms), if its batch was still queued when it was opened. */
@@ -115,11 +117,12 @@ export class OpenChunk {
     return this.#entities
   }
 
-  /** Positions of unfinished lines that can be sent if limits allow it. */
+  /** Positions of unfinished lines that can be sent if limits allow it, or are in flight. */
   runnable(): number[] {
     const positions: number[] = []
     for (const [position, line] of this.lines.entries())
-      if (line.fault === null && !this.isFinished(position)) positions.push(position)
+      if (line.fault === null && !this.isFinished(position) && !this.remote.has(position))
+        positions.push(position)
     return positions
   }
 

@@ -10,6 +10,7 @@ import { newId } from '../domain/ids.ts'
 import type { Log } from '../domain/log.ts'
 import { parkChunk, readChunk, rejectChunk } from '../store/chunks.ts'
 import { pausedUntil } from '../store/pauses.ts'
+import { wakeIfEnded } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { StatementRejected, Store } from '../store/store.ts'
 import type { ChunkCommit } from './commit.ts'
@@ -122,14 +123,16 @@ export class Recorder {
     if (chunk.parking) return
     chunk.parking = true
     while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
-    if (!this.#open.has(chunk) || chunk.stopped !== null) return
+    if (!this.#open.has(chunk) || (chunk.stopped !== null && chunk.remote.size === 0)) return
     this.#open.delete(chunk)
     const { store } = this.#options
     const parked = await this.#retryUntilStored('park', () =>
       store.write(async (tx) => {
         const until =
           reason === 'paused' ? await pausedUntil(tx, chunk.claim, unfinishedModels(chunk), runAt) : runAt
-        return await parkChunk(tx, chunk.lease, until, reason, model, chunk.lineTries())
+        const parked = await parkChunk(tx, chunk.lease, until, reason, model, chunk.lineTries())
+        if (chunk.remote.size > 0) await wakeIfEnded(tx, chunk.claim)
+        return parked
       }),
     )
     this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')

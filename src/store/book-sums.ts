@@ -1,4 +1,5 @@
 // Sums over the ledger and the usage tables, for reconciliation: each is computed from different rows.
+import { sql } from 'kysely'
 import { exactSum } from './exact-sum.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader } from './store.ts'
@@ -131,6 +132,18 @@ export async function strayReservations(
     .select(['reservations.batch_id', 'reservations.idx'])
     .where('reservations.project_id', '=', project_id)
     .where((eb) => eb.or([eb('chunks.state', 'is', null), eb('chunks.state', '!=', 'leased')]))
+    // What lines at a batch API have reserved has an index that no chunk has.
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('remote_batches')
+            .select('remote_batches.id')
+            .whereRef('remote_batches.batch_id', '=', 'reservations.batch_id')
+            .where(sql<boolean>`remote_batches.idx = -1 - reservations.idx`)
+            .where('remote_batches.reserved', 'is not', null),
+        ),
+      ),
+    )
     .distinct()
     .execute()
 }

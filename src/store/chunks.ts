@@ -79,6 +79,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     error_blob: null,
     error_bytes: 0,
     audit_blob: null,
+    remote_batches: 0,
   }
 }
 

@@ -60,10 +60,13 @@ export async function listClosable(
   return rows.map((row) => row.id)
 }
 
-/** No worker has leased the chunk. A chunk parked because the stores failed waits for its time like any other. */
+/**
+ * No worker has leased the chunk, and no batch API has lines of it: the worker that claims it next records what these
+ * have finished. A chunk parked because the stores failed waits for its time like any other.
+ */
 function isClosable(now: ClaimSql['now']) {
-  return sql<boolean>`(chunks.state = 'ready' OR (chunks.state = 'parked'
-    AND (chunks.parked_reason <> 'stores_failing' OR chunks.run_at <= ${now})))`
+  return sql<boolean>`(chunks.remote_batches = 0 AND (chunks.state = 'ready' OR (chunks.state = 'parked'
+    AND (chunks.parked_reason <> 'stores_failing' OR chunks.run_at <= ${now}))))`
 }
 
 /** Leases chunks of these batches, in order; at most `count`. */

@@ -9,6 +9,7 @@ import { dedupe } from './migrations/0004-dedupe.ts'
 import { openaiClients } from './migrations/0005-openai-clients.ts'
 import { console } from './migrations/0006-console.ts'
 import { capacity } from './migrations/0007-capacity.ts'
+import { remoteBatches } from './migrations/0008-remote-batches.ts'
 import { usageDetails } from './migrations/0009-usage-details.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
@@ -29,6 +30,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0005-openai-clients': openaiClients,
   '0006-console': console,
   '0007-capacity': capacity,
+  '0008-remote-batches': remoteBatches,
   '0009-usage-details': usageDetails,
 })
 

@@ -16,6 +16,7 @@ export interface Schema {
   files: FileTable
   batches: BatchTable
   chunks: ChunkTable
+  remote_batches: RemoteBatchTable
   journal_parts: JournalPartTable
   tasks: TaskTable
   workers: WorkerTable
@@ -198,6 +199,55 @@ interface ChunkTable {
   error_blob: string | null
   error_bytes: number
   audit_blob: string | null
+  /** How many batches at batch APIs have lines of it whose results are not recorded yet. */
+  remote_batches: Generated<number>
+}
+
+/**
+ * `intended`: nothing but its file can be there. `creating`: it may have been created. `open`: it is there. `ended`: it
+ * has results to record, or none. `recorded`: its files there are to be deleted. `abandoned`: it is to be cancelled if
+ * it is still there. `done`: nothing is left to do.
+ */
+export type RemoteBatchState = 'intended' | 'creating' | 'open' | 'ended' | 'recorded' | 'abandoned' | 'done'
+
+/** A batch at a batch API, made of lines of one chunk (store/remote-batches.ts). */
+interface RemoteBatchTable {
+  /** Its name there: in its metadata, its file's name and its idempotency key. */
+  id: string
+  batch_id: string
+  idx: number
+  project_id: string
+  model: string
+  /** The name of the upstream among those of the model. */
+  upstream: string
+  state: RemoteBatchState
+  /** JSON of its lines as pairs [first, last] of line numbers. */
+  lines: string
+  /** JSON of what its lines have reserved (RemoteReservation); null where no limit matches, or once it is returned. */
+  reserved: Generated<string | null>
+  file_id: Generated<string | null>
+  remote_id: Generated<string | null>
+  output_file_id: Generated<string | null>
+  error_file_id: Generated<string | null>
+  /** How it ended, in the words of the batch API; `abandoned` where it was given up. */
+  status: Generated<string | null>
+  /** Why it failed. */
+  detail: Generated<string | null>
+  created: number
+  /** When it was to be created last (Unix ms). */
+  creating_at: Generated<number | null>
+  /** When its cancellation was asked for. */
+  cancelled_at: Generated<number | null>
+  /** Since when the batch API has not answered. */
+  failing_since: Generated<number | null>
+  /** When to look next; null: not again. */
+  poll_at: Generated<number | null>
+  line_count: number
+  /** The lines that it answered and what they cost here. */
+  answered: Generated<number>
+  cost_nanos: Generated<number>
+  /** JSON of what it says of itself in the end: counts and cost. */
+  remote_report: Generated<string | null>
 }
 
 /** The part of a journal blob with finished lines of an open chunk. */
@@ -536,6 +586,7 @@ export type FileRow = Selectable<FileTable>
 export type NewFileRow = Insertable<FileTable>
 export type BatchRow = Selectable<BatchTable>
 export type ChunkRow = Selectable<ChunkTable>
+export type RemoteBatchRow = Selectable<RemoteBatchTable>
 export type JournalPartRow = Selectable<JournalPartTable>
 export type TaskRow = Selectable<TaskTable>
 export type BlobRow = Selectable<BlobTable>

@@ -19,6 +19,7 @@ const TABLES = {
   batches: ['id'],
   chunks: ['batch_id', 'idx'],
   journal_parts: ['batch_id', 'idx', 'journal_blob'],
+  remote_batches: ['id'],
   tasks: ['id'],
   blobs: ['key'],
   http_requests: ['id'],

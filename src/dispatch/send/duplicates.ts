@@ -73,6 +73,21 @@ export class Duplicates {
     for (const one of this.#ended(job)) this.#options.onOutcome(one.chunk, shared(one, answer, now))
   }
 
+  /** Ends a line with the answer that an identical one had, if it is known. */
+  share(job: Job, now: number): boolean {
+    const key = keyOf(job)
+    const known = key === null ? undefined : this.#answers.get(key)
+    if (known) this.#options.onOutcome(job.chunk, shared(job, known, now))
+    return known !== undefined
+  }
+
+  /** A batch API has answered a line. */
+  learn(job: Job, result: Answered): void {
+    const key = keyOf(job)
+    if (key === null || this.#answers.has(key) || result.body.length > ANSWER_BYTES_MAX) return
+    this.#remember(key, { result, from: sharedFrom(job) })
+  }
+
   /** Ends a line with an error. What a server makes of a request, it makes of all that are identical. */
   fail(job: Job, error: WireError, now: number): void {
     const { onOutcome } = this.#options
@@ -122,8 +137,12 @@ function sharedFrom({ chunk, position }: Job): SharedFrom {
   return { request_id: chunk.requestIdPrefix + base32(line), custom_id_json }
 }
 
-/** Null for a line that is sent whatever others ask. All lines of a batch have the same endpoint. */
 function keyOf({ chunk, position }: Job): string | null {
+  return requestKey(chunk, position)
+}
+
+/** Null for a line that is sent whatever others ask. All lines of a batch have the same endpoint. */
+export function requestKey(chunk: OpenChunk, position: number): string | null {
   const { batch, bytes, lines } = chunk
   const { body, isRepeatable } = lines[position]!
   if (batch.dedupe === null || (batch.dedupe === 'repeatable' && !isRepeatable)) return null

@@ -56,6 +56,8 @@ export class Lane {
   readonly #queue = new FairQueue()
   /** By due time. */
   readonly #retries: Waiting[] = []
+  /** Lines that a batch API left without an answer, for any other upstream. */
+  #left: Job[] = []
   /** Whether the last line sent was one that had failed. */
   #sentFailed = false
   #atRisk: ReadonlySet<string> = new Set()
@@ -85,7 +87,7 @@ export class Lane {
 
   /** Lines that are not in flight, including those that wait for a retry. */
   get waiting(): number {
-    return this.#queue.waiting + this.#retries.length
+    return this.#queue.waiting + this.#retries.length + this.#left.length
   }
 
   get upstreams(): readonly Upstream[] {
@@ -156,10 +158,21 @@ export class Lane {
       this.#retries.splice(at, 1)
       tried.push(waiting)
     }
+    for (const job of this.#left) if (job.chunk === chunk) tried.push({ job, due: 0 })
+    this.#left = this.#left.filter((job) => job.chunk !== chunk)
     return { fresh, tried }
   }
 
+  /** Whether lines that this upstream left unfinished may go to another one. */
+  mayLeave(upstream: Upstream): boolean {
+    return this.#tiers.besides(upstream).length > 0
+  }
+
   retry(job: Job, due: number): void {
+    if (job.avoid !== null && job.avoid.batches !== null && this.mayLeave(job.avoid)) {
+      this.#left.push(job)
+      return
+    }
     let at = this.#retries.length
     while (at > 0 && this.#retries[at - 1]!.due > due) at--
     this.#retries.splice(at, 0, { job, due })
@@ -205,7 +218,26 @@ export class Lane {
     if (this.waiting > 0) this.#setAlarm(now)
   }
 
+  /** Sends a line that a batch API left unfinished to the lowest other tier that has room. */
+  #sendLeft(now: number): boolean {
+    const job = this.#left[0]
+    if (!job) return false
+    const others = job.avoid === null ? [] : this.#tiers.besides(job.avoid)
+    const upstream = chooseUpstream(others, null, now)
+    if (!upstream) {
+      // All of them are down, or closed: it may go wherever lines go.
+      if (!others.flat().every((one) => one.blocked(now))) return false
+      this.#left.shift()
+      this.#retries.unshift({ job, due: now })
+      return false
+    }
+    this.#left.shift()
+    this.#send(job, upstream)
+    return true
+  }
+
   #sendOne(now: number): boolean {
+    if (this.#sendLeft(now)) return true
     const inUse = this.#tiers.inUse(now)
     if (this.#probe(inUse, now, (upstream) => this.#dueProbe(upstream, now))) return true
     const upstream = chooseUpstream(inUse, this.#dueRetry(now)?.avoid ?? null, now)

@@ -1,15 +1,9 @@
 // Sends lines and decides after each attempt what comes next: an outcome, another attempt, or nothing because the
 // chunk was stopped.
 import type { BackendResult } from '../../backends/backend.ts'
-import type { Clock } from '../../domain/clock.ts'
 import { type WireError, wireError } from '../../domain/errors.ts'
-import type { Log } from '../../domain/log.ts'
-import type { Model } from '../../domain/model.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
-import type { Outcome } from '../../results/outcome.ts'
 import { type Demand, demandOf, isBelowLowWaterMark } from '../claim/demand.ts'
-import type { ReservedFunds } from '../limits/reserved-funds.ts'
-import type { Observer } from '../observer.ts'
 import { attemptOf, attemptsText, recordAttempt } from './attempts.ts'
 import { Duplicates } from './duplicates.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
@@ -18,15 +12,9 @@ import { byPrefix, pushTo, requestBody } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
 import { jobsOfLineTries, lineTriesOf, ParkedTries } from './parked-tries.ts'
 import { PausedLines } from './paused-lines.ts'
-import {
-  type Blame,
-  backoffMs,
-  countMiss,
-  isExhausted,
-  type MissedResult,
-  type RetryPolicy,
-} from './retry-policy.ts'
+import { type Blame, backoffMs, countMiss, isExhausted, type MissedResult } from './retry-policy.ts'
 import { sendOnce } from './send-once.ts'
+import type { SenderOptions } from './sender-options.ts'
 import { NO_SPILL, type Spill } from './tiers.ts'
 import type { Upstream } from './upstream.ts'
 
@@ -34,33 +22,6 @@ import type { Upstream } from './upstream.ts'
 export interface Unsent {
   fresh: number[]
   tried: Waiting[]
-}
-
-export interface SenderOptions {
-  clock: Clock
-  /** In [0, 1). */
-  random: () => number
-  log: Log
-  models: ReadonlyMap<string, Model>
-  upstreams: ReadonlyMap<string, readonly Upstream[]>
-  /** By model; a model without an entry spills nothing over. */
-  spills?: ReadonlyMap<string, Spill> | undefined
-  /** Whether lines of the chunk that name this model are paused. */
-  isPaused?: ((chunk: OpenChunk, model: string) => boolean) | undefined
-  retry: RetryPolicy
-  /** Whether lines may be sent now. When it becomes true, the owner calls `pump`. */
-  maySend: () => boolean
-  /** The first line of a chunk was sent, and its batch was queued. */
-  onBegun: (chunk: OpenChunk) => void
-  /** The reserved funds that lines are sent with. */
-  funds: Pick<ReservedFunds, 'draw' | 'reserve'>
-  /** The reserved funds do not cover a line, which now waits with its chunk. */
-  onInsufficientFunds: (chunk: OpenChunk) => void
-  /** Called once for every line that ends. */
-  onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
-  /** Called when no line of a stopped or drained chunk is in flight any more. */
-  onIdle: (chunk: OpenChunk) => void
-  observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
 }
 
 export class Sender {
@@ -117,7 +78,8 @@ export class Sender {
       model,
       upstreams,
       clock,
-      (job, upstream) => void this.#attempt(job, upstream),
+      (job, upstream) =>
+        upstream.batches === null ? void this.#attempt(job, upstream) : this.#handOver(job, upstream),
       maySend,
       spill,
     )
@@ -136,12 +98,12 @@ export class Sender {
   /** Queues every unfinished line of the chunk; lines that cannot run end at once. */
   start(chunk: OpenChunk): void {
     const earlier = this.#parked.take(chunk) ?? jobsOfLineTries(chunk)
-    this.#remember(chunk, earlier)
+    this.remember(chunk, earlier)
     chunk.lineTries = () => lineTriesOf(chunk, this.#tried.get(chunk)?.values() ?? [])
     const tried = new Map(earlier.map((job) => [job.position, job]))
     const byModel = new Map<string, number[]>()
     for (const [position, line] of chunk.lines.entries()) {
-      if (chunk.isFinished(position) || chunk.waiting.has(position)) continue
+      if (chunk.isFinished(position) || chunk.waiting.has(position) || chunk.remote.has(position)) continue
       const lane = line.model === null ? undefined : this.#lanes.get(line.model)
       const apiError = line.fault ?? chunk.refused.get(position) ?? null
       const fault = apiError ?? (lane ? null : wireError('model_not_found', undefined, { param: 'model' }))
@@ -181,7 +143,7 @@ export class Sender {
     }
     unsent.fresh.push(...this.#duplicates.leave(chunk))
     for (const { job } of unsent.tried) this.#duplicates.release(job)
-    this.#remember(
+    this.remember(
       chunk,
       unsent.tried.map(({ job }) => job),
     )
@@ -229,7 +191,7 @@ export class Sender {
   }
 
   /** Keeps the attempts of these lines for their records. */
-  #remember(chunk: OpenChunk, jobs: readonly Job[]): void {
+  remember(chunk: OpenChunk, jobs: readonly Job[]): void {
     const tried = this.#tried.get(chunk) ?? new Map<number, Job>()
     for (const job of jobs) tried.set(job.position, job)
     this.#tried.set(chunk, tried)
@@ -276,6 +238,40 @@ export class Sender {
     for (const lane of this.#lanes.values()) lane.close()
   }
 
+  #handOver(job: Job, upstream: Upstream): void {
+    const { chunk } = job
+    const { fresh, tried } = this.#lanes.get(chunk.lines[job.position]!.model!)!.remove(chunk)
+    const others = [...tried.map((one) => one.job), ...fresh.map((position) => freshJob(chunk, position))]
+    this.#options.onHandOver?.(upstream, [job, ...others])
+  }
+
+  /** An unfinished line with the attempts that are known of it. */
+  jobOf(chunk: OpenChunk, position: number): Job {
+    return this.#tried.get(chunk)?.get(position) ?? freshJob(chunk, position)
+  }
+
+  /** What came of a line that a batch API had since `at`; ends it, or queues it again. */
+  concludeRemote(
+    job: Job,
+    upstream: Upstream,
+    result: BackendResult,
+    at: number,
+    remote_batch?: string,
+  ): void {
+    const now = this.#options.clock.now()
+    const isOfServer =
+      result.kind === 'throttled' || (result.kind === 'failed' && result.unreachable === true)
+    this.#options.observe?.attempted(upstream, result.kind, now - at)
+    this.#warnings.failsForOperators(upstream, result, now)
+    const attempt = attemptOf(upstream, result, at, now)
+    recordAttempt(job, remote_batch === undefined ? attempt : { ...attempt, remote_batch })
+    this.#conclude(job, upstream, result, isOfServer ? 'server' : 'line', now)
+    if (result.kind === 'answered') this.#duplicates.learn(job, result)
+  }
+
+  /** Ends a line whose answer is known from an identical one. */
+  readonly share = (job: Job): boolean => this.#duplicates.share(job, this.#options.clock.now())
+
   async #attempt(job: Job, upstream: Upstream): Promise<void> {
     const { clock } = this.#options
     const { chunk } = job
@@ -283,14 +279,14 @@ export class Sender {
     if (at >= chunk.claim.deadline) {
       // The deadline's alarm is late if the clock was set forward or the process was suspended.
       this.#duplicates.release(job)
-      this.#remember(chunk, [job])
+      this.remember(chunk, [job])
       this.stop(chunk, 'batch_expired', true)
       return
     }
     if (!this.#duplicates.take(job, at)) return
     if (!this.#options.funds.draw(chunk, job.position)) {
       this.#duplicates.release(job)
-      if (job.attempts.length > 0) this.#remember(chunk, [job])
+      if (job.attempts.length > 0) this.remember(chunk, [job])
       chunk.waiting.add(job.position)
       this.#options.onInsufficientFunds(chunk)
       return
@@ -319,7 +315,7 @@ export class Sender {
     recordAttempt(job, attemptOf(upstream, result, at, now))
     if (chunk.stopped === 'lost') this.#duplicates.release(job)
     else this.#conclude(job, upstream, result, isOurs ? 'line' : (blame ?? 'server'), now)
-    if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
+    this.endIfIdle(chunk)
     this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
   }
 
@@ -359,7 +355,7 @@ export class Sender {
     if (chunk.reserved.has(job.position)) this.#options.funds.reserve(chunk, job.position)
     const lane = this.#lanes.get(chunk.lines[job.position]!.model!)
     if (!lane) this.#endUnknown(job)
-    else if (this.#paused.withholds(chunk, job.position)) this.#remember(chunk, [job])
+    else if (this.#paused.withholds(chunk, job.position)) this.remember(chunk, [job])
     else lane.retry(job, now + waitMs)
   }
 
@@ -381,13 +377,18 @@ export class Sender {
     this.#options.onOutcome(job.chunk, failed(job, wireError(reason), now))
   }
 
+  /** A stopped chunk has no line in flight any more. */
+  endIfIdle(chunk: OpenChunk): void {
+    if (chunk.stopped !== null && chunk.inFlight === 0) this.#endUnsent(chunk)
+  }
+
   #endUnsent(chunk: OpenChunk): void {
     const reason = chunk.stopped
     const tried = this.#tried.get(chunk)
     if (reason !== null && reason !== 'lost' && reason !== 'drained') {
       const now = this.#options.clock.now()
       for (let position = 0; position < chunk.lines.length; position++) {
-        if (chunk.isFinished(position)) continue
+        if (chunk.isFinished(position) || chunk.remote.has(position)) continue
         const job = tried?.get(position) ?? freshJob(chunk, position)
         // A line that could never run keeps its own error, even if the batch expired.
         const error = chunk.lines[position]!.fault ?? wireError(reason)

@@ -35,6 +35,15 @@ export class Tiers<U extends TieredUpstream> {
     return this.#tiers.length <= 1 || !this.#spill.whenAtRisk ? [] : this.#tiers.slice(this.#level(now) + 1)
   }
 
+  /** What lines may be sent to that this upstream left unfinished, lowest tier first: any tier, if any may be spilled to. */
+  besides(upstream: U): readonly (readonly U[])[] {
+    const { whenDownMs, whenAtRisk } = this.#spill
+    const isOpen = whenDownMs !== null || whenAtRisk
+    return this.#tiers
+      .map((ofTier) => ofTier.filter((one) => one !== upstream && (isOpen || one.tier <= upstream.tier)))
+      .filter((ofTier) => ofTier.length > 0)
+  }
+
   /** When the next tier comes into use by the passing of time alone (Unix ms); infinity if it does not. */
   nextAt(now: number): number {
     const level = this.#level(now)

@@ -1,6 +1,7 @@
 // One model server as the dispatcher sees it: its backend, its concurrency limit and its circuit breaker, and whether
 // the line or the server is to blame when an attempt fails.
 import type { Backend, BackendResult, ServerOnDemand } from '../../backends/backend.ts'
+import type { BatchApi } from '../../backends/batch-api/batch-api.ts'
 import type { OpeningHours } from '../../domain/hours.ts'
 import type { Price } from '../../domain/money.ts'
 import { Circuit, type Miss, type Probe, type Ticket } from './circuit.ts'
@@ -105,6 +106,11 @@ export class Upstream {
     return this.backend.onDemand?.isAvailable ?? true
   }
 
+  /** Of an upstream that takes lines by the chunk, and answers them in a batch. */
+  get batches(): BatchApi | null {
+    return this.backend.batches ?? null
+  }
+
   get onDemand(): ServerOnDemand | null {
     return this.backend.onDemand ?? null
   }
@@ -154,6 +160,13 @@ export class Upstream {
     const blame = this.#judge(call, result, now)
     this.#closeIfRetired()
     return blame
+  }
+
+  /** The batch API took lines. */
+  took({ sent, ticket }: Call, now: number): void {
+    this.limit.onAnswered(sent, now)
+    this.circuit.onAnswered(ticket, now)
+    this.#closeIfRetired()
   }
 
   #judge({ sent, ticket }: Call, result: BackendResult, now: number): Blame | null {

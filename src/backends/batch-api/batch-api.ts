@@ -1,0 +1,72 @@
+// The port of batch APIs: what a provider, or another Offpeak, does with a file of requests. Each method is one call or
+// a few that only read; none is repeated here, because only the caller knows what it may repeat.
+import type { EndpointPath } from '../../domain/endpoint.ts'
+import type { BackendResult } from '../backend.ts'
+
+export interface NewBatch {
+  /** Unique: the file's name begins with it, and metadata and idempotency key carry it. */
+  name: string
+  file_id: string
+  endpoint: EndpointPath
+  /** What it belongs to, for whoever looks at it there. */
+  metadata: Readonly<Record<string, string>>
+}
+
+/** A batch as the batch API shows it. */
+export interface SeenBatch {
+  id: string
+  /** Null while it runs; else how it ended, in lower case: completed, failed, expired, cancelled. */
+  ended: string | null
+  output_file_id: string | null
+  error_file_id: string | null
+  /** Why it failed; null where nothing is said. */
+  detail: string | null
+  /** Whether it failed for lack of room, and may be accepted later. */
+  isThrottled: boolean
+  /** JSON of its counts and its cost, as far as it says. */
+  report: string
+}
+
+export interface BatchApi {
+  /** Whether lines may carry `metadata`. */
+  readonly lineMetadata: boolean
+  /** How long after a call (ms) it certainly has no effect any more: what is looked up then is final. */
+  readonly settleMs: number
+  /** Returns the ID of the file. */
+  upload(name: string, content: readonly Uint8Array[], signal?: AbortSignal): Promise<string>
+  /** The file that was uploaded under this name, if any. */
+  findFile(name: string, signal?: AbortSignal): Promise<string | null>
+  create(batch: NewBatch, signal?: AbortSignal): Promise<SeenBatch>
+  /** Batches of this name or over this file, oldest first. `since` in Unix ms: none is older. */
+  find(
+    wanted: { name: string; file_id: string | null; since: number },
+    signal?: AbortSignal,
+  ): Promise<SeenBatch[]>
+  /** Null where there is no such batch. */
+  read(id: string, signal?: AbortSignal): Promise<SeenBatch | null>
+  /** Also of a batch that has ended. */
+  cancel(id: string, signal?: AbortSignal): Promise<void>
+  /** The lines of a file, without their line breaks; none where there is no such file. */
+  lines(file_id: string, signal?: AbortSignal): AsyncIterable<Buffer>
+  remove(file_id: string): Promise<void>
+  close(): Promise<void>
+}
+
+/** The call failed. */
+export class BatchApiError extends Error {
+  /** What a line would have come of, had it been sent by this call. */
+  readonly result: Extract<BackendResult, { kind: 'throttled' | 'failed' }>
+  /** Whether the call surely had no effect: it was refused, or reached nobody. */
+  readonly hadNoEffect: boolean
+
+  constructor(result: BatchApiError['result'], hadNoEffect: boolean) {
+    super(result.reason)
+    this.name = 'BatchApiError'
+    this.result = result
+    this.hadNoEffect = hadNoEffect
+  }
+
+  get isUnreachable(): boolean {
+    return this.result.kind === 'failed' && (this.result.unreachable === true || this.result.status === null)
+  }
+}

@@ -1,0 +1,350 @@
+// A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak speak it. Their differences as
+// far as they matter: Together wraps a created batch in `job`, lists in a bare array and writes statuses in capitals;
+// some forget metadata, so that a batch is recognised by its input file as well.
+import { Agent, type Dispatcher, ProxyAgent, request } from 'undici'
+import { type BatchApi, BatchApiError, type NewBatch, type SeenBatch } from '../batch-api/batch-api.ts'
+import { isRecord } from '../json-record.ts'
+import { secretsOf } from '../verdict/redact.ts'
+import { readUpstreamError } from '../verdict/upstream-error.ts'
+import { KeyFile } from './key-file.ts'
+import { linesOf } from './lines-of.ts'
+import { type ServerAddress, serverAddressOf } from './server-address.ts'
+
+export interface HttpBatchApiOptions {
+  base_url: string
+  api_key: string | null
+  api_key_file: string | null
+  certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  proxy: string | null
+  headers: Readonly<Record<string, string>>
+  /** The longest a call may take; of a download, the longest wait for its next bytes. */
+  timeout_ms: number
+  completion_window: string
+  file_purpose: string
+  lineMetadata: boolean
+}
+
+/** The key of its metadata that names a batch. */
+const NAME_KEY = 'offpeak_remote_batch'
+const PAGE = 100
+/** Pages that are looked through for a batch or a file at most. */
+const PAGES_MAX = 50
+/** Clocks of providers may differ from ours by so much. */
+const SKEW_MS = 3_600_000
+const ERROR_BYTES_MAX = 64 * 1024
+const ENDED = ['completed', 'failed', 'expired', 'cancelled']
+/** The batch was refused because too much is queued. */
+const THROTTLED = /token_limit_exceeded|request_limit_exceeded|quota_exceeded|rate_limit/i
+const NOT_CONNECTED = [
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'EAI_AGAIN',
+]
+/** The call was refused as a whole. With any other status of an error it may have had its effect. */
+const REFUSED = [400, 401, 402, 403, 404, 405, 413, 415, 422, 429]
+
+interface Answer {
+  status: number
+  json: unknown
+}
+
+export class HttpBatchApi implements BatchApi {
+  readonly #options: HttpBatchApiOptions
+  readonly #address: ServerAddress
+  readonly #dispatcher: Dispatcher
+  readonly #keyFile: KeyFile | null
+
+  constructor(options: HttpBatchApiOptions) {
+    const { timeout_ms, certificates, proxy } = options
+    this.#options = options
+    this.#address = serverAddressOf(options.base_url)
+    this.#keyFile = options.api_key_file === null ? null : new KeyFile(options.api_key_file)
+    const connect = { ...certificates, timeout: Math.min(timeout_ms, 10_000) }
+    const timeouts = { headersTimeout: timeout_ms, bodyTimeout: timeout_ms }
+    this.#dispatcher =
+      proxy === null
+        ? new Agent({ connect, ...timeouts })
+        : new ProxyAgent({ uri: proxy, requestTls: connect, ...timeouts })
+  }
+
+  get lineMetadata(): boolean {
+    return this.#options.lineMetadata
+  }
+
+  get settleMs(): number {
+    return 2 * this.#options.timeout_ms
+  }
+
+  async upload(name: string, content: readonly Uint8Array[], signal?: AbortSignal): Promise<string> {
+    const boundary = `----${name}`
+    const part = (disposition: string): string =>
+      `--${boundary}\r\ncontent-disposition: form-data; ${disposition}`
+    const head = `${part('name="purpose"')}\r\n\r\n${this.#options.file_purpose}\r\n${part(`name="file"; filename="${fileName(name)}"`)}\r\ncontent-type: application/jsonl\r\n\r\n`
+    const body = Buffer.concat([Buffer.from(head), ...content, Buffer.from(`\r\n--${boundary}--\r\n`)])
+    const headers = { 'content-type': `multipart/form-data; boundary=${boundary}` }
+    const { json } = await this.#call('POST', '/files', { body, headers, signal })
+    const id = isRecord(json) ? json.id : null
+    if (typeof id !== 'string') throw notUnderstood('an uploaded file without an ID')
+    return id
+  }
+
+  async findFile(name: string, signal?: AbortSignal): Promise<string | null> {
+    for await (const file of this.#list(`/files`, { purpose: this.#options.file_purpose }, signal)) {
+      const filename = file.filename ?? file.FileName
+      if (filename === fileName(name) && typeof file.id === 'string') return file.id
+    }
+    return null
+  }
+
+  async create({ name, file_id, endpoint, metadata }: NewBatch, signal?: AbortSignal): Promise<SeenBatch> {
+    const order = {
+      input_file_id: file_id,
+      endpoint,
+      completion_window: this.#options.completion_window,
+      metadata: { ...metadata, [NAME_KEY]: name },
+    }
+    const headers = {
+      'content-type': 'application/json',
+      'idempotency-key': name,
+      'idempotency-mode': 'replay',
+    }
+    const body = Buffer.from(JSON.stringify(order))
+    const { json } = await this.#call('POST', '/batches', { body, headers, signal })
+    const seen = seenBatch(json)
+    if (seen === null) throw notUnderstood('a created batch without an ID')
+    return seen
+  }
+
+  async find(
+    { name, file_id, since }: { name: string; file_id: string | null; since: number },
+    signal?: AbortSignal,
+  ): Promise<SeenBatch[]> {
+    const found: SeenBatch[] = []
+    for await (const batch of this.#list('/batches', {}, signal)) {
+      const { metadata, input_file_id } = batch
+      const isNamed = isRecord(metadata) && metadata[NAME_KEY] === name
+      const seen = isNamed || (file_id !== null && input_file_id === file_id) ? seenBatch(batch) : null
+      if (seen) found.unshift(seen)
+      const created = createdMs(batch)
+      if (created !== null && created < since - SKEW_MS) break
+    }
+    return found
+  }
+
+  async read(id: string, signal?: AbortSignal): Promise<SeenBatch | null> {
+    const { status, json } = await this.#call('GET', `/batches/${encodeURIComponent(id)}`, {
+      signal,
+      or: [404],
+    })
+    if (status === 404) return null
+    const seen = seenBatch(json)
+    if (seen === null) throw notUnderstood('something else than a batch')
+    return seen
+  }
+
+  async cancel(id: string, signal?: AbortSignal): Promise<void> {
+    // A batch that has ended is refused, in whatever words.
+    const or = [400, 404, 409, 422]
+    await this.#call('POST', `/batches/${encodeURIComponent(id)}/cancel`, { signal, or })
+  }
+
+  async *lines(file_id: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
+    const path = `/files/${encodeURIComponent(file_id)}/content`
+    const { statusCode, body } = await this.#send('GET', path, { signal })
+    if (statusCode === 404) return void body.dump()
+    if (statusCode !== 200) throw await this.#refused(statusCode, body, undefined)
+    try {
+      yield* linesOf(body)
+    } catch (error) {
+      throw this.#broken(error)
+    }
+  }
+
+  async remove(file_id: string): Promise<void> {
+    await this.#call('DELETE', `/files/${encodeURIComponent(file_id)}`, { or: [404] })
+  }
+
+  async close(): Promise<void> {
+    await this.#dispatcher.destroy()
+  }
+
+  async *#list(
+    path: string,
+    query: Readonly<Record<string, string>>,
+    signal?: AbortSignal,
+  ): AsyncGenerator<Record<string, unknown>> {
+    let after: string | null = null
+    for (let page = 0; page < PAGES_MAX; page++) {
+      const more: Record<string, string> = after === null ? {} : { after }
+      const search = new URLSearchParams({ ...query, limit: String(PAGE), ...more })
+      const { json } = await this.#call('GET', path, { signal, search })
+      const data: unknown = isRecord(json) ? json.data : json
+      const items = Array.isArray(data) ? data.filter(isRecord) : []
+      yield* items
+      const last = items.at(-1)?.id
+      if (!isRecord(json) || json.has_more !== true || typeof last !== 'string') return
+      after = last
+    }
+  }
+
+  /** The answer of a call that succeeded, or that was answered with one of the statuses `or`. */
+  async #call(method: 'GET' | 'POST' | 'DELETE', path: string, options: CallOptions): Promise<Answer> {
+    const { statusCode, headers, body } = await this.#send(method, path, options)
+    if (statusCode >= 300 && !options.or?.includes(statusCode))
+      throw await this.#refused(statusCode, body, headers['retry-after'])
+    try {
+      return { status: statusCode, json: parsed(await body.text()) }
+    } catch (error) {
+      throw this.#broken(error)
+    }
+  }
+
+  async #send(
+    method: 'GET' | 'POST' | 'DELETE',
+    path: string,
+    { body, headers, signal, search }: CallOptions,
+  ): Promise<Dispatcher.ResponseData> {
+    const api_key = this.#key()
+    const url = new URL(this.#address.origin + this.#address.path(path))
+    for (const [key, value] of search ?? []) url.searchParams.set(key, value)
+    try {
+      return await request(url, {
+        method,
+        dispatcher: this.#dispatcher,
+        headers: {
+          accept: '*/*',
+          ...(api_key === null ? {} : { authorization: `Bearer ${api_key}` }),
+          ...this.#options.headers,
+          ...headers,
+        },
+        ...(body === undefined ? {} : { body }),
+        ...(signal === undefined ? {} : { signal }),
+      })
+    } catch (error) {
+      throw this.#broken(error)
+    }
+  }
+
+  #key(): string | null {
+    return this.#keyFile ? this.#keyFile.read() : this.#options.api_key
+  }
+
+  #redact(text: string): string {
+    return secretsOf([this.#key(), ...Object.values(this.#options.headers)]).redact(text)
+  }
+
+  async #refused(
+    status: number,
+    body: Dispatcher.ResponseData['body'],
+    retryAfter: string | string[] | undefined,
+  ): Promise<BatchApiError> {
+    const text = await body.text().catch(() => '')
+    const { message } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), (all) =>
+      this.#redact(all),
+    )
+    const reason = `the batch API answered ${status}${message === '' ? '' : `: ${message}`}`
+    const hadNoEffect = REFUSED.includes(status)
+    const seconds = Number(retryAfter)
+    const wait = Number.isFinite(seconds) && seconds > 0 ? { retry_after_ms: seconds * 1000 } : {}
+    if (status === 429) return new BatchApiError({ kind: 'throttled', status, reason, ...wait }, hadNoEffect)
+    const isConfigured = [401, 402, 403, 404, 405, 407].includes(status)
+    return new BatchApiError(
+      {
+        kind: 'failed',
+        status,
+        code: 'upstream_unavailable',
+        reason: isConfigured ? `the batch API does not admit this service (${status})` : reason,
+        ...(isConfigured ? { operatorReason: `${reason}; check base_url and API key of the upstream` } : {}),
+        ...wait,
+      },
+      hadNoEffect,
+    )
+  }
+
+  #broken(error: unknown): BatchApiError {
+    if (error instanceof BatchApiError) return error
+    const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+    const words = error instanceof Error ? error.message || code || error.name : String(error)
+    const unreachable = NOT_CONNECTED.includes(code)
+    return new BatchApiError(
+      {
+        kind: 'failed',
+        status: null,
+        code: code.includes('TIMEOUT') ? 'upstream_timeout' : 'upstream_unavailable',
+        reason: this.#redact(
+          unreachable ? 'the batch API cannot be reached' : 'the batch API broke the connection',
+        ),
+        operatorReason: this.#redact(words),
+        ...(unreachable ? { unreachable } : {}),
+      },
+      unreachable,
+    )
+  }
+}
+
+interface CallOptions {
+  body?: Buffer
+  headers?: Readonly<Record<string, string>>
+  signal?: AbortSignal | undefined
+  search?: URLSearchParams
+  /** Statuses that are no failure. */
+  or?: readonly number[]
+}
+
+function fileName(name: string): string {
+  return `${name}.jsonl`
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
+}
+
+function notUnderstood(what: string): BatchApiError {
+  const reason = `the batch API answered with ${what}`
+  return new BatchApiError({ kind: 'failed', status: 200, code: 'upstream_invalid_response', reason }, false)
+}
+
+function createdMs(batch: Record<string, unknown>): number | null {
+  const at = batch.created_at ?? batch.created
+  if (typeof at === 'number') return at * 1000
+  const ms = typeof at === 'string' ? Date.parse(at) : Number.NaN
+  return Number.isNaN(ms) ? null : ms
+}
+
+function seenBatch(json: unknown): SeenBatch | null {
+  const batch = isRecord(json) && isRecord(json.job) ? json.job : json
+  if (!isRecord(batch) || typeof batch.id !== 'string') return null
+  const status = typeof batch.status === 'string' ? batch.status.toLowerCase() : ''
+  const detail = detailOf(batch)
+  const { request_counts, cost_usd, usage } = batch
+  return {
+    id: batch.id,
+    ended: ENDED.includes(status) ? status : null,
+    output_file_id: textOf(batch.output_file_id),
+    error_file_id: textOf(batch.error_file_id),
+    detail: detail === '' ? null : detail,
+    isThrottled: status === 'failed' && THROTTLED.test(detail),
+    report: JSON.stringify({ status, request_counts, cost_usd, usage }),
+  }
+}
+
+function textOf(value: unknown): string | null {
+  return typeof value === 'string' && value !== '' ? value : null
+}
+
+/** What a batch says of its failure. */
+function detailOf({ errors, error }: Record<string, unknown>): string {
+  const list = isRecord(errors) ? errors.data : errors
+  const first: unknown = Array.isArray(list) ? list[0] : (list ?? error)
+  if (typeof first === 'string') return first.slice(0, 300)
+  if (!isRecord(first)) return ''
+  const words = [first.code, first.message].filter((word) => typeof word === 'string')
+  return words.join(': ').slice(0, 300)
+}

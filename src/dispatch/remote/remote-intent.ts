@@ -1,0 +1,179 @@
+// Makes a batch at a batch API of lines of a chunk, at most once. Each step is stored before the call that it announces,
+// under the lease of the chunk, so that whoever claims the chunk after a crash knows what may be there:
+//
+//   intended   a file may have been uploaded, under a name that no other has; it is looked for before another is
+//   creating   the batch may have been created; it is looked for, and created again only when it is not there long
+//              after the last attempt could have had an effect
+//   open       it is there, and its ID is known
+import { type BatchApi, BatchApiError, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
+import { unfinished } from '../../backends/batch-api/result-line.ts'
+import { stopReason } from '../../domain/batch.ts'
+import type { Clock } from '../../domain/clock.ts'
+import type { EndpointPath } from '../../domain/endpoint.ts'
+import type { Log } from '../../domain/log.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import { changeRemoteBatch } from '../../store/remote-batches.ts'
+import type { RemoteBatchRow } from '../../store/schema.ts'
+import type { Store } from '../../store/store.ts'
+
+/** How soon a batch is looked at after it was created. */
+const FIRST_LOOK_MS = 250
+/** How long a batch that may have been created is left alone before it is looked for; grows with its age. */
+const LOOK_AGAIN_MS_MIN = 500
+const LOOK_AGAIN_MS_MAX = 30_000
+
+/**
+ * - `open`: the batch is there.
+ * - `returned`: it is not, and never will be; `result` is what came of the lines.
+ * - `later`: nobody knows yet; look again at `at` (Unix ms).
+ * - `lost`: another worker has the chunk.
+ */
+export type IntentEnd =
+  | { kind: 'open' }
+  | { kind: 'returned'; result: BatchApiError['result']; mayBeThere: boolean }
+  | { kind: 'later'; at: number }
+  | { kind: 'lost' }
+
+export interface Intent {
+  chunk: OpenChunk
+  row: RemoteBatchRow
+  /** Whether this worker has just stored it. */
+  isNew: boolean
+  api: BatchApi
+  /** Aborted when the worker stops. */
+  signal: AbortSignal
+  endpoint: EndpointPath
+  /** The lines of the file. */
+  content: () => Uint8Array[]
+  metadata: Readonly<Record<string, string>>
+}
+
+export interface RemoteIntentsOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  /** Whether the lease certainly holds. */
+  isCertain: () => boolean
+  /** Whether lines may be given up at a batch API that does not answer, since then (Unix ms). */
+  mayGiveUp: (row: RemoteBatchRow, failing_since: number, chunk: OpenChunk) => boolean
+}
+
+export class RemoteIntents {
+  readonly #options: RemoteIntentsOptions
+
+  constructor(options: RemoteIntentsOptions) {
+    this.#options = options
+  }
+
+  /** Continues from where its row says. */
+  async pursue(intent: Intent): Promise<IntentEnd> {
+    const { row } = intent
+    if (row.state === 'intended') return await this.#upload(intent)
+    try {
+      return await this.#lookUp(intent)
+    } catch (error) {
+      return await this.#unknown(intent, error)
+    }
+  }
+
+  async #upload(intent: Intent): Promise<IntentEnd> {
+    const { chunk, row, isNew, api, signal } = intent
+    if (this.#hasStopped(chunk)) return NOT_SENT
+    let file_id: string
+    try {
+      // A worker that crashed may have uploaded it.
+      const known = isNew ? null : await api.findFile(row.id, signal)
+      file_id = known ?? (await api.upload(row.id, intent.content(), signal))
+    } catch (error) {
+      if (!(error instanceof BatchApiError)) throw error
+      if (signal.aborted) return { kind: 'later', at: this.#options.clock.now() }
+      return { kind: 'returned', result: error.result, mayBeThere: false }
+    }
+    return await this.#create(intent, file_id)
+  }
+
+  async #create(intent: Intent, file_id: string): Promise<IntentEnd> {
+    const { store, clock, isCertain } = this.#options
+    const { chunk, row, api, endpoint, metadata } = intent
+    const creating_at = clock.now()
+    const announced = await store.write((tx) =>
+      changeRemoteBatch(tx, row.id, row.state, { state: 'creating', file_id, creating_at }, chunk.lease),
+    )
+    if (!announced) return { kind: 'lost' }
+    row.state = 'creating'
+    row.file_id = file_id
+    row.creating_at = creating_at
+    if (!isCertain() || chunk.stopped !== null) return { kind: 'later', at: clock.now() }
+    try {
+      return await this.#opened(
+        row,
+        await api.create({ name: row.id, file_id, endpoint, metadata }, intent.signal),
+      )
+    } catch (error) {
+      if (error instanceof BatchApiError && error.hadNoEffect)
+        return { kind: 'returned', result: error.result, mayBeThere: false }
+      return await this.#unknown(intent, error)
+    }
+  }
+
+  async #lookUp(intent: Intent): Promise<IntentEnd> {
+    const { clock, log } = this.#options
+    const { chunk, row, api } = intent
+    const since = row.creating_at ?? row.created
+    const [first, ...others] = await api.find({ name: row.id, file_id: row.file_id, since }, intent.signal)
+    for (const { id } of others) {
+      log.warn(
+        { remote_batch: id, first: first?.id },
+        'a batch API created a batch twice; the second is cancelled',
+      )
+      await api.cancel(id, intent.signal)
+    }
+    if (first) return await this.#opened(row, first)
+    const now = clock.now()
+    if (now < since + api.settleMs)
+      return { kind: 'later', at: Math.min(since + api.settleMs, now + waitMs(now - since)) }
+    if (this.#hasStopped(chunk)) return NOT_SENT
+    return await this.#create(intent, row.file_id ?? '')
+  }
+
+  async #opened(row: RemoteBatchRow, { id }: SeenBatch): Promise<IntentEnd> {
+    const { store, clock } = this.#options
+    const poll_at = clock.now() + FIRST_LOOK_MS
+    const change = { state: 'open' as const, remote_id: id, poll_at, failing_since: null }
+    await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, change))
+    row.state = 'open'
+    row.remote_id = id
+    return { kind: 'open' }
+  }
+
+  /** The batch may be there, and nobody can tell now. */
+  async #unknown(intent: Intent, error: unknown): Promise<IntentEnd> {
+    const { chunk, row, api } = intent
+    const { store, clock, mayGiveUp } = this.#options
+    if (!(error instanceof BatchApiError)) throw error
+    if (chunk.stopped === 'lost') return { kind: 'lost' }
+    const now = clock.now()
+    if (intent.signal.aborted) return { kind: 'later', at: now }
+    const failing_since = row.failing_since ?? now
+    if (mayGiveUp(row, failing_since, chunk))
+      return { kind: 'returned', result: error.result, mayBeThere: true }
+    if (row.failing_since === null)
+      await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { failing_since }))
+    const ageMs = now - (row.creating_at ?? row.created)
+    return { kind: 'later', at: now + Math.max(waitMs(ageMs), Math.min(api.settleMs, LOOK_AGAIN_MS_MIN)) }
+  }
+
+  #hasStopped({ batch, stopped }: OpenChunk): boolean {
+    return stopped !== null || stopReason(batch, this.#options.clock.now()) !== null
+  }
+}
+
+const NOT_SENT: IntentEnd = {
+  kind: 'returned',
+  result: unfinished('it was not sent'),
+  mayBeThere: false,
+}
+
+function waitMs(ageMs: number): number {
+  return Math.max(LOOK_AGAIN_MS_MIN, Math.min(LOOK_AGAIN_MS_MAX, ageMs / 2))
+}

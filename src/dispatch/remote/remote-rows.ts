@@ -1,0 +1,260 @@
+// What batch APIs have of the chunks that are open here: which lines, what they have reserved, and what their answers
+// cost. Lines that a batch API has are in `chunk.remote`; they are taken back when their results are recorded, or never
+// will be.
+import type { BatchApi } from '../../backends/batch-api/batch-api.ts'
+import { type Clock, sleep } from '../../domain/clock.ts'
+import { newId } from '../../domain/ids.ts'
+import { addSpend, type Spend } from '../../domain/spend.ts'
+import type { OpenChunk } from '../../results/open-chunk.ts'
+import type { Outcome } from '../../results/outcome.ts'
+import {
+  intendRemoteBatch,
+  linesOfRanges,
+  type RemoteReservation,
+  rangesOf,
+  returnReservation,
+  settleRemoteBatch,
+  unrecordedBatches,
+} from '../../store/remote-batches.ts'
+import type { RemoteBatchRow } from '../../store/schema.ts'
+import type { Store } from '../../store/store.ts'
+import type { Job } from '../send/lane.ts'
+import type { Sender } from '../send/sender.ts'
+import type { Upstream } from '../send/upstream.ts'
+import { duplicatesOf } from './remote-duplicates.ts'
+
+/** How often writing a row is tried before its chunk is left to whoever claims it next. */
+const WRITES_MAX = 5
+
+export interface RemoteRowsOptions {
+  store: Store
+  clock: Clock
+  sender: () => Sender
+  outagePatienceMs: number
+  /** Resolves when the finished lines of these chunks are committed, or their leases are lost. */
+  settle: (chunks: readonly OpenChunk[]) => Promise<void>
+}
+
+export class RemoteRows {
+  readonly #options: RemoteRowsOptions
+  readonly #rows = new WeakMap<OpenChunk, RemoteBatchRow[]>()
+  /** By line, what lines cost that batch APIs answered. */
+  readonly #recorded = new WeakMap<OpenChunk, Map<number, number>>()
+
+  constructor(options: RemoteRowsOptions) {
+    this.#options = options
+  }
+
+  of(chunk: OpenChunk): readonly RemoteBatchRow[] {
+    return this.#rows.get(chunk) ?? []
+  }
+
+  /** The upstream that has the batch; undefined if it is no longer configured. */
+  upstreamOf({ model, upstream }: Pick<RemoteBatchRow, 'model' | 'upstream'>): Upstream | undefined {
+    const lane = this.#options.sender().lanes.get(model)
+    return lane?.upstreams.find(({ name, batches }) => name === upstream && batches !== null)
+  }
+
+  /** Whether lines at a batch API that has not answered since then (Unix ms) are to be finished elsewhere. */
+  mayGiveUp(
+    row: Pick<RemoteBatchRow, 'model' | 'upstream'>,
+    failing_since: number,
+    isStopped: boolean,
+  ): boolean {
+    const { clock, outagePatienceMs, sender } = this.#options
+    if (clock.now() - failing_since < outagePatienceMs) return false
+    const upstream = this.upstreamOf(row)
+    return isStopped || upstream === undefined || (sender().lanes.get(row.model)?.mayLeave(upstream) ?? true)
+  }
+
+  /** Finds the lines of a claimed chunk that batch APIs have. */
+  async load(chunk: OpenChunk): Promise<void> {
+    const { claim } = chunk
+    if (claim.remote_batches === 0 || claim.record_error !== null) return
+    const rows = await unrecordedBatches(this.#options.store.read, claim)
+    const positions = new Map(chunk.lines.map(({ line }, position) => [line, position]))
+    for (const row of rows) {
+      for (const line of linesOfRanges(JSON.parse(row.lines))) {
+        const position = positions.get(line)
+        if (position === undefined || chunk.isFinished(position)) continue
+        // The input is gone: such a line ends with its own error.
+        if (chunk.lines[position]!.fault === null) chunk.remote.add(position)
+      }
+    }
+    for (const position of duplicatesOf(chunk)) chunk.remote.add(position)
+    this.#rows.set(chunk, rows)
+    this.#recorded.set(chunk, new Map())
+  }
+
+  /** Stores the intent; null if the lease is lost. */
+  async intend(chunk: OpenChunk, upstream: Upstream, jobs: readonly Job[]): Promise<RemoteBatchRow | null> {
+    const { store, clock } = this.#options
+    const created = clock.now()
+    const lineOf = ({ position }: Job): number => chunk.lines[position]!.line
+    const lines = rangesOf(jobs.map(lineOf))
+    const reserved = jobs.filter(({ position }) => chunk.reserved.has(position))
+    const reservation: RemoteReservation | null =
+      reserved.length === 0
+        ? null
+        : {
+            lines: rangesOf(reserved.map(lineOf)),
+            spend: [
+              ...spendOf(
+                chunk,
+                reserved.map(({ position }) => position),
+              ),
+            ].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens]),
+          }
+    const { name } = upstream
+    const model = chunk.lines[jobs[0]!.position]!.model!
+    const intent = { id: newId('remote', created), model, upstream: name, created, line_count: jobs.length }
+    const isStored = await this.stored(() =>
+      store.write((tx) => intendRemoteBatch(tx, chunk.claim, { ...intent, lines, reservation })),
+    )
+    if (!isStored) return null
+    for (const { position } of reserved) chunk.reserved.delete(position)
+    const { batch_id, idx, project_id } = chunk.claim
+    const row: RemoteBatchRow = {
+      ...intent,
+      batch_id,
+      idx,
+      project_id,
+      state: 'intended',
+      lines: JSON.stringify(lines),
+      reserved: reservation === null ? null : JSON.stringify(reservation),
+      file_id: null,
+      remote_id: null,
+      output_file_id: null,
+      error_file_id: null,
+      status: null,
+      detail: null,
+      creating_at: null,
+      cancelled_at: null,
+      failing_since: null,
+      poll_at: null,
+      answered: 0,
+      cost_nanos: 0,
+      remote_report: null,
+    }
+    this.#rows.set(chunk, [...(this.#rows.get(chunk) ?? []), row])
+    return row
+  }
+
+  /** What a line cost that ended. */
+  ended(chunk: OpenChunk, { line, code, cost_nanos }: Outcome): void {
+    if (code === 'ok') this.#recorded.get(chunk)?.set(line, cost_nanos)
+  }
+
+  /** No result of the batch will be recorded: its lines are the worker's own again. False if the lease is lost. */
+  async giveBack(
+    chunk: OpenChunk,
+    row: RemoteBatchRow,
+    jobs: readonly Job[],
+    mayBeThere: boolean,
+  ): Promise<boolean> {
+    const { store, clock, sender } = this.#options
+    const isOurs = await this.takeBack(chunk, row, jobs)
+    if (!isOurs) return false
+    const state = mayBeThere ? 'abandoned' : row.file_id === null ? 'done' : 'recorded'
+    const poll_at = state === 'done' ? null : clock.now()
+    await this.stored(() =>
+      store.write((tx) =>
+        settleRemoteBatch(tx, row, chunk.claim.epoch, { state, answered: 0, cost_nanos: 0, poll_at }),
+      ),
+    )
+    this.release(chunk, row)
+    if (this.upstreamOf(row) === undefined)
+      sender().resume(
+        chunk,
+        jobs.map(({ position }) => position),
+        [],
+      )
+    return true
+  }
+
+  /** Its lines count as in flight from here on. */
+  async takeBack(chunk: OpenChunk, row: RemoteBatchRow, jobs: readonly Job[]): Promise<boolean> {
+    const { store } = this.#options
+    const kept: RemoteReservation | null = row.reserved === null ? null : JSON.parse(row.reserved)
+    if (kept === null) return chunk.stopped !== 'lost'
+    const lines = new Set(linesOfRanges(kept.lines))
+    const positions = jobs.map(({ position }) => position).filter((one) => lines.has(chunk.lines[one]!.line))
+    const isOurs = await this.stored(() =>
+      store.write((tx) => returnReservation(tx, chunk.claim, row, spendOf(chunk, positions))),
+    )
+    if (!isOurs) return false
+    row.reserved = null
+    chunk.hasReservations = true
+    for (const position of positions) chunk.reserved.add(position)
+    return chunk.stopped !== 'lost'
+  }
+
+  /** Lines of the batch that are not recorded may be sent from here on, and those that waited for them. */
+  release(chunk: OpenChunk, row: RemoteBatchRow): void {
+    const rest = (this.#rows.get(chunk) ?? []).filter((one) => one !== row)
+    this.#rows.set(chunk, rest)
+    if (rest.length === 0) {
+      const others = [...chunk.remote].filter((position) => !this.#isOf(chunk, position, row))
+      chunk.remote.clear()
+      this.#options.sender().resume(chunk, others, [])
+      return
+    }
+    for (const line of linesOfRanges(JSON.parse(row.lines))) chunk.remote.delete(chunk.positionOf(line))
+  }
+
+  #isOf(chunk: OpenChunk, position: number, row: RemoteBatchRow): boolean {
+    const { line } = chunk.lines[position]!
+    return (JSON.parse(row.lines) as [number, number][]).some(
+      ([first, last]) => line >= first && line <= last,
+    )
+  }
+
+  jobsOf(chunk: OpenChunk, row: RemoteBatchRow): Job[] {
+    const jobs: Job[] = []
+    for (const line of linesOfRanges(JSON.parse(row.lines))) {
+      const position = chunk.positionOf(line)
+      if (chunk.remote.has(position)) jobs.push(this.#options.sender().jobOf(chunk, position))
+    }
+    return jobs
+  }
+
+  /** When all that it answered is committed, nothing is left of it but its files there. */
+  async settle(chunk: OpenChunk, row: RemoteBatchRow): Promise<void> {
+    const { store, clock, settle } = this.#options
+    await settle([chunk])
+    if (chunk.stopped === 'lost') return
+    const costs = [...linesOfRanges(JSON.parse(row.lines))].flatMap(
+      (line) => this.#recorded.get(chunk)?.get(line) ?? [],
+    )
+    const cost_nanos = costs.reduce((sum, cost) => sum + cost, 0)
+    const change = { state: 'recorded' as const, answered: costs.length, cost_nanos, poll_at: clock.now() }
+    await this.stored(() => store.write((tx) => settleRemoteBatch(tx, row, chunk.claim.epoch, change)))
+  }
+
+  /** Writes a row; a write may be repeated. */
+  async stored(write: () => Promise<boolean>): Promise<boolean> {
+    const { clock } = this.#options
+    for (let tries = 1; ; tries++) {
+      try {
+        return await write()
+      } catch (error) {
+        if (tries === WRITES_MAX) throw error
+        await sleep(clock, 200 * tries)
+      }
+    }
+  }
+}
+
+export function apiOf({ batches }: Upstream): BatchApi {
+  if (batches === null) throw new Error('the upstream is no batch API')
+  return batches
+}
+
+function spendOf(chunk: OpenChunk, positions: readonly number[]): Map<string | null, Spend> {
+  const spend = new Map<string | null, Spend>()
+  for (const position of positions) {
+    const { entity, projected } = chunk.lines[position]!
+    addSpend(spend, entity, projected)
+  }
+  return spend
+}

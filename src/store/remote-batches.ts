@@ -1,0 +1,353 @@
+// Batches at batch APIs. The row of such a batch is its durable intent: it is stored before anything is sent, under the
+// lease of the chunk whose lines it takes, and whoever claims the chunk next continues from it.
+//
+//   intended ──► creating ──► open ──► ended ──► recorded ──► done
+//       │            │          └────────┬──────► abandoned ──┘
+//       └────────────┴───────────────────┘
+//
+// Until it has ended, its chunk is parked. What its lines have reserved is kept meanwhile under an index that no chunk
+// has, so that releasing the reservations of the chunk leaves it alone.
+import { sql } from 'kysely'
+import type { Spend } from '../domain/spend.ts'
+import { hasLease } from './chunks.ts'
+import { addReservations } from './reservations.ts'
+import type { ChunkRow, RemoteBatchRow, RemoteBatchState, ReservationRow } from './schema.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
+
+type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
+
+/** States in which lines of the chunk are at the batch API, or have results there that are not recorded. */
+const UNRECORDED: readonly RemoteBatchState[] = ['intended', 'creating', 'open', 'ended']
+
+/** Pairs of first and last line number. */
+export type LineRanges = [first: number, last: number][]
+
+/** What lines have reserved, and which of them have. */
+export interface RemoteReservation {
+  lines: LineRanges
+  spend: [entity: string | null, cost_nanos: number, tokens: number][]
+}
+
+/** `lines` in ascending order. */
+export function rangesOf(lines: Iterable<number>): LineRanges {
+  const ranges: LineRanges = []
+  for (const line of lines) {
+    const last = ranges.at(-1)
+    if (last && last[1] === line - 1) last[1] = line
+    else ranges.push([line, line])
+  }
+  return ranges
+}
+
+export function* linesOfRanges(ranges: LineRanges): Generator<number> {
+  for (const [first, last] of ranges) for (let line = first; line <= last; line++) yield line
+}
+
+export type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count'> & {
+  lines: LineRanges
+  reservation: RemoteReservation | null
+}
+
+/** Stores the intent. False if the lease is lost: then nothing may be sent. It may be repeated. */
+export async function intendRemoteBatch(tx: Writer, lease: Lease, batch: NewRemoteBatch): Promise<boolean> {
+  if (!(await hasLease(tx, lease))) return false
+  const { batch_id, idx, project_id } = lease
+  const { id, model, upstream, created, line_count, lines, reservation } = batch
+  const { numInsertedOrUpdatedRows } = await tx
+    .insertInto('remote_batches')
+    .values({
+      id,
+      batch_id,
+      idx,
+      project_id,
+      model,
+      upstream,
+      state: 'intended',
+      lines: JSON.stringify(lines),
+      reserved: reservation === null ? null : JSON.stringify(reservation),
+      created,
+      line_count,
+    })
+    .onConflict((conflict) => conflict.doNothing())
+    .executeTakeFirstOrThrow()
+  if (Number(numInsertedOrUpdatedRows ?? 0) === 0) return true
+  await countOf(tx, lease, 1)
+  if (reservation) {
+    await addReservations(tx, reservationRows(lease, idx, reservation, -1))
+    await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))
+  }
+  return true
+}
+
+/** Those of a chunk whose results are not recorded, oldest first. */
+export async function unrecordedBatches(
+  db: Reader,
+  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+): Promise<RemoteBatchRow[]> {
+  return await db
+    .selectFrom('remote_batches')
+    .selectAll()
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .where('state', 'in', UNRECORDED)
+    .orderBy('id')
+    .execute()
+}
+
+type Change = Partial<
+  Pick<
+    RemoteBatchRow,
+    | 'state'
+    | 'file_id'
+    | 'remote_id'
+    | 'creating_at'
+    | 'cancelled_at'
+    | 'failing_since'
+    | 'poll_at'
+    | 'detail'
+    | 'status'
+  >
+>
+
+/** False if it is in another state by now. `lease`: only while this holds. */
+export async function changeRemoteBatch(
+  tx: Writer,
+  id: string,
+  from: RemoteBatchState,
+  change: Change,
+  lease?: Lease,
+): Promise<boolean> {
+  if (lease && !(await hasLease(tx, lease))) return false
+  const { numUpdatedRows } = await tx
+    .updateTable('remote_batches')
+    .set(change)
+    .where('id', '=', id)
+    .where('state', '=', from)
+    .executeTakeFirstOrThrow()
+  return numUpdatedRows > 0n
+}
+
+export type RemoteEnd = Pick<RemoteBatchRow, 'status'> &
+  Partial<Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id' | 'remote_report' | 'detail'>>
+
+/** It has ended there: its chunk is made ready, whatever models are available. */
+export async function endRemoteBatch(
+  tx: Writer,
+  batch: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'state'>,
+  end: RemoteEnd,
+  look_at: number,
+): Promise<boolean> {
+  const { batch_id, idx } = batch
+  // A worker that parks the chunk sees this end, or the chunk is parked when it is looked at here.
+  const chunk = await tx
+    .selectFrom('chunks')
+    .select('state')
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .forUpdate()
+    .executeTakeFirst()
+  const { numUpdatedRows } = await tx
+    .updateTable('remote_batches')
+    .set({ ...end, state: 'ended', failing_since: null, poll_at: look_at })
+    .where('id', '=', batch.id)
+    .where('state', '=', batch.state)
+    .executeTakeFirstOrThrow()
+  if (numUpdatedRows > 0n && chunk?.state === 'parked') await makeReady(tx, batch)
+  return numUpdatedRows > 0n
+}
+
+/** For a chunk that was just parked: it is ready at once if one of its batches has ended. */
+export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
+  const ended = await tx
+    .selectFrom('remote_batches')
+    .select('id')
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .where('state', '=', 'ended')
+    .limit(1)
+    .executeTakeFirst()
+  if (ended) await makeReady(tx, chunk)
+}
+
+async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
+  await tx
+    .updateTable('chunks')
+    .set({ state: 'ready', parked_reason: null, model: null })
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .where('state', '=', sql.lit('parked' as const))
+    .execute()
+}
+
+/**
+ * Returns what the lines of a batch have reserved to the chunk, before their results are recorded. `now`: what they are
+ * projected to cost by now. False if the lease is lost.
+ */
+export async function returnReservation(
+  tx: Writer,
+  lease: Lease,
+  { id, reserved }: Pick<RemoteBatchRow, 'id' | 'reserved'>,
+  now: ReadonlyMap<string | null, Spend>,
+): Promise<boolean> {
+  if (!(await hasLease(tx, lease))) return false
+  const kept: RemoteReservation | null = reserved === null ? null : JSON.parse(reserved)
+  if (kept === null) return true
+  const { numUpdatedRows } = await tx
+    .updateTable('remote_batches')
+    .set({ reserved: null })
+    .where('id', '=', id)
+    .where('reserved', 'is not', null)
+    .executeTakeFirstOrThrow()
+  if (numUpdatedRows === 0n) return true
+  const { idx } = lease
+  const spend = [...now].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens] as const)
+  await addReservations(tx, reservationRows(lease, keptIndex(idx), kept, -1))
+  await addReservations(tx, reservationRows(lease, idx, { spend }, 1))
+  const others = await tx
+    .selectFrom('remote_batches')
+    .select('id')
+    .where('batch_id', '=', lease.batch_id)
+    .where('idx', '=', idx)
+    .where('reserved', 'is not', null)
+    .limit(1)
+    .executeTakeFirst()
+  if (!others)
+    await tx
+      .deleteFrom('reservations')
+      .where('batch_id', '=', lease.batch_id)
+      .where('idx', '=', keptIndex(idx))
+      .execute()
+  return true
+}
+
+/**
+ * Its results are recorded, all of them committed under the epoch `epoch`: nothing of it is left to do but at the batch
+ * API. False if another worker may have claimed the chunk since: it then records what is not recorded yet.
+ */
+export async function settleRemoteBatch(
+  tx: Writer,
+  batch: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx'>,
+  epoch: number,
+  change: {
+    state: 'recorded' | 'abandoned' | 'done'
+    answered: number
+    cost_nanos: number
+    poll_at: number | null
+  },
+): Promise<boolean> {
+  const chunk = await tx
+    .selectFrom('chunks')
+    .select(['epoch', 'state'])
+    .where('batch_id', '=', batch.batch_id)
+    .where('idx', '=', batch.idx)
+    .forUpdate()
+    .executeTakeFirst()
+  if (chunk?.epoch !== epoch || chunk.state === 'ready') return false
+  const { numUpdatedRows } = await tx
+    .updateTable('remote_batches')
+    .set((eb) => ({
+      state: change.state,
+      poll_at: change.poll_at,
+      answered: eb('answered', '+', change.answered),
+      cost_nanos: eb('cost_nanos', '+', change.cost_nanos),
+    }))
+    .where('id', '=', batch.id)
+    .where('state', 'in', UNRECORDED)
+    .executeTakeFirstOrThrow()
+  if (numUpdatedRows > 0n) await countOf(tx, batch, -1)
+  return numUpdatedRows > 0n
+}
+
+/** Takes up to `limit` of those that are due; nobody else looks at them for `for_ms`. */
+export async function takeDueBatches(
+  tx: Writer,
+  { now }: ClaimSql,
+  for_ms: number,
+  limit: number,
+): Promise<RemoteBatchRow[]> {
+  const due = await tx
+    .selectFrom('remote_batches')
+    .select('id')
+    .where('poll_at', 'is not', null)
+    .where('poll_at', '<=', now)
+    .orderBy('poll_at')
+    .limit(limit)
+    .forUpdate()
+    .skipLocked()
+    .execute()
+  if (due.length === 0) return []
+  const ids = due.map(({ id }) => id)
+  return await tx
+    .updateTable('remote_batches')
+    .set((eb) => ({ poll_at: eb(now, '+', for_ms) }))
+    .where('id', 'in', ids)
+    .returningAll()
+    .execute()
+}
+
+/** When the next one is due (Unix ms); null if none ever is. */
+export async function nextDueBatch(db: Reader): Promise<number | null> {
+  const first = await db
+    .selectFrom('remote_batches')
+    .select('poll_at')
+    .where('poll_at', 'is not', null)
+    .orderBy('poll_at')
+    .limit(1)
+    .executeTakeFirst()
+  return first?.poll_at ?? null
+}
+
+/** Has the batches of a batch that is ending looked at now, so that they are cancelled. */
+export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
+  await tx
+    .updateTable('remote_batches')
+    .set({ poll_at: now })
+    .where('batch_id', '=', batch_id)
+    .where('state', '=', 'open')
+    .execute()
+}
+
+/** The whole of it, page by page in the order of their IDs. */
+export async function listRemoteBatches(db: Reader, after: string, limit: number): Promise<RemoteBatchRow[]> {
+  return await db
+    .selectFrom('remote_batches')
+    .selectAll()
+    .where('id', '>', after)
+    .orderBy('id')
+    .limit(limit)
+    .execute()
+}
+
+async function countOf(
+  tx: Writer,
+  { batch_id, idx }: Pick<Lease, 'batch_id' | 'idx'>,
+  by: 1 | -1,
+): Promise<void> {
+  await tx
+    .updateTable('chunks')
+    .set((eb) => ({ remote_batches: eb('remote_batches', '+', by) }))
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .execute()
+}
+
+/** No chunk has such an index. */
+function keptIndex(idx: number): number {
+  return -1 - idx
+}
+
+function reservationRows(
+  { batch_id, project_id }: Lease,
+  idx: number,
+  { spend }: { spend: readonly (readonly [string | null, number, number])[] },
+  sign: 1 | -1,
+): ReservationRow[] {
+  return spend.map(([entity, cost_nanos, tokens]) => ({
+    batch_id,
+    idx,
+    project_id,
+    entity: entity ?? '',
+    cost_nanos: sign * cost_nanos,
+    tokens: sign * tokens,
+  }))
+}

@@ -1,0 +1,264 @@
+// A provider's batch API for tests: real HTTP, files and batches in memory, and the faults that a test asks for. A batch
+// is answered when it is looked at for the second time, or when the test says so.
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { completion } from './upstream.ts'
+
+export interface RemoteFile {
+  id: string
+  filename: string
+  content: string
+}
+
+export interface RemoteBatch {
+  id: string
+  input_file_id: string
+  endpoint: string
+  metadata: Record<string, string>
+  created_at: number
+  status: string
+  output_file_id: string | null
+  error_file_id: string | null
+  errors: unknown
+  looks: number
+}
+
+interface InputLine {
+  custom_id: string
+  body: { model: string; messages: { content: string }[] }
+}
+
+type Done = 'done'
+
+export interface Faults {
+  /** The connection breaks after the batch was created, so many times. */
+  loseCreates: number
+  /** Every batch is created twice. */
+  createTwice: boolean
+  /** How batches end: after this share of their lines. */
+  end: { status: 'completed' | 'expired' | 'cancelled'; share: number }
+  /** Result lines that are left out, or come twice, or belong to nobody: one of so many. */
+  missingEvery: number
+  doubledEvery: number
+  unknown: boolean
+  /** Every batch fails with these words. */
+  fail: { code: string; message: string } | null
+  /** Answers every call with this status. */
+  status: number | null
+  /** Batches stay unfinished. */
+  holds: boolean
+}
+
+const NO_FAULTS: Faults = {
+  loseCreates: 0,
+  createTwice: false,
+  end: { status: 'completed', share: 1 },
+  missingEvery: 0,
+  doubledEvery: 0,
+  unknown: false,
+  fail: null,
+  status: null,
+  holds: false,
+}
+
+export class BatchServer implements AsyncDisposable {
+  readonly files = new Map<string, RemoteFile>()
+  readonly batches = new Map<string, RemoteBatch>()
+  /** Every call, as `METHOD path`. */
+  readonly calls: string[] = []
+  readonly creates: { key: string | undefined; metadata: Record<string, string> }[] = []
+  faults: Faults
+  readonly #server = createServer((request, response) => void this.#serve(request, response))
+  #ids = 0
+  #listeners: (() => void)[] = []
+
+  private constructor(faults: Partial<Faults>) {
+    this.faults = { ...NO_FAULTS, ...faults }
+  }
+
+  static async start(faults: Partial<Faults> = {}, port = 0): Promise<BatchServer> {
+    const server = new BatchServer(faults)
+    server.#server.listen(port, '127.0.0.1')
+    await once(server.#server, 'listening')
+    return server
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  get base_url(): string {
+    return `http://127.0.0.1:${this.port}/v1`
+  }
+
+  /** All lines that were ever sent in batches, by custom_id. */
+  sent(): string[] {
+    return [...this.batches.values()].flatMap(({ input_file_id }) =>
+      this.#input(input_file_id).map(({ custom_id }) => custom_id),
+    )
+  }
+
+  /** Asks again after every call, until there is an answer. */
+  async until<T>(ask: () => T | undefined): Promise<T> {
+    for (;;) {
+      const called = new Promise<void>((resolve) => this.#listeners.push(resolve))
+      const answer = ask()
+      if (answer !== undefined) return answer
+      await called
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections()
+    if (!this.#server.listening) return
+    this.#server.close()
+    await once(this.#server, 'close')
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  readonly #inputs = new Map<string, InputLine[]>()
+
+  #input(file_id: string): InputLine[] {
+    const known = this.#inputs.get(file_id)
+    if (known) return known
+    const lines = (this.files.get(file_id)?.content ?? '')
+      .split('\n')
+      .filter(Boolean)
+      .map((text) => JSON.parse(text) as InputLine)
+    this.#inputs.set(file_id, lines)
+    return lines
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const pieces: Buffer[] = []
+    for await (const piece of request) pieces.push(piece as Buffer)
+    const body = Buffer.concat(pieces).toString()
+    const { pathname } = new URL(request.url ?? '', 'http://x')
+    const path = pathname.replace(/^\/v1/, '')
+    this.calls.push(`${request.method} ${path}`)
+    const answer = (status: number, value: unknown): Done => {
+      response.writeHead(status, { 'content-type': 'application/json' })
+      response.end(typeof value === 'string' ? value : JSON.stringify(value))
+      return 'done'
+    }
+    const lose = (): Done => {
+      response.destroy()
+      return 'done'
+    }
+    if (this.faults.status !== null) answer(this.faults.status, { error: { message: 'as the test says' } })
+    else this.#answer(request, path, body, answer, lose)
+    for (const listener of this.#listeners.splice(0)) listener()
+  }
+
+  #answer(
+    request: IncomingMessage,
+    path: string,
+    body: string,
+    answer: (status: number, value: unknown) => Done,
+    lose: () => Done,
+  ): Done {
+    const { method } = request
+    const [, kind = '', id = '', what = ''] = path.split('/')
+    const none = { error: { message: 'no such object' } }
+    if (kind === 'files') {
+      if (method === 'POST') return answer(200, this.#addFile(body))
+      if (id === '')
+        return answer(200, { object: 'list', data: [...this.files.values()].reverse(), has_more: false })
+      const file = this.files.get(id)
+      if (!file) return answer(404, none)
+      if (method === 'DELETE') this.files.delete(id)
+      return answer(200, what === 'content' ? file.content : { ...file, content: undefined })
+    }
+    if (method === 'POST' && id === '') {
+      const order = JSON.parse(body) as Pick<RemoteBatch, 'input_file_id' | 'endpoint' | 'metadata'>
+      this.creates.push({
+        key: request.headers['idempotency-key'] as string | undefined,
+        metadata: order.metadata,
+      })
+      const batch = this.#create(order)
+      if (this.faults.createTwice) this.#create(order)
+      if (this.faults.loseCreates-- > 0) return lose()
+      return answer(200, batch)
+    }
+    if (id === '')
+      return answer(200, { object: 'list', data: [...this.batches.values()].reverse(), has_more: false })
+    const batch = this.batches.get(id)
+    if (!batch) return answer(404, none)
+    const isEnded = ['completed', 'failed', 'expired', 'cancelled'].includes(batch.status)
+    if (what === 'cancel') {
+      if (isEnded) return answer(400, { error: { message: 'it has ended' } })
+      batch.status = 'cancelling'
+      return answer(200, batch)
+    }
+    batch.looks++
+    if (!isEnded && batch.status === 'cancelling') this.#end(batch, 'cancelled', this.faults.end.share)
+    else if (!isEnded && !this.faults.holds && batch.looks > 1)
+      this.#end(batch, this.faults.end.status, this.faults.end.share)
+    return answer(200, batch)
+  }
+
+  #addFile(multipart: string): RemoteFile {
+    const [, filename = ''] = /filename="([^"]*)"/.exec(multipart) ?? []
+    const start = multipart.indexOf('\r\n\r\n', multipart.indexOf('filename=')) + 4
+    return this.#store(filename, multipart.slice(start, multipart.lastIndexOf('\r\n--')))
+  }
+
+  #store(filename: string, content: string): RemoteFile {
+    const file = { id: `file-${++this.#ids}`, filename, content }
+    this.files.set(file.id, file)
+    return file
+  }
+
+  #create(order: Pick<RemoteBatch, 'input_file_id' | 'endpoint' | 'metadata'>): RemoteBatch {
+    this.#input(order.input_file_id)
+    const batch: RemoteBatch = {
+      ...order,
+      id: `batch-${++this.#ids}`,
+      created_at: Math.floor(Date.now() / 1000),
+      status: 'in_progress',
+      output_file_id: null,
+      error_file_id: null,
+      errors: null,
+      looks: 0,
+    }
+    this.batches.set(batch.id, batch)
+    return batch
+  }
+
+  #end(batch: RemoteBatch, status: string, share: number): void {
+    const { missingEvery, doubledEvery, unknown, fail } = this.faults
+    if (fail) {
+      batch.status = 'failed'
+      batch.errors = { object: 'list', data: [fail] }
+      return
+    }
+    batch.status = status
+    const lines = this.#input(batch.input_file_id)
+    const output: string[] = []
+    const error: string[] = []
+    for (const [i, { custom_id, body }] of lines.entries()) {
+      if (i >= lines.length * share) {
+        const code = `batch_${status}`
+        error.push(
+          JSON.stringify({ id: `r-${i}`, custom_id, response: null, error: { code, message: code } }),
+        )
+        continue
+      }
+      const text = completion(body.messages.at(-1)?.content ?? '')
+      const line = `{"id":"r-${i}","custom_id":"${custom_id}","response":{"status_code":200,"request_id":"x","body":${text}},"error":null}`
+      if (missingEvery > 0 && i % missingEvery === 0) continue
+      output.push(line)
+      if (doubledEvery > 0 && i % doubledEvery === 0) output.push(line)
+    }
+    if (unknown)
+      output.unshift('{"custom_id":"nobody","response":{"status_code":200,"body":{}},"error":null}')
+    // In no order.
+    output.reverse()
+    if (output.length > 0) batch.output_file_id = this.#store('output.jsonl', `${output.join('\n')}\n`).id
+    if (error.length > 0) batch.error_file_id = this.#store('error.jsonl', `${error.join('\n')}\n`).id
+  }
+}
