@@ -10,15 +10,15 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { byteLines } from '../src/cli/client/byte-lines.ts'
-import { answerColumns } from '../src/cli/tables/answer-cells.ts'
 import { joinAnswers } from '../src/cli/tables/join-answers.ts'
 import { createTable, openTable } from '../src/cli/tables/open-table.ts'
 import { PartialFile } from '../src/cli/tables/partial-file.ts'
 import { prepareRows } from '../src/cli/tables/prepare-rows.ts'
 import { compileTemplate } from '../src/cli/tables/prompt-template.ts'
 import { resultRows } from '../src/cli/tables/result-rows.ts'
-import { TABLE_FORMATS, type TableFormat } from '../src/cli/tables/table.ts'
 import { lineRequestId } from '../src/domain/ids.ts'
+import { answerColumns } from '../src/tables/answer-cells.ts'
+import { TABLE_FORMATS, type TableFormat } from '../src/tables/table.ts'
 
 interface Measured {
   format: TableFormat

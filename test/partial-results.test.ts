@@ -1,7 +1,9 @@
 // Reading a batch while it runs: every line comes, in the order of the input, and none twice to who asks so.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { echo, send, testUpstream } from './fakes/upstream.ts'
+import { parquetReadObjects } from 'hyparquet'
+import { readResultsTable } from '../src/http/routes/batches/results-table.ts'
+import { completion, echo, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from './service.ts'
 
 interface Page {
@@ -65,7 +67,7 @@ test('what is finished of a running batch can be read, and read on until it has 
 test('pages over sealed chunks hold every line once, blank lines in the input or not', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
-  const ids = Array.from({ length: 2_300 }, (_, i) => `line-${i}`)
+  const ids = Array.from({ length: 1_100 }, (_, i) => `line-${i}`)
   const text = ids.map((id, i) => `${JSON.stringify(line(id))}\n${i % 7 === 0 ? '\n' : ''}`).join('')
   const batch = await service.run(text)
   const read: string[] = []
@@ -90,4 +92,63 @@ test('the lines are the bytes that the files hold, and only the own project may 
   assert.equal(missing.status, 404)
   for (const query of ['?limit=0', '?after=-1', '?part=both', '?limit=10001', '?contiguous=yes'])
     assert.equal((await service.request('GET', `/v1/batches/${batch.id}/results${query}`)).status, 400, query)
+})
+
+test('results are a table with a column for each property that the requests ask for', async () => {
+  await using upstream = await testUpstream((call) => {
+    const { content } = call.body.messages[0]!
+    if (content === 'bad') send(call.response, 400, '{"error":{"message":"no"}}')
+    else
+      send(
+        call.response,
+        200,
+        completion(JSON.stringify({ label: `=${content}, "x"`, score: Number(content) / 4, tags: [] })),
+      )
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const properties = {
+    label: { type: 'string' },
+    score: { type: 'number' },
+    tags: { type: 'array', items: { type: 'string' } },
+  }
+  const response_format = { type: 'json_schema', json_schema: { name: 'x', schema: { properties } } }
+  const rows = Array.from({ length: 1_100 }, (_, i) =>
+    line(`l${i}`, i === 1 ? 'bad' : String(i), { response_format }),
+  )
+  const { id } = await service.run(rows)
+  const table = async (query: string): Promise<Response> => {
+    const response = await service.request('GET', `/v1/batches/${id}/results?${query}`)
+    assert.equal(response.status, 200)
+    assert.equal(response.headers.get('x-batch-status'), 'completed')
+    return response
+  }
+  const csv = await table('format=csv')
+  assert.match(csv.headers.get('content-type') ?? '', /^text\/csv/)
+  assert.match(csv.headers.get('content-disposition') ?? '', new RegExp(`${id}\\.csv`))
+  const text = (await csv.text()).split('\n')
+  assert.equal(text.length, 1_102)
+  assert.equal(text[0], 'custom_id,label,score,tags,error,input_tokens,output_tokens,cost_usd')
+  assert.match(text[1] ?? '', /^l0,"=0, ""x""",0,\[\],,\d+,\d+,\d/)
+  assert.match(text[2] ?? '', /^l1,,,,"upstream_rejected: .*no.*",,,$/)
+  const spreadsheet = await (await table('format=csv&spreadsheet=true')).text()
+  assert.ok(spreadsheet.includes('\r\nl0,"\'=0, ""x""",0,'))
+  const parquet = await (await table('format=parquet')).arrayBuffer()
+  const read = await parquetReadObjects({ file: parquet, columns: ['custom_id', 'label', 'score'] })
+  assert.equal(read.length, 1_100)
+  assert.deepEqual(read[1_099], { custom_id: 'l1099', label: '=1099, "x"', score: 274.75 })
+
+  const paged = await service.request('GET', `/v1/batches/${id}/results?format=csv&limit=5`)
+  assert.deepEqual([paged.status, JSON.parse(await paged.text()).error.param], [400, 'limit'])
+})
+
+test('a reader who leaves ends the table', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const { id } = await service.run(Array.from({ length: 1_100 }, (_, i) => line(`l${i}`, 'x'.repeat(2_000))))
+  const ports = { db: service.stores.store.read, sealed: service.stores.sealed }
+  const table = readResultsTable(ports, id, { format: 'csv', spreadsheet: false })
+  const first = await table.next()
+  assert.match(String(first.value), /^custom_id,answer,error,/)
+  await table.return(undefined)
+  assert.equal((await table.next()).done, true)
 })

@@ -85,7 +85,11 @@ const RETIRED: readonly RetiredWord[] = [
   {
     word: /\b(?:Refusals?)\b/i,
     use: 'ApiError',
-    except: ['src/cli/tables/', 'src/jsonl/line-scan-messages.ts', 'src/console/parts/messages.ts'],
+    except: [
+      'src/tables/answer-cells.ts',
+      'src/jsonl/line-scan-messages.ts',
+      'src/console/parts/messages.ts',
+    ],
   },
   {
     word: /\b(?:standing)\b/i,

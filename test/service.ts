@@ -77,7 +77,7 @@ export class TestService implements AsyncDisposable {
   /** It counted lines that no commit has counted. */
   timelineTampered = false
   readonly #close: () => Promise<void>
-  readonly #delivery: WorkerHooks['delivery']
+  readonly #hooks: Pick<WorkerHooks, 'delivery' | 'discovery'>
   readonly #log: Log
   readonly #ended = new Map<string, BatchRow>()
   #listeners: (() => void)[] = []
@@ -90,7 +90,7 @@ export class TestService implements AsyncDisposable {
     key: string
     stores: Stores
     close: () => Promise<void>
-    delivery: WorkerHooks['delivery']
+    hooks: Pick<WorkerHooks, 'delivery' | 'discovery'>
     log: Log
   }) {
     this.folder = parts.folder
@@ -99,7 +99,7 @@ export class TestService implements AsyncDisposable {
     this.key = parts.key
     this.stores = parts.stores
     this.#close = parts.close
-    this.#delivery = parts.delivery
+    this.#hooks = parts.hooks
     this.#log = parts.log
     this.worker = this.#makeWorker()
   }
@@ -111,6 +111,7 @@ export class TestService implements AsyncDisposable {
       worker?: boolean
       folder?: string
       delivery?: WorkerHooks['delivery']
+      discovery?: WorkerHooks['discovery']
       log?: Log
       requests_per_minute?: number
     } = {},
@@ -161,7 +162,7 @@ export class TestService implements AsyncDisposable {
       key,
       stores,
       close,
-      delivery: options.delivery,
+      hooks: options,
       log: options.log ?? SILENT,
     })
     if (options.worker !== false) await service.worker.start()
@@ -170,7 +171,8 @@ export class TestService implements AsyncDisposable {
 
   #makeWorker(): Worker {
     const hooks: WorkerHooks = {
-      delivery: this.#delivery,
+      ...(this.#hooks.delivery && { delivery: this.#hooks.delivery }),
+      ...(this.#hooks.discovery && { discovery: this.#hooks.discovery }),
       onEnded: (batch) => {
         this.#ended.set(batch.id, batch)
         this.#tell()

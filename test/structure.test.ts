@@ -15,7 +15,7 @@ const ROOT = new URL('../', import.meta.url).pathname
 const LAYERS: readonly (readonly string[])[] = [
   ['domain'],
   ['jsonl'],
-  ['wire', 'config', 'blobs', 'backends'],
+  ['wire', 'config', 'blobs', 'backends', 'tables'],
   ['store', 'engines'],
   ['ledger'],
   ['lifecycle', 'notify', 'progress'],

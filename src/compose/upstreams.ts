@@ -52,17 +52,21 @@ export function spillsOf(models: readonly ModelConfig[]): Map<string, Spill> {
 
 export interface UpstreamDeps {
   budget: ResponseMemory
+  /** What a name with `discover: dns` resolves to; empty while that is not known. */
+  addressesOf: (host: string) => readonly string[]
   clock: Clock
   log: Log
 }
 
 /** The upstreams of a configuration; those that stay the same in the next one are kept, with what they have learned. */
 export class ConfiguredUpstreams {
-  readonly #makeBackend: (of: UpstreamConfig) => Backend
+  readonly #makeBackend: (of: UpstreamConfig, address: string | null) => Backend
+  readonly #addressesOf: (host: string) => readonly string[]
   #known = new Map<string, Upstream>()
 
   constructor(config: Config, deps: UpstreamDeps) {
     this.#makeBackend = backendMaker(config, deps)
+    this.#addressesOf = deps.addressesOf
   }
 
   /** By model ID, in the order of the configuration. */
@@ -72,7 +76,11 @@ export class ConfiguredUpstreams {
     const upstreams = new Map(
       config.models.map(({ model, upstreams }) => [
         model.id,
-        upstreams.map((one) => this.#upstream(model.id, one, config.worker.concurrency_max, before)),
+        upstreams.flatMap((one) =>
+          this.#addresses(one).map((address) =>
+            this.#upstream(model.id, one, address, config.worker.concurrency_max, before),
+          ),
+        ),
       ]),
     )
     const used = new Set([...this.#known.values()].map(({ backend }) => backend))
@@ -81,24 +89,38 @@ export class ConfiguredUpstreams {
     return upstreams
   }
 
+  /** Null stands for whatever the name resolves to. */
+  #addresses(config: UpstreamConfig): readonly (string | null)[] {
+    const host = discoveredHost(config)
+    const addresses = host === null ? [] : this.#addressesOf(host)
+    return addresses.length === 0 ? [null] : addresses
+  }
+
   #upstream(
     model: string,
     config: UpstreamConfig,
+    address: string | null,
     worker_max: number,
     before: ReadonlyMap<string, Upstream>,
   ): Upstream {
     const terms = termsOf(config, worker_max)
     const { tier, price, hours, ...server } = config
-    const key = JSON.stringify([model, server, terms.concurrency_max])
+    const key = JSON.stringify([model, server, address, terms.concurrency_max])
     let upstream = before.get(key)
     if (upstream) upstream.setTerms(terms)
     else {
       const alias = config.type !== 'sim' && config.model !== model ? config.model : null
-      upstream = new Upstream({ backend: this.#makeBackend(config), ...terms, modelAlias: alias })
+      upstream = new Upstream({ backend: this.#makeBackend(config, address), ...terms, modelAlias: alias })
     }
     this.#known.set(key, upstream)
     return upstream
   }
+}
+
+/** The name whose addresses are upstreams of their own; null where that is not configured. */
+export function discoveredHost(config: UpstreamConfig): string | null {
+  if (config.type !== 'openai' || config.base_url === null || config.discover === null) return null
+  return new URL(config.base_url).hostname
 }
 
 function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker_max: number): UpstreamTerms {
@@ -130,17 +152,21 @@ function batchBackend(upstream: BatchApiUpstream): Backend {
   )
 }
 
-function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of: UpstreamConfig) => Backend {
+function backendMaker(
+  config: Config,
+  { budget, clock, log }: UpstreamDeps,
+): (of: UpstreamConfig, address: string | null) => Backend {
   const machine = new Machine(config.engines, clock)
   const engines = new Map<string, Engine>()
 
   const client =
-    (upstream: OpenAiUpstream) =>
+    (upstream: OpenAiUpstream, address: string | null = null) =>
     (base_url: string, api_key: string | null): Backend => {
       const { name, timeout_ms, concurrency_max, headers, api_key_file, proxy } = upstream
       return openaiBackend({
-        name,
+        name: address === null ? name : `${name}@${address}`,
         base_url,
+        address,
         api_key,
         timeout_ms,
         connections_max: concurrency_max,
@@ -175,13 +201,13 @@ function backendMaker(config: Config, { budget, clock, log }: UpstreamDeps): (of
     return engine
   }
 
-  return (upstream) => {
+  return (upstream, address) => {
     if (upstream.type === 'sim') {
       const { name, latency_ms, faults, capacity, context_window } = upstream
       return simBackend({ name, latency_ms, faults, capacity, context_window })
     }
     if (upstream.type === 'openai-batch') return batchBackend(upstream)
     if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
-    return client(upstream)(upstream.base_url, upstream.api_key)
+    return client(upstream, address)(upstream.base_url, upstream.api_key)
   }
 }

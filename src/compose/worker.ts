@@ -16,9 +16,10 @@ import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
 import { webhookAgent } from '../notify/webhook-agent.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
+import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
 import { replaceModels } from './reload.ts'
 import type { Stores } from './stores.ts'
-import { ConfiguredUpstreams, modelsById, spillsOf } from './upstreams.ts'
+import { ConfiguredUpstreams, discoveredHost, modelsById, spillsOf } from './upstreams.ts'
 
 /** Files of a plan that the configuration no longer names are kept as long as those of the plan with the longest retention. */
 export function finishRules(config: Config): FinishRules {
@@ -30,8 +31,15 @@ export function finishRules(config: Config): FinishRules {
 export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
   /** Overrides for tests, such as shorter timeouts. */
   delivery?: Partial<DeliverDeps>
+  /** How names with `discover: dns` are resolved. */
+  discovery?: Pick<DiscoveryOptions, 'resolve' | 'everyMs'>
   /** Where the worker's metrics go. */
   metrics?: Registry
+}
+
+function discoveredHosts({ models }: Config): Set<string> {
+  const hosts = models.flatMap(({ upstreams }) => upstreams.map(discoveredHost))
+  return new Set(hosts.filter((host) => host !== null))
 }
 
 export function makeWorker(config: Config, stores: Stores, log: Log, hooks: WorkerHooks = {}): Worker {
@@ -73,7 +81,20 @@ export function makeReloadable(
       )
   }
   const answers = new ResponseMemory(config.worker.memory_bytes)
-  const configured = new ConfiguredUpstreams(config, { budget: answers, clock, log })
+  const discovery = new Discovery({
+    resolve: resolveBySystem,
+    ...hooks.discovery,
+    clock,
+    log,
+    onChange: () => take(current),
+  })
+  const configured = new ConfiguredUpstreams(config, {
+    budget: answers,
+    clock,
+    log,
+    addressesOf: (host) => discovery.of(host),
+  })
+  let current = config
   const upstreams = configured.of(config)
   const { metrics } = hooks
   const worker = new Worker({
@@ -99,6 +120,7 @@ export function makeReloadable(
       deliver: deliverer({ store, clock, random: Math.random, keys, agent, ...hooks.delivery }),
     },
     async maintenance() {
+      discovery.tick()
       const { rescued } = await runMaintenance({ store, sealed, clock })
       for (const worker of rescued) log.warn({ worker }, 'worker lease expired; requeued its chunks')
       if (rescued.length > 0) worker.wake()
@@ -116,9 +138,15 @@ export function makeReloadable(
     observe: metrics && dispatchMetrics(metrics, upstreams),
   })
   if (metrics) workerGauges(metrics, worker)
+  const take = (next: Config): void => {
+    current = next
+    worker.setUpstreams(configured.of(next), spillsOf(next.models))
+    discovery.watch(discoveredHosts(next))
+  }
   const reload = (next: Config): void => {
     replaceModels(models, next)
-    worker.setUpstreams(configured.of(next), spillsOf(next.models))
+    take(next)
   }
+  discovery.watch(discoveredHosts(config))
   return { worker, reload }
 }

@@ -146,7 +146,7 @@ export type OpenAiUpstream = OpenAiClient &
   )
 
 /** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
-export interface BatchApiUpstream extends Omit<OpenAiClient, 'type'> {
+export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover'> {
   type: 'openai-batch'
   base_url: string
   /** What is asked of it, as it spells it. */
@@ -168,6 +168,8 @@ interface OpenAiClient extends UpstreamBase {
   client_key_file: string | null
   /** The address of the proxy before the server, credentials included; null: none. */
   proxy: string | null
+  /** `dns`: each address of its name is an upstream of its own. */
+  discover: 'dns' | null
   /** The server's name for the model. */
   model: string
   timeout_ms: number

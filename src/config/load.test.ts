@@ -43,6 +43,7 @@ const NO_CONNECTION_KEYS = {
   client_cert_file: null,
   client_key_file: null,
   proxy: null,
+  discover: null,
 }
 
 describe('without a file', () => {
@@ -457,6 +458,15 @@ describe('what is refused', () => {
       upstream('type: openai, base_url: "http://h/v1", proxy: "proxy:3128"'),
       'proxy: expected the address of a proxy such as',
     ],
+    [
+      upstream('type: openai, base_url: "http://10.0.0.1:8000/v1", discover: dns'),
+      'discover: needs a base_url with a name',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", discover: dns, proxy: "http://p:3128"'),
+      'discover: excludes proxy',
+    ],
+    [upstream('type: openai, base_url: "http://h/v1", discover: srv'), 'discover: expected one of dns'],
     [model('context_window: 10, max_output_tokens: 11'), 'is more than the context_window of 10'],
     [model('supports: {tools: maybe}'), 'models[0].supports.tools: expected true or false, found "maybe"'],
     [

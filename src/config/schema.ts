@@ -1,4 +1,5 @@
 // Every key of the configuration: its type, its limits and its default.
+import { isIP } from 'node:net'
 import { type Static, Type } from 'typebox'
 import { durationText } from '../domain/duration.ts'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
@@ -195,6 +196,7 @@ const OPENAI_KEYS = section({
   client_cert_file: optional(READABLE_FILE),
   client_key_file: optional(READABLE_FILE),
   proxy: optional(PROXY),
+  discover: optional(oneOf(['dns'] as const)),
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
   headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
@@ -224,11 +226,19 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
   const { base_url, engine } = found
   if (base_url === null && engine === null) problem(['base_url'], `is missing; expected ${BASE_URL_EXPECTED}`)
   credentialProblems(found, problem)
+  if (
+    found.discover !== null &&
+    base_url !== null &&
+    isIP(new URL(base_url).hostname.replace(/^\[|\]$/g, '')) > 0
+  )
+    problem(['discover'], 'needs a base_url with a name: this one has an address already')
+  if (found.discover !== null && found.proxy !== null && found.proxy !== 'off')
+    problem(['discover'], 'excludes proxy: the proxy would resolve the name itself')
   if (engine === null) return
   if (base_url !== null) problem(['base_url'], 'excludes engine: the worker picks the address of the server')
   for (const key of ['api_key_env', 'api_key_file'] as const)
     if (found[key] !== null) problem([key], 'excludes engine: the worker makes a key for each start')
-  for (const key of ['ca_file', 'client_cert_file', 'proxy'] as const)
+  for (const key of ['ca_file', 'client_cert_file', 'proxy', 'discover'] as const)
     if (found[key] !== null) problem([key], 'excludes engine: its server is on this machine')
 })
 

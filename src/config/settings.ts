@@ -173,7 +173,10 @@ function upstreamOf(
     ...rest,
     ...place,
     ...server,
-    proxy: base_url === null || rest.proxy === 'off' ? null : (rest.proxy ?? proxyFromEnv(base_url, env)),
+    proxy:
+      base_url === null || rest.proxy === 'off' || rest.discover !== null
+        ? null
+        : (rest.proxy ?? proxyFromEnv(base_url, env)),
     api_key_file: at(rest.api_key_file),
     ca_file: at(rest.ca_file),
     client_cert_file: at(rest.client_cert_file),

@@ -69,6 +69,7 @@ export function upstreamModels(
         client_cert_file: null,
         client_key_file: null,
         proxy: null,
+        discover: null,
       },
     ],
     spill: { when_down_ms: 60_000, when_at_risk: true },

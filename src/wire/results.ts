@@ -21,6 +21,27 @@ export const ResultsQuery = Type.Object({
       description: 'How many lines at most.',
     }),
   ),
+  format: Type.Optional(
+    Type.Unsafe<'jsonl' | 'csv' | 'parquet'>({
+      type: 'string',
+      enum: ['jsonl', 'csv', 'parquet'],
+      default: 'jsonl',
+      description:
+        '`csv` and `parquet`: all finished lines as one table, with a column for each property of the JSON schema ' +
+        'that the first request asks answers to follow; without one, a column `answer`. Takes no `after`, `limit`, ' +
+        '`part` or `contiguous`.',
+    }),
+  ),
+  spreadsheet: Type.Optional(
+    Type.Unsafe<'true' | 'false'>({
+      type: 'string',
+      enum: ['true', 'false'],
+      default: 'false',
+      description:
+        'With `true`, CSV begins with a byte-order mark, and a text that a spreadsheet would run as a formula with ' +
+        'an apostrophe.',
+    }),
+  ),
   part: Type.Optional(
     Type.Unsafe<'output' | 'error' | 'all'>({
       type: 'string',

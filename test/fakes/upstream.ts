@@ -58,7 +58,7 @@ export function send(
   response.end(text)
 }
 
-export async function testUpstream(reply: Reply = echo, port = 0): Promise<TestUpstream> {
+export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.0.1'): Promise<TestUpstream> {
   const waiting: { count: number; resolve: () => void }[] = []
   const server = createServer((request, response) => {
     if (request.method !== 'POST') {
@@ -83,7 +83,7 @@ export async function testUpstream(reply: Reply = echo, port = 0): Promise<TestU
       void upstream.reply(call)
     })
   })
-  server.listen(port, '127.0.0.1')
+  server.listen(port, host)
   await once(server, 'listening')
   const address = server.address() as AddressInfo
   const close = async (): Promise<void> => {
@@ -93,7 +93,7 @@ export async function testUpstream(reply: Reply = echo, port = 0): Promise<TestU
     await once(server, 'close')
   }
   const upstream: TestUpstream = {
-    base_url: `http://127.0.0.1:${address.port}/v1`,
+    base_url: `http://${host}:${address.port}/v1`,
     calls: [],
     reply,
     models: null,

@@ -16,6 +16,8 @@ export interface Target {
   tls: boolean
   /** Without the brackets of an IPv6 address. */
   host: string
+  /** The address or name to connect to, where no proxy does that. */
+  connectHost: string
   port: number
   /** `host:port`, or `host` where the port is the usual one. */
   authority: string
@@ -139,7 +141,7 @@ export class Connection implements Receiving {
   }
 
   #connect(): Socket {
-    const { tls, connectTimeoutMs, proxy, host, port } = this.#target
+    const { tls, connectTimeoutMs, proxy, connectHost: host, port } = this.#target
     const connectTimer = setTimeout(() => {
       this.#fail('upstream_unavailable', `no connection within ${connectTimeoutMs} ms`)
     }, connectTimeoutMs)

@@ -65,6 +65,19 @@ test('a private authority is trusted where its file is named, and only there', a
   assert.equal(seen.length, 1)
 })
 
+test('at an address of its own, a server is still asked for by its name', async () => {
+  const seen: IncomingMessage[] = []
+  const port = await listening(createTlsServer({ key, cert }, answering(seen)), '127.0.0.2')
+  const base_url = `https://localhost:${port}/v1`
+  const certificates = { ca: CA }
+  assert.equal((await ask({ base_url, certificates, address: '127.0.0.2' })).kind, 'answered')
+  assert.equal((await ask({ base_url, certificates })).kind, 'failed')
+  assert.equal(seen.length, 1)
+  assert.equal(seen[0]?.headers.host, `localhost:${port}`)
+  const socket = seen[0]?.socket as (TLSSocket & { servername?: string }) | undefined
+  assert.equal(socket?.servername, 'localhost')
+})
+
 test('a client certificate is shown to a server that asks for one', async () => {
   const seen: IncomingMessage[] = []
   const options = { key, cert, ca: cert, requestCert: true, rejectUnauthorized: true }

@@ -31,6 +31,8 @@ export interface OpenAiBackendOptions {
   api_key_file?: string | null
   /** PEM: authorities that vouch for the server, and the certificate and key that it asks for. */
   certificates?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  /** Where the server is, in place of what its name resolves to. */
+  address?: string | null
   /** The address of a proxy before the server. */
   proxy?: string | null
   /** Added to every request. */
@@ -69,6 +71,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const pool = new HttpPool(
     {
       ...address,
+      connectHost: options.address ?? address.host,
       timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
       connectTimeoutMs: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answerBytesMax: ANSWER_BYTES_MAX,

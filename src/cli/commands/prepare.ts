@@ -1,10 +1,10 @@
 // prepare: makes the input file of a batch from a table, and stops there.
 import { access } from 'node:fs/promises'
 import type { Command } from 'commander'
+import { withoutEnding } from '../../tables/table.ts'
 import type { Shell } from '../shell.ts'
 import { openTable } from '../tables/open-table.ts'
 import { prepareRows } from '../tables/prepare-rows.ts'
-import { withoutEnding } from '../tables/table.ts'
 import { counted } from '../terminal/format.ts'
 import { examples, withJson } from '../terminal/option-values.ts'
 import { progressView } from '../terminal/progress-view.ts'

@@ -3,17 +3,17 @@ import { access, mkdtemp, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
+import { type AnswerColumns, answerColumns } from '../../tables/answer-cells.ts'
+import { resultColumns, type WrittenRows, writeResults } from '../../tables/result-table.ts'
+import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import { downloadResults } from '../client/download-results.ts'
 import type { Shell } from '../shell.ts'
-import { type AnswerColumns, answerColumns } from '../tables/answer-cells.ts'
 import { readSchema } from '../tables/answer-schema.ts'
-import { type Joined, joinAnswers, type Target } from '../tables/join-answers.ts'
-import { openTable } from '../tables/open-table.ts'
+import { joinAnswers, type Target } from '../tables/join-answers.ts'
+import { createTable, formatOfOutput, openTable } from '../tables/open-table.ts'
 import { resultRows } from '../tables/result-rows.ts'
-import { formatOfOutput, TABLE_FORMATS, type TableFormat } from '../tables/table.ts'
-import { writeResults } from '../tables/write-results.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson } from '../terminal/table.ts'
@@ -88,9 +88,14 @@ async function write(
   columns: AnswerColumns,
   target: Target,
   { rows, delimiter }: ResultsFlags,
-): Promise<Joined> {
+): Promise<WrittenRows> {
   const results = resultRows(files.output, files.errors)
-  if (rows === undefined) return await writeResults(results, columns, target)
+  if (rows === undefined)
+    return await writeResults(
+      results,
+      columns,
+      await createTable(target.path, target.format, resultColumns(columns)),
+    )
   const table = await openTable(rows, delimiter)
   const answers = { columns, results, skipped: new Map<number, string>() }
   return await joinAnswers(table, rows, answers, Number.POSITIVE_INFINITY, target)

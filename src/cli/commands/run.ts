@@ -3,13 +3,14 @@
 import { access } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
+import type { WrittenRows } from '../../tables/result-table.ts'
+import { formatOf, withoutEnding } from '../../tables/table.ts'
 import { type Connection, connectOrEmbed } from '../client/connect.ts'
 import type { Watch } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine/engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
-import type { Joined } from '../tables/join-answers.ts'
-import { formatOf, formatOfOutput, withoutEnding } from '../tables/table.ts'
+import { formatOfOutput } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanDuration, humanUsd } from '../terminal/format.ts'
 import {
@@ -153,7 +154,7 @@ async function runConnected(
     else printEstimate(terminal.stdout, estimate)
     return exit(estimate.accepted ? 0 : EXIT_FAILED)
   }
-  let joined: Joined | undefined
+  let joined: WrittenRows | undefined
   const report = await runBatch(connection.client, order, watch, async () => {
     joined = await job?.join()
   })
@@ -165,7 +166,7 @@ async function runConnected(
 }
 
 /** The table that a run has written. */
-interface WrittenTable extends Joined {
+interface WrittenTable extends WrittenRows {
   path: string
 }
 

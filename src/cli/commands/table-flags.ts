@@ -1,10 +1,11 @@
 // The options that say what to ask about each row of a table, for run and prepare.
 import { readFile } from 'node:fs/promises'
 import { type Command, InvalidArgumentError } from 'commander'
-import { type AnswerSchema, readSchema, responseFormat } from '../tables/answer-schema.ts'
+import type { AnswerSchema } from '../../tables/answer-schema.ts'
+import { formatOf, type TableReader } from '../../tables/table.ts'
+import { readSchema, responseFormat } from '../tables/answer-schema.ts'
 import { firstObject } from '../tables/jsonl-table.ts'
 import { imageFolder, type Question } from '../tables/row-request.ts'
-import { formatOf, type TableReader } from '../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 

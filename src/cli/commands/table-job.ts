@@ -3,12 +3,13 @@
 import { existsSync } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { answerColumns } from '../tables/answer-cells.ts'
-import { type Joined, joinAnswers, joinedColumns, type Target } from '../tables/join-answers.ts'
+import { answerColumns } from '../../tables/answer-cells.ts'
+import type { WrittenRows } from '../../tables/result-table.ts'
+import { withoutEnding } from '../../tables/table.ts'
+import { joinAnswers, joinedColumns, type Target } from '../tables/join-answers.ts'
 import { openTable } from '../tables/open-table.ts'
 import { prepareRows } from '../tables/prepare-rows.ts'
 import { resultRows } from '../tables/result-rows.ts'
-import { withoutEnding } from '../tables/table.ts'
 import { counted } from '../terminal/format.ts'
 import { waitLine } from '../terminal/progress-line.ts'
 import type { ProgressView } from '../terminal/progress-view.ts'
@@ -21,7 +22,7 @@ export interface TableJob {
   target: Target
   skipped: ReadonlyMap<number, string>
   /** Writes the table with the answers. */
-  join(): Promise<Joined>
+  join(): Promise<WrittenRows>
   /** Deletes the folder, unless an interrupted run can be resumed from it. */
   clear(): Promise<void>
 }
@@ -60,7 +61,7 @@ export async function startTableJob(
       signal,
       onRow: showRows(view),
     })
-    const join = (): Promise<Joined> => {
+    const join = (): Promise<WrittenRows> => {
       const results = resultRows(files.output, files.errors)
       return joinAnswers(table, input, { columns, results, skipped }, limit, target)
     }

@@ -1,28 +1,17 @@
-// CSV and TSV files (RFC 4180). An empty cell is a missing value and a quoted empty cell is an empty text, as in
-// PostgreSQL; both are written as they were read. A byte-order mark, CRLF and the delimiter of the input are kept.
+// Reads CSV and TSV files (RFC 4180). An empty cell is a missing value and a quoted empty cell is an empty text, as in
+// PostgreSQL. Whether there is a byte-order mark, CRLF and which delimiter is found out, to be kept in what is written.
 import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { CsvError, type Parser, parse } from 'csv-parse'
-import { stringify } from 'csv-stringify/sync'
+import { type Cell, type Column, type CsvStyle, cellText, type TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
-import { PartialFile } from './partial-file.ts'
-import {
-  type Cell,
-  type Column,
-  type CsvStyle,
-  cellText,
-  type Row,
-  type TableReader,
-  type TableWriter,
-} from './table.ts'
 
 const BOM = '\ufeff'
 /** As much of the file as is read to see how it is written. */
 const HEAD_BYTES = 64 * 1024
 /** A longer record comes from a quote that is not closed. */
 const RECORD_CHARACTERS_MAX = 64 * 1024 * 1024
-const ROWS_PER_WRITE = 256
 
 export async function openCsv(path: string, delimiter?: string): Promise<TableReader> {
   const head = await readHead(path)
@@ -40,35 +29,6 @@ export async function openCsv(path: string, delimiter?: string): Promise<TableRe
         header = false
       }
     },
-  }
-}
-
-export async function writeCsv(
-  path: string,
-  columns: readonly Column[],
-  style: CsvStyle,
-): Promise<TableWriter> {
-  const file = await PartialFile.create(path)
-  // Only an empty text is quoted without need: a missing value is not.
-  const options = { delimiter: style.delimiter, record_delimiter: style.newline, quoted_match: /^$/ }
-  let waiting: (string | null)[][] = [columns.map(({ name }) => name || null)]
-  const flush = async (): Promise<void> => {
-    await file.append(stringify(waiting, options))
-    waiting = []
-  }
-  if (style.bom) await file.append(BOM)
-  return {
-    async write({ cells }: Row) {
-      waiting.push(
-        columns.map((_, i) => (cells[i] === null || cells[i] === undefined ? null : cellText(cells[i]))),
-      )
-      if (waiting.length >= ROWS_PER_WRITE) await flush()
-    },
-    async end() {
-      await flush()
-      await file.end()
-    },
-    abort: () => file.abort(),
   }
 }
 

@@ -1,19 +1,15 @@
 // Writes a table with the answers beside its rows, in the order of the rows. Both sides are read once and in step.
+
+import type { AnswerColumns, ResultRow } from '../../tables/answer-cells.ts'
+import type { WrittenRows } from '../../tables/result-table.ts'
+import type { Cell, Column, TableFormat, TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
-import type { AnswerColumns, ResultRow } from './answer-cells.ts'
 import { createTable } from './open-table.ts'
 import { rowOfId } from './row-request.ts'
-import type { Cell, Column, TableFormat, TableReader } from './table.ts'
 
 export interface Target {
   path: string
   format: TableFormat
-}
-
-export interface Joined {
-  rows: number
-  /** Rows without an answer. */
-  failed: number
 }
 
 /** Throws when an added column has the name of a column of the table. */
@@ -42,13 +38,13 @@ export async function joinAnswers(
   answers: Answers,
   limit: number,
   { path, format }: Target,
-): Promise<Joined> {
+): Promise<WrittenRows> {
   const { columns, skipped } = answers
   const all = joinedColumns(table, tablePath, columns)
   const writer = await createTable(path, format, all, table.csv)
   const results = answers.results[Symbol.asyncIterator]()
   let result = await results.next()
-  const joined: Joined = { rows: 0, failed: 0 }
+  const joined: WrittenRows = { rows: 0, failed: 0 }
   try {
     for await (const row of table.rows()) {
       if (joined.rows === limit) break

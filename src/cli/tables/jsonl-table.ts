@@ -1,9 +1,6 @@
 // JSONL files with one object a row. The columns are the keys of all rows, in the order in which they first occur; a
 // first pass over the file finds them. A row is written as it was read, with the new columns at its end.
 import { createReadStream } from 'node:fs'
-import { byteLines } from '../client/byte-lines.ts'
-import { Failure } from '../terminal/failure.ts'
-import { PartialFile } from './partial-file.ts'
 import {
   type Cell,
   type Column,
@@ -12,7 +9,10 @@ import {
   type Row,
   type TableReader,
   type TableWriter,
-} from './table.ts'
+} from '../../tables/table.ts'
+import { byteLines } from '../client/byte-lines.ts'
+import { Failure } from '../terminal/failure.ts'
+import { PartialFile } from './partial-file.ts'
 
 /** More keys than this come from rows that use values as keys. */
 const COLUMNS_MAX = 10_000

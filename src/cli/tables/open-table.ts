@@ -1,6 +1,5 @@
 // Opens a table for reading or writing, in the format that its name says.
-import { Failure } from '../terminal/failure.ts'
-import { openJsonl, writeJsonl } from './jsonl-table.ts'
+
 import {
   type Column,
   type CsvStyle,
@@ -8,7 +7,10 @@ import {
   type TableFormat,
   type TableReader,
   type TableWriter,
-} from './table.ts'
+} from '../../tables/table.ts'
+import { Failure } from '../terminal/failure.ts'
+import { openJsonl, writeJsonl } from './jsonl-table.ts'
+import { PartialFile } from './partial-file.ts'
 
 export async function openTable(path: string, delimiter?: string): Promise<TableReader> {
   const format = formatOf(path)
@@ -32,6 +34,15 @@ export async function openTable(path: string, delimiter?: string): Promise<Table
   }
 }
 
+/** The format of a file that is to be written. */
+export function formatOfOutput(path: string): TableFormat {
+  const format = formatOf(path)
+  if (format !== undefined) return format
+  throw new Failure(
+    `the name ${path} does not say a table format; end it with .csv, .tsv, .jsonl or .parquet, or use --format`,
+  )
+}
+
 /** `style`: of the CSV file that the rows come from. */
 export async function createTable(
   path: string,
@@ -42,13 +53,20 @@ export async function createTable(
   switch (format) {
     case 'csv':
     case 'tsv': {
-      const { writeCsv } = await import('./csv-table.ts')
+      const { writeCsv } = await import('../../tables/csv-writer.ts')
       const { newline, bom, delimiter } = style ?? { newline: '\n', bom: false, delimiter: ',' }
-      return await writeCsv(path, columns, { newline, bom, delimiter: format === 'tsv' ? '\t' : delimiter })
+      return await writeCsv(await PartialFile.create(path), columns, {
+        newline,
+        bom,
+        delimiter: format === 'tsv' ? '\t' : delimiter,
+      })
     }
     case 'jsonl':
       return await writeJsonl(path, columns)
     case 'parquet':
-      return (await import('./parquet-writer.ts')).writeParquet(path, columns)
+      return (await import('../../tables/parquet-writer.ts')).writeParquet(
+        await PartialFile.create(path),
+        columns,
+      )
   }
 }

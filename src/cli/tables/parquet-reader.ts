@@ -9,9 +9,9 @@ import {
   parquetSchema,
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
+import { cellOf, type ParquetColumn, parquetColumn, TIME_PARSERS } from '../../tables/parquet-types.ts'
+import type { Column, Row, TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
-import { cellOf, type ParquetColumn, parquetColumn, TIME_PARSERS } from './parquet-types.ts'
-import type { Column, Row, TableReader } from './table.ts'
 
 /** Decoded size of the rows that are read at once. */
 const PART_BYTES = 32 * 1024 * 1024

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { type Cell, type Column, cellText, type TableReader } from '../../tables/table.ts'
 import { createTable, openTable } from './open-table.ts'
 import { openParquet } from './parquet-reader.ts'
-import { type Cell, type Column, cellText, type TableReader } from './table.ts'
 
 /** Written by pyarrow 26 with zstd, three rows of every common type; the second row is null where the type allows. */
 const TYPES = fileURLToPath(new URL('../../../test/fixtures/types.parquet', import.meta.url))

@@ -1,9 +1,10 @@
 // A file that is written in blocks under a temporary name and gets its own name when it is complete.
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
+import type { Sink } from '../../tables/table.ts'
 
 const BLOCK_CHARACTERS = 256 * 1024
 
-export class PartialFile {
+export class PartialFile implements Sink {
   readonly #path: string
   readonly #handle: FileHandle
   #text = ''
@@ -18,8 +19,9 @@ export class PartialFile {
   }
 
   /** Undefined while the text only waits for the rest of its block. */
-  append(text: string): Promise<void> | undefined {
-    this.#text += text
+  append(piece: string | Uint8Array): Promise<void> | undefined {
+    if (typeof piece !== 'string') return this.#appendBytes(piece)
+    this.#text += piece
     return this.#text.length >= BLOCK_CHARACTERS ? this.#flush() : undefined
   }
 
@@ -34,6 +36,11 @@ export class PartialFile {
     await rm(partialPath(this.#path), { force: true })
   }
 
+  async #appendBytes(bytes: Uint8Array): Promise<void> {
+    await this.#flush()
+    await this.#handle.appendFile(bytes)
+  }
+
   async #flush(): Promise<void> {
     const text = this.#text
     this.#text = ''
@@ -41,6 +48,6 @@ export class PartialFile {
   }
 }
 
-export function partialPath(path: string): string {
+function partialPath(path: string): string {
   return `${path}.part`
 }

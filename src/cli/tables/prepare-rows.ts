@@ -1,10 +1,10 @@
 // Makes the request lines of a batch from the rows of a table. A row of which none can be made is skipped, and its
 // error goes into the table of answers.
 
+import type { TableReader } from '../../tables/table.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { PartialFile } from './partial-file.ts'
 import { type Question, RowError, requestLine } from './row-request.ts'
-import type { TableReader } from './table.ts'
 
 export interface Prepared {
   rows: number

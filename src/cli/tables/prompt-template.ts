@@ -1,8 +1,8 @@
 // Prompts with columns in them: Mustache templates, checked against the columns of a table before any row is read.
 // A name is a column first, whatever characters it has; then a path into a column that holds objects.
 import Mustache from 'mustache'
+import { type Cell, type Column, cellText } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
-import { type Cell, type Column, cellText } from './table.ts'
 
 export type Template = (cells: readonly Cell[]) => string
 

@@ -2,9 +2,9 @@
 // request ID of a line sorts by its number.
 import { createReadStream } from 'node:fs'
 import { Compile } from 'typebox/compile'
+import { ResultRow } from '../../tables/answer-cells.ts'
 import { byteLines } from '../client/byte-lines.ts'
 import { Failure } from '../terminal/failure.ts'
-import { ResultRow } from './answer-cells.ts'
 
 const resultRow = Compile(ResultRow)
 

@@ -2,8 +2,8 @@
 import { readFile } from 'node:fs/promises'
 import { dirname, extname, resolve } from 'node:path'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
+import { type Cell, cellText } from '../../tables/table.ts'
 import type { Template } from './prompt-template.ts'
-import { type Cell, cellText } from './table.ts'
 
 export interface Question {
   model: string

@@ -2,9 +2,7 @@
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
 import type { AnswerColumns, ResultRow } from './answer-cells.ts'
-import type { Joined, Target } from './join-answers.ts'
-import { createTable } from './open-table.ts'
-import type { Cell, Column } from './table.ts'
+import type { Cell, Column, TableWriter } from './table.ts'
 
 const USAGE: readonly Column[] = [
   { name: 'input_tokens', type: 'integer' },
@@ -25,14 +23,23 @@ const used = Compile(
   }),
 )
 
+export interface WrittenRows {
+  rows: number
+  /** Rows without an answer. */
+  failed: number
+}
+
+export function resultColumns(answers: AnswerColumns): Column[] {
+  return [{ name: 'custom_id', type: 'string' }, ...answers.columns, ...USAGE]
+}
+
+/** `writer` has the columns of `resultColumns`. */
 export async function writeResults(
   results: AsyncIterable<ResultRow>,
   answers: AnswerColumns,
-  { path, format }: Target,
-): Promise<Joined> {
-  const columns: Column[] = [{ name: 'custom_id', type: 'string' }, ...answers.columns, ...USAGE]
-  const writer = await createTable(path, format, columns)
-  const written: Joined = { rows: 0, failed: 0 }
+  writer: TableWriter,
+): Promise<WrittenRows> {
+  const written: WrittenRows = { rows: 0, failed: 0 }
   try {
     for await (const result of results) {
       const answer = answers.cells(result)

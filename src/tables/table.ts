@@ -1,5 +1,4 @@
 // What every table format reads and writes: named columns, and rows of cells in their order.
-import { Failure } from '../terminal/failure.ts'
 import type { ParquetColumn } from './parquet-types.ts'
 
 /** Null: no value; undefined: a key that a JSONL row does not have. Objects and arrays are JSON values. */
@@ -25,6 +24,8 @@ export interface CsvStyle {
   delimiter: string
   newline: string
   bom: boolean
+  /** A text that a spreadsheet would run as a formula gets an apostrophe before it. */
+  spreadsheet?: boolean
 }
 
 export interface TableReader {
@@ -34,11 +35,19 @@ export interface TableReader {
   rows(): AsyncGenerator<Row>
 }
 
-/** The file gets its name when it is complete. */
+/** Where the bytes of a table go. */
+export interface Sink {
+  /** Undefined while it need not be waited for. */
+  append(piece: string | Uint8Array): Promise<void> | undefined
+  end(): Promise<void>
+  /** Deletes what was written. */
+  abort(): Promise<void>
+}
+
+/** What was written is a table only when it has ended. */
 export interface TableWriter {
   write(row: Row): Promise<void>
   end(): Promise<void>
-  /** Deletes what was written. */
   abort(): Promise<void>
 }
 
@@ -61,15 +70,6 @@ export function formatOf(path: string): TableFormat | undefined {
 export function withoutEnding(path: string): string {
   const format = formatOf(path)
   return format === undefined ? path : path.replace(ENDINGS[format], '')
-}
-
-/** The format of a file that is to be written. */
-export function formatOfOutput(path: string): TableFormat {
-  const format = formatOf(path)
-  if (format !== undefined) return format
-  throw new Failure(
-    `the name ${path} does not say a table format; end it with .csv, .tsv, .jsonl or .parquet, or use --format`,
-  )
 }
 
 /** A cell as text, in prompts and CSV files: no text for a missing value, JSON for objects and lists. */

@@ -1,21 +1,43 @@
-// Parquet files, written row group by row group. Columns that were read from a Parquet file keep their type; columns
+// Parquet, written row group by row group. Columns that were read from a Parquet file keep their type; columns
 // with JSON values become columns of text.
-import { rename, rm } from 'node:fs/promises'
 import type { SchemaElement } from 'hyparquet'
-import { fileWriter, ParquetWriter } from 'hyparquet-writer'
+import { ByteWriter, ParquetWriter } from 'hyparquet-writer'
 import { StoredScalar } from './parquet-types.ts'
-import { partialPath } from './partial-file.ts'
-import { type Cell, type Column, type ColumnType, cellJson, cellText, type TableWriter } from './table.ts'
+import {
+  type Cell,
+  type Column,
+  type ColumnType,
+  cellJson,
+  cellText,
+  type Sink,
+  type TableWriter,
+} from './table.ts'
 
 const GROUP_ROWS = 20_000
 /** Estimated from the text of the rows. */
 const GROUP_CHARACTERS = 32 * 1024 * 1024
 
-export function writeParquet(path: string, columns: readonly Column[]): TableWriter {
+export interface GroupSize {
+  rows: number
+  /** Of the text of its cells: as much is kept in memory, twice. */
+  characters: number
+}
+
+export function writeParquet(
+  sink: Sink,
+  columns: readonly Column[],
+  group: GroupSize = { rows: GROUP_ROWS, characters: GROUP_CHARACTERS },
+): TableWriter {
   const targets = columns.map(targetOf)
   const root: SchemaElement = { name: 'schema', num_children: columns.length }
+  const bytes = new ByteWriter()
+  const takeBytes = async (): Promise<void> => {
+    const piece = bytes.getBytes().slice()
+    bytes.index = 0
+    await sink.append(piece)
+  }
   const writer = new ParquetWriter({
-    writer: fileWriter(partialPath(path)),
+    writer: bytes,
     schema: [root, ...targets.flatMap(({ stored }) => stored)],
   })
   let waiting: unknown[][] = columns.map(() => [])
@@ -23,11 +45,12 @@ export function writeParquet(path: string, columns: readonly Column[]): TableWri
   const flush = async (): Promise<void> => {
     if (waiting[0]?.length === 0) return
     await writer.write({
-      rowGroupSize: GROUP_ROWS,
+      rowGroupSize: group.rows,
       columnData: targets.map(({ name, statistics }, i) => ({ name, statistics, data: waiting[i] ?? [] })),
     })
     waiting = columns.map(() => [])
     characters = 0
+    await takeBytes()
   }
   return {
     async write({ cells }) {
@@ -37,16 +60,17 @@ export function writeParquet(path: string, columns: readonly Column[]): TableWri
         characters += typeof value === 'string' ? value.length : 8
         waiting[i]?.push(value)
       }
-      if ((waiting[0]?.length ?? 0) >= GROUP_ROWS || characters >= GROUP_CHARACTERS) await flush()
+      if ((waiting[0]?.length ?? 0) >= group.rows || characters >= group.characters) await flush()
     },
     async end() {
       await flush()
       // The values are written as they are stored; the file declares what they mean.
       writer.schema = [root, ...targets.flatMap(({ declared }) => declared)]
       await writer.finish()
-      await rename(partialPath(path), path)
+      await takeBytes()
+      await sink.end()
     },
-    abort: () => rm(partialPath(path), { force: true }),
+    abort: () => sink.abort(),
   }
 }
 

@@ -1,0 +1,86 @@
+// The addresses behind the names of upstreams with `discover: dns`, looked up again from time to time. A name that
+// cannot be resolved, or that has no address just now, keeps the last ones: servers that are gone show that themselves.
+import { lookup } from 'node:dns/promises'
+import { isDeepStrictEqual } from 'node:util'
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+
+/** The addresses of a name; may throw. */
+export type Resolve = (host: string) => Promise<readonly string[]>
+
+const LOOK_EVERY_MS = 5_000
+
+/** As other programs of this machine resolve names: hosts file and search domains included. */
+export const resolveBySystem: Resolve = async (host) =>
+  (await lookup(host, { all: true, order: 'verbatim' })).map(({ address }) => address)
+
+export interface DiscoveryOptions {
+  resolve: Resolve
+  everyMs?: number
+  clock: Pick<Clock, 'now'>
+  log: Log
+  /** An address came or went. */
+  onChange: () => void
+}
+
+export class Discovery {
+  readonly #options: DiscoveryOptions
+  readonly #addresses = new Map<string, readonly string[]>()
+  #hosts: ReadonlySet<string> = new Set()
+  #lookedAt = Number.NEGATIVE_INFINITY
+  #looking: Promise<void> | null = null
+
+  constructor(options: DiscoveryOptions) {
+    this.#options = options
+  }
+
+  /** Empty until the name has been resolved once. */
+  of(host: string): readonly string[] {
+    return this.#addresses.get(host) ?? []
+  }
+
+  /** The names to look up from now on; new ones are looked up at once. */
+  watch(hosts: ReadonlySet<string>): void {
+    const added = [...hosts].some((host) => !this.#hosts.has(host))
+    this.#hosts = hosts
+    if (added) void this.look()
+  }
+
+  /** To be called about once a second. */
+  tick(): void {
+    if (
+      this.#hosts.size > 0 &&
+      this.#options.clock.now() - this.#lookedAt >= (this.#options.everyMs ?? LOOK_EVERY_MS)
+    )
+      void this.look()
+  }
+
+  /** Looks all names up now; when it resolves, whatever changed has been taken up. */
+  look(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = null
+    })
+    return this.#looking
+  }
+
+  async #look(): Promise<void> {
+    this.#lookedAt = this.#options.clock.now()
+    const changed = await Promise.all([...this.#hosts].map((host) => this.#resolve(host)))
+    if (changed.includes(true)) this.#options.onChange()
+  }
+
+  async #resolve(host: string): Promise<boolean> {
+    const { resolve, log } = this.#options
+    let found: readonly string[]
+    try {
+      found = [...new Set(await resolve(host))].sort()
+    } catch {
+      return false
+    }
+    const before = this.of(host)
+    if (found.length === 0 || isDeepStrictEqual(found, before)) return false
+    this.#addresses.set(host, found)
+    log.info({ host, addresses: found }, 'addresses of a model server changed')
+    return true
+  }
+}
