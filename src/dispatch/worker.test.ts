@@ -6,6 +6,7 @@ import { ResponseMemory } from '../backends/response-memory.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { moveBatch } from '../store/batches.ts'
 import { closeSession } from '../store/leases.ts'
+import type { Store } from '../store/store.ts'
 import { Upstream } from './send/upstream.ts'
 import { Worker } from './worker.ts'
 
@@ -80,6 +81,19 @@ test('a worker whose lease was taken away drops its chunks, and claims again und
   assert.deepEqual([completed, cost_nanos], [1, 5_000])
 })
 
+test('a worker whose database fails while chunks are open goes on when it answers again', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  world.databaseFails = true
+  world.worker.wake()
+  await world.clock.advance(2_000)
+  world.databaseFails = false
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  assert.deepEqual(world.server.sent, ['l1'])
+})
+
 /** A worker that is not started yet, beside a queued batch. */
 async function makeWorld(size: { chunks: number; lines: number; concurrency?: number }) {
   const queued = await queuedBatch(size)
@@ -96,6 +110,7 @@ async function makeWorld(size: { chunks: number; lines: number; concurrency?: nu
     /** The statuses of batches that ended. */
     ended: [] as string[],
     hasStopped: false,
+    databaseFails: false,
     stop: (): Promise<void> =>
       worker.stop().then(() => {
         world.hasStopped = true
@@ -107,8 +122,19 @@ async function makeWorld(size: { chunks: number; lines: number; concurrency?: nu
       await queued[Symbol.asyncDispose]()
     },
   }
+  const failable: Store = {
+    ...store,
+    get read() {
+      if (world.databaseFails) throw new Error('no connection')
+      return store.read
+    },
+    write: async (change) => {
+      if (world.databaseFails) throw new Error('no connection')
+      return await store.write(change)
+    },
+  }
   const worker = new Worker({
-    store,
+    store: failable,
     sealed,
     clock,
     steadyClock: clock,

@@ -118,7 +118,7 @@ export class Worker {
     closer.look()
     tasks.look()
     if (recorder.failingSince === null) claimer.look()
-    if (open.size > 0) void this.#readBatchStatuses()
+    if (open.size > 0) this.#readBatchStatuses().catch((error: unknown) => this.#tryAgain(error))
   }
 
   /** Shuts down; every call resolves when that is done. */
@@ -146,18 +146,22 @@ export class Worker {
   }
 
   #loop(everyMs: number, work: () => Promise<void>, firstMs = everyMs): void {
-    const { clock, random, log } = this.#options
+    const { clock, random } = this.#options
     const slot = this.#loops.length
     const arm = (waitMs: number): void => {
       this.#loops[slot] = clock.after(waitMs * (0.75 + random() / 2), () => {
         work()
-          .catch((error: unknown) => log.error({ err: error }, 'background work failed; it is tried again'))
+          .catch((error: unknown) => this.#tryAgain(error))
           .finally(() => {
             if (!this.#stopping) arm(everyMs)
           })
       })
     }
     arm(firstMs)
+  }
+
+  #tryAgain(error: unknown): void {
+    this.#options.log.error({ err: error }, 'background work failed; it is tried again')
   }
 
   async #admit(chunk: OpenChunk, limitVersion: number): Promise<{ retryAt: number } | null> {

@@ -24,7 +24,7 @@ import { attempt, hasCode, isMissing } from './s3-error.ts'
 const ATTEMPTS_MAX = 5
 const CONNECT_TIMEOUT_MS = 5_000
 /** Without a byte in either direction. */
-const SILENCE_TIMEOUT_MS = 60_000
+const SILENCE_TIMEOUT_MS = 20_000
 const SOCKETS_MAX = 128
 /** Fetched before the reader asks for it. */
 const READ_AHEAD_BYTES = 1024 * 1024

@@ -25,7 +25,8 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   if (!apiError) {
     request.log.error({ err: error }, 'a request failed')
     apiError = new ApiError('internal_error')
-  }
+  } else if (apiError !== error && apiError.code === 'service_unavailable')
+    request.log.error({ err: error }, 'a request failed, since a store is unavailable')
   // Without a content type, a QUERY is refused before its path is looked up.
   if (apiError.code === 'method_not_allowed' && !(apiError instanceof MethodNotAllowed))
     apiError = new MethodNotAllowed(request.server.routeTable.methodsOf(request.url.split('?', 1)[0] ?? ''))

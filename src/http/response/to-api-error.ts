@@ -2,8 +2,9 @@
 import { errorCodes } from 'fastify'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
+import { DatabaseFailure } from '../../store/store.ts'
 
-const BLOB_STORE_RETRY_S = 5
+const STORE_RETRY_S = 5
 
 /** Fastify's own errors, by their code. */
 const FASTIFY: Record<string, () => ApiError> = {
@@ -21,8 +22,8 @@ const FASTIFY: Record<string, () => ApiError> = {
 /** The error for the caller; undefined for an internal error, which must be logged. */
 export function apiErrorOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error
-  if (error instanceof BlobStoreFailed)
-    return new ApiError('service_unavailable', undefined, {}, BLOB_STORE_RETRY_S)
+  if (error instanceof BlobStoreFailed || error instanceof DatabaseFailure)
+    return new ApiError('service_unavailable', undefined, {}, STORE_RETRY_S)
   if (!(error instanceof Error)) return undefined
   const code: unknown = Reflect.get(error, 'code')
   if (typeof code !== 'string') return undefined

@@ -37,6 +37,9 @@ const REJECTIONS = new Set([
 const BROKEN =
   /^(Connection terminated|Client has encountered a connection error|timeout exceeded when trying)/
 
+/** PgBouncer passes few parameters on. */
+const UNSUPPORTED_PARAMETER = /^unsupported startup parameter/
+
 /**
  * Classes of errors that lie in the data of a statement: cardinality violation, data exception, integrity constraint
  * violation, program limit exceeded, an exception of a trigger.
@@ -52,23 +55,40 @@ export function isConflict(error: unknown): boolean {
   return CONFLICTS.has(codeOf(error))
 }
 
+/** The driver waited for an answer until `query_timeout`, and the server may still be working on it. */
+export function isUnanswered(error: unknown): error is Error {
+  return error instanceof Error && error.message === 'Query read timeout'
+}
+
 /** The connection is broken or could not be opened; its transaction has ended. */
 export function isUnavailable(error: unknown): boolean {
   const code = codeOf(error)
+  if (error instanceof Error && UNSUPPORTED_PARAMETER.test(error.message)) return false
   // Class 08: connection exceptions.
   if (UNAVAILABLE.has(code) || code.startsWith('08')) return true
-  return error instanceof Error && BROKEN.test(error.message)
+  return isUnanswered(error) || (error instanceof Error && BROKEN.test(error.message))
+}
+
+/** The error as the port names it, if the server cannot be reached or does not answer. */
+export function outageFailure(error: unknown): unknown {
+  if (!(error instanceof Error) || !isUnavailable(error)) return error
+  return new DatabaseFailure(
+    `cannot be reached (${error.message || codeOf(error)})`,
+    'Start it, or fix `database` in the configuration.',
+    error,
+  )
 }
 
 /** Turns an error at startup into a message if the server or its address is the cause. */
 export function startupFailure(error: unknown): unknown {
   if (!(error instanceof Error)) return error
-  if (isUnavailable(error))
+  if (UNSUPPORTED_PARAMETER.test(error.message))
     return new DatabaseFailure(
-      `cannot be reached (${error.message || codeOf(error)})`,
-      'Start it, or fix `database` in the configuration.',
+      `rejects the connection (${error.message})`,
+      'It is PgBouncer, whose `ignore_startup_parameters` has to name this parameter (docs/scaling.md, "PgBouncer").',
       error,
     )
+  if (isUnavailable(error)) return outageFailure(error)
   if (REJECTIONS.has(codeOf(error)))
     return new DatabaseFailure(
       `rejects the connection (${error.message})`,

@@ -2,7 +2,7 @@
 // one while the server is unavailable waits for a limited time.
 import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
 import { Pool, type PoolConfig } from 'pg'
-import { isUnavailable } from './database-failure.ts'
+import { isUnanswered, isUnavailable, outageFailure } from './database-failure.ts'
 import { numberTypes } from './number-types.ts'
 import { type Remedy, type RetryPlan, withRetries } from './retries.ts'
 
@@ -23,6 +23,28 @@ export function connectingPool(pool: Pool, patience: RetryPlan): PostgresPool {
   }
 }
 
+/**
+ * For transactions. A connection on which a statement is not answered in time is given up: whatever is sent behind that
+ * statement, a ROLLBACK above all, would wait as long again.
+ */
+export function answeringPool(pool: Pool): PostgresPool {
+  const connect = async (): Promise<PostgresPoolClient> => {
+    const client = await pool.connect()
+    let unanswered: Error | null = null
+    function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
+    function query(cursor: never): never
+    function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
+      if (unanswered) return Promise.reject(unanswered)
+      return client.query(text, [...(parameters ?? [])]).catch((error: unknown) => {
+        if (isUnanswered(error)) unanswered = error
+        throw error
+      })
+    }
+    return { query, release: (discard) => client.release(unanswered ?? discard) }
+  }
+  return { options: pool.options, connect, end: () => pool.end() }
+}
+
 /** For single statements that change nothing, each of which may be asked again on another connection. */
 export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
   const client: PostgresPoolClient = {
@@ -37,7 +59,10 @@ function reading(pool: Pool, patience: RetryPlan): PostgresPoolClient['query'] {
   function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
   function query(cursor: never): never
   function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
-    return withRetries(patience, () => pool.query(text, [...(parameters ?? [])]), untilAvailable)
+    const ask = (): Promise<unknown> => pool.query(text, [...(parameters ?? [])])
+    return withRetries(patience, ask, untilAvailable).catch((error: unknown) => {
+      throw outageFailure(error)
+    })
   }
   return query
 }

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { after, before, describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { storeConformance } from '../../../test/conformance/store.ts'
@@ -58,10 +60,36 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
 
   it('patience has an end: then the failure comes out', async () => {
     const store = postgresStore({ url: 'postgres://nobody@127.0.0.1:1/none', patience_ms: 30 })
-    await assert.rejects(readProjectByName(store.read, 'a'), { code: 'ECONNREFUSED' })
+    const unreachable = { name: 'DatabaseFailure', message: /cannot be reached \(connect ECONNREFUSED/ }
+    await assert.rejects(readProjectByName(store.read, 'a'), unreachable)
     await assert.rejects(
       store.write((tx) => ensureProject(tx, project('a'))),
-      { code: 'ECONNREFUSED' },
+      unreachable,
+    )
+    await store.close()
+  })
+
+  it('a connection that answers no more is given up, and nothing more is sent on it', async () => {
+    await using database = await emptyPostgres(server)
+    await database.open().migrate()
+    const { port } = new URL(database.url)
+    await using relay = await blackHoleRelay(Number(port))
+    const url = database.url.replace(`:${port}/`, `:${relay.port}/`)
+    const options = 'statement_timeout_ms=200&answer_extra_ms=1&pool_max=1'
+    const store = postgresStore({ url: `${url}?${options}`, patience_ms: 1 })
+    await store.write((tx) => ensureProject(tx, project('before')))
+    const unanswered = store.write(async (tx) => {
+      relay.swallow()
+      await ensureProject(tx, project('lost'))
+    })
+    await assert.rejects(unanswered, /the database cannot be reached \(Query read timeout\)/)
+    await store.write((tx) => ensureProject(tx, project('after')))
+    assert.match(relay.swallowed(), /insert into "projects"|select/i)
+    assert.doesNotMatch(relay.swallowed(), /rollback/i)
+    const names = await store.read.selectFrom('projects').select('name').orderBy('name').execute()
+    assert.deepEqual(
+      names.map((row) => row.name),
+      ['after', 'before'],
     )
     await store.close()
   })
@@ -152,4 +180,40 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
 
 function project(name: string): { id: string; name: string; plan: string; created: number } {
   return { id: `proj_${name}`, name, plan: 'payg', created: 1 }
+}
+
+/** Passes bytes on to PostgreSQL, and drops those of the connections that were open at `swallow`. */
+async function blackHoleRelay(target: number) {
+  const open = new Set<Socket>()
+  const lost = new Set<Socket>()
+  let swallowed = ''
+  const relay = createServer((client) => {
+    const onward = connect(target, '127.0.0.1')
+    open.add(client)
+    client.on('data', (bytes) => {
+      if (lost.has(client)) swallowed += bytes.toString('latin1')
+      else onward.write(bytes)
+    })
+    onward.on('data', (bytes) => {
+      if (!lost.has(client)) client.write(bytes)
+    })
+    for (const [one, other] of [
+      [client, onward],
+      [onward, client],
+    ] as const)
+      one.on('error', () => {}).on('close', () => other.destroy())
+  }).listen(0, '127.0.0.1')
+  await once(relay, 'listening')
+  return {
+    port: (relay.address() as AddressInfo).port,
+    swallow: () => {
+      for (const client of open) lost.add(client)
+    },
+    swallowed: () => swallowed,
+    async [Symbol.asyncDispose]() {
+      for (const client of open) client.destroy()
+      relay.close()
+      await once(relay, 'close')
+    },
+  }
 }

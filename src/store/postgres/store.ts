@@ -4,11 +4,11 @@ import { Kysely, PostgresDialect, sql } from 'kysely'
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
-import type { Store, Writer } from '../store.ts'
+import { DatabaseFailure, type Store, type Writer } from '../store.ts'
 import { readAddress } from './address.ts'
 import { BytewiseDialect } from './bytewise-text.ts'
-import { connectingPool, openPool, readingPool } from './database.ts'
-import { asRejected, isConflict, isUnavailable } from './database-failure.ts'
+import { answeringPool, connectingPool, openPool, readingPool } from './database.ts'
+import { asRejected, isConflict, isUnavailable, outageFailure } from './database-failure.ts'
 import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 import { type Remedy, withRetries } from './retries.ts'
 import { applyTableSettings } from './table-settings.ts'
@@ -36,7 +36,7 @@ export function postgresStore({
   const address = readAddress(url)
   const pool = openPool(address)
   const patience = { clock, for_ms: patience_ms }
-  const writer = new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) })
+  const writer = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: answeringPool(pool) }) })
   const reader = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: readingPool(pool, patience) }) })
   return {
     read: reader,
@@ -51,7 +51,7 @@ export function postgresStore({
       return withRetries(patience, () => transactInMonths(writer, unsynced), remedyOf).catch(refuse)
     },
     maintainHttpRequests: (now, keep_from) =>
-      withRetries(patience, () => maintainMonths(writer, now, keep_from), remedyOf),
+      withRetries(patience, () => maintainMonths(writer, now, keep_from), remedyOf).catch(refuse),
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {
@@ -118,7 +118,7 @@ async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T
   try {
     await tx.commit().execute()
   } catch (error) {
-    // Returns or discards the connection once the server has answered; the caller does not wait for that.
+    // Discards the connection, or returns it once the server has answered; the caller does not wait for that.
     tx.rollback()
       .execute()
       .catch(() => {})
@@ -128,15 +128,15 @@ async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T
 }
 
 /** The transaction may or may not be committed; only its caller can find out, by reading. */
-class OutcomeUnknown extends Error {
+class OutcomeUnknown extends DatabaseFailure {
   constructor(cause: unknown) {
-    super('the connection to the database broke during a commit', { cause })
+    super('did not answer a commit', 'The transaction may have taken effect.', cause)
     this.name = 'OutcomeUnknown'
   }
 }
 
 function refuse(error: unknown): never {
-  throw asRejected(error)
+  throw asRejected(outageFailure(error))
 }
 
 function remedyOf(error: unknown): Remedy {
