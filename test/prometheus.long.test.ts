@@ -1,23 +1,21 @@
 // The alert rules and the dashboard against the real Prometheus: rules are tested by promtool, and a Prometheus that
 // scrapes a running service evaluates every query of the dashboard.
 import assert from 'node:assert/strict'
-import { execFile, spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { execFile, spawnSync } from 'node:child_process'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { test } from 'node:test'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { serve } from '../src/compose/serve.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { startPrometheus, withoutPrometheus } from './fakes/prometheus.ts'
 
 const run = promisify(execFile)
 const deploy = fileURLToPath(new URL('../deploy/', import.meta.url))
-const isInstalled = spawnSync('prometheus', ['--version']).status === 0
-const skip = isInstalled ? false : 'needs the programs of the package prometheus'
+const skip = withoutPrometheus
 
 test('the rules are valid, and each alert fires and stays silent when it should', { skip }, async () => {
   await run('promtool', ['check', 'rules', join(deploy, 'prometheus/rules.yaml')])
@@ -31,7 +29,7 @@ test('a Prometheus that scrapes the service has a result for every query of the 
   const data = join(folder, 'data')
   const config = loadConfig({ env: {}, overrides: { data, port: '0', log_level: 'silent' }, cwd: folder })
   const service = await serve(config, { role: 'all' })
-  const prometheus = await startPrometheus(folder, new URL(service.url ?? '').host)
+  const prometheus = await startPrometheus(folder, [new URL(service.url ?? '').host])
   try {
     await assertMetricsAreClean(service.url ?? '')
     await runBatch(service.url ?? '', (await readFile(join(data, 'api-key'), 'utf8')).trim())
@@ -101,40 +99,4 @@ async function dashboardQueries(): Promise<string[]> {
   return panels
     .flatMap(({ targets = [] }) => targets)
     .map(({ expr }) => expr.replaceAll('$__rate_interval', '1m'))
-}
-
-/** Scrapes `host` every second, with our rules. */
-async function startPrometheus(folder: string, host: string) {
-  const config = join(folder, 'prometheus.yaml')
-  await writeFile(
-    config,
-    `
-global: {scrape_interval: 1s, evaluation_interval: 1s}
-rule_files: [${join(deploy, 'prometheus/rules.yaml')}]
-scrape_configs: [{job_name: offpeak, static_configs: [{targets: ["${host}"]}]}]
-`,
-  )
-  const flags = [`--config.file=${config}`, `--storage.tsdb.path=${join(folder, 'tsdb')}`]
-  const child = spawn('prometheus', [...flags, '--web.listen-address=127.0.0.1:0', '--log.level=info'], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  const exited = once(child, 'exit')
-  let url = ''
-  for await (const row of createInterface({ input: child.stderr })) {
-    url = /Listening on.*address=(127\.0\.0\.1:\d+)/.exec(row)?.[1] ?? url
-    if (url !== '' && /ready to receive web requests/.test(row)) break
-  }
-  child.stderr.resume()
-  return {
-    async query(query: string): Promise<unknown[]> {
-      const response = await fetch(`http://${url}/api/v1/query?query=${encodeURIComponent(query)}`)
-      const body = (await response.json()) as { status: string; error?: string; data: { result: unknown[] } }
-      assert.equal(body.status, 'success', `${query}: ${body.error}`)
-      return body.data.result
-    },
-    async stop(): Promise<void> {
-      child.kill()
-      await exited
-    },
-  }
 }

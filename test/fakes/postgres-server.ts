@@ -2,7 +2,7 @@
 // programs are not installed there is none, and tests that need one say so and are skipped.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, existsSync, globSync, mkdtempSync, readFileSync } from 'node:fs'
+import { appendFileSync, chownSync, existsSync, globSync, mkdtempSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { delimiter, join } from 'node:path'
@@ -30,6 +30,8 @@ export interface PostgresServerOptions {
   fsync?: boolean
   /** Lines of its configuration. */
   settings?: readonly string[]
+  /** The address it listens on; every other host may then connect to it. */
+  host?: string
 }
 
 /** The folder of PostgreSQL's programs, or null. */
@@ -49,6 +51,7 @@ export const withoutPostgres: string | false =
 export async function postgresServer({
   fsync = false,
   settings = [],
+  host = '127.0.0.1',
 }: PostgresServerOptions = {}): Promise<PostgresServer> {
   const programs = postgresPrograms()
   if (programs === null) throw new Error(String(withoutPostgres))
@@ -60,9 +63,10 @@ export async function postgresServer({
   const locale = ['--locale=C', '--encoding=UTF8', '--locale-provider=icu', '--icu-locale=en-US']
   const setup = ['-D', data, '-U', 'offpeak', '-A', 'trust', '--no-sync', ...locale]
   execFileSync(join(programs, 'initdb'), setup, { ...user, cwd: folder, stdio: 'ignore' })
+  if (host !== '127.0.0.1') appendFileSync(join(data, 'pg_hba.conf'), 'host all all 0.0.0.0/0 trust\n')
   const port = await freePort()
   const flags = [`fsync=${fsync ? 'on' : 'off'}`, 'max_connections=60', 'shared_buffers=32MB', ...settings]
-  const args = ['-D', data, '-h', '127.0.0.1', '-p', String(port), '-k', folder]
+  const args = ['-D', data, '-h', host, '-p', String(port), '-k', folder]
   for (const flag of flags) args.push('-c', flag)
   let server: ChildProcess | null = null
   const killNow = (): void => {
@@ -86,7 +90,7 @@ export async function postgresServer({
     await readiness(child)
   }
   await start()
-  const urlOf = (name: string): string => `postgres://offpeak@127.0.0.1:${port}/${name}`
+  const urlOf = (name: string): string => `postgres://offpeak@${host}:${port}/${name}`
   let made = 0
   return {
     async database() {

@@ -44,18 +44,18 @@ export interface S3Server extends AsyncDisposable {
 
 export const TEST_BUCKET = 'test-bucket'
 
-export async function s3Server(port = 0): Promise<S3Server> {
+export async function s3Server(port = 0, host = '127.0.0.1'): Promise<S3Server> {
   const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
     answer(fake, request, response).catch((error: unknown) => {
       response.destroy(error instanceof Error ? error : new Error(String(error)))
     })
   })
-  server.listen(port, '127.0.0.1')
+  server.listen(port, host)
   await once(server, 'listening')
   const address = server.address()
   if (address === null || typeof address === 'string') throw new Error('no port was given')
   const fake: S3Server = {
-    endpoint: `http://127.0.0.1:${address.port}`,
+    endpoint: `http://${host}:${address.port}`,
     objects: new Map(),
     uploads: new Map(),
     requests: [],
