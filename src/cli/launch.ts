@@ -152,4 +152,19 @@ export interface SimOrder {
   models: readonly string[] | null
   /** A file to which one line for each request is appended. */
   log: string | null
+  /** Null: answers take `latency_ms`; else the options of the simulated engine. */
+  engine: SimEngineOrder | null
+}
+
+export interface SimEngineOrder {
+  max_num_seqs?: number | undefined
+  max_num_batched_tokens?: number | undefined
+  kv_blocks?: number | undefined
+  block_tokens?: number | undefined
+  prefix_caching?: boolean | undefined
+  queue_max?: number | undefined
+  scheduling_policy?: 'fcfs' | 'priority' | undefined
+  step_ms?: number | undefined
+  seq_ms?: number | undefined
+  prefill_token_ms?: number | undefined
 }

@@ -18,6 +18,8 @@ export interface SimOptions {
   models?: readonly string[] | null
   /** Tokens of an answer that nothing cuts short. Default 16 to 96. */
   output_tokens?: number | { min: number; max: number }
+  /** Whether `stream: true` is answered with events; the caller makes them. Default false. */
+  streams?: boolean
 }
 
 export interface Range {
@@ -35,6 +37,7 @@ export interface SimSettings {
   context_window: number
   models: readonly string[] | null
   output_tokens: Range
+  streams: boolean
 }
 
 /** Throws a RangeError that names the option when one makes no sense. */
@@ -56,6 +59,7 @@ export function simSettings(options: SimOptions): SimSettings {
     context_window: limit('context_window', options.context_window),
     models: options.models ?? null,
     output_tokens: range('output_tokens', options.output_tokens ?? { min: 16, max: 96 }, 1),
+    streams: options.streams ?? false,
   }
 }
 

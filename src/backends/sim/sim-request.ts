@@ -78,7 +78,7 @@ export function readSimRequest(
 /** What every request has. Throws a SimulatedError. */
 export function readSimBody(
   body: Uint8Array,
-  { models }: Pick<SimSettings, 'models'>,
+  { models, streams }: Pick<SimSettings, 'models' | 'streams'>,
 ): { request: Record<string, unknown>; model: string } {
   const request = parse(body)
   const { model } = request
@@ -86,7 +86,7 @@ export function readSimBody(
   if (models !== null && !models.includes(model)) {
     throw new SimulatedError(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
   }
-  if (request.stream === true) throw invalid('the simulator does not stream', 'stream')
+  if (request.stream === true && !streams) throw invalid('the simulator does not stream', 'stream')
   return { request, model }
 }
 

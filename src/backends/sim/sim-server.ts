@@ -3,9 +3,11 @@
 
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { type Clock, systemClock } from '../../domain/clock.ts'
+import { type Clock, steadyClock, systemClock } from '../../domain/clock.ts'
 import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import { CallLog } from './call-log.ts'
+import { type EngineOptions, engineSettings } from './engine/engine-settings.ts'
+import { ServedEngine } from './engine/served-engine.ts'
 import type { SimOptions } from './sim-options.ts'
 import { SIM_CREATED } from './simulated-answer.ts'
 import { errorText, type SimResponse, type SimStats, Simulator } from './simulator.ts'
@@ -16,6 +18,8 @@ export interface SimServerOptions extends SimOptions {
   host?: string
   /** A file to which every call is appended as it arrives: see CallLog. */
   log_file?: string | null
+  /** Answers take the time that a simulated engine takes for them, and not `latency_ms`. Default null. */
+  engine?: EngineOptions | null
   clock?: Clock
 }
 
@@ -34,7 +38,10 @@ const MODEL_WHEN_ANY = 'sim-1'
 /** Resolves when it listens; rejects when it cannot (the port is taken) or an option makes no sense. */
 export async function simServer(options: SimServerOptions): Promise<SimServer> {
   const { host = '127.0.0.1', clock = systemClock } = options
-  const simulator = new Simulator(options)
+  const engine = options.engine
+    ? new ServedEngine(engineSettings(options.engine), options.clock ?? steadyClock)
+    : null
+  const simulator = new Simulator({ ...options, streams: engine !== null })
   const log = options.log_file ? new CallLog(options.log_file) : null
 
   const server = createServer({ keepAliveTimeout: 65_000, requestTimeout: 0 }, (request, response) => {
@@ -44,12 +51,20 @@ export async function simServer(options: SimServerOptions): Promise<SimServer> {
       readBody(request, response, (body) => {
         const { fate, sha256, label } = simulator.arrive(body, endpoint)
         log?.add(clock.now(), sha256, label, body)
-        meet(fate, response, clock, () => simulator.release())
+        const release = (): void => simulator.release()
+        if (engine === null || fate.kind !== 'answer' || fate.tokens === undefined)
+          meet(fate, response, clock, release)
+        else {
+          const send = (status: number, text: string): void => reply(response, status, text)
+          engine.serve(body, { text: fate.text, ...fate.tokens }, response, send, release)
+        }
       })
       return
     }
     request.resume()
-    answerOther(request, response, simulator)
+    if (engine !== null && request.method === 'GET' && request.url?.split('?', 1)[0] === '/metrics')
+      reply(response, 200, engine.metrics(modelsOf(simulator)[0]!), null, 'text/plain; version=0.0.4')
+    else answerOther(request, response, simulator)
   })
 
   server.listen(options.port, host)
@@ -66,6 +81,7 @@ export async function simServer(options: SimServerOptions): Promise<SimServer> {
         server.closeAllConnections()
         await closed
       }
+      engine?.close()
       await log?.close()
     },
   }
@@ -124,9 +140,10 @@ function reply(
   status: number,
   text: string,
   retry_after_ms: number | null = null,
+  type = 'application/json',
 ): void {
   const bytes = Buffer.byteLength(text)
-  const headers = ['content-type', 'application/json', 'content-length', String(bytes)]
+  const headers = ['content-type', type, 'content-length', String(bytes)]
   if (retry_after_ms !== null) {
     headers.push(
       'retry-after',
@@ -145,8 +162,12 @@ function answerOther(request: IncomingMessage, response: ServerResponse, simulat
   if (path === '/health' || path === '/healthz') reply(response, 200, '{"status":"ok","simulated":true}')
   else if (path === '/stats') reply(response, 200, JSON.stringify(simulator.stats))
   else if (path === '/v1/models') {
-    reply(response, 200, modelList(simulator.settings.models ?? [MODEL_WHEN_ANY]))
+    reply(response, 200, modelList(modelsOf(simulator)))
   } else reply(response, 404, errorText('there is no such endpoint', 'not_found_error', null, 404))
+}
+
+function modelsOf({ settings }: Simulator): readonly string[] {
+  return settings.models ?? [MODEL_WHEN_ANY]
 }
 
 function modelList(models: readonly string[]): string {

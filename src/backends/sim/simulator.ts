@@ -6,11 +6,20 @@ import { FaultPlan } from './fault-plan.ts'
 import { randomOf, type SeededRandom } from './seeded-random.ts'
 import { type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
 import { SimulatedError } from './sim-request.ts'
+import type { SimulatedAnswer } from './simulated-answer.ts'
 import { ANSWERS } from './simulated-endpoints.ts'
 
 /** What becomes of a request, `after_ms` from its arrival. It holds a slot until `release` is called. */
 export type SimResponse =
-  | { kind: 'answer'; after_ms: number; status: number; text: string; retry_after_ms: number | null }
+  | {
+      kind: 'answer'
+      after_ms: number
+      status: number
+      text: string
+      retry_after_ms: number | null
+      /** Of an answer that a model would have made. */
+      tokens?: { prompt_tokens: number; completion_tokens: number }
+    }
   /** The connection breaks. */
   | { kind: 'reset'; after_ms: number }
   /** Nothing happens until the caller gives up. */
@@ -39,8 +48,12 @@ export interface Arrival {
   label: string
 }
 
+/** Where answers may be asked for as events. */
+const STREAMED: ReadonlySet<EndpointPath> = new Set(['/v1/chat/completions', '/v1/completions'])
+
 export class Simulator {
   readonly settings: SimSettings
+  readonly #unstreamed: SimSettings
   readonly #plan: FaultPlan
   readonly #stats: SimStats = {
     requests: 0,
@@ -57,6 +70,7 @@ export class Simulator {
   /** Throws a RangeError for options that make no sense. */
   constructor(options: SimOptions) {
     this.settings = simSettings(options)
+    this.#unstreamed = { ...this.settings, streams: false }
     this.#plan = new FaultPlan(this.settings)
   }
 
@@ -114,10 +128,8 @@ export class Simulator {
         return { fate: answer(after_ms, 200, garbage(random)), label: fault }
     }
     try {
-      return {
-        fate: answer(after_ms, 200, this.#answerText(body, endpoint, random, fault === null)),
-        label: fault ?? 'answer',
-      }
+      const { text, ...tokens } = this.#answer(body, endpoint, random, fault === null)
+      return { fate: { ...answer(after_ms, 200, text), tokens }, label: fault ?? 'answer' }
     } catch (error) {
       if (!(error instanceof SimulatedError)) {
         // One request must not end the whole load test.
@@ -130,13 +142,19 @@ export class Simulator {
     }
   }
 
-  #answerText(body: Uint8Array, endpoint: EndpointPath, random: SeededRandom, with_usage: boolean): string {
-    const call = { body, settings: this.settings, random, with_usage }
-    const { text, prompt_tokens, completion_tokens } = ANSWERS[endpoint](call)
+  #answer(
+    body: Uint8Array,
+    endpoint: EndpointPath,
+    random: SeededRandom,
+    with_usage: boolean,
+  ): SimulatedAnswer {
+    const settings = STREAMED.has(endpoint) ? this.settings : this.#unstreamed
+    const call = { body, settings, random, with_usage }
+    const made = ANSWERS[endpoint](call)
     this.#stats.answered += 1
-    this.#stats.prompt_tokens += prompt_tokens
-    this.#stats.completion_tokens += completion_tokens
-    return text
+    this.#stats.prompt_tokens += made.prompt_tokens
+    this.#stats.completion_tokens += made.completion_tokens
+    return made
   }
 
   #throttle(status: number, what: string, after_ms: number): SimResponse {

@@ -1,10 +1,11 @@
 // sim: runs the simulated model server as a server of its own, for tests and load.
 
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
+import type { SimEngineOrder } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { commaList, examples, fraction, range, wholeNumber } from '../terminal/option-values.ts'
+import { commaList, examples, fraction, milliseconds, range, wholeNumber } from '../terminal/option-values.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
 interface SimFlags {
@@ -16,6 +17,17 @@ interface SimFlags {
   seed: number
   models?: string[]
   log?: string
+  engine?: true
+  maxNumSeqs?: number
+  maxNumBatchedTokens?: number
+  kvBlocks?: number
+  blockTokens?: number
+  prefixCaching: boolean
+  queueMax?: number
+  schedulingPolicy?: 'fcfs' | 'priority'
+  stepMs?: number
+  seqMs?: number
+  prefillTokenMs?: number
 }
 
 export function addSim(program: Command, shell: Shell): void {
@@ -30,6 +42,38 @@ export function addSim(program: Command, shell: Shell): void {
     .option('--seed <number>', 'seed that decides which requests get a fault', wholeNumber(0), 0)
     .option('--models <list>', 'models it answers for (default: any)', commaList)
     .option('--log <file>', 'append a line for each request to this file')
+    .option('--engine', 'answers take the time of a simulated engine: batching, KV cache, queue, /metrics')
+    .option('--max-num-seqs <number>', 'of the engine: requests in a step (default: 256)', wholeNumber(1))
+    .option(
+      '--max-num-batched-tokens <number>',
+      'of the engine: tokens computed in a step (default: 2048)',
+      wholeNumber(1),
+    )
+    .option('--kv-blocks <number>', 'of the engine: blocks of its KV cache (default: 25000)', wholeNumber(1))
+    .option('--block-tokens <number>', 'of the engine: tokens of a block (default: 16)', wholeNumber(1))
+    .option('--no-prefix-caching', 'of the engine: prompts that begin alike share nothing')
+    .option(
+      '--queue-max <number>',
+      'of the engine: waiting requests beyond which it answers 503',
+      wholeNumber(1),
+    )
+    .addOption(
+      new Option(
+        '--scheduling-policy <policy>',
+        'of the engine: which request is next (default: fcfs)',
+      ).choices(['fcfs', 'priority']),
+    )
+    .option('--step-ms <number>', 'of the engine: time of every step (default: 4.6)', milliseconds)
+    .option(
+      '--seq-ms <number>',
+      'of the engine: more for each request that gets a token (default: 0.03)',
+      milliseconds,
+    )
+    .option(
+      '--prefill-token-ms <number>',
+      'of the engine: more for each prompt token (default: 0.02)',
+      milliseconds,
+    )
   for (const fault of SIMULATED_FAULTS) {
     sim.option(`${rateFlag(fault)} <fraction>`, `share of requests that get ${FAULT_WORDS[fault]}`, fraction)
   }
@@ -37,6 +81,7 @@ export function addSim(program: Command, shell: Shell): void {
     sim.action((flags: SimFlags, command: Command) => runSim(shell, flags, faultsOf(command))),
     'offpeak sim --port 8000',
     'offpeak sim --port 8000 --latency-ms 100..300 --capacity 256 --rate-500 0.01',
+    'offpeak sim --port 8000 --engine --max-num-seqs 64 --scheduling-policy priority',
   )
 }
 
@@ -68,6 +113,26 @@ function faultsOf(command: Command): Partial<Record<SimulatedFault, number>> {
   return faults
 }
 
+function engineOf(flags: SimFlags): SimEngineOrder | null {
+  const options = {
+    max_num_seqs: flags.maxNumSeqs,
+    max_num_batched_tokens: flags.maxNumBatchedTokens,
+    kv_blocks: flags.kvBlocks,
+    block_tokens: flags.blockTokens,
+    prefix_caching: flags.prefixCaching ? undefined : false,
+    queue_max: flags.queueMax,
+    scheduling_policy: flags.schedulingPolicy,
+    step_ms: flags.stepMs,
+    seq_ms: flags.seqMs,
+    prefill_token_ms: flags.prefillTokenMs,
+  }
+  if (flags.engine) return options
+  const [stray] = Object.entries(options).find(([, value]) => value !== undefined) ?? []
+  if (stray !== undefined)
+    throw new Failure(`--${stray.replaceAll('_', '-')} is an option of the simulated engine: add --engine`)
+  return null
+}
+
 async function runSim(
   shell: Shell,
   flags: SimFlags,
@@ -84,6 +149,7 @@ async function runSim(
     seed: flags.seed,
     models: flags.models ?? null,
     log: flags.log ?? null,
+    engine: engineOf(flags),
   })
   writeLine(shell.terminal.stdout, `offpeak sim listening on ${running.url}`)
   const asked = new Promise<void>((resolve) => {

@@ -1,0 +1,277 @@
+// A simulated engine with continuous batching, as vLLM schedules: in every step each running request gets its next token,
+// prompts are computed in pieces with what is left of the step's tokens, and requests wait for a seat, for blocks of
+// the KV cache, and for their turn. A request that finds no block for its next token preempts another, which computes
+// everything again later. Time passes by `advance` alone, so the same engine runs on a virtual clock and behind HTTP.
+import type { EngineSettings } from './engine-settings.ts'
+import { type Blocks, KvBlocks } from './kv-blocks.ts'
+
+export interface EngineRequest {
+  prompt_tokens: number
+  /** At least 1. */
+  output_tokens: number
+  /** A lower one goes first, with the policy `priority`. */
+  priority: number
+  /** Names of the prompt's full blocks, each standing for all before it too. */
+  keys: readonly string[]
+  /** Called after the step that made the token, with the number of tokens so far. */
+  onToken?: (tokens: number, now: number) => void
+  onDone: (now: number) => void
+}
+
+export interface EngineStats {
+  running: number
+  waiting: number
+  kv_usage: number
+  preemptions: number
+  prompt_tokens: number
+  generation_tokens: number
+  /** Tokens of prompts that were looked up in the prefix cache, and found. */
+  prefix_queries: number
+  prefix_hits: number
+  steps: number
+  busy_ms: number
+}
+
+export interface Sequence {
+  readonly request: EngineRequest
+  readonly arrived: number
+  readonly blocks: Blocks
+  /** Tokens whose keys and values are in the cache. */
+  computed: number
+  generated: number
+  /** Tokens to compute in this step. */
+  scheduled: number
+  state: 'waiting' | 'running' | 'ended'
+}
+
+export class Engine {
+  readonly settings: EngineSettings
+  readonly #kv: KvBlocks
+  #running: Sequence[] = []
+  readonly #waiting: Sequence[] = []
+  /** When the step under way ends; null when the engine is idle. */
+  #endsAt: number | null = null
+  /** While steps end, so that what is submitted then waits for the next one. */
+  #advancing = false
+  #arrivals = 0
+  /** As the last step was scheduled, which is what a server's metrics show. */
+  #seen = { running: 0, waiting: 0 }
+  readonly #counts = {
+    preemptions: 0,
+    prompt_tokens: 0,
+    generation_tokens: 0,
+    prefix_queries: 0,
+    prefix_hits: 0,
+    steps: 0,
+    busy_ms: 0,
+  }
+
+  constructor(settings: EngineSettings) {
+    this.settings = settings
+    this.#kv = new KvBlocks(settings.kv_blocks, settings.prefix_caching)
+  }
+
+  get stats(): EngineStats {
+    return {
+      ...this.#seen,
+      kv_usage: this.#kv.usage,
+      ...this.#counts,
+    }
+  }
+
+  /** When `advance` is next to be called; null while there is nothing to do. */
+  get nextAt(): number | null {
+    return this.#endsAt
+  }
+
+  get isFull(): boolean {
+    return this.#waiting.length >= this.settings.queue_max
+  }
+
+  /** Whether a request of this size fits at all. */
+  fits(tokens: number): boolean {
+    return Math.ceil(tokens / this.settings.block_tokens) <= this.settings.kv_blocks
+  }
+
+  /** It joins the next step. */
+  submit(request: EngineRequest, now: number): Sequence {
+    this.advance(now)
+    const sequence: Sequence = {
+      request,
+      arrived: this.#arrivals++,
+      blocks: { keys: this.settings.prefix_caching ? request.keys : [], shared: 0, own: 0 },
+      computed: 0,
+      generated: 0,
+      scheduled: 0,
+      state: 'waiting',
+    }
+    this.#enqueue(sequence)
+    if (this.#endsAt === null && !this.#advancing) this.#startStep(now)
+    return sequence
+  }
+
+  /** The caller has gone. */
+  abort(sequence: Sequence): void {
+    if (sequence.state === 'ended') return
+    const queue = sequence.state === 'running' ? this.#running : this.#waiting
+    queue.splice(queue.indexOf(sequence), 1)
+    this.#end(sequence)
+  }
+
+  /** Ends every step that is over by now. */
+  advance(now: number): void {
+    if (this.#advancing) return
+    this.#advancing = true
+    while (this.#endsAt !== null && this.#endsAt <= now) {
+      const at = this.#endsAt
+      this.#endStep(at)
+      this.#startStep(at)
+    }
+    this.#advancing = false
+  }
+
+  #startStep(now: number): void {
+    const ms = this.#schedule()
+    this.#endsAt = ms === null ? null : now + ms
+    if (ms === null) return
+    this.#counts.steps++
+    this.#counts.busy_ms += ms
+  }
+
+  /** Says what is computed in the next step, and how long it takes; null if there is nothing. */
+  #schedule(): number | null {
+    const { max_num_seqs, max_num_batched_tokens, step_ms, seq_ms, prefill_token_ms } = this.settings
+    let budget = max_num_batched_tokens
+    let preempted = false
+    for (let i = 0; i < this.#running.length && budget > 0; i++) {
+      const sequence = this.#running[i]!
+      const before = this.#running.length
+      if (!this.#makeRoom(sequence, Math.min(missing(sequence), budget))) {
+        preempted = true
+        break
+      }
+      if (this.#running.length < before) {
+        preempted = true
+        i = this.#running.indexOf(sequence)
+      }
+      sequence.scheduled = Math.min(missing(sequence), budget)
+      budget -= sequence.scheduled
+    }
+    if (!preempted) {
+      while (this.#waiting.length > 0 && budget > 0 && this.#running.length < max_num_seqs) {
+        const sequence = this.#waiting[0]!
+        if (!this.#admit(sequence, budget)) break
+        this.#waiting.shift()
+        this.#running.push(sequence)
+        budget -= sequence.scheduled
+      }
+    }
+    this.#seen = { running: this.#running.length, waiting: this.#waiting.length }
+    let decoding = 0
+    let prefilled = 0
+    for (const { scheduled, generated } of this.#running) {
+      if (scheduled === 1 && generated > 0) decoding++
+      else prefilled += scheduled
+    }
+    if (decoding + prefilled === 0) return null
+    return step_ms + decoding * seq_ms + prefilled * prefill_token_ms
+  }
+
+  /** Blocks for the sequence's next tokens, at the cost of another's if need be; false if it lost its own. */
+  #makeRoom(sequence: Sequence, tokens: number): boolean {
+    const count = this.#blocksFor(sequence.computed + tokens)
+    while (!this.#kv.grow(sequence.blocks, count)) {
+      const victim = this.#victim()
+      this.#running.splice(this.#running.indexOf(victim), 1)
+      this.#kv.release(victim.blocks)
+      victim.computed = 0
+      victim.scheduled = 0
+      victim.state = 'waiting'
+      this.#enqueue(victim)
+      this.#counts.preemptions++
+      if (victim === sequence) return false
+    }
+    return true
+  }
+
+  /** Of the running ones, the last in order. */
+  #victim(): Sequence {
+    return this.#running.reduce((last, one) => (this.#isBefore(last, one) ? one : last))
+  }
+
+  #admit(sequence: Sequence, budget: number): boolean {
+    const { block_tokens } = this.settings
+    const total = sequence.request.prompt_tokens + sequence.generated
+    // The last token is always computed: the next one follows from it.
+    const most = Math.floor((total - 1) / block_tokens)
+    const cached = Math.min(this.#kv.cached(sequence.blocks.keys), most)
+    const computed = cached * block_tokens
+    const tokens = Math.min(total - computed, budget)
+    const blocks = this.#blocksFor(computed + tokens)
+    if (!this.#kv.begin(sequence.blocks, cached, blocks - cached)) return false
+    this.#kv.grow(sequence.blocks, blocks)
+    if (sequence.generated === 0) {
+      this.#counts.prefix_queries += sequence.request.prompt_tokens
+      this.#counts.prefix_hits += computed
+    }
+    sequence.computed = computed
+    sequence.scheduled = tokens
+    sequence.state = 'running'
+    return true
+  }
+
+  #blocksFor(tokens: number): number {
+    return Math.ceil(tokens / this.settings.block_tokens)
+  }
+
+  #endStep(now: number): void {
+    const stepped = this.#running
+    this.#running = []
+    const made: Sequence[] = []
+    for (const sequence of stepped) {
+      if (this.#compute(sequence)) made.push(sequence)
+      if (sequence.generated >= sequence.request.output_tokens) this.#end(sequence)
+      else this.#running.push(sequence)
+    }
+    for (const { request, generated } of made) {
+      request.onToken?.(generated, now)
+      if (generated >= request.output_tokens) request.onDone(now)
+    }
+  }
+
+  /** Whether the step made a token of it; one that does not reach the prompt's end makes none. */
+  #compute(sequence: Sequence): boolean {
+    const { request, scheduled } = sequence
+    if (scheduled === 0) return false
+    sequence.scheduled = 0
+    const left = request.prompt_tokens - sequence.computed
+    if (left > 0) this.#counts.prompt_tokens += Math.min(scheduled, left)
+    sequence.computed += scheduled
+    if (missing(sequence) > 0) return false
+    sequence.generated++
+    this.#counts.generation_tokens++
+    return true
+  }
+
+  #end(sequence: Sequence): void {
+    sequence.state = 'ended'
+    this.#kv.release(sequence.blocks)
+  }
+
+  #enqueue(sequence: Sequence): void {
+    let at = this.#waiting.length
+    while (at > 0 && this.#isBefore(sequence, this.#waiting[at - 1]!)) at--
+    this.#waiting.splice(at, 0, sequence)
+  }
+
+  #isBefore(a: Sequence, b: Sequence): boolean {
+    const byPriority =
+      this.settings.scheduling_policy === 'priority' ? a.request.priority - b.request.priority : 0
+    return byPriority === 0 ? a.arrived < b.arrived : byPriority < 0
+  }
+}
+
+/** Tokens to compute before the next one can be made. */
+function missing({ request, computed, generated }: Sequence): number {
+  return request.prompt_tokens + generated - computed
+}
