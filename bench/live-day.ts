@@ -1,0 +1,241 @@
+// A day of live traffic on the simulated engine, in virtual time, with batch work beside it: Poisson arrivals whose rate
+// goes from 20 to 90 % of what the engine can answer and back, as a day's does.
+import { Engine } from '../src/backends/sim/engine/engine.ts'
+import { type EngineOptions, engineSettings } from '../src/backends/sim/engine/engine-settings.ts'
+
+export interface Workload {
+  /** Tokens of a request: prompt and answer, each from half to one and a half of the mean. */
+  live: { prompt: number; output: number; priority: number }
+  batch: { prompt: number; output: number; priority: number }
+}
+
+/** What the batch work's scheduler sees and does. */
+export interface BatchSide {
+  /** Called first, and once. */
+  start(day: Day): void
+  /** A line was answered. */
+  answered(sentAt: number, tokens: number, now: number): void
+}
+
+export interface DayResult {
+  /** Times to first token of live requests, ms, in order. */
+  ttfts: Float64Array
+  /** Tokens of answers to lines that were answered within the day. */
+  batchTokens: number
+  liveTokens: number
+  batchInFlightMean: number
+  preemptions: number
+  steps: number
+  p50: number
+  p99: number
+  /** How many live requests were in the engine, every 10 ms. */
+  liveInFlight: Uint16Array
+  /** p99 of each twelfth. */
+  parts: { live: number; own: number; p50: number; p99: number }[]
+}
+
+export const SAMPLE_MS = 10
+
+export class Day {
+  readonly engine: Engine
+  readonly lengthMs: number
+  now = 0
+  liveInFlight = 0
+  inFlight = 0
+  readonly #work: Workload
+  readonly #random: () => number
+  readonly #batchRandom: () => number
+  readonly #timers: { at: number; fn: () => void }[] = []
+  readonly #rate: (now: number) => number
+  readonly #rateMax: number
+  readonly #batch: BatchSide | null
+  readonly #ttfts: number[] = []
+  readonly #at: number[] = []
+  #batchTokens = 0
+  #liveTokens = 0
+  readonly #samples: Uint16Array
+  readonly #own: Uint16Array
+
+  constructor(options: {
+    engine: EngineOptions
+    work: Workload
+    lengthMs: number
+    /** Live requests a second at 100 % load. */
+    capacity: number
+    seed: number
+    batch: BatchSide | null
+    load?: (fraction: number) => number
+  }) {
+    const { lengthMs, capacity, seed } = options
+    const load = options.load ?? dayCurve
+    this.engine = new Engine(engineSettings(options.engine))
+    this.lengthMs = lengthMs
+    this.#work = options.work
+    this.#random = randomOf(seed)
+    this.#batchRandom = randomOf(seed + 7)
+    this.#batch = options.batch
+    this.#rate = (now) => (capacity / 1000) * load(now / lengthMs)
+    this.#rateMax = capacity / 1000
+    this.#samples = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
+    this.#own = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
+  }
+
+  after(ms: number, fn: () => void): void {
+    const at = this.now + ms
+    let i = this.#timers.length
+    while (i > 0 && this.#timers[i - 1]!.at < at) i--
+    this.#timers.splice(i, 0, { at, fn })
+  }
+
+  /** Sends a line of the batch. */
+  send(): void {
+    const { prompt, output, priority } = this.#work.batch
+    const sentAt = this.now
+    const tokens = around(output, this.#batchRandom)
+    this.inFlight++
+    this.engine.submit(
+      {
+        prompt_tokens: around(prompt, this.#batchRandom),
+        output_tokens: tokens,
+        priority,
+        keys: [],
+        onDone: (now) => {
+          this.now = now
+          this.inFlight--
+          if (now <= this.lengthMs) this.#batchTokens += tokens
+          this.#batch?.answered(sentAt, tokens, now)
+        },
+      },
+      this.now,
+    )
+  }
+
+  run(): DayResult {
+    this.#batch?.start(this)
+    let arrival = this.#nextArrival(0)
+    let sampled = 0
+    while (this.now < this.lengthMs) {
+      const timer = this.#timers.at(-1)?.at ?? Number.POSITIVE_INFINITY
+      const step = this.engine.nextAt ?? Number.POSITIVE_INFINITY
+      const next = Math.min(arrival, timer, step)
+      while (sampled * SAMPLE_MS <= Math.min(next, this.lengthMs)) {
+        this.#samples[sampled] = this.liveInFlight
+        this.#own[sampled++] = this.inFlight
+      }
+      this.now = next
+      if (step <= next) this.engine.advance(next)
+      else if (timer <= next) this.#timers.pop()!.fn()
+      else {
+        this.#arrive()
+        arrival = this.#nextArrival(this.now)
+      }
+    }
+    return this.#result()
+  }
+
+  #arrive(): void {
+    const { prompt, output, priority } = this.#work.live
+    const at = this.now
+    const tokens = around(output, this.#random)
+    this.liveInFlight++
+    this.engine.submit(
+      {
+        prompt_tokens: around(prompt, this.#random),
+        output_tokens: tokens,
+        priority,
+        keys: [],
+        onToken: (count, now) => {
+          if (count !== 1) return
+          this.#ttfts.push(now - at)
+          this.#at.push(at)
+        },
+        onDone: () => {
+          this.liveInFlight--
+          this.#liveTokens += tokens
+        },
+      },
+      at,
+    )
+  }
+
+  /** By thinning: candidates at the highest rate, of which the rate's share counts. */
+  #nextArrival(from: number): number {
+    let at = from
+    do at -= Math.log(1 - this.#random()) / this.#rateMax
+    while (this.#random() * this.#rateMax > this.#rate(at))
+    return at
+  }
+
+  #result(): DayResult {
+    const ttfts = Float64Array.from(this.#ttfts)
+    const { preemptions, steps } = this.engine.stats
+    const parts = Array.from({ length: 12 }, (_, i) => {
+      const within = (at: number): boolean => Math.floor((at / this.lengthMs) * 12) === i
+      const some = this.#ttfts.filter((_, j) => within(this.#at[j]!))
+      const mean = (of: Uint16Array): number =>
+        of.filter((_, j) => within(j * SAMPLE_MS)).reduce((a, b) => a + b, 0) / (of.length / 12)
+      return { live: mean(this.#samples), own: mean(this.#own), p50: quantile(some, 0.5), p99: quantile(some, 0.99) }
+    })
+    return {
+      ttfts,
+      batchTokens: this.#batchTokens,
+      liveTokens: this.#liveTokens,
+      batchInFlightMean: this.#own.reduce((a, b) => a + b, 0) / this.#own.length,
+      preemptions,
+      steps,
+      p50: quantile(ttfts, 0.5),
+      p99: quantile(ttfts, 0.99),
+      liveInFlight: this.#samples,
+      parts,
+    }
+  }
+}
+
+/** From 20 to 90 % and back. */
+export function dayCurve(fraction: number): number {
+  return 0.2 + 0.35 * (1 - Math.cos(2 * Math.PI * fraction))
+}
+
+/** Live requests a second that the engine answers when it never runs out of them. */
+export function capacityOf(engine: EngineOptions, work: Workload): number {
+  const only = { ...work, batch: work.live }
+  let answered = 0
+  const warmMs = 10_000
+  const side: BatchSide = {
+    start: (day) => {
+      const most = Math.min(4096, (engine.max_num_seqs ?? 256) * 2)
+      const fill = (): void => {
+        while (day.inFlight < most) day.send()
+      }
+      fill()
+      side.answered = (_, __, now) => {
+        if (now > warmMs) answered++
+        fill()
+      }
+    },
+    answered: () => {},
+  }
+  const lengthMs = 60_000
+  new Day({ engine, work: only, lengthMs, capacity: 1e-9, seed: 3, batch: side }).run()
+  return (answered / (lengthMs - warmMs)) * 1000
+}
+
+export function quantile(values: ArrayLike<number>, q: number): number {
+  const sorted = Float64Array.from(values).sort()
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0
+}
+
+function around(mean: number, random: () => number): number {
+  return Math.max(1, Math.round(mean * (0.5 + random())))
+}
+
+/** mulberry32, in [0, 1). */
+export function randomOf(seed: number): () => number {
+  let state = seed | 0
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+}
