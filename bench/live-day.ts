@@ -174,7 +174,12 @@ export class Day {
       const some = this.#ttfts.filter((_, j) => within(this.#at[j]!))
       const mean = (of: Uint16Array): number =>
         of.filter((_, j) => within(j * SAMPLE_MS)).reduce((a, b) => a + b, 0) / (of.length / 12)
-      return { live: mean(this.#samples), own: mean(this.#own), p50: quantile(some, 0.5), p99: quantile(some, 0.99) }
+      return {
+        live: mean(this.#samples),
+        own: mean(this.#own),
+        p50: quantile(some, 0.5),
+        p99: quantile(some, 0.99),
+      }
     })
     return {
       ttfts,

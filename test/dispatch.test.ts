@@ -211,3 +211,31 @@ test('graceful shutdown: lines in flight finish, the rest is requeued, and anoth
   assert.equal(upstream.calls.length, 100, 'no line was sent twice')
   assert.equal(new Set((await service.lines(batch.output_file_id)).map((one) => one.custom_id)).size, 100)
 })
+
+test('lines wait while other requests wait at a server, and then go with the priority and no other byte changed', async () => {
+  let waiting = 1
+  let sentTooEarly = false
+  await using upstream = await testUpstream((call) => {
+    if (call.path !== '/metrics') {
+      sentTooEarly ||= waiting > 0
+      echo(call)
+    } else {
+      const text = `vllm:num_requests_running{engine="0"} ${waiting * 2}\nvllm:num_requests_waiting{engine="0"} ${waiting}\n`
+      send(call.response, 200, text, { 'content-type': 'text/plain' })
+    }
+  })
+  const config = configFor(upstream.base_url).replace('timeout: 5s', 'timeout: 5s, live: {priority: 10}')
+  await using service = await TestService.start(config)
+  const body =
+    '{ "messages":[{"role":"user","content":"\u00e9"}], "seed":12345678901234567890, "model" : "m" }'
+  const sent = `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`
+  const { id } = await service.upload(sent)
+  const batch = await service.create(id)
+  await upstream.arrived(2)
+  waiting = 0
+  const ended = await service.ended(batch.id)
+  assert.equal(ended.request_counts.completed, 1)
+  assert.equal(sentTooEarly, false)
+  const call = upstream.calls.find(({ path }) => path !== '/metrics')
+  assert.equal(call?.bytes.toString(), `${body.slice(0, -1)},"priority":10}`)
+})

@@ -53,12 +53,24 @@ export interface Backend {
   readonly name: string
   /** One attempt. Never throws for what a server may do; an abort by `signal` is `failed` with status null. */
   send(call: BackendCall): Promise<BackendResult>
+  /** What the server says of itself; null where it says nothing, or not now. */
+  readTraffic?(): Promise<ServerTraffic | null>
   /** Closes connections; attempts still in flight are aborted. */
   close(): Promise<void>
   /** Of a batch API, which takes lines by the chunk: `send` is not for it. */
   readonly batches?: BatchApi
   /** Of a server that runs only while lines wait for it; others are simply there. */
   readonly onDemand?: ServerOnDemand
+}
+
+/** What a server says of all that it answers, whoever asked. */
+export interface ServerTraffic {
+  running: number
+  waiting: number
+  /** The share of its KV cache in use, 0 to 1; null: it does not say. */
+  cache: number | null
+  /** Tokens generated since its start; null: it does not say. */
+  tokens: number | null
 }
 
 /** What waits for a server in one lane. */

@@ -9,10 +9,12 @@ import type {
   BatchApiUpstream,
   Config,
   EngineConfig,
+  LiveConfig,
   ModelConfig,
   OpenAiUpstream,
   UpstreamConfig,
 } from '../config/config.ts'
+import { LiveServer } from '../dispatch/send/live-server.ts'
 import type { Spill } from '../dispatch/send/tiers.ts'
 import { Upstream, type UpstreamTerms } from '../dispatch/send/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -63,6 +65,7 @@ export class ConfiguredUpstreams {
   readonly #makeBackend: (of: UpstreamConfig, address: string | null) => Backend
   readonly #addressesOf: (host: string) => readonly string[]
   #known = new Map<string, Upstream>()
+  #liveServers = new Map<string, LiveServer>()
 
   constructor(config: Config, deps: UpstreamDeps) {
     this.#makeBackend = backendMaker(config, deps)
@@ -110,11 +113,33 @@ export class ConfiguredUpstreams {
     if (upstream) upstream.setTerms(terms)
     else {
       const alias = config.type !== 'sim' && config.model !== model ? config.model : null
-      upstream = new Upstream({ backend: this.#makeBackend(config, address), ...terms, modelAlias: alias })
+      const live = config.type === 'openai' ? config.live : null
+      upstream = new Upstream({
+        backend: this.#makeBackend(config, address),
+        ...terms,
+        modelAlias: alias,
+        live: live && this.#liveServer(config, live, address),
+        priority: live?.priority ?? null,
+      })
     }
     this.#known.set(key, upstream)
     return upstream
   }
+
+  #liveServer(config: UpstreamConfig, live: LiveConfig, address: string | null): LiveServer {
+    const key = liveKey(config, live, address)
+    const known = this.#liveServers.get(key)
+    if (known) return known
+    const server = new LiveServer(live)
+    this.#liveServers.set(key, server)
+    return server
+  }
+}
+
+/** Upstreams whose metrics are at one address are one server. */
+function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | null): string {
+  const { metrics_url, waiting_max, cache_max } = live
+  return JSON.stringify([metrics_url ?? name, address, waiting_max, cache_max])
 }
 
 /** The name whose addresses are upstreams of their own; null where that is not configured. */
@@ -175,6 +200,7 @@ function backendMaker(
         api_key_file,
         proxy,
         certificates: certificatesOf(upstream),
+        metrics_url: upstream.live?.metrics_url ?? null,
       })
     }
 

@@ -135,8 +135,10 @@ export interface SimUpstream extends UpstreamBase {
 }
 
 /** A server that is there, or one that is started on demand. Upstreams with equal engines share a server. */
-export type OpenAiUpstream = OpenAiClient &
-  (
+export type OpenAiUpstream = OpenAiClient & {
+  /** Null: it answers nobody else. */
+  live: LiveConfig | null
+} & (
     | {
         /** Without a slash at the end of its path: `http://127.0.0.1:8000/v1`. */
         base_url: string
@@ -155,6 +157,18 @@ export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover'
   file_purpose: string
   /** Whether lines carry entity, tags and conversation, as another Offpeak reads them. */
   line_metadata: boolean
+}
+
+/** A server that answers other requests than lines, and lets those go first. */
+export interface LiveConfig {
+  /** Where it shows its metrics; null: nowhere. */
+  metrics_url: string | null
+  /** How many requests may wait at it. */
+  waiting_max: number
+  /** How much of its KV cache may be in use, 0 to 1. */
+  cache_max: number
+  /** Added to lines; null: nothing is added. */
+  priority: number | null
 }
 
 interface OpenAiClient extends UpstreamBase {

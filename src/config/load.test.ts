@@ -264,6 +264,7 @@ describe('what is understood', () => {
         ...PLACE,
         base_url: 'http://h:8000/v1',
         engine: null,
+        live: null,
         ...NO_CONNECTION_KEYS,
         api_key: 'sk-1',
         model: 'm',

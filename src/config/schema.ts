@@ -9,6 +9,7 @@ import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault
 import { LOG_LEVELS } from './config.ts'
 import { ENGINE, ENGINES } from './engine.ts'
 import { HOURS_WINDOW } from './hours.ts'
+import { LIVE } from './live.ts'
 import {
   anyText,
   boolean,
@@ -199,6 +200,7 @@ const OPENAI_KEYS = section({
   discover: optional(oneOf(['dns'] as const)),
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
+  live: optional(LIVE),
   headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
 })
 
@@ -238,7 +240,7 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
   if (base_url !== null) problem(['base_url'], 'excludes engine: the worker picks the address of the server')
   for (const key of ['api_key_env', 'api_key_file'] as const)
     if (found[key] !== null) problem([key], 'excludes engine: the worker makes a key for each start')
-  for (const key of ['ca_file', 'client_cert_file', 'proxy', 'discover'] as const)
+  for (const key of ['ca_file', 'client_cert_file', 'proxy', 'discover', 'live'] as const)
     if (found[key] !== null) problem([key], 'excludes engine: its server is on this machine')
 })
 

@@ -6,8 +6,9 @@ import { dearest, FREE, type Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
-import type { Config, EngineConfig, ModelConfig, UpstreamConfig } from './config.ts'
+import type { Config, EngineConfig, LiveConfig, ModelConfig, UpstreamConfig } from './config.ts'
 import { machineOf } from './engine.ts'
+import { metricsUrl } from './live.ts'
 import { proxyFromEnv } from './proxy.ts'
 import { BUILT_IN_PLANS, type ConfigFile } from './schema.ts'
 import { present, withCredentials } from './secrets.ts'
@@ -166,13 +167,14 @@ function upstreamOf(
       timeout_ms: timeout,
     }
   }
-  const { api_key_env, timeout, engine, base_url, ...rest } = found
+  const { api_key_env, timeout, engine, base_url, live, ...rest } = found
   const server =
     engine === null ? { base_url: base_url ?? '', engine } : { base_url: null, engine: engineOf(engine) }
   return {
     ...rest,
     ...place,
     ...server,
+    live: live && base_url !== null ? liveOf(live, base_url) : null,
     proxy:
       base_url === null || rest.proxy === 'off' || rest.discover !== null
         ? null
@@ -186,6 +188,13 @@ function upstreamOf(
     api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
     timeout_ms: timeout,
   }
+}
+
+function liveOf(
+  { metrics, ...terms }: NonNullable<Extract<ModelShape['upstreams'][number], { type: 'openai' }>['live']>,
+  base_url: string,
+): LiveConfig {
+  return { ...terms, metrics_url: metricsUrl(metrics, base_url) }
 }
 
 function engineOf({

@@ -58,6 +58,7 @@ export function upstreamModels(
         tier: 0,
         price: null,
         hours: [],
+        live: null,
         base_url,
         engine: null,
         api_key,

@@ -12,6 +12,7 @@ import { Recorder } from '../results/recorder.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { TaskHandler, TaskHandlers } from '../store/tasks.ts'
+import { listLiveWorkers } from '../store/worker-reports.ts'
 import { BatchStarts } from './batch-starts.ts'
 import { BlockedChunks } from './claim/blocked-chunks.ts'
 import { ChunkReader } from './claim/chunk-reader.ts'
@@ -25,6 +26,7 @@ import { Pauses } from './pauses.ts'
 import { RemoteLines } from './remote/remote-lines.ts'
 import { RemotePoller } from './remote/remote-poller.ts'
 import { LaneReporter } from './send/lane-reporter.ts'
+import { LiveTraffic } from './send/live-traffic.ts'
 import { PromptLearner } from './send/prompt-learner.ts'
 import type { RetryPolicy } from './send/retry-policy.ts'
 import { Sender } from './send/sender.ts'
@@ -147,6 +149,14 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
   })
   answers.onRoom = on.sendable
   const reporter = new LaneReporter({ store, clock, sessionId, lanes: () => sender.lanes })
+  const liveTraffic = new LiveTraffic({
+    clock,
+    lanes: () => sender.lanes,
+    async reports() {
+      const workers = await listLiveWorkers(store.read, store.claimSql)
+      return workers.flatMap(({ id, report }) => (id === session.id || report === null ? [] : [report]))
+    },
+  })
   const starts = new BatchStarts({ store, clock, log, isOpen: (chunk) => open.has(chunk) })
 
   const recorder: Recorder = new Recorder({
@@ -257,6 +267,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     sender,
     reporter,
     workerReporter,
+    liveTraffic,
     starts,
     recorder,
     gate,

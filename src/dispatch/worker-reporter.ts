@@ -2,9 +2,15 @@
 // another is a row. A worker that has nothing to do and nothing new to tell writes nothing.
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import type { Store } from '../store/store.ts'
-import { setWorkerReport, type UpstreamReport, type WorkerReport } from '../store/worker-reports.ts'
+import {
+  type LiveReport,
+  setWorkerReport,
+  type UpstreamReport,
+  type WorkerReport,
+} from '../store/worker-reports.ts'
 import type { Observer } from './observer.ts'
 import type { Lane } from './send/lane.ts'
+import type { LiveServer } from './send/live-server.ts'
 import type { Upstream } from './send/upstream.ts'
 
 const ERROR_LENGTH_MAX = 300
@@ -72,7 +78,7 @@ export class WorkerReporter {
   }
 
   #upstream(model: string, upstream: Upstream, now: number, seconds: number): UpstreamReport {
-    const { limit, circuit, name } = upstream
+    const { limit, circuit, name, live } = upstream
     const opening = upstream.openingAt(now)
     const { answered, missed, latencyMs } = this.#attempts.get(upstream) ?? NO_ATTEMPTS
     return {
@@ -88,8 +94,14 @@ export class WorkerReporter {
       tier: upstream.tier,
       hours: opening && { ...opening, until: opening.until === null ? null : unixSeconds(opening.until) },
       last_error: [...circuit.errors.values()].at(-1)?.slice(0, ERROR_LENGTH_MAX) ?? null,
+      ...(live && { live: liveReport(live) }),
     }
   }
+}
+
+function liveReport({ share, traffic }: LiveServer): LiveReport {
+  const { running = null, waiting = null, cache = null } = traffic ?? {}
+  return { share: share.current, running, waiting, cache: cache === null ? null : rounded(cache) }
 }
 
 const NO_ATTEMPTS: Attempts = { answered: 0, missed: 0, latencyMs: 0 }

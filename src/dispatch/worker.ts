@@ -25,6 +25,8 @@ const REPORT_MS = 1_000
 const REMOTE_MS = 100
 /** How often it is reported how the worker and its model servers do. */
 const WORKER_REPORT_MS = 2_000
+/** How often the shares of servers that answer others too are looked at. */
+const TRAFFIC_MS = 200
 /** How often learned token sizes are shared with other workers. */
 const LEARN_MS = 5_000
 /** How often the batches at risk are determined. */
@@ -80,7 +82,7 @@ export class Worker {
 
   async start(): Promise<void> {
     const { store, clock, models, maintenance } = this.#options
-    const { session, reporter, workerReporter, learner, sender } = this.#parts
+    const { session, reporter, workerReporter, learner, sender, liveTraffic } = this.#parts
     await session.open()
     // First, because the leases of a crashed worker may have expired.
     this.#loop(MAINTENANCE_MS, maintenance, 0)
@@ -92,6 +94,7 @@ export class Worker {
     })
     this.#loop(WORKER_REPORT_MS, () => workerReporter.report(), 0)
     this.#loop(REMOTE_MS, () => this.#parts.poller.look(), 0)
+    this.#loop(TRAFFIC_MS, () => liveTraffic.tick())
     this.#loop(LEARN_MS, () => learner.share(), 0)
     this.#loop(RISK_MS, async () => {
       this.#atRisk = await batchesAtRisk(store.read, clock.now(), models)

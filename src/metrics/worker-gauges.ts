@@ -33,6 +33,17 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
     ({ circuit }) => (circuit.open ? 1 : 0),
   )
   new Gauge({
+    name: 'offpeak_upstream_live_share',
+    help: 'Lines that a model server which answers other requests too may have right now.',
+    labelNames: ['model', 'upstream'],
+    registers,
+    collect() {
+      for (const [model, lane] of worker.lanes)
+        for (const { name, live } of lane.upstreams)
+          if (live) this.set({ model, upstream: name }, live.share.current)
+    },
+  })
+  new Gauge({
     name: 'offpeak_worker_lines_waiting',
     help: 'Lines at hand that have not been sent, those that wait for another attempt included.',
     labelNames: ['model'],

@@ -16,6 +16,16 @@ export interface UpstreamReport {
   tier?: number
   /** `until` in Unix seconds. */
   hours?: { places: number; until: number | null } | null
+  /** Of a server that answers other requests too; absent: it does not, or an earlier version reported. */
+  live?: LiveReport
+}
+
+/** What a server is seen to do, and how many lines it may have; null: it does not say. */
+export interface LiveReport {
+  share: number
+  running: number | null
+  waiting: number | null
+  cache: number | null
 }
 
 export interface WorkerReport {

@@ -45,6 +45,21 @@ const UpstreamStatus = Type.Object(
         { description: 'Null where it has no `hours`.' },
       ),
     ),
+    live: Type.Optional(
+      Type.Object(
+        {
+          share: Count,
+          running: NumberOrNull,
+          waiting: NumberOrNull,
+          cache: NumberOrNull,
+        },
+        {
+          description:
+            'Of a server that answers other requests too: how many lines it may have now, and what it says of ' +
+            'itself. Null: it does not say.',
+        },
+      ),
+    ),
   },
   { title: 'UpstreamStatus' },
 )

@@ -74,7 +74,7 @@ export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.
       const call: Call = {
         path,
         bytes,
-        body: JSON.parse(bytes.toString()),
+        body: JSON.parse(bytes.toString() || '{}'),
         index: upstream.calls.length,
         response,
       }

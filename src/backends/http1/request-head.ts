@@ -6,11 +6,16 @@ const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 const OURS: ReadonlySet<string> = new Set(['connection', 'content-length', 'transfer-encoding'])
 
 /**
- * The head of a POST up to its length, which is to be added with the blank line behind it. `headers` by names in
+ * The head of a request up to its length, which is to be added with the blank line behind it. `headers` by names in
  * lower case. Throws a TypeError, which quotes no value, for one that cannot be sent.
  */
-export function requestHead(authority: string, path: string, headers: ReadonlyMap<string, string>): Buffer {
-  let head = `POST ${path} HTTP/1.1\r\n`
+export function requestHead(
+  authority: string,
+  path: string,
+  headers: ReadonlyMap<string, string>,
+  method: 'GET' | 'POST' = 'POST',
+): Buffer {
+  let head = `${method} ${path} HTTP/1.1\r\n`
   if (!headers.has('host')) head += `host: ${authority}\r\n`
   for (const [name, value] of headers) {
     if (!NAME.test(name)) throw new TypeError(`the header name ${JSON.stringify(name)} cannot be sent`)

@@ -13,6 +13,7 @@ import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { KeyFile } from './key-file.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
+import { TrafficReader } from './traffic-reader.ts'
 
 export interface OpenAiBackendOptions {
   /** Shown in audit records, logs and metrics. */
@@ -37,6 +38,8 @@ export interface OpenAiBackendOptions {
   proxy?: string | null
   /** Added to every request. */
   headers?: Readonly<Record<string, string>>
+  /** Where it shows its metrics; null: nowhere. */
+  metrics_url?: string | null
 }
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -94,8 +97,19 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     })
   }
 
+  const traffic = options.metrics_url
+    ? new TrafficReader({
+        url: options.metrics_url,
+        connectHostOf: (origin) => (origin === address.origin ? (options.address ?? null) : null),
+        certificates: options.certificates ?? {},
+        proxy,
+        headers: (origin) => metricsHeaders(options, origin === address.origin, current().api_key),
+      })
+    : null
+
   return {
     name,
+    ...(traffic && { readTraffic: () => traffic.read() }),
 
     async send(call) {
       if (call.signal?.aborted) return broken('upstream_unavailable', 'aborted')
@@ -114,6 +128,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
 
     async close() {
       pool.close()
+      traffic?.close()
     },
   }
 }
@@ -141,6 +156,17 @@ function requestHeads(
   const head = (path: EndpointPath): Buffer =>
     requestHead(address.authority, origin + address.path(path.slice('/v1'.length)), all)
   return Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, head(path)])) as Record<EndpointPath, Buffer>
+}
+
+/** No key goes to another address than the one that it is configured for. */
+function metricsHeaders(
+  options: OpenAiBackendOptions,
+  isOwn: boolean,
+  api_key: string | null,
+): ReadonlyMap<string, string> {
+  const headers = isOwn ? new Map(headersOf({ ...options, api_key })) : new Map<string, string>()
+  headers.delete('content-type')
+  return headers.set('accept', 'text/plain').set('accept-encoding', 'identity')
 }
 
 function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap<string, string> {

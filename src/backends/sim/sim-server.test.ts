@@ -132,3 +132,49 @@ test('a port that is taken is an error of the start', async (t) => {
   const { port } = await serve(t)
   await assert.rejects(simServer({ port }), /EADDRINUSE/)
 })
+
+test('behind the simulated engine, answers stream token by token, and its metrics are those of vLLM', async (t) => {
+  const engine = { step_ms: 1, seq_ms: 0, prefill_token_ms: 0 }
+  const { base_url } = await serve(t, { engine })
+  const client = new OpenAI({ baseURL: base_url, apiKey: 'any', maxRetries: 0 })
+  const asked = { model: 'm', messages: [{ role: 'user' as const, content: 'hi' }], max_tokens: 9 }
+  const whole = await client.chat.completions.create(asked)
+  let text = ''
+  let pieces = 0
+  let usage: OpenAI.CompletionUsage | null = null
+  const stream = await client.chat.completions.create({
+    ...asked,
+    stream: true,
+    stream_options: { include_usage: true },
+  })
+  for await (const chunk of stream) {
+    const piece = chunk.choices[0]?.delta.content ?? ''
+    if (piece !== '') pieces++
+    text += piece
+    usage = chunk.usage ?? usage
+  }
+  assert.equal(pieces, 9)
+  assert.match(text, /^Simulated answer /)
+  assert.deepEqual(usage, whole.usage)
+  await assert.rejects(
+    client.chat.completions.create({ ...asked, ...{ priority: 3 } }),
+    /priority scheduling is not enabled/,
+  )
+  const metrics = await request(base_url.replace('/v1', '/metrics'))
+  const shown = await metrics.body.text()
+  assert.match(shown, /^vllm:num_requests_running\{.*\} 0$/m)
+  assert.match(shown, /^vllm:generation_tokens_total\{.*\} 18$/m)
+})
+
+test('the simulated engine refuses what its queue has no place for', async (t) => {
+  const engine = { max_num_seqs: 1, queue_max: 1, step_ms: 20 }
+  const { base_url } = await serve(t, { engine })
+  const texts = ['a', 'b', 'c', 'd'].map((content) =>
+    JSON.stringify({ model: 'm', messages: [{ role: 'user', content }], max_tokens: 3 }),
+  )
+  const answers = await Promise.all(texts.map((text) => post(base_url, text)))
+  const refused = answers.filter(({ status }) => status === 503)
+  assert.ok(refused.length > 0)
+  assert.match(refused[0]!.text, /request queue is full/)
+  assert.ok(answers.some(({ status }) => status === 200))
+})

@@ -28,6 +28,8 @@ const PLATEAU_PAUSE_LATENCIES = 5
 export interface ConcurrencyOptions {
   max: number
   start?: number
+  /** Whether it looks for the number of lines beyond which answers only become slower. Default true. */
+  seeksPlateau?: boolean
 }
 
 /** A call in flight: when it was sent (ms), and how many were in flight then, itself included. */
@@ -40,6 +42,7 @@ export interface Sent {
 export class ConcurrencyLimit {
   #max: number
   readonly #plateau: Plateau
+  readonly #seeksPlateau: boolean
   #limit: number
   #inFlight = 0
   /** Up to here every answer raises the limit; beyond it only trials do. */
@@ -60,6 +63,7 @@ export class ConcurrencyLimit {
     this.#max = Math.max(1, options.max)
     this.#limit = Math.min(this.#max, options.start ?? START)
     this.#plateau = new Plateau(this.#limit)
+    this.#seeksPlateau = options.seeksPlateau ?? true
     this.#startRound()
   }
 
@@ -147,6 +151,7 @@ export class ConcurrencyLimit {
   }
 
   #backToProven(sent: Sent, now: number): void {
+    if (!this.#seeksPlateau) return
     this.#growAt = now + Math.max(PLATEAU_PAUSE_MS, PLATEAU_PAUSE_LATENCIES * (now - sent.at))
     this.#riseTo = 0
     this.#lowerTo(Math.min(this.#limit, this.#plateau.proven), TRIALS_AFTER_THROTTLE)

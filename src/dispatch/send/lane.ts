@@ -109,7 +109,7 @@ export class Lane {
   get concurrency(): number {
     const now = this.#clock.now()
     const used = this.#atRisk.size > 0 ? [...this.inUse, ...this.#tiers.forAtRisk(now).flat()] : this.inUse
-    return used.reduce((sum, one) => sum + Math.min(one.limit.limit, one.placesAllowed(now)), 0)
+    return used.reduce((sum, one) => sum + one.concurrency(now), 0)
   }
 
   get inFlight(): number {

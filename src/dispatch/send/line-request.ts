@@ -3,18 +3,23 @@ import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Job } from './lane.ts'
 import type { Upstream } from './upstream.ts'
 
-/** The line's own bytes; only where the server knows the model by another name is that name set in. */
+/**
+ * The line's own bytes. Only where the server knows the model by another name is that name set in, and where lines are
+ * to have a priority, it is added at the end.
+ */
 export function requestBody(job: Job, upstream: Upstream): Uint8Array {
   const { chunk } = job
   const line = chunk.lines[job.position]!
-  if (upstream.modelJson === null) return chunk.bytes.subarray(line.body.start, line.body.end)
+  const { modelJson, bodyEnd } = upstream
+  if (modelJson === null && bodyEnd === null) return chunk.bytes.subarray(line.body.start, line.body.end)
   const pieces: Uint8Array[] = []
   let at = line.body.start
-  for (const span of line.model_spans) {
-    pieces.push(chunk.bytes.subarray(at, span.start), upstream.modelJson)
+  for (const span of modelJson === null ? [] : line.model_spans) {
+    pieces.push(chunk.bytes.subarray(at, span.start), modelJson!)
     at = span.end
   }
-  pieces.push(chunk.bytes.subarray(at, line.body.end))
+  if (bodyEnd === null) pieces.push(chunk.bytes.subarray(at, line.body.end))
+  else pieces.push(chunk.bytes.subarray(at, line.body.end - 1), bodyEnd)
   return Buffer.concat(pieces)
 }
 

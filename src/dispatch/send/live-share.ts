@@ -8,19 +8,10 @@
 // What the others leave of that is the share. It shrinks at once and grows step by step, since a burst of prompts
 // delays others by itself. Several workers adjust what they have by equal parts of the room that each of them sees.
 // A server that says nothing is judged by how long its answers take for each token.
+import type { ServerTraffic } from '../../backends/backend.ts'
 import { Changes } from './changes.ts'
 import { StepModel } from './step-model.ts'
 import { UsualLevel } from './usual-level.ts'
-
-/** What a model server says of itself. */
-export interface ServerLoad {
-  running: number
-  waiting: number
-  /** The share of its KV cache in use, 0 to 1; null: it does not say. */
-  cache: number | null
-  /** Tokens generated since its start; null: it does not say. */
-  tokens: number | null
-}
 
 export interface LiveTerms {
   /** How many requests may wait at the server. */
@@ -38,7 +29,8 @@ export interface OwnLoad {
   workers: number
 }
 
-const START = 4
+/** So many lines may start at once. */
+const START = 2
 /** The share rises by so much of the requests that the server ends in a second. */
 const RISE = 0.1
 const RISE_MIN_PER_S = 1
@@ -46,6 +38,7 @@ const RISE_MIN_PER_S = 1
 const RESIDENCE_MS = 5_000
 /** While too little is known of the server's speed, it may work on so many times as many requests. */
 const UNKNOWN_FACTOR = 1.3
+const UNKNOWN_MIN = 4
 /** At least so much of a step's time must be what a step takes with next to no requests. */
 const EMPTY_STEP_MIN = 0.4
 /** How much of the throughput of a full server is used, and how much longer steps may then be. */
@@ -57,19 +50,26 @@ const USUAL_SHARE = 0.8
 const SMOOTHING = 0.3
 /** Seats left free for what the others may add, in standard deviations of what they did. */
 const HEADROOM_DEVIATIONS = 1.5
+/** Without metrics, tokens may take so many times as long as at best. */
+const SLOWER_MAX = 1.8
+const LOWER_FACTOR = 0.7
+/** A server that has shown metrics and shows none now gets no more lines than it has, for so long. */
+const SILENT_MS = 10_000
+/** How much slower the fastest is thought each time, so that a change of the server is noticed. */
+const FORGETTING = 1.0003
 /** After so long, the number of seats is looked for anew. */
 const SEATS_KNOWN_MS = 300_000
 
 export class LiveShare {
-  #terms: LiveTerms
-  readonly #max: number
+  readonly #terms: LiveTerms
   readonly #steps = new StepModel()
   readonly #usual = new UsualLevel(USUAL_SHARE)
   readonly #changes = new Changes()
-  #share = START
-  #target = START
+  /** Nothing is sent before the first reading. */
+  #share = 0
+  #target = 0
   #steppedAt: number | null = null
-  #last: { load: ServerLoad; others: number; at: number } | null = null
+  #last: { load: ServerTraffic; others: number; at: number } | null = null
   /** Of the others' requests. */
   #othersMean = 0
   /** How many requests were worked on when some had to wait, at least. */
@@ -77,24 +77,28 @@ export class LiveShare {
   #seatsSeenAt = 0
   /** How long a request takes. */
   #residenceMs = RESIDENCE_MS
+  /** To our lines, since the last reading. */
+  #answers = { ms: 0, tokens: 0 }
+  /** The least that a token of them took, of late. */
+  #fastestMs = Number.POSITIVE_INFINITY
 
-  constructor(terms: LiveTerms, max: number) {
-    this.#terms = terms
-    this.#max = max
-  }
-
-  setTerms(terms: LiveTerms): void {
+  constructor(terms: LiveTerms) {
     this.#terms = terms
   }
 
   /** Lines that may be in flight now. */
   places(now: number): number {
     this.#step(now)
-    return Math.min(this.#max, Math.max(0, Math.floor(this.#share)))
+    return Math.max(0, Math.floor(this.#share))
+  }
+
+  /** As `places`, at the last look. */
+  get current(): number {
+    return Math.floor(this.#share)
   }
 
   /** The server was read. */
-  read(load: ServerLoad, own: OwnLoad, now: number): void {
+  read(load: ServerTraffic, own: OwnLoad, now: number): void {
     this.#step(now)
     const ours = own.inFlight + own.others
     const others = Math.max(0, load.running + load.waiting - ours)
@@ -102,13 +106,34 @@ export class LiveShare {
     this.#last = { load, others, at: now }
     const room = this.#ours(load, ours, others) - ours
     const part = room > 0 ? room / own.workers : ours === 0 ? 0 : (room * own.inFlight) / ours
-    this.#target = Math.min(this.#max, Math.max(0, own.inFlight + part))
-    if (this.#target < this.#share) this.#share = this.#target
+    this.#target = Math.max(0, own.inFlight + part)
+    this.#share = Math.min(this.#target, Math.max(this.#share, START))
+  }
+
+  /** The server said nothing: how long tokens of our lines take has to tell. */
+  unread(own: OwnLoad, now: number): void {
+    this.#step(now)
+    const { ms, tokens } = this.#answers
+    this.#answers = { ms: 0, tokens: 0 }
+    const isBriefly = this.#last !== null && now - this.#last.at < SILENT_MS
+    if (!isBriefly) this.#last = null
+    if (tokens === 0 || isBriefly) {
+      this.#target = Math.max(1, own.inFlight)
+      this.#share = Math.min(this.#target, Math.max(this.#share, 1))
+      return
+    }
+    const tokenMs = ms / tokens
+    this.#fastestMs = Math.min(tokenMs, this.#fastestMs * FORGETTING)
+    if (tokenMs > SLOWER_MAX * this.#fastestMs) this.#target = Math.max(1, own.inFlight * LOWER_FACTOR)
+    else this.#target = own.inFlight * UNKNOWN_FACTOR + 1
+    this.#share = Math.min(this.#target, Math.max(this.#share, START))
   }
 
   /** One of our lines was answered. */
-  answered(latencyMs: number): void {
-    this.#residenceMs += 0.05 * (latencyMs - this.#residenceMs)
+  answered(tookMs: number, tokens: number): void {
+    this.#residenceMs += 0.05 * (tookMs - this.#residenceMs)
+    this.#answers.ms += tookMs
+    this.#answers.tokens += tokens
   }
 
   #step(now: number): void {
@@ -120,7 +145,7 @@ export class LiveShare {
     this.#share = Math.min(this.#target, this.#share + rise)
   }
 
-  #learn(load: ServerLoad, others: number, now: number): void {
+  #learn(load: ServerTraffic, others: number, now: number): void {
     const { running, waiting, tokens } = load
     const last = this.#last
     this.#changes.add(others, now)
@@ -142,13 +167,15 @@ export class LiveShare {
   }
 
   /** How many lines of all workers together the server may work on. */
-  #ours({ running, waiting, cache }: ServerLoad, ours: number, others: number): number {
+  #ours({ running, waiting, cache }: ServerTraffic, ours: number, others: number): number {
     const { waiting_max, cache_max } = this.#terms
     let most = Math.min(this.#comfort() - this.#othersMean, this.#bySeats(others))
     if (cache !== null && cache > 0 && running > 0)
       most = Math.min(most, ours + ((cache_max - cache) * running) / cache)
     if (waiting > waiting_max) most = Math.min(most, ours - 2 * (waiting - waiting_max))
-    return Math.max(0, most)
+    // Where nobody else has anything, one line does no harm.
+    const least = this.#othersMean < 0.5 && waiting <= waiting_max ? 1 : 0
+    return Math.max(least, most)
   }
 
   /** Such that our lines that end make room as fast as the others may need it. */
@@ -169,7 +196,7 @@ export class LiveShare {
 
   #efficient(): number {
     const line = this.#steps.line
-    if (line === null) return Math.max(START, (this.#last?.load.running ?? 0) * UNKNOWN_FACTOR)
+    if (line === null) return Math.max(UNKNOWN_MIN, (this.#last?.load.running ?? 0) * UNKNOWN_FACTOR)
     const { baseMs, perRequestMs } = line
     const lone = (baseMs * (1 / EMPTY_STEP_MIN - 1)) / perRequestMs
     const full = this.#full()
@@ -187,17 +214,10 @@ export class LiveShare {
     return Math.min(this.#seats, byCache)
   }
 
-  /** For the log and the metrics. */
+  /** For tests and benchmarks. */
   get state() {
-    return {
-      share: this.#share,
-      target: this.#target,
-      seats: this.#seats,
-      usual: this.#usual.value,
-      efficient: this.#efficient(),
-      line: this.#steps.line,
-      dev: this.#changes.all.map(({ms, deviation})=>`${(ms/1000).toFixed(0)}:${deviation.toFixed(0)}`).join(),
-      res: this.#residenceMs,
-    }
+    const seen = this.#changes.all.map(({ ms, deviation }) => [ms, deviation])
+    const usual = this.#usual.value
+    return { share: this.#share, seats: this.#seats, usual, line: this.#steps.line, seen }
   }
 }

@@ -6,6 +6,7 @@ import type { OpeningHours } from '../../domain/hours.ts'
 import type { Price } from '../../domain/money.ts'
 import { Circuit, type Miss, type Probe, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type Sent } from './concurrency.ts'
+import type { LiveServer } from './live-server.ts'
 import type { Blame } from './retry-policy.ts'
 
 /** The pause of an upstream that throttles its only line in flight and names no time. */
@@ -28,6 +29,10 @@ export interface UpstreamOptions extends UpstreamTerms {
   backend: Backend
   /** What this server calls the model; null when it is the model's own ID. */
   modelAlias: string | null
+  /** The server that answers other requests too; null or absent: only lines. */
+  live?: LiveServer | null
+  /** Added to the body of every line; null or absent: nothing is added. */
+  priority?: number | null
 }
 
 /** An attempt under way. */
@@ -43,6 +48,9 @@ export class Upstream {
   readonly circuit = new Circuit()
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
   readonly modelJson: Buffer | null
+  /** Takes the place of the brace that ends the body; null to send the body untouched. */
+  readonly bodyEnd: Buffer | null
+  readonly live: LiveServer | null
   /** The concurrency limit before the current misses. */
   #limitBefore = 0
   #retired = false
@@ -50,8 +58,13 @@ export class Upstream {
   constructor(options: UpstreamOptions) {
     this.backend = options.backend
     this.#terms = options
-    this.limit = new ConcurrencyLimit({ max: options.concurrency_max })
+    this.live = options.live ?? null
+    const max = options.concurrency_max
+    // Lines at a shared server are bounded by their share of it.
+    this.limit = new ConcurrencyLimit(this.live === null ? { max } : { max, start: max, seeksPlateau: false })
     this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
+    const { priority = null } = options
+    this.bodyEnd = priority === null ? null : Buffer.from(`,"priority":${priority}}`)
     const { onDemand } = options.backend
     onDemand?.onChange(() => {
       if (onDemand.isUp) this.circuit.onStarted()
@@ -76,7 +89,7 @@ export class Upstream {
     this.limit.setMax(terms.concurrency_max)
   }
 
-  /** The most lines that may be in flight just now, whatever the server could take; 0: it is closed. */
+  /** The most lines that may be in flight at this time of the day; 0: it is closed. */
   placesAllowed(now: number): number {
     const { hours, concurrency_max } = this.#terms
     return Math.min(concurrency_max, hours?.at(now).concurrency_max ?? concurrency_max)
@@ -90,10 +103,15 @@ export class Upstream {
     return { places: this.placesAllowed(now), until: Number.isFinite(until) ? until : null }
   }
 
+  /** The lines that it takes at once now: as found, and as its hours and the requests of others allow. */
+  concurrency(now: number): number {
+    const { limit, inFlight } = this.limit
+    return Math.min(limit, this.placesAllowed(now), this.live?.places(inFlight, now) ?? limit)
+  }
+
   /** Places for further lines. */
   freePlaces(now: number): number {
-    if (!this.isAvailable) return 0
-    return Math.max(0, Math.min(this.limit.limit, this.placesAllowed(now)) - this.limit.inFlight)
+    return this.isAvailable ? Math.max(0, this.concurrency(now) - this.limit.inFlight) : 0
   }
 
   /** Whether any line may be sent. */
@@ -115,9 +133,10 @@ export class Upstream {
     return this.backend.onDemand ?? null
   }
 
-  /** Whether no line, or no line of one batch, can be sent until its hours open or the circuit's pause is over. */
+  /** Whether no line, or no line of one batch, can be sent for a while: its hours, its circuit, or others' requests. */
   blocked(now: number, batch_id?: string): boolean {
-    return this.placesAllowed(now) === 0 || this.circuit.blocks(now, batch_id)
+    if (this.placesAllowed(now) === 0 || this.live?.isTaken(now)) return true
+    return this.circuit.blocks(now, batch_id)
   }
 
   /** Since when it has answered nothing, being unreachable or failing (Unix ms); null while it answers or is throttled. */
@@ -146,10 +165,12 @@ export class Upstream {
   }
 
   begin(line: Probe, now: number): Call {
+    this.live?.begin()
     return { sent: this.limit.acquire(now), ticket: this.circuit.onSent(line, now) }
   }
 
   withdraw({ sent, ticket }: Call, now: number): void {
+    this.live?.end(now - sent.at, null)
     this.limit.onAborted(sent, now)
     this.circuit.onAborted(ticket)
     this.#closeIfRetired()
@@ -157,6 +178,8 @@ export class Upstream {
 
   /** Records the result of an attempt; returns whether the line or the server is to blame if it missed. */
   end(call: Call, result: BackendResult, now: number): Blame | null {
+    const usage = result.kind === 'answered' ? result.answer.usage : null
+    this.live?.end(now - call.sent.at, usage?.completion_tokens ?? null)
     const blame = this.#judge(call, result, now)
     this.#closeIfRetired()
     return blame

@@ -11,7 +11,7 @@ export interface EngineRequest {
   output_tokens: number
   /** A lower one goes first, with the policy `priority`. */
   priority: number
-  /** Names of the prompt's full blocks, each standing for all before it too. */
+  /** Names of the prompt's full blocks, each for all before it too. */
   keys: readonly string[]
   /** Called after the step that made the token, with the number of tokens so far. */
   onToken?: (tokens: number, now: number) => void

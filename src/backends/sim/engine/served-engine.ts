@@ -47,10 +47,10 @@ export class ServedEngine {
     const request: Record<string, unknown> = JSON.parse(Buffer.from(body).toString())
     const priority = typeof request.priority === 'number' ? request.priority : 0
     const output_tokens = Math.max(1, answer.completion_tokens)
-    const refusal = this.#refusal(priority, answer.prompt_tokens + output_tokens)
-    if (refusal !== null) {
+    const rejection = this.#rejection(priority, answer.prompt_tokens + output_tokens)
+    if (rejection !== null) {
       done()
-      reply(refusal.status, errorText(refusal.message, refusal.type, null, refusal.status))
+      reply(rejection.status, errorText(rejection.message, rejection.type, null, rejection.status))
       return
     }
     const isStream = request.stream === true
@@ -84,7 +84,7 @@ export class ServedEngine {
     this.#arm()
   }
 
-  #refusal(priority: number, tokens: number): { status: number; message: string; type: string } | null {
+  #rejection(priority: number, tokens: number): { status: number; message: string; type: string } | null {
     const { isFull, settings } = this.#engine
     const type = 'BadRequestError'
     if (isFull) return { status: 503, message: 'The request queue is full.', type: 'service_unavailable' }

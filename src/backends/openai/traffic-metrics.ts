@@ -1,0 +1,64 @@
+// What a model server's /metrics says of its traffic, in the words of vLLM, SGLang and llama.cpp. Counts of several
+// engines behind one address are added up; of their caches the fullest counts.
+// https://docs.vllm.ai/en/stable/usage/metrics/, https://docs.sglang.io/references/production_metrics.html,
+// https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+import type { ServerTraffic } from '../backend.ts'
+
+interface Dialect {
+  running: string
+  waiting: string
+  /** The name of today first. */
+  cache: readonly string[]
+  tokens: string
+}
+
+const DIALECTS: readonly Dialect[] = [
+  {
+    running: 'vllm:num_requests_running',
+    waiting: 'vllm:num_requests_waiting',
+    cache: ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'],
+    tokens: 'vllm:generation_tokens_total',
+  },
+  {
+    running: 'sglang:num_running_reqs',
+    waiting: 'sglang:num_queue_reqs',
+    cache: ['sglang:token_usage'],
+    tokens: 'sglang:generation_tokens_total',
+  },
+  {
+    running: 'llamacpp:requests_processing',
+    waiting: 'llamacpp:requests_deferred',
+    cache: ['llamacpp:kv_cache_usage_ratio'],
+    tokens: 'llamacpp:tokens_predicted_total',
+  },
+]
+
+/** One sample of the text format: name, labels, value. */
+const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{[^\n]*\})?[ \t]+([^\s]+)/gm
+
+/** Null for what shows none of these servers' metrics. */
+export function trafficOf(text: string): ServerTraffic | null {
+  const values = new Map<string, number[]>()
+  for (const [, name, value] of text.matchAll(SAMPLE)) {
+    const known = values.get(name!)
+    if (known) known.push(Number(value))
+    else values.set(name!, [Number(value)])
+  }
+  const combined = (name: string, combine: (values: readonly number[]) => number): number | null => {
+    const all = values.get(name)?.filter((value) => value >= 0 && Number.isFinite(value)) ?? []
+    return all.length === 0 ? null : combine(all)
+  }
+  const sum = (name: string): number | null => combined(name, (all) => all.reduce((a, b) => a + b, 0))
+  for (const dialect of DIALECTS) {
+    const running = sum(dialect.running)
+    if (running === null) continue
+    const caches = dialect.cache.map((name) => combined(name, (all) => Math.max(...all)))
+    return {
+      running,
+      waiting: sum(dialect.waiting) ?? 0,
+      cache: caches.find((cache) => cache !== null) ?? null,
+      tokens: sum(dialect.tokens),
+    }
+  }
+  return null
+}

@@ -1,0 +1,79 @@
+// A model server that answers other requests than lines, as all upstreams of this worker see it that are behind it: the
+// lines that they have in flight there together, and the share that those may be.
+import type { ServerTraffic } from '../../backends/backend.ts'
+import { LiveShare, type LiveTerms } from './live-share.ts'
+
+/** While nothing is to be sent, it is read this often, to know what is usual. */
+const IDLE_READ_MS = 3_000
+const READ_MS = 1_000
+/** After so long without a place, lines are not kept ready for it. */
+const TAKEN_MS = 5_000
+
+/** What other workers have in flight at it. */
+export interface Others {
+  inFlight: number
+  /** Those workers that have any. */
+  workers: number
+}
+
+export class LiveServer {
+  readonly share: LiveShare
+  #inFlight = 0
+  #readAt = Number.NEGATIVE_INFINITY
+  #reading = false
+  /** Since when there has been no place for a line. */
+  #fullSince: number | null = null
+  /** As it was read last; null while it says nothing. */
+  traffic: ServerTraffic | null = null
+
+  constructor(terms: LiveTerms) {
+    this.share = new LiveShare(terms)
+  }
+
+  begin(): void {
+    this.#inFlight++
+  }
+
+  /** `tokens` of an answer; null where there is none. */
+  end(tookMs: number, tokens: number | null): void {
+    this.#inFlight--
+    if (tokens !== null) this.share.answered(tookMs, tokens)
+  }
+
+  get inFlight(): number {
+    return this.#inFlight
+  }
+
+  /** What an upstream may have in flight that has `mine` of it now. */
+  places(mine: number, now: number): number {
+    return Math.max(0, this.share.places(now) - (this.#inFlight - mine))
+  }
+
+  /** Whether other requests have taken all of it for a while. */
+  isTaken(now: number): boolean {
+    return this.#fullSince !== null && now - this.#fullSince >= TAKEN_MS
+  }
+
+  isDue(now: number, isWanted: boolean): boolean {
+    return !this.#reading && now - this.#readAt >= (isWanted ? READ_MS : IDLE_READ_MS) - READ_MS / 10
+  }
+
+  /** Reads it and sets the share; `others` is asked beforehand, as what is read is to be the latest. */
+  async read(
+    readTraffic: (() => Promise<ServerTraffic | null>) | undefined,
+    others: Others,
+    now: () => number,
+  ): Promise<void> {
+    this.#readAt = now()
+    this.#reading = true
+    try {
+      this.traffic = (await readTraffic?.()) ?? null
+    } finally {
+      this.#reading = false
+    }
+    const own = { inFlight: this.#inFlight, others: others.inFlight, workers: 1 + others.workers }
+    if (this.traffic) this.share.read(this.traffic, own, now())
+    else this.share.unread(own, now())
+    this.#fullSince = this.share.current > 0 ? null : (this.#fullSince ?? now())
+  }
+}
