@@ -1,10 +1,11 @@
-// Peak memory of API and worker, each a process, for batches of growing size against the simulator in a third.
-// Every size has a service of its own.
+// Memory of API and worker, each a process, for batches of growing size against the simulator in a third: the peak of
+// each, and what both together take at rest, before and after. Every size has a service of its own.
 //
 //   node bench/memory.ts [--lines 10000,200000] [--bytes 500]
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { writeLines } from './batch-client.ts'
@@ -18,6 +19,8 @@ const { values } = parseArgs({
   },
 })
 const GOAL_MIB = 300
+/** After it, a service has given back what it needs no longer. */
+const REST_MS = 15_000
 const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 interface Row {
@@ -25,6 +28,8 @@ interface Row {
   seconds: number
   'API, MiB': number
   'worker, MiB': number
+  'both idle, MiB': number
+  'both afterwards, MiB': number
   'goal, MiB': number
 }
 
@@ -47,6 +52,7 @@ models:
   )
   try {
     const { client } = service
+    const idle = await atRest(service)
     const input = join(folder, 'input.jsonl')
     await writeLines(input, lines, Number(values.bytes))
     const begun = performance.now()
@@ -56,15 +62,23 @@ models:
     if (batch.request_counts.completed !== lines)
       throw new Error(`only ${batch.request_counts.completed} of ${lines} lines were answered`)
     const [api = 0, worker = 0] = service.peak_mib()
+    const afterwards = await atRest(service)
     return {
       lines,
       seconds,
       'API, MiB': api,
       'worker, MiB': worker,
+      'both idle, MiB': idle,
+      'both afterwards, MiB': afterwards,
       'goal, MiB': GOAL_MIB,
     }
   } finally {
     await service.stop()
     rmSync(folder, { recursive: true })
   }
+}
+
+async function atRest(service: Started): Promise<number> {
+  await setTimeout(REST_MS)
+  return service.resident_mib().reduce((sum, mib) => sum + mib, 0)
 }

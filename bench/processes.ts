@@ -12,6 +12,8 @@ export interface Started {
   cpu_us(): number
   /** Peak resident memory so far of the process and of each of its children, in MiB. */
   peak_mib(): number[]
+  /** The same, as it is now. */
+  resident_mib(): number[]
   stop(): Promise<void>
 }
 
@@ -37,7 +39,8 @@ export async function start(
     process: child,
     first,
     cpu_us: () => familyOf(child.pid).reduce((sum, pid) => sum + cpuOf(pid), 0),
-    peak_mib: () => familyOf(child.pid).map(peakOf),
+    peak_mib: () => familyOf(child.pid).map((pid) => memoryOf(pid, 'VmHWM')),
+    resident_mib: () => familyOf(child.pid).map((pid) => memoryOf(pid, 'VmRSS')),
     async stop() {
       if (child.exitCode !== null) return
       child.kill('SIGTERM')
@@ -59,7 +62,8 @@ function cpuOf(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) * TICK_US
 }
 
-function peakOf(pid: number): number {
+/** `VmHWM`: the most that was resident so far; `VmRSS`: what is now. In MiB. */
+export function memoryOf(pid: number, field: 'VmHWM' | 'VmRSS'): number {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')
-  return Math.round(Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) / 1024)
+  return Math.round(Number(new RegExp(`${field}:\\s+(\\d+)`).exec(status)?.[1]) / 1024)
 }

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { familyOf, start } from './processes.ts'
+import { familyOf, memoryOf, start } from './processes.ts'
 import { SoakClient, type SoakCounts } from './soak-client.ts'
 import { type Sample, verdictOf } from './soak-verdict.ts'
 
@@ -99,19 +99,14 @@ async function sample(url: string, pids: readonly number[], at_s: number): Promi
   const [api = 0, ...workers] = pids
   return {
     at_s,
-    api: { rss_mib: rssOf(api), heap_mib: heap('api'), handles: handlesOf(api) },
+    api: { rss_mib: memoryOf(api, 'VmRSS'), heap_mib: heap('api'), handles: handlesOf(api) },
     // Where there are several, the largest.
     worker: {
-      rss_mib: Math.max(...workers.map(rssOf)),
+      rss_mib: Math.max(...workers.map((pid) => memoryOf(pid, 'VmRSS'))),
       heap_mib: heap('worker'),
       handles: Math.max(...workers.map(handlesOf)),
     },
   }
-}
-
-function rssOf(pid: number): number {
-  const status = readFileSync(`/proc/${pid}/status`, 'utf8')
-  return Math.round(Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024)
 }
 
 function handlesOf(pid: number): number {

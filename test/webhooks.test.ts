@@ -209,12 +209,12 @@ test('a name that leads into a private network is refused when it is connected t
   await using receiver = await testReceiver()
   for (const address of ['127.0.0.1', '::ffff:127.0.0.1', '10.1.2.3', '169.254.169.254', '::1', 'fd00::1']) {
     const family = address.includes(':') ? 6 : 4
-    const agent = webhookAgent({
+    const agent = await webhookAgent({
       allow_private_networks: false,
       lookup: (_name, _options, done) => done(null, [{ address, family }]),
     })
     await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), {
-      delivery: { ...FAST, schedule: () => null, agent },
+      delivery: { ...FAST, schedule: () => null, agent: async () => agent },
     })
     const port = new URL(receiver.url).port
     const webhook = await service.json<Webhook>('POST', '/v1/webhooks', {
@@ -233,9 +233,9 @@ test('a name that leads into a private network is refused when it is connected t
 
 test('an address that was allowed once is refused when it no longer is', async () => {
   await using receiver = await testReceiver()
-  const agent = webhookAgent({ allow_private_networks: false })
+  const agent = await webhookAgent({ allow_private_networks: false })
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED), {
-    delivery: { ...FAST, schedule: () => null, agent },
+    delivery: { ...FAST, schedule: () => null, agent: async () => agent },
   })
   const { port } = new URL(receiver.url)
   for (const host of ['127.0.0.1', '[::ffff:7f00:1]', 'localhost']) {

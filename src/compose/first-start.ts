@@ -3,8 +3,8 @@
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import { createKey } from '../admin/create-key.ts'
+import { apiKeyPath } from '../config/api-key-path.ts'
 import type { Config } from '../config/config.ts'
 import { SCOPES } from '../domain/api-key.ts'
 import { listKeys } from '../store/api-keys.ts'
@@ -17,7 +17,7 @@ const PROJECT = 'default'
  * PostgreSQL database may each have a data folder of their own: only the first of them creates a key.
  */
 export async function ensureFirstKey(config: Config, store: OpenStore): Promise<void> {
-  const path = join(config.data_dir, 'api-key')
+  const path = apiKeyPath(config)
   if (existsSync(path)) return
   if (config.database.kind === 'postgres' && (await listKeys(store.read)).length > 0) return
   const plan = config.plans.keys().next().value

@@ -1,7 +1,9 @@
 // Only the user that runs a service may read what it stores: folders are 0700 and files 0600, whatever the umask is and
 // whichever modes an earlier version or a restored copy had. Blobs are not checked one by one: their folder is closed.
+
 import { chmodSync, readdirSync, type Stats, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { apiKeyPath } from '../config/api-key-path.ts'
 import type { Config } from '../config/config.ts'
 
 const OTHERS_MAY = 0o077
@@ -28,7 +30,7 @@ export function closeToOthers(config: Config): OpenToOthers[] {
   }
   if (database.kind === 'sqlite')
     for (const rest of ['', '-wal', '-shm']) found.push(closed(`${database.path}${rest}`, 0o600))
-  found.push(closed(join(data_dir, 'api-key'), 0o600))
+  found.push(closed(apiKeyPath({ data_dir }), 0o600))
   const open = found.filter((one) => one !== null)
   // With database and blobs elsewhere, a data folder created by an orchestrator contains nothing secret.
   return database.kind === 'sqlite' || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)

@@ -21,6 +21,7 @@ import { forkWorkers, type WorkerProcesses } from './fork-worker.ts'
 import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
 import { type ProcessRegistration, register } from './process-registration.ts'
+import { releaseMemoryWhenIdle } from './release-memory.ts'
 import { reloaded, replaceModels } from './reload.ts'
 import { ServedListings } from './served-listings.ts'
 import { storeHealth } from './store-health.ts'
@@ -78,7 +79,9 @@ export async function serve(
       replaceModels(models, next)
       workers?.reload(next)
     })
+    const stopReleasing = releaseMemoryWhenIdle()
     return running(api.url, workers ? [api, workers] : [api], async () => {
+      stopReleasing()
       unwatch()
       await end()
       await stores.store.close()
@@ -243,7 +246,11 @@ async function startWorkerRole(
 ): Promise<Running> {
   const { part, reload } = await startWorker(served.complete(config))
   const unwatch = watchReload(config, load, served, reload)
-  return running(null, [part], async () => unwatch())
+  const stopReleasing = releaseMemoryWhenIdle()
+  return running(null, [part], async () => {
+    stopReleasing()
+    unwatch()
+  })
 }
 
 /**

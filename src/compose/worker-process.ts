@@ -7,6 +7,7 @@ import { systemClock } from '../domain/clock.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
 import { register } from './process-registration.ts'
+import { releaseMemoryWhenIdle } from './release-memory.ts'
 import { openStores } from './stores.ts'
 import { makeReloadable } from './worker.ts'
 
@@ -59,6 +60,7 @@ async function begin(config: Config): Promise<void> {
       await stores.store.close()
     },
   }
+  releaseMemoryWhenIdle()
   send('ready')
 }
 

@@ -57,7 +57,7 @@ export function makeReloadable(
   const { clock } = store
   const rules = finishRules(config)
   const models = modelsById(config.models)
-  const agent = webhookAgent(config.webhooks)
+  let agent: ReturnType<typeof webhookAgent> | null = null
   const sweep = new OrphanSweep({ store, blobs: stores.blobs, clock })
   let sweeping = false
   const onEnded = (batch: BatchRow): void => {
@@ -117,7 +117,14 @@ export function makeReloadable(
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
       plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
-      deliver: deliverer({ store, clock, random: Math.random, keys, agent, ...hooks.delivery }),
+      deliver: deliverer({
+        store,
+        clock,
+        random: Math.random,
+        keys,
+        agent: () => (agent ??= webhookAgent(config.webhooks)),
+        ...hooks.delivery,
+      }),
     },
     async maintenance() {
       discovery.tick()

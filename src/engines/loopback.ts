@@ -1,7 +1,6 @@
 // How the worker finds a port for an engine, and asks it whether it is ready.
 import { once } from 'node:events'
 import { createServer } from 'node:net'
-import { request } from 'undici'
 
 const READY_MS_MAX = 5_000
 
@@ -17,6 +16,7 @@ export async function freePort(): Promise<number> {
 }
 
 export async function answersOk(url: string, api_key: string): Promise<boolean> {
+  const { request } = await import('undici')
   try {
     const { statusCode, body } = await request(url, {
       headers: { authorization: `Bearer ${api_key}` },

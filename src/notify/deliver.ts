@@ -30,7 +30,8 @@ export interface DeliverDeps {
   clock: Clock
   random: () => number
   keys: KeyBox
-  agent: Dispatcher
+  /** Called for each attempt. */
+  agent: () => Promise<Dispatcher>
   timeoutMs?: number
   schedule?: typeof nextAttemptAt
 }
@@ -80,8 +81,12 @@ async function attempt(
     const text = error instanceof Error ? error.message : String(error)
     return { delivered: false, status: null, error: `it could not be signed: ${text}`, waitMs: 0 }
   }
-  const { agent, clock, timeoutMs: timeout_ms = ATTEMPT_TIMEOUT_MS } = deps
-  return await postEvent({ agent, clock, timeout_ms }, { url: webhook.url, headers, body }, signal)
+  const { clock, timeoutMs: timeout_ms = ATTEMPT_TIMEOUT_MS } = deps
+  return await postEvent(
+    { agent: await deps.agent(), clock, timeout_ms },
+    { url: webhook.url, headers, body },
+    signal,
+  )
 }
 
 async function failDelivery(

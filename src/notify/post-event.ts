@@ -1,6 +1,6 @@
 // One attempt to send an event to a webhook. Only a 2xx status is a success; redirects are not followed. The beginning
 // of any other response is stored for the owner of the webhook.
-import { type Dispatcher, request } from 'undici'
+import type { Dispatcher } from 'undici'
 import type { Clock } from '../domain/clock.ts'
 import { retryAfterMs } from '../domain/retry-after.ts'
 
@@ -30,6 +30,7 @@ export async function postEvent(
   { url, headers, body }: WebhookRequest,
   signal: AbortSignal,
 ): Promise<Attempt> {
+  const { request } = await import('undici')
   const timeout = new AbortController()
   const cancelTimeout = clock.after(timeout_ms, () => timeout.abort())
   try {

@@ -1,5 +1,5 @@
 // Which models a server offers, and what it says of them.
-import { Agent, type Dispatcher, ProxyAgent, request } from 'undici'
+import type { Dispatcher } from 'undici'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
@@ -41,12 +41,13 @@ export async function listUpstreamModels(
   const path = address.path('/models')
   const where = `GET ${address.origin}${path.split('?', 1)[0]}`
   const { redact } = secretsOf([api_key, ...Object.values(headers)])
-  const dispatcher = dispatcherOf(options)
+  const undici = await import('undici')
+  const dispatcher = dispatcherOf(undici, options)
 
   let status: number
   let text: string
   try {
-    const answer = await request(`${address.origin}${path}`, {
+    const answer = await undici.request(`${address.origin}${path}`, {
       headers: {
         accept: 'application/json',
         ...(api_key ? { authorization: `Bearer ${api_key}` } : {}),
@@ -76,7 +77,10 @@ export async function listUpstreamModels(
   return models
 }
 
-function dispatcherOf({ certificates = {}, proxy }: ListOptions): Dispatcher | null {
+function dispatcherOf(
+  { Agent, ProxyAgent }: typeof import('undici'),
+  { certificates = {}, proxy }: ListOptions,
+): Dispatcher | null {
   if (proxy) return new ProxyAgent({ uri: proxy, requestTls: certificates })
   return Object.keys(certificates).length === 0 ? null : new Agent({ connect: certificates })
 }

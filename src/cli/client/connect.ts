@@ -1,7 +1,7 @@
 // Connects a command to a service: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name, otherwise the one on this
 // machine, or, for `run`, an embedded service that is started for the command.
 import { existsSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { apiKeyPath } from '../../config/api-key-path.ts'
 import type { Config, LogLevel } from '../../config/config.ts'
 import type { RunEngine } from '../engine/engine-flags.ts'
 import type { ConfigFlags, Launch } from '../launch.ts'
@@ -19,11 +19,6 @@ export interface Connection {
   target: string
   embedded: boolean
   close(): Promise<void>
-}
-
-/** The file into which the first start of a service writes its first key. */
-export function apiKeyPath(config: Config): string {
-  return join(config.data_dir, 'api-key')
 }
 
 /** Connects to the remote service, or to the one at the configured address of this machine. */

@@ -1,8 +1,8 @@
 // serve, api and worker: run the service in one of its roles until a signal stops it.
 import { existsSync } from 'node:fs'
 import type { Command } from 'commander'
+import { apiKeyPath } from '../../config/api-key-path.ts'
 import { sleep } from '../../domain/clock.ts'
-import { apiKeyPath } from '../client/connect.ts'
 import type { ConfigFlags, Role } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'

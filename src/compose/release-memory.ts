@@ -1,0 +1,38 @@
+// Gives memory back while the process rests. V8 collects the heap by how much is allocated, not by how long nothing
+// happens: an idle process would keep the garbage of its start or of its last batch, and the room for as much again.
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { systemClock } from '../domain/clock.ts'
+
+const LOOK_MS = 3_000
+/** A collection takes some 50 ms: it must not come between calls or lines that follow each other. */
+const IDLE_CPU_SHARE = 0.05
+/** What has to have come since the last collection. */
+const GARBAGE_BYTES_MIN = 8 * 1024 * 1024
+
+/** Looks from now on, until the function that it returns is called. */
+export function releaseMemoryWhenIdle(): () => void {
+  let collected = 0
+  let cancel = (): void => {}
+  const look = (): void => {
+    const before = process.cpuUsage()
+    cancel = systemClock.after(LOOK_MS, () => {
+      const { user, system } = process.cpuUsage(before)
+      const isIdle = (user + system) / 1000 < LOOK_MS * IDLE_CPU_SHARE
+      if (isIdle && process.memoryUsage().heapTotal - collected > GARBAGE_BYTES_MIN) {
+        collectGarbage()
+        collected = process.memoryUsage().heapTotal
+      }
+      look()
+    })
+  }
+  look()
+  return () => cancel()
+}
+
+function collectGarbage(): void {
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as NonNullable<typeof globalThis.gc>
+  setFlagsFromString('--no-expose-gc')
+  collect({ type: 'major', execution: 'sync', flavor: 'last-resort' })
+}
