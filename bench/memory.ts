@@ -19,7 +19,7 @@ const { values } = parseArgs({
   },
 })
 const GOAL_MIB = 300
-/** After it, a service has given back what it needs no longer. */
+/** After it, a service has released what it needs no longer. */
 const REST_MS = 15_000
 const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
