@@ -23,6 +23,7 @@ function call(now = 1_700_000_000_000): HttpRequestRow {
     duration_ms: 1,
     entity: null,
     response: '{}',
+    traceparent: null,
   }
 }
 

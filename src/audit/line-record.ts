@@ -41,6 +41,8 @@ export interface LineRecord {
   /** The line whose answer or error this one shares, without having been sent. */
   shared_from: SharedFrom | null
   error: WireError | null
+  /** The W3C trace context of the call that created the batch. */
+  traceparent: string | null
   /** Unix ms. */
   finished: number
 }
@@ -71,6 +73,7 @@ export function lineRecordLine(record: LineRecord): Buffer {
       (record.usage_estimated ? '"usage_estimated":true,' : '') +
       (record.usage_reported === null ? '' : `"usage_reported":${record.usage_reported},`) +
       `"cost_usd":${usdLiteral(record.cost_nanos)},${sharedFromJson(record.shared_from)}"error":${record.error === null ? 'null' : errorJson(record.error)},` +
+      (record.traceparent === null ? '' : `"traceparent":"${record.traceparent}",`) +
       `"created":${Math.floor(record.finished / 1000)}}`,
   )
 }

@@ -14,6 +14,8 @@ export interface BackendCall {
   project_id: string
   /** Aborts the attempt: the window closed, or the worker gives up. */
   signal?: AbortSignal
+  /** The W3C trace context of the request, as a header. */
+  traceparent?: string | null
 }
 
 /**

@@ -9,11 +9,13 @@ import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { sleep, systemClock, unixSeconds } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
+import type { Tracing } from '../domain/tracing.ts'
 import { GracefulShutdown } from '../http/connection/graceful-shutdown.ts'
 import { buildServer } from '../http/server.ts'
 import { StreamingValidation } from '../intake/streaming-validation.ts'
 import { ProcessRegistry } from '../metrics/process-registry.ts'
 import { workGauges } from '../metrics/work-gauges.ts'
+import { traceBatch } from '../results/batch-trace.ts'
 import { ApiMaintenance } from './api-maintenance.ts'
 import { listenForReload, type ReloadAnswer } from './control-socket.ts'
 import { ensureFirstKey } from './first-start.ts'
@@ -26,6 +28,7 @@ import { reloaded, replaceModels } from './reload.ts'
 import { ServedListings } from './served-listings.ts'
 import { storeHealth } from './store-health.ts'
 import { openStores, type Stores } from './stores.ts'
+import { openTracing } from './tracing.ts'
 import { modelsById } from './upstreams.ts'
 import { version } from './version.ts'
 import { makeReloadable } from './worker.ts'
@@ -70,9 +73,10 @@ export async function serve(
     await asked
     const config = served.complete(configured)
     const models = modelsById(config.models)
+    const tracing = await openTracing(config.tracing, 'api', makeLog(config))
     const [api] = await Promise.all([
       // A service without a configuration of its own runs one command, and nobody looks at it.
-      startApi(config, stores, registration, workers, models, load !== undefined),
+      startApi(config, stores, registration, workers, models, load !== undefined, tracing),
       workers?.begin(config, makeLog(config)),
     ])
     const unwatch = watchReload(configured, load, served, (next) => {
@@ -84,7 +88,7 @@ export async function serve(
       stopReleasing()
       unwatch()
       await end()
-      await stores.store.close()
+      await Promise.all([stores.store.close(), tracing?.close()])
     })
   } catch (error) {
     await workers?.stop()
@@ -155,6 +159,7 @@ async function startApi(
   workers: WorkerProcesses | null,
   models: Map<string, Model>,
   prepareConsole: boolean,
+  tracing: Tracing | undefined,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
@@ -177,7 +182,13 @@ async function startApi(
     return true
   }
   const place = metricsPlace(config, workers === null ? 'api' : 'all')
-  const maintenance = new ApiMaintenance(config, stores, log, () => registration.id)
+  const maintenance = new ApiMaintenance(
+    config,
+    stores,
+    log,
+    () => registration.id,
+    (batch) => tracing && traceBatch(tracing, batch, store.clock.now()),
+  )
   maintenance.start()
   const server = buildServer({
     store,
@@ -204,6 +215,7 @@ async function startApi(
     },
     noWorkerSince: () => maintenance.noWorkerSince,
     log,
+    tracing,
     metrics,
     metrics_elsewhere: place !== 'api',
   })
@@ -308,7 +320,8 @@ async function startWorker(config: Config): Promise<{ part: Part; reload: (confi
   const log = makeLog(config)
   const registration = await register(stores, config, log)
   const metrics = new ProcessRegistry('worker')
-  const { worker, reload } = makeReloadable(config, stores, log, { metrics })
+  const tracing = await openTracing(config.tracing, 'worker', log)
+  const { worker, reload } = makeReloadable(config, stores, log, { metrics, tracing })
   await worker.start()
   // The worker's own session registers the process from now on.
   await registration.end()
@@ -322,7 +335,7 @@ async function startWorker(config: Config): Promise<{ part: Part; reload: (confi
       page?.setStopping()
       await worker.stop()
       await page?.close()
-      await stores.store.close()
+      await Promise.all([stores.store.close(), tracing?.close()])
     },
   }
   return { part, reload }

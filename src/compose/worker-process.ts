@@ -9,6 +9,7 @@ import { makeLog } from './log.ts'
 import { register } from './process-registration.ts'
 import { releaseMemoryWhenIdle } from './release-memory.ts'
 import { openStores } from './stores.ts'
+import { openTracing } from './tracing.ts'
 import { makeReloadable } from './worker.ts'
 
 export type ToWorker = { start: Config } | { reload: Config } | 'wake' | 'metrics' | 'stop'
@@ -47,7 +48,8 @@ async function begin(config: Config): Promise<void> {
   const stores = await openStores(config)
   const log = makeLog(config)
   const registration = await register(stores, config, log)
-  const { worker, reload } = makeReloadable(config, stores, log, { metrics: registry })
+  const tracing = await openTracing(config.tracing, 'worker', log)
+  const { worker, reload } = makeReloadable(config, stores, log, { metrics: registry, tracing })
   await worker.start()
   // The worker's own session registers the process from now on.
   await registration.end()
@@ -57,7 +59,7 @@ async function begin(config: Config): Promise<void> {
     wake: () => worker.wake(),
     async stop() {
       await worker.stop()
-      await stores.store.close()
+      await Promise.all([stores.store.close(), tracing?.close()])
     },
   }
   releaseMemoryWhenIdle()

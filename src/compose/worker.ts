@@ -5,6 +5,7 @@ import type { Config } from '../config/config.ts'
 import { Worker } from '../dispatch/worker.ts'
 import type { WorkerOptions } from '../dispatch/worker-parts.ts'
 import type { Log } from '../domain/log.ts'
+import type { Tracing } from '../domain/tracing.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate-file.ts'
 import { runMaintenance } from '../maintenance/maintenance.ts'
@@ -14,6 +15,7 @@ import { workerGauges } from '../metrics/worker-gauges.ts'
 import { deleteOldEvents } from '../notify/delete-old-events.ts'
 import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
 import { webhookAgent } from '../notify/webhook-agent.ts'
+import { traceBatch } from '../results/batch-trace.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
@@ -35,6 +37,7 @@ export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
   discovery?: Pick<DiscoveryOptions, 'resolve' | 'everyMs'>
   /** Where the worker's metrics go. */
   metrics?: Registry
+  tracing?: Tracing | undefined
 }
 
 function discoveredHosts({ models }: Config): Set<string> {
@@ -63,6 +66,7 @@ export function makeReloadable(
   const onEnded = (batch: BatchRow): void => {
     const { id, status, completed, failed } = batch
     log.info({ batch: id, status, completed, failed }, 'batch ended')
+    if (hooks.tracing) traceBatch(hooks.tracing, batch, clock.now())
     hooks.onEnded?.(batch)
   }
   const sweepNow = async (): Promise<void> => {
@@ -143,6 +147,7 @@ export function makeReloadable(
     onEnded,
     onTask: (task) => hooks.onTask?.(task),
     observe: metrics && dispatchMetrics(metrics, upstreams),
+    tracing: hooks.tracing,
   })
   if (metrics) workerGauges(metrics, worker)
   const take = (next: Config): void => {

@@ -7,6 +7,7 @@ import type { Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { ConfigFile } from './schema.ts'
+import type { TracingConfig } from './tracing.ts'
 
 type Unchanged = 'region' | 'rate_limit' | 'limits' | 'metrics' | 'log' | 'webhooks'
 
@@ -28,6 +29,8 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   worker: WorkerConfig
   retry: RetryConfig
   retention: { audit_ms: number }
+  /** From the variables of OpenTelemetry; null: nothing is traced. */
+  tracing: TracingConfig | null
   /** OFFPEAK_MASTER_KEY as given; undefined: the key in data_dir is used, and created on first start. */
   master_key: string | undefined
 }

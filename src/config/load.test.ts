@@ -130,6 +130,7 @@ describe('without a file', () => {
       log: { level: 'info' },
       retention: { audit_ms: 730 * 86_400_000 },
       webhooks: { allow_private_networks: false },
+      tracing: null,
       master_key: undefined,
     })
   })

@@ -9,6 +9,7 @@ import { keysOf, readShape } from './read-shape.ts'
 import { CONFIG_FILE } from './schema.ts'
 import { toConfig } from './settings.ts'
 import { offpeakVariables, readConfigFile, type Sources } from './sources.ts'
+import { tracingFromEnv } from './tracing.ts'
 
 /** Flags of the command line that beat variables and file. */
 export interface ConfigFlags {
@@ -69,8 +70,9 @@ export function loadConfig(request: ConfigRequest): Config {
   const problems: string[] = []
   const values = readShape(CONFIG_FILE, { file, variables, flags: flagsByPath(overrides), env }, problems)
   refuseUnknownVariables(variables, problems)
+  const tracing = tracingFromEnv(env, problems)
   if (problems.length > 0) throw new ConfigError(problems)
-  const config = toConfig(values, env, cwd, request.now ?? systemClock.now())
+  const config = toConfig(values, env, cwd, request.now ?? systemClock.now(), tracing)
   const contradictions = crossCheck(config)
   if (contradictions.length > 0) throw new ConfigError(contradictions)
   return config

@@ -12,9 +12,16 @@ import { metricsUrl } from './live.ts'
 import { proxyFromEnv } from './proxy.ts'
 import { BUILT_IN_PLANS, type ConfigFile } from './schema.ts'
 import { present, withCredentials } from './secrets.ts'
+import type { TracingConfig } from './tracing.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
-export function toConfig(file: ConfigFile, env: NodeJS.ProcessEnv, cwd: string, now: number): Config {
+export function toConfig(
+  file: ConfigFile,
+  env: NodeJS.ProcessEnv,
+  cwd: string,
+  now: number,
+  tracing: TracingConfig | null,
+): Config {
   const { database, blobs, listen, worker, retry } = file
   const dataDir = resolve(cwd, file.data_dir)
   const created = Math.floor(now / 1000)
@@ -54,6 +61,7 @@ export function toConfig(file: ConfigFile, env: NodeJS.ProcessEnv, cwd: string, 
       throttled_share: retry.throttled_share,
     },
     retention: { audit_ms: file.retention.audit },
+    tracing,
     master_key: present(env.OFFPEAK_MASTER_KEY),
   }
 }

@@ -5,6 +5,7 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
+import type { Tracing } from '../domain/tracing.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { OpenChunk } from '../results/open-chunk.ts'
 import type { Outcome } from '../results/outcome.ts'
@@ -67,6 +68,8 @@ export interface WorkerOptions {
   onTask?: (task: TaskRow) => void
   /** For metrics. */
   observe?: Observer | undefined
+  /** Without it, nothing is traced. */
+  tracing?: Tracing | undefined
 }
 
 /** Events that parts raise, and questions that the worker answers. */
@@ -210,6 +213,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     park: (chunk, runAt) => void recorder.park(chunk, runAt, 'usage_limit'),
     onLost: (chunk) => {
       recorder.untrack(chunk)
+      chunk.trace?.end(clock.now(), { 'offpeak.chunk.end': 'lost' })
       on.chunkClosed(chunk, 'lost')
     },
   })
@@ -236,6 +240,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     admit: on.admit,
     onCrowded: () => blocked.park(),
     onOpened: on.chunkOpened,
+    tracing: options.tracing,
   })
   const closer = new Closer({
     store,

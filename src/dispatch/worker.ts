@@ -142,7 +142,10 @@ export class Worker {
       this.#options.log.warn({ err: error }, 'learned token sizes could not be stored')
     })
     await session.close()
-    for (const chunk of open) open.cancelAlarms(chunk)
+    for (const chunk of open) {
+      open.cancelAlarms(chunk)
+      chunk.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': 'drained' })
+    }
     sender.close()
     const upstreams = [...sender.lanes.values()].flatMap((lane) => lane.upstreams)
     await Promise.all(upstreams.map((upstream) => upstream.backend.close()))
@@ -181,6 +184,7 @@ export class Worker {
     const { clock } = this.#options
     const { sender, open, funds, recorder, remote } = this.#parts
     const leftMs = chunk.claim.deadline - clock.now()
+    chunk.trace?.enter('send', clock.now())
     open.add(
       chunk,
       clock.after(leftMs, () => sender.stop(chunk, 'batch_expired', true)),
@@ -255,6 +259,7 @@ export class Worker {
   #onSessionLost(): void {
     const { open, recorder, sender, funds, tasks } = this.#parts
     for (const chunk of open) {
+      chunk.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': 'lost' })
       open.cancelAlarms(chunk)
       recorder.untrack(chunk)
       sender.stop(chunk, 'lost', true)

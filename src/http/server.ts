@@ -14,6 +14,7 @@ import { HttpRecords } from '../audit/http-record.ts'
 import type { CompatMode } from '../domain/compat.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
+import type { Tracing } from '../domain/tracing.ts'
 import { httpMetrics } from '../metrics/http-metrics.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import { authenticate, authenticateSession, authorize, namedKey } from './access/auth.ts'
@@ -24,6 +25,7 @@ import { KeyUses } from './access/key-uses.ts'
 import { RateLimit } from './access/rate-limit.ts'
 import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
 import { drain } from './connection/drain.ts'
+import { callerTrace, traceCalls } from './connection/trace-calls.ts'
 import { watchSender } from './connection/watch-sender.ts'
 import { hasBrokenEncoding, routableUrl } from './request/broken-url.ts'
 import { checkBodyHeaders, checkNoBody } from './request/check-body-headers.ts'
@@ -41,6 +43,8 @@ export interface ServerDependencies extends RouteDependencies {
   requests_per_minute: number | null
   log?: FastifyBaseLogger
   timeouts?: Partial<Timeouts>
+  /** Without it, calls have no spans. */
+  tracing?: Tracing | undefined
 }
 
 export interface Timeouts {
@@ -137,6 +141,7 @@ export function buildServer(deps: ServerDependencies): App {
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, parseJson)
   app.register(multipart)
 
+  traceCalls(app, deps.tracing, clock)
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(responseHeaders(request.id))
     if (hasBody(request)) {
@@ -210,6 +215,7 @@ export function buildServer(deps: ServerDependencies): App {
       duration_ms: Math.round(reply.elapsedTime),
       entity: request.entity,
       response: changes && typeof payload === 'string' ? payload : null,
+      traceparent: callerTrace(request),
     }
     try {
       await records.add(record)

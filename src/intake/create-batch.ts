@@ -25,6 +25,8 @@ export interface BatchOwner {
   /** From X-Service-Entity. */
   header_entity: string | null
   language: Language
+  /** The W3C trace context of the call. */
+  traceparent: string | null
 }
 
 export interface BatchOrder extends BatchOwner {

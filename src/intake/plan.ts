@@ -156,7 +156,7 @@ async function failedThroughout(
     )
     if (lines === null || lines.some((line) => line.fault === null)) return null
     const now = clock.now()
-    const written = lines.map((line) => writtenFault(batch.id, line, now))
+    const written = lines.map((line) => writtenFault(batch, line, now))
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
     const tallies = tally(lines.map((line) => endedLine(line, now)))
@@ -172,10 +172,10 @@ function problemOf({ line, fault }: ChunkLine): BatchProblem {
   return { line, code: fault?.code ?? '', message: fault?.message ?? '', param: fault?.param ?? null }
 }
 
-function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
+function writtenFault(batch: BatchRow, line: ChunkLine, now: number): Written {
   const error = line.fault
   if (error === null) throw new Error(`line ${line.line} can run`)
-  const request_id = lineRequestId(batch_id, line.line)
+  const request_id = lineRequestId(batch.id, line.line)
   const { custom_id_json, model, entity, conversation, tags } = line
   return {
     line: line.line,
@@ -183,7 +183,7 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
     result: errorLine(request_id, custom_id_json, error),
     audit: lineRecordLine({
       request_id,
-      batch_id,
+      batch_id: batch.id,
       custom_id_json,
       line: line.line,
       model,
@@ -195,6 +195,7 @@ function writtenFault(batch_id: string, line: ChunkLine, now: number): Written {
       ...NOT_BILLED,
       shared_from: null,
       error,
+      traceparent: batch.traceparent,
       finished: now,
     }),
   }

@@ -7,6 +7,7 @@ import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { LimitMetric } from '../domain/limit.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import type { ChunkTrace } from './chunk-trace.ts'
 import { type FinishedLine, isInMemory, type Journalled } from './journal.ts'
 import { type Outcome, weight } from './outcome.ts'
 
@@ -61,6 +62,8 @@ export class OpenChunk {
   lineTries: () => string | null = () => null
   /** Lines with an attempt under way. */
   inFlight = 0
+  /** Its spans; null where it is not sampled. */
+  trace: ChunkTrace | null = null
   /** The journal write of this chunk that is under way; sealing waits for it. */
   journalling: Promise<void> | null = null
 
@@ -87,6 +90,11 @@ export class OpenChunk {
   /** What the next commit names. */
   get lease(): ChunkRow {
     return { ...this.claim, commit_seq: this.commitSeq }
+  }
+
+  /** What model servers are told of its lines that have no span; null where nobody traces. */
+  get traceparent(): string | null {
+    return this.trace?.traceparent ?? this.batch.traceparent
   }
 
   get signal(): AbortSignal {

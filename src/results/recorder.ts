@@ -247,12 +247,14 @@ export class Recorder {
 
   #close(chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost'): void {
     this.#kept.drop(chunk)
+    chunk.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': how })
     this.#options.onClosed(chunk, how)
   }
 
   #seal(chunk: OpenChunk): void {
     if (chunk.journalling) return
     this.#open.delete(chunk)
+    chunk.trace?.enter('seal', this.#options.clock.now())
     const sealing = this.#writeSeal(chunk).finally(() => this.#sealing.delete(chunk))
     this.#sealing.set(chunk, sealing)
     this.#background(sealing)
@@ -267,6 +269,7 @@ export class Recorder {
     const result = await this.#retryUntilStored('seal', () => this.#unlessDamaged(chunk, write))
     if (result === 'damaged') return await this.#parkDamaged(chunk)
     if (result === 'lost') return this.#close(chunk, 'lost')
+    chunk.trace?.enter('commit', clock.now())
     const fresh = chunk.takeFresh()
     const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
     const record = { sealed: result, journalled }

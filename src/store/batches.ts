@@ -23,7 +23,7 @@ export type NewBatch = Pick<
   | 'created'
   | 'expires_at'
 > &
-  Partial<Pick<BatchRow, 'output_expires_after_ms' | 'start_after' | 'dedupe' | 'models'>>
+  Partial<Pick<BatchRow, 'output_expires_after_ms' | 'start_after' | 'dedupe' | 'models' | 'traceparent'>>
 
 export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow> {
   return await tx

@@ -51,7 +51,10 @@ export async function listHttpRequests(
 ): Promise<Omit<HttpRequestRow, 'response'>[]> {
   const calls = db
     .selectFrom('http_requests')
-    .select(['id', 'project_id', 'key_id', 'method', 'path', 'status', 'created', 'duration_ms', 'entity'])
+    .select([
+      ...(['id', 'project_id', 'key_id', 'method', 'path', 'status'] as const),
+      ...(['created', 'duration_ms', 'entity', 'traceparent'] as const),
+    ])
     .where('project_id', '=', project_id)
     .where('id', '>=', firstIdAt(since))
   let query = onPage(calls, 'id', page)

@@ -11,6 +11,7 @@ import { console } from './migrations/0006-console.ts'
 import { capacity } from './migrations/0007-capacity.ts'
 import { remoteBatches } from './migrations/0008-remote-batches.ts'
 import { usageDetails } from './migrations/0009-usage-details.ts'
+import { traces } from './migrations/0010-traces.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -32,6 +33,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0007-capacity': capacity,
   '0008-remote-batches': remoteBatches,
   '0009-usage-details': usageDetails,
+  '0010-traces': traces,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

@@ -141,6 +141,8 @@ interface BatchTable {
   output_expires_after_ms: Generated<number | null>
   /** Which of its identical requests are sent once; null: none. */
   dedupe: Generated<DedupeMode | null>
+  /** The W3C trace context of the call that created it. */
+  traceparent: Generated<string | null>
   /** When its chunks were made. */
   queued_at: Generated<number | null>
   /** Of its lines with a result; null in batches of earlier versions, whose tokens were not summed. */
@@ -333,6 +335,8 @@ interface HttpRequestTable {
   entity: string | null
   /** JSON of the response; for POST and DELETE only. */
   response: string | null
+  /** The W3C trace context that the caller sent. */
+  traceparent: string | null
 }
 
 interface IdempotencyTable {

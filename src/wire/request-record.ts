@@ -22,6 +22,7 @@ export const HttpRequestRecord = Type.Object(
     created: timestamp('when it was answered.'),
     duration_ms: Type.Integer({ minimum: 0 }),
     response: Type.Unknown({ description: 'What was answered, for POST and DELETE; null for others.' }),
+    traceparent: Type.Optional(Type.String({ description: 'The W3C trace context that the caller sent.' })),
   },
   { title: 'HttpRequestRecord' },
 )
@@ -55,6 +56,9 @@ export const LineRecord = Type.Object(
       ),
     ),
     error: Type.Unknown({ description: 'The error of its result line; null where it succeeded.' }),
+    traceparent: Type.Optional(
+      Type.String({ description: 'The W3C trace context of the call that created the batch.' }),
+    ),
     response: Type.Optional(
       Type.Unknown({ description: 'The response, as long as the result file exists.' }),
     ),

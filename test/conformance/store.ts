@@ -951,6 +951,7 @@ function httpCall(created: number): HttpRequestRow {
     duration_ms: 3,
     entity: null,
     response: null,
+    traceparent: null,
   }
 }
 

@@ -172,8 +172,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a connection to a model server is shared between projects',
     file: 'src/backends/openai/openai-backend.ts',
-    find: 'new Exchange(current().heads[endpoint], body, project_id,',
-    replace: 'new Exchange(current().heads[endpoint], body, project_id.slice(0, 0),',
+    find: 'new Exchange(headOf(asked), body, project_id,',
+    replace: 'new Exchange(headOf(asked), body, project_id.slice(0, 0),',
     test: 'src/backends/http1/http-pool.test.ts',
   },
   {

@@ -147,23 +147,25 @@ export class CrashTest implements AsyncDisposable {
     }
   }
 
-  async json<T>(method: string, path: string, body?: FormData | object): Promise<T> {
-    return JSON.parse(await this.#ask(method, path, body)) as T
+  async json<T>(
+    method: string,
+    path: string,
+    body?: FormData | object,
+    headers?: Record<string, string>,
+  ): Promise<T> {
+    return JSON.parse(await this.#ask(method, path, body, headers)) as T
   }
 
-  /** Uploads lines `l0`, `l1`, …, which say `content` or their own name, and creates their batch. */
-  async batchOf(count: number, content?: string): Promise<WireBatch> {
+  /** Uploads lines `l0`, `l1`, …, which say `content` or their own name, and creates their batch, with `headers`. */
+  async batchOf(count: number, content?: string, headers: Record<string, string> = {}): Promise<WireBatch> {
     const text = Array.from({ length: count }, (_, i) => JSON.stringify(line(`l${i}`, content))).join('\n')
     const form = new FormData()
     form.set('purpose', 'batch')
     form.set('file', new Blob([text]), 'input.jsonl')
     const { id } = await this.json<WireFile>('POST', '/v1/files', form)
     await until(async () => (await this.json<WireFile>('GET', `/v1/files/${id}`)).status === 'processed')
-    return await this.json<WireBatch>('POST', '/v1/batches', {
-      input_file_id: id,
-      endpoint: '/v1/chat/completions',
-      completion_window: '24h',
-    })
+    const order = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+    return await this.json<WireBatch>('POST', '/v1/batches', order, headers)
   }
 
   async batch(id: string): Promise<WireBatch> {
@@ -216,12 +218,21 @@ export class CrashTest implements AsyncDisposable {
       .map((text) => JSON.parse(text) as WireLine)
   }
 
-  async #ask(method: string, path: string, body?: FormData | object): Promise<string> {
+  async #ask(
+    method: string,
+    path: string,
+    body?: FormData | object,
+    headers: Record<string, string> = {},
+  ): Promise<string> {
     const key = (await readFile(join(this.folder, 'data/api-key'), 'utf8')).trim()
     const json = body !== undefined && !(body instanceof FormData)
     const response = await fetch(this.#url + path, {
       method,
-      headers: { authorization: `Bearer ${key}`, ...(json ? { 'content-type': 'application/json' } : {}) },
+      headers: {
+        authorization: `Bearer ${key}`,
+        ...(json ? { 'content-type': 'application/json' } : {}),
+        ...headers,
+      },
       ...(body === undefined ? {} : { body: body instanceof FormData ? body : JSON.stringify(body) }),
     })
     const text = await response.text()

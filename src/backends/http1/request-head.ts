@@ -5,6 +5,8 @@ const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 /** They say where a request ends and what becomes of its connection, which is not for others to decide. */
 const OURS: ReadonlySet<string> = new Set(['connection', 'content-length', 'transfer-encoding'])
 
+const END = 'connection: keep-alive\r\ncontent-length: '
+
 /**
  * The head of a request up to its length, which is to be added with the blank line behind it. `headers` by names in
  * lower case. Throws a TypeError, which quotes no value, for one that cannot be sent.
@@ -23,5 +25,15 @@ export function requestHead(
     if (!VALUE.test(value)) throw new TypeError(`the value of the header ${name} cannot be sent`)
     head += `${name}: ${value}\r\n`
   }
-  return Buffer.from(`${head}connection: keep-alive\r\ncontent-length: `, 'latin1')
+  return Buffer.from(head + END, 'latin1')
+}
+
+/** The head with the trace context of one request. */
+export function withTraceparent(head: Buffer, traceparent: string): Buffer {
+  const at = head.length - END.length
+  return Buffer.concat([
+    head.subarray(0, at),
+    Buffer.from(`traceparent: ${traceparent}\r\n`, 'latin1'),
+    head.subarray(at),
+  ])
 }

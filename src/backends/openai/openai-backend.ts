@@ -7,7 +7,7 @@ import type { Backend, BackendCall, BackendResult, FailureCode } from '../backen
 import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { type HttpProxy, proxyOf } from '../http1/proxy.ts'
-import { requestHead } from '../http1/request-head.ts'
+import { requestHead, withTraceparent } from '../http1/request-head.ts'
 import { ResponseMemory } from '../response-memory.ts'
 import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
@@ -86,9 +86,18 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     connections_max,
   )
 
-  function exchange({ endpoint, body, project_id, signal }: BackendCall): Promise<Exchanged> {
+  // A configured header wins.
+  const tracesItself = Object.keys(options.headers ?? {}).some((key) => key.toLowerCase() === 'traceparent')
+
+  function headOf({ endpoint, traceparent }: BackendCall): Buffer {
+    const head = current().heads[endpoint]
+    return traceparent && !tracesItself ? withTraceparent(head, traceparent) : head
+  }
+
+  function exchange(asked: BackendCall): Promise<Exchanged> {
+    const { body, project_id, signal } = asked
     return new Promise((resolve) => {
-      const call = new Exchange(current().heads[endpoint], body, project_id, (exchanged) => {
+      const call = new Exchange(headOf(asked), body, project_id, (exchanged) => {
         if (signal !== undefined) watch.leave(signal, call)
         resolve(exchanged)
       })

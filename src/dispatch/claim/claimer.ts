@@ -3,6 +3,8 @@
 // starves.
 import type { Clock } from '../../domain/clock.ts'
 import type { Log } from '../../domain/log.ts'
+import type { Tracing } from '../../domain/tracing.ts'
+import { ChunkTrace } from '../../results/chunk-trace.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import { type BatchInput, readBatchInput } from '../../store/batches.ts'
 import { type ClaimOrder, claimChunks, hasReadyChunk, type ModelChoice } from '../../store/chunk-claims.ts'
@@ -48,6 +50,7 @@ export interface ClaimerOptions {
   /** Projects of which no chunk is claimed now. */
   paused: () => string[]
   onOpened: (chunk: OpenChunk) => void
+  tracing?: Tracing | undefined
 }
 
 type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProject' | 'models'>> &
@@ -58,6 +61,8 @@ export class Claimer {
   #running: Promise<void> | null = null
   #lookAgain = false
   #closed = false
+  /** When the last claim began (Unix ms). */
+  #claimedFrom = 0
   /** The last look found no chunk. */
   #foundNothing = false
   /** When to look again for chunks of other projects (Unix ms). */
@@ -194,6 +199,7 @@ export class Claimer {
     const { store, clock, sessionId } = this.#options
     const id = sessionId()
     const releaseStrays = this.#strays.isReleaseDue
+    this.#claimedFrom = clock.now()
     const claims = await store.write(async (tx) => {
       if (!(await lockSession(tx, store.claimSql, id))) return []
       if (releaseStrays) await releaseStrayChunks(tx, id, this.leased())
@@ -260,14 +266,24 @@ export class Claimer {
 
   async #open(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {
     const { clock, log } = this.#options
+    const claimedAt = clock.now()
+    let trace: ChunkTrace | null = null
+    const notOpened = (how: string, error?: string): void =>
+      trace?.end(clock.now(), { 'offpeak.chunk.end': how }, error)
     try {
       const input = await reading
+      trace = ChunkTrace.begin(this.#options.tracing, input.batch, claim, this.#claimedFrom)
+      trace?.enter('open', claimedAt)
       const chunk = await this.#options.reader.read(claim, input)
+      chunk.trace = trace
       const postponed = await this.#options.admit(chunk, input.limit_version)
-      if (postponed) await this.#park(chunk.lease, postponed.retryAt, 'usage_limit')
       // If the session expired meanwhile, another worker may have claimed the chunk.
-      else if (claim.worker_id === this.#options.sessionId()) this.#options.onOpened(chunk)
+      const isOurs = claim.worker_id === this.#options.sessionId()
+      if (postponed) await this.#park(chunk.lease, postponed.retryAt, 'usage_limit')
+      else if (isOurs) this.#options.onOpened(chunk)
+      if (postponed || !isOurs) notOpened(postponed ? 'parked' : 'lost')
     } catch (error) {
+      notOpened('parked', 'not_opened')
       if (error instanceof StatementRejected) return await this.#reject(claim, error)
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },

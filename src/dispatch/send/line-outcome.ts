@@ -178,6 +178,7 @@ function recordOf(
     cost_nanos: end.cost_nanos,
     shared_from: null,
     error: end.error,
+    traceparent: job.chunk.batch.traceparent,
     finished: end.now,
   }
 }

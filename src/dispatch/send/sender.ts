@@ -8,12 +8,12 @@ import { attemptOf, attemptsText, recordAttempt } from './attempts.ts'
 import { Duplicates } from './duplicates.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
 import { failed, outcomeOf } from './line-outcome.ts'
-import { byPrefix, pushTo, requestBody } from './line-request.ts'
+import { byPrefix, pushTo } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
 import { jobsOfLineTries, lineTriesOf, ParkedTries } from './parked-tries.ts'
 import { PausedLines } from './paused-lines.ts'
 import { type Blame, backoffMs, countMiss, isExhausted, type MissedResult } from './retry-policy.ts'
-import { sendOnce } from './send-once.ts'
+import { sendLine } from './send-line.ts'
 import type { SenderOptions } from './sender-options.ts'
 import { NO_SPILL, type Spill } from './tiers.ts'
 import type { Upstream } from './upstream.ts'
@@ -298,10 +298,7 @@ export class Sender {
       chunk.begunAt = at
       this.#options.onBegun(chunk)
     }
-    const { project_id } = chunk.batch
-    const { endpoint } = chunk.lines[job.position]!
-    const call = { endpoint, body: requestBody(job, upstream), project_id, signal: chunk.signal }
-    const result = await sendOnce(upstream.backend, call, this.#options.log)
+    const result = await sendLine(job, upstream, { log: this.#options.log, clock, at })
     const now = clock.now()
     chunk.inFlight--
     const aborted = chunk.signal.aborted && result.kind === 'failed'

@@ -99,5 +99,6 @@ function call(created: number): HttpRequestRow {
     duration_ms: 3,
     entity: null,
     response: null,
+    traceparent: null,
   }
 }

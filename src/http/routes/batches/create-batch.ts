@@ -98,6 +98,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         key_id: caller.key_id,
         header_entity,
         language: negotiateLanguage(headers['accept-language']),
+        traceparent: request.traceContext,
       }
       const view = viewOf(request, region)
       const { endpoint, completion_window, metadata, output_expires_after, start_after, dedupe } = body

@@ -84,6 +84,7 @@ export function retryBatchRoute(app: App, deps: Deps): void {
         key_id: caller.key_id,
         header_entity: old.header_entity,
         language: negotiateLanguage(request.headers['accept-language']),
+        traceparent: request.traceContext,
       }
       const orderOf = (input_file_id: string) =>
         orderBatch(

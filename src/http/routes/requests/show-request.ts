@@ -18,6 +18,7 @@ export function showHttpRequest(row: HttpRequestRow): HttpRequestRecord {
     duration_ms: row.duration_ms,
     // During an upgrade, processes of an earlier version may still record secrets.
     response: row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
+    ...(row.traceparent === null ? {} : { traceparent: row.traceparent }),
   }
 }
 

@@ -1,0 +1,68 @@
+// The spans of a chunk, from its claim to its commit: one for the chunk, below the call that created its batch, and one
+// for each phase, below that. The phases follow each other. Lines of the chunk get spans below that of the phase `send`.
+import { type Span, type SpanAttributes, type SpanOrder, type Tracing, unsampled } from '../domain/tracing.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+
+export type ChunkPhase = 'claim' | 'open' | 'send' | 'seal' | 'commit'
+
+export class ChunkTrace {
+  readonly #tracing: Tracing
+  readonly #span: Span
+  #phase: Span
+  #ended = false
+
+  private constructor(tracing: Tracing, span: Span, phase: Span) {
+    this.#tracing = tracing
+    this.#span = span
+    this.#phase = phase
+  }
+
+  /** Begins with the claim, at `at` (Unix ms); null where the chunk is not sampled. */
+  static begin(
+    tracing: Tracing | undefined,
+    { id, project_id, traceparent }: BatchRow,
+    claim: ChunkRow,
+    at: number,
+  ): ChunkTrace | null {
+    if (!tracing) return null
+    const attributes = {
+      'offpeak.batch.id': id,
+      'offpeak.project.id': project_id,
+      'offpeak.chunk.index': claim.idx,
+      'offpeak.chunk.epoch': claim.epoch,
+    }
+    const span = tracing.start({ name: 'chunk', kind: 'internal', parent: traceparent, at, attributes })
+    return span.isRecording ? new ChunkTrace(tracing, span, phaseOf(tracing, span, 'claim', at)) : null
+  }
+
+  /** What the model server is told of a line without a span of its own. */
+  get traceparent(): string {
+    return unsampled(this.#phase.traceparent)
+  }
+
+  /** Ends the phase before. */
+  enter(phase: ChunkPhase, at: number): void {
+    if (this.#ended) return
+    this.#phase.end(at)
+    this.#phase = phaseOf(this.#tracing, this.#span, phase, at)
+  }
+
+  /** The span of one request to a model server; null where it is not sampled. */
+  startLine(order: Omit<SpanOrder, 'parent' | 'kind'>): Span | null {
+    if (!this.#tracing.samplesLine()) return null
+    return this.#tracing.start({ ...order, kind: 'client', parent: this.#phase.traceparent })
+  }
+
+  /** The first end counts. */
+  end(at: number, attributes: SpanAttributes, error?: string): void {
+    if (this.#ended) return
+    this.#ended = true
+    this.#phase.end(at, error)
+    this.#span.set(attributes)
+    this.#span.end(at, error)
+  }
+}
+
+function phaseOf(tracing: Tracing, chunk: Span, phase: ChunkPhase, at: number): Span {
+  return tracing.start({ name: `chunk.${phase}`, kind: 'internal', parent: chunk.traceparent, at })
+}

@@ -1,0 +1,112 @@
+// A collector of traces for tests: real HTTP on a free port, decodes OTLP in its JSON form, and keeps the spans.
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import { text } from 'node:stream/consumers'
+
+interface Value {
+  stringValue?: string
+  intValue?: number | string
+  doubleValue?: number
+  boolValue?: boolean
+  arrayValue?: { values: Value[] }
+}
+
+interface KeyValue {
+  key: string
+  value: Value
+}
+
+interface WireSpan {
+  traceId: string
+  spanId: string
+  parentSpanId?: string
+  name: string
+  kind: number
+  startTimeUnixNano: string
+  endTimeUnixNano: string
+  attributes: KeyValue[]
+  status: { code: number }
+}
+
+interface WireExport {
+  resourceSpans: { resource: { attributes: KeyValue[] }; scopeSpans: { spans: WireSpan[] }[] }[]
+}
+
+export interface ReceivedSpan {
+  trace: string
+  id: string
+  parent: string | null
+  name: string
+  kind: number
+  startMs: number
+  endMs: number
+  attributes: Record<string, unknown>
+  isError: boolean
+  resource: Record<string, unknown>
+}
+
+export interface OtlpReceiver extends AsyncDisposable {
+  /** For OTEL_EXPORTER_OTLP_ENDPOINT. */
+  url: string
+  spans: ReceivedSpan[]
+  /** What arrived, as it arrived. */
+  bodies: string[]
+  /** The status that exports are answered with. */
+  status: number
+}
+
+export async function otlpReceiver(): Promise<OtlpReceiver> {
+  const server = createServer(async (request, response) => {
+    assert.equal(request.url, '/v1/traces')
+    assert.equal(request.headers['content-type'], 'application/json')
+    const body = await text(request)
+    receiver.bodies.push(body)
+    if (receiver.status === 200) receiver.spans.push(...spansOf(JSON.parse(body)))
+    response.writeHead(receiver.status, { 'content-type': 'application/json' }).end('{}')
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  assert(typeof address === 'object' && address !== null)
+  const receiver: OtlpReceiver = {
+    url: `http://127.0.0.1:${address.port}`,
+    spans: [],
+    bodies: [],
+    status: 200,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+  return receiver
+}
+
+function spansOf({ resourceSpans }: WireExport): ReceivedSpan[] {
+  return resourceSpans.flatMap(({ resource, scopeSpans }) =>
+    scopeSpans.flatMap(({ spans }) =>
+      spans.map((span) => ({
+        trace: span.traceId,
+        id: span.spanId,
+        parent: span.parentSpanId || null,
+        name: span.name,
+        kind: span.kind,
+        startMs: Number(span.startTimeUnixNano) / 1e6,
+        endMs: Number(span.endTimeUnixNano) / 1e6,
+        attributes: decodedAll(span.attributes),
+        isError: span.status.code === 2,
+        resource: decodedAll(resource.attributes),
+      })),
+    ),
+  )
+}
+
+function decodedAll(pairs: readonly KeyValue[]): Record<string, unknown> {
+  return Object.fromEntries(pairs.map(({ key, value }) => [key, decoded(value)]))
+}
+
+function decoded(value: Value): unknown {
+  if (value.arrayValue) return value.arrayValue.values.map(decoded)
+  if (value.intValue !== undefined) return Number(value.intValue)
+  return value.stringValue ?? value.doubleValue ?? value.boolValue
+}
