@@ -143,3 +143,23 @@ test('a worker removes the bytes without being asked', async (t) => {
   while ((await left()) > 0) await new Promise((resolve) => setImmediate(resolve))
   assert.deepEqual(await onDisk(service), [])
 })
+
+test('answers to idempotency keys are deleted once they have expired', async (t) => {
+  const ended = await endedBatch()
+  t.after(() => close(ended))
+  const { service } = ended
+  const { store } = service.stores
+  const batch = { input_file_id: ended.files[0], endpoint: '/v1/chat/completions', completion_window: '24h' }
+  for (const key of ['expired', 'kept'])
+    await service.request('POST', '/v1/batches', batch, { 'idempotency-key': key })
+  await store.write(async (tx) => {
+    await tx.updateTable('idempotency_keys').set({ expires: 1 }).where('key', '=', 'expired').execute()
+    // The hourly sweep is due.
+    await tx.deleteFrom('database_properties').where('name', '=', 'swept_at').execute()
+  })
+  await service.restartWorker()
+  const left = async (): Promise<string[]> =>
+    (await store.read.selectFrom('idempotency_keys').select('key').execute()).map((row) => row.key)
+  while ((await left()).includes('expired')) await new Promise((resolve) => setImmediate(resolve))
+  assert.ok((await left()).includes('kept'))
+})

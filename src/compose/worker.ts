@@ -8,7 +8,7 @@ import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate-file.ts'
-import { runMaintenance } from '../maintenance/maintenance.ts'
+import { deleteExpiredIdempotencyKeys, runMaintenance } from '../maintenance/maintenance.ts'
 import { BLOB_FRESH_MS, ORPHAN_AGE_MS, OrphanSweep } from '../maintenance/sweep.ts'
 import { dispatchMetrics } from '../metrics/dispatch-metrics.ts'
 import { workerGauges } from '../metrics/worker-gauges.ts'
@@ -76,6 +76,7 @@ export function makeReloadable(
       const kept_from = clock.now() - config.retention.audit_ms
       partialUploads = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
       await deleteOldEvents(store, kept_from)
+      await deleteExpiredIdempotencyKeys(store, clock)
       await store.maintainHttpRequests(clock.now(), kept_from)
     }
     if (removed + partialUploads > 0)

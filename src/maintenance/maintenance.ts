@@ -7,6 +7,7 @@ import { removeFile } from '../lifecycle/remove-file.ts'
 import { forgetBlobs, listPendingDeletion } from '../store/blob-rows.ts'
 import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
+import { forgetIdempotencyKeys } from '../store/idempotency.ts'
 import { requeueExpiredLeases } from '../store/leases.ts'
 import { maintenanceDue } from '../store/maintenance-due.ts'
 import type { Store } from '../store/store.ts'
@@ -15,6 +16,7 @@ import { endUpload, listExpiredUploads } from '../store/uploads.ts'
 const FILES_AT_ONCE_MAX = 100
 const BLOBS_AT_ONCE_MAX = 500
 const DELETES_AT_ONCE = 16
+const IDEMPOTENCY_KEYS_AT_ONCE = 500
 
 export interface MaintenanceDeps {
   store: Store
@@ -58,4 +60,12 @@ export async function deletePendingBlobs(store: Store, sealed: SealedBlobs): Pro
     }
     await store.write((tx) => forgetBlobs(tx, keys))
   }
+}
+
+/** Removes the answers that were kept for idempotency keys and have expired. */
+export async function deleteExpiredIdempotencyKeys(store: Store, clock: Clock): Promise<void> {
+  const now = clock.now()
+  let deleted: number
+  do deleted = await store.write((tx) => forgetIdempotencyKeys(tx, now, IDEMPOTENCY_KEYS_AT_ONCE))
+  while (deleted === IDEMPOTENCY_KEYS_AT_ONCE)
 }

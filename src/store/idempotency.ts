@@ -72,8 +72,18 @@ export async function completeIdempotencyKey(
     .execute()
 }
 
-/** Forgets the keys that have expired by `now`; returns how many. */
-export async function forgetIdempotencyKeys(tx: Writer, now: number): Promise<number> {
-  const result = await tx.deleteFrom('idempotency_keys').where('expires', '<=', now).executeTakeFirst()
+/** Deletes keys that have expired by `now`, at most `limit` of them; returns how many. */
+export async function forgetIdempotencyKeys(tx: Writer, now: number, limit: number): Promise<number> {
+  const expired = tx
+    .selectFrom('idempotency_keys')
+    .select(['project_id', 'route', 'key'])
+    .where('expires', '<=', now)
+    .limit(limit)
+  const result = await tx
+    .deleteFrom('idempotency_keys')
+    .where((eb) =>
+      eb(eb.refTuple('project_id', 'route', 'key'), 'in', expired.$asTuple('project_id', 'route', 'key')),
+    )
+    .executeTakeFirst()
   return Number(result.numDeletedRows)
 }

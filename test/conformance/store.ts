@@ -757,7 +757,8 @@ export function storeConformance(
       const answers = await Promise.all([store, other, other].map(once))
       assert.deepEqual(answers.sort(), ['done', 'done', 'first'])
       assert.equal(await readIdempotency(store.read, row, [row.route], NOW + HOUR_MS), undefined)
-      assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, NOW + HOUR_MS)), 1)
+      assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, NOW + HOUR_MS, 0)), 0)
+      assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, NOW + HOUR_MS, 9)), 1)
     })
 
     testSideBySide(

@@ -237,11 +237,11 @@ test('a key is kept for a day and forgotten afterwards', async () => {
   const first = await create(server, file, headers)
   await server.clock.advance(24 * 3_600_000)
   const { store, clock } = server.deps
-  assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, clock.now())), 0)
+  assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, clock.now(), 10)), 0)
   assert.equal((await create(server, file, headers)).text, first.text)
   await server.clock.advance(KEPT_MS)
   const anew = await create(server, file, headers)
   assert.notEqual(anew.id, first.id)
   await server.clock.advance(KEPT_MS)
-  assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, clock.now())), 1)
+  assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, clock.now(), 10)), 1)
 })
