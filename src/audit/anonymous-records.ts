@@ -10,7 +10,7 @@ import { GroupedWrites } from './grouped-writes.ts'
 export const PER_ADDRESS_MAX = 60
 export const PER_PROCESS_MAX = 600
 const WINDOW_MS = 60_000
-export const KEPT_MAX = 10_000
+const KEPT_MAX = 10_000
 /** Records between two looks at how many there are. */
 const TRIM_EVERY = 500
 

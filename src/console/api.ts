@@ -81,7 +81,7 @@ export async function fetchApi(
   return response
 }
 
-export function failureOf(status: number, text: string, requestId: string | null): ApiFailure {
+function failureOf(status: number, text: string, requestId: string | null): ApiFailure {
   if (status === 401) onSignedOut()
   const { error } = parsed(text) as { error?: { code?: string; message?: string; param?: string } }
   return new ApiFailure(

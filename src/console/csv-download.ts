@@ -74,7 +74,7 @@ export function rowOf(line: unknown): Row {
 }
 
 /** `answer.` stands before a column that would be called like one of ours. */
-export function csvOf(rows: readonly Row[]): string[] {
+function csvOf(rows: readonly Row[]): string[] {
   const names = [...new Set(rows.flatMap(({ columns }) => [...columns.keys()]))]
   const titles = names.map((name) => (FIXED.some((fixed) => fixed === name) ? `answer.${name}` : name))
   const record = (cells: readonly string[]): string => `${cells.map(quoted).join(',')}\r\n`

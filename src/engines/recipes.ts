@@ -97,8 +97,6 @@ export const RECIPES: readonly Recipe[] = [
   },
 ]
 
-export const RECIPE_VARIABLES: readonly string[] = RECIPES.map(({ variable }) => variable)
-
 export interface RecipeValues {
   /** Where it is: what the variable names, or found on the PATH. */
   program: string

@@ -12,7 +12,7 @@ import { type Span, setSpan } from './line-scan-span.ts'
 
 export type { Span } from './line-scan-span.ts'
 
-export const CUSTOM_ID_CHARACTERS_MAX = 512
+const CUSTOM_ID_CHARACTERS_MAX = 512
 
 /** An input line that is well formed. Valid until the scanner's next scan: copy what must last. */
 export interface InputLine {

@@ -64,7 +64,7 @@ export async function readSpending(
 }
 
 /** The spenders among these entities that the limit counts. */
-export function spendersOf(limit: Limit, entities: readonly string[]): string[] {
+function spendersOf(limit: Limit, entities: readonly string[]): string[] {
   if (limit.scope === 'project') return [WHOLE_PROJECT]
   return entities.filter((entity) => spenderOf(limit, entity) !== null)
 }

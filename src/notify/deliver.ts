@@ -19,7 +19,7 @@ import { eventObject } from './event-object.ts'
 import { type Attempt, postEvent } from './post-event.ts'
 import { signedHeaders, signingSecrets } from './signing.ts'
 
-export const ATTEMPT_TIMEOUT_MS = 15_000
+const ATTEMPT_TIMEOUT_MS = 15_000
 const GONE = 410
 /** A receiver that does not respond must not delay all others. */
 const AT_ONCE_PER_WEBHOOK_MAX = 4

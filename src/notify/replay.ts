@@ -8,7 +8,7 @@ import { lockDelivery, lockFailedDeliveries, updateDelivery } from '../store/web
 import { queueDelivery } from './record-event.ts'
 
 /** Keeps the transaction short; the caller repeats the call for more. */
-export const REPLAYED_AT_ONCE_MAX = 1_000
+const REPLAYED_AT_ONCE_MAX = 1_000
 
 /** Any event of the project, whether or not the webhook subscribes to its type. Throws event_not_found, webhook_disabled. */
 export async function replayEvent(

@@ -587,7 +587,6 @@ export type ProjectRow = Selectable<ProjectTable>
 export type ApiKeyRow = Selectable<ApiKeyTable>
 export type NewApiKeyRow = Insertable<ApiKeyTable>
 export type FileRow = Selectable<FileTable>
-export type NewFileRow = Insertable<FileTable>
 export type BatchRow = Selectable<BatchTable>
 export type ChunkRow = Selectable<ChunkTable>
 export type RemoteBatchRow = Selectable<RemoteBatchTable>

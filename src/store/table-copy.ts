@@ -54,8 +54,6 @@ const TABLES = {
   readonly string[]
 >
 
-export type TableName = keyof typeof TABLES
-
 const KEYS = new Map<string, readonly string[]>(Object.entries(TABLES))
 
 export const TABLE_NAMES: readonly string[] = [...KEYS.keys()]

@@ -4,7 +4,7 @@ import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { listOf } from './list.ts'
 import { LineRecord } from './request-record.ts'
 
-export const LINES_LIMIT_MAX = 500
+const LINES_LIMIT_MAX = 500
 
 export const LINE_STATUSES = ['completed', 'failed', 'pending'] as const
 export type LineStatus = (typeof LINE_STATUSES)[number]

@@ -2,7 +2,7 @@
 import { type Static, type TSchema, Type } from 'typebox'
 
 export const PAGE_LIMIT_DEFAULT = 20
-export const PAGE_LIMIT_MAX = 100
+const PAGE_LIMIT_MAX = 100
 
 export const PageQuery = {
   order: Type.Optional(

@@ -2,7 +2,7 @@
 import { Type } from 'typebox'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 
-export const RESULTS_LIMIT_MAX = 10_000
+const RESULTS_LIMIT_MAX = 10_000
 
 export const ResultsQuery = Type.Object({
   after: Type.Optional(

@@ -2,7 +2,6 @@
 import { type Static, Type } from 'typebox'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
-export type UsageGroup = (typeof USAGE_GROUPS)[number]
 
 const Count = Type.Integer({ minimum: 0 })
 const TextOrNull = Type.Union([Type.String(), Type.Null()])

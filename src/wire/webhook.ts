@@ -88,7 +88,7 @@ export const UpdateWebhook = optionalBody(
 )
 
 export const ROTATION_OVERLAP_S_DEFAULT = 24 * 3600
-export const ROTATION_OVERLAP_S_MAX = 7 * 24 * 3600
+const ROTATION_OVERLAP_S_MAX = 7 * 24 * 3600
 
 export const RotateSecret = optionalBody(
   {

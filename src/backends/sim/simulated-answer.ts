@@ -8,7 +8,7 @@ import type { SimSettings } from './sim-options.ts'
 import { type SimRequest, SimulatedError } from './sim-request.ts'
 import { simulatedText, TEXT_TOKENS_MAX } from './simulated-text.ts'
 
-export const SIM_FINGERPRINT = 'offpeak-sim'
+const SIM_FINGERPRINT = 'offpeak-sim'
 
 /** A fixed moment, so that the same request gets the same bytes: 2026-01-01T00:00:00Z. */
 export const SIM_CREATED = 1_767_225_600

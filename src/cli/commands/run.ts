@@ -191,7 +191,7 @@ export function orderFor(
 }
 
 /** The exit code of a finished run. */
-export function exitFor({ batch }: RunReport, table?: WrittenTable): number {
+function exitFor({ batch }: RunReport, table?: WrittenTable): number {
   if (batch.status === 'failed') return EXIT_FAILED
   const failed = table?.failed ?? batch.request_counts.failed
   return batch.status === 'completed' && failed === 0 ? 0 : EXIT_LINES_FAILED
@@ -219,12 +219,7 @@ function summary(report: RunReport, order: RunOrder, table: WrittenTable | undef
 }
 
 /** Prints the report to stderr; stdout is for data. */
-export function printReport(
-  { stderr }: Terminal,
-  report: RunReport,
-  order: RunOrder,
-  table?: WrittenTable,
-): void {
+function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder, table?: WrittenTable): void {
   const { batch, durationMs, failures } = report
   const { completed, failed } = batch.request_counts
   writeLine(

@@ -10,12 +10,7 @@ export function Badge({ tone, text, title }: { tone: Tone | 'idle'; text: string
 
 type StatusFields = Pick<BatchObject, 'status' | 'request_counts' | 'waiting_reason' | 'progress'>
 
-export function statusTone({
-  status,
-  request_counts,
-  waiting_reason,
-  progress,
-}: StatusFields): Tone | 'idle' {
+function statusTone({ status, request_counts, waiting_reason, progress }: StatusFields): Tone | 'idle' {
   const { failed, completed } = request_counts
   if (status === 'completed') return failed === 0 ? 'good' : completed === 0 ? 'bad' : 'warn'
   if (status === 'failed' || status === 'expired') return 'bad'
@@ -23,7 +18,7 @@ export function statusTone({
   return 'idle'
 }
 
-export function statusText(status: BatchObject['status']): string {
+function statusText(status: BatchObject['status']): string {
   return t(`status.${status}` satisfies MessageKey)
 }
 

@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { type ComponentChildren, h, type View } from '../h.ts'
 
-export const ROW_PX = 38
+const ROW_PX = 38
 const AROUND = 8
 /** Firefox stops at about 17 million. */
 const HEIGHT_MAX_PX = 8_000_000

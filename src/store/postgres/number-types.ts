@@ -14,7 +14,7 @@ export const numberTypes: CustomTypesConfig = {
 }
 
 /** Throws a RangeError where a number could not hold every digit. */
-export function safeNumber(text: string): number {
+function safeNumber(text: string): number {
   const value = Number(text)
   if (Number.isInteger(value) ? !Number.isSafeInteger(value) : String(value) !== text)
     throw new RangeError(`the database holds ${text}, which is more than a number can hold exactly`)

@@ -19,7 +19,7 @@ export interface CommitSettings {
 }
 
 /** A commit is on the disk when it returns. */
-export const DURABLE: CommitSettings = {
+const DURABLE: CommitSettings = {
   synchronous: 'FULL',
   busy_timeout_ms: BUSY_TIMEOUT_MS,
   checkpoint_pages: 1_000,
