@@ -1,85 +1,163 @@
-// How often a model server would find the beginning of a prompt in its prefix cache: shuffled lines that share 50
-// long beginnings, once in the order of the input and once in the order in which Offpeak really sends them, which
-// the upstream of this run writes down. The cache holds a fraction of the beginnings; the same for both.
+// How often model servers find the beginning of a prompt in their prefix caches: shuffled lines that share long
+// beginnings, once in the order of the input, once as Offpeak really sends them, which the replicas of this run write
+// down, and once by the best assignment, where each beginning goes to one replica, all its lines in a row. For
+// comparison, what came of sorting the lines of each chunk and sending each to whichever replica was free. Each cache
+// holds a fraction of the beginnings. Saturation is how many of the replicas' places were busy, the first and the last
+// lines left out.
 //
-//   node bench/prefix.ts [--lines 6000] [--prefixes 50] [--cached 10] [--concurrency 32]
+//   node bench/prefix.ts [--replicas 1] [--lines 6000] [--prefixes 50] [--cached 10] [--concurrency 32] [--latency-ms 0]
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
-import { fileURLToPath } from 'node:url'
+import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { completion } from '../test/fakes/upstream.ts'
-import { BatchClient } from './batch-client.ts'
 import { BLOCK_TOKENS, PrefixCache } from './prefix-cache.ts'
-import { start } from './processes.ts'
+import { startService } from './service.ts'
 
 const { values } = parseArgs({
   options: {
+    replicas: { type: 'string', default: '1' },
     lines: { type: 'string', default: '6000' },
     prefixes: { type: 'string', default: '50' },
     cached: { type: 'string', default: '10' },
     concurrency: { type: 'string', default: '32' },
+    'latency-ms': { type: 'string', default: '0' },
   },
 })
 const PREFIX_BYTES = 4096
 const QUESTION_BYTES = 256
+const CHUNK_LINES = 1000
+/** The share of the lines at either end that saturation leaves out. */
+const EDGE = 0.1
 const lines = Number(values.lines)
 const prefixes = Number(values.prefixes)
+const replicas = Number(values.replicas)
+const concurrency = Number(values.concurrency)
+const latencyMs = Number(values['latency-ms'])
 
 const prompts = Array.from({ length: lines }, (_, i) => promptOf(shuffled(i), i))
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
 const input = join(folder, 'input.jsonl')
 writeFileSync(input, prompts.map((content, i) => `${JSON.stringify(lineOf(content, i))}\n`).join(''))
 
-const sent: string[] = []
+/** By replica, in the order of arrival. */
+const sent: string[][] = []
 const answer = completion('noted')
-const upstream = createServer(async (request, response) => {
-  const body = JSON.parse(String(await buffer(request)))
-  sent.push(body.messages[0].content)
-  response.setHeader('content-type', 'application/json').end(answer)
-}).listen(0, '127.0.0.1')
-await once(upstream, 'listening')
-const address = upstream.address()
-if (address === null || typeof address === 'string') throw new Error('no port was given')
-const config = join(folder, 'offpeak.yaml')
-const base_url = `http://127.0.0.1:${address.port}/v1`
-writeFileSync(
-  config,
-  `
-rate_limit: {requests_per_minute: 0}
-log: {level: error}
-models:
-  - id: bench
-    upstreams: [{type: openai, base_url: "${base_url}", concurrency_max: ${values.concurrency}}]
-`,
+let answered = 0
+let busy = 0
+let busyMs = 0
+let busySince = 0
+let measuredMs = 0
+const isMeasured = (): boolean => answered > EDGE * lines && answered < (1 - EDGE) * lines
+const servers = await Promise.all(Array.from({ length: replicas }, (_, i) => replica(i)))
+const upstreams = servers.map(
+  ({ base_url }) => `{type: openai, base_url: "${base_url}", concurrency_max: ${concurrency}}`,
 )
-const data = join(folder, 'data')
-const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
-const service = await start(main, ['serve', '--port', '0', '--data', data, '--config', config])
-const url = service.first.replace('offpeak listening on ', '')
-const client = new BatchClient(url, readFileSync(join(data, 'api-key'), 'utf8').trim())
-const { id } = await client.create(await client.upload(input, 20))
-await client.completed(id, 20)
+const models = `models: [{id: bench, context_window: 8192, upstreams: [${upstreams.join(', ')}]}]`
+const service = await startService(folder, models)
+const { id } = await service.client.create(await service.client.upload(input, 20))
+await service.client.completed(id, 20)
 
-const rate = { 'input order': hitRate(prompts), offpeak: hitRate(sent), best: hitRate(prompts.toSorted()) }
+const rate = {
+  'input order': hitRate(dealt(prompts)),
+  'sorted by chunk': hitRate(dealt(sortedByChunk(prompts))),
+  offpeak: hitRate(sent),
+  best: hitRate(byBeginning(prompts)),
+}
+const ofBest = round(rate.offpeak / rate.best)
+const saturation = latencyMs === 0 ? null : round(busyMs / (measuredMs * replicas * concurrency))
 console.table(rate)
+console.log(`of best: ${ofBest}; saturation: ${saturation ?? 'not measured without --latency-ms'}`)
 console.log(
-  JSON.stringify({ bench: 'prefix', lines, prefixes, cached: Number(values.cached), hit_rate: rate }),
+  JSON.stringify({
+    bench: 'prefix',
+    lines,
+    prefixes,
+    replicas,
+    cached: Number(values.cached),
+    hit_rate: rate,
+    of_best: ofBest,
+    saturation,
+  }),
 )
 await service.stop()
-upstream.closeAllConnections()
-upstream.close()
+for (const { server } of servers) {
+  server.closeAllConnections()
+  server.close()
+}
 rmSync(folder, { recursive: true })
 
-/** The share of blocks that were in the cache. */
-function hitRate(order: readonly string[]): number {
+async function replica(index: number) {
+  const arrivals: string[] = []
+  sent[index] = arrivals
+  const server = createServer(async (request, response) => {
+    const bytes = await buffer(request)
+    if (request.method !== 'POST') {
+      response.writeHead(404).end()
+      return
+    }
+    arrivals.push(JSON.parse(String(bytes)).messages[0].content)
+    count(1)
+    if (latencyMs > 0) await wait(latencyMs * (0.5 + Math.random()))
+    answered++
+    count(-1)
+    response.setHeader('content-type', 'application/json').end(answer)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  if (address === null || typeof address === 'string') throw new Error('no port was given')
+  return { server, base_url: `http://127.0.0.1:${address.port}/v1` }
+}
+
+function count(change: number): void {
+  const now = performance.now()
+  if (busySince > 0) {
+    busyMs += busy * (now - busySince)
+    measuredMs += now - busySince
+  }
+  busySince = isMeasured() ? now : 0
+  busy += change
+}
+
+function round(value: number): number {
+  return Math.round(value * 1000) / 1000
+}
+
+/** The share of blocks that were in the caches. */
+function hitRate(orders: readonly (readonly string[])[]): number {
   const blocks = Math.ceil(PREFIX_BYTES / (BLOCK_TOKENS * 4))
-  const cache = new PrefixCache(Number(values.cached) * blocks)
-  for (const prompt of order) cache.serve(prompt)
-  return Math.round((cache.hits / cache.lookups) * 1000) / 1000
+  let hits = 0
+  let lookups = 0
+  for (const order of orders) {
+    const cache = new PrefixCache(Number(values.cached) * blocks)
+    for (const prompt of order) cache.serve(prompt)
+    hits += cache.hits
+    lookups += cache.lookups
+  }
+  return round(hits / lookups)
+}
+
+/** To whichever replica is free: about in turn. */
+function dealt(order: readonly string[]): string[][] {
+  return Array.from({ length: replicas }, (_, at) => order.filter((_prompt, i) => i % replicas === at))
+}
+
+function sortedByChunk(order: readonly string[]): string[] {
+  const chunks = Array.from({ length: Math.ceil(lines / CHUNK_LINES) }, (_, i) =>
+    order.slice(i * CHUNK_LINES, (i + 1) * CHUNK_LINES),
+  )
+  return chunks.flatMap((chunk) => chunk.toSorted())
+}
+
+function byBeginning(order: readonly string[]): string[][] {
+  const sorted = order.toSorted()
+  return Array.from({ length: replicas }, (_, at) =>
+    sorted.filter((prompt) => Number(prompt.slice('Handbook '.length, 12)) % replicas === at),
+  )
 }
 
 /** Which beginning a line has: the same in every run, and without an order. */

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { demandOf } from './demand.ts'
 
-function lane(waiting: number, concurrency: number, blocked = false) {
-  return { waiting, concurrency, blocked: () => blocked, takesAtRisk: () => false }
+function lane(waiting: number, concurrency: number, blocked = false, sharesBeginnings = false) {
+  return { waiting, concurrency, sharesBeginnings, blocked: () => blocked, takesAtRisk: () => false }
 }
 
 test('a lane with enough lines does not keep another lane from getting lines', () => {
@@ -32,6 +32,11 @@ test('lines that wait for an unavailable model do not reduce the demand', () => 
     blocked: ['down'],
     atRiskOnly: [],
   })
+})
+
+test('lines that share beginnings are wanted in larger numbers, to be sent in a row', () => {
+  assert.deepEqual(demandOf([['m', lane(3_000, 32, false, true)]], 0).low, ['m'])
+  assert.deepEqual(demandOf([['m', lane(3_000, 32)]], 0).full, ['m'])
 })
 
 test('fast servers need more lines ahead', () => {

@@ -5,6 +5,8 @@ import type { Lane } from '../send/lane.ts'
 /** The low-water mark, in lines: at least, and as a multiple of the upstreams' concurrency. */
 const LINES_AHEAD_MIN = 1000
 const LINES_AHEAD_FACTOR = 2
+/** The least of a lane whose lines share beginnings: the more of them wait, the more go to one server in a row. */
+const LINES_AHEAD_SHARED = 4000
 
 export interface Demand {
   /** Whether the waiting lines of all models that are not blocked are below the low-water mark. */
@@ -19,7 +21,7 @@ export interface Demand {
   atRiskOnly: string[]
 }
 
-type LaneState = Pick<Lane, 'waiting' | 'concurrency' | 'blocked' | 'takesAtRisk'>
+type LaneState = Pick<Lane, 'waiting' | 'concurrency' | 'sharesBeginnings' | 'blocked' | 'takesAtRisk'>
 
 export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: number): Demand {
   const demand: Demand = { wantsMore: false, low: [], full: [], blocked: [], atRiskOnly: [] }
@@ -41,9 +43,9 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
 }
 
 export function isBelowLowWaterMark(lane: LaneState): boolean {
-  return isLow(lane.waiting, lane.concurrency)
+  return isLow(lane.waiting, lane.concurrency, lane.sharesBeginnings ? LINES_AHEAD_SHARED : LINES_AHEAD_MIN)
 }
 
-function isLow(waiting: number, concurrency: number): boolean {
-  return waiting < Math.max(LINES_AHEAD_MIN, concurrency * LINES_AHEAD_FACTOR)
+function isLow(waiting: number, concurrency: number, least = LINES_AHEAD_MIN): boolean {
+  return waiting < Math.max(least, concurrency * LINES_AHEAD_FACTOR)
 }

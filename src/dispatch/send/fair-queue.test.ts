@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { ChunkLine } from '../../jsonl/chunk-lines.ts'
 import { OpenChunk } from '../../results/open-chunk.ts'
 import type { BatchRow, ChunkRow } from '../../store/schema.ts'
 import { FairQueue } from './fair-queue.ts'
@@ -12,7 +13,8 @@ function chunk(
   batch = `${project_id}${entity}`,
 ): OpenChunk {
   const claim = { project_id, entity, deadline, idx: 0 } as ChunkRow
-  return new OpenChunk(claim, { id: batch, project_id } as BatchRow, [], Buffer.alloc(0), [])
+  const lines = Array.from({ length: 1_000 }, () => ({ prompt: { start: 0, end: 0 } }) as ChunkLine)
+  return new OpenChunk(claim, { id: batch, project_id } as BatchRow, lines, Buffer.alloc(0), [])
 }
 
 function range(count: number): number[] {

@@ -1,22 +1,22 @@
 // Decides which line is sent next. Projects are served round robin, and within a project its entities; of one entity,
-// the chunk with the earliest deadline goes first. Lines of at-risk batches get most of the slots but never all of
+// the batch with the earliest deadline goes first, and of its lines those that suit the server (batch-lines.ts). Lines of at-risk batches get most of the slots but never all of
 // them: a batch that will miss its deadline anyway must not delay all others.
 import type { OpenChunk } from '../../results/open-chunk.ts'
+import { BatchLines, type NextLine, type Replica } from './batch-lines.ts'
 
 /** One of this many lines is served round robin, however many at-risk lines there are. */
 const ROUND_ROBIN_EVERY = 4
 /** The golden ratio: the fractional parts of its multiples are spread evenly. */
 const SPREAD = 0.618_033_988_749_895
 
-interface Queue {
-  chunk: OpenChunk
-  positions: readonly number[]
-  next: number
-}
-
 interface Entity {
   id: string
-  queues: Queue[]
+  batches: BatchLines[]
+}
+
+interface Waiting {
+  entity: Entity
+  lines: BatchLines
 }
 
 interface Project {
@@ -29,11 +29,17 @@ export class FairQueue {
   #atRisk: ReadonlySet<string> = new Set()
   #served = 0
   #waiting = 0
+  #sharesBeginnings = false
   #drawn = 0
 
   /** Lines that have not been handed out. */
   get waiting(): number {
     return this.#waiting
+  }
+
+  /** Whether lines of any batch begin alike. */
+  get sharesBeginnings(): boolean {
+    return this.#sharesBeginnings
   }
 
   /** Sets the at-risk batches. */
@@ -45,109 +51,107 @@ export class FairQueue {
   urgency(): { atRisk: boolean; deadline: number } {
     let atRisk = false
     let deadline = Number.POSITIVE_INFINITY
-    for (const { queue } of this.#all()) {
-      atRisk ||= this.#atRisk.has(queue.chunk.batch.id)
-      deadline = Math.min(deadline, queue.chunk.claim.deadline)
+    for (const { lines } of this.#all()) {
+      atRisk ||= this.#atRisk.has(lines.batch_id)
+      deadline = Math.min(deadline, lines.deadline)
     }
     return { atRisk, deadline }
   }
 
-  /** Adds lines of a chunk, in the order in which they are to be sent. */
+  /** Adds lines of a chunk, in the order of their prompts. */
   add(chunk: OpenChunk, positions: readonly number[]): void {
     if (positions.length === 0) return
     const { project_id, entity } = chunk.claim
     const project =
       this.#projects.find(project_id) ?? this.#projects.join({ id: project_id, entities: new RoundRobin() })
-    const { queues } = project.entities.find(entity) ?? project.entities.join({ id: entity, queues: [] })
-    const before = queues.findIndex((other) => isBefore(chunk, other.chunk))
-    queues.splice(before === -1 ? queues.length : before, 0, { chunk, positions, next: 0 })
+    const { batches } = project.entities.find(entity) ?? project.entities.join({ id: entity, batches: [] })
+    let lines = batches.find(({ batch_id }) => batch_id === chunk.batch.id)
+    if (!lines) {
+      lines = new BatchLines(chunk)
+      const before = batches.findIndex((other) => isBefore(lines!, other))
+      batches.splice(before === -1 ? batches.length : before, 0, lines)
+    }
+    lines.add(chunk, positions)
+    this.#sharesBeginnings ||= lines.sharesBeginnings
     this.#waiting += positions.length
   }
 
   /** Removes the chunk's lines that have not been handed out. */
   remove(chunk: OpenChunk): number[] {
     const left: number[] = []
-    for (const { entity, queue } of [...this.#all()]) {
-      if (queue.chunk !== chunk) continue
-      left.push(...queue.positions.slice(queue.next))
-      entity.queues.splice(entity.queues.indexOf(queue), 1)
+    for (const { entity, lines } of [...this.#all()]) {
+      if (lines.batch_id !== chunk.batch.id) continue
+      left.push(...lines.remove(chunk))
+      this.#leave(entity, lines)
     }
     this.#waiting -= left.length
-    this.#tidy()
     return left
   }
 
-  /** Hands out the next line. */
-  next(): { chunk: OpenChunk; position: number } | null {
+  /** Hands out the next line for a server, of which `peers` are the replicas, itself included. */
+  next(server: Replica | null = null, peers: readonly Replica[] = []): NextLine | null {
     const atRisk = this.#atRisk.size > 0 && ++this.#served % ROUND_ROBIN_EVERY !== 0
-    return this.#take((atRisk ? this.#atRiskQueue() : null) ?? this.#roundRobinQueue())
+    return this.#take((atRisk ? this.#atRiskBatch() : null) ?? this.#roundRobinBatch(), server, peers)
   }
 
-  /** Hands out the next line of an at-risk batch. */
-  nextAtRisk(): { chunk: OpenChunk; position: number } | null {
-    return this.#take(this.#atRiskQueue())
+  /** The same of an at-risk batch. */
+  nextAtRisk(server: Replica | null = null, peers: readonly Replica[] = []): NextLine | null {
+    return this.#take(this.#atRiskBatch(), server, peers)
   }
 
-  #take(from: { entity: Entity; queue: Queue } | null): { chunk: OpenChunk; position: number } | null {
+  #take(from: Waiting | null, server: Replica | null, peers: readonly Replica[]): NextLine | null {
     if (!from) return null
-    const { entity, queue } = from
-    const position = queue.positions[queue.next++]!
+    const next = from.lines.take(server, peers)
     this.#waiting--
-    this.#leave(entity, queue)
-    return { chunk: queue.chunk, position }
+    this.#leave(from.entity, from.lines)
+    return next
   }
 
   /**
-   * Hands out a line to probe a server with: round robin, of a batch that `allows` accepts, and from anywhere in its
-   * chunk, because similar lines are neighbours.
+   * Hands out a line to probe a server with: round robin, of a batch that `allows` accepts, and from anywhere among its
+   * lines, because similar lines are neighbours.
    */
-  draw(allows: (batch_id: string) => boolean): { chunk: OpenChunk; position: number } | null {
+  draw(allows: (batch_id: string) => boolean): NextLine | null {
     for (const { entities } of this.#projects.round()) {
       for (const entity of entities.round()) {
-        const queue = entity.queues.find(({ chunk }) => allows(chunk.batch.id))
-        if (!queue) continue
-        const left = queue.positions.slice(queue.next)
-        const [position] = left.splice(Math.floor(((++this.#drawn * SPREAD) % 1) * left.length), 1)
-        queue.positions = left
-        queue.next = 0
+        const lines = entity.batches.find(({ batch_id }) => allows(batch_id))
+        if (!lines) continue
+        const next = lines.draw((++this.#drawn * SPREAD) % 1)
         this.#waiting--
-        this.#leave(entity, queue)
-        return { chunk: queue.chunk, position: position! }
+        this.#leave(entity, lines)
+        return next
       }
     }
     return null
   }
 
-  #leave(entity: Entity, queue: Queue): void {
-    if (queue.next < queue.positions.length) return
-    entity.queues.splice(entity.queues.indexOf(queue), 1)
-    if (entity.queues.length === 0) this.#tidy()
+  #leave(entity: Entity, lines: BatchLines): void {
+    if (lines.count > 0) return
+    entity.batches.splice(entity.batches.indexOf(lines), 1)
+    this.#sharesBeginnings &&= [...this.#all()].some((one) => one.lines.sharesBeginnings)
+    if (entity.batches.length === 0) this.#tidy()
   }
 
-  #roundRobinQueue(): { entity: Entity; queue: Queue } | null {
+  #roundRobinBatch(): Waiting | null {
     const entity = this.#projects.next()?.entities.next()
-    const queue = entity?.queues[0]
-    return entity && queue ? { entity, queue } : null
+    const lines = entity?.batches[0]
+    return entity && lines ? { entity, lines } : null
   }
 
-  #atRiskQueue(): { entity: Entity; queue: Queue } | null {
-    let first: { entity: Entity; queue: Queue } | null = null
+  #atRiskBatch(): Waiting | null {
+    let first: Waiting | null = null
     for (const one of this.#all())
-      if (
-        this.#atRisk.has(one.queue.chunk.batch.id) &&
-        (!first || isBefore(one.queue.chunk, first.queue.chunk))
-      )
-        first = one
+      if (this.#atRisk.has(one.lines.batch_id) && (!first || isBefore(one.lines, first.lines))) first = one
     return first
   }
 
-  *#all(): Generator<{ entity: Entity; queue: Queue }> {
+  *#all(): Generator<Waiting> {
     for (const { entities } of this.#projects.all)
-      for (const entity of entities.all) for (const queue of entity.queues) yield { entity, queue }
+      for (const entity of entities.all) for (const lines of entity.batches) yield { entity, lines }
   }
 
   #tidy(): void {
-    for (const { entities } of this.#projects.all) entities.keep(({ queues }) => queues.length > 0)
+    for (const { entities } of this.#projects.all) entities.keep(({ batches }) => batches.length > 0)
     this.#projects.keep(({ entities }) => entities.all.length > 0)
   }
 }
@@ -190,8 +194,7 @@ class RoundRobin<T extends { id: string }> {
   }
 }
 
-function isBefore(a: OpenChunk, b: OpenChunk): boolean {
-  if (a.claim.deadline !== b.claim.deadline) return a.claim.deadline < b.claim.deadline
-  if (a.batch.id !== b.batch.id) return a.batch.id < b.batch.id
-  return a.claim.idx < b.claim.idx
+function isBefore(a: BatchLines, b: BatchLines): boolean {
+  if (a.deadline !== b.deadline) return a.deadline < b.deadline
+  return a.batch_id < b.batch_id
 }

@@ -90,6 +90,11 @@ export class Lane {
     return this.#queue.waiting + this.#retries.length + this.#left.length
   }
 
+  /** Whether lines that wait begin alike. */
+  get sharesBeginnings(): boolean {
+    return this.#queue.sharesBeginnings
+  }
+
   get upstreams(): readonly Upstream[] {
     return this.#upstreams
   }
@@ -137,7 +142,7 @@ export class Lane {
       .every((upstream) => upstream.blocked(now, batch_id))
   }
 
-  /** Adds lines of a chunk, in the order in which they are to be sent. */
+  /** Adds lines of a chunk, in the order of their prompts. */
   add(chunk: OpenChunk, positions: readonly number[]): void {
     this.#queue.add(chunk, positions)
   }
@@ -242,7 +247,7 @@ export class Lane {
     if (this.#probe(inUse, now, (upstream) => this.#dueProbe(upstream, now))) return true
     const upstream = chooseUpstream(inUse, this.#dueRetry(now)?.avoid ?? null, now)
     if (!upstream) return this.#spill(now) || this.#probe(inUse, now, (one) => this.#earlyProbe(one))
-    const job = this.#next(now)
+    const job = this.#next(now, upstream)
     if (job) this.#send(job, upstream)
     return job !== null
   }
@@ -255,15 +260,15 @@ export class Lane {
     const probed = higher.flat().find((one) => one.circuit.probeDue(now) && one.freePlaces(now) > 0)
     const upstream = probed ?? chooseUpstream(higher, null, now)
     if (!upstream) return false
-    const job = this.#nextAtRisk(now)
+    const job = this.#nextAtRisk(now, upstream)
     if (job) this.#send(job, upstream)
     return job !== null
   }
 
-  #nextAtRisk(now: number): Job | null {
+  #nextAtRisk(now: number, upstream: Upstream): Job | null {
     const at = this.#retries.findIndex(({ job, due }) => due <= now && this.#atRisk.has(job.chunk.batch.id))
     if (at !== -1) return this.#retries.splice(at, 1)[0]!.job
-    const next = this.#queue.nextAtRisk()
+    const next = this.#queue.nextAtRisk(upstream, this.#tiers.of(upstream))
     return next && freshJob(next.chunk, next.position)
   }
 
@@ -308,7 +313,7 @@ export class Lane {
     return first && first.due <= now ? first.job : null
   }
 
-  #next(now: number): Job | null {
+  #next(now: number, upstream: Upstream): Job | null {
     const due = this.#dueRetry(now)
     const hasFailed = due !== null && due.tries.failures > 0
     if (due && !(hasFailed && this.#sentFailed && this.#queue.waiting > 0)) {
@@ -316,7 +321,7 @@ export class Lane {
       return this.#retries.shift()!.job
     }
     this.#sentFailed = false
-    const next = this.#queue.next()
+    const next = this.#queue.next(upstream, this.#tiers.of(upstream))
     return next && freshJob(next.chunk, next.position)
   }
 

@@ -25,6 +25,11 @@ export class Tiers<U extends TieredUpstream> {
     this.#spill = spill
   }
 
+  /** The upstreams of its tier, itself included. */
+  of({ tier }: U): readonly U[] {
+    return this.#tiers.find(([first]) => first?.tier === tier) ?? []
+  }
+
   /** What any line may be sent to, lowest tier first. */
   inUse(now: number): readonly (readonly U[])[] {
     return this.#tiers.length <= 1 ? this.#tiers : this.#tiers.slice(0, this.#level(now) + 1)
