@@ -33,6 +33,11 @@ const SCENARIOS: readonly Scenario[] = [
   { name: 'console', file: 'console.ts', args: ['--lines', '20000', '--rounds', '2'] },
   { name: 'console-pages', file: 'console-pages.ts' },
   { name: 'prefix', file: 'prefix.ts' },
+  {
+    name: 'prefix-replicas',
+    file: 'prefix.ts',
+    args: ['--replicas', '4', '--prefixes', '200', '--lines', '10000', '--latency-ms', '100'],
+  },
 ]
 
 const { values } = parseArgs({ options: { only: { type: 'string' }, json: { type: 'string' } } })
