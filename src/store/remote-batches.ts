@@ -258,16 +258,19 @@ export async function settleRemoteBatch(
   return numUpdatedRows > 0n
 }
 
-/** Takes up to `limit` of those that are due; nobody else looks at them for `for_ms`. */
+/**
+ * Takes up to `limit` of those that are due, and says when each is due again: `nextIn`, in ms from now. Nobody else takes
+ * them before.
+ */
 export async function takeDueBatches(
   tx: Writer,
   { now }: ClaimSql,
-  for_ms: number,
+  nextIn: (row: RemoteBatchRow) => number,
   limit: number,
 ): Promise<RemoteBatchRow[]> {
   const due = await tx
     .selectFrom('remote_batches')
-    .select('id')
+    .selectAll()
     .where('poll_at', 'is not', null)
     .where('poll_at', '<=', now)
     .orderBy('poll_at')
@@ -275,14 +278,13 @@ export async function takeDueBatches(
     .forUpdate()
     .skipLocked()
     .execute()
-  if (due.length === 0) return []
-  const ids = due.map(({ id }) => id)
-  return await tx
-    .updateTable('remote_batches')
-    .set((eb) => ({ poll_at: eb(now, '+', for_ms) }))
-    .where('id', 'in', ids)
-    .returningAll()
-    .execute()
+  for (const row of due)
+    await tx
+      .updateTable('remote_batches')
+      .set((eb) => ({ poll_at: eb(now, '+', nextIn(row)) }))
+      .where('id', '=', row.id)
+      .execute()
+  return due
 }
 
 /** When the next one is due (Unix ms); null if none ever is. */

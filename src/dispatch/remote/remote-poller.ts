@@ -25,16 +25,16 @@ const LOOK_MS = 200
 const IDLE_LOOK_MS = 30_000
 /** Batches that are looked at concurrently. */
 const AT_ONCE = 16
-/** For how long other workers leave a batch alone that one looks at. */
-const TAKEN_MS = 10_000
 /** A batch is looked at again after this share of its age. */
-const AGE_SHARE = 0.15
-const POLL_MS_MIN = 400
+const AGE_SHARE = 0.05
+const POLL_MS_MIN = 300
 const POLL_MS_MAX = 60_000
 /** How long a batch may take to be cancelled there. */
 const CANCEL_MS = 15 * 60_000
 /** How long it is tried to cancel a batch that was given up, or to delete files. */
 const TIDY_MS = 24 * 3_600_000
+/** How long other workers leave a batch alone that is not open. */
+const OTHERS_MS = 30_000
 /** When a batch that has ended is looked at for its own sake. */
 const ENDED_LOOK_MS = 600_000
 
@@ -78,12 +78,20 @@ export class RemotePoller {
   async #lookAtAll(): Promise<void> {
     const { store, clock } = this.#options
     for (;;) {
+      const nextIn = (row: RemoteBatchRow): number => this.#nextIn(row)
       const due = await nextDueBatch(store.read)
       if (due === null || due > clock.now() || this.#abort.signal.aborted) return
-      const rows = await store.write((tx) => takeDueBatches(tx, store.claimSql, TAKEN_MS, AT_ONCE))
+      const rows = await store.write((tx) => takeDueBatches(tx, store.claimSql, nextIn, AT_ONCE))
       if (rows.length === 0) return
       await Promise.all(rows.map((row) => this.#lookAtOne(row)))
     }
+  }
+
+  /** When to look again at a batch that nothing changes about (ms from now). */
+  #nextIn(row: RemoteBatchRow): number {
+    const { clock } = this.#options
+    if (row.state !== 'open') return OTHERS_MS
+    return pollMs(clock.now() - (row.failing_since ?? row.cancelled_at ?? row.creating_at ?? row.created))
   }
 
   async #lookAtOne(row: RemoteBatchRow): Promise<void> {
@@ -128,10 +136,11 @@ export class RemotePoller {
     const now = clock.now()
     if (row.cancelled_at !== null && now - row.cancelled_at > CANCEL_MS)
       return await this.#end(row, { status: 'abandoned' })
-    const since = row.cancelled_at ?? row.creating_at ?? row.created
-    const expiresAt = batch && batch.expires_at > now ? batch.expires_at : Number.POSITIVE_INFINITY
-    const poll_at = Math.min(now + pollMs(now - since), expiresAt)
-    await store.write((tx) => changeRemoteBatch(tx, row.id, 'open', { poll_at, failing_since: null }))
+    const expires_at = batch?.expires_at ?? Number.POSITIVE_INFINITY
+    const isDueAtEnd = now < expires_at && now + this.#nextIn(row) > expires_at
+    if (row.failing_since === null && !isDueAtEnd) return
+    const change = { failing_since: null, ...(isDueAtEnd ? { poll_at: expires_at } : {}) }
+    await store.write((tx) => changeRemoteBatch(tx, row.id, 'open', change))
   }
 
   async #end(row: RemoteBatchRow, end: Parameters<typeof endRemoteBatch>[2]): Promise<void> {
@@ -146,8 +155,8 @@ export class RemotePoller {
     const now = clock.now()
     const failing_since = row.failing_since ?? now
     if (rows.mayGiveUp(row, failing_since, mayGoAnyway)) return await this.#end(row, { status: 'abandoned' })
-    const poll_at = now + pollMs(now - failing_since)
-    await store.write((tx) => changeRemoteBatch(tx, row.id, 'open', { poll_at, failing_since }))
+    if (row.failing_since === null)
+      await store.write((tx) => changeRemoteBatch(tx, row.id, 'open', { failing_since }))
   }
 
   /** The worker that recorded its results crashed before it noted that. */
