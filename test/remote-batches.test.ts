@@ -1,163 +1,30 @@
-// Batch APIs as upstreams, before a provider's look-alike that misbehaves.
+// A batch API as an upstream, before a provider's look-alike that loses the answer to the creation of a batch and delivers
+// results with missing, doubled and unknown lines. Every fault alone: remote-batches.long.test.ts.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { BatchServer } from './fakes/batch-server.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { line, TestService } from './service.ts'
 
-function config(remote: BatchServer, more = '', others = ''): string {
-  return `
+test('a chunk becomes one batch at a batch API, and each of its lines is recorded once', async () => {
+  await using remote = await BatchServer.start({
+    loseCreates: 1,
+    missingEvery: 10,
+    doubledEvery: 3,
+    unknown: true,
+  })
+  await using hosted = await testUpstream()
+  await using service = await TestService.start(`
 models:
   - id: m
     price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
-    spill: {when_down: 50ms}
     upstreams:
-      - {type: openai-batch, name: provider, base_url: "${remote.base_url}", timeout: 500ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}${more}}
-${others}
-retry: {attempts_max: 3, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 300ms}
-worker: {flush_interval: 20ms, lease: 2s}`
-}
-
-const LINES = Array.from({ length: 40 }, (_, i) => line(`l${i}`))
-
-interface LineRecord {
-  upstream: string
-  attempts: { upstream: string; remote_batch?: string }[]
-  cost_usd: number
-}
-
-test('a chunk becomes a file and a batch at a batch API, and its results are recorded line by line', async () => {
-  await using remote = await BatchServer.start()
-  await using service = await TestService.start(config(remote))
-  const batch = await service.run(LINES)
+      - {type: openai-batch, base_url: "${remote.base_url}", timeout: 500ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
+      - {type: openai, base_url: "${hosted.base_url}", tier: 1}
+worker: {flush_interval: 20ms, lease: 2s}`)
+  const batch = await service.run(Array.from({ length: 40 }, (_, i) => line(`l${i}`)))
   assert.deepEqual(batch.request_counts, { total: 40, completed: 40, failed: 0 })
-  // 10 tokens in, 5 out, at half the price of the model.
-  assert.equal(batch.cost_usd, 0.00006)
-  const lines = await service.lines(batch.output_file_id)
-  assert.deepEqual(
-    lines.map(({ custom_id, response }) => [custom_id, response?.body.choices[0]?.message.content]),
-    LINES.map((_, i) => [`l${i}`, `l${i}`]),
-  )
-  assert.equal(remote.batches.size, 1)
-  const [there] = [...remote.batches.values()]
-  const record = await service.json<LineRecord>('GET', `/v1/requests/${lines[7]?.id}`)
-  assert.deepEqual([record.upstream, record.cost_usd], ['provider', 0.0000015])
-  assert.equal(record.attempts[0]?.remote_batch, there?.id)
-  assert.equal(remote.creates[0]?.key, there?.metadata.offpeak_remote_batch)
-})
-
-test('a batch whose creation lost its answer is found there, and not created again', async () => {
-  await using remote = await BatchServer.start({ loseCreates: 1 })
-  await using service = await TestService.start(config(remote))
-  const batch = await service.run(LINES)
-  assert.equal(batch.request_counts.completed, 40)
-  assert.deepEqual([remote.batches.size, remote.creates.length], [1, 1])
-})
-
-test('a batch that a batch API creates twice is cancelled once, and recorded once', async () => {
-  await using remote = await BatchServer.start({ loseCreates: 1, createTwice: true })
-  await using service = await TestService.start(config(remote))
-  const batch = await service.run(LINES)
-  assert.equal(batch.request_counts.completed, 40)
-  assert.equal(batch.cost_usd, 0.00006)
-  const [, second] = [...remote.batches.values()]
-  assert.deepEqual([remote.batches.size, second?.status], [2, 'cancelling'])
-})
-
-test('lines that result files leave out are sent again by tier; doubled and unknown ones change nothing', async () => {
-  await using remote = await BatchServer.start({ missingEvery: 10, doubledEvery: 3, unknown: true })
-  await using hosted = await testUpstream()
-  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
-  await using service = await TestService.start(config(remote, '', other))
-  const batch = await service.run(LINES)
-  assert.equal(batch.request_counts.completed, 40)
   assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 4])
-  assert.equal(batch.cost_usd, (36 * 1500 + 4 * 3000) / 1e9)
-})
-
-test('lines that an expired batch left are finished by another upstream', async () => {
-  await using remote = await BatchServer.start({ end: { status: 'expired', share: 0.75 } })
-  await using hosted = await testUpstream()
-  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
-  await using service = await TestService.start(config(remote, '', other))
-  const batch = await service.run(LINES)
-  assert.equal(batch.request_counts.completed, 40)
-  assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 10])
-})
-
-test('lines of batches that a batch API refuses again and again fail with its words', async () => {
-  await using remote = await BatchServer.start({
-    fail: { code: 'model_not_found', message: 'no batches of it' },
-  })
-  await using service = await TestService.start(config(remote))
-  const batch = await service.run(LINES.slice(0, 2))
-  assert.deepEqual(batch.request_counts, { total: 2, completed: 0, failed: 2 })
-  assert.equal(remote.batches.size, 3)
-  const [first] = await service.lines(batch.error_file_id)
-  assert.match(first?.error?.message ?? '', /ended as failed.*no batches of it/)
-})
-
-test('a cancel goes through to the batch API, and what it had finished is recorded', async () => {
-  await using remote = await BatchServer.start({ holds: true, end: { status: 'completed', share: 0.5 } })
-  await using service = await TestService.start(config(remote))
-  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
-  const { id } = await service.create(file.id)
-  await remote.until(() => [...remote.batches.values()].find(({ looks }) => looks > 0))
-  await service.json('POST', `/v1/batches/${id}/cancel`)
-  const batch = await service.ended(id)
-  assert.equal(batch.status, 'cancelled')
-  assert.deepEqual(batch.request_counts, { total: 40, completed: 20, failed: 20 })
-  assert.ok(remote.calls.some((call) => call.endsWith('/cancel')))
-})
-
-test('lines at a batch API take no place in a worker, and another worker records them', async () => {
-  await using remote = await BatchServer.start({ holds: true })
-  await using service = await TestService.start(config(remote))
-  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
-  const { id } = await service.create(file.id)
-  await remote.until(() => [...remote.batches.values()].find(({ looks }) => looks > 0))
-  const [chunk] = await service.stores.store.read.selectFrom('chunks').selectAll().execute()
-  assert.deepEqual([chunk?.state, chunk?.parked_reason, chunk?.worker_id], ['parked', 'remote_batch', null])
-  await service.worker.stop()
-  remote.faults.holds = false
-  await service.restartWorker()
-  const batch = await service.ended(id)
-  assert.equal(batch.request_counts.completed, 40)
-  assert.equal(remote.batches.size, 1)
-  // Its files are deleted there.
-  await remote.until(() => (remote.files.size === 0 ? true : undefined))
-})
-
-test('what lines at a batch API may cost stays reserved while they are there', async () => {
-  await using remote = await BatchServer.start({ holds: true })
-  await using service = await TestService.start(config(remote))
-  await service.json('POST', '/v1/limits', { scope: 'project', metric: 'cost_usd', amount: 1, window: 'day' })
-  const file = await service.upload(
-    LINES.map((_, i) => JSON.stringify(line(`l${i}`, 'x', { max_tokens: 100 }))).join('\n'),
-  )
-  const { id } = await service.create(file.id)
-  await remote.until(() => [...remote.batches.values()].find(({ looks }) => looks > 0))
-  const reserved = () => service.stores.store.read.selectFrom('reservations').selectAll().execute()
-  const [kept, ...others] = await reserved()
-  assert.ok(kept && kept.cost_nanos > 0 && kept.tokens > 40 * 100)
-  assert.deepEqual(others, [])
-  remote.faults.holds = false
-  const batch = await service.ended(id)
-  assert.equal(batch.request_counts.completed, 40)
-  assert.deepEqual(await reserved(), [])
-})
-
-test('lines at a batch API that does not answer any more are finished elsewhere and billed once', async () => {
-  const remote = await BatchServer.start({ holds: true })
-  await using hosted = await testUpstream()
-  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
-  await using service = await TestService.start(config(remote, '', other))
-  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
-  const { id } = await service.create(file.id)
-  await remote.until(() => [...remote.batches.values()].find(({ looks }) => looks > 0))
-  await remote.close()
-  const batch = await service.ended(id)
-  assert.equal(batch.request_counts.completed, 40)
-  assert.equal(hosted.calls.length, 40)
-  assert.equal(batch.cost_usd, (40 * 3000) / 1e9)
+  // 10 tokens in, 5 out; at half the price where the batch API answered.
+  assert.equal(Math.round(batch.cost_usd * 1e9), 36 * 1500 + 4 * 3000)
 })

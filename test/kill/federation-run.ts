@@ -1,0 +1,226 @@
+// Two Offpeaks as real processes, a front whose only upstream is a cell, before a model server in the test's process.
+// Front, cell or both are killed with SIGKILL while a batch runs, and started again. What is checked: every line is
+// answered once and billed once, here and there, and no remote batch was created twice.
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
+import { line } from '../service.ts'
+import { seededRandom } from '../simulation/seeded-random.ts'
+import { freePort, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
+
+const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
+const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
+/** 10 tokens in, 5 out. */
+const LINE_COST_NANOS = 10 * 100 + 5 * 400
+const COMMON = `
+rate_limit: {requests_per_minute: 0}
+listen: {stop_delay: 0s}
+log: {level: warn}
+worker: {flush_interval: 50ms, lease: 1s, drain: 1s}
+retry: {attempts_max: 5, backoff_min: 20ms, backoff_max: 500ms, outage_patience: 10m}`
+const ENDED_MS_MAX = 90_000
+
+export interface FederationRun {
+  cycles: number
+  seed: number
+  lines: number
+  folder: string
+  report: (text: string) => void
+}
+
+class Side {
+  readonly processes: ServiceProcesses
+  readonly folder: string
+  readonly port: number
+  readonly url: string
+  #running: ServiceProcess | null = null
+
+  constructor(folder: string, port: number, onFault: (problem: string) => void) {
+    this.folder = folder
+    this.port = port
+    this.url = `http://127.0.0.1:${port}`
+    this.processes = new ServiceProcesses({ folder, env: ENV, port, onLeaseLost: () => {}, onFault })
+  }
+
+  static async make(folder: string, config: string, onFault: (problem: string) => void): Promise<Side> {
+    mkdirSync(folder, { recursive: true })
+    writeFileSync(join(folder, 'offpeak.yaml'), config)
+    return new Side(folder, await freePort(), onFault)
+  }
+
+  async start(): Promise<void> {
+    this.#running = this.processes.launch('serve')
+    await this.#running.ready
+  }
+
+  async kill(): Promise<void> {
+    if (this.#running) await this.processes.kill(this.#running, true)
+  }
+
+  get key(): string {
+    return readFileSync(join(this.folder, 'offpeak-data/api-key'), 'utf8').trim()
+  }
+
+  async ask(method: string, path: string, body?: FormData | object): Promise<Record<string, unknown>> {
+    const isForm = body instanceof FormData
+    const response = await fetch(`${this.url}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.key}`,
+        ...(body === undefined || isForm ? {} : { 'content-type': 'application/json' }),
+      },
+      ...(body === undefined ? {} : { body: isForm ? body : JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
+    return path.endsWith('/content') ? { text } : JSON.parse(text)
+  }
+
+  /** Asks again while it is down. */
+  async insist(method: string, path: string): Promise<Record<string, unknown>> {
+    for (;;) {
+      try {
+        return await this.ask(method, path)
+      } catch {
+        await setTimeout(50)
+      }
+    }
+  }
+
+  rows<T>(sql: string): T[] {
+    const db = new DatabaseSync(join(this.folder, 'offpeak-data/offpeak.db'), { readOnly: true })
+    try {
+      return db.prepare(sql).all() as T[]
+    } finally {
+      db.close()
+    }
+  }
+
+  /** What is wrong with its books; '' if nothing is. */
+  books(): string {
+    try {
+      execFileSync(process.execPath, [MAIN, 'doctor', 'books', '--config', 'offpeak.yaml'], {
+        cwd: this.folder,
+        env: ENV,
+        encoding: 'utf8',
+        stdio: 'pipe',
+      })
+      return ''
+    } catch (error) {
+      return String(error instanceof Error && 'stdout' in error ? error.stdout : error)
+    }
+  }
+}
+
+/** Returns what was violated, in sentences. */
+export async function runFederation(options: FederationRun): Promise<string[]> {
+  const { cycles, seed, folder, report } = options
+  const violations: string[] = []
+  const random = seededRandom(seed)
+  const fault = (problem: string): void => void violations.push(problem)
+  await using upstream: TestUpstream = await testUpstream((call) => {
+    globalThis.setTimeout(() => echo(call), 20)
+  })
+  const cell = await Side.make(
+    join(folder, 'cell'),
+    `${COMMON}
+models:
+  - id: m
+    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
+    upstreams: [{type: openai, base_url: "${upstream.base_url}", concurrency_max: 8}]`,
+    fault,
+  )
+  const front = await Side.make(
+    join(folder, 'front'),
+    `${COMMON}
+models:
+  - id: m
+    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
+    upstreams:
+      - {type: openai-batch, name: cell, base_url: "${cell.url}/v1", timeout: 1s, line_metadata: true, api_key_file: ${join(cell.folder, 'offpeak-data/api-key')}}`,
+    fault,
+  )
+  await using _cell = cell.processes
+  await using _front = front.processes
+  await cell.start()
+  await front.start()
+  for (let cycle = 1; cycle <= cycles; cycle++) {
+    const begun = performance.now()
+    const id = await createBatch(front, options.lines)
+    await setTimeout(random.next() * 1500)
+    const sides = [[front], [cell], [front, cell]][cycle % 3]!
+    await Promise.all(sides.map((side) => side.kill()))
+    await setTimeout(random.next() * 500)
+    await Promise.all(sides.map((side) => side.start()))
+    const found = await checkBatch(front, id, options.lines)
+    violations.push(...found.map((problem) => `cycle ${cycle}: ${problem}`))
+    const ms = Math.round(performance.now() - begun)
+    report(
+      `cycle ${cycle}: killed ${sides.length === 2 ? 'both' : sides[0] === front ? 'front' : 'cell'}, ${ms} ms`,
+    )
+    if (violations.length > 0) break
+  }
+  await front.processes.stop()
+  await cell.processes.stop()
+  violations.push(...checkBoth(front, cell, cycles * options.lines))
+  return violations
+}
+
+async function createBatch(front: Side, lines: number): Promise<string> {
+  const form = new FormData()
+  form.set('purpose', 'batch')
+  const text = Array.from({ length: lines }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n')
+  form.set('file', new Blob([text]), 'input.jsonl')
+  const file = await front.ask('POST', '/v1/files', form)
+  const batch = await front.ask('POST', '/v1/batches', {
+    input_file_id: file.id,
+    endpoint: '/v1/chat/completions',
+    completion_window: '24h',
+  })
+  return String(batch.id)
+}
+
+async function checkBatch(front: Side, id: string, lines: number): Promise<string[]> {
+  const until = performance.now() + ENDED_MS_MAX
+  let batch = await front.insist('GET', `/v1/batches/${id}`)
+  while (!['completed', 'failed', 'expired', 'cancelled'].includes(String(batch.status))) {
+    if (performance.now() > until) return [`${id} has not ended: ${JSON.stringify(batch)}`]
+    await setTimeout(50)
+    batch = await front.insist('GET', `/v1/batches/${id}`)
+  }
+  const found: string[] = []
+  const counts = JSON.stringify(batch.request_counts)
+  if (counts !== JSON.stringify({ total: lines, completed: lines, failed: 0 }))
+    found.push(`${id} counts ${counts}`)
+  if (Math.round(Number(batch.cost_usd) * 1e9) !== lines * LINE_COST_NANOS)
+    found.push(`${id} costs ${batch.cost_usd}`)
+  const { text } = await front.insist('GET', `/v1/files/${batch.output_file_id}/content`)
+  const ids = String(text)
+    .split('\n')
+    .filter(Boolean)
+    .map((one) => String(JSON.parse(one).custom_id))
+  if (ids.length !== lines || new Set(ids).size !== lines) found.push(`${id} has ${ids.length} results`)
+  return found
+}
+
+/** The books of both, and what the cell was asked. */
+function checkBoth(front: Side, cell: Side, lines: number): string[] {
+  const found: string[] = []
+  for (const side of [front, cell]) {
+    const problem = side.books()
+    if (problem !== '') found.push(`books of ${side.folder}: ${problem}`)
+  }
+  const there = cell.rows<{ metadata: string; completed: number; failed: number }>(
+    'SELECT metadata, completed, failed FROM batches',
+  )
+  const names = there.map(({ metadata }) => String(JSON.parse(metadata).offpeak_remote_batch))
+  const twice = names.length - new Set(names).size
+  if (twice > 0) found.push(`${twice} remote batches were created twice`)
+  const completed = there.reduce((sum, one) => sum + one.completed, 0)
+  if (completed !== lines) found.push(`the cell has billed ${completed} lines, the front ${lines}`)
+  return found
+}
