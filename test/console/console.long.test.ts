@@ -183,12 +183,18 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Download', { exact: true }).click()
     const [download] = await Promise.all([
       page.waitForEvent('download'),
-      page.getByRole('button', { name: 'All 61 lines (CSV)' }).click(),
+      page.getByRole('link', { name: 'All 61 lines (CSV)' }).click(),
     ])
     const rows = (await readFile(await download.path(), 'utf8')).split('\r\n')
-    assert.match(rows[0] ?? '', /custom_id,status,error_code/)
-    assert.equal(rows.filter((row) => row.includes(',failed,')).length, 10)
-    assert.equal(rows.filter((row) => row.includes(',completed,')).length, 51)
+    assert.equal(rows[0], '\ufeffcustom_id,answer,error,input_tokens,output_tokens,cost_usd')
+    assert.equal(rows.filter((row) => row.includes(',"upstream_rejected: ')).length, 10)
+    assert.equal(rows.length, 63)
+    await page.getByText('Download', { exact: true }).click()
+    const [parquet] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('link', { name: 'All 61 lines (Parquet)' }).click(),
+    ])
+    assert.equal((await readFile(await parquet.path())).subarray(0, 4).toString(), 'PAR1')
   })
 
   test('what a model wrote stays text', async () => {

@@ -55,6 +55,10 @@ export const messages = {
   'status.allFailed': 'All lines failed',
 
   'waiting.no_worker': 'No worker is running',
+  'waiting.engine_starting': 'Model server is starting',
+  'waiting.paused': 'Paused',
+  'waiting.not_before': 'Not before its start',
+  'waiting.outside_hours': 'Outside the hours of its servers',
   'waiting.model_unavailable': 'Model unavailable',
   'waiting.upstream_throttled': 'Server asks to wait',
   'waiting.lines_failing': 'Lines are failing',
@@ -104,6 +108,10 @@ export const messages = {
   'retry.these': 'Retry these',
   'retry.waits': 'Failed lines can be retried once the batch has ended',
 
+  'pause.pause': 'Pause',
+  'pause.resume': 'Resume',
+  'pause.hint': 'Nothing new is sent; what is in flight finishes. The completion window goes on.',
+
   'cancel.batch': 'Cancel batch',
   'cancel.title': 'Cancel this batch?',
   'cancel.text':
@@ -111,12 +119,11 @@ export const messages = {
   'cancel.keep': 'Keep running',
 
   download: 'Download',
-  'download.busy': 'Reading {n} lines …',
   'download.output': 'Answers (JSONL)',
   'download.errors': 'Failed lines (JSONL)',
   'download.csv': 'All {n} lines (CSV)',
   'download.input': 'Input (JSONL)',
-  'download.parquet': 'Parquet, from a shell:',
+  'download.parquet': 'All {n} lines (Parquet)',
 
   'timeline.title': 'Timeline',
   'timeline.measure': 'What the chart shows',
@@ -127,6 +134,8 @@ export const messages = {
   'timeline.completionTokens': 'Completion tokens',
 
   'lines.title': 'Lines',
+  'lines.answers': 'Answers',
+  'lines.view': 'What is shown of each line',
   'lines.count': '{n} {n|line|lines}',
   'lines.atLeast': 'more than {n} {n|line|lines}',
   'lines.noneMatch': 'No line matches these filters.',
@@ -170,7 +179,7 @@ export const messages = {
   'first.title': 'No batches yet',
   'first.text':
     'A batch runs every line of a JSONL file: each line is one chat request with a custom_id of your own, and each is answered, priced and attributed, or fails with a reason.',
-  'first.example': 'Try an example',
+  'first.example': 'Run the example on the simulator',
   'first.calls': 'The same from a shell',
   'first.call1': 'Upload a file, one request a line.',
   'first.call2': 'Every line is checked; go on when "status" is "processed".',
@@ -232,9 +241,15 @@ export const messages = {
   'usage.none': 'Nothing used in this time',
   'usage.noneText':
     'Each finished line is counted here with its tokens and its cost, by day of the UTC calendar.',
+  'usage.by.day': 'Day',
+  'usage.metric': 'Chart',
+  'usage.metric.cost': 'Cost',
+  'usage.metric.tokens': 'Tokens',
+  'usage.all': 'All',
   'usage.share': 'Share',
   'usage.lastMonth': '{cost} up to this day of last month',
   'usage.chart': 'Cost by day, stacked',
+  'usage.chartTokens': 'Tokens by day, stacked',
 
   'limits.title': 'Limits',
   'limits.lead':
@@ -292,6 +307,7 @@ export const messages = {
   'webhooks.enable': 'Enable',
   'webhooks.disable': 'Disable',
   'webhooks.rotate': 'New secret',
+  'webhooks.test': 'Send a test event',
   'webhooks.replay': 'Send again',
   'webhooks.replayFailed': 'Send failed again',
   'webhooks.queued': '{n} {n|event is|events are} sent again.',
@@ -311,8 +327,10 @@ export const messages = {
   'audit.call': 'Call',
   'audit.path': 'Path',
   'audit.method': 'Method',
-  'audit.ok': 'Succeeded',
-  'audit.failed': 'Failed',
+  'audit.2xx': 'Succeeded (2xx)',
+  'audit.4xx': 'Rejected (4xx)',
+  'audit.5xx': 'Failed (5xx)',
+  'audit.onlyKey': 'Only calls with {id}',
   'audit.key': 'Key',
   'audit.line': 'Line',
   'audit.when': 'When',
@@ -365,6 +383,12 @@ export const messages = {
   'servers.circuit': 'Circuit',
   'servers.circuit.closed': 'Closed',
   'servers.circuit.open': 'Open',
+  'servers.tier': 'tier {n}',
+  'servers.hours': 'Hours',
+  'servers.hours.always': 'always',
+  'servers.hours.open': 'Open for {n}',
+  'servers.hours.closed': 'Closed',
+  'servers.hours.until': 'changes',
   'servers.stores': 'Stores',
   'servers.database': 'Database',
   'servers.blobs': 'Blobs',

@@ -1,15 +1,16 @@
 // The audit: any request ID looked up, and the latest calls.
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
 import type { HttpRequestRecord } from '../../wire/request-record.ts'
 import { fetchApi, get } from '../api.ts'
+import { later } from '../browser-clock.ts'
 import { parseExact, print } from '../exact-json.ts'
 import { duration } from '../format.ts'
 import { h, type View } from '../h.ts'
-import { t } from '../i18n.ts'
+import { type MessageKey, t } from '../i18n.ts'
 import type { PageParams } from '../pages.ts'
 import { Button } from '../parts/button.ts'
-import { TextField } from '../parts/field.ts'
+import { SelectField, TextField } from '../parts/field.ts'
 import { Facts } from '../parts/figures.ts'
 import { Empty, FailureNotice, Loading } from '../parts/notice.ts'
 import { Page, Section } from '../parts/page.ts'
@@ -17,31 +18,45 @@ import { Badge } from '../parts/status.ts'
 import { type Column, Table } from '../parts/table.ts'
 import { CodeBlock, visibleText } from '../parts/text.ts'
 import { Time } from '../parts/time.ts'
-import { useResource } from '../resource.ts'
+import { useAction, useResource } from '../resource.ts'
 import { href, navigate, replaceQuery, useAddress } from '../router.ts'
+
+const STATUSES = ['2xx', '4xx', '5xx'] as const
+const TYPING_MS = 250
 
 export function Audit(): View {
   const [id, setId] = useState('')
   const { query } = useAddress()
-  const filter = { method: query.get('method'), status: query.get('status'), path: query.get('path') }
-  const [more, setMore] = useState<readonly HttpRequestRecord[]>([])
-  const [cursor, setCursor] = useState<string | null | undefined>(undefined)
-  const calls = useResource(
-    (signal) => get<List<HttpRequestRecord>>('/v1/requests', { limit: 50 }, { signal }),
-    [],
-  )
-  const next = cursor === undefined ? calls.data?.next_cursor : cursor
-  const load = async (): Promise<void> => {
-    const page = await get<List<HttpRequestRecord>>('/v1/requests', { limit: 100, starting_after: next })
-    setMore([...more, ...page.data])
-    setCursor(page.next_cursor)
+  const filter = {
+    method: query.get('method') ?? '',
+    status: query.get('status') ?? '',
+    path: query.get('path') ?? '',
+    api_key_id: query.get('api_key_id') ?? '',
   }
-  const rows = [...(calls.data?.data ?? []), ...more].filter(
-    ({ method, status_code, path }) =>
-      (!filter.method || method === filter.method) &&
-      (!filter.status || (filter.status === 'failed' ? status_code >= 400 : status_code < 400)) &&
-      path.includes(filter.path ?? ''),
+  const name = JSON.stringify(filter)
+  const [path, setPath] = useState(filter.path)
+  useEffect(() => (path === filter.path ? undefined : later(TYPING_MS, () => replaceQuery({ path }))), [path])
+  const [more, setMore] = useState<{ name: string; pages: readonly List<HttpRequestRecord>[] }>({
+    name,
+    pages: [],
+  })
+  const calls = useResource(
+    (signal) => get<List<HttpRequestRecord>>('/v1/requests', { limit: 50, ...filter }, { signal }),
+    [filter],
   )
+  const pages = [...(calls.data ? [calls.data] : []), ...(more.name === name ? more.pages : [])]
+  const next = pages.at(-1)?.next_cursor
+  const loading = useAction()
+  const load = (): void =>
+    void loading.run(async () => {
+      const page = await get<List<HttpRequestRecord>>('/v1/requests', {
+        limit: 100,
+        ...filter,
+        starting_after: next,
+      })
+      setMore({ name, pages: [...(more.name === name ? more.pages : []), page] })
+    })
+  const rows = pages.flatMap(({ data }) => data)
   return h(Page, { title: t('audit.title'), lead: t('audit.lead') }, [
     h(
       'form',
@@ -62,31 +77,47 @@ export function Audit(): View {
       h('div', { class: 'filters' }, [
         h(TextField, {
           label: t('audit.path'),
-          value: filter.path ?? '',
-          onInput: (path) => replaceQuery({ path }),
+          value: path,
+          onInput: setPath,
           placeholder: '/v1/batches',
         }),
-        h(FilterSelect, {
+        h(SelectField, {
           label: t('audit.method'),
-          name: 'method',
           value: filter.method,
-          options: [
-            ['GET', 'GET'],
-            ['POST', 'POST'],
-            ['DELETE', 'DELETE'],
-          ],
+          options: [['', t('all')], ...['GET', 'POST', 'DELETE'].map((method) => [method, method] as const)],
+          onInput: (method) => replaceQuery({ method }),
         }),
-        h(FilterSelect, {
+        h(SelectField, {
           label: t('batch.status'),
-          name: 'status',
           value: filter.status,
           options: [
-            ['ok', t('audit.ok')],
-            ['failed', t('audit.failed')],
+            ['', t('all')],
+            ...STATUSES.map((one) => [one, t(`audit.${one}` satisfies MessageKey)] as const),
           ],
+          onInput: (status) => replaceQuery({ status }),
         }),
       ]),
-      h(FailureNotice, { failure: calls.failure, retry: calls.reload }),
+      filter.api_key_id === ''
+        ? null
+        : h(
+            'div',
+            { class: 'row' },
+            h(
+              'button',
+              {
+                type: 'button',
+                class: 'chip',
+                title: t('lines.removeFilter'),
+                onClick: () => replaceQuery({ api_key_id: null }),
+              },
+              [
+                h('span', { class: 'muted' }, t('audit.key')),
+                h('span', { class: 'mono' }, filter.api_key_id),
+                h('span', { 'aria-hidden': 'true' }, '×'),
+              ],
+            ),
+          ),
+      h(FailureNotice, { failure: calls.failure ?? loading.failure, retry: calls.reload }),
       !calls.data
         ? calls.failure
           ? null
@@ -100,38 +131,9 @@ export function Audit(): View {
               keyOf: ({ id }) => id,
             }),
       next
-        ? h('div', { class: 'more' }, h(Button, { label: t('showMore'), onClick: () => void load() }))
+        ? h('div', { class: 'more' }, h(Button, { label: t('showMore'), busy: loading.busy, onClick: load }))
         : null,
     ]),
-  ])
-}
-
-function FilterSelect({
-  label,
-  name,
-  value,
-  options,
-}: {
-  label: string
-  name: string
-  value: string | null
-  options: readonly (readonly [string, string])[]
-}): View {
-  return h('div', { class: 'field' }, [
-    h('label', { for: `filter-${name}` }, label),
-    h(
-      'select',
-      {
-        id: `filter-${name}`,
-        class: 'input',
-        value: value ?? '',
-        onInput: (event) => replaceQuery({ [name]: event.currentTarget.value }),
-      },
-      [
-        h('option', { value: '' }, t('all')),
-        ...options.map(([key, title]) => h('option', { value: key, selected: key === value }, title)),
-      ],
-    ),
   ])
 }
 
@@ -152,11 +154,18 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
   {
     title: t('audit.key'),
     cell: ({ api_key_id }) =>
-      h(
-        'span',
-        { class: 'mono small', title: api_key_id ?? '' },
-        api_key_id ? `…${api_key_id.slice(-8)}` : '–',
-      ),
+      api_key_id
+        ? h(
+            'button',
+            {
+              type: 'button',
+              class: 'link mono small',
+              title: t('audit.onlyKey', { id: api_key_id }),
+              onClick: () => replaceQuery({ api_key_id }),
+            },
+            `…${api_key_id.slice(-8)}`,
+          )
+        : '–',
   },
   { title: t('line.duration'), align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },
   { title: t('audit.when'), align: 'end', cell: ({ created }) => h(Time, { at: created, short: true }) },

@@ -1,8 +1,8 @@
-// What can be done with a batch: retry what failed, cancel it, download its results.
+// What can be done with a batch: retry what failed, pause and resume it, cancel it, download its results.
 import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import { post } from '../api.ts'
-import { downloadCsv } from '../csv-download.ts'
+import type { RetryBatch } from '../../wire/retry-batch.ts'
+import { pathWith, post } from '../api.ts'
 import { count } from '../format.ts'
 import { h, type View } from '../h.ts'
 import { t } from '../i18n.ts'
@@ -17,29 +17,31 @@ import { may } from '../session.ts'
 
 export function BatchActions({ batch, reload }: { batch: BatchObject; reload: () => void }): View {
   const { failed } = batch.request_counts
+  const isOpen = !ended(batch) && batch.status !== 'cancelling' && may('batches:write')
   return h('div', { class: 'actions' }, [
     failed > 0 ? h(RetryButton, { batch }) : null,
-    ended(batch) || batch.status === 'cancelling' || !may('batches:write')
-      ? null
-      : h(CancelButton, { batch, reload }),
-    may('files:read') ? h(Downloads, { batch }) : null,
+    isOpen ? h(PauseButton, { batch, reload }) : null,
+    isOpen ? h(CancelButton, { batch, reload }) : null,
+    h(Downloads, { batch }),
   ])
 }
 
-/** Runs failed lines again in a batch of their own, once this one has ended. */
+export type FailedLines = Omit<RetryBatch, 'completion_window'>
+
+/** Runs failed lines again in a batch of their own, once this one has ended. `which`: all where it is absent. */
 export function RetryButton({
   batch,
-  codes,
+  which,
   quiet,
 }: {
   batch: BatchObject
-  codes?: string[]
+  which?: FailedLines
   quiet?: boolean
 }): View | null {
   const action = useAction()
   if (!may('batches:write')) return null
   const retry = async (): Promise<void> => {
-    const created = await post<BatchObject>(`/v1/batches/${batch.id}/retry`, codes ? { codes } : {})
+    const created = await post<BatchObject>(`/v1/batches/${batch.id}/retry`, which ?? {})
     navigate(`/batches/${created.id}`)
   }
   const run = (): void => void action.run(retry)
@@ -53,15 +55,35 @@ export function RetryButton({
           t('retry.these'),
         )
       : h(Button, {
-          label: t('retry.failed'),
+          label: which ? t('retry.these') : t('retry.failed'),
           icon: 'retry',
-          kind: 'primary',
+          kind: which ? 'plain' : 'primary',
           busy: action.busy,
           disabled: waits,
           title,
           onClick: run,
         }),
     h(FailureDialog, { title: t('retry.failed'), action }),
+  ])
+}
+
+function PauseButton({ batch, reload }: { batch: BatchObject; reload: () => void }): View {
+  const action = useAction()
+  const paused = batch.paused_at !== undefined
+  const run = (): void =>
+    void action.run(async () => {
+      await post(`/v1/batches/${batch.id}/${paused ? 'resume' : 'pause'}`)
+      reload()
+    })
+  return h('div', null, [
+    h(Button, {
+      label: t(paused ? 'pause.resume' : 'pause.pause'),
+      icon: paused ? 'play' : 'pause',
+      title: paused ? undefined : t('pause.hint'),
+      busy: action.busy,
+      onClick: run,
+    }),
+    h(FailureDialog, { title: t(paused ? 'pause.resume' : 'pause.pause'), action }),
   ])
 }
 
@@ -103,30 +125,21 @@ function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => voi
   ])
 }
 
-function Downloads({ batch }: { batch: BatchObject }): View {
-  const action = useAction()
-  const [lines, setLines] = useState(0)
-  const csv = (): void => void action.run(() => downloadCsv(batch, setLines))
+function Downloads({ batch }: { batch: BatchObject }): View | null {
   const { completed, failed } = batch.request_counts
+  const done = completed + failed
+  const link = (href: string, name: string, title: string): View =>
+    h('a', { class: 'menu-item', href, download: name }, title)
   const file = (id: string | null | undefined, name: string, title: string): View | null =>
-    id ? h('a', { class: 'menu-item', href: `/v1/files/${id}/content`, download: name }, title) : null
-  return h('div', null, [
-    h(Menu, { label: action.busy ? t('download.busy', { n: lines }) : t('download'), icon: 'download' }, [
-      file(batch.output_file_id, `${batch.id}-output.jsonl`, t('download.output')),
-      file(batch.error_file_id, `${batch.id}-errors.jsonl`, t('download.errors')),
-      completed + failed > 0
-        ? h(
-            'button',
-            { type: 'button', class: 'menu-item', disabled: action.busy, onClick: csv },
-            t('download.csv', { n: count(completed + failed) }),
-          )
-        : null,
-      file(batch.input_file_id, `${batch.id}-input.jsonl`, t('download.input')),
-      h('div', { class: 'menu-note' }, [
-        t('download.parquet'),
-        h('code', { class: 'code' }, `offpeak results ${batch.id} -o answers.parquet`),
-      ]),
-    ]),
-    h(FailureDialog, { title: t('download'), action }),
+    id && may('files:read') ? link(`/v1/files/${id}/content`, name, title) : null
+  const table = (query: Record<string, string>, name: string, title: string): View | null =>
+    done > 0 ? link(pathWith(`/v1/batches/${batch.id}/results`, query), name, title) : null
+  const n = count(done)
+  return h(Menu, { label: t('download'), icon: 'download' }, [
+    table({ format: 'csv', spreadsheet: 'true' }, `${batch.id}.csv`, t('download.csv', { n })),
+    table({ format: 'parquet' }, `${batch.id}.parquet`, t('download.parquet', { n })),
+    file(batch.output_file_id, `${batch.id}-output.jsonl`, t('download.output')),
+    file(batch.error_file_id, `${batch.id}-errors.jsonl`, t('download.errors')),
+    file(batch.input_file_id, `${batch.id}-input.jsonl`, t('download.input')),
   ])
 }

@@ -68,7 +68,11 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
     ]),
     h('div', { class: 'row error-actions' }, [
       h('button', { type: 'button', class: 'link', onClick: show }, t('errors.show')),
-      h(RetryButton, { batch, codes: [group.code], quiet: true }),
+      h(RetryButton, {
+        batch,
+        which: { codes: [group.code], ...(group.pattern === null ? {} : { message: group.pattern }) },
+        quiet: true,
+      }),
     ]),
   ])
 }

@@ -21,7 +21,7 @@ import { may } from '../session.ts'
 import { BatchActions } from './batch-actions.ts'
 import { ErrorGroups } from './batch-errors.ts'
 import { Timeline } from './batch-timeline.ts'
-import { LineBrowser } from './line-browser.ts'
+import { Lines } from './line-browser.ts'
 
 export function Batch({ id }: PageParams): View {
   const read = useResource(
@@ -86,7 +86,7 @@ function Whole({ batch }: { batch: BatchObject }): View {
     ]),
     failed > 0 ? h(ErrorGroups, { batch }) : null,
     h(Timeline, { batch }),
-    h(LineBrowser, { batch }),
+    h(Lines, { batch }),
     h(Section, { title: t('batch.details') }, h(Details, { batch })),
   ])
 }

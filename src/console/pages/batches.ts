@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'
+import type { ModelObject } from '../../wire/model.ts'
 import { get } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
@@ -36,29 +37,33 @@ export function Batches(): View {
   const { query } = useAddress()
   const status = query.get('status') ?? ''
   const text = query.get('q') ?? ''
+  const model = query.get('model') ?? ''
+  const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
   const { batches: pushed } = useLive()
   const [more, setMore] = useState<readonly List<BatchObject>[]>([])
   const first = useResource(
-    (signal) => get<List<BatchObject>>('/v1/batches', { limit: PAGE, status }, { signal }),
-    [status],
+    (signal) => get<List<BatchObject>>('/v1/batches', { limit: PAGE, status, model }, { signal }),
+    [status, model],
   )
   const pages = first.data ? [first.data, ...more.filter(() => first.data !== null)] : []
   const rows = merged(
     pages.flatMap(({ data }) => data),
     pushed,
-    status,
+    { status, model },
   ).filter((batch) => matchesText(batch, text))
   useMissedEnds(rows, first.reload)
   const last = pages.at(-1)
+  const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
   const loadMore = async (): Promise<void> => {
     const next = await get<List<BatchObject>>('/v1/batches', {
       limit: PAGE,
       status,
+      model,
       starting_after: last?.next_cursor,
     })
     setMore([...more, next])
   }
-  const untouched = first.data?.data.length === 0 && pushed.size === 0 && status === ''
+  const untouched = first.data?.data.length === 0 && pushed.size === 0 && status === '' && model === ''
   return h(
     Page,
     {
@@ -92,6 +97,17 @@ export function Batches(): View {
                   replaceQuery({ status: value })
                 },
               }),
+              offered.length > 1 || model !== ''
+                ? h(SelectField, {
+                    label: t('line.model'),
+                    value: model,
+                    options: [['', t('all')], ...offered.map((id) => [id, id] as const)],
+                    onInput: (value) => {
+                      setMore([])
+                      replaceQuery({ model: value })
+                    },
+                  })
+                : null,
             ]),
             first.loading && !first.data
               ? h(Loading, { rows: 6 })
@@ -119,11 +135,12 @@ export function Batches(): View {
 function merged(
   read: readonly BatchObject[],
   pushed: ReadonlyMap<string, BatchObject>,
-  status: string,
+  { status, model }: { status: string; model: string },
 ): BatchObject[] {
   const known = new Set(read.map(({ id }) => id))
   const oldest = read.at(-1)?.id ?? ''
-  const added = [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest)
+  // What is pushed does not name its models.
+  const added = model === '' ? [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest) : []
   return [...added, ...read.map((batch) => latest(batch, pushed))]
     .filter((batch) => status === '' || batch.status === status)
     .sort((a, b) => (a.id < b.id ? 1 : -1))

@@ -12,7 +12,7 @@ export function FirstBatch(): View {
     h('p', null, t('first.text')),
     h('div', { class: 'row' }, [
       h(LinkButton, { label: t('new.title'), href: href('/new'), icon: 'plus', kind: 'primary' }),
-      h(LinkButton, { label: t('first.example'), href: `${href('/new')}?example=1` }),
+      h(LinkButton, { label: t('first.example'), href: `${href('/new')}?example=1`, icon: 'play' }),
     ]),
     h('div', { class: 'section-head' }, [h('h3', null, t('first.calls')), h(CopyButton, { text: calls })]),
     h('pre', { class: 'code-block', tabIndex: 0, 'aria-label': t('first.calls') }, calls),

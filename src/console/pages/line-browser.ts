@@ -1,8 +1,9 @@
 // The lines of a batch, with filters that are part of the address.
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import type { LineStatus } from '../../wire/batch-line.ts'
-import type { ApiFailure } from '../api.ts'
+import type { BatchLine, LineStatus } from '../../wire/batch-line.ts'
+import { schemaColumns } from '../answer-columns.ts'
+import { type ApiFailure, get } from '../api.ts'
 import { later } from '../browser-clock.ts'
 import { compact, count, duration, usd, usdExact } from '../format.ts'
 import { type ComponentChildren, h, type View } from '../h.ts'
@@ -15,14 +16,55 @@ import { Section } from '../parts/page.ts'
 import { Badge } from '../parts/status.ts'
 import { visibleText } from '../parts/text.ts'
 import { VirtualRows } from '../parts/virtual-rows.ts'
+import { useResource } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
+import { may } from '../session.ts'
+import { AnswerTable } from './answer-table.ts'
+import { type FailedLines, RetryButton } from './batch-actions.ts'
 
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const TYPING_MS = 250
 const REFRESH_MS = 2_000
 const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'custom_id'] as const
 
-export function LineBrowser({ batch }: { batch: BatchObject }): View {
+/** Lines as a list, or their answers as a table where the requests ask for columns. */
+export function Lines({ batch }: { batch: BatchObject }): View {
+  const { query } = useAddress()
+  const columns = useResource(
+    async (signal) =>
+      may('files:read')
+        ? schemaColumns((await get<BatchLine>(`/v1/batches/${batch.id}/lines/1`, {}, { signal })).input)
+        : null,
+    [batch.id],
+  )
+  const asTable = query.get('view') === 'answers' && columns.data !== null
+  const choice = columns.data
+    ? h(
+        'div',
+        { class: 'seg', role: 'group', 'aria-label': t('lines.view') },
+        (['lines', 'answers'] as const).map((view) =>
+          h(
+            'button',
+            {
+              type: 'button',
+              'aria-pressed': asTable === (view === 'answers'),
+              onClick: () => replaceQuery({ view: view === 'answers' ? view : null }),
+            },
+            t(view === 'answers' ? 'lines.answers' : 'lines.title'),
+          ),
+        ),
+      )
+    : null
+  return asTable && columns.data
+    ? h(
+        Section,
+        { title: t('lines.answers'), id: 'lines', aside: choice },
+        h(AnswerTable, { batch, columns: columns.data }),
+      )
+    : h(LineBrowser, { batch, choice })
+}
+
+function LineBrowser({ batch, choice }: { batch: BatchObject; choice: View | null }): View {
   const { query } = useAddress()
   const filter = readFilter(query)
   const name = JSON.stringify(filter)
@@ -51,27 +93,35 @@ export function LineBrowser({ batch }: { batch: BatchObject }): View {
       pages.refresh(...sight.current, total)
     })
   }, [ended(batch) || Math.floor(done / Math.max(1, total / 100)), pages])
+  const empty = pages.total === 0
   const aside = pages.isComplete
     ? t('lines.count', { n: pages.total })
     : t('lines.atLeast', { n: Math.max(0, pages.total - 1) })
-  const empty = pages.total === 0
-  return h(Section, { title: t('lines.title'), id: 'lines', aside }, [
-    h(Filters, { filter }),
-    h(FailureNotice, {
-      failure: pages.failed as ApiFailure | null,
-      retry: () => pages.need(...sight.current),
-    }),
-    empty
-      ? h(Empty, { title: t('nothingFound') }, h('p', null, t('lines.noneMatch')))
-      : h(VirtualRows, {
-          key: name,
-          label: t('lines.title'),
-          total: pages.total,
-          head: HEAD(),
-          row: (index) => rowOf(batch.id, pages, index),
-          onSight,
-        }),
-  ])
+  const retried = retriable(filter)
+  return h(
+    Section,
+    { title: t('lines.title'), id: 'lines', aside: h('div', { class: 'row' }, [aside, choice]) },
+    [
+      h(Filters, {
+        filter,
+        retry: retried && failed > 0 && !empty ? h(RetryButton, { batch, which: retried }) : null,
+      }),
+      h(FailureNotice, {
+        failure: pages.failed as ApiFailure | null,
+        retry: () => pages.need(...sight.current),
+      }),
+      empty
+        ? h(Empty, { title: t('nothingFound') }, h('p', null, t('lines.noneMatch')))
+        : h(VirtualRows, {
+            key: name,
+            label: t('lines.title'),
+            total: pages.total,
+            head: HEAD(),
+            row: (index) => rowOf(batch.id, pages, index),
+            onSight,
+          }),
+    ],
+  )
 }
 
 function readFilter(query: URLSearchParams): LineFilter {
@@ -79,7 +129,15 @@ function readFilter(query: URLSearchParams): LineFilter {
   return { ...given, status: LINE_STATUSES.find((status) => status === given.status) }
 }
 
-function Filters({ filter }: { filter: LineFilter }): View {
+/** What retries exactly the failed lines that are shown; null where others are shown, or all failed ones. */
+function retriable({ status, code, ...filter }: LineFilter): FailedLines | null {
+  const which = { ...(code ? { codes: [code] } : {}), ...filter }
+  const isFiltered = Object.values(which).some((value) => value !== undefined && value !== '')
+  const onlyFailed = status === 'failed' || (status === undefined && (code || filter.message))
+  return isFiltered && onlyFailed ? which : null
+}
+
+function Filters({ filter, retry }: { filter: LineFilter; retry: View | null }): View {
   const [text, setText] = useState(filter.custom_id ?? '')
   useEffect(
     () =>
@@ -107,6 +165,7 @@ function Filters({ filter }: { filter: LineFilter }): View {
         ],
         onInput: (value) => replaceQuery({ status: value, code: null, message: null }),
       }),
+      retry,
     ]),
     chips.length === 0
       ? null

@@ -1,6 +1,6 @@
 // A new batch in three steps on one page: a file, what it would cost, and the order to run it.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import type { BatchObject } from '../../wire/batch.ts'
+import type { BatchObject, CreateBatch } from '../../wire/batch.ts'
 import type { BatchEstimate } from '../../wire/batch-estimate.ts'
 import type { FileObject } from '../../wire/file.ts'
 import type { List } from '../../wire/list.ts'
@@ -24,6 +24,8 @@ import { BatchSource, jsonProblem } from './new-batch-source.ts'
 
 const POLL_MS = 300
 const EXAMPLE = '/console/gsm8k.jsonl'
+/** The model that the service has where nothing is configured, and that the example names. */
+const SIMULATOR = 'sim-1'
 /** Larger files are not read again to show their bad lines. */
 const SHOWN_BYTES_MAX = 64 * 1024 * 1024
 
@@ -36,7 +38,7 @@ export function NewBatch(): View {
   const abort = useRef(new AbortController())
   useEffect(() => () => abort.current.abort(), [])
 
-  const take = (chosen: File): void => {
+  const take = (chosen: File, run = false): void => {
     setLocal(chosen)
     setFile(null)
     setShare(0)
@@ -49,13 +51,20 @@ export function NewBatch(): View {
         await new Promise<void>((resolve) => later(POLL_MS, resolve))
         uploaded = await get<FileObject>(`/v1/files/${uploaded.id}`, {}, { signal: abort.current.signal })
       }
-      setFile(uploaded)
+      // The simulator costs nothing: nothing is to be decided.
+      if (run && uploaded.status === 'processed')
+        navigate(`/batches/${(await post<BatchObject>('/v1/batches', orderOf(uploaded))).id}`)
+      else setFile(uploaded)
     })
   }
   const offered = models.data?.data ?? []
   useEffect(() => {
     if (currentAddress().query.get('example') === null || offered.length === 0) return
-    void exampleFile(offered).then(take, () => {})
+    const simulator = offered.find(({ id }) => id === SIMULATOR)
+    void exampleFile(simulator ?? offered[0]).then(
+      (example) => take(example, simulator !== undefined),
+      () => {},
+    )
   }, [offered.length > 0])
 
   const again = (): void => {
@@ -98,10 +107,19 @@ export function NewBatch(): View {
 }
 
 /** The example of the project, for a model that there is. */
-async function exampleFile(models: readonly ModelObject[]): Promise<File> {
+async function exampleFile(model: ModelObject | undefined): Promise<File> {
   const text = await (await fetchApi('GET', EXAMPLE)).text()
-  const model = models.find(({ id }) => id === 'sim-1') ?? models[0]
-  return new File([text.replaceAll('"model":"sim-1"', `"model":${JSON.stringify(model?.id)}`)], 'gsm8k.jsonl')
+  const named = text.replaceAll(`"model":"${SIMULATOR}"`, `"model":${JSON.stringify(model?.id ?? SIMULATOR)}`)
+  return new File([named], 'gsm8k.jsonl')
+}
+
+function orderOf(file: FileObject, window = '24h', entity = ''): CreateBatch {
+  return {
+    input_file_id: file.id,
+    endpoint: '/v1/chat/completions',
+    completion_window: window,
+    ...(entity.trim() === '' ? {} : { metadata: { entity: entity.trim() } }),
+  }
 }
 
 interface BadLine {
@@ -171,12 +189,7 @@ function Order({ file }: { file: FileObject }): View {
   const [window, setWindow] = useState('24h')
   const [entity, setEntity] = useState('')
   const action = useAction()
-  const order = {
-    input_file_id: file.id,
-    endpoint: '/v1/chat/completions',
-    completion_window: window,
-    ...(entity.trim() === '' ? {} : { metadata: { entity: entity.trim() } }),
-  }
+  const order = orderOf(file, window, entity)
   const estimate = useResource(
     (signal) => post<BatchEstimate>('/v1/batches?dry_run=true', order, { signal }),
     [order],

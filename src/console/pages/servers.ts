@@ -131,12 +131,32 @@ function Service({ service }: { service: NonNullable<ServiceStatus['service']> }
   ])
 }
 
+/** Whether its hours let it take lines, and until when. */
+function Hours({ hours }: { hours: NonNullable<UpstreamStatus['hours']> | null }): View {
+  if (hours === null) return h('span', { class: 'muted' }, t('servers.hours.always'))
+  const { places, until } = hours
+  return h('div', null, [
+    h(Badge, {
+      tone: places > 0 ? 'good' : 'idle',
+      text: places > 0 ? t('servers.hours.open', { n: places }) : t('servers.hours.closed'),
+    }),
+    until === null
+      ? null
+      : h('div', { class: 'muted small' }, [
+          t('servers.hours.until'),
+          ' ',
+          h(Time, { at: until, short: true }),
+        ]),
+  ])
+}
+
 const UPSTREAMS = (): Column<UpstreamStatus & { worker: string }>[] => [
   {
     title: t('servers.upstream'),
     main: true,
-    cell: ({ upstream, model }) => [
+    cell: ({ upstream, model, tier }) => [
       h('strong', null, visibleText(model)),
+      tier ? h('span', { class: 'muted small' }, ` · ${t('servers.tier', { n: tier })}`) : null,
       h('div', { class: 'muted small mono' }, visibleText(upstream)),
     ],
   },
@@ -174,6 +194,10 @@ const UPSTREAMS = (): Column<UpstreamStatus & { worker: string }>[] => [
         { class: errors_per_s > 0 ? 'bad-text' : 'muted', title: last_error ?? undefined },
         perSecond(errors_per_s),
       ),
+  },
+  {
+    title: t('servers.hours'),
+    cell: ({ hours }) => h(Hours, { hours: hours ?? null }),
   },
   {
     title: t('servers.circuit'),

@@ -20,7 +20,9 @@ type Row = NonNullable<UsageObject['groups']>[number]
 
 const PATH = '/v1/usage/entities'
 const DAY_S = 86_400
-const GROUPS = ['entity', 'model', 'entity_type'] as const
+const GROUPS = ['entity', 'model', 'entity_type', 'day'] as const
+const METRICS = ['cost', 'tokens'] as const
+type Metric = (typeof METRICS)[number]
 const RANGES = ['month', '30', '90'] as const
 const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
 const OTHERS = '--series-6'
@@ -43,11 +45,13 @@ function months(): { last: string; current: string; sameDayOfLast: string; tomor
 export function Usage(): View {
   const { query } = useAddress()
   const by = GROUPS.find((name) => name === query.get('by')) ?? 'entity'
+  const metric = METRICS.find((name) => name === query.get('metric')) ?? 'cost'
   const range = RANGES.find((name) => name === query.get('range')) ?? 'month'
   const { last, current, sameDayOfLast, tomorrow } = months()
   const start = range === 'month' ? current : dayText(now() / 1000 - (Number(range) - 1) * DAY_S)
   const usage = useResource(
-    (signal) => get<UsageObject>(PATH, { start, end: tomorrow, group_by: `day,${by}` }, { signal }),
+    (signal) =>
+      get<UsageObject>(PATH, { start, end: tomorrow, group_by: by === 'day' ? by : `day,${by}` }, { signal }),
     [start, tomorrow, by],
   )
   const before = useResource(
@@ -62,7 +66,12 @@ export function Usage(): View {
       actions: h(LinkButton, {
         label: 'CSV',
         icon: 'download',
-        href: pathWith(PATH, { start, end: tomorrow, group_by: `${by},day`, format: 'csv' }),
+        href: pathWith(PATH, {
+          start,
+          end: tomorrow,
+          group_by: by === 'day' ? by : `${by},day`,
+          format: 'csv',
+        }),
         download: `usage-${start}.csv`,
       }),
     },
@@ -80,6 +89,12 @@ export function Usage(): View {
           options: GROUPS.map((name) => [name, t(`usage.by.${name}` satisfies MessageKey)] as const),
           onInput: (value) => replaceQuery({ by: value }),
         }),
+        h(SelectField, {
+          label: t('usage.metric'),
+          value: metric,
+          options: METRICS.map((name) => [name, t(`usage.metric.${name}` satisfies MessageKey)] as const),
+          onInput: (value) => replaceQuery({ metric: value }),
+        }),
       ]),
       h(FailureNotice, { failure: usage.failure, retry: usage.reload }),
       !data
@@ -90,6 +105,7 @@ export function Usage(): View {
             usage: data,
             before: range === 'month' ? before.data : null,
             by,
+            metric,
             start,
             end: tomorrow,
           }),
@@ -101,12 +117,14 @@ function Report({
   usage,
   before,
   by,
+  metric,
   start,
   end,
 }: {
   usage: UsageObject
   before: UsageObject | null
   by: (typeof GROUPS)[number]
+  metric: Metric
   start: string
   end: string
 }): View {
@@ -115,8 +133,8 @@ function Report({
   const nameOf = (row: Row): string => row[by] ?? t('usage.unnamed')
   const totals = new Map<string, Row>()
   for (const row of rows) totals.set(nameOf(row), added(totals.get(nameOf(row)), row))
-  const sorted = [...totals].sort(
-    ([, a], [, b]) => b.cost_usd - a.cost_usd || b.total_tokens - a.total_tokens,
+  const sorted = [...totals].sort(([nameA, a], [nameB, b]) =>
+    by === 'day' ? (nameA < nameB ? 1 : -1) : b.cost_usd - a.cost_usd || b.total_tokens - a.total_tokens,
   )
   const columns: Column<readonly [string, Row]>[] = [
     { title: t(`usage.by.${by}` satisfies MessageKey), main: true, cell: ([name]) => visibleText(name) },
@@ -145,10 +163,10 @@ function Report({
   const change = before && before.cost_usd > 0 ? t('usage.lastMonth', { cost: usd(before.cost_usd) }) : null
   const { times, series } = stacked(
     rows,
-    sorted.map(([name]) => name),
-    nameOf,
-    start,
-    end,
+    by === 'day' ? [t('usage.all')] : sorted.map(([name]) => name),
+    by === 'day' ? () => t('usage.all') : nameOf,
+    metric,
+    { start, end },
   )
   return h('div', { class: 'stack wide' }, [
     h('div', { class: 'card stack' }, [
@@ -177,7 +195,14 @@ function Report({
           },
         ],
       }),
-      h(Chart, { label: t('usage.chart'), times, series, show: usd, height: 220, barS: DAY_S }),
+      h(Chart, {
+        label: t(metric === 'cost' ? 'usage.chart' : 'usage.chartTokens'),
+        times,
+        series,
+        show: metric === 'cost' ? usd : compact,
+        height: 220,
+        barS: DAY_S,
+      }),
     ]),
     h(
       Section,
@@ -204,27 +229,28 @@ function added(a: Row | undefined, b: Row): Row {
   }
 }
 
-/** Each series is its own cost and that of all below it, so that drawing them in order stacks them. */
+/** Each series is its own amount and that of all below it, so that drawing them in order stacks them. */
 function stacked(
   rows: readonly Row[],
   names: readonly string[],
   nameOf: (row: Row) => string,
-  start: string,
-  end: string,
+  metric: Metric,
+  { start, end }: { start: string; end: string },
 ): { times: number[]; series: ChartSeries[] } {
   const first = Date.parse(start) / 1000
   const days = Math.round((Date.parse(end) / 1000 - first) / DAY_S)
   const times = Array.from({ length: days }, (_, i) => first + i * DAY_S)
   const shown = names.slice(0, COLORS.length)
   const layers = [...shown, ...(names.length > shown.length ? [t('usage.others')] : [])]
-  const costs = layers.map(() => times.map(() => 0))
+  const amounts = layers.map(() => times.map(() => 0))
   for (const row of rows) {
     const day = Math.round((Date.parse(row.day ?? '') / 1000 - first) / DAY_S)
     const at = shown.indexOf(nameOf(row))
-    const values = costs[at < 0 ? layers.length - 1 : at]
-    if (values && day >= 0 && day < days) values[day] = (values[day] ?? 0) + row.cost_usd
+    const values = amounts[at < 0 ? layers.length - 1 : at]
+    const amount = metric === 'cost' ? row.cost_usd : row.total_tokens
+    if (values && day >= 0 && day < days) values[day] = (values[day] ?? 0) + amount
   }
-  const sums = times.map((_, i) => costs.map((values) => values[i] ?? 0))
+  const sums = times.map((_, i) => amounts.map((values) => values[i] ?? 0))
   const series = layers.map((title, layer) => ({
     title,
     color: COLORS[layer] ?? OTHERS,

@@ -1,5 +1,6 @@
 // Webhooks with their deliveries, and the events that they are told of.
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
+import { EVENT_TYPES } from '../../domain/event.ts'
 import type { EventObject } from '../../wire/event.ts'
 import type { List } from '../../wire/list.ts'
 import type {
@@ -9,6 +10,7 @@ import type {
   WebhookWithSecret,
 } from '../../wire/webhook.ts'
 import { get, post, remove } from '../api.ts'
+import { every } from '../browser-clock.ts'
 import { h, type View } from '../h.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.ts'
@@ -23,15 +25,6 @@ import { Time } from '../parts/time.ts'
 import { useAction, useResource } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
-
-const EVENT_TYPES = [
-  'batch.completed',
-  'batch.failed',
-  'batch.expired',
-  'batch.cancelled',
-  'limit.threshold_reached',
-  'limit.reached',
-] as const
 
 export function Webhooks(): View {
   const webhooks = useResource(
@@ -84,6 +77,9 @@ export function Webhooks(): View {
   )
 }
 
+/** How often a delivery that is under way is asked for. */
+const PENDING_MS = 1_500
+
 const TONES = { delivered: 'good', failed: 'bad', pending: 'idle' } as const
 
 function Webhook({
@@ -110,6 +106,8 @@ function Webhook({
       deliveries.reload()
     })
   const rows = deliveries.data?.data ?? []
+  const isPending = rows.some(({ status }) => status === 'pending')
+  useEffect(() => (isPending ? every(PENDING_MS, deliveries.reload) : undefined), [isPending])
   const columns: Column<DeliveryObject>[] = [
     {
       title: t('webhooks.event'),
@@ -172,6 +170,14 @@ function Webhook({
     webhook.disabled_reason ? h(Notice, { tone: 'warn' }, visibleText(webhook.disabled_reason)) : null,
     may('webhooks:write')
       ? h('div', { class: 'row' }, [
+          webhook.enabled
+            ? link(t('webhooks.test'), () =>
+                run(async () => {
+                  await post(`${path}/test`)
+                  deliveries.reload()
+                }),
+              )
+            : null,
           link(t('webhooks.replayFailed'), () => replay()),
           link(t(webhook.enabled ? 'webhooks.disable' : 'webhooks.enable'), () =>
             run(async () => {

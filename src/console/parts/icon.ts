@@ -19,6 +19,8 @@ const PATHS = {
   menu: 'M2.5 4.5h11M2.5 8h11M2.5 11.5h11',
   download: 'M8 2.5v7m0 0 3-3m-3 3-3-3M3 12.5h10',
   retry: 'M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3',
+  pause: 'M5.5 3.5v9M10.5 3.5v9',
+  play: 'M5 3.5v9l7.5-4.5z',
   external: 'M9 3h4v4M13 3 7.5 8.5M11 9.5V13H3V5h3.5',
 } as const
 

@@ -28,6 +28,9 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: 'image/svg+xml',
 }
 
+/** Modules of the rest of the service that the console uses; they import nothing. */
+const SHARED = ['../domain/event']
+
 /** Packages that are part of what every page loads, by the names that sources import. */
 const PACKAGES: ReadonlyMap<string, string> = new Map([
   ['preact', 'packages/preact.js'],
@@ -45,6 +48,11 @@ export function prepareAssets(): PreparedAssets {
     const served = path.replaceAll('\\', '/').replace(/\.ts$/, '.js')
     if (!served.endsWith('.js')) texts.set(served, text)
     else modules.set(served, path.endsWith('.ts') ? stripped(text) : text)
+  }
+  for (const name of SHARED) {
+    const source = import.meta.url.endsWith('.ts') ? `${name}.ts` : `${name}.js`
+    const text = readFileSync(new URL(source, SOURCES), 'utf8')
+    modules.set(`${name}.js`, source.endsWith('.ts') ? stripped(text) : text)
   }
   for (const [name, served] of PACKAGES)
     modules.set(

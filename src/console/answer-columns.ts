@@ -1,0 +1,50 @@
+// The answers of a batch as columns, where the first request asks for them by a JSON schema.
+import { isObject, parseExact, print } from './exact-json.ts'
+
+/** The names of the schema's properties; null where a request (the value of a line's `input`) asks for none. */
+export function schemaColumns(input: unknown): string[] | null {
+  const body = isObject(input) ? input.body : null
+  const format = isObject(body) ? body.response_format : null
+  const schema = isObject(format) && isObject(format.json_schema) ? format.json_schema.schema : null
+  const properties = isObject(schema) ? schema.properties : null
+  return isObject(properties) && Object.keys(properties).length > 0 ? Object.keys(properties) : null
+}
+
+export interface AnswerRow {
+  line: number
+  custom_id: string
+  /** In the order of the columns; where the answer is no such object, `error` says why. */
+  cells: readonly string[]
+  error: string | null
+}
+
+const LINE_DIGITS = 7
+
+/** `result`: a parsed result line. Its request ID ends with its line number, in base 32. */
+export function answerRow(result: unknown, columns: readonly string[]): AnswerRow {
+  const { id, custom_id, response, error } = objectOf(result)
+  const row = { line: lineOf(String(id)), custom_id: String(custom_id) }
+  const nothing = columns.map(() => '')
+  if (isObject(error)) return { ...row, cells: nothing, error: `${error.code}: ${error.message}` }
+  const { choices } = objectOf(objectOf(response).body)
+  const { message, finish_reason } = objectOf(Array.isArray(choices) ? choices[0] : null)
+  const { content } = objectOf(message)
+  const answer = typeof content === 'string' ? parseExact(content) : null
+  if (!isObject(answer)) return { ...row, cells: nothing, error: `not_json (${finish_reason})` }
+  return { ...row, cells: columns.map((name) => cellText(answer[name])), error: null }
+}
+
+const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
+
+function lineOf(id: string): number {
+  return [...id.slice(-LINE_DIGITS)].reduce((sum, digit) => sum * 32 + BASE32.indexOf(digit), 0)
+}
+
+function cellText(value: unknown): string {
+  if (value === undefined || value === null) return ''
+  return typeof value === 'string' ? value : print(value).replaceAll(/\s*\n\s*/g, ' ')
+}
+
+function objectOf(value: unknown): Record<string, unknown> {
+  return isObject(value) ? value : {}
+}

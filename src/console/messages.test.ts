@@ -1,0 +1,30 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { fill, languageOf } from './i18n.ts'
+import { messages as german } from './messages/de.ts'
+import { messages as english } from './messages/en.ts'
+
+const placeholders = (text: string): string[] =>
+  [...text.matchAll(/\{(\w+)/g)].map(([, name = '']) => name).sort()
+
+test('every text is there in every language, with the same values in it', () => {
+  assert.deepEqual(Object.keys(german).sort(), Object.keys(english).sort())
+  for (const [key, text] of Object.entries(english)) {
+    const translated = german[key as keyof typeof german]
+    assert.notEqual(translated.trim(), '', key)
+    assert.deepEqual([...new Set(placeholders(translated))], [...new Set(placeholders(text))], key)
+  }
+})
+
+test('a number takes the form of its language', () => {
+  assert.equal(fill('{n} {n|line|lines}', { n: 1 }, 'en'), '1 line')
+  assert.equal(fill('{n} {n|line|lines}', { n: 12_000 }, 'en'), '12,000 lines')
+  assert.equal(fill('{n} {n|Zeile|Zeilen}', { n: 12_000 }, 'de'), '12.000 Zeilen')
+  assert.equal(fill('{a} of {b}', { a: '1' }, 'en'), '1 of ')
+})
+
+test('the language is what was chosen, else the first of the browser that there is', () => {
+  assert.equal(languageOf('de', ['en-GB']), 'de')
+  assert.equal(languageOf(null, ['fr-FR', 'de-AT', 'en']), 'de')
+  assert.equal(languageOf('xx', ['fr']), 'en')
+})
