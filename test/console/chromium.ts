@@ -8,7 +8,17 @@ import { join } from 'node:path'
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core'
 
 /** What runs in the page sees the page's. */
-declare const document: { querySelector: (selector: string) => object | null }
+interface PageElement {
+  matches: (selector: string) => boolean
+  checkVisibility: (options: object) => boolean
+  closest: (selector: string) => PageElement | null
+  outerHTML: string
+}
+declare const document: {
+  querySelector: (selector: string) => PageElement | null
+  querySelectorAll: (selector: string) => Iterable<PageElement>
+  activeElement: PageElement | null
+}
 
 const EXECUTABLE = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(
   existsSync,
@@ -109,6 +119,33 @@ export class Visitor implements AsyncDisposable {
     })
     assert.ok(Array.isArray(found))
     return found.map(String)
+  }
+
+  /** What a pointer can use and the tabulator key does not reach. */
+  async unreachableByKeyboard(): Promise<string[]> {
+    const controls = 'a[href], button:not(:disabled), input, select, textarea, summary'
+    const count = await this.page.evaluate((controls) => {
+      const all = [...document.querySelectorAll(controls)].filter((element) => {
+        const inClosed = element.closest('details:not([open])') && !element.matches('summary')
+        return !inClosed && element.checkVisibility({ visibilityProperty: true })
+      })
+      Object.assign(globalThis, { unreached: new Set(all) })
+      return all.length
+    }, controls)
+    // Lists that scroll take the focus as well.
+    for (let i = 0; i < count + 10; i++) {
+      await this.page.keyboard.press('Tab')
+      const left = await this.page.evaluate(() => {
+        const { unreached } = globalThis as unknown as { unreached: Set<unknown> }
+        unreached.delete(document.activeElement)
+        return unreached.size
+      })
+      if (left === 0) break
+    }
+    return await this.page.evaluate(() => {
+      const { unreached } = globalThis as unknown as { unreached: Set<PageElement> }
+      return [...unreached].map(({ outerHTML }) => outerHTML.slice(0, 150))
+    })
   }
 
   async screenshot(name: string): Promise<void> {

@@ -5,7 +5,7 @@ import { after, before, describe, test } from 'node:test'
 import type { Browser } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
-import { echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
+import { completion, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
 import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
 
@@ -15,6 +15,18 @@ declare const innerWidth: number
 
 const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31mred\u001b[0m \u202eevil'
 
+const PAGES = [
+  '/batches',
+  '/new',
+  '/usage',
+  '/limits',
+  '/webhooks',
+  '/audit',
+  '/keys',
+  '/servers',
+  '/settings',
+]
+
 describe('the console in a browser', { skip: withoutBrowser }, () => {
   let browser: Browser
   let upstream: TestUpstream
@@ -22,6 +34,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   let operator: string
   let tenant: string
   let batch: WireBatch
+  /** Its requests ask for answers by a schema. */
+  let structured: WireBatch
 
   before(async () => {
     browser = await launchChromium()
@@ -37,6 +51,13 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     tenant = (await issue(PROJECT_SCOPES)).key
     service.key = operator
     const lines = Array.from({ length: 60 }, (_, i) => line(`line-${i + 1}`, i % 6 === 0 ? 'fail' : 'hello'))
+    const properties = { label: { type: 'string' }, score: { type: 'integer' } }
+    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema: { properties } } }
+    structured = await service.run(
+      Array.from({ length: 300 }, (_, i) =>
+        line(`answer-${i + 1}`, i === 1 ? 'fail' : 'label', { response_format }),
+      ),
+    )
     batch = await service.run([line('hostile', 'hostile'), ...lines], { metadata: { entity: 'user:42' } })
   })
 
@@ -116,6 +137,127 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     upstream.reply = answer
     assert.deepEqual(retried.request_counts, { total: 10, completed: 10, failed: 0 })
     await page.getByText('Completed').first().waitFor()
+  })
+
+  test('exactly the failed lines that a filter shows are retried', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${batch.id}?status=failed&custom_id=line-1`)
+    await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
+    const shown = await page.locator('.lines-scroll [role=row]').count()
+    await page.getByRole('search').getByRole('button', { name: 'Retry these' }).click()
+    await page.waitForURL((url) => url.pathname.includes('/batches/') && !url.pathname.includes(batch.id))
+    const retried = await service.ended(page.url().split('/').at(-1) ?? '')
+    assert.equal(shown, 3)
+    assert.equal(retried.request_counts.total, shown)
+  })
+
+  test('a batch is paused and resumed', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    const held = Promise.withResolvers<void>()
+    upstream.reply = async (call) => {
+      await held.promise
+      echo(call)
+    }
+    const { id } = await service.create((await service.upload(JSON.stringify(line('paused')))).id)
+    await visitor.open(`/console/batches/${id}`)
+    await page.getByRole('button', { name: 'Pause' }).click()
+    await page.getByRole('button', { name: 'Resume' }).click()
+    await page.getByRole('button', { name: 'Pause' }).waitFor()
+    held.resolve()
+    upstream.reply = answer
+    await page.getByText('Completed').first().waitFor()
+  })
+
+  test('answers are a table where the requests ask for columns', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${structured.id}`)
+    await page.getByRole('button', { name: 'Answers' }).click()
+    const table = page.getByRole('table', { name: 'Answers' })
+    assert.deepEqual(await table.getByRole('columnheader').allInnerTexts(), [
+      '#',
+      'custom_id',
+      'label',
+      'score',
+    ])
+    await table.getByText('=2+2').first().waitFor()
+    assert.match(page.url(), /view=answers/)
+    await table.getByText(/^upstream_rejected: /).waitFor()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+    await visitor.screenshot('answers')
+    await page.getByRole('link', { name: 'answer-3', exact: true }).click()
+    await page.getByText('The answer matches its schema.').waitFor()
+  })
+
+  test('batches are filtered by model', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    await visitor.signIn(operator)
+    await visitor.open('/console/batches?model=nobody')
+    await visitor.page.getByText('No batch matches these filters.').waitFor()
+    await visitor.page.getByLabel('Model').selectOption('m')
+    await visitor.page.getByRole('link', { name: structured.id.slice(-8) }).waitFor()
+  })
+
+  test('a webhook is made, its secret shown once, and a test event sent', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await page.getByRole('link', { name: 'Webhooks' }).click()
+    await page.getByRole('button', { name: 'New webhook' }).click()
+    await page.getByLabel('URL').fill('https://hooks.invalid/offpeak')
+    await page.getByRole('button', { name: 'Create webhook' }).click()
+    await page
+      .getByRole('dialog')
+      .getByText(/^whsec_/)
+      .waitFor()
+    await page.getByRole('button', { name: 'Close' }).click()
+    await page.getByRole('button', { name: 'Send a test event' }).click()
+    await page.getByRole('table', { name: 'Deliveries' }).getByText('webhook.test').waitFor()
+  })
+
+  test('every control of every page is reached with the tabulator key', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    await visitor.signIn(operator)
+    for (const path of [...PAGES, `/batches/${structured.id}`, `/batches/${batch.id}/lines/2`]) {
+      await visitor.open(`/console${path}`)
+      await visitor.settled()
+      assert.deepEqual(await visitor.unreachableByKeyboard(), [], path)
+    }
+  })
+
+  test('menus and dialogs are opened, used and closed with keys', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${batch.id}`)
+    const menu = page.locator('summary', { hasText: 'Download' })
+    await menu.focus()
+    await page.keyboard.press('Enter')
+    const csv = page.getByRole('link', { name: /CSV/ })
+    await csv.waitFor()
+    await page.keyboard.press('Tab')
+    assert.ok(await csv.evaluate((element) => element === element.ownerDocument.activeElement))
+    await page.keyboard.press('Escape')
+    await csv.waitFor({ state: 'hidden' })
+    assert.ok(await menu.evaluate((element) => element === element.ownerDocument.activeElement))
+    await visitor.open('/console/limits')
+    const create = page.getByRole('button', { name: 'New limit' })
+    await create.focus()
+    await page.keyboard.press('Enter')
+    await page.getByRole('dialog').waitFor()
+    await page.keyboard.press('Escape')
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    assert.ok(await create.evaluate((element) => element === element.ownerDocument.activeElement))
+    await visitor.open(`/console/batches/${batch.id}?status=failed`)
+    await page.locator('.lines-scroll').focus()
+    await page.keyboard.press('Tab')
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { level: 1, name: /^line-/ }).waitFor()
   })
 
   test('a file with bad lines is shown with line and column, and a good one runs', async () => {
@@ -262,17 +404,6 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Not for this key').waitFor()
   })
 
-  const PAGES = [
-    '/batches',
-    '/new',
-    '/usage',
-    '/limits',
-    '/webhooks',
-    '/audit',
-    '/keys',
-    '/servers',
-    '/settings',
-  ]
   for (const scheme of ['light', 'dark'] as const)
     test(`every page is accessible in ${scheme} colours, and fits into 360 pixels`, async () => {
       await using visitor = await Visitor.arrive(browser, service.url, scheme)
@@ -353,7 +484,9 @@ function answer(call: Parameters<typeof echo>[0]): void {
         usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
       }),
     )
-  } else echo(call)
+  } else if (text === 'label')
+    send(call.response, 200, completion(JSON.stringify({ label: '=2+2', score: 4 })))
+  else echo(call)
 }
 
 /** The request ID of the first line of a batch. */

@@ -92,6 +92,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'batch.window': 'Zeitfenster',
   'batch.ends': 'Endet',
   'batch.ofEstimate': '{share} von höchstens {most}',
+  'batch.estimated': 'geschätzt auf {most}',
   'batch.details': 'Einzelheiten',
   'batch.inputFile': 'Eingabedatei',
   'batch.outputFile': 'Ausgabedatei',
@@ -181,7 +182,8 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'first.title': 'Noch keine Batches',
   'first.text':
     'Ein Batch bearbeitet jede Zeile einer JSONL-Datei: Jede Zeile ist eine Chat-Anfrage mit einer eigenen custom_id, und jede wird beantwortet, berechnet und zugeordnet oder schlägt mit einem Grund fehl.',
-  'first.example': 'Das Beispiel im Simulator laufen lassen',
+  'first.example': 'Das Beispiel ausprobieren',
+  'first.simulated': 'Das Beispiel im Simulator laufen lassen',
   'first.calls': 'Dasselbe in der Shell',
   'first.call1': 'Eine Datei hochladen, eine Anfrage je Zeile.',
   'first.call2': 'Jede Zeile wird geprüft; weiter, wenn "status" "processed" ist.',

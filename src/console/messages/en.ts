@@ -90,6 +90,7 @@ export const messages = {
   'batch.window': 'Completion window',
   'batch.ends': 'Ends',
   'batch.ofEstimate': '{share} of {most} at most',
+  'batch.estimated': 'estimated at {most}',
   'batch.details': 'Details',
   'batch.inputFile': 'Input file',
   'batch.outputFile': 'Output file',
@@ -179,7 +180,8 @@ export const messages = {
   'first.title': 'No batches yet',
   'first.text':
     'A batch runs every line of a JSONL file: each line is one chat request with a custom_id of your own, and each is answered, priced and attributed, or fails with a reason.',
-  'first.example': 'Run the example on the simulator',
+  'first.example': 'Try the example',
+  'first.simulated': 'Run the example on the simulator',
   'first.calls': 'The same from a shell',
   'first.call1': 'Upload a file, one request a line.',
   'first.call2': 'Every line is checked; go on when "status" is "processed".',

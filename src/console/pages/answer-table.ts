@@ -100,7 +100,11 @@ export function AnswerTable({ batch, columns }: { batch: BatchObject; columns: r
               'cell',
             )
           : row(
-              [number, link, h('span', { class: 'bad-text whole', title: found.error }, visibleText(found.error))],
+              [
+                number,
+                link,
+                h('span', { class: 'bad-text whole', title: found.error }, visibleText(found.error)),
+              ],
               'cell',
             )
       },

@@ -165,7 +165,9 @@ function AgainstEstimate({ batch }: { batch: BatchObject }): View | null {
   return h(
     'span',
     { title: usdExact(most) },
-    t('batch.ofEstimate', { share: percent(batch.cost_usd, most), most: usd(most) }),
+    batch.cost_usd > most
+      ? t('batch.estimated', { most: usd(most) })
+      : t('batch.ofEstimate', { share: percent(batch.cost_usd, most), most: usd(most) }),
   )
 }
 

@@ -1,18 +1,28 @@
 // What a project without a batch sees: how a file looks, and the five calls that run one.
-
+import type { List } from '../../wire/list.ts'
+import type { ModelObject } from '../../wire/model.ts'
+import { get } from '../api.ts'
 import { h, type View } from '../h.ts'
 import { t } from '../i18n.ts'
 import { CopyButton, LinkButton } from '../parts/button.ts'
+import { useResource } from '../resource.ts'
 import { href } from '../router.ts'
+import { SIMULATOR } from './new-batch-source.ts'
 
 export function FirstBatch(): View {
   const calls = fiveCalls(location.origin)
+  const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
+  const simulated = models.data?.data.some(({ id }) => id === SIMULATOR)
   return h('div', { class: 'empty wide' }, [
     h('h2', null, t('first.title')),
     h('p', null, t('first.text')),
     h('div', { class: 'row' }, [
       h(LinkButton, { label: t('new.title'), href: href('/new'), icon: 'plus', kind: 'primary' }),
-      h(LinkButton, { label: t('first.example'), href: `${href('/new')}?example=1`, icon: 'play' }),
+      h(LinkButton, {
+        label: t(simulated ? 'first.simulated' : 'first.example'),
+        href: `${href('/new')}?example=1`,
+        icon: 'play',
+      }),
     ]),
     h('div', { class: 'section-head' }, [h('h3', null, t('first.calls')), h(CopyButton, { text: calls })]),
     h('pre', { class: 'code-block', tabIndex: 0, 'aria-label': t('first.calls') }, calls),

@@ -9,6 +9,9 @@ import { Button } from '../parts/button.ts'
 import { SelectField, TextField } from '../parts/field.ts'
 import { CodeBlock } from '../parts/text.ts'
 
+/** The model that the service has where nothing is configured, and that the example names. */
+export const SIMULATOR = 'sim-1'
+
 export interface SourceProps {
   models: readonly ModelObject[]
   onFile: (file: File) => void
@@ -139,7 +142,7 @@ function TableForm({ models, onFile }: SourceProps): View {
 }
 
 function EditorForm({ models, onFile }: SourceProps): View {
-  const model = models[0]?.id ?? 'sim-1'
+  const model = models[0]?.id ?? SIMULATOR
   const [text, setText] = useState(
     [lineOf(model, 1, 'Why is the sky blue?'), lineOf(model, 2, 'Name three prime numbers.')].join('\n'),
   )

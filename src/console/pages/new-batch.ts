@@ -20,12 +20,10 @@ import { visibleText } from '../parts/text.ts'
 import { Time } from '../parts/time.ts'
 import { useAction, useResource } from '../resource.ts'
 import { currentAddress, navigate } from '../router.ts'
-import { BatchSource, jsonProblem } from './new-batch-source.ts'
+import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.ts'
 
 const POLL_MS = 300
 const EXAMPLE = '/console/gsm8k.jsonl'
-/** The model that the service has where nothing is configured, and that the example names. */
-const SIMULATOR = 'sim-1'
 /** Larger files are not read again to show their bad lines. */
 const SHOWN_BYTES_MAX = 64 * 1024 * 1024
 

@@ -1,5 +1,5 @@
 // A question before something that cannot be undone, or a small form. The browser's own dialog keeps the focus
-// inside, closes on Escape and gives the focus back.
+// inside and closes on Escape.
 import { useEffect, useId, useRef } from 'preact/hooks'
 import { type ComponentChildren, h, type View } from '../h.ts'
 import { t } from '../i18n.ts'
@@ -86,8 +86,13 @@ export function Dialog({ title, onClose, children, foot, onSubmit }: DialogProps
   const id = useId()
   useEffect(() => {
     const dialog = element.current
+    const opener = document.activeElement
     dialog?.showModal()
-    return () => dialog?.close()
+    return () => {
+      dialog?.close()
+      // The browser gives the focus back only while the dialog is in the page.
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus()
+    }
   }, [])
   const body = [
     h('h2', { id }, title),
