@@ -2,7 +2,7 @@
 // worker, each a process, for vectors as numbers and as base64. The model server answers from memory, so what is
 // measured is this service. Beside it the scan of one answer alone, next to `JSON.parse`.
 //
-//   node bench/embeddings.ts [--inputs 20000] [--dimensions 3072] [--per-line 1,64]
+//   node bench/embeddings.ts [--inputs 20000] [--dimensions 3072] [--per-line 1,64] [--encodings float,base64]
 import { once } from 'node:events'
 import { createWriteStream, mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -17,6 +17,7 @@ const { values } = parseArgs({
     inputs: { type: 'string', default: '20000' },
     dimensions: { type: 'string', default: '3072' },
     'per-line': { type: 'string', default: '1,64' },
+    encodings: { type: 'string', default: 'float,base64' },
   },
 })
 const inputs = Number(values.inputs)
@@ -65,7 +66,7 @@ function rateOf(bytes: number, look: () => unknown): number {
 
 const rows: Record<string, string | number>[] = []
 const scanner = new AnswerScanner()
-for (const encoding of ['float', 'base64'] as const) {
+for (const encoding of (['float', 'base64'] as const).filter((one) => values.encodings.includes(one))) {
   for (const perLine of values['per-line'].split(',').map(Number)) {
     answer = answerOf(encoding, perLine)
     if (scanner.scan(answer, '/v1/embeddings') === null) throw new Error('the answer is not one')

@@ -105,6 +105,29 @@ test('a failed batch says what is wrong with its lines', async () => {
   assert.deepEqual(own.errors, failed.errors)
 })
 
+test('a batch of a file that did not validate fails and says what is wrong with it', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const client = strictClient(service)
+  const file = await client.files.create({ file: await jsonl([line('a'), line('a')]), purpose: 'batch' })
+  const made = await client.batches.create({ ...ORDER, input_file_id: file.id })
+  assert.equal(made.status, 'validating')
+  await service.ended(made.id)
+  const failed = await client.batches.retrieve(made.id)
+  assert.equal(failed.status, 'failed')
+  assert.deepEqual(
+    failed.errors?.data?.map(({ line, code }) => [line, code]),
+    [[2, 'duplicate_custom_id']],
+  )
+  assert.deepEqual(failed.request_counts, { total: 0, completed: 0, failed: 0 })
+  assert.deepEqual([failed.output_file_id, failed.error_file_id], [null, null])
+  const events = await service.json<{ data: { type: string }[] }>('GET', '/v1/events')
+  assert.equal(events.data[0]?.type, 'batch.failed')
+  // Others are told at once.
+  const refused = await service.request('POST', '/v1/batches', { ...ORDER, input_file_id: file.id })
+  assert.equal(refused.status, 422)
+})
+
 test('a key can be strict; a call that says otherwise wins; another mode is refused', async () => {
   await using service = await TestService.start('models: [{id: m, upstreams: [{type: sim}]}]')
   const { store } = service.stores

@@ -27,6 +27,8 @@ export interface BatchOwner {
   language: Language
   /** The W3C trace context of the call. */
   traceparent: string | null
+  /** A file that did not validate makes a batch that fails, as with OpenAI, and not an error of the call. */
+  takesInvalidFile: boolean
 }
 
 export interface BatchOrder extends BatchOwner {
@@ -71,7 +73,8 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
 
 /**
  * Throws file_not_found, file_not_processed, invalid_request for a file that is not an input, quota_exceeded and
- * usage_limit_exceeded. `projection` comes from the file's index; null when the file had none.
+ * usage_limit_exceeded. `projection` comes from the file's index; null when the file had none. A batch of a file that did
+ * not validate has no lines, and its plan task fails it.
  */
 export async function createBatch(
   tx: Writer,
@@ -79,28 +82,30 @@ export async function createBatch(
   projection: BatchProjection | null,
   now: number,
 ): Promise<BatchRow> {
-  const { window_ms, quotas, ...fields } = order
+  const { window_ms, quotas, takesInvalidFile, ...fields } = order
   // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
   const expires_at = Math.floor(now / 1000) * 1000 + window_ms
   if (fields.start_after !== null && fields.start_after >= expires_at)
     throw new ApiError('invalid_request', startTooLate(expires_at), { param: 'start_after' })
-  const file = usableInput(await lockInputFile(tx, order.project_id, order.input_file_id))
+  const found = await lockInputFile(tx, order.project_id, order.input_file_id)
+  const isInvalid = takesInvalidFile && found?.status === 'error'
+  const file = isInvalid ? { ...found, line_count: 0 } : usableInput(found)
   // The file was processed after its index was looked up.
-  if (!projection) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
-  const entities = projection.byEntity.size
+  if (!projection && !isInvalid) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
+  const entities = projection?.byEntity.size ?? 0
   if (quotas.entities_per_batch !== null && entities > quotas.entities_per_batch)
     throw quotaExceeded('entities_per_batch', quotas.entities_per_batch, 0, entities)
   await checkQuotas(tx, order, { open_batches: 1, queued_lines: file.line_count })
-  await admit(tx, order.project_id, projection, order.language, now)
+  if (projection) await admit(tx, order.project_id, projection, order.language, now)
   const batch = await insertBatch(tx, {
     ...fields,
     id: newId('batch', now),
     total: file.line_count,
     created: now,
     expires_at,
-    models: modelsText(projection),
+    models: projection && modelsText(projection),
   })
-  await recordProjectedSpend(tx, batch, projection)
+  if (projection) await recordProjectedSpend(tx, batch, projection)
   // If no line can run, the plan task reads the whole file.
   const large = sizeClass(file.bytes)
   await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id, large }, now)

@@ -1,5 +1,7 @@
 // The task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
+import { Type } from 'typebox'
+import { Compile } from 'typebox/compile'
 import { lineRecordLine, NOT_BILLED } from '../audit/line-record.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
@@ -27,6 +29,7 @@ import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import type { BatchProblem } from '../wire/batch.ts'
+import { FileProblem } from '../wire/file.ts'
 import { readIndex } from './read-index.ts'
 
 /** The status of the batch is checked again after this many chunks. */
@@ -58,6 +61,13 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
   const batch = await readBatchRow(store.read, task.subject)
   if (!batch || batch.chunk_count > 0) {
     await store.write((tx) => finishTask(tx, task))
+    return
+  }
+  if (batch.total === 0) {
+    const ended = await store.write(async (tx) =>
+      (await finishTask(tx, task)) ? await recordInvalidFile(tx, deps, batch) : null,
+    )
+    if (ended) deps.onEnded?.(ended)
     return
   }
   const { content, spans } = await inputOf(deps, batch, signal)
@@ -213,6 +223,28 @@ function endedLine({ known_model, entity, projected }: ChunkLine, now: number): 
     projected,
     isReserved: false,
   }
+}
+
+const problems = Compile(Type.Array(FileProblem))
+
+/** Its file did not validate (create-batch.ts). */
+async function recordInvalidFile(
+  tx: Writer,
+  { rules, clock }: PlanDeps,
+  batch: BatchRow,
+): Promise<BatchRow | null> {
+  const file = await readFileRow(tx, batch.input_file_id)
+  const found: unknown = JSON.parse(file?.errors ?? '[]')
+  const errors = (problems.Check(found) ? found : []).slice(0, PROBLEMS_MAX)
+  const shown: BatchProblem[] = errors.map(({ line, code, message, param = null }) => ({
+    ...{ code, message, param },
+    line: line === 0 ? null : line,
+  }))
+  await setBatchErrors(tx, batch.id, JSON.stringify(shown))
+  const now = clock.now()
+  const current = await readBatchRow(tx, batch.id)
+  if (!current) return null
+  return (await failBatch(tx, current, rules, now)) ?? (await finishIfDone(tx, current, rules, now))
 }
 
 async function recordFailure(

@@ -17,15 +17,15 @@ export interface FinishRules {
   file_retention_ms: (plan: string) => number
 }
 
-/** Ends the batch if all its chunks are sealed, and returns its row. */
+/** Ends the batch if all its chunks are sealed, or it has no lines, and returns its row. */
 export async function finishIfDone(
   tx: Writer,
   batch: BatchRow,
   rules: FinishRules,
   now: number,
 ): Promise<BatchRow | null> {
-  if (batch.chunk_count === 0 || batch.chunks_sealed < batch.chunk_count || isTerminal(batch.status))
-    return null
+  const isPlanned = batch.chunk_count > 0 || batch.total === 0
+  if (!isPlanned || batch.chunks_sealed < batch.chunk_count || isTerminal(batch.status)) return null
   return await finish(tx, batch, finalStatus(batch.status, batch.expired_lines), rules, now)
 }
 
