@@ -125,7 +125,11 @@ describe('a table', { timeout: 60_000 }, () => {
       at('schema.json'),
       JSON.stringify({
         type: 'object',
-        properties: { label: { type: 'string' }, score: { type: 'integer' }, tags: { type: 'array' } },
+        properties: {
+          label: { type: 'string' },
+          score: { type: 'integer', maximum: 5 },
+          tags: { type: 'array', items: { enum: ['x', 'y'] } },
+        },
         required: ['label', 'score', 'tags'],
         additionalProperties: false,
       }),
@@ -135,10 +139,11 @@ describe('a table', { timeout: 60_000 }, () => {
       b: 'I cannot say.',
       c: '{"label":"odd","score":"five","tags":[]}',
       d: '{"label":null}',
+      e: '{"label":"good","score":6,"tags":["x","z"]}',
     }
     upstream.reply = ({ body, response }) =>
       send(response, 200, completion(answers[body.messages.at(-1)?.content ?? ''] ?? ''))
-    await writeFile(at('x.csv'), 'label\na\nb\nc\nd\n')
+    await writeFile(at('x.csv'), 'label\na\nb\nc\nd\ne\n')
     const args = ['--prompt', '{{label}}', '--schema', at('schema.json'), '-o', at('out.jsonl')]
     const refused = await run('x.csv', ...args)
     assert.equal(refused.code, 1)
@@ -162,6 +167,12 @@ describe('a table', { timeout: 60_000 }, () => {
         label: 'd',
         ...none,
         its_error: 'not_schema: label is null, not a string; score is missing; tags is missing',
+      },
+      {
+        label: 'e',
+        ...{ its_label: 'good', its_score: 6, its_tags: ['x', 'z'] },
+        its_error:
+          'not_schema: score must be <= 5; tags.1 must be equal to one of the allowed values: ["x","y"]',
       },
     ])
     const format = upstream.calls.at(-1)?.body.response_format

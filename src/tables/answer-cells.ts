@@ -88,7 +88,7 @@ function fieldsOf(text: string): Record<string, unknown> | undefined {
 }
 
 /** A field of another type than the schema's is left out: a column has one type. */
-function checkedCells(fields: Record<string, unknown>, { fields: columns }: AnswerSchema): Cell[] {
+function checkedCells(fields: Record<string, unknown>, { fields: columns, fault }: AnswerSchema): Cell[] {
   const wrong: string[] = []
   const cells = columns.map(({ name, type, required, nullable }) => {
     const value = Object.hasOwn(fields, name) ? fields[name] : undefined
@@ -100,7 +100,8 @@ function checkedCells(fields: Record<string, unknown>, { fields: columns }: Answ
     wrong.push(`${name} is ${shown(cellJson(value))}, not ${NOUNS[type]}`)
     return null
   })
-  return [...cells, wrong.length === 0 ? null : `not_schema: ${wrong.join('; ')}`]
+  const why = wrong.length === 0 ? (fault?.(fields) ?? null) : wrong.join('; ')
+  return [...cells, why === null ? null : `not_schema: ${why}`]
 }
 
 const NOUNS: Readonly<Record<ColumnType, string>> = {

@@ -18,6 +18,8 @@ export interface AnswerSchema {
   schema: object
   /** A column for each property, in the order of the schema. */
   fields: readonly AnswerField[]
+  /** What is wrong with an answer by the whole schema; null where nothing is. Without it, types of fields are checked. */
+  fault?: (answer: unknown) => string | null
 }
 
 /** Null where it is not the schema of an object with properties. */
