@@ -11,8 +11,16 @@ import type { Metrics } from '../metrics/process-registry.ts'
 import { shareOf } from './worker-count.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
-/** Keeps the young generation of the heap small: most of a worker's memory is buffers of the lines in flight. */
-const WORKER_FLAGS = ['--max-semi-space-size=16']
+/**
+ * Keeps the young generation of the heap small: most of a worker's memory is buffers of the lines in flight. The worker
+ * collects garbage itself when large answers leave much of it (worker.ts).
+ */
+const WORKER_FLAGS = ['--max-semi-space-size=16', '--expose-gc']
+/**
+ * glibc takes large buffers from the system and gives them back: those of an answer, too, which are smaller here than what
+ * bin/offpeak.js calls large.
+ */
+const WORKER_ENV = { MALLOC_MMAP_THRESHOLD_: String(32 * 1024) }
 /** The service ends when a worker process crashes more often than this within a minute. */
 const CRASHES_MAX = 3
 const CRASHES_WITHIN_MS = 60_000
@@ -129,7 +137,7 @@ function spawnWorker(): ChildProcess {
   const cache = getCompileCacheDir()
   return fork(new URL(file, import.meta.url), {
     execArgv: [...process.execArgv, ...WORKER_FLAGS],
-    env: { ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
+    env: { ...process.env, ...WORKER_ENV, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
     serialization: 'advanced',
     // Standard output belongs to the command.
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],

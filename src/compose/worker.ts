@@ -86,6 +86,7 @@ export function makeReloadable(
       )
   }
   const answers = new ResponseMemory(config.worker.memory_bytes)
+  answers.onGarbage = collectBuffers
   const discovery = new Discovery({
     resolve: resolveBySystem,
     ...hooks.discovery,
@@ -162,4 +163,9 @@ export function makeReloadable(
   }
   discovery.watch(discoveredHosts(config))
   return { worker, reload }
+}
+
+/** V8 collects by the size of its heap, in which a buffer of a megabyte is a few bytes, and leaves hundreds of them. */
+function collectBuffers(): void {
+  globalThis.gc?.()
 }

@@ -1,6 +1,8 @@
 // Bytes that come in pieces, gathered in one buffer: a piece costs what it holds, however small it is.
 
 const CAPACITY_MIN = 1024
+/** Up to this size, room for all that may come is made at once; more has to come first. */
+const CAPACITY_AT_ONCE_MAX = 256 * 1024
 const NOTHING = Buffer.alloc(0)
 
 export class GrowingBytes {
@@ -25,13 +27,18 @@ export class GrowingBytes {
   add(bytes: Buffer, at: number, end: number, length_max: number): void {
     const needed = this.#length + end - at
     if (needed > this.#buffer.length) {
-      const capacity = Math.max(needed, Math.min(length_max, Math.max(CAPACITY_MIN, 2 * this.#buffer.length)))
+      const capacity = Math.max(needed, Math.min(length_max, this.#roomFor(length_max)))
       const grown = Buffer.allocUnsafeSlow(capacity)
       this.#buffer.copy(grown, 0, 0, this.#length)
       this.#buffer = grown
     }
     bytes.copy(this.#buffer, this.#length, at, end)
     this.#length = needed
+  }
+
+  #roomFor(length_max: number): number {
+    if (length_max <= CAPACITY_AT_ONCE_MAX) return length_max
+    return Math.max(CAPACITY_MIN, 2 * this.#buffer.length)
   }
 
   /** Hands everything over, without much room behind it, and begins anew. */
