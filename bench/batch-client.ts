@@ -33,9 +33,13 @@ export class BatchClient {
     return file.id
   }
 
-  async create(input_file_id: string, endpoint = '/v1/chat/completions'): Promise<Batch> {
+  async create(
+    input_file_id: string,
+    endpoint = '/v1/chat/completions',
+    headers: Record<string, string> = {},
+  ): Promise<Batch> {
     const order = { input_file_id, endpoint, completion_window: '24h' }
-    return await this.#ask('POST', '/v1/batches', JSON.stringify(order))
+    return await this.#ask('POST', '/v1/batches', JSON.stringify(order), headers)
   }
 
   async get(id: string): Promise<Batch> {
@@ -52,11 +56,16 @@ export class BatchClient {
     return batch
   }
 
-  async #ask(method: string, path: string, body?: string): Promise<Batch> {
+  async #ask(
+    method: string,
+    path: string,
+    body?: string,
+    headers: Record<string, string> = {},
+  ): Promise<Batch> {
     const json = body === undefined ? {} : { 'content-type': 'application/json' }
     const response = await fetch(this.#url + path, {
       method,
-      headers: { authorization: `Bearer ${this.#key}`, ...json },
+      headers: { authorization: `Bearer ${this.#key}`, ...json, ...headers },
       ...(body === undefined ? {} : { body }),
     })
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)

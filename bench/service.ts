@@ -16,17 +16,21 @@ export interface Service extends Started {
   client: BatchClient
 }
 
-/** `models`: that section of the configuration, as YAML. Data and configuration lie in `folder`. */
+/**
+ * `models`: that section of the configuration, as YAML. Data and configuration lie in `folder`. `program`: another
+ * version of `bin/offpeak.js`.
+ */
 export async function startService(
   folder: string,
   models: string,
   flags: readonly string[] = [],
+  { env = {}, program = OFFPEAK }: { env?: NodeJS.ProcessEnv; program?: string } = {},
 ): Promise<Service> {
   const config = join(folder, 'offpeak.yaml')
   const data = join(folder, 'data')
   writeFileSync(config, `rate_limit: {requests_per_minute: 0}\nlog: {level: warn}\n${models}`)
   const stores = ['--data', data, '--config', config]
-  const started = await start(OFFPEAK, ['serve', '--port', '0', ...stores, ...flags])
+  const started = await start(program, ['serve', '--port', '0', ...stores, ...flags], env)
   const url = started.first.replace('offpeak listening on ', '')
   const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
   return { ...started, data, flags: stores, url, key, client: new BatchClient(url, key) }

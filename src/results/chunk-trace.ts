@@ -10,11 +10,14 @@ export class ChunkTrace {
   readonly #span: Span
   #phase: Span
   #ended = false
+  /** What the model server is told of a line without a span of its own. */
+  traceparent: string
 
   private constructor(tracing: Tracing, span: Span, phase: Span) {
     this.#tracing = tracing
     this.#span = span
     this.#phase = phase
+    this.traceparent = unsampled(phase.traceparent)
   }
 
   /** Begins with the claim, at `at` (Unix ms); null where the chunk is not sampled. */
@@ -35,21 +38,21 @@ export class ChunkTrace {
     return span.isRecording ? new ChunkTrace(tracing, span, phaseOf(tracing, span, 'claim', at)) : null
   }
 
-  /** What the model server is told of a line without a span of its own. */
-  get traceparent(): string {
-    return unsampled(this.#phase.traceparent)
-  }
-
   /** Ends the phase before. */
   enter(phase: ChunkPhase, at: number): void {
     if (this.#ended) return
     this.#phase.end(at)
     this.#phase = phaseOf(this.#tracing, this.#span, phase, at)
+    this.traceparent = unsampled(this.#phase.traceparent)
   }
 
-  /** The span of one request to a model server; null where it is not sampled. */
-  startLine(order: Omit<SpanOrder, 'parent' | 'kind'>): Span | null {
-    if (!this.#tracing.samplesLine()) return null
+  /** Whether the next request to a model server gets a span. */
+  samplesLine(): boolean {
+    return this.#tracing.samplesLine()
+  }
+
+  /** The span of one request to a model server. */
+  startLine(order: Omit<SpanOrder, 'parent' | 'kind'>): Span {
     return this.#tracing.start({ ...order, kind: 'client', parent: this.#phase.traceparent })
   }
 

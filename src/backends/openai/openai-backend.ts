@@ -89,9 +89,15 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   // A configured header wins.
   const tracesItself = Object.keys(options.headers ?? {}).some((key) => key.toLowerCase() === 'traceparent')
 
+  // Most requests of a chunk begin alike, and follow each other.
+  let traced: { of: Buffer; by: string; head: Buffer } | null = null
+
   function headOf({ endpoint, traceparent }: BackendCall): Buffer {
     const head = current().heads[endpoint]
-    return traceparent && !tracesItself ? withTraceparent(head, traceparent) : head
+    if (!traceparent || tracesItself) return head
+    if (traced?.of !== head || traced.by !== traceparent)
+      traced = { of: head, by: traceparent, head: withTraceparent(head, traceparent) }
+    return traced.head
   }
 
   function exchange(asked: BackendCall): Promise<Exchanged> {

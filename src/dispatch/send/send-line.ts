@@ -4,6 +4,7 @@ import type { BackendCall, BackendResult } from '../../backends/backend.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { Log } from '../../domain/log.ts'
 import type { Span, SpanAttributes } from '../../domain/tracing.ts'
+import type { ChunkTrace } from '../../results/chunk-trace.ts'
 import type { Job } from './lane.ts'
 import type { Answered } from './line-outcome.ts'
 import { requestBody } from './line-request.ts'
@@ -32,7 +33,7 @@ export async function sendLine(
 ): Promise<BackendResult> {
   const { chunk } = job
   const { endpoint } = chunk.lines[job.position]!
-  const span = chunk.trace && startSpan(job, upstream, at)
+  const span = chunk.trace?.samplesLine() ? startSpan(chunk.trace, job, upstream, at) : null
   const call: BackendCall = {
     endpoint,
     body: requestBody(job, upstream),
@@ -45,11 +46,11 @@ export async function sendLine(
   return result
 }
 
-function startSpan(job: Job, upstream: Upstream, at: number): Span | null {
+function startSpan(trace: ChunkTrace, job: Job, upstream: Upstream, at: number): Span {
   const { chunk } = job
   const { endpoint, model, line } = chunk.lines[job.position]!
   const operation = OPERATIONS[endpoint]
-  return chunk.trace!.startLine({
+  return trace.startLine({
     name: `${operation} ${model}`,
     at,
     attributes: {
