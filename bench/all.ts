@@ -38,6 +38,7 @@ const SCENARIOS: readonly Scenario[] = [
     file: 'prefix.ts',
     args: ['--replicas', '4', '--prefixes', '200', '--lines', '10000', '--latency-ms', '100'],
   },
+  { name: 'live', file: 'live.ts', args: ['--engine', 'h100'] },
 ]
 
 const { values } = parseArgs({ options: { only: { type: 'string' }, json: { type: 'string' } } })

@@ -5,7 +5,7 @@ import { LiveShare, type LiveTerms } from './live-share.ts'
 
 /** While nothing is to be sent, it is read this often, to know what is usual. */
 const IDLE_READ_MS = 3_000
-const READ_MS = 1_000
+const READ_MS = 500
 /** After so long without a place, lines are not kept ready for it. */
 const TAKEN_MS = 5_000
 
@@ -55,7 +55,7 @@ export class LiveServer {
   }
 
   isDue(now: number, isWanted: boolean): boolean {
-    return !this.#reading && now - this.#readAt >= (isWanted ? READ_MS : IDLE_READ_MS) - READ_MS / 10
+    return !this.#reading && now - this.#readAt >= (isWanted ? READ_MS : IDLE_READ_MS) - READ_MS / 5
   }
 
   /** Reads it and sets the share; `others` is asked beforehand, as what is read is to be the latest. */

@@ -1,5 +1,5 @@
 // How many lines may be in flight at a model server that answers other requests too, such that those do not wait. What
-// the server says of itself is read about once a second; from it follow the requests that it may work on in all:
+// the server says of itself is read twice a second; from it follow the requests that it may work on in all:
 //
 // - no more than its seats and its cache have room for, with some left for requests that arrive until the next reading;
 // - no more than make its steps so long that further requests bring little, unless the others alone usually make it
@@ -36,20 +36,20 @@ const RISE = 0.1
 const RISE_MIN_PER_S = 1
 /** The time of a request before the first of ours was answered. */
 const RESIDENCE_MS = 5_000
-/** While too little is known of the server's speed, it may work on so many times as many requests. */
+/** While too little is known of the server's speed, it may work on so many times as many requests, and so many more. */
 const UNKNOWN_FACTOR = 1.3
-const UNKNOWN_MIN = 4
+const UNKNOWN_MORE = 2
 /** At least so much of a step's time must be what a step takes with next to no requests. */
-const EMPTY_STEP_MIN = 0.4
-/** How much of the throughput of a full server is used, and how much longer steps may then be. */
+const EMPTY_STEP_MIN = 0.35
+/** How much of the throughput of a full server is used, unless its steps at full are hardly longer than then. */
 const THROUGHPUT_SHARE = 0.86
-const STEP_SLACK = 1.03
+const FULL_STEP_MAX = 1.25
 /** The others' usual level is the one that they stay below for so much of the time. */
-const USUAL_SHARE = 0.8
-/** How much of the mean of the others' requests the last reading is. */
-const SMOOTHING = 0.3
+const USUAL_SHARE = 0.85
+/** Over how long the others' requests are averaged. */
+const SMOOTHING_MS = 3_000
 /** Seats left free for what the others may add, in standard deviations of what they did. */
-const HEADROOM_DEVIATIONS = 1.5
+const HEADROOM_DEVIATIONS = 2
 /** Without metrics, tokens may take so many times as long as at best. */
 const SLOWER_MAX = 1.8
 const LOWER_FACTOR = 0.7
@@ -57,8 +57,13 @@ const LOWER_FACTOR = 0.7
 const SILENT_MS = 10_000
 /** How much slower the fastest is thought each time, so that a change of the server is noticed. */
 const FORGETTING = 1.0003
-/** After so long, the number of seats is looked for anew. */
-const SEATS_KNOWN_MS = 300_000
+/** How long the number of seats is believed, at first and after it was found again and again; then it is thought larger. */
+const BELIEF_MS_MIN = 10_000
+const BELIEF_MS_MAX = 600_000
+const SEATS_RISE = 0.05
+/** A server is full when as many run as have run without others waiting, about, of late. */
+const PROVEN_SHARE = 0.9
+const PROVEN_HALF_LIFE_MS = 600_000
 
 export class LiveShare {
   readonly #terms: LiveTerms
@@ -74,7 +79,10 @@ export class LiveShare {
   #othersMean = 0
   /** How many requests were worked on when some had to wait, at least. */
   #seats = Number.POSITIVE_INFINITY
-  #seatsSeenAt = 0
+  #beliefMs = BELIEF_MS_MIN
+  /** The most that ran while none waited, of late. */
+  #proven = 0
+  #believedUntil = 0
   /** How long a request takes. */
   #residenceMs = RESIDENCE_MS
   /** To our lines, since the last reading. */
@@ -104,10 +112,10 @@ export class LiveShare {
     const others = Math.max(0, load.running + load.waiting - ours)
     this.#learn(load, others, now)
     this.#last = { load, others, at: now }
-    const room = this.#ours(load, ours, others) - ours
+    const room = this.#ours(load, ours, others, own.workers) - ours
     const part = room > 0 ? room / own.workers : ours === 0 ? 0 : (room * own.inFlight) / ours
     this.#target = Math.max(0, own.inFlight + part)
-    this.#share = Math.min(this.#target, Math.max(this.#share, START))
+    this.#setShare(own)
   }
 
   /** The server said nothing: how long tokens of our lines take has to tell. */
@@ -126,7 +134,7 @@ export class LiveShare {
     this.#fastestMs = Math.min(tokenMs, this.#fastestMs * FORGETTING)
     if (tokenMs > SLOWER_MAX * this.#fastestMs) this.#target = Math.max(1, own.inFlight * LOWER_FACTOR)
     else this.#target = own.inFlight * UNKNOWN_FACTOR + 1
-    this.#share = Math.min(this.#target, Math.max(this.#share, START))
+    this.#setShare(own)
   }
 
   /** One of our lines was answered. */
@@ -136,13 +144,21 @@ export class LiveShare {
     this.#answers.tokens += tokens
   }
 
+  /** What of the share was not used does not come at once later: that would be a burst. */
+  #setShare(own: OwnLoad): void {
+    const most = own.inFlight + Math.max(START, this.#risePerS)
+    this.#share = Math.min(this.#target, Math.max(START, Math.min(this.#share, most)))
+  }
+
   #step(now: number): void {
     const s = Math.min(1, (now - (this.#steppedAt ?? now)) / 1_000)
     this.#steppedAt = now
-    if (this.#share >= this.#target) return
+    if (this.#share < this.#target) this.#share = Math.min(this.#target, this.#share + this.#risePerS * s)
+  }
+
+  get #risePerS(): number {
     const { running = 0 } = this.#last?.load ?? {}
-    const rise = Math.max(RISE_MIN_PER_S, (RISE * running * 1_000) / this.#residenceMs) * s
-    this.#share = Math.min(this.#target, this.#share + rise)
+    return Math.max(RISE_MIN_PER_S, (RISE * running * 1_000) / this.#residenceMs)
   }
 
   #learn(load: ServerTraffic, others: number, now: number): void {
@@ -153,23 +169,37 @@ export class LiveShare {
     else if (now > last.at) {
       const ms = now - last.at
       this.#usual.add(others, ms)
-      this.#othersMean += SMOOTHING * (others - this.#othersMean)
+      this.#proven *= 2 ** (-ms / PROVEN_HALF_LIFE_MS)
+      this.#othersMean += (1 - Math.exp(-ms / SMOOTHING_MS)) * (others - this.#othersMean)
       const generated = tokens === null || last.load.tokens === null ? 0 : tokens - last.load.tokens
       const mean = (running + last.load.running) / 2
       if (generated > 0 && Math.abs(running - last.load.running) < 0.3 * mean)
         this.#steps.add(mean, (ms * mean) / generated)
     }
+    if (waiting <= this.#terms.waiting_max) this.#proven = Math.max(this.#proven, running)
     if (waiting > this.#terms.waiting_max) {
-      this.#seats = Math.max(1, running)
-      this.#seatsSeenAt = now
+      // Fewer than ran without anybody waiting: long prompts have just come, and wait for a step.
+      if (running >= PROVEN_SHARE * this.#proven) this.#foundFull(Math.max(1, running), now)
     } else if (running > this.#seats) this.#seats = running
-    else if (now - this.#seatsSeenAt > SEATS_KNOWN_MS) this.#seats = Number.POSITIVE_INFINITY
+    else if (now >= this.#believedUntil) {
+      this.#seats += Math.max(1, SEATS_RISE * this.#seats)
+      this.#believedUntil = now + this.#beliefMs / 4
+    }
+  }
+
+  /** The number may be right, or what was waiting had just come: it is right if it is found again. */
+  #foundFull(seats: number, now: number): void {
+    const isAlike = Math.abs(seats - this.#seats) <= Math.max(1, 2 * SEATS_RISE * seats)
+    this.#beliefMs = isAlike ? Math.min(BELIEF_MS_MAX, this.#beliefMs * 2) : BELIEF_MS_MIN
+    this.#believedUntil = now + this.#beliefMs
+    this.#seats = seats
   }
 
   /** How many lines of all workers together the server may work on. */
-  #ours({ running, waiting, cache }: ServerTraffic, ours: number, others: number): number {
+  #ours(load: ServerTraffic, ours: number, others: number, workers: number): number {
+    const { running, waiting, cache } = load
     const { waiting_max, cache_max } = this.#terms
-    let most = Math.min(this.#comfort() - this.#othersMean, this.#bySeats(others))
+    let most = Math.min(this.#comfort(workers) - this.#othersMean, this.#bySeats(others))
     if (cache !== null && cache > 0 && running > 0)
       most = Math.min(most, ours + ((cache_max - cache) * running) / cache)
     if (waiting > waiting_max) most = Math.min(most, ours - 2 * (waiting - waiting_max))
@@ -190,27 +220,28 @@ export class LiveShare {
   }
 
   /** The requests in all that do not make steps too long. */
-  #comfort(): number {
-    return Math.max(this.#efficient(), this.#usual.value)
+  #comfort(workers: number): number {
+    return Math.max(this.#efficient(workers), this.#usual.value)
   }
 
-  #efficient(): number {
+  #efficient(workers: number): number {
     const line = this.#steps.line
-    if (line === null) return Math.max(UNKNOWN_MIN, (this.#last?.load.running ?? 0) * UNKNOWN_FACTOR)
+    if (line === null) return (this.#last?.load.running ?? 0) * UNKNOWN_FACTOR + UNKNOWN_MORE * workers
     const { baseMs, perRequestMs } = line
     const lone = (baseMs * (1 / EMPTY_STEP_MIN - 1)) / perRequestMs
     const full = this.#full()
     if (full === Number.POSITIVE_INFINITY) return lone
     const goal = (THROUGHPUT_SHARE * full) / (baseMs + perRequestMs * full)
     const used = (goal * baseMs) / (1 - goal * perRequestMs)
-    const bySlack = (STEP_SLACK * (baseMs + perRequestMs * used) - baseMs) / perRequestMs
-    return Math.min(lone, Math.max(used, bySlack))
+    const stepMs = (requests: number): number => baseMs + perRequestMs * requests
+    return Math.min(lone, stepMs(full) <= FULL_STEP_MAX * stepMs(used) ? full : used)
   }
 
   /** How many requests the server can work on at once, as far as that is known. */
   #full(): number {
     const { cache = null, running = 0 } = this.#last?.load ?? {}
-    const byCache = cache !== null && cache > 0.05 ? running / cache : Number.POSITIVE_INFINITY
+    const byCache =
+      cache !== null && cache > 0.05 ? (this.#terms.cache_max * running) / cache : Number.POSITIVE_INFINITY
     return Math.min(this.#seats, byCache)
   }
 
