@@ -3,7 +3,7 @@ import { useEffect } from 'preact/hooks'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
 import { get } from '../api.ts'
 import { every } from '../browser-clock.ts'
-import { count, duration, perSecond } from '../format.ts'
+import { count, duration, percent, perSecond } from '../format.ts'
 import { h, type View } from '../h.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Figures } from '../parts/figures.ts'
@@ -131,6 +131,20 @@ function Service({ service }: { service: NonNullable<ServiceStatus['service']> }
   ])
 }
 
+/** Of a server that answers others too: how many lines it may have now, and what it says of itself. */
+function LiveShare({ live }: { live: NonNullable<UpstreamStatus['live']> }): View {
+  const { share, running, waiting, cache } = live
+  const said = [
+    running === null ? null : t('servers.live.running', { n: running }),
+    waiting === null ? null : t('servers.live.waiting', { n: waiting }),
+    cache === null ? null : t('servers.live.cache', { share: percent(cache, 1) }),
+  ].filter((text) => text !== null)
+  return h('div', { class: 'muted small' }, [
+    t('servers.live.share', { n: share }),
+    said.length === 0 ? null : ` · ${said.join(', ')}`,
+  ])
+}
+
 /** Whether its hours let it take lines, and until when. */
 function Hours({ hours }: { hours: NonNullable<UpstreamStatus['hours']> | null }): View {
   if (hours === null) return h('span', { class: 'muted' }, t('servers.hours.always'))
@@ -163,7 +177,7 @@ const UPSTREAMS = (): Column<UpstreamStatus & { worker: string }>[] => [
   {
     title: t('servers.inFlight'),
     width: '22%',
-    cell: ({ in_flight, concurrency, concurrency_max }) => [
+    cell: ({ in_flight, concurrency, concurrency_max, live }) => [
       h('div', { class: 'progress-line' }, [
         h('span', null, count(in_flight)),
         h('span', { class: 'muted' }, `\u00a0/ ${count(concurrency)}`),
@@ -177,6 +191,7 @@ const UPSTREAMS = (): Column<UpstreamStatus & { worker: string }>[] => [
           style: { width: `${Math.min(1, in_flight / Math.max(concurrency, 1)) * 100}%` },
         }),
       ),
+      live ? h(LiveShare, { live }) : null,
     ],
   },
   { title: t('servers.throughput'), align: 'end', cell: ({ lines_per_s }) => perSecond(lines_per_s) },
