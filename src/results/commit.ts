@@ -13,6 +13,7 @@ import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blob-rows.ts'
 import { commitChunk } from '../store/chunks.ts'
 import { dropJournal, insertJournalParts } from '../store/journal-parts.ts'
+import { releaseKept } from '../store/remote-batches.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addBatchStatistics, type StatisticsDelta, statisticsOf } from './batch-statistics.ts'
@@ -23,7 +24,8 @@ import { journalSums } from './reverse-journal.ts'
 import type { SealedChunk } from './seal.ts'
 
 export interface ChunkCommit {
-  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id'>
+  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id'> &
+    Partial<Pick<ChunkRow, 'remote_batches'>>
   /** When the first line was sent under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
   /** The lines that this commit counts: those finished since the last one. */
@@ -75,6 +77,7 @@ export async function commitChunks(
     if ('sealed' in record) {
       for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id: claim.project_id, blob })
       if (record.journalled) await dropJournal(tx, claim.batch_id, claim.idx, now)
+      if (claim.remote_batches) await releaseKept(tx, claim)
     } else {
       const { journal, byte_start, byte_end } = record
       blobs.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })

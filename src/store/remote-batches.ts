@@ -22,11 +22,8 @@ const UNRECORDED: readonly RemoteBatchState[] = ['intended', 'creating', 'open',
 /** Pairs of first and last line number. */
 export type LineRanges = [first: number, last: number][]
 
-/** What lines have reserved, and which of them have. */
-export interface RemoteReservation {
-  lines: LineRanges
-  spend: [entity: string | null, cost_nanos: number, tokens: number][]
-}
+/** What the lines of a batch are projected to cost: it is reserved while they are there, whether a limit matches or not. */
+export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
 
 /** `lines` in ascending order. */
 export function rangesOf(lines: Iterable<number>): LineRanges {
@@ -45,14 +42,16 @@ export function* linesOfRanges(ranges: LineRanges): Generator<number> {
 
 export type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count'> & {
   lines: LineRanges
-  reservation: RemoteReservation | null
+  reservation: RemoteReservation
+  /** The part of it that is reserved for the chunk already. */
+  moved: RemoteReservation
 }
 
 /** Stores the intent. False if the lease is lost: then nothing may be sent. It may be repeated. */
 export async function intendRemoteBatch(tx: Writer, lease: Lease, batch: NewRemoteBatch): Promise<boolean> {
   if (!(await hasLease(tx, lease))) return false
   const { batch_id, idx, project_id } = lease
-  const { id, model, upstream, created, line_count, lines, reservation } = batch
+  const { id, model, upstream, created, line_count, lines, reservation, moved } = batch
   const { numInsertedOrUpdatedRows } = await tx
     .insertInto('remote_batches')
     .values({
@@ -64,7 +63,7 @@ export async function intendRemoteBatch(tx: Writer, lease: Lease, batch: NewRemo
       upstream,
       state: 'intended',
       lines: JSON.stringify(lines),
-      reserved: reservation === null ? null : JSON.stringify(reservation),
+      reserved: JSON.stringify(reservation),
       created,
       line_count,
     })
@@ -72,10 +71,8 @@ export async function intendRemoteBatch(tx: Writer, lease: Lease, batch: NewRemo
     .executeTakeFirstOrThrow()
   if (Number(numInsertedOrUpdatedRows ?? 0) === 0) return true
   await countOf(tx, lease, 1)
-  if (reservation) {
-    await addReservations(tx, reservationRows(lease, idx, reservation, -1))
-    await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))
-  }
+  await addReservations(tx, reservationRows(lease, idx, moved, -1))
+  await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))
   return true
 }
 
@@ -125,6 +122,36 @@ export async function changeRemoteBatch(
     .where('state', '=', from)
     .executeTakeFirstOrThrow()
   return numUpdatedRows > 0n
+}
+
+/**
+ * Says that the batch is about to be created there, and when by the database's clock. False if the lease is lost, or the
+ * batch is in another state by now.
+ */
+export async function announceCreation(
+  tx: Writer,
+  { now }: ClaimSql,
+  { id, state, file_id }: Pick<RemoteBatchRow, 'id' | 'state' | 'file_id'>,
+  lease: Lease,
+): Promise<boolean> {
+  if (!(await hasLease(tx, lease))) return false
+  const { numUpdatedRows } = await tx
+    .updateTable('remote_batches')
+    .set({ state: 'creating', file_id, creating_at: now })
+    .where('id', '=', id)
+    .where('state', '=', state)
+    .executeTakeFirstOrThrow()
+  return numUpdatedRows > 0n
+}
+
+/** How long ago it was to be created last (ms), by the database's clock. */
+export async function creationAge(db: Reader, { now }: ClaimSql, id: string): Promise<number> {
+  const row = await db
+    .selectFrom('remote_batches')
+    .select((eb) => eb(now, '-', eb.ref('creating_at')).as('age_ms'))
+    .where('id', '=', id)
+    .executeTakeFirst()
+  return Number(row?.age_ms ?? 0)
 }
 
 export type RemoteEnd = Pick<RemoteBatchRow, 'status'> &
@@ -180,53 +207,14 @@ async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id
 }
 
 /**
- * Returns what the lines of a batch have reserved to the chunk, before their results are recorded. `now`: what they are
- * projected to cost by now. False if the lease is lost.
- */
-export async function returnReservation(
-  tx: Writer,
-  lease: Lease,
-  { id, reserved }: Pick<RemoteBatchRow, 'id' | 'reserved'>,
-  now: ReadonlyMap<string | null, Spend>,
-): Promise<boolean> {
-  if (!(await hasLease(tx, lease))) return false
-  const kept: RemoteReservation | null = reserved === null ? null : JSON.parse(reserved)
-  if (kept === null) return true
-  const { numUpdatedRows } = await tx
-    .updateTable('remote_batches')
-    .set({ reserved: null })
-    .where('id', '=', id)
-    .where('reserved', 'is not', null)
-    .executeTakeFirstOrThrow()
-  if (numUpdatedRows === 0n) return true
-  const { idx } = lease
-  const spend = [...now].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens] as const)
-  await addReservations(tx, reservationRows(lease, keptIndex(idx), kept, -1))
-  await addReservations(tx, reservationRows(lease, idx, { spend }, 1))
-  const others = await tx
-    .selectFrom('remote_batches')
-    .select('id')
-    .where('batch_id', '=', lease.batch_id)
-    .where('idx', '=', idx)
-    .where('reserved', 'is not', null)
-    .limit(1)
-    .executeTakeFirst()
-  if (!others)
-    await tx
-      .deleteFrom('reservations')
-      .where('batch_id', '=', lease.batch_id)
-      .where('idx', '=', keptIndex(idx))
-      .execute()
-  return true
-}
-
-/**
- * Its results are recorded, all of them committed under the epoch `epoch`: nothing of it is left to do but at the batch
- * API. False if another worker may have claimed the chunk since: it then records what is not recorded yet.
+ * Nothing more of it will be recorded: what it answered is committed under the epoch `epoch`, and `returned` is what the
+ * lines that it left are projected to cost, which stays reserved for the chunk. The rest of what its lines had reserved
+ * is released. False if another worker may have claimed the chunk since: it then records what is not recorded yet. It may
+ * be repeated.
  */
 export async function settleRemoteBatch(
   tx: Writer,
-  batch: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx'>,
+  { id, batch_id, idx, project_id }: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'project_id'>,
   epoch: number,
   change: {
     state: 'recorded' | 'abandoned' | 'done'
@@ -234,28 +222,63 @@ export async function settleRemoteBatch(
     cost_nanos: number
     poll_at: number | null
   },
+  returned: ReadonlyMap<string | null, Spend> = new Map(),
 ): Promise<boolean> {
   const chunk = await tx
     .selectFrom('chunks')
     .select(['epoch', 'state'])
-    .where('batch_id', '=', batch.batch_id)
-    .where('idx', '=', batch.idx)
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
     .forUpdate()
     .executeTakeFirst()
   if (chunk?.epoch !== epoch || chunk.state === 'ready') return false
-  const { numUpdatedRows } = await tx
+  const row = await tx
+    .selectFrom('remote_batches')
+    .select(['state', 'reserved'])
+    .where('id', '=', id)
+    .forUpdate()
+    .executeTakeFirst()
+  if (!row || !UNRECORDED.includes(row.state)) return row?.state === change.state
+  await tx
     .updateTable('remote_batches')
     .set((eb) => ({
       state: change.state,
       poll_at: change.poll_at,
+      reserved: null,
       answered: eb('answered', '+', change.answered),
       cost_nanos: eb('cost_nanos', '+', change.cost_nanos),
     }))
-    .where('id', '=', batch.id)
-    .where('state', 'in', UNRECORDED)
-    .executeTakeFirstOrThrow()
-  if (numUpdatedRows > 0n) await countOf(tx, batch, -1)
-  return numUpdatedRows > 0n
+    .where('id', '=', id)
+    .execute()
+  const chunkKey = { batch_id, idx, project_id }
+  await countOf(tx, chunkKey, -1)
+  if (row.reserved === null || chunk.state === 'sealed') return true
+  const kept: RemoteReservation = JSON.parse(row.reserved)
+  await addReservations(tx, reservationRows(chunkKey, keptIndex(idx), kept, -1))
+  const spend = [...returned].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens] as const)
+  await addReservations(tx, reservationRows(chunkKey, idx, spend, 1))
+  const others = await tx
+    .selectFrom('remote_batches')
+    .select('id')
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .where('reserved', 'is not', null)
+    .limit(1)
+    .executeTakeFirst()
+  if (!others) await releaseKept(tx, chunkKey)
+  return true
+}
+
+/** For a chunk that is sealed: no line of it is anywhere any more. */
+export async function releaseKept(
+  tx: Writer,
+  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+): Promise<void> {
+  await tx
+    .deleteFrom('reservations')
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', keptIndex(idx))
+    .execute()
 }
 
 /**
@@ -339,9 +362,9 @@ function keptIndex(idx: number): number {
 }
 
 function reservationRows(
-  { batch_id, project_id }: Lease,
+  { batch_id, project_id }: Pick<Lease, 'batch_id' | 'project_id'>,
   idx: number,
-  { spend }: { spend: readonly (readonly [string | null, number, number])[] },
+  spend: readonly (readonly [string | null, number, number])[],
   sign: 1 | -1,
 ): ReservationRow[] {
   return spend.map(([entity, cost_nanos, tokens]) => ({

@@ -225,7 +225,7 @@ interface RemoteBatchTable {
   state: RemoteBatchState
   /** JSON of its lines as pairs [first, last] of line numbers. */
   lines: string
-  /** JSON of what its lines have reserved (RemoteReservation); null where no limit matches, or once it is returned. */
+  /** JSON of what its lines have reserved (RemoteReservation); null once that is released. */
   reserved: Generated<string | null>
   file_id: Generated<string | null>
   remote_id: Generated<string | null>

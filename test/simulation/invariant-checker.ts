@@ -71,6 +71,11 @@ export class InvariantChecker {
     this.#checkAttempt(machine, line)
   }
 
+  /** A batch API has taken a line. */
+  onHandedOver(machine: string, line: string): void {
+    if (this.finished.has(line)) this.violations.push(`${machine} handed over ${line}, which was committed`)
+  }
+
   /** A line is sent while its chunk is leased, and again only after a failure, a crash or a lost lease. */
   #checkAttempt(machine: string, line: string): void {
     const chunk = this.#chunkOf(line)

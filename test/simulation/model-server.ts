@@ -100,6 +100,11 @@ export class ModelServer {
     }
   }
 
+  /** The answer to a line, as a batch API delivers it. */
+  bodyOf(line: string, tokens_max: number): string {
+    return bodyText(line, this.prompt_tokens, this.#answer(line, tokens_max))
+  }
+
   #outcome(): keyof ServerFaults | 'answers' {
     const faults = this.#faults()
     let dice = this.#random.next()
@@ -159,6 +164,11 @@ export class ModelServer {
 }
 
 function answered(line: string, prompt_tokens: number, completion_tokens: number | null): BackendResult {
+  const body = Buffer.from(bodyText(line, prompt_tokens, completion_tokens))
+  return classify({ status: 200, body }, '/v1/chat/completions')
+}
+
+function bodyText(line: string, prompt_tokens: number, completion_tokens: number | null): string {
   const usage =
     completion_tokens === null
       ? null
@@ -169,5 +179,5 @@ function answered(line: string, prompt_tokens: number, completion_tokens: number
     choices: [{ index: 0, message: { role: 'assistant', content: line }, finish_reason: 'stop' }],
     ...(usage ? { usage } : {}),
   }
-  return classify({ status: 200, body: Buffer.from(JSON.stringify(body)) }, '/v1/chat/completions')
+  return JSON.stringify(body)
 }

@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { batchApiBackend } from '../../src/backends/openai/batch-api-backend.ts'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
@@ -36,6 +37,7 @@ import { ledgerViolations } from './ledger-violations.ts'
 import { Machine, POISON, type StoreFaults } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
+import { RemoteBatchApi } from './remote-batch-api.ts'
 import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { simulatedEngine } from './simulated-engine.ts'
@@ -175,6 +177,8 @@ class World {
   readonly #clock: TestClock
   readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
   readonly #slots: Slot[] = []
+  /** What answers the model `n`, in some runs; before a model server, in some of these. */
+  readonly #remote: { api: RemoteBatchApi; isAlone: boolean } | null
   #storeFaults: StoreFaults = NO_STORE_FAULTS
   #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
@@ -198,6 +202,21 @@ class World {
       onRequest: (asked) => checker.onRequest(asked),
       onEnded: (machine, line, result) => checker.onEnded(machine, line, result),
     })
+    // Where lines cost more than estimated, a batch API has more of them in flight than the bound allows for.
+    this.#remote =
+      random.chance(0.4) && !caps.underestimates
+        ? {
+            api: new RemoteBatchApi({
+              clock: this.#clock,
+              random,
+              server,
+              hasFaults: () => this.#faults !== NO_SERVER_FAULTS,
+              onSent: (machine, line) => checker.onHandedOver(machine, line),
+              onTwice: (name) => checker.violations.push(`the remote batch ${name} was created twice`),
+            }),
+            isAlone: random.chance(0.5),
+          }
+        : null
     this.run = { store, sealed, blobs, batches: [], server, checker, caps, trace: [] }
   }
 
@@ -415,7 +434,7 @@ class World {
 
   #newMachine(slotOf: () => Slot): { machine: Machine; worker: Worker } {
     const random = this.#random
-    const { store, blobs, checker, server } = this.run
+    const { store, blobs, checker } = this.run
     const machine = new Machine({
       name: `machine ${++this.#machines}`,
       clock: this.#clock,
@@ -442,28 +461,8 @@ class World {
       log: this.#logOf(machine),
       random: random.next,
       models,
-      upstreams: new Map(
-        SIM_MODELS.map(({ id }) => [
-          id,
-          [
-            new Upstream({
-              backend: random.chance(0.3)
-                ? simulatedEngine({
-                    server: server.backendFor(machine),
-                    machine,
-                    random,
-                    log: this.#logOf(machine),
-                    mayFail: () => this.#faults !== NO_SERVER_FAULTS,
-                  })
-                : server.backendFor(machine),
-              concurrency_max: this.run.caps.underestimates
-                ? this.run.caps.inFlightMax
-                : random.pick([2, 8, 64]),
-              modelAlias: null,
-            }),
-          ],
-        ]),
-      ),
+      upstreams: new Map(SIM_MODELS.map(({ id }) => [id, this.#upstreamsFor(id, machine)])),
+      spills: new Map(SIM_MODELS.map(({ id }) => [id, { whenDownMs: 500, whenAtRisk: true }])),
       retry: {
         attempts_max: 4,
         backoff_min_ms: 20,
@@ -491,6 +490,29 @@ class World {
     // A worker that cannot open its session exits, as its process would.
     worker.start().catch(() => machine.crash())
     return { machine, worker }
+  }
+
+  #upstreamsFor(model: string, machine: Machine): Upstream[] {
+    const random = this.#random
+    const { server, caps } = this.run
+    const own = new Upstream({
+      backend: random.chance(0.3)
+        ? simulatedEngine({
+            server: server.backendFor(machine),
+            machine,
+            random,
+            log: this.#logOf(machine),
+            mayFail: () => this.#faults !== NO_SERVER_FAULTS,
+          })
+        : server.backendFor(machine),
+      concurrency_max: caps.underestimates ? caps.inFlightMax : random.pick([2, 8, 64]),
+      modelAlias: null,
+      tier: 1,
+    })
+    if (this.#remote === null || model === SIM_MODEL.id) return [own]
+    const backend = batchApiBackend('batch-api', this.#remote.api.apiFor(machine))
+    const remote = new Upstream({ backend, concurrency_max: 4, modelAlias: null })
+    return this.#remote.isAlone ? [remote] : [remote, own]
   }
 
   /** Warnings and errors of a worker go into the trace. */

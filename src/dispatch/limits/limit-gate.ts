@@ -92,7 +92,7 @@ export class LimitGate {
       funds.close(chunk)
       throw error
     }
-    if (chunk.waiting.size + chunk.remote.size < chunk.unfinished || chunk.waiting.size === 0) return null
+    if (chunk.waiting.size < chunk.unfinished) return null
     funds.close(chunk)
     return { retryAt: this.#parkUntil(chunk) }
   }
@@ -264,7 +264,13 @@ export class LimitGate {
       for (const [position, error] of refused) sender.refuse(chunk, position, error)
       // Finished lines that are not settled yet, or another check, may make room for the waiting lines.
       const settled = !chunk.hasFresh && !chunk.journalling && !this.#insufficient.has(chunk.claim.project_id)
-      if (settled && chunk.unfinished > 0 && chunk.waiting.size + chunk.remote.size === chunk.unfinished)
+      if (
+        settled &&
+        chunk.unfinished > 0 &&
+        chunk.inFlight === 0 &&
+        chunk.waiting.size > 0 &&
+        chunk.waiting.size + chunk.remote.size === chunk.unfinished
+      )
         park(chunk, this.#parkUntil(chunk))
     }
   }

@@ -49,7 +49,6 @@ export class RemoteCollector {
         sender().concludeRemote(job, upstream, GONE, row.created, row.remote_id ?? undefined)
       return null
     }
-    if (!(await rows.takeBack(chunk, row, jobs))) return null
     const byId = new Map(
       jobs.map((job) => [chunk.requestIdPrefix + base32(chunk.lines[job.position]!.line), job]),
     )
@@ -79,12 +78,15 @@ export class RemoteCollector {
       return signal.aborted ? null : await this.#unreadable(chunk, row, error)
     }
     if (chunk.stopped === 'lost') return null
-    rows.release(chunk, row)
-    for (const [job, result] of missed) conclude(job, result)
     const missing = missingResult(row)
-    for (const job of byId.values()) conclude(job, missing)
-    await rows.settle(chunk, row)
-    return null
+    for (const job of byId.values()) missed.push([job, missing])
+    const isOurs = await rows.settle(
+      chunk,
+      row,
+      missed.map(([job]) => job),
+    )
+    if (isOurs) for (const [job, result] of missed) conclude(job, result)
+    return isOurs ? null : clock.now()
   }
 
   /** The batch has ended and its results cannot be read now. */

@@ -12,7 +12,7 @@ import type { Clock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { Log } from '../../domain/log.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
-import { changeRemoteBatch } from '../../store/remote-batches.ts'
+import { announceCreation, changeRemoteBatch, creationAge } from '../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
 
@@ -95,14 +95,10 @@ export class RemoteIntents {
   async #create(intent: Intent, file_id: string): Promise<IntentEnd> {
     const { store, clock, isCertain } = this.#options
     const { chunk, row, api, endpoint, metadata } = intent
-    const creating_at = clock.now()
-    const announced = await store.write((tx) =>
-      changeRemoteBatch(tx, row.id, row.state, { state: 'creating', file_id, creating_at }, chunk.lease),
-    )
+    row.file_id = file_id
+    const announced = await store.write((tx) => announceCreation(tx, store.claimSql, row, chunk.lease))
     if (!announced) return { kind: 'lost' }
     row.state = 'creating'
-    row.file_id = file_id
-    row.creating_at = creating_at
     if (!isCertain() || chunk.stopped !== null) return { kind: 'later', at: clock.now() }
     try {
       return await this.#opened(
@@ -117,10 +113,12 @@ export class RemoteIntents {
   }
 
   async #lookUp(intent: Intent): Promise<IntentEnd> {
-    const { clock, log } = this.#options
+    const { store, clock, log } = this.#options
     const { chunk, row, api } = intent
-    const since = row.creating_at ?? row.created
-    const [first, ...others] = await api.find({ name: row.id, file_id: row.file_id, since }, intent.signal)
+    // Before it is looked for: what is on its way then may still take effect.
+    const ageMs = await creationAge(store.read, store.claimSql, row.id)
+    const wanted = { name: row.id, file_id: row.file_id, since: row.created }
+    const [first, ...others] = await api.find(wanted, intent.signal)
     for (const { id } of others) {
       log.warn(
         { remote_batch: id, first: first?.id },
@@ -129,9 +127,10 @@ export class RemoteIntents {
       await api.cancel(id, intent.signal)
     }
     if (first) return await this.#opened(row, first)
-    const now = clock.now()
-    if (now < since + api.settleMs)
-      return { kind: 'later', at: Math.min(since + api.settleMs, now + waitMs(now - since)) }
+    if (ageMs < api.settleMs) {
+      const restMs = api.settleMs - ageMs
+      return { kind: 'later', at: clock.now() + Math.min(restMs, waitMs(ageMs)) }
+    }
     if (this.#hasStopped(chunk)) return NOT_SENT
     return await this.#create(intent, row.file_id ?? '')
   }

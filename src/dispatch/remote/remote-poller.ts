@@ -36,7 +36,7 @@ const TIDY_MS = 24 * 3_600_000
 /** How long other workers leave a batch alone that is not open. */
 const OTHERS_MS = 30_000
 /** When a batch that has ended is looked at for its own sake. */
-const ENDED_LOOK_MS = 600_000
+const ENDED_LOOK_MS = 30_000
 
 export interface RemotePollerOptions {
   store: Store

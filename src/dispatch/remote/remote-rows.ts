@@ -12,7 +12,6 @@ import {
   linesOfRanges,
   type RemoteReservation,
   rangesOf,
-  returnReservation,
   settleRemoteBatch,
   unrecordedBatches,
 } from '../../store/remote-batches.ts'
@@ -92,27 +91,18 @@ export class RemoteRows {
     const created = clock.now()
     const lineOf = ({ position }: Job): number => chunk.lines[position]!.line
     const lines = rangesOf(jobs.map(lineOf))
-    const reserved = jobs.filter(({ position }) => chunk.reserved.has(position))
-    const reservation: RemoteReservation | null =
-      reserved.length === 0
-        ? null
-        : {
-            lines: rangesOf(reserved.map(lineOf)),
-            spend: [
-              ...spendOf(
-                chunk,
-                reserved.map(({ position }) => position),
-              ),
-            ].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens]),
-          }
+    const positions = jobs.map(({ position }) => position)
+    const reserved = positions.filter((position) => chunk.reserved.has(position))
+    const reservation = reservationOf(chunk, positions)
+    const moved = reservationOf(chunk, reserved)
     const { name } = upstream
     const model = chunk.lines[jobs[0]!.position]!.model!
     const intent = { id: newId('remote', created), model, upstream: name, created, line_count: jobs.length }
     const isStored = await this.stored(() =>
-      store.write((tx) => intendRemoteBatch(tx, chunk.claim, { ...intent, lines, reservation })),
+      store.write((tx) => intendRemoteBatch(tx, chunk.claim, { ...intent, lines, reservation, moved })),
     )
     if (!isStored) return null
-    for (const { position } of reserved) chunk.reserved.delete(position)
+    for (const position of reserved) chunk.reserved.delete(position)
     const { batch_id, idx, project_id } = chunk.claim
     const row: RemoteBatchRow = {
       ...intent,
@@ -121,7 +111,7 @@ export class RemoteRows {
       project_id,
       state: 'intended',
       lines: JSON.stringify(lines),
-      reserved: reservation === null ? null : JSON.stringify(reservation),
+      reserved: JSON.stringify(reservation),
       file_id: null,
       remote_id: null,
       output_file_id: null,
@@ -152,17 +142,9 @@ export class RemoteRows {
     jobs: readonly Job[],
     mayBeThere: boolean,
   ): Promise<boolean> {
-    const { store, clock, sender } = this.#options
-    const isOurs = await this.takeBack(chunk, row, jobs)
-    if (!isOurs) return false
+    const { clock, sender } = this.#options
     const state = mayBeThere ? 'abandoned' : row.file_id === null ? 'done' : 'recorded'
-    const poll_at = state === 'done' ? null : clock.now()
-    await this.stored(() =>
-      store.write((tx) =>
-        settleRemoteBatch(tx, row, chunk.claim.epoch, { state, answered: 0, cost_nanos: 0, poll_at }),
-      ),
-    )
-    this.release(chunk, row)
+    if (!(await this.#settleAs(chunk, row, jobs, state, state === 'done' ? null : clock.now()))) return false
     if (this.upstreamOf(row) === undefined)
       sender().resume(
         chunk,
@@ -172,25 +154,8 @@ export class RemoteRows {
     return true
   }
 
-  /** Its lines count as in flight from here on. */
-  async takeBack(chunk: OpenChunk, row: RemoteBatchRow, jobs: readonly Job[]): Promise<boolean> {
-    const { store } = this.#options
-    const kept: RemoteReservation | null = row.reserved === null ? null : JSON.parse(row.reserved)
-    if (kept === null) return chunk.stopped !== 'lost'
-    const lines = new Set(linesOfRanges(kept.lines))
-    const positions = jobs.map(({ position }) => position).filter((one) => lines.has(chunk.lines[one]!.line))
-    const isOurs = await this.stored(() =>
-      store.write((tx) => returnReservation(tx, chunk.claim, row, spendOf(chunk, positions))),
-    )
-    if (!isOurs) return false
-    row.reserved = null
-    chunk.hasReservations = true
-    for (const position of positions) chunk.reserved.add(position)
-    return chunk.stopped !== 'lost'
-  }
-
   /** Lines of the batch that are not recorded may be sent from here on, and those that waited for them. */
-  release(chunk: OpenChunk, row: RemoteBatchRow): void {
+  #release(chunk: OpenChunk, row: RemoteBatchRow): void {
     const rest = (this.#rows.get(chunk) ?? []).filter((one) => one !== row)
     this.#rows.set(chunk, rest)
     if (rest.length === 0) {
@@ -218,17 +183,36 @@ export class RemoteRows {
     return jobs
   }
 
-  /** When all that it answered is committed, nothing is left of it but its files there. */
-  async settle(chunk: OpenChunk, row: RemoteBatchRow): Promise<void> {
-    const { store, clock, settle } = this.#options
+  /** When all that it answered is committed, the lines that it left count as in flight. False if the lease is lost. */
+  async settle(chunk: OpenChunk, row: RemoteBatchRow, left: readonly Job[]): Promise<boolean> {
+    const { clock, settle } = this.#options
     await settle([chunk])
-    if (chunk.stopped === 'lost') return
+    return await this.#settleAs(chunk, row, left, 'recorded', clock.now())
+  }
+
+  async #settleAs(
+    chunk: OpenChunk,
+    row: RemoteBatchRow,
+    left: readonly Job[],
+    state: 'recorded' | 'abandoned' | 'done',
+    poll_at: number | null,
+  ): Promise<boolean> {
+    const { store } = this.#options
+    if (chunk.stopped === 'lost') return false
     const costs = [...linesOfRanges(JSON.parse(row.lines))].flatMap(
       (line) => this.#recorded.get(chunk)?.get(line) ?? [],
     )
     const cost_nanos = costs.reduce((sum, cost) => sum + cost, 0)
-    const change = { state: 'recorded' as const, answered: costs.length, cost_nanos, poll_at: clock.now() }
-    await this.stored(() => store.write((tx) => settleRemoteBatch(tx, row, chunk.claim.epoch, change)))
+    const change = { state, answered: costs.length, cost_nanos, poll_at }
+    const positions = left.map(({ position }) => position)
+    const isOurs = await this.stored(() =>
+      store.write((tx) => settleRemoteBatch(tx, row, chunk.claim.epoch, change, spendOf(chunk, positions))),
+    )
+    if (!isOurs) return false
+    for (const position of positions) chunk.reserved.add(position)
+    if (positions.length > 0) chunk.hasReservations = true
+    this.#release(chunk, row)
+    return true
   }
 
   /** Writes a row; a write may be repeated. */
@@ -248,6 +232,14 @@ export class RemoteRows {
 export function apiOf({ batches }: Upstream): BatchApi {
   if (batches === null) throw new Error('the upstream is no batch API')
   return batches
+}
+
+function reservationOf(chunk: OpenChunk, positions: readonly number[]): RemoteReservation {
+  return [...spendOf(chunk, positions)].map(([entity, { cost_nanos, tokens }]) => [
+    entity,
+    cost_nanos,
+    tokens,
+  ])
 }
 
 function spendOf(chunk: OpenChunk, positions: readonly number[]): Map<string | null, Spend> {

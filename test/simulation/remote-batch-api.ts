@@ -1,0 +1,204 @@
+// A batch API that all machines share. It loses answers, lets calls take effect after their caller has given up, creates
+// batches twice, reports their end late, ends them early, and delivers files with missing, doubled and unknown lines. It
+// says when a name was given to two batches by two calls.
+import { type BatchApi, BatchApiError, type SeenBatch } from '../../src/backends/batch-api/batch-api.ts'
+import { unfinished } from '../../src/backends/batch-api/result-line.ts'
+import type { Clock } from '../../src/domain/clock.ts'
+import type { Machine } from './machine.ts'
+import type { ModelServer } from './model-server.ts'
+import type { SeededRandom } from './seeded-random.ts'
+
+/** How long a call may take, and how late it may take effect. */
+const TIMEOUT_MS = 1_000
+const LATE_MS_MAX = 800
+const WORK_MS_MAX = 4_000
+
+interface RemoteLine {
+  custom_id: string
+  text: string
+  max_tokens: number
+}
+
+interface RemoteBatch extends SeenBatch {
+  name: string
+  file_id: string
+  endsAt: number
+  cancelled: boolean
+}
+
+export class RemoteBatchApi {
+  readonly #clock: Clock
+  readonly #random: SeededRandom
+  readonly #server: ModelServer
+  readonly #hasFaults: () => boolean
+  readonly #onSent: (machine: string, line: string) => void
+  readonly #onTwice: (name: string) => void
+  readonly #files = new Map<string, { name: string; lines: RemoteLine[] | null; content: string[] }>()
+  readonly #batches: RemoteBatch[] = []
+  readonly #created = new Set<string>()
+  #ids = 0
+
+  constructor(options: {
+    clock: Clock
+    random: SeededRandom
+    /** Answers the lines. */
+    server: ModelServer
+    hasFaults: () => boolean
+    onSent: (machine: string, line: string) => void
+    /** Two calls have created a batch of one name. */
+    onTwice: (name: string) => void
+  }) {
+    this.#clock = options.clock
+    this.#random = options.random
+    this.#server = options.server
+    this.#hasFaults = options.hasFaults
+    this.#onSent = options.onSent
+    this.#onTwice = options.onTwice
+  }
+
+  /** As seen by one machine. */
+  apiFor(machine: Machine): BatchApi {
+    const call = <T>(work: () => T): Promise<T> => this.#call(machine, work)
+    const api = this
+    return {
+      lineMetadata: false,
+      settleMs: 2 * TIMEOUT_MS,
+      upload: (name, content) => call(() => this.#upload(name, Buffer.concat([...content]).toString())),
+      findFile: (name) =>
+        call(() => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null),
+      create: ({ name, file_id }) => call(() => this.#create(machine, name, file_id)),
+      find: ({ name }) =>
+        call(() => this.#batches.filter((batch) => batch.name === name).map((one) => this.#seen(one))),
+      read: (id) =>
+        call(() => {
+          const batch = this.#batches.find((one) => one.id === id)
+          return batch ? this.#seen(batch) : null
+        }),
+      cancel: (id) =>
+        call(() => {
+          const batch = this.#batches.find((one) => one.id === id)
+          if (!batch || batch.ended !== null || batch.cancelled) return
+          batch.cancelled = true
+          batch.endsAt = this.#clock.now() + this.#random.int(0, 1_000)
+        }),
+      async *lines(file_id) {
+        const content = await call(() => api.#files.get(file_id)?.content ?? [])
+        for (const line of content) yield Buffer.from(line)
+      },
+      remove: (file_id) => call(() => void this.#files.delete(file_id)),
+      close: async () => {},
+    }
+  }
+
+  async #call<T>(machine: Machine, work: () => T): Promise<T> {
+    const random = this.#random
+    await machine.pass(random.int(1, 100))
+    if (!this.#hasFaults()) return work()
+    if (random.chance(0.05)) throw broken('it cannot be reached', true)
+    if (random.chance(0.08)) {
+      // It is on its way: the caller has given up when it takes effect.
+      this.#clock.after(random.int(0, LATE_MS_MAX), () => void work())
+      await machine.pass(random.int(0, TIMEOUT_MS))
+      throw broken('no answer came in time', false)
+    }
+    const value = work()
+    await machine.pass(random.int(0, 100))
+    if (random.chance(0.08)) throw broken('the connection broke before its answer came', false)
+    return value
+  }
+
+  #upload(name: string, text: string): string {
+    const lines = text
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line))
+      .map(({ custom_id, body }) => ({
+        custom_id,
+        text: body.messages[0].content,
+        max_tokens: body.max_tokens,
+      }))
+    const id = `file-${++this.#ids}`
+    this.#files.set(id, { name, lines, content: [] })
+    return id
+  }
+
+  #create(machine: Machine, name: string, file_id: string): SeenBatch {
+    if (this.#created.has(name)) this.#onTwice(name)
+    this.#created.add(name)
+    for (const { text } of this.#files.get(file_id)?.lines ?? []) this.#sent(machine, text)
+    const first = this.#add(name, file_id)
+    if (this.#hasFaults() && this.#random.chance(0.05)) this.#add(name, file_id)
+    return this.#seen(first)
+  }
+
+  #sent(machine: Machine, line: string): void {
+    this.#server.sentAt.set(line, this.#clock.now())
+    this.#onSent(machine.name, line)
+  }
+
+  #add(name: string, file_id: string): RemoteBatch {
+    const batch: RemoteBatch = {
+      id: `batch-${++this.#ids}`,
+      name,
+      file_id,
+      endsAt: this.#clock.now() + this.#random.int(0, WORK_MS_MAX),
+      cancelled: false,
+      ended: null,
+      output_file_id: null,
+      error_file_id: null,
+      detail: null,
+      isThrottled: false,
+      report: '{}',
+    }
+    this.#batches.push(batch)
+    return batch
+  }
+
+  /** It ends when somebody looks: nobody can tell the difference. */
+  #seen(batch: RemoteBatch): SeenBatch {
+    if (batch.ended === null && this.#clock.now() >= batch.endsAt) this.#end(batch)
+    return { ...batch }
+  }
+
+  #end(batch: RemoteBatch): void {
+    const random = this.#random
+    const faulty = this.#hasFaults()
+    const early = faulty && random.chance(0.1)
+    batch.ended = batch.cancelled ? 'cancelled' : early ? random.pick(['expired', 'failed']) : 'completed'
+    if (batch.ended === 'failed') {
+      batch.isThrottled = random.chance(0.5)
+      return
+    }
+    const output: string[] = []
+    const error: string[] = []
+    for (const { custom_id, text, max_tokens } of this.#files.get(batch.file_id)?.lines ?? []) {
+      if ((batch.ended !== 'completed' && random.chance(0.5)) || (faulty && random.chance(0.05))) continue
+      if (text.endsWith('refuse') || text.endsWith('poison')) {
+        const status_code = text.endsWith('refuse') ? 400 : 503
+        error.push(
+          JSON.stringify({
+            custom_id,
+            response: { status_code, body: { error: { message: 'not this one' } } },
+          }),
+        )
+        continue
+      }
+      const body = this.#server.bodyOf(text, max_tokens)
+      output.push(`{"custom_id":"${custom_id}","response":{"status_code":200,"body":${body}},"error":null}`)
+      if (faulty && random.chance(0.05)) output.push(output.at(-1)!)
+    }
+    if (faulty && random.chance(0.1)) output.push('{"custom_id":"nobody","response":null,"error":null}')
+    if (output.length > 0) batch.output_file_id = this.#store(output)
+    if (error.length > 0) batch.error_file_id = this.#store(error)
+  }
+
+  #store(content: string[]): string {
+    const id = `file-${++this.#ids}`
+    this.#files.set(id, { name: id, lines: null, content })
+    return id
+  }
+}
+
+function broken(reason: string, unreachable: boolean): BatchApiError {
+  return new BatchApiError({ ...unfinished(reason), ...(unreachable ? { unreachable } : {}) }, unreachable)
+}
