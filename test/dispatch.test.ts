@@ -220,7 +220,7 @@ test('lines wait while other requests wait at a server, and then go with the pri
       sentTooEarly ||= waiting > 0
       echo(call)
     } else {
-      const text = `vllm:num_requests_running{engine="0"} ${waiting * 2}\nvllm:num_requests_waiting{engine="0"} ${waiting}\n`
+      const text = `vllm:num_requests_running{engine="0"} 0\nvllm:num_requests_waiting{engine="0"} ${waiting}\n`
       send(call.response, 200, text, { 'content-type': 'text/plain' })
     }
   })

@@ -61,7 +61,7 @@ export function send(
 export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.0.1'): Promise<TestUpstream> {
   const waiting: { count: number; resolve: () => void }[] = []
   const server = createServer((request, response) => {
-    if (request.method !== 'POST') {
+    if (request.method !== 'POST' && request.url !== '/metrics') {
       if (upstream.models) send(response, 200, JSON.stringify(upstream.models))
       else send(response, 404, '{"error":{"message":"Not Found"}}')
       return
