@@ -81,23 +81,22 @@ for (let round = 0; round < rounds; round++)
   }
 
 const [off, ...others] = services
+/** Percent, by the round of each that took the least: other work on the machine only adds to CPU. */
+const least = (taken: readonly Taken[]): number => Math.min(...taken.map((one) => one.cpu_us_per_line))
 const table = Object.fromEntries(
   services.map(({ name, taken }) => [
     name,
     {
       cpu_us_per_line: round1(median(taken.map((one) => one.cpu_us_per_line))),
+      least: round1(least(taken)),
       lines_per_s: Math.round(median(taken.map((one) => one.lines_per_s))),
       spans: median(taken.map((one) => one.spans)),
     },
   ]),
 )
 console.table(table)
-/** Percent, as the median over the rounds of what a batch took beside the batch without traces of the same round. */
 const costs = Object.fromEntries(
-  others.map(({ name, taken }) => {
-    const ratios = taken.map((one, round) => one.cpu_us_per_line / off!.taken[round]!.cpu_us_per_line)
-    return [name, round1((median(ratios) - 1) * 100)]
-  }),
+  others.map(({ name, taken }) => [name, round1((least(taken) / least(off!.taken) - 1) * 100)]),
 )
 for (const [name, percent] of Object.entries(costs))
   console.log(`${name}: ${percent} % CPU per line beside off`)
