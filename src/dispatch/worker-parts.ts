@@ -273,6 +273,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     reporter,
     workerReporter,
     liveTraffic,
+    blocked,
     starts,
     recorder,
     gate,

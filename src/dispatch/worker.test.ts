@@ -5,7 +5,7 @@ import { queuedBatch, RETRY, SILENT } from '../../test/support/queued-batch.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { moveBatch } from '../store/batches.ts'
-import { closeSession } from '../store/leases.ts'
+import { closeSession, openSession } from '../store/leases.ts'
 import type { Store } from '../store/store.ts'
 import { Upstream } from './send/upstream.ts'
 import { Worker } from './worker.ts'
@@ -81,6 +81,28 @@ test('a worker whose lease was taken away drops its chunks, and claims again und
   assert.deepEqual([completed, cost_nanos], [1, 5_000])
 })
 
+test('a worker that cannot reach a server leaves its chunks to a worker that can', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1, outagePatienceMs: 3_600_000 })
+  const { store, clock } = world
+  await world.worker.start()
+  const waitsFor = async (ms: number): Promise<void> => {
+    for (let passed = 0; passed < ms; passed += 500) {
+      for (const attempt of [...world.server.inFlight]) await attempt.unreachable()
+      await clock.advance(500)
+    }
+  }
+  await waitsFor(15_000)
+  assert.equal((await world.chunks())[0]?.state, 'leased', 'no other worker runs')
+  await store.write((tx) => openSession(tx, store.claimSql, 3_600_000, clock.now()))
+  let parked = false
+  for (let tries = 0; tries < 100 && !parked; tries++) {
+    await waitsFor(500)
+    const [row] = await world.chunks()
+    parked = row?.state === 'parked' && row.parked_reason === 'model_unavailable'
+  }
+  assert.ok(parked)
+})
+
 test('a worker whose database fails while chunks are open goes on when it answers again', async () => {
   await using world = await makeWorld({ chunks: 1, lines: 1 })
   await world.worker.start()
@@ -95,7 +117,12 @@ test('a worker whose database fails while chunks are open goes on when it answer
 })
 
 /** A worker that is not started yet, beside a queued batch. */
-async function makeWorld(size: { chunks: number; lines: number; concurrency?: number }) {
+async function makeWorld(size: {
+  chunks: number
+  lines: number
+  concurrency?: number
+  outagePatienceMs?: number
+}) {
   const queued = await queuedBatch(size)
   const { clock, store, sealed, models } = queued
   const server = scriptedBackend()
@@ -142,7 +169,7 @@ async function makeWorld(size: { chunks: number; lines: number; concurrency?: nu
     random: () => 0.5,
     models,
     upstreams: new Map([['m', [upstream]]]),
-    retry: RETRY,
+    retry: { ...RETRY, outage_patience_ms: size.outagePatienceMs ?? RETRY.outage_patience_ms },
     rules: { file_retention_ms: () => 1e9 },
     leaseMs: 60_000,
     drainMs: DRAIN_MS,

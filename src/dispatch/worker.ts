@@ -6,6 +6,7 @@ import { batchesAtRisk } from '../progress/deadline-risk.ts'
 import type { OpenChunk } from '../results/open-chunk.ts'
 import type { Outcome } from '../results/outcome.ts'
 import { readBatchStatuses } from '../store/batches.ts'
+import { reachableByOthers } from '../store/lane-reports.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Sender } from './send/sender.ts'
 import type { Spill } from './send/tiers.ts'
@@ -23,6 +24,8 @@ const MAINTENANCE_MS = 1_000
 const REPORT_MS = 1_000
 /** How often it is asked whether batches at batch APIs are due to be looked at. */
 const REMOTE_MS = 100
+/** A worker that could not reach a model's servers for this long hands its chunks over to workers that can. */
+const HAND_OVER_MS = 5_000
 /** How often it is reported how the worker and its model servers do. */
 const WORKER_REPORT_MS = 2_000
 /** How often the shares of servers that answer others too are looked at. */
@@ -91,6 +94,7 @@ export class Worker {
     this.#loop(REPORT_MS, async () => {
       sender.updateServers()
       await reporter.report()
+      await this.#handOver()
     })
     this.#loop(WORKER_REPORT_MS, () => workerReporter.report(), 0)
     this.#loop(REMOTE_MS, () => this.#parts.poller.look(), 0)
@@ -232,6 +236,15 @@ export class Worker {
     this.#options.onEnded?.(batch)
     // Its event may have to be delivered.
     this.#parts.tasks.look()
+  }
+
+  /** A broken network of one worker must not delay a batch that another worker could run. */
+  async #handOver(): Promise<void> {
+    const { reporter, session, blocked, open } = this.#parts
+    const { store } = this.#options
+    const models = open.size === 0 ? [] : reporter.unavailableFor(HAND_OVER_MS)
+    if (models.length > 0)
+      blocked.handOver(await reachableByOthers(store.read, store.claimSql, session.id, models))
   }
 
   #recheckLimits(versions?: ReadonlyMap<string, number>): void {

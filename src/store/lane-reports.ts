@@ -61,6 +61,30 @@ export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<L
   return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
+/** Those of these models that another worker with a valid lease does not report as unavailable. */
+export async function reachableByOthers(
+  db: Reader,
+  claimSql: ClaimSql,
+  worker_id: string,
+  models: readonly string[],
+): Promise<string[]> {
+  const others = await db
+    .selectFrom('workers')
+    .select('id')
+    .where('role', '=', 'worker')
+    .where('id', '!=', worker_id)
+    .where('lease_until', '>', claimSql.now)
+    .execute()
+  const reports = await db
+    .selectFrom('lane_reports')
+    .select(['worker_id', 'model'])
+    .where('state', '=', 'unavailable')
+    .where('model', 'in', models)
+    .execute()
+  const reported = new Set(reports.map(({ worker_id, model }) => `${worker_id} ${model}`))
+  return models.filter((model) => others.some(({ id }) => !reported.has(`${id} ${model}`)))
+}
+
 /** For reports of earlier versions. */
 const NO_DETAILS: UpstreamErrors = { error: null, batches: {}, isOpen: true }
 

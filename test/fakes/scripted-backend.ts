@@ -12,14 +12,16 @@ export interface ScriptedAttempt {
   answer(): Promise<void>
   /** The connection breaks. */
   breakConnection(): Promise<void>
+  /** No connection came about. */
+  unreachable(): Promise<void>
 }
 
-const BROKEN: BackendResult = {
+const BROKEN = {
   kind: 'failed',
   status: null,
   code: 'upstream_unavailable',
   reason: 'connection reset',
-}
+} satisfies BackendResult
 
 export const ANSWER = {
   id: 'chatcmpl-1',
@@ -52,6 +54,7 @@ export function scriptedBackend(name = 'server') {
           respond,
           answer: () => respond(200, ANSWER),
           breakConnection: () => end(BROKEN),
+          unreachable: () => end({ ...BROKEN, unreachable: true }),
         }
         attempts.push(attempt)
         sent.push(attempt.content)

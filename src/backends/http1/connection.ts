@@ -37,6 +37,8 @@ export interface Target {
 export interface ConnectionHooks {
   /** The exchange is over and the next may begin. */
   onFree(connection: Connection): void
+  /** The server has sent something. */
+  onBytes(): void
   /** It will carry nothing more. */
   onEnded(connection: Connection): void
   /** The connection ended before anything of this went out: another may carry it. */
@@ -121,6 +123,11 @@ export class Connection implements Receiving {
 
   close(): void {
     this.#fail('upstream_unavailable', 'aborted')
+  }
+
+  /** The server has become unreachable. */
+  giveUp(): void {
+    this.#fail('upstream_unavailable', 'the server became unreachable before it answered')
   }
 
   pause(): void {
@@ -223,6 +230,7 @@ export class Connection implements Receiving {
   }
 
   #onBytes(bytes: Buffer, length: number): void {
+    this.#hooks.onBytes()
     const exchange = this.#exchange
     if (exchange === null || this.#unsent || !this.#spoke) {
       // Unsolicited bytes, or the last words of a server that closes an idle connection.

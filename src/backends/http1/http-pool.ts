@@ -9,6 +9,7 @@
 // request wakes an idle server process, which costs more than sending; several requests at once cost one wake-up.
 import { Connection, type ConnectionHooks, type Target } from './connection.ts'
 import type { Exchange } from './exchange.ts'
+import { Reachability, tryTcp } from './reachability.ts'
 
 /** Below the 5 s after which uvicorn, Node and cpp-httplib drop an idle connection without a word. */
 const IDLE_MS_MAX = 4_000
@@ -32,11 +33,25 @@ export class HttpPool implements ConnectionHooks {
   #head = 0
   #sweeper: NodeJS.Timeout | null = null
   #closed = false
+  readonly #reachability: Reachability
   tlsSession: Buffer | undefined
 
-  constructor(target: Target, connections_max: number) {
+  constructor(
+    target: Target,
+    connections_max: number,
+    reachability: Partial<ConstructorParameters<typeof Reachability>[0]> = {},
+  ) {
     this.#target = target
     this.#connections_max = Math.max(1, connections_max)
+    const { host, port } = target.proxy ?? { host: target.connectHost, port: target.port }
+    this.#reachability = new Reachability({
+      tryConnection: () => tryTcp(host, port, target.connectTimeoutMs),
+      isOwed: () => this.#open.size > this.#idle.size,
+      onUnreachable: () => {
+        for (const connection of [...this.#open]) if (!this.#idle.has(connection)) connection.giveUp()
+      },
+      ...reachability,
+    })
   }
 
   dispatch(exchange: Exchange): void {
@@ -64,6 +79,7 @@ export class HttpPool implements ConnectionHooks {
   close(): void {
     this.#closed = true
     if (this.#sweeper) clearInterval(this.#sweeper)
+    this.#reachability.stop()
     for (const exchange of this.#queue.splice(0).slice(this.#head)) exchange.abort()
     for (const connection of [...this.#open]) connection.close()
   }
@@ -90,9 +106,14 @@ export class HttpPool implements ConnectionHooks {
 
   onEnded(connection: Connection): void {
     this.#open.delete(connection)
+    if (this.#open.size === 0) this.#reachability.stop()
     this.#unlist(connection)
     const next = this.#next()
     if (next) this.#connect(next)
+  }
+
+  onBytes(): void {
+    this.#reachability.heard = true
   }
 
   onUnsent(exchange: Exchange): void {
@@ -119,6 +140,7 @@ export class HttpPool implements ConnectionHooks {
 
   #connect(exchange: Exchange): void {
     this.#open.add(new Connection(this.#target, this, exchange))
+    this.#reachability.start()
   }
 
   #next(): Exchange | null {

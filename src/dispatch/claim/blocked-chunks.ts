@@ -1,6 +1,7 @@
 // Makes room when a worker can open no more chunks: chunks whose unfinished lines all wait for unavailable models are
 // parked, after their finished lines were journalled, and claimed again later. So an unavailable model cannot fill a
-// worker with lines that cannot be sent.
+// worker with lines that cannot be sent. In the same way chunks are handed over to workers that can reach a server which
+// this one cannot.
 import type { Clock } from '../../domain/clock.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Lane } from '../send/lane.ts'
@@ -31,13 +32,23 @@ export class BlockedChunks {
 
   /** Parks the chunks of which no line can be sent now. */
   park(): void {
-    const { clock, random, sender, openChunks, park } = this.#options
-    const now = clock.now()
+    const now = this.#options.clock.now()
     if (now < this.#checkAt) return
     this.#checkAt = now + CHECK_MS
+    this.#parkIf(() => true)
+  }
+
+  /** Parks the chunks of which no line can be sent now because of these models. */
+  handOver(models: readonly string[]): void {
+    this.#parkIf((waitsFor) => [...waitsFor].every((model) => models.includes(model)))
+  }
+
+  #parkIf(accepts: (waitsFor: ReadonlySet<string>) => boolean): void {
+    const { clock, random, sender, openChunks, park } = this.#options
+    const now = clock.now()
     for (const chunk of [...openChunks()]) {
       const models = blockedModels(chunk, sender.lanes, now)
-      if (!models) continue
+      if (!models || !accepts(models)) continue
       sender.withdraw(chunk)
       const [model = null] = models
       park(chunk, now + PARK_MS * (1 + random()), models.size === 1 ? model : null)

@@ -42,6 +42,14 @@ export class LaneReporter {
     this.#reported = now
   }
 
+  /** The models of which no server has been reachable for this long, as last reported. */
+  unavailableFor(ms: number): string[] {
+    const before = this.#options.clock.now() - ms
+    return [...this.#since]
+      .filter(([, { state, since }]) => state === 'unavailable' && since <= before)
+      .map(([model]) => model)
+  }
+
   #laneReports(): LaneReport[] {
     const { clock, lanes } = this.#options
     const now = clock.now()
