@@ -68,6 +68,7 @@ const TIMEOUTS: Timeouts = {
 }
 
 /** JSON requests are small; uploads have a limit of their own. */
+const UNAVAILABLE = 503
 const JSON_BYTES_MAX = 1024 * 1024
 /** No bound beyond Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024
@@ -199,10 +200,19 @@ export function buildServer(deps: ServerDependencies): App {
 
   app.addHook('onSend', async (request, reply, payload) => {
     const { caller } = request
-    if (!caller) {
-      await recordAnonymous(request, reply)
-      return payload
-    }
+    const recorded = caller ? recordCall(caller, request, reply, payload) : recordAnonymous(request, reply)
+    // Where a store is unavailable the call has changed nothing, and its caller has waited long enough.
+    if (reply.statusCode !== UNAVAILABLE) await recorded
+    return payload
+  })
+
+  /** Never rejects. */
+  async function recordCall(
+    caller: Caller,
+    request: FastifyRequest,
+    reply: FastifyReply,
+    payload: unknown,
+  ): Promise<void> {
     const changes = request.method === 'POST' || request.method === 'DELETE'
     const record = {
       id: request.id,
@@ -223,10 +233,9 @@ export function buildServer(deps: ServerDependencies): App {
       // The work is done, so the caller gets the response even though it could not be recorded.
       request.log.error({ err: error }, 'the call could not be recorded')
     }
-    return payload
-  })
+  }
 
-  /** Calls of public endpoints are recorded only if they failed. */
+  /** Calls of public endpoints are recorded only if they failed. Never rejects. */
   async function recordAnonymous(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const { statusCode: status } = reply
     const isPublic = request.routeOptions.config.declared?.access === 'public'
