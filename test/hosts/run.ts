@@ -43,6 +43,7 @@ models:
     price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
     upstreams: [{type: openai, base_url: "${model}", timeout: 20s, concurrency_max: 32}]
 rate_limit: {requests_per_minute: 100000}
+log: {level: warn}
 `,
   )
   const offpeak = (host: 'api' | 'worker-a' | 'worker-b', ...args: string[]): Promise<Program> => {
@@ -65,7 +66,7 @@ rate_limit: {requests_per_minute: 100000}
         env,
       ),
   }
-  const found = await scenarios(hosts)
+  const found = await scenarios(hosts, process.env.OFFPEAK_HOSTS_ONLY ?? '')
   for (const { child } of [...services, ...parts, ...(pgbouncer ? [pgbouncer] : [])]) child.kill('SIGTERM')
   await Promise.all([...services, ...parts, ...(pgbouncer ? [pgbouncer] : [])].map(({ ended }) => ended))
   return found

@@ -28,8 +28,8 @@ const CALL_MS_MAX = 60_000
 const COMMITTED_AFTER_MS = 3_000
 const CUT_MS = 20_000
 
-/** Returns the number of violations. */
-export async function scenarios(hosts: Hosts): Promise<number> {
+/** Returns the number of violations. `only`: a part of the names of the scenarios to run. */
+export async function scenarios(hosts: Hosts, only: string): Promise<number> {
   const client = new Client(hosts.url, readFileSync(hosts.keyFile, 'utf8').trim(), CALL_MS_MAX)
   const calls = async (): Promise<ModelCall[]> =>
     (await (await fetch(`${new URL(hosts.model).origin}/calls`)).json()) as ModelCall[]
@@ -40,6 +40,7 @@ export async function scenarios(hosts: Hosts): Promise<number> {
   let violations = 0
 
   const scenario = async (name: string, run: () => Promise<string>): Promise<void> => {
+    if (!name.includes(only)) return
     try {
       process.stdout.write(`  ${name}: ${await run()}\n`)
     } catch (error) {
@@ -47,7 +48,7 @@ export async function scenarios(hosts: Hosts): Promise<number> {
       process.stdout.write(`  ${name}: VIOLATED: ${error instanceof Error ? error.message : String(error)}\n`)
       for (const { child, log } of hosts.services) {
         process.stdout.write(`    log of ${child.spawnargs.slice(3, 4).join(' ')}\n`)
-        for (const row of log.slice(-12)) process.stdout.write(`      ${row.slice(0, 400)}\n`)
+        for (const row of log.slice(-8)) process.stdout.write(`      ${row.slice(0, 300)}\n`)
       }
     }
   }

@@ -29,7 +29,13 @@ async function modelServer(): Promise<string> {
       response.end(JSON.stringify(calls))
       return
     }
-    const text = textOf(await bodyOf(request))
+    // Whoever was cut off within a request is gone.
+    const body = await bodyOf(request).catch(() => '')
+    if (body === '') {
+      response.writeHead(404).end()
+      return
+    }
+    const text = textOf(body)
     const from = request.socket.remoteAddress?.replace('::ffff:', '') ?? ''
     calls.push({ text, from, at: Date.now() })
     await wait(ANSWER_MS)
