@@ -51,7 +51,7 @@ export class BlockedChunks {
       if (!models || !accepts(models)) continue
       sender.withdraw(chunk)
       const [model = null] = models
-      park(chunk, now + PARK_MS * (1 + random()), models.size === 1 ? model : null)
+      park(chunk, Math.ceil(now + PARK_MS * (1 + random())), models.size === 1 ? model : null)
     }
   }
 }
