@@ -20,8 +20,8 @@ test('each fault fires its alert within a minute', {
 }, async (t) => {
   await using crash = await CrashTest.begin()
   using disk = new SmallDisk(join(crash.folder, 'data'))
-  await using locked = await testUpstream(({ response }) => send(response, 401, REFUSAL))
-  await using strict = await testUpstream(({ response }) => send(response, 400, REFUSAL))
+  await using locked = await testUpstream(({ response }) => send(response, 401, REJECTED))
+  await using strict = await testUpstream(({ response }) => send(response, 400, REJECTED))
   crash.upstream.reply = async ({ response }) => {
     await setTimeout(200)
     send(response, 200, completion('x'))
@@ -81,7 +81,7 @@ test('each fault fires its alert within a minute', {
   }
 })
 
-const REFUSAL = '{"error":{"message":"this is refused"}}'
+const REJECTED = '{"error":{"message":"this is refused"}}'
 
 async function batch(
   crash: CrashTest,

@@ -7,7 +7,7 @@
 import { connect } from 'node:net'
 
 const EVERY_MS = 15_000
-/** Silence before the first connection is tried, in intervals. */
+/** Intervals without a byte before the first connection is tried. */
 const SILENT_CHECKS = 2
 /** Connections in a row that fail; each takes an interval. A busy server may accept none for a while. */
 const FAILED_CONNECTIONS = 3
