@@ -5,10 +5,12 @@ import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Backend } from '../../src/backends/backend.ts'
 import { batchApiBackend } from '../../src/backends/openai/batch-api-backend.ts'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
+import type { Spill } from '../../src/dispatch/send/tiers.ts'
 import { Upstream } from '../../src/dispatch/send/upstream.ts'
 import { Worker } from '../../src/dispatch/worker.ts'
 import { isTerminal } from '../../src/domain/batch.ts'
@@ -19,6 +21,7 @@ import { costNanos } from '../../src/domain/money.ts'
 import { planBatch } from '../../src/intake/plan.ts'
 import type { FileIndex } from '../../src/jsonl/file-index.ts'
 import { cancelBatch } from '../../src/lifecycle/cancel-batch.ts'
+import { setBatchPaused } from '../../src/lifecycle/pause-batch.ts'
 import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep, type SweepPace } from '../../src/maintenance/sweep.ts'
@@ -41,6 +44,7 @@ import { RemoteBatchApi } from './remote-batch-api.ts'
 import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { simulatedEngine } from './simulated-engine.ts'
+import { UpstreamChanges } from './upstream-changes.ts'
 
 /** The random part of IDs does not come from the seed; only the order of IDs matters, and that follows time. */
 const RANDOM_PART_OF_IDS = /[0-9a-z]{26}/g
@@ -119,6 +123,7 @@ export interface SimulatedRun {
   server: ModelServer
   checker: InvariantChecker
   caps: Caps
+  changes: UpstreamChanges
   /** The events of the run, to investigate a failing seed. */
   trace: string[]
 }
@@ -166,6 +171,8 @@ async function emptyDatabase(): Promise<string> {
 interface Slot {
   machine: Machine
   worker: Worker
+  /** Takes up other upstreams. */
+  reload: () => void
   /** Since when the slot has no machine; a new machine fills it. */
   emptySince: number | null
 }
@@ -186,7 +193,11 @@ class World {
   constructor(seed: number, path: string) {
     this.#random = seededRandom(seed)
     const caps = new Caps(seed)
-    this.#start = caps.isMonthEnd ? MONTH_END - 30_000 : START
+    const violate = (violation: string): void => {
+      checker.violations.push(violation)
+    }
+    const changes = new UpstreamChanges(seed, caps.underestimates || caps.isMonthEnd, violate)
+    this.#start = caps.isMonthEnd ? MONTH_END - 30_000 : (changes.start ?? START)
     this.#clock = wholeMilliseconds(testClock(this.#start))
     const random = this.#random
     const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
@@ -217,7 +228,7 @@ class World {
             isAlone: random.chance(0.5),
           }
         : null
-    this.run = { store, sealed, blobs, batches: [], server, checker, caps, trace: [] }
+    this.run = { store, sealed, blobs, batches: [], server, checker, caps, changes, trace: [] }
   }
 
   async prepare(): Promise<void> {
@@ -267,11 +278,43 @@ class World {
       if (full) this.#fill(full.from <= step && step < full.to)
       for (const slot of this.#slots) await this.#injectMachineFault(slot)
       if (random.chance(0.06)) await this.#changeWorkload()
+      this.#changeUpstreams()
+      await this.#changePauses()
       if (step % RECONCILE_EVERY === 0) await this.#reconcile()
       await this.#clock.advance(random.int(1, 2 * STEP_MS))
     }
     await this.#reconcile()
     this.#trace('the faults end')
+  }
+
+  #changeUpstreams(): void {
+    const what = this.run.changes.step()
+    if (what !== null) this.#trace(what)
+    for (const { machine, reload } of this.#slots) {
+      if (machine.isCrashed || machine.isSuspended || !this.run.changes.reloads) continue
+      this.#trace(`${machine.name} reloads`)
+      reload()
+    }
+  }
+
+  async #changePauses(): Promise<void> {
+    const { batches } = this.run
+    const at = this.run.changes.pauses(batches.length)
+    if (at !== null) await this.#setPaused(batches[at]!, null)
+  }
+
+  async #resumeBatches(): Promise<void> {
+    for (const planned of this.run.batches) await this.#setPaused(planned, false)
+  }
+
+  /** Null: the other way round than it is. */
+  async #setPaused(planned: PlannedBatch, paused: boolean | null): Promise<void> {
+    const batch = await readBatchRow(this.run.store.read, planned.id)
+    if (!batch || isTerminal(batch.status) || batch.status === 'cancelling') return
+    const to = paused ?? batch.paused_at === null
+    if (to === (batch.paused_at !== null)) return
+    this.#trace(`${planned.name} is ${to ? 'paused' : 'resumed'}`)
+    await this.#write((tx) => setBatchPaused(tx, planned, to, this.#clock.now()))
   }
 
   /** During the run, because journals are deleted when their chunk is sealed. */
@@ -283,6 +326,8 @@ class World {
   async runWithoutFaults(): Promise<void> {
     this.#storeFaults = NO_STORE_FAULTS
     this.#faults = NO_SERVER_FAULTS
+    this.run.changes.endOutage()
+    await this.#resumeBatches()
     const until = this.#clock.now() + RECOVERY_MS_MAX
     while (this.#clock.now() < until && !(await this.#allEnded())) {
       for (const slot of this.#slots) {
@@ -432,7 +477,7 @@ class World {
     this.#trace(`${slot.machine.name} starts`)
   }
 
-  #newMachine(slotOf: () => Slot): { machine: Machine; worker: Worker } {
+  #newMachine(slotOf: () => Slot): Pick<Slot, 'machine' | 'worker' | 'reload'> {
     const random = this.#random
     const { store, blobs, checker } = this.run
     const machine = new Machine({
@@ -453,6 +498,10 @@ class World {
     const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
     const sweep = new OrphanSweep({ store: machine.store, blobs: machine.blobs, clock }, SWEEP)
     const memory_bytes = random.pick([1, 3_000, 1_000_000])
+    const makeUpstreams = (before: ReadonlyMap<string, Upstream[]>): Map<string, Upstream[]> =>
+      new Map(SIM_MODELS.map(({ id }) => [id, this.#upstreamsFor(id, machine, before.get(id))]))
+    const spills = new Map(SIM_MODELS.map(({ id }) => [id, this.#spillOf(id)]))
+    let upstreams = makeUpstreams(new Map())
     const worker = new Worker({
       store: machine.store,
       sealed,
@@ -461,8 +510,8 @@ class World {
       log: this.#logOf(machine),
       random: random.next,
       models,
-      upstreams: new Map(SIM_MODELS.map(({ id }) => [id, this.#upstreamsFor(id, machine)])),
-      spills: new Map(SIM_MODELS.map(({ id }) => [id, { whenDownMs: 500, whenAtRisk: true }])),
+      upstreams,
+      spills,
       retry: {
         attempts_max: 4,
         backoff_min_ms: 20,
@@ -489,27 +538,53 @@ class World {
     })
     // A worker that cannot open its session exits, as its process would.
     worker.start().catch(() => machine.crash())
-    return { machine, worker }
+    const reload = (): void => {
+      const before = [...upstreams.values()].flat()
+      upstreams = makeUpstreams(upstreams)
+      worker.setUpstreams(upstreams, spills)
+      const kept = [...upstreams.values()].flat()
+      for (const upstream of before) if (!kept.includes(upstream)) upstream.retire()
+    }
+    return { machine, worker, reload }
   }
 
-  #upstreamsFor(model: string, machine: Machine): Upstream[] {
+  /** The model of a batch API is not changed by reloads. */
+  #hasRemote(model: string): boolean {
+    return this.#remote !== null && model !== SIM_MODEL.id
+  }
+
+  #spillOf(model: string): Spill {
+    return this.#hasRemote(model) ? { whenDownMs: 500, whenAtRisk: true } : this.run.changes.spill
+  }
+
+  #upstreamsFor(model: string, machine: Machine, before: Upstream[] | undefined): Upstream[] {
     const random = this.#random
     const { server, caps } = this.run
-    const own = new Upstream({
-      backend: random.chance(0.3)
+    const lowest = (backend: Backend): Backend =>
+      random.chance(0.3)
         ? simulatedEngine({
-            server: server.backendFor(machine),
+            server: backend,
             machine,
             random,
             log: this.#logOf(machine),
             mayFail: () => this.#faults !== NO_SERVER_FAULTS,
           })
-        : server.backendFor(machine),
-      concurrency_max: caps.underestimates ? caps.inFlightMax : random.pick([2, 8, 64]),
+        : backend
+    const places = (): number => (caps.underestimates ? caps.inFlightMax : random.pick([2, 8, 64]))
+    if (this.#remote === null || !this.#hasRemote(model))
+      return this.run.changes.upstreams({
+        machine,
+        server: () => server.backendFor(machine),
+        lowest,
+        concurrency_max: places,
+      })
+    if (before) return before
+    const own = new Upstream({
+      backend: lowest(server.backendFor(machine)),
+      concurrency_max: places(),
       modelAlias: null,
       tier: 1,
     })
-    if (this.#remote === null || model === SIM_MODEL.id) return [own]
     const backend = batchApiBackend('batch-api', this.#remote.api.apiFor(machine))
     const remote = new Upstream({ backend, concurrency_max: 4, modelAlias: null })
     return this.#remote.isAlone ? [remote] : [remote, own]

@@ -1,0 +1,160 @@
+// What operators do to the upstreams of a run: a second tier, hours that end or begin at a change of daylight saving,
+// outages of the lowest tier, and reloads. They draw from a random stream of their own, so that they do not change the
+// rest of a run.
+import type { Backend, BackendResult } from '../../src/backends/backend.ts'
+import type { Spill } from '../../src/dispatch/send/tiers.ts'
+import { Upstream } from '../../src/dispatch/send/upstream.ts'
+import type { Clock } from '../../src/domain/clock.ts'
+import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
+import type { Machine } from './machine.ts'
+import { type SeededRandom, seededRandom } from './seeded-random.ts'
+
+const DAYS = [1, 2, 3, 4, 5, 6, 7]
+const BERLIN = { days: DAYS, timezone: 'Europe/Berlin' }
+/** Runs begin so long before their hours change. */
+const LEAD_MS = 20_000
+const OUTAGE_CHANCE = 0.08
+const OUTAGE_END_CHANCE = 0.06
+const PLACES = [2, 8, 64]
+
+interface Season {
+  hours: HoursWindow[]
+  /** When the upstream is closed, from the calendar and not by the code under test (Unix ms). */
+  closed: { from: number; to: number }
+}
+
+/** At 01:00 UTC, 02:00 in Berlin becomes 03:00: what closes at two opens at 03:01, one minute later. */
+const SPRING: Season = {
+  hours: [
+    { ...BERLIN, from: 0, to: 120, concurrency_max: null },
+    { ...BERLIN, from: 181, to: 1440, concurrency_max: null },
+  ],
+  closed: { from: Date.UTC(2026, 2, 29, 1), to: Date.UTC(2026, 2, 29, 1, 1) },
+}
+/** At 01:00 UTC, 03:00 in Berlin becomes 02:00: the minute after three, which comes once, is at 02:00 UTC. */
+const AUTUMN: Season = {
+  hours: [{ ...BERLIN, from: 180, to: 181, concurrency_max: 0 }],
+  closed: { from: Date.UTC(2026, 9, 25, 2), to: Date.UTC(2026, 9, 25, 2, 1) },
+}
+
+const UNREACHABLE: BackendResult = {
+  kind: 'failed',
+  status: null,
+  code: 'upstream_unavailable',
+  reason: 'connection refused',
+  unreachable: true,
+}
+
+export interface ServersOf {
+  machine: Machine
+  /** Makes a client of the model server, or of an engine before it. */
+  lowest: (server: Backend) => Backend
+  server: () => Backend
+  concurrency_max: () => number
+}
+
+export class UpstreamChanges {
+  readonly #random: SeededRandom
+  readonly #isOn: boolean
+  readonly #season: Season | null
+  readonly #violate: (violation: string) => void
+  readonly #hasTiers: boolean
+  readonly #spill: Spill
+  #isDown = false
+  /** Lines that went to the second tier. */
+  spilled = 0
+
+  /** `fixed`: the run tests something that a second server or another start would disturb. */
+  constructor(seed: number, fixed: boolean, violate: (violation: string) => void) {
+    this.#random = seededRandom(seed + 0x71e5)
+    const random = this.#random
+    this.#isOn = random.chance(0.5) && !fixed
+    this.#hasTiers = this.#isOn && random.chance(0.7)
+    this.#season = this.#isOn && random.chance(0.5) ? random.pick([SPRING, AUTUMN]) : null
+    this.#spill = { whenDownMs: random.pick([300, 1_000, 3_000, null]), whenAtRisk: false }
+    this.#isDown = this.#hasTiers && random.chance(0.3)
+    this.#violate = violate
+  }
+
+  /** When the run begins; null: at any time. */
+  get start(): number | null {
+    return this.#season && this.#season.closed.from - LEAD_MS
+  }
+
+  get spill(): Spill {
+    return this.#spill
+  }
+
+  /** Starts or ends an outage of the lowest tier; says so if it does. */
+  step(): string | null {
+    if (!this.#hasTiers || !this.#random.chance(this.#isDown ? OUTAGE_END_CHANCE : OUTAGE_CHANCE)) return null
+    this.#isDown = !this.#isDown
+    return this.#isDown ? 'the lowest tier is down' : 'the lowest tier is up'
+  }
+
+  endOutage(): void {
+    this.#isDown = false
+  }
+
+  /** Which of `count` batches is paused or resumed now; null: none. */
+  pauses(count: number): number | null {
+    return this.#isOn && this.#random.chance(0.04) ? this.#random.int(0, count - 1) : null
+  }
+
+  /** Whether a machine reloads now. */
+  get reloads(): boolean {
+    return this.#isOn && this.#random.chance(0.04)
+  }
+
+  /** What a configuration says just now. */
+  upstreams({ machine, lowest, server, concurrency_max }: ServersOf): Upstream[] {
+    const random = this.#random
+    /** When the lowest tier last answered this machine, by its clock. */
+    const answered = { at: Number.NEGATIVE_INFINITY }
+    const first = new Upstream({
+      backend: lowest(this.#watched(server(), machine, answered)),
+      concurrency_max: concurrency_max(),
+      modelAlias: null,
+      hours: this.#season && new OpeningHours(this.#season.hours),
+    })
+    if (!this.#hasTiers) return [first]
+    const second = new Upstream({
+      backend: this.#hosted(server(), machine.name, machine.clock, answered),
+      concurrency_max: random.pick(PLACES),
+      modelAlias: null,
+      tier: 1,
+    })
+    return [first, second]
+  }
+
+  #watched(server: Backend, { name, clock }: Machine, answered: { at: number }): Backend {
+    return {
+      ...server,
+      send: async (call) => {
+        const { from, to } = this.#season?.closed ?? { from: 0, to: 0 }
+        const at = clock.now()
+        if (at >= from && at < to)
+          this.#violate(`${name} sent a line ${at - from} ms after the server closed`)
+        if (this.#isDown) return UNREACHABLE
+        const result = await server.send(call)
+        if (result.kind === 'answered' || result.kind === 'refused') answered.at = clock.now()
+        return result
+      },
+    }
+  }
+
+  #hosted(server: Backend, name: string, clock: Clock, answered: { at: number }): Backend {
+    return {
+      ...server,
+      name: 'hosted',
+      send: async (call) => {
+        this.spilled++
+        const { whenDownMs } = this.#spill
+        const upMs = clock.now() - answered.at
+        if (whenDownMs === null || upMs < whenDownMs)
+          this.#violate(`${name} sent a line to the second tier ${upMs} ms after the first had answered`)
+        return await server.send(call)
+      },
+    }
+  }
+}
