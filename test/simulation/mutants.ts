@@ -212,6 +212,18 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'src/dispatch/send/batch-faults.test.ts',
   },
   {
+    bug: 'a higher tier is used while the lower one answers',
+    file: 'src/dispatch/send/tiers.ts',
+    find: 'if (since === null || now - since < whenDownMs) break',
+    replace: 'if (since !== null && now - since < whenDownMs) break',
+  },
+  {
+    bug: 'hours are an hour late',
+    file: 'src/dispatch/send/upstream.ts',
+    find: 'hours?.at(now).concurrency_max ?? concurrency_max',
+    replace: 'hours?.at(now - 3_600_000).concurrency_max ?? concurrency_max',
+  },
+  {
     bug: 'a lease is judged by the system time alone',
     file: 'src/dispatch/session.ts',
     find: ' && now.steady - this.#renewedAt.steady < leaseMs',
