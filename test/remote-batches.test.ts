@@ -2,6 +2,7 @@
 // results with missing, doubled and unknown lines. Every fault alone: remote-batches.long.test.ts.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { compareRemote } from '../src/admin/compare-remote.ts'
 import { BatchServer } from './fakes/batch-server.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { line, TestService } from './service.ts'
@@ -27,4 +28,11 @@ worker: {flush_interval: 20ms, lease: 2s}`)
   assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 4])
   // 10 tokens in, 5 out; at half the price where the batch API answered.
   assert.equal(Math.round(batch.cost_usd * 1e9), 36 * 1500 + 4 * 3000)
+  const { upstreams, differences } = await compareRemote(service.stores.store.read)
+  assert.deepEqual(differences, [])
+  const [{ answered, cost_nanos, lines, unfinished } = {}] = upstreams
+  assert.deepEqual(
+    { answered, cost_nanos, lines, unfinished },
+    { answered: 36, cost_nanos: 54_000, lines: 40, unfinished: 0 },
+  )
 })

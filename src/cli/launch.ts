@@ -2,6 +2,7 @@
 // imports no database, bucket or model server.
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
+import type { RemoteComparison } from '../admin/compare-remote.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
 import type { Moved } from '../admin/migrate-data.ts'
 import type { Rekeyed } from '../admin/rekey.ts'
@@ -59,6 +60,8 @@ export interface Doctor {
   examine(options: { quick: boolean; tell: (finding: Finding) => void }): Promise<Examined>
   /** Compares the sums of one project, or of all. Throws a Failure when the stores cannot be opened. */
   books(project?: string): Promise<Reconciled>
+  /** Compares the batches at batch APIs with what these say of them. */
+  remote(): Promise<RemoteComparison>
   close(): Promise<void>
 }
 

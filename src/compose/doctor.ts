@@ -1,5 +1,6 @@
 // Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
 // finding.
+import { compareRemote } from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
 import { MasterKeyError } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
@@ -40,6 +41,7 @@ export async function doctor(config: Config): Promise<Doctor> {
         project?.id,
       )
     },
+    remote: () => compareRemote(store.read),
     close: () => store.close(),
   }
 }
@@ -67,6 +69,9 @@ function unopened(finding: Finding): Doctor {
       return NOTHING
     },
     async books() {
+      throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
+    },
+    async remote() {
       throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
     },
     close: async () => {},

@@ -37,10 +37,34 @@ export function addDoctor(program: Command, shell: Shell): void {
     .command('books')
     .description('compare result files, batches, ledger and usage to the nano-dollar')
     .option('--project <name>', 'only this project')
+  const remote = doctor
+    .command('remote')
+    .description('compare batches at batch APIs and other Offpeaks with what these say of them')
+  withConfig(withJson(remote)).action((_: BooksFlags, command: Command) =>
+    compareRemote(shell, command.optsWithGlobals<BooksFlags>()),
+  )
   withConfig(withJson(books)).action((_: BooksFlags, command: Command) =>
     // Commander assigns options that the parent command has as well to the parent.
     reconcile(shell, command.optsWithGlobals<BooksFlags>()),
   )
+}
+
+async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
+  const { stdout } = shell.terminal
+  const { upstreams, differences } = await onStores(shell, flags, (doctor) => doctor.remote())
+  if (flags.json) return printJson(stdout, { upstreams, differences })
+  for (const { remote_batch, upstream, batch_id, problem } of differences)
+    writeLine(stdout, `${upstream} ${remote_batch} (of ${batch_id}): ${problem}.`)
+  for (const one of upstreams) {
+    const there =
+      one.remote_cost_nanos === null ? '' : ` for ${humanUsd(usd(one.remote_cost_nanos))} by its own books`
+    writeLine(
+      stdout,
+      `${one.upstream}: ${counted(one.lines, 'line')} in ${humanCount(one.batches)} remote batches, ${one.unfinished} unfinished, ${one.given_up} given up; ` +
+        `${counted(one.answered, 'line')} recorded for ${humanUsd(usd(one.cost_nanos))}, ${one.remote_answered} answered there${there}.`,
+    )
+  }
+  if (upstreams.length === 0) writeLine(stdout, 'No line was sent to a batch API.')
 }
 
 async function examine(shell: Shell, flags: ExamineFlags): Promise<void> {

@@ -203,7 +203,11 @@ export class RemoteRows {
       (line) => this.#recorded.get(chunk)?.get(line) ?? [],
     )
     const cost_nanos = costs.reduce((sum, cost) => sum + cost, 0)
-    const change = { state, answered: costs.length, cost_nanos, poll_at }
+    const lines = new Set(linesOfRanges(JSON.parse(row.lines)))
+    const answered = chunk
+      .allFinished()
+      .filter(({ line, part }) => part === 'output' && lines.has(line)).length
+    const change = { state, answered, cost_nanos, poll_at }
     const positions = left.map(({ position }) => position)
     const isOurs = await this.stored(() =>
       store.write((tx) => settleRemoteBatch(tx, row, chunk.claim.epoch, change, spendOf(chunk, positions))),
