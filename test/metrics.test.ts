@@ -53,7 +53,7 @@ test('the page of a running service shows lines, money, servers, stores and what
       {
         id: 'm',
         price: { input_per_mtok: 0.1, output_per_mtok: 0.4 },
-        upstreams: [{ type: 'openai', base_url: upstream.base_url, name: 'gpu' }],
+        upstreams: [{ type: 'openai', base_url: upstream.base_url, name: 'gpu', live: { metrics: 'off' } }],
       },
     ]),
     OFFPEAK_RETRY_BACKOFF_MIN: '1ms',
@@ -104,6 +104,7 @@ test('the page of a running service shows lines, money, servers, stores and what
     assert.ok(Number(value('offpeak_upstream_concurrency_limit', gpu)) >= 1)
     assert.equal(value('offpeak_upstream_in_flight', gpu), 0)
     assert.equal(value('offpeak_upstream_circuit_open', gpu), 0)
+    assert.ok(Number(value('offpeak_upstream_live_share', gpu)) >= 1)
     assert.equal(value('offpeak_worker_lines_waiting', 'model="m"'), 0)
     assert.equal(value('offpeak_worker_open_chunks'), 0)
     assert.equal(value('offpeak_worker_stores_failing'), 0)

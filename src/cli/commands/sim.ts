@@ -139,7 +139,7 @@ async function runSim(
   faults: Partial<Record<SimulatedFault, number>>,
 ): Promise<void> {
   const signal = shell.interruption()
-  const running = await shell.launch.sim({
+  const starting = shell.launch.sim({
     host: flags.host,
     port: flags.port,
     latency_ms: flags.latencyMs,
@@ -150,6 +150,9 @@ async function runSim(
     models: flags.models ?? null,
     log: flags.log ?? null,
     engine: engineOf(flags),
+  })
+  const running = await starting.catch((error: unknown) => {
+    throw error instanceof RangeError ? new Failure(error.message) : error
   })
   writeLine(shell.terminal.stdout, `offpeak sim listening on ${running.url}`)
   const asked = new Promise<void>((resolve) => {
