@@ -160,3 +160,25 @@ test('the SDK uploads in parts, and its file runs', async () => {
   })
   assert.equal((await client.uploads.cancel(other.id)).status, 'cancelled')
 })
+
+test('large JSON, results and tables are compressed as well, small answers are not', async () => {
+  await using service = await TestService.start(CONFIG)
+  const batch = await service.run(CONTENT)
+  for (const path of [
+    '/openapi.json',
+    `/v1/batches/${batch.id}/lines?limit=200`,
+    `/v1/batches/${batch.id}/results`,
+    `/v1/batches/${batch.id}/results?format=csv`,
+  ]) {
+    const plain = await get(service, path, {})
+    assert.deepEqual([plain.headers['content-encoding'], plain.headers.vary], [undefined, 'accept-encoding'])
+    const { headers, body } = await get(service, path, { 'accept-encoding': 'gzip' })
+    assert.deepEqual([headers['content-encoding'], headers.vary], ['gzip', 'accept-encoding'], path)
+    assert.ok(body.length < plain.body.length / 2)
+    assert.equal(gunzipSync(body).toString(), plain.body.toString())
+  }
+  for (const path of [`/v1/batches/${batch.id}`, `/v1/batches/${batch.id}/results?format=parquet`]) {
+    const { headers } = await get(service, path, { 'accept-encoding': 'gzip' })
+    assert.equal(headers['content-encoding'], undefined, path)
+  }
+})

@@ -31,6 +31,7 @@ import { hasBrokenEncoding, routableUrl } from './request/broken-url.ts'
 import { checkBodyHeaders, checkNoBody } from './request/check-body-headers.ts'
 import { checkShape } from './request/check-shape.ts'
 import { parseJson } from './request/parse-json.ts'
+import { compressAnswer } from './response/compress-answer.ts'
 import { responseHeaders } from './response/response-headers.ts'
 import { MethodNotAllowed, sendError } from './response/send-error.ts'
 import { type Access, RouteTable } from './route.ts'
@@ -234,6 +235,9 @@ export function buildServer(deps: ServerDependencies): App {
       request.log.error({ err: error }, 'the call could not be recorded')
     }
   }
+
+  // After the record, which keeps answers as they are.
+  app.addHook('onSend', async (request, reply, payload) => compressAnswer(request, reply, payload))
 
   /** Calls of public endpoints are recorded only if they failed. Never rejects. */
   async function recordAnonymous(request: FastifyRequest, reply: FastifyReply): Promise<void> {
