@@ -1,12 +1,13 @@
 // Real processes, stopped and killed while they work. The model server counts the calls, so a line that is sent
 // twice is detected.
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { line } from './service.ts'
+import { line, type WireFile } from './service.ts'
 import { CrashTest, childrenOf, killIfThere, until } from './support/crash-processes.ts'
 
 const COUNT = 40
@@ -60,6 +61,39 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     const batch = await crash.completed(id)
     await crash.checkResults(batch, COUNT)
     checkSentAgain(crash, inFlight)
+  })
+
+  test('SIGKILL of everything: an upload in parts goes on with the parts that had arrived', async () => {
+    await using crash = await CrashTest.begin()
+    const first = await crash.start('serve')
+    const content = Buffer.from(`${JSON.stringify(line('a'))}\n${JSON.stringify(line('b'))}\n`)
+    const half = content.length >> 1
+    const order = { filename: 'in.jsonl', purpose: 'batch', mime_type: 'application/jsonl' }
+    const { id } = await crash.json<{ id: string }>('POST', '/v1/uploads', {
+      ...order,
+      bytes: content.length,
+    })
+    const send = async (start: number, end: number): Promise<string> => {
+      const form = new FormData()
+      form.set('data', new Blob([content.subarray(start, end)]), 'part')
+      return (await crash.json<{ id: string }>('POST', `/v1/uploads/${id}/parts`, form)).id
+    }
+    const arrived = await send(0, half)
+    await first.endGroup('SIGKILL')
+    await crash.start('serve')
+    const { data } = await crash.json<{ data: { id: string }[] }>('GET', `/v1/uploads/${id}/parts`)
+    assert.deepEqual(
+      data.map((part) => part.id),
+      [arrived],
+    )
+    const part_ids = [arrived, await send(half, content.length)]
+    const md5 = createHash('md5').update(content).digest('hex')
+    const { file } = await crash.json<{ file: WireFile }>('POST', `/v1/uploads/${id}/complete`, {
+      ...{ part_ids, md5 },
+    })
+    await until(
+      async () => (await crash.json<WireFile>('GET', `/v1/files/${file.id}`)).status === 'processed',
+    )
   })
 
   test('SIGKILL of the API with its worker left alone: the worker finishes its lines, and nothing is sent twice', async () => {
