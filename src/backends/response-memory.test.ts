@@ -17,7 +17,7 @@ class Answer implements Receiving {
 }
 
 describe('the budget of answers', () => {
-  test('what large answers leave is collected each time that half of the budget went by', () => {
+  test('what large answers leave is collected each time that a quarter of the budget went by', () => {
     const budget = new ResponseMemory(4 * MIB)
     let collected = 0
     budget.onGarbage = () => collected++
@@ -29,7 +29,7 @@ describe('the budget of answers', () => {
       budget.ended(new Answer())
       return collected
     })
-    assert.deepEqual(counts, [0, 0, 0, 1, 1, 1, 1, 2, 2])
+    assert.deepEqual(counts, [0, 1, 1, 2, 2, 3, 3, 4, 4])
   })
 
   test('answers that are all half received come to an end, one after the other', () => {

@@ -18,7 +18,7 @@ const KEPT_SHARE = 0.4
 /** More than what is kept for long, so that there comes a time to read on. */
 const FIRST_SHARE = 0.5
 /** An answer is garbage twice: as it was received, and as the line that was made of it. */
-const GARBAGE_SHARE = 0.5
+const GARBAGE_SHARE = 0.25
 
 export class ResponseMemory {
   readonly #bytes_max: number
