@@ -26,6 +26,8 @@ export interface PostgresServer extends AsyncDisposable {
 }
 
 export interface PostgresServerOptions {
+  /** Where its folder is made, which users other than this one can reach. */
+  parent?: string
   /** Whether commits outlive a crash of the machine; off, tests are quicker. */
   fsync?: boolean
   /** Lines of its configuration. */
@@ -49,13 +51,14 @@ export const withoutPostgres: string | false =
   'PostgreSQL is not installed (looked in /usr/lib/postgresql/*/bin and PATH; Debian: apt-get install postgresql)'
 
 export async function postgresServer({
+  parent = '/tmp',
   fsync = false,
   settings = [],
   host = '127.0.0.1',
 }: PostgresServerOptions = {}): Promise<PostgresServer> {
   const programs = postgresPrograms()
   if (programs === null) throw new Error(String(withoutPostgres))
-  const folder = mkdtempSync('/tmp/offpeak-postgres-')
+  const folder = mkdtempSync(join(parent, 'offpeak-postgres-'))
   const user = serverUser()
   if (user) chownSync(folder, user.uid, user.gid)
   const data = join(folder, 'data')

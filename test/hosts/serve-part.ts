@@ -16,7 +16,11 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => pr
 process.stdout.write(`${await start()}\n`)
 
 async function start(): Promise<string> {
-  if (part === 'postgres') return await (await postgresServer({ host })).database()
+  if (part === 'postgres') {
+    // The script that made the folder removes it.
+    const { OFFPEAK_HOSTS_FOLDER: parent = '/tmp' } = process.env
+    return await (await postgresServer({ host, parent })).database()
+  }
   if (part === 'bucket') return (await s3Server(BUCKET_PORT, host)).endpoint
   return await modelServer()
 }
