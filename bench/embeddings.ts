@@ -97,9 +97,9 @@ models:
     const lines = Math.ceil(inputs / perLine)
     const path = join(folder, 'input.jsonl')
     await writeInput(path, lines, perLine, encoding)
-    const file_id = await client.upload(path, 50)
+    const fileId = await client.upload(path, 50)
     const begun = performance.now()
-    const { id } = await client.create(file_id, '/v1/embeddings')
+    const { id } = await client.create(fileId, '/v1/embeddings')
     const batch = await client.completed(id, 50)
     const seconds = (performance.now() - begun) / 1000
     if (batch.request_counts.completed !== lines)

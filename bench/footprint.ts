@@ -70,22 +70,22 @@ const batch = await service.ended(created.id)
 const seconds = (performance.now() - started) / 1000
 const statements = new Map(counted)
 if (batch.request_counts.completed !== lines) throw new Error(JSON.stringify(batch.request_counts))
-const per_1000 = (count: number): number => Math.round((count / lines) * 1000 * 100) / 100
+const per1000 = (count: number): number => Math.round((count / lines) * 1000 * 100) / 100
 
 console.log(
   `${lines} lines of ${Math.round(input.length / lines)} bytes, ${Math.round(lines / seconds)} lines/s with every statement counted`,
 )
 console.log('SQL statements per 1,000 lines:')
-console.table(Object.fromEntries([...statements].map(([verb, count]) => [verb, per_1000(count)])))
+console.table(Object.fromEntries([...statements].map(([verb, count]) => [verb, per1000(count)])))
 console.log(
-  `rows changed per 1,000 lines (inserted, updated, deleted): ${per_1000((await changes()) - writtenBefore)}`,
+  `rows changed per 1,000 lines (inserted, updated, deleted): ${per1000((await changes()) - writtenBefore)}`,
 )
 const left = await rows()
 console.log('rows that stay, per 1,000 lines:')
 console.table(
   Object.fromEntries(
     TABLE_NAMES.map(
-      (name) => [name, per_1000((left.get(name) ?? 0) - (rowsBefore.get(name) ?? 0))] as const,
+      (name) => [name, per1000((left.get(name) ?? 0) - (rowsBefore.get(name) ?? 0))] as const,
     ).filter(([, count]) => count > 0),
   ),
 )

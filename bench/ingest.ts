@@ -38,14 +38,14 @@ console.log(`worst ratio ${worst.toFixed(2)} (goal 0.5)`)
 async function compare(input: Input, file: Buffer[]): Promise<number> {
   const bytes = file.reduce((sum, block) => sum + block.length, 0)
   let parse_ms = Number.POSITIVE_INFINITY
-  let validate_ms = Number.POSITIVE_INFINITY
+  let validateMs = Number.POSITIVE_INFINITY
   for (let round = 0; round < ROUNDS; round++) {
     parse_ms = Math.min(parse_ms, await timed(() => parseAll(file)))
-    validate_ms = Math.min(validate_ms, await timed(() => validateAll(file)))
+    validateMs = Math.min(validateMs, await timed(() => validateAll(file)))
   }
-  const ratio = parse_ms / validate_ms
+  const ratio = parse_ms / validateMs
   console.log(
-    `${input.name}: validateStream ${speed(bytes, validate_ms)}, JSON.parse ${speed(bytes, parse_ms)}, ratio ${ratio.toFixed(2)}`,
+    `${input.name}: validateStream ${speed(bytes, validateMs)}, JSON.parse ${speed(bytes, parse_ms)}, ratio ${ratio.toFixed(2)}`,
   )
   return ratio
 }

@@ -37,7 +37,7 @@ models:
 `,
 )
 const { url, key, client } = service
-const file_id = await client.upload(input, ASK_EVERY_MS)
+const fileId = await client.upload(input, ASK_EVERY_MS)
 
 const found = new Map<number, { lines_per_s: number[]; cpu_us_per_line: number[] }>(
   COUNTS.map((count) => [count, { lines_per_s: [], cpu_us_per_line: [] }]),
@@ -74,7 +74,7 @@ async function measure(): Promise<{ seconds: number; cpu_us: number }> {
   const cpu = service.cpu_us()
   const begun = performance.now()
   const order = {
-    input_file_id: file_id,
+    input_file_id: fileId,
     endpoint: '/v1/chat/completions',
     completion_window: '24h',
     metadata: { entity: ENTITY },

@@ -121,7 +121,7 @@ async function openSqlite(): Promise<{ store: Store; close: () => Promise<void> 
 
 /** Written by the database itself: nine chunks of ten are sealed, the last one is ready. Returns the giant. */
 async function fill(): Promise<BatchRow> {
-  const per_batch = Math.ceil(chunks / batches)
+  const perBatch = Math.ceil(chunks / batches)
   const ids = Array.from({ length: batches }, () => newId('batch', now))
   const giant = newId('batch', now)
   const projectOf = (i: number): string => `proj_${String((i % projects) + 1).padStart(6, '0')}`
@@ -132,7 +132,7 @@ async function fill(): Promise<BatchRow> {
       await sql`INSERT INTO files (id, project_id, purpose, filename, bytes, line_count, status, created, expires_at)
         VALUES (${`file_${id}`}, ${id}, 'batch', 'in.jsonl', 1, 1, 'processed', 1, ${1e15})`.execute(tx)
     }
-    for (const [i, id] of ids.entries()) await fillBatch(tx, id, projectOf(i), per_batch, 'ready')
+    for (const [i, id] of ids.entries()) await fillBatch(tx, id, projectOf(i), perBatch, 'ready')
     // Its chunks wait for a model, so no claim sees them.
     await fillBatch(tx, giant, projectOf(0), GIANT, 'parked')
   })

@@ -20,10 +20,10 @@ export class PrefixCache {
 
   /** A prompt arrives; its blocks are cached afterwards. */
   serve(prompt: string): void {
-    const block_bytes = BLOCK_TOKENS * TOKEN_BYTES
+    const blockBytes = BLOCK_TOKENS * TOKEN_BYTES
     let isHit = true
     let prefix = ''
-    for (let end = block_bytes; end <= prompt.length; end += block_bytes) {
+    for (let end = blockBytes; end <= prompt.length; end += blockBytes) {
       // A block is known by all that comes before it and itself.
       prefix = prompt.slice(0, end)
       this.lookups++

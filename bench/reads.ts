@@ -23,7 +23,7 @@ const { values } = parseArgs({
   },
 })
 const lines = Number(values.lines)
-const every_ms = Number(values['every-ms'])
+const everyMs = Number(values['every-ms'])
 const IDLE_CALLS = 200
 /** Rows written in one transaction: the service is running meanwhile. */
 const ROWS_AT_ONCE = 5000
@@ -102,7 +102,7 @@ async function ask(batch_id: string, more: (calls: number) => boolean): Promise<
 }
 
 async function timed(path: string): Promise<{ ms: number; body: string }> {
-  await setTimeout(every_ms)
+  await setTimeout(everyMs)
   const sent = performance.now()
   const response = await pool.request({ method: 'GET', path, headers: { authorization: `Bearer ${key}` } })
   const body = await response.body.text()

@@ -45,15 +45,15 @@ for (const [kind, piece] of [
   }, 20)
   const cpu = process.cpuUsage()
   let blob = { key: '', wrapped_key: '', bytes: 0 }
-  const seal_ms = await timed(async () => {
+  const sealMs = await timed(async () => {
     blob = await sealed.put('p', 'stream', repeated(piece, STREAM_MB))
   })
   const { user, system } = process.cpuUsage(cpu)
-  const open_ms = await timed(async () => {
+  const openMs = await timed(async () => {
     for await (const _ of sealed.read('p', blob));
   })
   const ranges = 200
-  const range_ms = await timed(async () => {
+  const rangeMs = await timed(async () => {
     for (let i = 0; i < ranges; i++) {
       const start = Math.floor((i / ranges) * blob.bytes)
       await sealed.readAll('p', blob, { start, end: start + 100_000 })
@@ -62,8 +62,8 @@ for (const [kind, piece] of [
   clearInterval(watch)
   const stored = await disk.blobs.size('stream')
   console.log(
-    `${kind}, ${STREAM_MB} MB: seal ${rate(seal_ms)}, open ${rate(open_ms)}, stored ${((100 * stored) / blob.bytes).toFixed(1)} %, ` +
-      `CPU to seal ${((user + system) / 1000 / STREAM_MB).toFixed(2)} ms/MB, 100 kB range ${((range_ms / ranges) * 1000).toFixed(0)} us, peak RSS ${peak_mb.toFixed(0)} MB`,
+    `${kind}, ${STREAM_MB} MB: seal ${rate(sealMs)}, open ${rate(openMs)}, stored ${((100 * stored) / blob.bytes).toFixed(1)} %, ` +
+      `CPU to seal ${((user + system) / 1000 / STREAM_MB).toFixed(2)} ms/MB, 100 kB range ${((rangeMs / ranges) * 1000).toFixed(0)} us, peak RSS ${peak_mb.toFixed(0)} MB`,
   )
 }
 

@@ -50,13 +50,13 @@ for (let round = 0; round < Number(values.rounds); round++) {
   const sqlite = await runBatch(local)
   const before = { statements: await statements(), requests: storage.s3.requests.length }
   const postgres = await runBatch(remote, statusInDatabase)
-  const per_1000 = (count: number): number => Math.round((count / lines) * 10_000) / 10
+  const per1000 = (count: number): number => Math.round((count / lines) * 10_000) / 10
   rows.push({
     sqlite,
     postgres,
     ratio: Math.round((postgres / sqlite) * 1000) / 1000,
-    statements: per_1000((await statements()) - before.statements),
-    requests: per_1000(storage.s3.requests.length - before.requests),
+    statements: per1000((await statements()) - before.statements),
+    requests: per1000(storage.s3.requests.length - before.requests),
   })
 }
 console.table(

@@ -57,7 +57,7 @@ async function measure(text: string, folder: string, input: string): Promise<voi
   const idle = await pings(url, setTimeout(1_000))
   const idle_mib = service.peak_mib()
   const idle_loop = await loopDelay(url)
-  const service_cpu_us = service.cpu_us()
+  const serviceCpuUs = service.cpu_us()
   let sent = { wall_s: 0, cpu_s: 0 }
   const busy = await pings(
     url,
@@ -66,7 +66,7 @@ async function measure(text: string, folder: string, input: string): Promise<voi
     }),
   )
   const loop = await loopDelay(url)
-  const service_cpu_s = (service.cpu_us() - service_cpu_us) / 1e6
+  const service_cpu_s = (service.cpu_us() - serviceCpuUs) / 1e6
   parsed.push(await spent(() => parseAll(input)))
   const [api = 0, worker = 0] = service.peak_mib()
   await service.stop()

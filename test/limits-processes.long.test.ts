@@ -23,7 +23,7 @@ test('no cap is passed by forty clients and four workers, one of which is killed
   await using service = await CrashTest.begin()
   service.upstream.reply = ({ response }) => send(response, 200, completion('ok', USAGE))
   await service.start('api')
-  const file_id = await upload(service)
+  const fileId = await upload(service)
   const admitted = 24
   const limit = await service.json<{ id: string }>('POST', '/v1/limits', {
     scope: 'project',
@@ -31,7 +31,7 @@ test('no cap is passed by forty clients and four workers, one of which is killed
     window: 'month',
     amount: admitted * LINES * LINE_TOKENS + 1,
   })
-  const answers = await Promise.allSettled(Array.from({ length: CLIENTS }, () => submit(service, file_id)))
+  const answers = await Promise.allSettled(Array.from({ length: CLIENTS }, () => submit(service, fileId)))
   const batches = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
   assert.equal(batches.length, admitted)
   for (const answer of answers)

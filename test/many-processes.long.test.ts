@@ -51,8 +51,8 @@ log: {level: error}
     const started = await Promise.all([start('api', 'api-1'), start('api', 'api-2')])
     apis.push(...started.map(({ ready }) => ({ url: ready.replace('offpeak listening on ', '') })))
     // Of two that start at once, one makes the first key, or each makes one of its own.
-    const made_by = ['api-1', 'api-2'].find((name) => existsSync(join(folder, name, 'api-key')))
-    key = (await readFile(join(folder, made_by ?? 'api-1', 'api-key'), 'utf8')).trim()
+    const madeBy = ['api-1', 'api-2'].find((name) => existsSync(join(folder, name, 'api-key')))
+    key = (await readFile(join(folder, madeBy ?? 'api-1', 'api-key'), 'utf8')).trim()
   })
 
   after(async () => {

@@ -148,8 +148,8 @@ test('the counts of what waits are those of the database', async () => {
   const families = parse(await registry.metrics())
   assert.equal(families.get('offpeak_batches')?.samples.get('status="validating"'), 1)
   assert.equal(families.get('offpeak_tasks_due')?.samples.get('kind="plan"'), 1)
-  const slack_s = Number(families.get('offpeak_deadline_slack_seconds')?.samples.get(''))
-  assert.ok(Math.abs(slack_s - (batch.expires_at - now / 1000)) < 1)
+  const slackS = Number(families.get('offpeak_deadline_slack_seconds')?.samples.get(''))
+  assert.ok(Math.abs(slackS - (batch.expires_at - now / 1000)) < 1)
 })
 
 test('the page of a port of its own shows health and metrics, and nothing else', async () => {

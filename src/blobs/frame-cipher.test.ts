@@ -5,9 +5,9 @@ import { BlobDamaged } from './blobs.ts'
 import { FrameCipher, frameCount, newHeader, parseHead, parseHeader } from './frame-cipher.ts'
 
 describe('a sealed frame', () => {
-  const data_key = randomBytes(32)
+  const dataKey = randomBytes(32)
   const header = newHeader(1000)
-  const cipher = new FrameCipher(header, data_key, 'proj_a', 'a/b')
+  const cipher = new FrameCipher(header, dataKey, 'proj_a', 'a/b')
   const [raw, ciphertext, tag] = cipher.seal(7, Buffer.from('payload'), { last: false, zstd: true })
   const head = parseHead(raw)
   const sealed = Buffer.concat([ciphertext, tag])
@@ -21,10 +21,10 @@ describe('a sealed frame', () => {
     const changed = Buffer.from(header.raw)
     changed.writeUInt32BE(1001, 16)
     const others = [
-      new FrameCipher(header, data_key, 'proj_b', 'a/b'),
-      new FrameCipher(header, data_key, 'proj_a', 'a/c'),
-      new FrameCipher(newHeader(1000), data_key, 'proj_a', 'a/b'),
-      new FrameCipher({ raw: changed, frame_bytes: 1001 }, data_key, 'proj_a', 'a/b'),
+      new FrameCipher(header, dataKey, 'proj_b', 'a/b'),
+      new FrameCipher(header, dataKey, 'proj_a', 'a/c'),
+      new FrameCipher(newHeader(1000), dataKey, 'proj_a', 'a/b'),
+      new FrameCipher({ raw: changed, frame_bytes: 1001 }, dataKey, 'proj_a', 'a/b'),
       new FrameCipher(header, randomBytes(32), 'proj_a', 'a/b'),
     ]
     for (const other of others) assert.throws(() => other.open(7, head, sealed), BlobDamaged)

@@ -27,29 +27,29 @@ export async function* sealFrames(
 ): AsyncGenerator<Buffer, void, undefined> {
   yield cipher.header.raw
   const { frame_bytes } = cipher.header
-  const payload_bytes: number[] = []
+  const payloadBytes: number[] = []
   const free: Buffer[] = []
   let bytes = 0
   let sole = false
-  const plain_frames =
+  const plainFrames =
     Symbol.asyncIterator in source
       ? copyFrames(source, frame_bytes, () => free.pop() ?? Buffer.allocUnsafeSlow(frame_bytes))
       : cutFrames(source, frame_bytes)
-  const frames = mapAhead(plain_frames, FRAMES_AHEAD, async (plain) => ({
+  const frames = mapAhead(plainFrames, FRAMES_AHEAD, async (plain) => ({
     plain,
     small: await compress(plain.bytes),
   }))
   for await (const { plain, small } of frames) {
     const payload = small ?? plain.bytes
-    const sealed = cipher.seal(payload_bytes.length, payload, { last: plain.sole, zstd: small !== null })
+    const sealed = cipher.seal(payloadBytes.length, payload, { last: plain.sole, zstd: small !== null })
     if (plain.buffer) free.push(plain.buffer)
     yield* sealed
-    payload_bytes.push(payload.length)
+    payloadBytes.push(payload.length)
     bytes += plain.bytes.length
     sole = plain.sole
   }
   if (!sole)
-    yield* cipher.seal(payload_bytes.length, encodeTable(bytes, payload_bytes), { last: true, zstd: false })
+    yield* cipher.seal(payloadBytes.length, encodeTable(bytes, payloadBytes), { last: true, zstd: false })
   ended(bytes)
 }
 
@@ -90,22 +90,22 @@ function* cutFrames(
   frame_bytes: number,
 ): Generator<PlainFrame, void, undefined> {
   let held: Buffer[] = []
-  let held_bytes = 0
+  let heldBytes = 0
   let sole = true
   for (const piece of source) {
     let rest = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
-    while (held_bytes + rest.length > frame_bytes) {
-      const cut = frame_bytes - held_bytes
+    while (heldBytes + rest.length > frame_bytes) {
+      const cut = frame_bytes - heldBytes
       held.push(rest.subarray(0, cut))
       sole = false
       yield { bytes: joined(held), sole, buffer: null }
       held = []
-      held_bytes = 0
+      heldBytes = 0
       rest = rest.subarray(cut)
     }
     if (rest.length === 0) continue
     held.push(rest)
-    held_bytes += rest.length
+    heldBytes += rest.length
   }
   yield { bytes: joined(held), sole, buffer: null }
 }

@@ -70,14 +70,14 @@ class Sealing implements SealedBlobs {
     key: string,
     source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   ): Promise<SealedBlob> {
-    const data_key = randomBytes(DATA_KEY_BYTES)
-    const cipher = new FrameCipher(newHeader(this.#frame_bytes), data_key, project_id, key)
+    const dataKey = randomBytes(DATA_KEY_BYTES)
+    const cipher = new FrameCipher(newHeader(this.#frame_bytes), dataKey, project_id, key)
     let bytes = 0
     const stored = sealFrames(cipher, source, (total) => {
       bytes = total
     })
     await this.#blobs.put(key, stored)
-    return { key, wrapped_key: wrapKey(data_key, project_id, key, this.#master), bytes }
+    return { key, wrapped_key: wrapKey(dataKey, project_id, key, this.#master), bytes }
   }
 
   async *read(
@@ -85,11 +85,11 @@ class Sealing implements SealedBlobs {
     blob: SealedBlob,
     range?: ByteRange,
   ): AsyncGenerator<Buffer, void, undefined> {
-    const data_key = unwrapKey(blob.wrapped_key, project_id, blob.key, this.#master)
+    const dataKey = unwrapKey(blob.wrapped_key, project_id, blob.key, this.#master)
     const sealed: Sealed = {
       key: blob.key,
       bytes: blob.bytes,
-      cipher: (header) => new FrameCipher(header, data_key, project_id, blob.key),
+      cipher: (header) => new FrameCipher(header, dataKey, project_id, blob.key),
     }
     const wanted = cutRange(range, blob.bytes)
     const whole = wanted.start === 0 && wanted.end === blob.bytes

@@ -104,11 +104,11 @@ async function withUpstream(
   api_key: string | null,
   options: ServeOptions,
 ): Promise<Config> {
-  const base_url = upstreamBaseUrl(url)
+  const baseUrl = upstreamBaseUrl(url)
   for (let told = false; ; told = true) {
     try {
-      const listed = await listUpstreamModels(base_url, { api_key })
-      return { ...config, models: upstreamModels(base_url, listed, api_key, unixSeconds(systemClock.now())) }
+      const listed = await listUpstreamModels(baseUrl, { api_key })
+      return { ...config, models: upstreamModels(baseUrl, listed, api_key, unixSeconds(systemClock.now())) }
     } catch (error) {
       const isDown = error instanceof ServerDown && options.signal?.aborted === false
       if (!isDown) throw new Failure(`--upstream: ${error instanceof Error ? error.message : error}`)

@@ -25,8 +25,8 @@ import { ConfiguredUpstreams, discoveredHost, modelsById, spillsOf } from './ups
 
 /** Files of a plan that the configuration no longer names are kept as long as those of the plan with the longest retention. */
 export function finishRules(config: Config): FinishRules {
-  const longest_ms = Math.max(...[...config.plans.values()].map((plan) => plan.file_retention_ms))
-  return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longest_ms }
+  const longestMs = Math.max(...[...config.plans.values()].map((plan) => plan.file_retention_ms))
+  return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longestMs }
 }
 
 /** Called for what the worker has done. */
@@ -73,11 +73,11 @@ export function makeReloadable(
     const { began, removed } = await sweep.tick()
     let partialUploads = 0
     if (began) {
-      const kept_from = clock.now() - config.retention.audit_ms
+      const keptFrom = clock.now() - config.retention.audit_ms
       partialUploads = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
-      await deleteOldEvents(store, kept_from)
+      await deleteOldEvents(store, keptFrom)
       await deleteExpiredIdempotencyKeys(store, clock)
-      await store.maintainHttpRequests(clock.now(), kept_from)
+      await store.maintainHttpRequests(clock.now(), keptFrom)
     }
     if (removed + partialUploads > 0)
       log.info(

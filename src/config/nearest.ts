@@ -3,14 +3,14 @@
 /** The closest of `names` to `wrong`, or null when none is close enough to be worth suggesting. */
 export function nearest(wrong: string, names: Iterable<string>): string | null {
   let best: string | null = null
-  let best_distance = Math.max(2, Math.floor(wrong.length / 3)) + 1
+  let bestDistance = Math.max(2, Math.floor(wrong.length / 3)) + 1
   for (const name of names) {
     const begun = wrong.length >= 4 && plain(name).startsWith(plain(wrong))
     const distance = begun ? 1 : editDistance(plain(wrong), plain(name))
     // A suggestion that shares less than half of its letters would only confuse.
-    if (distance < best_distance && distance * 2 <= name.length) {
+    if (distance < bestDistance && distance * 2 <= name.length) {
       best = name
-      best_distance = distance
+      bestDistance = distance
     }
   }
   return best

@@ -13,13 +13,13 @@ export function boundUsage(
   { context_window, inputs, choices }: { context_window: number | null; inputs: number; choices: number },
 ): TokenUsage {
   const window = context_window ?? CONTEXT_WINDOW_MAX
-  const prompt_max = atMost(window * inputs)
-  const completion_max = atMost(window * choices)
-  const prompt_tokens = Math.min(reported.prompt_tokens, prompt_max)
-  const completion_tokens = Math.min(reported.completion_tokens, completion_max)
+  const promptMax = atMost(window * inputs)
+  const completionMax = atMost(window * choices)
+  const prompt_tokens = Math.min(reported.prompt_tokens, promptMax)
+  const completion_tokens = Math.min(reported.completion_tokens, completionMax)
   // Some servers count tokens in the total only.
   const total_tokens = Math.max(
-    Math.min(reported.total_tokens, atMost(prompt_max + completion_max)),
+    Math.min(reported.total_tokens, atMost(promptMax + completionMax)),
     atMost(prompt_tokens + completion_tokens),
   )
   const isPossible =

@@ -16,12 +16,12 @@ export async function storeUpload(
   pieces: AsyncIterable<Buffer>,
   { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
 ): Promise<StoredUpload> {
-  const content_key = `files/${id}/upload`
+  const contentKey = `files/${id}/upload`
   const validation = streamingValidation?.begin(form_bytes) ?? null
   if (validation === null) {
     const content = await sealed.put(
       project_id,
-      content_key,
+      contentKey,
       passOn(pieces, null, () => {}),
     )
     return { content, index: null }
@@ -39,7 +39,7 @@ export async function storeUpload(
     // Without an index the file is validated afterwards.
     .catch(() => null)
   try {
-    const content = await sealed.put(project_id, content_key, passOn(pieces, validation, read.resolve))
+    const content = await sealed.put(project_id, contentKey, passOn(pieces, validation, read.resolve))
     return { content, index: await index }
   } catch (error) {
     validation.leave()

@@ -403,13 +403,13 @@ export class JsonScanner {
     const words = this.#words
     const shift = this.#shift
     const end = this.#end
-    const words_end = (end + shift) >> 2
+    const wordsEnd = (end + shift) >> 2
     let i = from
     for (;;) {
       while (i < end && ((i + shift) & 3) !== 0 && STOPS[bytes[i]!] === 0) i++
       if (((i + shift) & 3) === 0) {
         let w = (i + shift) >> 2
-        while (w < words_end) {
+        while (w < wordsEnd) {
           const x = words[w]!
           const below = (x - 0x20202020) | ((x ^ 0x22222222) - 0x01010101) | ((x ^ 0x5c5c5c5c) - 0x01010101)
           if ((below & ~x & 0x80808080) !== 0) break

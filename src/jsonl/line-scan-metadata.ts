@@ -81,13 +81,13 @@ export class MetadataScan {
       pairs++
       suspect ||= json.longerThan(METADATA_KEY_CHARACTERS_MAX, json.key_start, json.key_end, json.key_escaped)
       escaped ||= json.key_escaped
-      const is_entity = json.key(KEYS) !== null
+      const isEntity = json.key(KEYS) !== null
       if (json.kind() === 'string') {
         json.readString()
         const { text_start, text_end, text_escaped } = json
         escaped ||= text_escaped
         suspect ||= json.longerThan(METADATA_VALUE_CHARACTERS_MAX, text_start, text_end, text_escaped)
-        if (is_entity) {
+        if (isEntity) {
           setSpan(this.#entity, text_start, text_end)
           this.#entity_escaped = text_escaped
           this.#has_entity = true

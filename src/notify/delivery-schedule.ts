@@ -34,7 +34,7 @@ export function nextAttemptAt(
 ): number | null {
   const end = started + TRIED_FOR_MS
   if (now >= end) return null
-  const delay_ms = DELAYS_MS[attempts - 1] ?? DELAY_MS_MAX
-  const spread_ms = Math.round(delay_ms * (1 - JITTER + 2 * JITTER * chance))
-  return Math.min(end, now + Math.max(spread_ms, wait_ms))
+  const delayMs = DELAYS_MS[attempts - 1] ?? DELAY_MS_MAX
+  const spreadMs = Math.round(delayMs * (1 - JITTER + 2 * JITTER * chance))
+  return Math.min(end, now + Math.max(spreadMs, wait_ms))
 }

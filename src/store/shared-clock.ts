@@ -39,8 +39,8 @@ export async function sharedClock(
   const askAgain = async (): Promise<void> => {
     try {
       const measured = await measure(store, steady)
-      const off_ms = Math.abs(measured.offset_ms - offset_ms)
-      if (off_ms > OFF_MS_MAX + measured.doubt_ms) offset_ms = measured.offset_ms
+      const offMs = Math.abs(measured.offset_ms - offset_ms)
+      if (offMs > OFF_MS_MAX + measured.doubt_ms) offset_ms = measured.offset_ms
     } catch {
       // Retried at the next interval.
     }
@@ -65,10 +65,10 @@ async function measure(
   { read, claimSql }: Pick<Store, 'read' | 'claimSql'>,
   steady: Clock,
 ): Promise<Measured> {
-  const asked_at = steady.now()
+  const askedAt = steady.now()
   const told = await databaseTime(read, claimSql)
-  const doubt_ms = (steady.now() - asked_at) / 2
-  return { offset_ms: told - (asked_at + doubt_ms), doubt_ms }
+  const doubt_ms = (steady.now() - askedAt) / 2
+  return { offset_ms: told - (askedAt + doubt_ms), doubt_ms }
 }
 
 async function databaseTime(db: Reader, claimSql: Store['claimSql']): Promise<number> {

@@ -779,11 +779,11 @@ export function storeConformance(
     )
 
     test('records of calls past their time are forgotten, all of them, and the others stay', async (store) => {
-      const day_ms = 24 * HOUR_MS
-      const rows = [NOW - 70 * day_ms, NOW - 40 * day_ms, NOW].map(httpCall)
-      const many = Array.from({ length: 1_200 }, () => httpCall(NOW - 70 * day_ms))
+      const dayMs = 24 * HOUR_MS
+      const rows = [NOW - 70 * dayMs, NOW - 40 * dayMs, NOW].map(httpCall)
+      const many = Array.from({ length: 1_200 }, () => httpCall(NOW - 70 * dayMs))
       await store.write((tx) => insertHttpRequests(tx, [...rows, ...many]))
-      await store.maintainHttpRequests(NOW, NOW - 35 * day_ms)
+      await store.maintainHttpRequests(NOW, NOW - 35 * dayMs)
       const left = await store.read.selectFrom('http_requests').select('id').execute()
       assert.ok(left.some(({ id }) => id === rows[2]?.id))
       // A month goes when all of it has passed, where the database keeps months.

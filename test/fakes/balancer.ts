@@ -26,7 +26,7 @@ export class Balancer implements AsyncDisposable {
   /** The next API that is ready; waits while there is none. */
   async pick(): Promise<string> {
     for (;;) {
-      const ready = [...this.#ready].filter(([, is_ready]) => is_ready).map(([url]) => url)
+      const ready = [...this.#ready].filter(([, isReady]) => isReady).map(([url]) => url)
       const url = ready[this.#turn++ % Math.max(1, ready.length)]
       if (url !== undefined) return url
       await new Promise<void>((resolve) => this.#waiting.push(resolve))
@@ -40,15 +40,15 @@ export class Balancer implements AsyncDisposable {
 
   async #look(url: string): Promise<void> {
     while (!this.#closed && this.#ready.has(url)) {
-      const is_ready = await fetch(`${url}/readyz`).then(
+      const isReady = await fetch(`${url}/readyz`).then(
         async (response) => {
           await response.arrayBuffer()
           return response.ok
         },
         () => false,
       )
-      if (this.#ready.has(url)) this.#ready.set(url, is_ready)
-      if (is_ready) for (const resolve of this.#waiting.splice(0)) resolve()
+      if (this.#ready.has(url)) this.#ready.set(url, isReady)
+      if (isReady) for (const resolve of this.#waiting.splice(0)) resolve()
       await setTimeout(LOOK_MS)
     }
   }

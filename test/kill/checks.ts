@@ -134,14 +134,14 @@ export async function ofStores(
       if (nanos > cap_nanos) found.push(`${who} has spent ${nanos} nano-dollars; the cap is ${cap_nanos}`)
     found.push(...(await ofAudit({ store, sealed })))
     await runMaintenance({ store, sealed, clock: systemClock })
-    const at_once = { orphanAgeMs: 0, everyMs: 0, askEveryMs: 0, secondLookMs: 0 }
-    const sweep = new OrphanSweep({ store, blobs, clock: systemClock }, at_once)
+    const atOnce = { orphanAgeMs: 0, everyMs: 0, askEveryMs: 0, secondLookMs: 0 }
+    const sweep = new OrphanSweep({ store, blobs, clock: systemClock }, atOnce)
     // It looks twice.
     for (let look = 0; look < 2; look++) await sweep.tick()
-    const blob_rows = await store.read.selectFrom('blobs').select(['key', 'deletion_pending_since']).execute()
+    const blobRows = await store.read.selectFrom('blobs').select(['key', 'deletion_pending_since']).execute()
     const stored = new Set<string>()
     for await (const { key } of blobs.list('')) stored.add(key)
-    for (const { key } of blob_rows) if (!stored.delete(key)) found.push(`${key} has a row and no bytes`)
+    for (const { key } of blobRows) if (!stored.delete(key)) found.push(`${key} has a row and no bytes`)
     for (const key of stored) found.push(`${key} is an orphan`)
     for (const table of ['reservations', 'journal_parts', 'tasks'] as const) {
       const left = await store.read.selectFrom(table).selectAll().execute()

@@ -219,11 +219,11 @@ class CrashRun implements AsyncDisposable {
       this.#violate(`${sent_again.count} lines were sent again, and ${sent_again.in_flight} were in flight`)
     const silence_ms = this.#sendLog.longestGapMs(killEvents)
     if (silence_ms > OUTAGE_MS_MAX) this.#violate(`the model server was left alone for ${silence_ms} ms`)
-    const by_status: Record<string, number> = {}
-    for (const { status } of batches) by_status[status] = (by_status[status] ?? 0) + 1
+    const byStatus: Record<string, number> = {}
+    for (const { status } of batches) byStatus[status] = (byStatus[status] ?? 0) + 1
     return {
       kills: this.#kills,
-      batches: by_status,
+      batches: byStatus,
       lines: batches.reduce((sum, { lines }) => sum + lines.length, 0),
       calls: this.#sendLog.calls.size,
       sent_again,

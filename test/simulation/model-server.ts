@@ -80,17 +80,17 @@ export class ModelServer {
         this.#onRequest({ machine: machine.name, line, at: machine.clock.now() })
         const random = this.#random
         const outcome = this.#outcome()
-        const latency_ms =
+        const latencyMs =
           outcome === 'timeouts' ? TIMEOUT_MS : random.int(5, random.chance(0.05) ? 2_500 : 200)
         const full = this.#inFlight >= this.#capacity
         if (!full) {
           this.#inFlight++
-          this.#clock.after(latency_ms, () => {
+          this.#clock.after(latencyMs, () => {
             this.#inFlight--
           })
         }
         const result = this.#result(line, max_tokens, full ? 'throttles' : outcome)
-        await sleep(machine.clock, full ? 5 : latency_ms, signal)
+        await sleep(machine.clock, full ? 5 : latencyMs, signal)
         // An answer may arrive just as the caller aborts.
         const told = signal?.aborted && !random.chance(0.2) ? ABORTED : result
         this.#onEnded(machine.name, line, told.kind)

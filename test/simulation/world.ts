@@ -634,8 +634,8 @@ class World {
       Buffer.from(JSON.stringify(index)),
     ])
     const id = newId('batch', now)
-    const window_ms = random.chance(0.25) ? random.int(500, 15_000) : DAY_MS
-    const expires_at = now + window_ms
+    const windowMs = random.chance(0.25) ? random.int(500, 15_000) : DAY_MS
+    const expires_at = now + windowMs
     await this.#write(async (tx) => {
       await insertBlobs(tx, project_id, [content, indexed], now)
       await insertFile(tx, {

@@ -62,9 +62,9 @@ export async function leasedChunks(
 ): Promise<TestChunk[]> {
   const name = newId('project', now)
   const { id: project_id } = await ensureProject(tx, { id: name, name, plan: 'payg', created: now })
-  const file_id = newId('file', now)
+  const fileId = newId('file', now)
   await insertFile(tx, {
-    id: file_id,
+    id: fileId,
     project_id,
     purpose: 'batch',
     filename: 'in.jsonl',
@@ -86,7 +86,7 @@ export async function leasedChunks(
     project_id,
     key_id: 'key_1',
     endpoint: '/v1/chat/completions',
-    input_file_id: file_id,
+    input_file_id: fileId,
     completion_window: '24h',
     metadata: null,
     header_entity: null,

@@ -25,9 +25,9 @@ export class DurableFolders {
     if (!this.#remembered.delete(folder)) {
       const made = mkdirSync(folder, { recursive: true, mode: 0o700 })
       // Both lie above `folder`, so the shorter path is the higher one.
-      const holds_root = dirname(this.#root)
-      const holds_made = made === undefined ? holds_root : dirname(made)
-      const top = holds_made.length < holds_root.length ? holds_made : holds_root
+      const holdsRoot = dirname(this.#root)
+      const holdsMade = made === undefined ? holdsRoot : dirname(made)
+      const top = holdsMade.length < holdsRoot.length ? holdsMade : holdsRoot
       const chain: string[] = []
       for (let at = folder; at !== top; at = dirname(at)) chain.push(dirname(at))
       await Promise.all(chain.map((above) => this.#sync.sync(above)))

@@ -179,7 +179,7 @@ async function makeWorld() {
   }
   const sealed = sealBlobs(blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'a test'))
   await addQueuedBatch(real, sealed, { chunks: CHUNKS, lines: 1 }, clock.now())
-  const worker_id = await real.write((tx) => openSession(tx, real.claimSql, LEASE_MS, clock.now()))
+  const workerId = await real.write((tx) => openSession(tx, real.claimSql, LEASE_MS, clock.now()))
   const tell = (_: object, message: string): void => void said.push(message)
   const log = { info: tell, warn: tell, error: tell }
   const claimer = new Claimer({
@@ -188,7 +188,7 @@ async function makeWorld() {
     clock,
     log,
     memoryBytes: 1_000_000,
-    sessionId: () => worker_id,
+    sessionId: () => workerId,
     demand: () => ({ wantsMore: true, low: [], full: [], blocked: [], atRiskOnly: [] }),
     atRisk: () => [],
     onCrowded: () => {},

@@ -26,7 +26,7 @@ async function reporting() {
   const clock = testClock()
   const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
   await store.migrate()
-  const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
+  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
   const upstream = new Upstream({
     backend: { name: 'u', send: () => Promise.reject(new Error('nothing is sent')), close: async () => {} },
     concurrency_max: 8,
@@ -36,7 +36,7 @@ async function reporting() {
   const reporter = new LaneReporter({
     store,
     clock,
-    sessionId: () => worker_id,
+    sessionId: () => workerId,
     lanes: () => new Map([['m', lane]]),
   })
   return {

@@ -18,8 +18,8 @@ test('the limit of calls per minute applies to each key, over all endpoints', as
   await server.call('POST', '/v1/batches', { body: {} })
   const refused = await server.call('GET', '/v1/models')
   assert.equal(refused.outcome, '429 rate_limit_exceeded')
-  const wait_s = Number(refused.headers.get('retry-after'))
-  assert.ok(wait_s >= 1 && wait_s <= 60)
+  const waitS = Number(refused.headers.get('retry-after'))
+  assert.ok(waitS >= 1 && waitS <= 60)
   assert.equal(refused.headers.get('x-ratelimit-remaining-requests'), '0')
   assert.equal(refused.headers.get('x-should-retry'), null)
   const { key } = await server.issue()
@@ -64,7 +64,7 @@ test('a key that has used up its calls waits for the next one, not for the next 
     now += ms
     await clock.advance(ms)
   }
-  for (const [limit, wait_s] of [
+  for (const [limit, waitS] of [
     [6000, 1],
     [20, 3],
     [1, 60],
@@ -73,10 +73,10 @@ test('a key that has used up its calls waits for the next one, not for the next 
     const call = () => rate.count(`key_${limit}`)
     for (let i = 0; i < limit; i++) assert.equal((await call()).apiError, undefined, `${limit}: ${i}`)
     const refused = await call()
-    assert.equal(refused.apiError?.retryAfterS, wait_s)
+    assert.equal(refused.apiError?.retryAfterS, waitS)
     assert.equal(refused.headers['x-ratelimit-remaining-requests'], '0')
     assert.equal(refused.headers['x-ratelimit-reset-requests'], '60s')
-    await pass(wait_s * 1000)
+    await pass(waitS * 1000)
     assert.equal((await call()).apiError, undefined)
   }
   await store.close()

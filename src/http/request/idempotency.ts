@@ -121,8 +121,8 @@ export class Idempotency {
     return this.#store.write(async (tx) => {
       const now = this.#clock.now()
       const { project_id, request_id, route } = call
-      const kept_ms = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
-      const row = { project_id, route, key, fingerprint, request_id, created: now, expires: now + kept_ms }
+      const keptMs = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
+      const row = { project_id, route, key, fingerprint, request_id, created: now, expires: now + keptMs }
       if (mayRepeat) {
         const known = await readIdempotency(tx, row, ROUTES, now)
         const isFirst = !known && (await reserveIdempotencyKey(tx, row))

@@ -28,9 +28,9 @@ export async function withRetries<T>(
       const remedy = remedyOf(error)
       if (remedy === null) throw error
       const { min, max } = remedy === 'conflict' ? CONFLICT_WAIT_MS : OUTAGE_WAIT_MS
-      const wait_ms = Math.min(max, min * 2 ** Math.min(tries, 10)) * (0.5 + Math.random())
-      if (clock.now() + wait_ms > until) throw error
-      await sleep(clock, wait_ms)
+      const waitMs = Math.min(max, min * 2 ** Math.min(tries, 10)) * (0.5 + Math.random())
+      if (clock.now() + waitMs > until) throw error
+      await sleep(clock, waitMs)
     }
   }
 }

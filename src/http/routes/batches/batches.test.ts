@@ -303,7 +303,7 @@ test('an unfinished batch shows its progress and its waiting reason', async () =
   const nothing = { lines_per_s: null, estimated_completion: null, at_risk: false }
   assert.deepEqual(await progress(), ['no_worker', nothing])
 
-  const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 60_000, clock.now()))
+  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 60_000, clock.now()))
   assert.deepEqual(await progress(), ['queued', nothing])
   const unavailable: LaneReport = {
     model: 'sim-1',
@@ -313,9 +313,9 @@ test('an unfinished batch shows its progress and its waiting reason', async () =
     batches: {},
     isOpen: true,
   }
-  await store.write((tx) => setLaneReports(tx, worker_id, [{ ...unavailable, model: 'other' }]))
+  await store.write((tx) => setLaneReports(tx, workerId, [{ ...unavailable, model: 'other' }]))
   assert.deepEqual(await progress(), ['queued', nothing])
-  await store.write((tx) => setLaneReports(tx, worker_id, [unavailable]))
+  await store.write((tx) => setLaneReports(tx, workerId, [unavailable]))
   assert.deepEqual(await progress(), ['model_unavailable', nothing])
 
   const in_progress_at = clock.now()

@@ -109,8 +109,8 @@ export function createBatchRoute(app: App, deps: Deps): void {
       const processed = (): Promise<void> =>
         whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
       const oneAtATime = async <T>(act: () => Promise<T>): Promise<T> => {
-        const index_bytes = await readIndexBytes(store.read, project_id, input_file_id)
-        return index_bytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
+        const indexBytes = await readIndexBytes(store.read, project_id, input_file_id)
+        return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
       }
       const project = (): Promise<BatchProjection | null> =>
         readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
