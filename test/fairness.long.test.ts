@@ -118,18 +118,21 @@ test('a batch that may miss its window gets most of the places', async () => {
   service.key = key
   const late = await start(service, 'late', 2 * LINES)
   while ((await service.get(late.id)).status !== 'in_progress') held.answer()
-  // As if it had crawled for an hour.
-  const now = systemClock.now()
-  await service.stores.store.write((tx) =>
-    tx
-      .updateTable('batches')
-      .set({ in_progress_at: now - 3_600_000, rate_sampled_at: now, rate_lines: 1, lines_per_s: 0.01 })
-      .where('id', '=', late.id)
-      .execute(),
-  )
+  // As if it had crawled for an hour. The rate is sampled again every other second, which must not end that.
+  const crawl = async (): Promise<void> => {
+    const now = systemClock.now()
+    await service.stores.store.write((tx) =>
+      tx
+        .updateTable('batches')
+        .set({ in_progress_at: now - 3_600_000, rate_sampled_at: now, rate_lines: 1, lines_per_s: 0.01 })
+        .where('id', '=', late.id)
+        .execute(),
+    )
+  }
   // Until the worker has looked, which it does every second, both have as much.
   let share = 0
   while (share < 0.65) {
+    await crawl()
     held.answer()
     await service.get(late.id)
     share = held.share('late', Math.max(0, held.upstream.calls.length - 200))

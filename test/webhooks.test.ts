@@ -99,7 +99,7 @@ test('cancelled and expired batches are events too', async () => {
   const held: (() => void)[] = []
   await using upstream = await testUpstream((call) => void held.push(() => echo(call)))
   await using service = await TestService.start(
-    configFor(upstream.base_url, 'plans: {payg: {completion_windows: [1s], file_retention: 90d}}'),
+    configFor(upstream.base_url, 'plans: {payg: {completion_windows: [24h, 1s], file_retention: 90d}}'),
   )
   const file = await service.upload(JSON.stringify(line('a')))
   const first = await service.create(file.id)
@@ -107,7 +107,7 @@ test('cancelled and expired batches are events too', async () => {
   await service.json('POST', `/v1/batches/${first.id}/cancel`)
   held[0]?.()
   await service.ended(first.id)
-  const second = await service.create(file.id)
+  const second = await service.create(file.id, { completion_window: '1s' })
   await service.ended(second.id)
   const { data } = await service.json<{ data: { type: string; data: { batch_id: string } }[] }>(
     'GET',

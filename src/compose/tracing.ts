@@ -20,8 +20,8 @@ const WARN_EVERY_MS = 60_000
 const ATTRIBUTE_LENGTH_MAX = 256
 
 const MISSING =
-  'traces are asked for (OTEL_…), but the packages of OpenTelemetry are not installed: install offpeak without ' +
-  '--omit=optional, or set OTEL_SDK_DISABLED=true'
+  'traces are asked for (OTEL_…), but the packages of OpenTelemetry are not installed: install offpeak with Node 22.15 or ' +
+  'newer and without --omit=optional, or set OTEL_SDK_DISABLED=true'
 
 /** Undefined where traces are off. `role` is part of the resource, as `offpeak.role`. */
 export async function openTracing(

@@ -68,8 +68,8 @@ const TIMEOUTS: Timeouts = {
   keepAliveMs: 75_000,
 }
 
-/** JSON requests are small; uploads have a limit of their own. */
 const UNAVAILABLE = 503
+/** JSON requests are small; uploads have a limit of their own. */
 const JSON_BYTES_MAX = 1024 * 1024
 /** No bound beyond Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024

@@ -70,6 +70,9 @@ export class DatabaseFailure extends Error {
   }
 }
 
+/** It has to be restored; to call again does not help. */
+export class DatabaseDamaged extends DatabaseFailure {}
+
 /** The database rejects a statement because of its data: the same statement can never succeed. */
 export class StatementRejected extends Error {
   constructor(cause: unknown) {

@@ -2,7 +2,7 @@
 import { errorCodes } from 'fastify'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
-import { DatabaseFailure } from '../../store/store.ts'
+import { DatabaseDamaged, DatabaseFailure } from '../../store/store.ts'
 
 const STORE_RETRY_S = 5
 
@@ -22,6 +22,7 @@ const FASTIFY: Record<string, () => ApiError> = {
 /** The error for the caller; undefined for an internal error, which must be logged. */
 export function apiErrorOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error
+  if (error instanceof DatabaseDamaged) return undefined
   if (error instanceof BlobStoreFailed || error instanceof DatabaseFailure)
     return new ApiError('service_unavailable', undefined, {}, STORE_RETRY_S)
   if (!(error instanceof Error)) return undefined

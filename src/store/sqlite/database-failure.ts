@@ -1,6 +1,6 @@
 // Turns errors of SQLite that its file or disk causes into messages that name the file and what to do.
 // Result codes: https://www.sqlite.org/rescode.html
-import { DatabaseFailure, StatementRejected } from '../store.ts'
+import { DatabaseDamaged, DatabaseFailure, StatementRejected } from '../store.ts'
 
 const DAMAGED = {
   what: 'is damaged',
@@ -28,7 +28,8 @@ export function withFailureMessage<T>(path: string, work: () => T): T {
   } catch (error) {
     const failure = FAILURES.get(codeOf(error))
     if (!failure || !(error instanceof Error)) throw error
-    throw new DatabaseFailure(`${path} ${failure.what} (${error.message})`, failure.advice, error)
+    const Failure = failure === DAMAGED ? DatabaseDamaged : DatabaseFailure
+    throw new Failure(`${path} ${failure.what} (${error.message})`, failure.advice, error)
   }
 }
 
