@@ -193,8 +193,15 @@ export class Lane {
   /** The upstreams that lines may be sent to, or could be if their servers were up. */
   #wanted({ atRisk }: ServerLoad): readonly Upstream[] {
     const now = this.#clock.now()
-    const tiers = atRisk ? [...this.#tiers.inUse(now), ...this.#tiers.forAtRisk(now)] : this.#tiers.inUse(now)
+    const tiers = [...this.#tiers.inUse(now), ...this.#forLeft()]
+    if (atRisk) tiers.push(...this.#tiers.forAtRisk(now))
     return tiers.flat().filter((upstream) => upstream.placesAllowed(now) > 0)
+  }
+
+  /** Where the first line may be sent that a batch API left unfinished. */
+  #forLeft(): readonly (readonly Upstream[])[] {
+    const avoid = this.#left[0]?.avoid ?? null
+    return avoid === null ? [] : this.#tiers.besides(avoid)
   }
 
   #wakeServers(): void {
@@ -227,7 +234,7 @@ export class Lane {
   #sendLeft(now: number): boolean {
     const job = this.#left[0]
     if (!job) return false
-    const others = job.avoid === null ? [] : this.#tiers.besides(job.avoid)
+    const others = this.#forLeft()
     const upstream = chooseUpstream(others, null, now)
     if (!upstream) {
       // All of them are down, or closed: it may go wherever lines go.
