@@ -11,11 +11,8 @@ import type { Metrics } from '../metrics/process-registry.ts'
 import { shareOf } from './worker-count.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
-/**
- * Keeps the young generation of the heap small: most of a worker's memory is buffers of the lines in flight. The worker
- * collects garbage itself when large answers leave much of it (worker.ts).
- */
-const WORKER_FLAGS = ['--max-semi-space-size=16', '--expose-gc']
+/** Keeps the young generation of the heap small: most of a worker's memory is buffers of the lines in flight. */
+const WORKER_FLAGS = ['--max-semi-space-size=16']
 /**
  * glibc takes large buffers from the system and gives them back: those of an answer, too, which are smaller here than what
  * bin/offpeak.js calls large.

@@ -1,8 +1,7 @@
 // Gives memory back while the process rests. V8 collects the heap by how much is allocated, not by how long nothing
 // happens: an idle process would keep the garbage of its start or of its last batch, and the room for as much again.
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { systemClock } from '../domain/clock.ts'
+import { collectGarbage } from './collect-garbage.ts'
 
 const LOOK_MS = 3_000
 /** A collection takes some 50 ms: it must not come between calls or lines that follow each other. */
@@ -20,7 +19,7 @@ export function releaseMemoryWhenIdle(): () => void {
       const { user, system } = process.cpuUsage(before)
       const isIdle = (user + system) / 1000 < LOOK_MS * IDLE_CPU_SHARE
       if (isIdle && process.memoryUsage().heapTotal - collected > GARBAGE_BYTES_MIN) {
-        collectGarbage()
+        collectGarbage({ all: true })
         collected = process.memoryUsage().heapTotal
       }
       look()
@@ -28,11 +27,4 @@ export function releaseMemoryWhenIdle(): () => void {
   }
   look()
   return () => cancel()
-}
-
-function collectGarbage(): void {
-  setFlagsFromString('--expose-gc')
-  const collect = runInNewContext('gc') as NonNullable<typeof globalThis.gc>
-  setFlagsFromString('--no-expose-gc')
-  collect({ type: 'major', execution: 'sync', flavor: 'last-resort' })
 }

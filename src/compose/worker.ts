@@ -18,6 +18,7 @@ import { webhookAgent } from '../notify/webhook-agent.ts'
 import { traceBatch } from '../results/batch-trace.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
+import { collectGarbage } from './collect-garbage.ts'
 import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
 import { replaceModels } from './reload.ts'
 import type { Stores } from './stores.ts'
@@ -86,7 +87,8 @@ export function makeReloadable(
       )
   }
   const answers = new ResponseMemory(config.worker.memory_bytes)
-  answers.onGarbage = collectBuffers
+  // V8 collects by the size of its heap, in which a buffer of a megabyte is a few bytes, and leaves hundreds of them.
+  answers.onGarbage = () => collectGarbage({ all: false })
   const discovery = new Discovery({
     resolve: resolveBySystem,
     ...hooks.discovery,
@@ -163,9 +165,4 @@ export function makeReloadable(
   }
   discovery.watch(discoveredHosts(config))
   return { worker, reload }
-}
-
-/** V8 collects by the size of its heap, in which a buffer of a megabyte is a few bytes, and leaves hundreds of them. */
-function collectBuffers(): void {
-  globalThis.gc?.()
 }
