@@ -28,7 +28,7 @@ process.exit(violations === 0 ? 0 : 1)
 async function runMode(mode: (typeof MODES)[number]): Promise<number> {
   process.stdout.write(`\n${mode === 'direct' ? 'without PgBouncer' : `PgBouncer, ${mode} pooling`}\n`)
   const part = (name: 'postgres' | 'bucket' | 'model'): Promise<Program> =>
-    start(name, [process.execPath, PART, name, addressOf(name)], env)
+    start(name, [process.execPath, PART, name, addressOf(name)], { ...env, OFFPEAK_HOSTS_FOLDER: folder })
   const parts = await Promise.all([part('postgres'), part('bucket'), part('model')])
   const [postgres, bucket, model] = parts.map(({ ready }) => ready) as [string, string, string]
   const pgbouncer = mode === 'direct' ? null : await startPgbouncer(folder, postgres, mode)
