@@ -147,6 +147,44 @@ test('what lines at a batch API may cost stays reserved while they are there', a
   assert.deepEqual(await reserved(), [])
 })
 
+const CAP = { scope: 'project', metric: 'cost_usd', amount: 1, window: 'day' }
+const LOWERED = { amount: 0 }
+
+test('a cap that is lowered while lines are at a batch API holds those that come back unanswered', async () => {
+  await using remote = await BatchServer.start({ holds: true, missingEvery: 10 })
+  await using hosted = await testUpstream()
+  await using service = await TestService.start(
+    config(remote, '', `      - {type: openai, base_url: "${hosted.base_url}", tier: 1}`),
+  )
+  const limit = await service.json<{ id: string }>('POST', '/v1/limits', CAP)
+  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
+  const { id } = await service.create(file.id)
+  await remote.until(() => [...remote.batches.values()].find(({ looks }) => looks > 0))
+  await service.json('POST', `/v1/limits/${limit.id}`, LOWERED)
+  remote.faults.holds = false
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 40, completed: 36, failed: 4 })
+  assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 0])
+  const errors = await service.lines(batch.error_file_id)
+  assert.deepEqual(new Set(errors.map(({ error }) => error?.code)), new Set(['usage_limit_exceeded']))
+})
+
+test('a cap that is lowered while nobody knows whether a batch was created keeps it from being created', async () => {
+  await using remote = await BatchServer.start({ dropCreates: 1 })
+  await using service = await TestService.start(config(remote))
+  const limit = await service.json<{ id: string }>('POST', '/v1/limits', CAP)
+  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
+  const { id } = await service.create(file.id)
+  await remote.until(() => remote.creates.length > 0 || undefined)
+  remote.faults.status = 503
+  await service.json('POST', `/v1/limits/${limit.id}`, LOWERED)
+  remote.faults.status = null
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 40, completed: 0, failed: 40 })
+  assert.deepEqual([remote.creates.length, remote.batches.size], [1, 0])
+  await remote.until(() => (remote.files.size === 0 ? true : undefined))
+})
+
 test('lines at a batch API that does not answer any more are finished elsewhere and billed once', async () => {
   const remote = await BatchServer.start({ holds: true })
   await using hosted = await testUpstream()

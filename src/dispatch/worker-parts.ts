@@ -186,6 +186,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     funds,
     answers,
     isCertain: () => session.isCertain,
+    isOverLimit: (chunk) => gate.isOver(chunk),
     isOpen: (chunk) => open.has(chunk),
     outagePatienceMs: options.retry.outage_patience_ms,
     onBegun: on.begun,

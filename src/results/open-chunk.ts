@@ -54,6 +54,8 @@ export class OpenChunk {
   limitVersion = 0
   /** Positions of lines that a batch API has, or has results of that are not recorded. */
   readonly remote = new Set<number>()
+  /** Positions of lines that came back from there: limits may have changed, and are checked before the next attempt. */
+  readonly unchecked = new Set<number>()
   /** It is being parked; none of its lines may be queued again. */
   parking = false
   /** When its first line was sent (Unix ms), if its batch was still queued when it was opened. */

@@ -32,7 +32,8 @@ interface InputLine {
 type Done = 'done'
 
 export interface Faults {
-  /** The connection breaks after the batch was created, so many times. */
+  /** The connection breaks before a batch is created, or after it, so many times. */
+  dropCreates: number
   loseCreates: number
   /** Every batch is created twice. */
   createTwice: boolean
@@ -51,6 +52,7 @@ export interface Faults {
 }
 
 const NO_FAULTS: Faults = {
+  dropCreates: 0,
   loseCreates: 0,
   createTwice: false,
   end: { status: 'completed', share: 1 },
@@ -179,6 +181,7 @@ export class BatchServer implements AsyncDisposable {
         key: request.headers['idempotency-key'] as string | undefined,
         metadata: order.metadata,
       })
+      if (this.faults.dropCreates-- > 0) return lose()
       const batch = this.#create(order)
       if (this.faults.createTwice) this.#create(order)
       if (this.faults.loseCreates-- > 0) return lose()

@@ -224,6 +224,12 @@ export const MUTANTS: readonly Mutant[] = [
     replace: 'hours?.at(now - 3_600_000).concurrency_max ?? concurrency_max',
   },
   {
+    bug: 'lines that a batch API left are sent again whatever limits say by then',
+    file: 'src/dispatch/limits/reserved-funds.ts',
+    find: '    if (chunk.unchecked.delete(position)) return false\n',
+    replace: '',
+  },
+  {
     bug: 'a lease is judged by the system time alone',
     file: 'src/dispatch/session.ts',
     find: ' && now.steady - this.#renewedAt.steady < leaseMs',

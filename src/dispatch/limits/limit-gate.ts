@@ -154,6 +154,13 @@ export class LimitGate {
     )
   }
 
+  /** Whether what is spent and reserved passes a limit on lines of the chunk. */
+  async isOver({ claim, entities, limitVersion }: OpenChunk): Promise<boolean> {
+    if (limitVersion === 0) return false
+    const { store, clock } = this.#options
+    return (await overcommittedLimits(store.read, claim.project_id, entities, clock.now())).length > 0
+  }
+
   /**
    * Compares the spent and reserved amounts of all workers with the limits. `within`: no limit is exceeded, so the
    * committed excess is forgiven. `over`: an unsent line counts towards an exceeded limit.
@@ -290,6 +297,7 @@ export class LimitGate {
     chunk.capped = capped
     funds.cap(chunk.claim.project_id, capped)
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
+    for (const { position } of lines) chunk.unchecked.delete(position)
     for (const position of allowed) {
       chunk.waiting.delete(position)
       if (isReserved) chunk.reserved.add(position)

@@ -86,6 +86,7 @@ export class ReservedFunds {
 
   /** Whether the funds cover the line. If so, its reservation counts as used. */
   draw(chunk: OpenChunk, position: number): boolean {
+    if (chunk.unchecked.delete(position)) return false
     if (!chunk.reservedUnsent.has(position)) return true
     const { projected, entity } = chunk.lines[position]!
     for (const { metrics, unsent, excess } of this.#accountsOf(chunk, entity))

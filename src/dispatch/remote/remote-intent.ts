@@ -25,12 +25,14 @@ const LOOK_AGAIN_MS_MAX = 30_000
 /**
  * - `open`: the batch is there.
  * - `returned`: it is not, and never will be; `result` is what came of the lines.
+ * - `unsent`: it is not, and a limit that was changed since keeps its lines from being sent.
  * - `later`: nobody knows yet; look again at `at` (Unix ms).
  * - `lost`: another worker has the chunk.
  */
 export type IntentEnd =
   | { kind: 'open' }
   | { kind: 'returned'; result: BatchApiError['result']; mayBeThere: boolean }
+  | { kind: 'unsent' }
   | { kind: 'later'; at: number }
   | { kind: 'lost' }
 
@@ -54,6 +56,8 @@ export interface RemoteIntentsOptions {
   log: Log
   /** Whether the lease certainly holds. */
   isCertain: () => boolean
+  /** Whether a limit on lines of the chunk is passed by what is spent and reserved. */
+  isOverLimit: (chunk: OpenChunk) => Promise<boolean>
   /** Whether lines may be given up at a batch API that does not answer, since then (Unix ms). */
   mayGiveUp: (row: RemoteBatchRow, failing_since: number, chunk: OpenChunk) => boolean
 }
@@ -83,6 +87,10 @@ export class RemoteIntents {
     try {
       // A worker that crashed may have uploaded it.
       const known = isNew ? null : await api.findFile(row.id, signal)
+      if (!isNew && (await this.#options.isOverLimit(chunk))) {
+        if (known !== null) await api.remove(known)
+        return { kind: 'unsent' }
+      }
       file_id = known ?? (await api.upload(row.id, intent.content(), signal))
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
@@ -132,6 +140,7 @@ export class RemoteIntents {
       return { kind: 'later', at: clock.now() + Math.min(restMs, waitMs(ageMs)) }
     }
     if (this.#hasStopped(chunk)) return NOT_SENT
+    if (await this.#options.isOverLimit(chunk)) return { kind: 'unsent' }
     return await this.#create(intent, row.file_id ?? '')
   }
 

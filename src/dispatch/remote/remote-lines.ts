@@ -31,6 +31,7 @@ export interface RemoteLinesOptions {
   funds: Pick<ReservedFunds, 'draw'>
   answers: Pick<ResponseMemory, 'hasRoom'>
   isCertain: () => boolean
+  isOverLimit: (chunk: OpenChunk) => Promise<boolean>
   isOpen: (chunk: OpenChunk) => boolean
   outagePatienceMs: number
   onBegun: (chunk: OpenChunk) => void
@@ -207,8 +208,13 @@ export class RemoteLines {
       else upstream.withdraw(call, now)
     }
     if (end.kind === 'later') this.#lookAgainAt(chunk, end.at)
-    if (end.kind !== 'returned') return
-    if (!(await this.#rows.giveBack(chunk, row, jobs, end.mayBeThere))) return
+    if (end.kind !== 'returned' && end.kind !== 'unsent') return
+    const mayBeThere = end.kind === 'returned' && end.mayBeThere
+    if (!(await this.#rows.giveBack(chunk, row, jobs, mayBeThere))) return
+    if (end.kind === 'unsent') {
+      const positions = jobs.map(({ position }) => position)
+      return this.#options.sender().resume(chunk, positions, [])
+    }
     for (const job of jobs) this.#options.sender().concludeRemote(job, upstream, end.result, at)
   }
 }

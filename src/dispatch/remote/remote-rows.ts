@@ -156,6 +156,8 @@ export class RemoteRows {
 
   /** Lines of the batch that are not recorded may be sent from here on, and those that waited for them. */
   #release(chunk: OpenChunk, row: RemoteBatchRow): void {
+    // A check of the limits leaves out lines that are at a batch API.
+    if (chunk.limitVersion > 0) for (const position of chunk.remote) chunk.unchecked.add(position)
     const rest = (this.#rows.get(chunk) ?? []).filter((one) => one !== row)
     this.#rows.set(chunk, rest)
     if (rest.length === 0) {
