@@ -25,13 +25,21 @@ export interface BackendCall {
  * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
  *
+ * `isOfGateway`: as a proxy answers for a server that it cannot reach.
+ *
  * Callers read `message` and `reason`. Addresses, and advice about the configuration, are in `operatorReason`, which
  * only the log shows.
  */
 export type BackendResult =
   | { kind: 'answered'; status: number; body: Buffer; answer: Answer }
   | { kind: 'refused'; status: number; code: ErrorCode; message: string; param?: string }
-  | { kind: 'throttled'; status: number; reason: string; retry_after_ms?: number }
+  | {
+      kind: 'throttled'
+      status: number
+      reason: string
+      retry_after_ms?: number
+      isOfGateway?: boolean
+    }
   | {
       kind: 'failed'
       status: number | null
@@ -41,6 +49,7 @@ export type BackendResult =
       retry_after_ms?: number
       /** The request reached nobody: no connection came about. */
       unreachable?: boolean
+      isOfGateway?: boolean
     }
 
 /** What a line that ran out of attempts fails with; `internal_error` is a mistake of our own, not the server's. */

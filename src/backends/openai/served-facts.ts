@@ -2,6 +2,7 @@
 // - `max_model_len`: vLLM, SGLang; `meta.n_ctx`, in older versions `meta.n_ctx_train` alone: llama.cpp
 // - `context_window`, `context_length`, `loaded_context_length`, `max_context_length`: this service, Groq, OpenRouter,
 //   Together, LM Studio, Mistral
+// - `max_input_tokens`, and `max_output_tokens` beside it: LiteLLM
 // - `parent`: the model that a LoRA adapter belongs to, `root`: the weights behind a name (vLLM, SGLang)
 import { isRecord } from '../json-record.ts'
 
@@ -24,6 +25,9 @@ export function servedFacts(model: Readonly<Record<string, unknown>>): ServedFac
     model.context_length,
     model.max_context_length,
     meta.n_ctx_train,
+    isCount(model.max_input_tokens)
+      ? model.max_input_tokens + (isCount(model.max_output_tokens) ? model.max_output_tokens : 0)
+      : null,
   ]
   return {
     context_window: windows.find(isCount) ?? null,

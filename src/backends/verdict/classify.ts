@@ -54,7 +54,14 @@ const REQUEST_CODES = [
   'unprocessableentityerror',
   'validation',
 ]
-const QUOTA_CODES = ['insufficient_quota', 'billing_hard_limit_reached', 'billing_not_active']
+const QUOTA_CODES = [
+  'insufficient_quota',
+  'billing_hard_limit_reached',
+  'billing_not_active',
+  'budget_exceeded',
+]
+/** LiteLLM's router, of a budget that it keeps itself. */
+const OVER_BUDGET = /\bcrossed budget: |^Budget has been exceeded!/
 const THROTTLE_CODES = ['rate_limit_exceeded', 'rate_limit_error', 'overloaded_error', 'server_overloaded']
 
 /** As OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI, LiteLLM and the larger hosts word it. */
@@ -113,6 +120,12 @@ const REFUSED = [
 ]
 /** Waiting does not help: the request is larger than the allowance of a minute. */
 const NEVER_FITS = /request too large/i
+
+/** How a proxy or a load balancer answers for a server that it cannot reach; the last ones are Cloudflare's. */
+const GATEWAY_STATUSES: readonly number[] = [502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 530]
+/** LiteLLM, for the same. */
+const GATEWAY_CODES = ['all_deployments_in_cooldown']
+const GATEWAY_WORDS = /\b(\w+Exception - Connection error\.|Cannot connect to host )/
 
 /** The server's own router has no such path, or the server says that it was started without it. */
 const NOT_OFFERED = [404, 405, 501]
@@ -236,18 +249,19 @@ function classifyError(
     return refused(status, 'endpoint_not_supported', `does not offer ${path} for this model`, error.message)
 
   const said = error.message === '' ? `${status}` : `${status}: ${error.message}`
+  const gateway = gatewayOf(status, error)
   switch (status) {
     case 429:
-      if (has(error, QUOTA_CODES))
+      if (has(error, QUOTA_CODES) || OVER_BUDGET.test(error.message))
         return unusable(status, 'the server has no quota left for this service', said, retry_after_ms)
-      return { kind: 'throttled', status, reason: said, retry_after_ms }
+      return { kind: 'throttled', status, reason: said, retry_after_ms, ...gateway }
     case 503:
     case 529:
-      return { kind: 'throttled', status, reason: said, retry_after_ms }
+      return { kind: 'throttled', status, reason: said, retry_after_ms, ...gateway }
     case 408:
     case 504:
     case 524:
-      return failed(status, 'upstream_timeout', said, retry_after_ms)
+      return { ...failed(status, 'upstream_timeout', said, retry_after_ms), ...gateway }
     case 401:
       // The server's message may quote the key.
       return unusable(
@@ -283,8 +297,13 @@ function classifyError(
       'the server answered with a redirect',
       `a redirect (${status}), which is not followed: check base_url`,
     )
-  if (status >= 500) return failed(status, 'upstream_unavailable', said, retry_after_ms)
+  if (status >= 500) return { ...failed(status, 'upstream_unavailable', said, retry_after_ms), ...gateway }
   return rejected(status, error)
+}
+
+function gatewayOf(status: number, error: UpstreamError): { isOfGateway?: true } {
+  const isSaid = has(error, GATEWAY_CODES) || (status === 500 && GATEWAY_WORDS.test(error.message))
+  return isSaid || GATEWAY_STATUSES.includes(status) ? { isOfGateway: true } : {}
 }
 
 /** The server cannot be used as it is configured: only an operator can change that, and only the log says how. */

@@ -1,7 +1,9 @@
 // The attempts of a line, as its audit record lists them.
 import type { Attempt } from '../../audit/line-record.ts'
 import type { BackendResult } from '../../backends/backend.ts'
+import { type WireError, wireError } from '../../domain/errors.ts'
 import type { Job } from './lane.ts'
+import type { MissedResult } from './retry-policy.ts'
 import type { Upstream } from './upstream.ts'
 
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
@@ -21,7 +23,9 @@ export function recordAttempt(job: Job, attempt: Attempt): void {
   job.attemptsOmitted++
 }
 
-export function attemptsText(job: Job): string {
+/** What a line fails with that is not tried again. */
+export function exhausted(job: Job, result: MissedResult): WireError {
   const count = job.attempts.length + job.attemptsOmitted
-  return count === 1 ? 'after 1 attempt' : `after ${count} attempts`
+  const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
+  return wireError(code, `${result.reason} (after ${count === 1 ? '1 attempt' : `${count} attempts`}).`)
 }

@@ -9,7 +9,8 @@
 //
 // - A *miss* is an attempt that failed or was throttled. Only the first miss of a line counts, because a line that
 //   missed before may itself be the cause. Misses of a batch that is at fault (batch-faults.ts) do not count. An
-//   attempt that did not reach the server (connection refused, no route) always counts: no line can be the cause.
+//   attempt that did not reach the server (connection refused, no route) always counts: no line can be the cause. So
+//   does an answer that says that the server is not available (a proxy cannot reach it): a few lines show it too.
 // - While the circuit is open, one line at a time *probes* when the pause is over: a line that never missed, if there
 //   is one, chosen round robin over projects and from anywhere in its chunk.
 // - A circuit that opened because of some batches' lines lets each other batch send one line at once. If the server
@@ -46,8 +47,11 @@ export interface Ticket extends Probe {
   probing: 'timed' | 'early' | null
 }
 
-/** `unreachable`: the request did not reach the server. */
-export type Miss = 'unreachable' | 'failed' | 'throttled'
+/**
+ * `unreachable`: the request did not reach the server. `unavailable`: somebody before the server, or the server itself,
+ * answered that it takes nothing.
+ */
+export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 
 /** Why it is open. */
 export type OpenKind = Miss
@@ -216,7 +220,7 @@ export class Circuit {
     if (miss === 'unreachable') return true
     if (this.#faults.isAtFault(batch_id)) return false
     // Throttling depends on the server's capacity, not on the line.
-    return !missedBefore || miss === 'throttled'
+    return !missedBefore || miss !== 'failed'
   }
 
   #openFor(miss: Miss, now: number, pauseMs: number): void {
@@ -226,7 +230,7 @@ export class Circuit {
   }
 
   #stayOpen({ probing }: Ticket, miss: Miss, now: number, pauseMs: number | null): void {
-    if (miss === 'throttled') {
+    if (miss === 'throttled' || pauseMs !== null) {
       if (probing === 'timed' || pauseMs !== null) {
         this.#open = miss
         this.#pauseMs = PAUSE_MS_MIN

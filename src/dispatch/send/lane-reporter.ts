@@ -76,17 +76,17 @@ function stateOf(
   if (waiting + inFlight > 0 && startingReason(upstreams)) return 'starting'
   const isAll = (test: (circuit: Circuit) => boolean): boolean =>
     upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
-  if (
-    isAll(
-      ({ open, missStreak }) => missStreak?.last === 'unreachable' && (open || isOld(missStreak.since, now)),
-    )
-  )
+  if (isAll(({ open, missStreak }) => isGone(missStreak) && (open || isOld(missStreak.since, now))))
     return 'unavailable'
   // Without lines to send there is nothing to report.
   if (waiting + inFlight === 0) return null
   if (isAll(({ openKind }) => openKind === 'throttled')) return 'throttled'
   if (isAll(({ closed }) => !closed)) return 'failing'
   return upstreams.some(({ circuit }) => circuit.errors.size > 0) ? 'failing' : null
+}
+
+function isGone(streak: Circuit['missStreak']): streak is NonNullable<typeof streak> {
+  return streak?.last === 'unreachable' || streak?.last === 'unavailable'
 }
 
 /** What the lane waits for if all of its servers are started on demand, and none is up. */

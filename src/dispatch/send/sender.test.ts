@@ -42,6 +42,35 @@ test('a line whose attempt failed is sent again after the backoff, until its att
   assert.equal(world.outcomes[1]?.cost_nanos, 0)
 })
 
+test('the same error three times, while other lines are answered, is a refusal in the words of the server', async () => {
+  await using world = await makeWorld({ lines: 4, attempts: 10 })
+  world.sender.start(world.chunk)
+  for (let attempt = 1; attempt <= 3; attempt++) {
+    await world.inFlight('l1').respond(500, { error: { message: 'bad grammar, id 17' } })
+    await world.clock.advance(RETRY.backoff_max_ms)
+    await world.inFlight(`l${attempt + 1}`).answer()
+  }
+  assert.deepEqual(world.ended, ['l2 ok', 'l3 ok', 'l1 upstream_rejected', 'l4 ok'])
+  assert.match(world.outcomes[2]?.message ?? '', /3 times with the same error.*"500: bad grammar, id 17"/)
+})
+
+test('an error that a line got before it was answered is no refusal', async () => {
+  await using world = await makeWorld({ lines: 5, attempts: 10 })
+  const fail = async (content: string): Promise<void> => {
+    await world.inFlight(content).respond(500, { error: { message: 'CUDA out of memory' } })
+    await world.clock.advance(RETRY.backoff_max_ms)
+  }
+  world.sender.start(world.chunk)
+  await fail('l2')
+  await world.inFlight('l3').answer()
+  await world.inFlight('l2').answer()
+  for (const other of ['l4', 'l5', 'l1']) {
+    await fail('l1')
+    await world.inFlight(other).answer()
+  }
+  assert.deepEqual(world.ended, ['l3 ok', 'l2 ok', 'l4 ok', 'l5 ok', 'l1 ok'])
+})
+
 test('a line that the server rejects is not sent again', async () => {
   await using world = await makeWorld({ lines: 1 })
   world.sender.start(world.chunk)
@@ -102,7 +131,15 @@ test('no line of a lost chunk ends here: another worker has it', async () => {
 })
 
 /** A sender with one open chunk and one upstream. */
-async function makeWorld({ lines, concurrency = 8 }: { lines: number; concurrency?: number }) {
+async function makeWorld({
+  lines,
+  concurrency = 8,
+  attempts = RETRY.attempts_max,
+}: {
+  lines: number
+  concurrency?: number
+  attempts?: number
+}) {
   const queued = await queuedBatch({ chunks: 1, lines })
   const { clock, models } = queued
   const [chunk] = await queued.open()
@@ -116,6 +153,7 @@ async function makeWorld({ lines, concurrency = 8 }: { lines: number; concurrenc
     get ended(): string[] {
       return this.outcomes.map(({ line, code }) => `l${line} ${code}`)
     },
+    inFlight: (content: string) => server.inFlight.find((one) => one.content === content)!,
     idle: 0,
     insufficient: 0,
     maySend: true,
@@ -132,7 +170,7 @@ async function makeWorld({ lines, concurrency = 8 }: { lines: number; concurrenc
     log: SILENT,
     models,
     upstreams: new Map([['m', [upstream]]]),
-    retry: RETRY,
+    retry: { ...RETRY, attempts_max: attempts },
     maySend: () => world.maySend,
     onBegun() {},
     funds: { draw: (_, position) => world.covered(position), reserve() {} },

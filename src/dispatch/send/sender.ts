@@ -4,9 +4,10 @@ import type { BackendResult } from '../../backends/backend.ts'
 import { type WireError, wireError } from '../../domain/errors.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import { type Demand, demandOf, isBelowLowWaterMark } from '../claim/demand.ts'
-import { attemptOf, attemptsText, recordAttempt } from './attempts.ts'
+import { attemptOf, exhausted, recordAttempt } from './attempts.ts'
 import { Duplicates } from './duplicates.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
+import { LikelyRefusals } from './likely-refusals.ts'
 import { failed, outcomeOf } from './line-outcome.ts'
 import { byPrefix, pushTo } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
@@ -33,6 +34,7 @@ export class Sender {
   readonly #paused: PausedLines
   readonly #warnings: LineWarnings
   readonly #duplicates: Duplicates
+  readonly #refusals = new LikelyRefusals()
 
   constructor(options: SenderOptions) {
     this.#options = options
@@ -319,6 +321,7 @@ export class Sender {
   #conclude(job: Job, upstream: Upstream, result: BackendResult, blame: Blame, now: number): void {
     const { chunk } = job
     if (result.kind === 'answered') {
+      this.#refusals.onAnswered(job, upstream)
       const outcome = outcomeOf(job, upstream, result, this.#options, now)
       this.#options.onOutcome(chunk, outcome)
       if (outcome.part === 'error') this.#duplicates.release(job)
@@ -340,9 +343,9 @@ export class Sender {
     const { retry, random, observe } = this.#options
     const { chunk, tries } = job
     const windowMs = chunk.claim.deadline - chunk.batch.created
-    if (isExhausted(retry, tries, result, now, windowMs)) {
-      const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
-      this.#duplicates.fail(job, wireError(code, `${result.reason} (${attemptsText(job)}).`), now)
+    const refusal = this.#refusals.find(job, upstream)
+    if (refusal !== null || isExhausted(retry, tries, result, now, windowMs)) {
+      this.#duplicates.fail(job, refusal ?? exhausted(job, result), now)
       return
     }
     if (result.kind === 'failed') job.avoid = upstream

@@ -7,7 +7,7 @@ import type { Price } from '../../domain/money.ts'
 import { Circuit, type Miss, type Probe, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live-server.ts'
-import type { Blame } from './retry-policy.ts'
+import type { Blame, MissedResult } from './retry-policy.ts'
 
 /** The pause of an upstream that throttles its only line in flight and names no time. */
 const THROTTLE_PAUSE_MS = 250
@@ -142,7 +142,9 @@ export class Upstream {
   /** Since when it has answered nothing, being unreachable or failing (Unix ms); null while it answers or is throttled. */
   get downSince(): number | null {
     const { missStreak, open } = this.circuit
-    return missStreak !== null && (open || missStreak.last === 'unreachable') ? missStreak.since : null
+    if (missStreak === null) return null
+    const { since, last } = missStreak
+    return open || last === 'unreachable' || last === 'unavailable' ? since : null
   }
 
   /** When the circuit's pause ends or its hours change (Unix ms); null if it waits for neither. */
@@ -204,33 +206,38 @@ export class Upstream {
     // As known before this miss, which is no evidence itself.
     const isUp = circuit.isUp(now, ticket.line)
     const isLast = limit.inFlight === 1
-    const miss = missOf(result)
+    const miss = missOf(result, isLast)
     const pauseMs =
       result.kind === 'throttled' && isLast
         ? Math.min(result.retry_after_ms ?? THROTTLE_PAUSE_MS, THROTTLE_PAUSE_MS_MAX)
         : null
     const counts = circuit.onMissed(ticket, miss, result.reason, now, pauseMs)
     if (!counts) limit.onAborted(sent, now)
-    else if (miss === 'throttled') limit.onThrottled(sent)
+    else if (result.kind === 'throttled') limit.onThrottled(sent)
     else limit.onFailed(sent, now)
     return this.#blame(ticket, result, miss, isUp)
   }
 
-  #blame({ batch_id }: Ticket, result: BackendResult, miss: Miss, isUp: boolean): Blame {
+  #blame({ batch_id }: Ticket, result: MissedResult, miss: Miss, isUp: boolean): Blame {
     if (miss === 'unreachable') return 'server'
-    if (miss === 'throttled') return this.circuit.isHopeless(batch_id) ? 'line' : isUp ? 'unlucky' : 'server'
-    if (!isGone(result) || isUp || this.circuit.isAtFault(batch_id)) return 'line'
-    return 'server'
+    if (result.kind === 'throttled')
+      return this.circuit.isHopeless(batch_id) ? 'line' : isUp ? 'unlucky' : 'server'
+    const mayBeGone = miss === 'unavailable' || isBroken(result)
+    return !mayBeGone || isUp || this.circuit.isAtFault(batch_id) ? 'line' : 'server'
   }
 }
 
-function missOf(result: Extract<BackendResult, { kind: 'throttled' | 'failed' }>): Miss {
-  if (result.kind === 'throttled') return 'throttled'
-  return result.unreachable === true ? 'unreachable' : 'failed'
+/**
+ * `isLast`: of a line that was alone in flight. A server that is full has others under way when it throttles; one that
+ * takes not even a single line is as good as gone, whoever says so.
+ */
+function missOf(result: MissedResult, isLast: boolean): Miss {
+  if (result.kind === 'throttled') return result.isOfGateway && isLast ? 'unavailable' : 'throttled'
+  if (result.unreachable === true) return 'unreachable'
+  return result.isOfGateway ? 'unavailable' : 'failed'
 }
 
-/** Whether the server may be gone: a broken connection, or a proxy that cannot reach it. */
-function isGone(result: BackendResult): boolean {
-  if (result.kind !== 'failed' || result.code !== 'upstream_unavailable') return false
-  return result.status === null || result.status === 502
+/** Whether the connection broke. */
+function isBroken(result: MissedResult): boolean {
+  return result.kind === 'failed' && result.status === null && result.code === 'upstream_unavailable'
 }
