@@ -56,6 +56,29 @@ test('a higher tier gets no line until the lower one is down, and none again onc
   assert.equal(hosted.calls.length, known)
 })
 
+test('a lower tier for which a proxy answers is down, as if it could not be reached', async () => {
+  const page = (title: string): string => `<html><head><title>${title}</title></head></html>`
+  const pages: [status: number, body: string][] = [
+    [502, page('502 Bad Gateway')],
+    [503, 'no healthy upstream'],
+  ]
+  await using hosted = await testUpstream()
+  await using local = await testUpstream()
+  await using service = await TestService.start(tiers(local.base_url, hosted.base_url))
+  for (const [status, body] of pages) {
+    const known = hosted.calls.length
+    await service.run([line('before')])
+    assert.equal(hosted.calls.length, known, 'the local server answers')
+    local.reply = ({ response }) => send(response, status, body)
+    const during = await service.run([line('spilled')])
+    assert.deepEqual([during.request_counts.completed, hosted.calls.length], [1, known + 1], `${status}`)
+    local.reply = echo
+    const { calls } = local
+    // The server is tried again after a pause, with a line.
+    for (const tried = calls.length; calls.length === tried; ) await service.run([line('probe')])
+  }
+})
+
 test('a lower tier that refuses for lack of room is not down', async () => {
   await using hosted = await testUpstream()
   await using local = await testUpstream((call) => {

@@ -14,6 +14,12 @@ test('retry-after-ms wins over Retry-After', () => {
   assert.equal(retryAfterMs({ 'retry-after': '7', 'retry-after-ms': '6500.5' }, now), 6501)
 })
 
+test("what LiteLLM's proxy passes on is read, where it says nothing itself", () => {
+  const passedOn = { 'llm_provider-retry-after': '60' }
+  assert.equal(retryAfterMs(passedOn, now), 60_000)
+  assert.equal(retryAfterMs({ ...passedOn, 'retry-after': '30' }, now), 30_000)
+})
+
 test('a past date is no wait', () => {
   assert.equal(retryAfterMs({ 'retry-after': 'Sat, 28 Feb 2026 00:00:00 GMT' }, now), 0)
 })

@@ -586,12 +586,60 @@ rows("through LiteLLM's proxy", [
     'failed upstream_unavailable',
   ],
   [
+    'a budget of its own that is used up',
+    429,
+    liteLlm(
+      'No deployments available - crossed budget: Exceeded budget for deployment model_name: m: 13.0 >= 10.0',
+      '429',
+      'internal_server_error',
+    ),
+    'failed upstream_unavailable',
+  ],
+  [
+    "a key's budget that is used up",
+    429,
+    liteLlm('Budget has been exceeded! Current cost: 2.1, Max budget: 2.0', '429', 'budget_exceeded'),
+    'failed upstream_unavailable',
+  ],
+  [
+    'an image for a text model, as a 500',
+    500,
+    liteLlm(
+      'litellm.InternalServerError: InternalServerError: OpenAIException - image input is not supported - hint: if this is unexpected, you may need to provide the mmproj',
+      '500',
+    ),
+    'refused upstream_rejected',
+  ],
+  [
+    "Azure's filter",
+    400,
+    liteLlm(
+      "litellm.BadRequestError: OpenAIException - The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+      '400',
+    ),
+    'refused content_filter',
+  ],
+  [
     'a timeout',
     408,
     liteLlm('litellm.Timeout: APITimeoutError - Request timed out.', '408'),
     'failed upstream_timeout',
   ],
 ])
+
+test('an answer of a proxy for a server that it cannot reach is told apart', () => {
+  const isOfGateway = (status: number, body: unknown): boolean => {
+    const result = verdict(status, body)
+    return 'isOfGateway' in result && result.isOfGateway === true
+  }
+  for (const status of [502, 503, 504, 522]) assert.ok(isOfGateway(status, '<h1>Bad Gateway</h1>'))
+  const gone = 'litellm.InternalServerError: InternalServerError: OpenAIException - Connection error.'
+  assert.ok(isOfGateway(500, liteLlm(gone, '500')))
+  assert.ok(isOfGateway(429, liteLlm('No deployments available', '429', 'all_deployments_in_cooldown')))
+  assert.ok(!isOfGateway(500, liteLlm('CUDA out of memory', '500')))
+  assert.ok(!isOfGateway(429, liteLlm('slow down', '429')))
+  assert.ok(!isOfGateway(529, {}))
+})
 
 rows('TGI', [
   [

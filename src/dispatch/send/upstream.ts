@@ -203,10 +203,10 @@ export class Upstream {
       return null
     }
     if (circuit.missStreak === null) this.#limitBefore = limit.limit
-    // As known before this miss, which is no evidence itself.
-    const isUp = circuit.isUp(now, ticket.line)
     const isLast = limit.inFlight === 1
     const miss = missOf(result, isLast)
+    // As known before this miss, which is no evidence itself. Where a proxy answers for a server, so is no earlier one.
+    const isUp = circuit.isUp(now, ticket.line) && (miss !== 'unavailable' || circuit.missStreak === null)
     const pauseMs =
       result.kind === 'throttled' && isLast
         ? Math.min(result.retry_after_ms ?? THROTTLE_PAUSE_MS, THROTTLE_PAUSE_MS_MAX)
