@@ -73,8 +73,10 @@ for (const [name, answer] of Object.entries(ANSWERS)) {
     const errors = await service.lines(ended.error_file_id)
     const said = name.includes('breaks') ? /closed the connection|hang up|reset/ : /illegal memory access/
     for (const { error } of errors) {
-      assert.equal(error?.code, 'upstream_unavailable')
       assert.match(error?.message ?? '', said)
+      // The same 500 again and again, while the other tenant's lines are answered.
+      if (name === '500' && error?.code === 'upstream_rejected') continue
+      assert.equal(error?.code, 'upstream_unavailable')
       // Throttled lines get more of them, until it is clear that they alone find no room.
       const attempts = Number(/after (\d+) attempts/.exec(error?.message ?? '')?.[1])
       assert.ok(attempts >= 5 && attempts <= (name === '503' ? 20 : 7), error?.message)
