@@ -42,7 +42,7 @@ test('a line whose attempt failed is sent again after the backoff, until its att
   assert.equal(world.outcomes[1]?.cost_nanos, 0)
 })
 
-test('the same error three times, while other lines are answered, is a refusal in the words of the server', async () => {
+test('the same error three times, while other lines are answered, is a rejection in the words of the server', async () => {
   await using world = await makeWorld({ lines: 4, attempts: 10 })
   world.sender.start(world.chunk)
   for (let attempt = 1; attempt <= 3; attempt++) {
@@ -54,7 +54,7 @@ test('the same error three times, while other lines are answered, is a refusal i
   assert.match(world.outcomes[2]?.message ?? '', /3 times with the same error.*"500: bad grammar, id 17"/)
 })
 
-test('an error that a line got before it was answered is no refusal', async () => {
+test('an error that a line got before it was answered is no rejection', async () => {
   await using world = await makeWorld({ lines: 5, attempts: 10 })
   const fail = async (content: string): Promise<void> => {
     await world.inFlight(content).respond(500, { error: { message: 'CUDA out of memory' } })

@@ -7,7 +7,7 @@ import { type Demand, demandOf, isBelowLowWaterMark } from '../claim/demand.ts'
 import { attemptOf, exhausted, recordAttempt } from './attempts.ts'
 import { Duplicates } from './duplicates.ts'
 import { freshJob, type Job, Lane, type Waiting } from './lane.ts'
-import { LikelyRefusals } from './likely-refusals.ts'
+import { LikelyRejections } from './likely-rejections.ts'
 import { failed, outcomeOf } from './line-outcome.ts'
 import { byPrefix, pushTo } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
@@ -34,7 +34,7 @@ export class Sender {
   readonly #paused: PausedLines
   readonly #warnings: LineWarnings
   readonly #duplicates: Duplicates
-  readonly #refusals = new LikelyRefusals()
+  readonly #rejections = new LikelyRejections()
 
   constructor(options: SenderOptions) {
     this.#options = options
@@ -321,7 +321,7 @@ export class Sender {
   #conclude(job: Job, upstream: Upstream, result: BackendResult, blame: Blame, now: number): void {
     const { chunk } = job
     if (result.kind === 'answered') {
-      this.#refusals.onAnswered(job, upstream)
+      this.#rejections.onAnswered(job, upstream)
       const outcome = outcomeOf(job, upstream, result, this.#options, now)
       this.#options.onOutcome(chunk, outcome)
       if (outcome.part === 'error') this.#duplicates.release(job)
@@ -343,9 +343,9 @@ export class Sender {
     const { retry, random, observe } = this.#options
     const { chunk, tries } = job
     const windowMs = chunk.claim.deadline - chunk.batch.created
-    const refusal = this.#refusals.find(job, upstream)
-    if (refusal !== null || isExhausted(retry, tries, result, now, windowMs)) {
-      this.#duplicates.fail(job, refusal ?? exhausted(job, result), now)
+    const rejection = this.#rejections.find(job, upstream)
+    if (rejection !== null || isExhausted(retry, tries, result, now, windowMs)) {
+      this.#duplicates.fail(job, rejection ?? exhausted(job, result), now)
       return
     }
     if (result.kind === 'failed') job.avoid = upstream

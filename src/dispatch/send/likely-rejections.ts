@@ -1,4 +1,4 @@
-// Recognizes refusals that a server answers with status 500, whatever its words: one line gets the same error several
+// Recognizes rejections that a server answers with status 500, whatever its words: one line gets the same error several
 // times in a row, the server answers other lines in between, and no line that got this error was answered later. An
 // error of a server that is ill meets lines that succeed when they are sent again.
 import type { Attempt } from '../../audit/line-record.ts'
@@ -7,11 +7,11 @@ import type { Job } from './lane.ts'
 import type { Upstream } from './upstream.ts'
 
 /** The same error so many times in a row. */
-const REFUSALS_MIN = 3
+const REJECTIONS_MIN = 3
 /** Errors remembered of an upstream, the latest. */
 const PASSING_MAX = 100
 
-export class LikelyRefusals {
+export class LikelyRejections {
   /** Errors that later attempts did not meet. */
   readonly #passing = new WeakMap<Upstream, Set<string>>()
 
@@ -31,15 +31,15 @@ export class LikelyRefusals {
 
   /** What the line is to fail with, if its latest attempts show that the server refuses it; else null. */
   find({ attempts }: Job, upstream: Upstream): WireError | null {
-    const latest = attempts.slice(-REFUSALS_MIN)
+    const latest = attempts.slice(-REJECTIONS_MIN)
     const [first, ...others] = latest.map((attempt) => errorOf(attempt, upstream))
-    if (first === undefined || first === null || latest.length < REFUSALS_MIN) return null
+    if (first === undefined || first === null || latest.length < REJECTIONS_MIN) return null
     if (others.some((one) => one !== first) || this.#passing.get(upstream)?.has(first)) return null
     const isAnswering = upstream.circuit.answeredAt > latest.at(-2)!.at
     if (!isAnswering) return null
     return wireError(
       'upstream_rejected',
-      `The model server answered ${REFUSALS_MIN} times with the same error, and other lines in between: "${latest.at(-1)?.reason}".`,
+      `The model server answered ${REJECTIONS_MIN} times with the same error, and other lines in between: "${latest.at(-1)?.reason}".`,
     )
   }
 }
