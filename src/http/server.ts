@@ -105,6 +105,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   const app: App = fastify({
     ...(deps.log ? { loggerInstance: deps.log } : {}),
+    schemaController: { compilersFactory: { buildValidator: noDefault, buildSerializer: noDefault } },
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     genReqId: nextRequestId,
     trustProxy: false,
@@ -304,6 +305,11 @@ export function buildServer(deps: ServerDependencies): App {
   app.decorate('routeTable', routes)
   addRoutes(app, deps)
   return app
+}
+
+/** In place of Fastify's own compilers, which are not used and would be loaded. */
+function noDefault(): never {
+  throw new Error('the server has compilers of its own')
 }
 
 function pathOf({ originalUrl }: FastifyRequest): string {

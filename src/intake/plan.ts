@@ -1,7 +1,5 @@
 // The task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
-import { Type } from 'typebox'
-import { Compile } from 'typebox/compile'
 import { lineRecordLine, NOT_BILLED } from '../audit/line-record.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
@@ -23,13 +21,12 @@ import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { addToBatch, moveBatch, readBatchRow, setBatchErrors, setChunkCount } from '../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../store/blob-rows.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
-import { readFileRow } from '../store/files.ts'
+import { fileProblems, readFileRow } from '../store/files.ts'
 import { holdBack } from '../store/pauses.ts'
 import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import type { BatchProblem } from '../wire/batch.ts'
-import { FileProblem } from '../wire/file.ts'
 import { readIndex } from './read-index.ts'
 
 /** The status of the batch is checked again after this many chunks. */
@@ -225,8 +222,6 @@ function endedLine({ known_model, entity, projected }: ChunkLine, now: number): 
   }
 }
 
-const problems = Compile(Type.Array(FileProblem))
-
 /** Its file did not validate (create-batch.ts). */
 async function recordInvalidFile(
   tx: Writer,
@@ -234,8 +229,7 @@ async function recordInvalidFile(
   batch: BatchRow,
 ): Promise<BatchRow | null> {
   const file = await readFileRow(tx, batch.input_file_id)
-  const found: unknown = JSON.parse(file?.errors ?? '[]')
-  const errors = (problems.Check(found) ? found : []).slice(0, PROBLEMS_MAX)
+  const errors = fileProblems(file?.errors ?? '[]').slice(0, PROBLEMS_MAX)
   const shown: BatchProblem[] = errors.map(({ line, code, message, param = null }) => ({
     ...{ code, message, param },
     line: line === 0 ? null : line,

@@ -1,5 +1,6 @@
 // Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again.
 import type { FilePurpose } from '../domain/file.ts'
+import type { FileProblem } from '../wire/file.ts'
 import { onPage, type Page } from './page.ts'
 import type { FileRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -34,6 +35,11 @@ export async function readIndexBytes(db: Reader, project_id: string, id: string)
 /** The row of any project, deleted or not, for background work. */
 export async function readFileRow(db: Reader, id: string): Promise<FileRow | undefined> {
   return await db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst()
+}
+
+/** The column `errors`, read. */
+export function fileProblems(errors: string): FileProblem[] {
+  return JSON.parse(errors)
 }
 
 /** The same as readFile; until the transaction ends, nobody can delete the file. */

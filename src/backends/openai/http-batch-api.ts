@@ -1,7 +1,7 @@
 // A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak speak it. Their differences as
 // far as they matter: Together wraps a created batch in `job`, lists in a bare array and writes statuses in capitals;
 // some forget metadata, so that a batch is recognised by its input file as well.
-import { Agent, type Dispatcher, ProxyAgent, request } from 'undici'
+import type { Dispatcher } from 'undici'
 import { type BatchApi, BatchApiError, type NewBatch, type SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
@@ -54,20 +54,14 @@ interface Answer {
 export class HttpBatchApi implements BatchApi {
   readonly #options: HttpBatchApiOptions
   readonly #address: ServerAddress
-  readonly #dispatcher: Dispatcher
+  /** Loaded for the first call: the client takes 20 MiB. */
+  #dispatcher: Promise<Dispatcher> | null = null
   readonly #keyFile: KeyFile | null
 
   constructor(options: HttpBatchApiOptions) {
-    const { timeout_ms, certificates, proxy } = options
     this.#options = options
     this.#address = serverAddressOf(options.base_url)
     this.#keyFile = options.api_key_file === null ? null : new KeyFile(options.api_key_file)
-    const connect = { ...certificates, timeout: Math.min(timeout_ms, 10_000) }
-    const timeouts = { headersTimeout: timeout_ms, bodyTimeout: timeout_ms }
-    this.#dispatcher =
-      proxy === null
-        ? new Agent({ connect, ...timeouts })
-        : new ProxyAgent({ uri: proxy, requestTls: connect, ...timeouts })
   }
 
   get lineMetadata(): boolean {
@@ -168,7 +162,7 @@ export class HttpBatchApi implements BatchApi {
   }
 
   async close(): Promise<void> {
-    await this.#dispatcher.destroy()
+    await (await this.#dispatcher)?.destroy()
   }
 
   async *#list(
@@ -210,10 +204,13 @@ export class HttpBatchApi implements BatchApi {
     const api_key = this.#key()
     const url = new URL(this.#address.origin + this.#address.path(path))
     for (const [key, value] of search ?? []) url.searchParams.set(key, value)
+    this.#dispatcher ??= dispatcherOf(this.#options)
+    const dispatcher = await this.#dispatcher
+    const { request } = await import('undici')
     try {
       return await request(url, {
         method,
-        dispatcher: this.#dispatcher,
+        dispatcher,
         headers: {
           accept: '*/*',
           ...(api_key === null ? {} : { authorization: `Bearer ${api_key}` }),
@@ -292,6 +289,15 @@ interface CallOptions {
   search?: URLSearchParams
   /** Statuses that are no failure. */
   or?: readonly number[]
+}
+
+async function dispatcherOf({ timeout_ms, certificates, proxy }: HttpBatchApiOptions): Promise<Dispatcher> {
+  const { Agent, ProxyAgent } = await import('undici')
+  const connect = { ...certificates, timeout: Math.min(timeout_ms, 10_000) }
+  const timeouts = { headersTimeout: timeout_ms, bodyTimeout: timeout_ms }
+  return proxy === null
+    ? new Agent({ connect, ...timeouts })
+    : new ProxyAgent({ uri: proxy, requestTls: connect, ...timeouts })
 }
 
 function fileName(name: string): string {

@@ -2,7 +2,7 @@
 // and fields are rejected. The only exception are whole numbers in a query, which arrive as text.
 import type { FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'
-import { Compile } from 'typebox/compile'
+import { Compile, type Validator } from 'typebox/compile'
 import { ApiError } from '../../domain/errors.ts'
 import { storableText, unstorable } from '../../domain/storable-text.ts'
 import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
@@ -21,7 +21,8 @@ const WHOLE: Record<string, string> = {
 
 export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart }) => {
   if (!IsSchema(schema)) throw new TypeError(`the ${httpPart} of an endpoint has no shape`)
-  const shape = Compile(schema)
+  // Compiled when it is first needed: most of a hundred endpoints are never called.
+  let compiled: Validator | null = null
   const known = httpPart === 'querystring' || httpPart === 'body' ? membersOf(schema) : null
   const integers = httpPart === 'querystring' ? integersOf(schema) : []
   return (given: unknown) => {
@@ -32,8 +33,9 @@ export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart })
     const unknown = known && unknownMember(value, known)
     if (known && unknown !== undefined && unknown !== null)
       return { error: refuseMember(unknown, known, httpPart === 'body' ? 'field' : 'parameter') }
-    if (shape.Check(value)) return { value }
-    return { error: describeMismatch(shape.Errors(value), value, WHOLE[httpPart ?? ''] ?? 'It') }
+    compiled ??= Compile(schema)
+    if (compiled.Check(value)) return { value }
+    return { error: describeMismatch(compiled.Errors(value), value, WHOLE[httpPart ?? ''] ?? 'It') }
   }
 }
 

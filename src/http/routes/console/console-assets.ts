@@ -1,12 +1,13 @@
-// The console's files, prepared once in a thread: stripping types takes a few tenths of a second and the memory of a
-// compiler, and neither is to be the API's.
-import { Worker } from 'node:worker_threads'
+// The console's files, prepared once in a process of its own: stripping types takes a few tenths of a second and the
+// memory of a compiler, which a thread would leave to the API.
+import { type ChildProcess, fork } from 'node:child_process'
+import { getCompileCacheDir } from 'node:module'
 import { FIRST_BUNDLE } from './bundle.ts'
 import type { PreparedAssets } from './prepare-assets.ts'
 
 export class ConsoleAssets {
   #prepared: Promise<PreparedAssets> | null = null
-  #thread: Worker | null = null
+  #process: ChildProcess | null = null
 
   /** Prepares them, unless that was done or is being done. */
   get(): Promise<PreparedAssets> {
@@ -14,20 +15,28 @@ export class ConsoleAssets {
     return this.#prepared
   }
 
-  async close(): Promise<void> {
-    await this.#thread?.terminate()
+  close(): void {
+    this.#process?.kill()
   }
 
   #prepare(): Promise<PreparedAssets> {
-    const file = import.meta.url.endsWith('.ts') ? './prepare-assets-thread.ts' : './prepare-assets-thread.js'
-    const thread = new Worker(new URL(file, import.meta.url), { name: 'console-assets' })
-    this.#thread = thread
-    // The thread alone does not keep the process running.
-    thread.unref()
-    return new Promise((resolve, reject) => {
-      thread.once('message', resolve)
-      thread.once('error', reject)
-      thread.once('exit', () => reject(new Error('the console was not prepared: the service is stopping')))
+    const file = import.meta.url.endsWith('.ts')
+      ? './prepare-assets-process.ts'
+      : './prepare-assets-process.js'
+    const cache = getCompileCacheDir()
+    const child = fork(new URL(file, import.meta.url), {
+      env: { ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
+      serialization: 'advanced',
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    })
+    this.#process = child
+    // It alone does not keep the service running.
+    child.unref()
+    child.channel?.unref()
+    return new Promise((resolve: (prepared: PreparedAssets) => void, reject) => {
+      child.once('message', resolve)
+      child.once('error', reject)
+      child.once('exit', () => reject(new Error('the console was not prepared: its process exited')))
     })
   }
 }

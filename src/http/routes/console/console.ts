@@ -50,7 +50,7 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
   })
   app.addHook('onClose', async () => {
     cancel()
-    await assets.close()
+    assets.close()
   })
 
   for (const url of ['/console', '/console/*'])

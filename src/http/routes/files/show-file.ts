@@ -1,13 +1,10 @@
 // A row of files as the API shows it.
-import { Type } from 'typebox'
-import { Compile } from 'typebox/compile'
 import { unixSeconds } from '../../../domain/clock.ts'
+import { fileProblems } from '../../../store/files.ts'
 import type { FileRow } from '../../../store/schema.ts'
-import { type FileObject, FileProblem } from '../../../wire/file.ts'
+import type { FileObject } from '../../../wire/file.ts'
 import type { View } from '../../access/compat.ts'
 import { shownFileId } from './file-id.ts'
-
-const problems = Compile(Type.Array(FileProblem))
 
 export function showFile(file: FileRow, view: View): FileObject {
   const created = unixSeconds(file.created)
@@ -21,15 +18,10 @@ export function showFile(file: FileRow, view: View): FileObject {
     // The status that OpenAI's clients know for a file that is not yet validated.
     status: view.compat === 'openai' && file.status === 'pending' ? 'uploaded' : file.status,
     ...(file.status_details === null ? {} : { status_details: file.status_details }),
-    ...(file.errors === null ? {} : { errors: listed(file.errors) }),
+    ...(file.errors === null ? {} : { errors: fileProblems(file.errors) }),
     region: view.region,
     created,
     created_at: created,
     expires_at: unixSeconds(file.expires_at),
   }
-}
-
-function listed(json: string): FileProblem[] {
-  const found: unknown = JSON.parse(json)
-  return problems.Check(found) ? found : []
 }
