@@ -8,8 +8,8 @@ import { compileCacheFolder } from './compile-cache.js'
 const [major, minor] = process.versions.node.split('.').map(Number)
 if (major < 24 || (major === 24 && minor < 15)) {
   console.error(
-    `offpeak needs Node 24.15 or newer, and this is Node ${process.versions.node}: install a newer one from nodejs.org` +
-      ' (in a clone, "npx offpeak" uses the Node that "npm ci" installed).',
+    `offpeak needs Node 24.15 or newer, and this is Node ${process.versions.node}: install a newer one from nodejs.org, or let` +
+      ' npm bring one along: npx -p node@26 -p PACKAGE offpeak … (in a clone, "npx offpeak" uses the one of "npm ci").',
   )
   process.exit(1)
 }

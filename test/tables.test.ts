@@ -1,7 +1,7 @@
 // Tables in and out, from a shell, against the real service before a model server that the test controls.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
@@ -115,9 +115,9 @@ describe('a table', { timeout: 60_000 }, () => {
 
   test('in which no row can be answered is written with the reasons, and the exit code is 1', async () => {
     await writeFile(at('x.csv'), 'a\n1\n')
-    const { code } = await offpeak(service, 'run', at('x.csv'), '--model', 'none', '--prompt', '{{a}}')
+    const { code } = await run('x.csv', '--prompt', '{{a}}', '--param', 'temperature="hot"')
     assert.equal(code, 1)
-    assert.match(await text('x.out.csv'), /^a,answer,error\n1,,"?model_not_found: /)
+    assert.match(await text('x.out.csv'), /^a,answer,error\n1,,"?invalid_request: /)
   })
 
   test('gets a column for each field of the schema, and an error for an answer that breaks it', async () => {
@@ -244,7 +244,7 @@ describe('a table', { timeout: 60_000 }, () => {
       part,
       { type: 'image_url', image_url: { url: 'https://example.com/a.jpg' } },
     ])
-    assert.equal(rows[2].error, 'not_sent: the image gone.jpg cannot be read (ENOENT)')
+    assert.equal(rows[2].error, 'not_sent: there is no image gone.jpg')
     assert.deepEqual([rows[3].answer, rows[3].error], ['"See:"', null])
     assert.match(rows[4].error, /^not_sent: the image notes\.txt is not a \.png/)
   })
@@ -321,11 +321,20 @@ describe('a table', { timeout: 60_000 }, () => {
       ['--prompt', '{{#a}}'],
       /--prompt is not a valid template \(Unclosed section "a"/,
     ],
-    ['x.csv', 'a,b\n1,2,3\n', ['--prompt', '{{a}}'], /x\.csv, line 2: .*got 3/],
-    ['x.csv', 'a,b\n"1,2\n', ['--prompt', '{{a}}'], /x\.csv, line 2: .*[Qq]uote/],
+    ['x.csv', 'a,b\n1,2,3\n', ['--prompt', '{{a}}'], /x\.csv, line 2: this row has more or fewer cells/],
+    ['x.csv', 'a,b\n"1,2\n', ['--prompt', '{{a}}'], /x\.csv, line 2: a quoted cell does not end/],
+    ['x.csv', 'a,b\n1,5" wide\n', ['--prompt', '{{a}}'], /x\.csv, line 2: a quote stands inside a cell/],
+    ['x.csv', 'a,b\n1,"2"3\n', ['--prompt', '{{a}}'], /x\.csv, line 2: a quoted cell goes on after/],
+    ['x.csv', 'a\n1\n', ['--prompt', ' '], /say what to ask about each row: --prompt/],
+    [
+      'x.csv',
+      'a\n1\n',
+      ['--prompt', '{{a}}', '--model', 'no/such'],
+      /is no model "no\/such"; models here are m$/m,
+    ],
     ['x.csv', 'a,a\n1,2\n', ['--prompt', '{{a}}'], /two columns named "a"/],
     ['x.csv', '', ['--prompt', '{{a}}'], /x\.csv is empty/],
-    ['x.csv', 'a\n', ['--prompt', '{{a}}'], /the table has no rows/],
+    ['x.csv', 'a\n', ['--prompt', '{{a}}'], /the table has columns, but no rows/],
     ['x.csv', 'a\n1\n', [], /is a table; say what to ask about each row: --prompt/],
     ['x.jsonl', '{"a":1}\n', [], /holds rows \(with the columns a\), not requests/],
     ['x.jsonl', '{"a":1}\n[2]\n', ['--prompt', '{{a}}'], /x\.jsonl, line 2 is not a JSON object/],
@@ -352,6 +361,34 @@ describe('a table', { timeout: 60_000 }, () => {
       assert.deepEqual((await readdir(folder)).sort(), ['reviews.csv', name].sort())
     })
   }
+
+  test('is never replaced by what is made of it', async () => {
+    await symlink(at('reviews.csv'), at('link.csv'))
+    const asked = ['--prompt', '{{id}}', '-o', at('reviews.csv')]
+    for (const { code, err } of [
+      await run('reviews.csv', ...asked, '--limit', '1'),
+      await run('link.csv', ...asked),
+      await offpeak(service, 'prepare', at('reviews.csv'), '--model', 'm', ...asked),
+      await offpeak(service, 'results', 'batch_x', '--rows', at('link.csv'), '-o', at('reviews.csv')),
+    ]) {
+      assert.equal(code, 1)
+      assert.match(err, /the output .*reviews\.csv would replace the input; name another file with -o/)
+    }
+    assert.equal(await text('reviews.csv'), REVIEWS)
+    assert.deepEqual((await readdir(folder)).sort(), ['link.csv', 'reviews.csv'])
+  })
+
+  test('of tabs may have quotes anywhere', async () => {
+    await writeFile(at('free.tsv'), 'id\ttext\n1\t5" wide\n2\t"so" he said\n3\t"a\tb"\n')
+    const { err } = await run('free.tsv', '--prompt', '{{text}}', '-o', at('out.csv'))
+    assert.match(err, /3 rows/)
+    assert.deepEqual((await text('out.csv')).split('\n').slice(1), [
+      '1,"5"" wide",7 characters,',
+      '2,"""so"" he said",12 characters,',
+      '3,a\tb,3 characters,',
+      '',
+    ])
+  })
 
   test('of UTF-16, of semicolons, with a byte-order mark and CRLF is read as it is', async () => {
     await writeFile(at('utf16.csv'), Buffer.from('\ufeffname\ttext\r\nÖ\t"a\tb"\r\n', 'utf16le'))

@@ -10,6 +10,7 @@ import { uploadLine } from '../terminal/progress-line.ts'
 import { printTable } from '../terminal/table.ts'
 import { type Output, paintFor, writeLine } from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'
+import { checkModel } from './models.ts'
 import type { RunOrder } from './run-batch.ts'
 
 /** Uploads the file, requests the estimate and deletes the file again. */
@@ -18,6 +19,7 @@ export async function estimateRun(
   order: RunOrder,
   watch: Watch,
 ): Promise<BatchEstimate> {
+  await checkModel(client, order)
   const { file } = await uploadInput(client, order.input, (sent, total) =>
     watch.view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint)),
   )

@@ -2,7 +2,11 @@
 import type { Command } from 'commander'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
+import { ApiError } from '../client/api-error.ts'
+import type { ApiClient } from '../client/client.ts'
+import { AnyObject } from '../client/shapes.ts'
 import type { Shell } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
 import { humanCount } from '../terminal/format.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 import { printFields, printJson, printTable } from '../terminal/table.ts'
@@ -27,9 +31,7 @@ export function addModels(program: Command, shell: Shell): void {
     .argument('<id>', 'ID of the model')
     .action((id: string, flags: ApiFlags) =>
       withApi(shell, flags, async ({ client }) => {
-        // Slashes in an ID stay slashes in the path.
-        const name = id.split('/').map(encodeURIComponent).join('/')
-        const model = await client.get(ModelObject, `/v1/models/${name}`)
+        const model = await client.get(ModelObject, modelPath(id))
         if (flags.json) printJson(stdout, model)
         else printFields(stdout, model)
       }),
@@ -39,6 +41,26 @@ export function addModels(program: Command, shell: Shell): void {
 }
 
 /** Of the project's own batches. */
+/** Slashes in an ID stay slashes in the path. */
+function modelPath(id: string): string {
+  return `/v1/models/${id.split('/').map(encodeURIComponent).join('/')}`
+}
+
+const NAMED_MAX = 20
+
+/** Throws for a model that the service does not have: otherwise every line would fail. */
+export async function checkModel(client: ApiClient, { model }: { model?: string }): Promise<void> {
+  if (model === undefined) return
+  try {
+    await client.get(AnyObject, modelPath(model))
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 404) throw error
+    const others = await client.list(ModelObject, '/v1/models', NAMED_MAX)
+    const names = others.map(({ id }) => id).join(', ')
+    throw new Failure(`there is no model "${model}"; models here are ${names || 'none'}`)
+  }
+}
+
 function addPauses(models: Command, shell: Shell): void {
   const { stdout } = shell.terminal
   for (const [action, description] of [

@@ -4,6 +4,7 @@ import type { Command } from 'commander'
 import { withoutEnding } from '../../tables/table.ts'
 import type { Shell } from '../shell.ts'
 import { openTable } from '../tables/open-table.ts'
+import { refuseSameFile } from '../tables/partial-file.ts'
 import { prepareRows } from '../tables/prepare-rows.ts'
 import { counted } from '../terminal/format.ts'
 import { examples, withJson } from '../terminal/option-values.ts'
@@ -40,6 +41,7 @@ async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): P
   // Names the prompt as missing, or requests as what the file holds already.
   await isTable(input, flags)
   const output = flags.output ?? `${withoutEnding(input)}.requests.jsonl`
+  await refuseSameFile(input, output)
   const signal = shell.interruption()
   const view = progressView(stderr, shell.clock)
   try {

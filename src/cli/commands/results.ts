@@ -13,6 +13,7 @@ import type { Shell } from '../shell.ts'
 import { readSchema } from '../tables/answer-schema.ts'
 import { joinAnswers, type Target } from '../tables/join-answers.ts'
 import { createTable, formatOfOutput, openTable } from '../tables/open-table.ts'
+import { refuseSameFile } from '../tables/partial-file.ts'
 import { resultRows } from '../tables/result-rows.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
@@ -58,7 +59,10 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
   const target = targetFor(id, flags)
   const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
   const columns = answerColumns(schema, flags.prefix)
-  if (flags.rows !== undefined) await access(flags.rows)
+  if (flags.rows !== undefined) {
+    await access(flags.rows)
+    await refuseSameFile(flags.rows, target.path)
+  }
   const signal = shell.interruption()
   const folder = await mkdtemp(join(dirname(target.path), `.${basename(target.path)}-`))
   try {

@@ -12,6 +12,7 @@ import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../c
 import { humanBytes } from '../terminal/format.ts'
 import { batchLine, uploadLine, waitLine } from '../terminal/progress-line.ts'
 import { type CodeCount, countByCode, failedLines } from './failed-lines.ts'
+import { checkModel } from './models.ts'
 import {
   idempotencyKey,
   newRunState,
@@ -28,6 +29,8 @@ export interface RunOrder extends RunTerms {
   input: string
   output: string
   errors: string
+  /** Of every request, where one option says it. */
+  model?: string
 }
 
 export interface RunReport {
@@ -53,6 +56,7 @@ export async function runBatch(
   // Detects a wrong address or key before the file is uploaded.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
   let state = await earlierRun(order, statePath, watch)
+  if (state === undefined) await checkModel(client, order)
   let batch: BatchObject | undefined
   while (batch === undefined) {
     try {

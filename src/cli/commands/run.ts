@@ -11,6 +11,7 @@ import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '..
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { formatOfOutput } from '../tables/open-table.ts'
+import { refuseSameFile } from '../tables/partial-file.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanDuration, humanUsd } from '../terminal/format.ts'
 import {
@@ -131,6 +132,7 @@ async function tableJob(
   if (flags.errors !== undefined)
     throw new Failure('--errors is for files of requests; the errors of a table are in its column "error"')
   const path = flags.output ?? `${withoutEnding(input)}.out.${formatOf(input) ?? 'csv'}`
+  await refuseSameFile(input, path)
   return await startTableJob(
     { ...flags, input, target: { path, format: formatOfOutput(path) } },
     view,
@@ -173,7 +175,7 @@ interface WrittenTable extends WrittenRows {
 /** Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(
   input: string,
-  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'metadata' | 'entity' | 'dedupe'>,
+  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'metadata' | 'entity' | 'dedupe' | 'model'>,
   target: string,
   job?: TableJob,
 ): RunOrder {
@@ -186,6 +188,7 @@ export function orderFor(
     target,
     window: flags.window,
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
+    ...(job === undefined || flags.model === undefined ? {} : { model: flags.model }),
     metadata: { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) },
   }
 }

@@ -86,7 +86,7 @@ export async function readQuestion(input: string, table: TableReader, flags: Tab
     throw new Failure('say which model answers, for example --model sim-1; "offpeak models list" shows all')
   const { columns } = table
   const template = promptFile === undefined ? prompt : await readFile(promptFile, 'utf8')
-  if (template === undefined)
+  if (template === undefined || template.trim() === '')
     throw new Failure('say what to ask about each row: --prompt "Classify: {{column}}"')
   const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
   // Its library is loaded when needed: most commands ask about no rows.

@@ -79,6 +79,8 @@ async function* readRecords(
     bom: true,
     skip_empty_lines: true,
     max_record_size: RECORD_CHARACTERS_MAX,
+    // Most programs that write TSV quote nothing.
+    relax_quotes: delimiter === '\t',
     cast: (value, { quoting }) => (value === '' && !quoting ? null : value),
   })
   const source = Readable.from(decoded(path, encoding), { objectMode: false })
@@ -115,11 +117,18 @@ async function* decoded(path: string, encoding: string): AsyncGenerator<Buffer> 
   text()
 }
 
+const TWICE = 'a quote inside a quoted cell is written twice'
+const PROBLEMS: Partial<Record<string, string>> = {
+  CSV_RECORD_INCONSISTENT_FIELDS_LENGTH:
+    'this row has more or fewer cells than the first line; quote cells that contain the delimiter, or name another one with --delimiter',
+  CSV_QUOTE_NOT_CLOSED: `a quoted cell does not end before the file does; ${TWICE}`,
+  INVALID_OPENING_QUOTE:
+    'a quote stands inside a cell that is not quoted; quote the cell, and write the quote twice',
+  CSV_INVALID_CLOSING_QUOTE: `a quoted cell goes on after its closing quote; ${TWICE}`,
+  CSV_MAX_RECORD_SIZE: `a cell is larger than ${RECORD_CHARACTERS_MAX / 1024 / 1024} MiB, as if a quote was not closed; ${TWICE}`,
+}
+
 function invalid(path: string, error: CsvError): Failure {
   const line = typeof error.lines === 'number' ? `, line ${error.lines}` : ''
-  const advice =
-    error.code === 'CSV_RECORD_INCONSISTENT_FIELDS_LENGTH'
-      ? 'every row needs a cell for each column of the first line; quote cells that contain the delimiter, or name another one with --delimiter'
-      : 'check the quotes: a quote inside a quoted cell is written twice'
-  return new Failure(`${path}${line}: ${error.message.replace(/\.$/, '')}; ${advice}`)
+  return new Failure(`${path}${line}: ${PROBLEMS[error.code] ?? error.message.replace(/\.$/, '')}`)
 }

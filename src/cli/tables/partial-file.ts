@@ -1,6 +1,7 @@
 // A file that is written in blocks under a temporary name and gets its own name when it is complete.
-import { type FileHandle, open, rename, rm } from 'node:fs/promises'
+import { type FileHandle, open, realpath, rename, rm } from 'node:fs/promises'
 import type { Sink } from '../../tables/table.ts'
+import { Failure } from '../terminal/failure.ts'
 
 const BLOCK_CHARACTERS = 256 * 1024
 
@@ -50,4 +51,11 @@ export class PartialFile implements Sink {
 
 function partialPath(path: string): string {
   return `${path}.part`
+}
+
+/** Throws when what is written would replace what is read, also by another name. */
+export async function refuseSameFile(input: string, output: string): Promise<void> {
+  const [from, to] = await Promise.all([realpath(input), realpath(output).catch(() => null)])
+  if (from === to)
+    throw new Failure(`the output ${output} would replace the input; name another file with -o`)
 }

@@ -54,7 +54,7 @@ export async function prepareRows(
 }
 
 function checkPrepared(rows: number, skipped: ReadonlyMap<number, string>): void {
-  if (rows === 0) throw new Failure('the table has no rows')
+  if (rows === 0) throw new Failure('the table has columns, but no rows')
   const [first] = skipped
   if (first === undefined || (skipped.size < rows && skipped.size <= SKIPPED_MAX)) return
   throw new Failure(

@@ -89,6 +89,10 @@ async function imageUrl(place: string, folder: string): Promise<string> {
     return `data:${type};base64,${(await readFile(resolve(folder, place))).toString('base64')}`
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
-    throw new RowError(`the image ${place} cannot be read (${code})`)
+    throw new RowError(
+      code === 'ENOENT'
+        ? `there is no image ${place}`
+        : `the image ${place} cannot be read (${code})`,
+    )
   }
 }
