@@ -191,3 +191,52 @@ test('what is not known is refused by name, also for strict clients', async () =
     return true
   })
 })
+
+test('a batch of a file that is still being validated waits for it, then runs or says why it fails', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url, 'create: {wait_for_file: 0s}'))
+  const client = strictClient(service)
+  await service.worker.stop()
+  const make = async (lines: readonly object[], metadata: Record<string, string> = {}) => {
+    const file = await client.files.create({ file: await jsonl(lines), purpose: 'batch' })
+    assert.equal(file.status, 'uploaded')
+    return await client.batches.create({ ...ORDER, input_file_id: file.id, metadata })
+  }
+  const good = await make([line('a'), line('b')])
+  assert.deepEqual([good.status, good.request_counts?.total, good.in_progress_at], ['validating', 0, null])
+  const invalid = await make([line('a'), line('a')])
+  const deleted = await make([line('a')])
+  await client.files.delete(deleted.input_file_id)
+  const cancelled = await make([line('a')])
+  await client.batches.cancel(cancelled.id)
+  const capped = await make([line('a'), line('b')], { entity: 'user:poor' })
+  await service.json('POST', '/v1/limits', {
+    ...{ scope: 'entity', entity: 'user:poor', metric: 'tokens', window: 'day', amount: 1, action: 'block' },
+  })
+  // The usual form tells the caller at once, and so does an estimate.
+  const usual = { ...ORDER, input_file_id: good.input_file_id.replace('file-', 'file_') }
+  assert.equal((await service.request('POST', '/v1/batches', usual)).status, 422)
+  assert.equal((await service.request('POST', '/v1/batches?dry_run=true', usual)).status, 422)
+
+  await service.restartWorker()
+  const ends = new Map<string, [string, string | undefined]>()
+  for (const { id } of [good, invalid, deleted, cancelled, capped]) {
+    await service.ended(id)
+    const { status, errors } = await client.batches.retrieve(id)
+    ends.set(id, [status, errors?.data?.[0]?.code])
+  }
+  assert.deepEqual(
+    [...ends.values()],
+    [
+      ['completed', undefined],
+      ['failed', 'duplicate_custom_id'],
+      ['failed', 'input_file_deleted'],
+      ['cancelled', undefined],
+      ['failed', 'usage_limit_exceeded'],
+    ],
+  )
+  const done = await client.batches.retrieve(good.id)
+  assert.deepEqual(done.request_counts, { total: 2, completed: 2, failed: 0 })
+  assert.equal((await service.lines(done.output_file_id!.replace('file-', 'file_'))).length, 2)
+  assert.equal(upstream.calls.length, 2)
+})

@@ -51,7 +51,8 @@ export class ApiMaintenance {
       rules,
       sessionId,
       leased: () => [],
-      plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
+      plan: (task, signal) =>
+        planBatch({ store, sealed, clock, models, plans: config.plans, rules, onEnded }, task, signal),
       onEnded,
     })
   }

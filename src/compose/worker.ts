@@ -124,7 +124,8 @@ export function makeReloadable(
     blobFreshMs: BLOB_FRESH_MS,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
-      plan: (task, signal) => planBatch({ store, sealed, clock, models, rules, onEnded }, task, signal),
+      plan: (task, signal) =>
+        planBatch({ store, sealed, clock, models, plans: config.plans, rules, onEnded }, task, signal),
       deliver: deliverer({
         store,
         clock,

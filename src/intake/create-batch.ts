@@ -16,7 +16,7 @@ import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import type { CreateBatch } from '../wire/batch.ts'
-import { checkQuotas } from './check-quota.ts'
+import { checkQuotas, type Use } from './check-quota.ts'
 
 /** The caller of the request. */
 export interface BatchOwner {
@@ -27,8 +27,8 @@ export interface BatchOwner {
   language: Language
   /** The W3C trace context of the call. */
   traceparent: string | null
-  /** A file that did not validate makes a batch that fails, as with OpenAI, and not an error of the call. */
-  takesInvalidFile: boolean
+  /** A file that is not validated, or did not validate, makes a batch that waits or fails, and not an error of the call. */
+  takesAnyFile: boolean
 }
 
 export interface BatchOrder extends BatchOwner {
@@ -74,7 +74,7 @@ export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan):
 /**
  * Throws file_not_found, file_not_processed, invalid_request for a file that is not an input, quota_exceeded and
  * usage_limit_exceeded. `projection` comes from the file's index; null when the file had none. A batch of a file that did
- * not validate has no lines, and its plan task fails it.
+ * not validate, or not yet, has no lines (awaited-file.ts).
  */
 export async function createBatch(
   tx: Writer,
@@ -82,21 +82,18 @@ export async function createBatch(
   projection: BatchProjection | null,
   now: number,
 ): Promise<BatchRow> {
-  const { window_ms, quotas, takesInvalidFile, ...fields } = order
+  const { window_ms, quotas, takesAnyFile, ...fields } = order
   // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
   const expires_at = Math.floor(now / 1000) * 1000 + window_ms
   if (fields.start_after !== null && fields.start_after >= expires_at)
     throw new ApiError('invalid_request', startTooLate(expires_at), { param: 'start_after' })
   const found = await lockInputFile(tx, order.project_id, order.input_file_id)
-  const isInvalid = takesInvalidFile && found?.status === 'error'
-  const file = isInvalid ? { ...found, line_count: 0 } : usableInput(found)
-  // The file was processed after its index was looked up.
-  if (!projection && !isInvalid) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
-  const entities = projection?.byEntity.size ?? 0
-  if (quotas.entities_per_batch !== null && entities > quotas.entities_per_batch)
-    throw quotaExceeded('entities_per_batch', quotas.entities_per_batch, 0, entities)
-  await checkQuotas(tx, order, { open_batches: 1, queued_lines: file.line_count })
-  if (projection) await admit(tx, order.project_id, projection, order.language, now)
+  // Also when the file was processed after its index was looked up.
+  const hasNoLines = takesAnyFile && found?.purpose === 'batch' && !projection
+  const file = hasNoLines ? { ...found, line_count: 0 } : usableInput(found)
+  if (!projection && !hasNoLines)
+    throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
+  await admitLines(tx, order, projection, { open_batches: 1, queued_lines: file.line_count }, now)
   const batch = await insertBatch(tx, {
     ...fields,
     id: newId('batch', now),
@@ -112,10 +109,26 @@ export async function createBatch(
   return batch
 }
 
+/** Throws quota_exceeded and usage_limit_exceeded. */
+export async function admitLines(
+  tx: Writer,
+  owner: Pick<BatchOrder, 'project_id' | 'quotas' | 'language'>,
+  projection: BatchProjection | null,
+  more: Use,
+  now: number,
+): Promise<void> {
+  const entitiesMax = owner.quotas.entities_per_batch
+  const entities = projection?.byEntity.size ?? 0
+  if (entitiesMax !== null && entities > entitiesMax)
+    throw quotaExceeded('entities_per_batch', entitiesMax, 0, entities)
+  await checkQuotas(tx, owner, more)
+  if (projection) await admit(tx, owner.project_id, projection, owner.language, now)
+}
+
 /** Beyond it, the models of a batch are not stored. */
 const MODELS_MAX = 100
 
-function modelsText({ groups }: BatchProjection): string | null {
+export function modelsText({ groups }: BatchProjection): string | null {
   const models = new Set(groups.flatMap(({ model }) => (model === null ? [] : [model])))
   return models.size <= MODELS_MAX ? JSON.stringify([...models]) : null
 }

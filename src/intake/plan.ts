@@ -10,6 +10,7 @@ import { type ErrorGroup, groupErrors } from '../domain/error-groups.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import { NO_TOKENS } from '../domain/money.ts'
+import type { Plan } from '../domain/plan.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { settle } from '../ledger/settle.ts'
 import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
@@ -21,24 +22,24 @@ import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { addToBatch, moveBatch, readBatchRow, setBatchErrors, setChunkCount } from '../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../store/blob-rows.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
-import { fileProblems, readFileRow } from '../store/files.ts'
+import { readFileRow } from '../store/files.ts'
 import { holdBack } from '../store/pauses.ts'
 import type { BatchRow, BlobRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import type { BatchProblem } from '../wire/batch.ts'
+import { awaitFile, PROBLEMS_MAX } from './awaited-file.ts'
 import { readIndex } from './read-index.ts'
 
 /** The status of the batch is checked again after this many chunks. */
 const CHECK_EVERY = 10
-/** A failed batch itself names so many of its lines; its error file names each. */
-const PROBLEMS_MAX = 20
 
 export interface PlanDeps {
   store: Store
   sealed: SealedBlobs
   clock: Clock
   models: ReadonlyMap<string, Model>
+  plans: ReadonlyMap<string, Plan>
   rules: FinishRules
   /** Called when no line of the batch could run, so the batch has failed. */
   onEnded?: (batch: BatchRow) => void
@@ -61,9 +62,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     return
   }
   if (batch.total === 0) {
-    const ended = await store.write(async (tx) =>
-      (await finishTask(tx, task)) ? await recordInvalidFile(tx, deps, batch) : null,
-    )
+    const ended = await awaitFile(deps, task, batch)
     if (ended) deps.onEnded?.(ended)
     return
   }
@@ -220,25 +219,6 @@ function endedLine({ known_model, entity, projected }: ChunkLine, now: number): 
     projected,
     isReserved: false,
   }
-}
-
-/** Its file did not validate (create-batch.ts). */
-async function recordInvalidFile(
-  tx: Writer,
-  { rules, clock }: PlanDeps,
-  batch: BatchRow,
-): Promise<BatchRow | null> {
-  const file = await readFileRow(tx, batch.input_file_id)
-  const errors = fileProblems(file?.errors ?? '[]').slice(0, PROBLEMS_MAX)
-  const shown: BatchProblem[] = errors.map(({ line, code, message, param = null }) => ({
-    ...{ code, message, param },
-    line: line === 0 ? null : line,
-  }))
-  await setBatchErrors(tx, batch.id, JSON.stringify(shown))
-  const now = clock.now()
-  const current = await readBatchRow(tx, batch.id)
-  if (!current) return null
-  return (await failBatch(tx, current, rules, now)) ?? (await finishIfDone(tx, current, rules, now))
 }
 
 async function recordFailure(

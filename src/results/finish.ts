@@ -35,8 +35,9 @@ export async function failBatch(
   batch: BatchRow,
   rules: FinishRules,
   now: number,
+  status: 'failed' | 'expired' = 'failed',
 ): Promise<BatchRow | null> {
-  return await finish(tx, batch, 'failed', rules, now)
+  return await finish(tx, batch, status, rules, now)
 }
 
 async function finish(

@@ -126,6 +126,15 @@ export async function setBatchErrors(tx: Writer, id: string, errors: string): Pr
   await tx.updateTable('batches').set({ errors }).where('id', '=', id).execute()
 }
 
+/** Of a batch that was created before its file was validated. */
+export async function setBatchLines(
+  tx: Writer,
+  id: string,
+  lines: Pick<BatchRow, 'total' | 'models'>,
+): Promise<void> {
+  await tx.updateTable('batches').set(lines).where('id', '=', id).execute()
+}
+
 export async function setResultFiles(
   tx: Writer,
   id: string,

@@ -529,7 +529,11 @@ class World {
       blobFreshMs: ORPHAN_AGE_MS / 10,
       tasks: {
         plan: (task, signal) =>
-          planBatch({ store: machine.store, sealed, clock, models, rules: RULES }, task, signal),
+          planBatch(
+            { store: machine.store, sealed, clock, models, plans: new Map(), rules: RULES },
+            task,
+            signal,
+          ),
       },
       async maintenance() {
         await runMaintenance({ store: machine.store, sealed, clock })

@@ -90,9 +90,7 @@ async function imageUrl(place: string, folder: string): Promise<string> {
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
     throw new RowError(
-      code === 'ENOENT'
-        ? `there is no image ${place}`
-        : `the image ${place} cannot be read (${code})`,
+      code === 'ENOENT' ? `there is no image ${place}` : `the image ${place} cannot be read (${code})`,
     )
   }
 }

@@ -99,7 +99,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         header_entity,
         language: negotiateLanguage(headers['accept-language']),
         traceparent: request.traceContext,
-        takesInvalidFile: request.compat === 'openai',
+        takesAnyFile: request.compat === 'openai',
       }
       const view = viewOf(request, region)
       const { endpoint, completion_window, metadata, output_expires_after, start_after, dedupe } = body

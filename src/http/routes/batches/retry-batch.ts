@@ -85,7 +85,7 @@ export function retryBatchRoute(app: App, deps: Deps): void {
         header_entity: old.header_entity,
         language: negotiateLanguage(request.headers['accept-language']),
         traceparent: request.traceContext,
-        takesInvalidFile: false,
+        takesAnyFile: false,
       }
       const orderOf = (input_file_id: string) =>
         orderBatch(
