@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util'
 import type { Browser, Page } from 'playwright-core'
 import { launchChromium } from '../test/console/chromium.ts'
 import { writeLines } from './batch-client.ts'
+import { median } from './median.ts'
 import { start } from './processes.ts'
 import { startService } from './service.ts'
 
@@ -138,8 +139,4 @@ async function scroll(browser: Browser, cookie: string, id: string, seconds: num
       frame_p99_ms: Math.round((gaps[Math.floor(gaps.length * 0.99)] ?? 0) * 10) / 10,
     }
   }, seconds)
-}
-
-function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0
 }

@@ -9,6 +9,7 @@ import { setTimeout } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { Agent, Pool } from 'undici'
 import { writeLines } from './batch-client.ts'
+import { median } from './median.ts'
 import { start } from './processes.ts'
 import { startService } from './service.ts'
 
@@ -123,10 +124,6 @@ async function round(count: number): Promise<Round> {
     p99_ms: at(0.99),
     events,
   }
-}
-
-function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0
 }
 
 function medians(rounds: readonly Round[]): Round {

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { writeLines } from './batch-client.ts'
+import { median } from './median.ts'
 import { start } from './processes.ts'
 import { startService } from './service.ts'
 
@@ -119,8 +120,4 @@ async function ask(method: string, path: string, body?: object): Promise<string>
 
 function ratio(one: number, other: number): number {
   return Math.round((one / other) * 1000) / 1000
-}
-
-function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0
 }

@@ -13,6 +13,7 @@ import { text } from 'node:stream/consumers'
 import { setTimeout } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { writeLines } from './batch-client.ts'
+import { median } from './median.ts'
 import { start } from './processes.ts'
 import { type Service, startService } from './service.ts'
 
@@ -122,10 +123,6 @@ async function batch({ service, file }: { service: Service; file: string }): Pro
     lines_per_s: lines / seconds,
     spans: exported - spans,
   }
-}
-
-function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0
 }
 
 function round1(value: number): number {

@@ -281,57 +281,6 @@ export async function releaseKept(
     .execute()
 }
 
-/**
- * Takes up to `limit` of those that are due, and says when each is due again: `nextIn`, in ms from now. Nobody else takes
- * them before.
- */
-export async function takeDueBatches(
-  tx: Writer,
-  { now }: ClaimSql,
-  nextIn: (row: RemoteBatchRow) => number,
-  limit: number,
-): Promise<RemoteBatchRow[]> {
-  const due = await tx
-    .selectFrom('remote_batches')
-    .selectAll()
-    .where('poll_at', 'is not', null)
-    .where('poll_at', '<=', now)
-    .orderBy('poll_at')
-    .limit(limit)
-    .forUpdate()
-    .skipLocked()
-    .execute()
-  for (const row of due)
-    await tx
-      .updateTable('remote_batches')
-      .set((eb) => ({ poll_at: eb(now, '+', nextIn(row)) }))
-      .where('id', '=', row.id)
-      .execute()
-  return due
-}
-
-/** When the next one is due (Unix ms); null if none ever is. */
-export async function nextDueBatch(db: Reader): Promise<number | null> {
-  const first = await db
-    .selectFrom('remote_batches')
-    .select('poll_at')
-    .where('poll_at', 'is not', null)
-    .orderBy('poll_at')
-    .limit(1)
-    .executeTakeFirst()
-  return first?.poll_at ?? null
-}
-
-/** Has the batches of a batch that is ending looked at now, so that they are cancelled. */
-export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
-  await tx
-    .updateTable('remote_batches')
-    .set({ poll_at: now })
-    .where('batch_id', '=', batch_id)
-    .where('state', '=', 'open')
-    .execute()
-}
-
 /** The whole of it, page by page in the order of their IDs. */
 export async function listRemoteBatches(db: Reader, after: string, limit: number): Promise<RemoteBatchRow[]> {
   return await db

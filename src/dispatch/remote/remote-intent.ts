@@ -148,7 +148,8 @@ export class RemoteIntents {
     const { store, clock } = this.#options
     const poll_at = clock.now() + FIRST_LOOK_MS
     const change = { state: 'open' as const, remote_id: id, poll_at, failing_since: null }
-    await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, change))
+    // If a power failure takes this back, it is found there by its name.
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, change))
     row.state = 'open'
     row.remote_id = id
     return { kind: 'open' }

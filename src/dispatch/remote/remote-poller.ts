@@ -1,33 +1,30 @@
 // Looks at the batches that batch APIs have, seldom enough to be no burden and more often while they are young: one that
 // has ended makes its chunk ready, one whose own batch is ending is cancelled, one that was given up is cancelled as soon
 // as its batch API answers again, and the files of one that is recorded are deleted there. Looking needs no lease:
-// whatever is seen is stored on condition that nothing else was stored meanwhile.
+// whatever is seen is stored on condition that nothing else was stored meanwhile. Commits do not wait for the disk: what
+// a power failure takes back is seen again.
 import { type BatchApi, BatchApiError } from '../../backends/batch-api/batch-api.ts'
 import { stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
 import type { Log } from '../../domain/log.ts'
 import { readBatchStatuses } from '../../store/batches.ts'
 import { readChunk } from '../../store/chunks.ts'
-import {
-  changeRemoteBatch,
-  endRemoteBatch,
-  nextDueBatch,
-  settleRemoteBatch,
-  takeDueBatches,
-} from '../../store/remote-batches.ts'
+import { hastenNextBatch, nextDueBatch, takeDueBatches } from '../../store/due-remote-batches.ts'
+import { changeRemoteBatch, endRemoteBatch, settleRemoteBatch } from '../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
 import type { RemoteRows } from './remote-rows.ts'
 
 /** How often it is asked whether any is due. */
-const LOOK_MS = 200
+const LOOK_MS = 100
 /** The same, in a worker without a batch API. */
 const IDLE_LOOK_MS = 30_000
 /** Batches that are looked at concurrently. */
 const AT_ONCE = 16
-/** A batch is looked at again after this share of its age. */
+/** A batch is looked at again after this share of its age: the oldest of its model there; those that wait behind it. */
 const AGE_SHARE = 0.05
-const POLL_MS_MIN = 300
+const WAITING_SHARE = 0.2
+const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
 /** How long a batch may take to be cancelled there. */
 const CANCEL_MS = 15 * 60_000
@@ -78,20 +75,22 @@ export class RemotePoller {
   async #lookAtAll(): Promise<void> {
     const { store, clock } = this.#options
     for (;;) {
-      const nextIn = (row: RemoteBatchRow): number => this.#nextIn(row)
+      const nextIn = (row: RemoteBatchRow, isFirst: boolean): number => this.#nextIn(row, isFirst)
       const due = await nextDueBatch(store.read)
       if (due === null || due > clock.now() || this.#abort.signal.aborted) return
-      const rows = await store.write((tx) => takeDueBatches(tx, store.claimSql, nextIn, AT_ONCE))
+      const rows = await store.writeAsyncCommit((tx) => takeDueBatches(tx, store.claimSql, nextIn, AT_ONCE))
       if (rows.length === 0) return
       await Promise.all(rows.map((row) => this.#lookAtOne(row)))
     }
   }
 
   /** When to look again at a batch that nothing changes about (ms from now). */
-  #nextIn(row: RemoteBatchRow): number {
+  #nextIn(row: RemoteBatchRow, isFirst: boolean): number {
     const { clock } = this.#options
     if (row.state !== 'open') return OTHERS_MS
-    return pollMs(clock.now() - (row.failing_since ?? row.cancelled_at ?? row.creating_at ?? row.created))
+    const changedAt = row.failing_since ?? row.cancelled_at ?? row.creating_at ?? row.created
+    const isWaiting = !isFirst && row.failing_since === null && row.cancelled_at === null
+    return pollMs(clock.now() - changedAt, isWaiting ? WAITING_SHARE : AGE_SHARE)
   }
 
   async #lookAtOne(row: RemoteBatchRow): Promise<void> {
@@ -120,7 +119,7 @@ export class RemotePoller {
         await api.cancel(row.remote_id, signal)
         row.cancelled_at = clock.now()
         const { cancelled_at } = row
-        await store.write((tx) => changeRemoteBatch(tx, row.id, 'open', { cancelled_at }))
+        await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { cancelled_at }))
       }
       const seen = await api.read(row.remote_id, signal)
       if (seen === null) return await this.#failing(row, true)
@@ -137,16 +136,17 @@ export class RemotePoller {
     if (row.cancelled_at !== null && now - row.cancelled_at > CANCEL_MS)
       return await this.#end(row, { status: 'abandoned' })
     const expires_at = batch?.expires_at ?? Number.POSITIVE_INFINITY
-    const isDueAtEnd = now < expires_at && now + this.#nextIn(row) > expires_at
+    const isDueAtEnd = now < expires_at && row.poll_at !== null && row.poll_at > expires_at
     if (row.failing_since === null && !isDueAtEnd) return
     const change = { failing_since: null, ...(isDueAtEnd ? { poll_at: expires_at } : {}) }
-    await store.write((tx) => changeRemoteBatch(tx, row.id, 'open', change))
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', change))
   }
 
   async #end(row: RemoteBatchRow, end: Parameters<typeof endRemoteBatch>[2]): Promise<void> {
     const { store, clock, onReady } = this.#options
-    await store.write((tx) => endRemoteBatch(tx, row, end, clock.now() + ENDED_LOOK_MS))
+    await store.writeAsyncCommit((tx) => endRemoteBatch(tx, row, end, clock.now() + ENDED_LOOK_MS))
     onReady()
+    await store.writeAsyncCommit((tx) => hastenNextBatch(tx, row, clock.now()))
   }
 
   /** The batch API does not answer, or does not know the batch. */
@@ -156,7 +156,7 @@ export class RemotePoller {
     const failing_since = row.failing_since ?? now
     if (rows.mayGiveUp(row, failing_since, mayGoAnyway)) return await this.#end(row, { status: 'abandoned' })
     if (row.failing_since === null)
-      await store.write((tx) => changeRemoteBatch(tx, row.id, 'open', { failing_since }))
+      await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { failing_since }))
   }
 
   /** The worker that recorded its results crashed before it noted that. */
@@ -195,13 +195,17 @@ export class RemotePoller {
 
   async #done(row: RemoteBatchRow): Promise<void> {
     const { store } = this.#options
-    await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { state: 'done', poll_at: null }))
+    await store.writeAsyncCommit((tx) =>
+      changeRemoteBatch(tx, row.id, row.state, { state: 'done', poll_at: null }),
+    )
   }
 
   async #again(row: RemoteBatchRow, waitMs: number): Promise<void> {
     const { store, clock } = this.#options
     const poll_at = clock.now() + waitMs
-    await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { poll_at })).catch(() => {})
+    await store
+      .writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, { poll_at }))
+      .catch(() => {})
   }
 
   #isOld({ created }: RemoteBatchRow): boolean {
@@ -209,6 +213,6 @@ export class RemotePoller {
   }
 }
 
-function pollMs(ageMs: number): number {
-  return Math.min(POLL_MS_MAX, Math.max(POLL_MS_MIN, ageMs * AGE_SHARE))
+function pollMs(ageMs: number, share: number): number {
+  return Math.min(POLL_MS_MAX, Math.max(POLL_MS_MIN, ageMs * share))
 }

@@ -1,0 +1,92 @@
+// When batches at batch APIs are to be looked at.
+import type { RemoteBatchRow } from './schema.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
+
+/**
+ * Takes up to `limit` of those that are due, and says when each is due again: `nextIn`, in ms from now; `isFirst`: no
+ * older one of its model is open there. Nobody else takes them before.
+ */
+export async function takeDueBatches(
+  tx: Writer,
+  { now }: ClaimSql,
+  nextIn: (row: RemoteBatchRow, isFirst: boolean) => number,
+  limit: number,
+): Promise<RemoteBatchRow[]> {
+  const due = await tx
+    .selectFrom('remote_batches')
+    .selectAll()
+    .where('poll_at', 'is not', null)
+    .where('poll_at', '<=', now)
+    .orderBy('poll_at')
+    .limit(limit)
+    .forUpdate()
+    .skipLocked()
+    .execute()
+  const first = due.length === 0 ? [] : await firstOpenBatches(tx)
+  for (const row of due) {
+    const { poll_at } = await tx
+      .updateTable('remote_batches')
+      .set((eb) => ({ poll_at: eb(now, '+', nextIn(row, first.includes(row.id))) }))
+      .where('id', '=', row.id)
+      .returning('poll_at')
+      .executeTakeFirstOrThrow()
+    row.poll_at = poll_at
+  }
+  return due
+}
+
+/** The oldest open one of each model and upstream: a batch API finishes what it has mostly in the order of creation. */
+async function firstOpenBatches(db: Reader): Promise<string[]> {
+  const rows = await db
+    .selectFrom('remote_batches')
+    .select((eb) => eb.fn.min('id').as('id'))
+    .where('state', '=', 'open')
+    .where('poll_at', 'is not', null)
+    .groupBy(['model', 'upstream'])
+    .execute()
+  return rows.map(({ id }) => id)
+}
+
+/** Has the batch that is the first one there, now that this one has ended, looked at now. */
+export async function hastenNextBatch(
+  tx: Writer,
+  { model, upstream }: Pick<RemoteBatchRow, 'model' | 'upstream'>,
+  now: number,
+): Promise<void> {
+  await tx
+    .updateTable('remote_batches')
+    .set({ poll_at: now })
+    .where('poll_at', '>', now)
+    .where('id', '=', (eb) =>
+      eb
+        .selectFrom('remote_batches')
+        .select((inner) => inner.fn.min('id').as('id'))
+        .where('state', '=', 'open')
+        .where('poll_at', 'is not', null)
+        .where('model', '=', model)
+        .where('upstream', '=', upstream),
+    )
+    .execute()
+}
+
+/** When the next one is due (Unix ms); null if none ever is. */
+export async function nextDueBatch(db: Reader): Promise<number | null> {
+  const first = await db
+    .selectFrom('remote_batches')
+    .select('poll_at')
+    .where('poll_at', 'is not', null)
+    .orderBy('poll_at')
+    .limit(1)
+    .executeTakeFirst()
+  return first?.poll_at ?? null
+}
+
+/** Has the batches of a batch that is ending looked at now, so that they are cancelled. */
+export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
+  await tx
+    .updateTable('remote_batches')
+    .set({ poll_at: now })
+    .where('batch_id', '=', batch_id)
+    .where('state', '=', 'open')
+    .execute()
+}
