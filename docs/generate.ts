@@ -87,4 +87,7 @@ function describeKeys(
 if (import.meta.main) {
   writeFileSync(new URL('errors.md', import.meta.url), errorsPage())
   writeFileSync(new URL('offpeak.schema.json', import.meta.url), configSchema())
+  // Loads the whole service, which those who import this file do not need.
+  const { apiReference } = await import('./generate-api.ts')
+  writeFileSync(new URL('api-reference.md', import.meta.url), await apiReference())
 }

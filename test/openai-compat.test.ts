@@ -240,3 +240,61 @@ test('a batch of a file that is still being validated waits for it, then runs or
   assert.equal((await service.lines(done.output_file_id!.replace('file-', 'file_'))).length, 2)
   assert.equal(upstream.calls.length, 2)
 })
+
+// Each field of the SDK's types, by its compiler: a release with another one fails here.
+const BATCH_FIELDS: Record<keyof OpenAI.Batch, true> = {
+  ...{ id: true, object: true, endpoint: true, status: true, model: true, errors: true, usage: true },
+  ...{
+    input_file_id: true,
+    output_file_id: true,
+    error_file_id: true,
+    completion_window: true,
+    metadata: true,
+  },
+  ...{ created_at: true, in_progress_at: true, finalizing_at: true, completed_at: true, failed_at: true },
+  ...{ expired_at: true, expires_at: true, cancelling_at: true, cancelled_at: true, request_counts: true },
+}
+const FILE_FIELDS: Record<keyof OpenAI.FileObject, true> = {
+  ...{ id: true, object: true, bytes: true, created_at: true, expires_at: true, filename: true },
+  ...{ purpose: true, status: true, status_details: true },
+}
+const UPLOAD_FIELDS: Record<keyof OpenAI.Upload, true> = {
+  ...{ id: true, object: true, bytes: true, created_at: true, expires_at: true, filename: true },
+  ...{ purpose: true, status: true, file: true },
+}
+
+test('every field of the SDK is in what a strict client gets, and is described', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const client = strictClient(service)
+  const file = await client.files.create({ file: await jsonl([line('a')]), purpose: 'batch' })
+  const { id } = await client.batches.create({ ...ORDER, input_file_id: file.id })
+  await service.ended(id)
+  const upload = await client.uploads.create({
+    ...{ bytes: 3, filename: 'x.jsonl', mime_type: 'application/jsonl', purpose: 'batch' },
+  })
+  const document = await service.json<{ components: { schemas: Record<string, { properties: object }> } }>(
+    'GET',
+    '/openapi.json',
+  )
+  const described = document.components.schemas
+  const found: [string, object, object][] = [
+    ['Batch', await client.batches.retrieve(id), BATCH_FIELDS],
+    ['File', await client.files.retrieve(file.id), FILE_FIELDS],
+    ['Upload', upload, UPLOAD_FIELDS],
+  ]
+  for (const [name, shown, fields] of found) {
+    assert.deepEqual(
+      Object.keys(fields).filter((field) => !(field in shown)),
+      [],
+      name,
+    )
+    const known = described[name]?.properties ?? {}
+    assert.deepEqual(
+      Object.keys(shown).filter((field) => !(field in known)),
+      [],
+      name,
+    )
+  }
+  assert.equal((await client.batches.retrieve(id)).model, 'm')
+})

@@ -83,6 +83,11 @@ export const BatchObject = Type.Object(
         description: 'Of a batch that failed: what is wrong with its first lines; its error file names each.',
       }),
     ),
+    model: Type.Optional(
+      Type.Union([Type.String(), Type.Null()], {
+        description: 'What its lines name, where they name one model.',
+      }),
+    ),
     completion_window: Type.String(),
     request_counts: Type.Object({ total: Count, completed: Count, failed: Count }),
     usage: Type.Optional(

@@ -42,7 +42,7 @@ export const FileObject = Type.Object(
       ),
     ),
     status_details: Type.Optional(
-      Type.String({
+      Type.Union([Type.String(), Type.Null()], {
         description: 'Only where validation failed: the first bad line and what is wrong with it.',
       }),
     ),

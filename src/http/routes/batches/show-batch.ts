@@ -44,6 +44,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     output_file_id: fileId(batch.output_file_id),
     error_file_id: fileId(batch.error_file_id),
     ...showErrors(batch),
+    ...showModel(batch),
     completion_window: batch.completion_window,
     request_counts: { total: batch.total, completed: batch.completed, failed: batch.failed },
     ...showUsage(batch),
@@ -74,6 +75,7 @@ function openaiForm(batch: BatchRow): Partial<BatchObject> {
     // The results are in their files as soon as the last line has ended.
     finalizing_at: seconds(batch.completed_at),
     errors: showErrors(batch).errors ?? null,
+    model: showModel(batch).model ?? null,
     usage: showUsage(batch).usage ?? null,
   }
 }
@@ -92,6 +94,12 @@ function showErrors({ status, errors }: BatchRow): Pick<BatchObject, 'errors'> {
   if (status !== 'failed' || errors === null) return {}
   const data: unknown = JSON.parse(errors)
   return { errors: { object: 'list', data: problems.Check(data) ? data : [] } }
+}
+
+/** Of a batch whose lines name one model. */
+function showModel({ models }: BatchRow): Pick<BatchObject, 'model'> {
+  const named: unknown = JSON.parse(models ?? '[]')
+  return Array.isArray(named) && named.length === 1 ? { model: String(named[0]) } : {}
 }
 
 function showUsage(batch: BatchRow): Pick<BatchObject, 'usage'> {

@@ -17,7 +17,9 @@ export function showFile(file: FileRow, view: View): FileObject {
     line_count: file.line_count,
     // The status that OpenAI's clients know for a file that is not yet validated.
     status: view.compat === 'openai' && file.status === 'pending' ? 'uploaded' : file.status,
-    ...(file.status_details === null ? {} : { status_details: file.status_details }),
+    ...(file.status_details === null && view.compat !== 'openai'
+      ? {}
+      : { status_details: file.status_details }),
     ...(file.errors === null ? {} : { errors: fileProblems(file.errors) }),
     region: view.region,
     created,

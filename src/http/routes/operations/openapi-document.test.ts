@@ -1,7 +1,12 @@
 // That answers are as described is held by test-contract.ts, in every test that calls the server.
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { apiReference } from '../../../../docs/generate-api.ts'
 import { object, testServer } from '../../../../test/support/test-server.ts'
+
+const ROOT = join(import.meta.dirname, '../../../..')
 
 function walk(value: unknown, visit: (part: Record<string, unknown>) => void): void {
   if (typeof value !== 'object' || value === null) return
@@ -50,4 +55,40 @@ test('it names the scopes and errors of each endpoint', async () => {
     '500',
     '503',
   ])
+})
+
+test('docs/api-reference.md is what npm run docs writes: every endpoint, parameter, field and error code', async () => {
+  assert.equal(readFileSync(join(ROOT, 'docs/api-reference.md'), 'utf8'), await apiReference())
+})
+
+test('docs/api.md names every endpoint, with the scopes that it takes', async () => {
+  await using server = await testServer()
+  const { json } = await server.call('GET', '/openapi.json', { key: null })
+  const rows = readFileSync(join(ROOT, 'docs/api.md'), 'utf8')
+    .split('\n')
+    .filter((row) => row.startsWith('| `'))
+  for (const [path, methods] of Object.entries(object(json.paths))) {
+    for (const [method, operation] of Object.entries(object(methods))) {
+      const parent = path.slice(0, path.lastIndexOf('/'))
+      const last = path.slice(path.lastIndexOf('/'))
+      const whole = `${method.toUpperCase()} ${path}`
+      const named = rows.filter(
+        (row) =>
+          [`\`${whole}\``, `\`${whole}?`].some((name) => row.includes(name)) ||
+          // `GET /v1/x/{id}`, `DELETE …`, or `POST …/resume`.
+          (row.includes(path) && row.includes(`\`${method.toUpperCase()} …\``)) ||
+          (row.includes(parent) && row.includes(`\`${method.toUpperCase()} …${last}\``)),
+      )
+      assert.notEqual(named.length, 0, whole)
+      const { security } = object(operation)
+      const scopes = Array.isArray(security)
+        ? security.flatMap((one) => Object.values(object(one)).flat().map(String))
+        : []
+      for (const scope of scopes)
+        assert.ok(
+          named.some((row) => row.includes(`\`${scope}\``)),
+          `${whole}: ${scope}`,
+        )
+    }
+  }
 })
