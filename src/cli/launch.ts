@@ -10,6 +10,7 @@ import type { Config } from '../config/config.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { CompatMode } from '../domain/compat.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
+import type { EarlyStart } from '../engines/early-start.ts'
 import type { Reconciled } from '../ledger/reconcile.ts'
 
 export interface Launch {
@@ -85,6 +86,8 @@ export interface ServeOptions {
   upstream?: string | undefined
   /** The variable that holds the API key of that server. */
   upstreamKeyEnv?: string | undefined
+  /** An engine of the configuration that runs already, for the worker of the service. */
+  early?: EarlyStart | null
   /** Ends the wait for that server. */
   signal?: AbortSignal
   /** Says what is waited for. */

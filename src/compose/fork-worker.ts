@@ -7,6 +7,7 @@ import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
+import type { EarlyStart } from '../engines/early-start.ts'
 import type { Metrics } from '../metrics/process-registry.ts'
 import { shareOf } from './worker-count.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
@@ -43,9 +44,12 @@ interface WorkerProcess extends Omit<WorkerProcesses, 'metrics'> {
   metrics(): Promise<Metrics | null>
 }
 
-/** Starts the processes immediately, so that they load while the caller opens the stores; they work from `begin` on. */
-export function forkWorkers(count: number): WorkerProcesses {
-  const workers = Array.from({ length: count }, forkWorker)
+/**
+ * Starts the processes immediately, so that they load while the caller opens the stores; they work from `begin` on.
+ * `early`: an engine that is theirs from now on.
+ */
+export function forkWorkers(count: number, early: EarlyStart | null = null): WorkerProcesses {
+  const workers = Array.from({ length: count }, (_, at) => forkWorker(at === 0 ? early : null))
   return {
     failed: Promise.race(workers.map((worker) => worker.failed)),
     async begin(config, log) {
@@ -69,8 +73,9 @@ export function forkWorkers(count: number): WorkerProcesses {
   }
 }
 
-function forkWorker(): WorkerProcess {
-  let child = spawnWorker()
+function forkWorker(early: EarlyStart | null): WorkerProcess {
+  let child = spawnWorker(early)
+  let inheritance = early?.handOver()
   let exited = once(child, 'exit')
   let stopping = false
   /** A process that replaces a crashed one begins with the latest. */
@@ -85,7 +90,9 @@ function forkWorker(): WorkerProcess {
   const run = async (config: Config, log: Log): Promise<void> => {
     const running = child
     const ended = exited
-    await ready(running, config)
+    const start = inheritance ? { start: config, engine: inheritance } : { start: config }
+    inheritance = undefined
+    await ready(running, start)
     void ended.then(([code, signal]) => {
       if (!stopping) replace(config, log, `the worker process exited with ${signal ?? code}`)
     }, fail)
@@ -129,7 +136,7 @@ function forkWorker(): WorkerProcess {
   }
 }
 
-function spawnWorker(): ChildProcess {
+function spawnWorker(early: EarlyStart | null = null): ChildProcess {
   const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js'
   const cache = getCompileCacheDir()
   return fork(new URL(file, import.meta.url), {
@@ -137,7 +144,7 @@ function spawnWorker(): ChildProcess {
     env: { ...process.env, ...WORKER_ENV, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
     serialization: 'advanced',
     // Standard output belongs to the command.
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc', ...(early?.ends ?? [])],
   })
 }
 
@@ -168,14 +175,14 @@ function askMetrics(child: ChildProcess): Promise<Metrics | null> {
 }
 
 /** Resolves when the process is ready; rejects when it exits before. */
-async function ready(child: ChildProcess, config: Config): Promise<void> {
+async function ready(child: ChildProcess, start: ToWorker): Promise<void> {
   const exited = once(child, 'exit').then(([code, signal]) => {
     throw new Failure(`the worker process exited with ${signal ?? code} during its start`)
   })
   exited.catch(() => {})
   const message = once(child, 'message')
   message.catch(() => {})
-  tell(child, { start: config })
+  tell(child, start)
   const [first]: FromWorker[] = await Promise.race([message, exited])
   if (first !== 'ready') throw new Error('the worker process sent another message before it was ready')
 }

@@ -63,7 +63,7 @@ export async function serve(
     return await startWorkerRole(configured, load, served)
   }
   // The worker processes load while this one opens the stores.
-  const workers = options.role === 'all' ? forkWorkers(workerCount(configured)) : null
+  const workers = options.role === 'all' ? forkWorkers(workerCount(configured), options.early) : null
   let registration: ProcessRegistration | null = null
   try {
     const stores = await openStores(configured)

@@ -21,7 +21,7 @@ import type { Clock } from '../domain/clock.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
-import { Engine } from '../engines/engine.ts'
+import { type EarlyEngine, Engine } from '../engines/engine.ts'
 import { launchEngine } from '../engines/engine-process.ts'
 import { filled } from '../engines/engine-spec.ts'
 import { answersOk, freePort } from '../engines/loopback.ts'
@@ -56,6 +56,8 @@ export interface UpstreamDeps {
   budget: ResponseMemory
   /** What a name with `discover: dns` resolves to; empty while that is not known. */
   addressesOf: (host: string) => readonly string[]
+  /** Of the only engine that is configured. */
+  earlyEngine: EarlyEngine | null
   clock: Clock
   log: Log
 }
@@ -179,7 +181,7 @@ function batchBackend(upstream: BatchApiUpstream): Backend {
 
 function backendMaker(
   config: Config,
-  { budget, clock, log }: UpstreamDeps,
+  { budget, clock, log, earlyEngine }: UpstreamDeps,
 ): (of: UpstreamConfig, address: string | null) => Backend {
   const machine = new Machine(config.engines, clock)
   const engines = new Map<string, Engine>()
@@ -222,6 +224,7 @@ function backendMaker(
       freePort,
       isReady: answersOk,
       connect: client(upstream),
+      early: engines.size === 0 ? earlyEngine : null,
     })
     engines.set(key, engine)
     return engine

@@ -4,6 +4,7 @@
 // already, it exits at once.
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
+import { type Inheritance, inherit } from '../engines/early-start.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
 import { makeLog } from './log.ts'
 import { register } from './process-registration.ts'
@@ -12,9 +13,16 @@ import { openStores } from './stores.ts'
 import { openTracing } from './tracing.ts'
 import { makeReloadable } from './worker.ts'
 
-export type ToWorker = { start: Config } | { reload: Config } | 'wake' | 'metrics' | 'stop'
+export type ToWorker =
+  | { start: Config; engine?: Inheritance }
+  | { reload: Config }
+  | 'wake'
+  | 'metrics'
+  | 'stop'
 export type FromWorker = 'ready' | { metrics: Metrics }
 
+/** After the channel to the parent process. */
+const ENGINE_FD = 4
 const registry = new ProcessRegistry('worker')
 let running: {
   wake(): void
@@ -32,7 +40,7 @@ process.on('message', (message: ToWorker) => {
   else if (message === 'metrics') void sendMetrics()
   else if (message === 'stop') end()
   else if ('reload' in message) running?.reload(message.reload)
-  else void begin(message.start)
+  else void begin(message.start, message.engine)
 })
 process.on('disconnect', () => {
   // The parent asked it to stop and exited without waiting.
@@ -44,12 +52,18 @@ process.on('SIGINT', () => {})
 process.on('SIGTERM', () => {})
 process.on('SIGHUP', () => {})
 
-async function begin(config: Config): Promise<void> {
+/** `engine`: one that runs already. */
+async function begin(config: Config, engine: Inheritance | undefined): Promise<void> {
+  const earlyEngine = engine && inherit(engine, ENGINE_FD)
   const stores = await openStores(config)
   const log = makeLog(config)
   const registration = await register(stores, config, log)
   const tracing = await openTracing(config.tracing, 'worker', log)
-  const { worker, reload } = makeReloadable(config, stores, log, { metrics: registry, tracing })
+  const { worker, reload } = makeReloadable(config, stores, log, {
+    metrics: registry,
+    tracing,
+    earlyEngine,
+  })
   await worker.start()
   // The worker's own session registers the process from now on.
   await registration.end()

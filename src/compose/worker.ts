@@ -6,6 +6,7 @@ import { Worker } from '../dispatch/worker.ts'
 import type { WorkerOptions } from '../dispatch/worker-parts.ts'
 import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
+import type { EarlyEngine } from '../engines/engine.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate-file.ts'
 import { deleteExpiredIdempotencyKeys, runMaintenance } from '../maintenance/maintenance.ts'
@@ -39,6 +40,7 @@ export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
   /** Where the worker's metrics go. */
   metrics?: Registry
   tracing?: Tracing | undefined
+  earlyEngine?: EarlyEngine | undefined
 }
 
 function discoveredHosts({ models }: Config): Set<string> {
@@ -101,6 +103,7 @@ export function makeReloadable(
     clock,
     log,
     addressesOf: (host) => discovery.of(host),
+    earlyEngine: hooks.earlyEngine ?? null,
   })
   let current = config
   const upstreams = configured.of(config)

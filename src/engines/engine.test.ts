@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
-import { Engine } from './engine.ts'
+import { type EarlyEngine, Engine } from './engine.ts'
 import type { EngineOrder } from './engine-process.ts'
 import { Machine } from './machine.ts'
 
@@ -61,8 +61,9 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number } =
     idle_timeout_ms: 30_000,
     ...limits,
   }
-  const make = (name: string): Engine =>
+  const make = (name: string, early: EarlyEngine | null = null): Engine =>
     new Engine({
+      early,
       name,
       model: 'm',
       spec,
@@ -109,6 +110,29 @@ test('it starts when a line waits, with its port, model, key and GPU, and is rea
   assert.equal(engine.state, 'ready')
   assert.equal(engine.waitingReason, null)
   assert.equal(await engine.send(CALL), ANSWERED)
+})
+
+test('one that was started before is used at its first start, and ends with the worker if no line came', async () => {
+  const { make, wants, processes, state, clock } = begin()
+  const early = () => ({
+    process: new FakeProcess({ command: [], env: {} }),
+    port: 9,
+    api_key: 'k',
+    at: clock.now(),
+  })
+  const [used, unused] = [early(), early()]
+  const engine = make('a', used)
+  state.healthy = true
+  wants(1, engine)
+  await clock.advance(0)
+  assert.deepEqual([engine.state, processes.length], ['ready', 0])
+  used.process.exit('was killed by SIGKILL')
+  await clock.advance(1_000)
+  wants(1, engine)
+  await clock.advance(0)
+  assert.equal(processes.length, 1, 'a second start is its own')
+  await make('b', unused).close()
+  assert.ok(unused.process.isStopped)
 })
 
 test('one that is not ready in time is killed, and started again after pauses that double', async () => {

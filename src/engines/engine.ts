@@ -11,14 +11,13 @@
 //
 // After a start that failed, lines sent to it fail as with a server that cannot be reached: the rules for outages decide
 // how long lines wait for a server that never starts. After a crash they wait for the next start.
-import { randomBytes } from 'node:crypto'
 import { basename } from 'node:path'
 import type { Backend, BackendCall, BackendResult, ServerLoad, ServerOnDemand } from '../backends/backend.ts'
 import type { EngineConfig } from '../config/config.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { EngineProcess, LaunchEngine } from './engine-process.ts'
-import { filled } from './engine-spec.ts'
+import { newApiKey, orderOf } from './engine-spec.ts'
 import type { Machine, Tenant } from './machine.ts'
 
 /** How often a starting server is asked whether it is ready. */
@@ -52,6 +51,17 @@ export interface EngineOptions {
   isReady: (url: string, api_key: string) => Promise<boolean>
   /** A client of the server at `base_url`. */
   connect: (base_url: string, api_key: string) => Backend
+  /** Takes the place of its first start. */
+  early?: EarlyEngine | null
+}
+
+/** A process that was started before lines wait for it. */
+export interface EarlyEngine {
+  process: EngineProcess
+  port: number
+  api_key: string
+  /** When it was started (Unix ms). */
+  at: number
 }
 
 type State = 'stopped' | 'queued' | 'starting' | 'ready' | 'stopping' | 'failed'
@@ -67,6 +77,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   #state: State = 'stopped'
   #since: number
   #process: EngineProcess | null = null
+  #early: EarlyEngine | null
   #apiKey = ''
   #backend: Backend | null = null
   #inFlight = 0
@@ -90,6 +101,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   constructor(options: EngineOptions) {
     this.#options = options
     this.name = options.name
+    this.#early = options.early ?? null
     this.#since = options.clock.now()
     this.#busyAt = this.#since
     this.#startMs = options.spec.start_timeout_ms
@@ -192,7 +204,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     this.#closed = true
     this.#cancelAlarm?.()
     this.#options.machine.leave(this)
-    await this.#end()
+    await Promise.all([this.#early?.process.stop(), this.#end()])
   }
 
   onRoom(gpus: readonly string[]): void {
@@ -240,17 +252,13 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     const { spec, model, launch, freePort, clock, log } = this.#options
     this.#become('starting')
     this.#isStopped = false
-    const begun = clock.now()
-    const api_key = randomBytes(24).toString('base64url')
-    const port = await freePort()
+    const early = this.#early
+    this.#early = null
+    const begun = early?.at ?? clock.now()
+    const api_key = early?.api_key ?? newApiKey()
+    const port = early?.port ?? (await freePort())
     if (this.#closed || this.#state !== 'starting') return
-    const values = { port, api_key, model }
-    const env = Object.entries(spec.env).map(([name, value]) => [name, filled(value, values)])
-    const devices = gpus.length === 0 ? {} : { CUDA_VISIBLE_DEVICES: gpus.join(',') }
-    const process = launch({
-      command: spec.command.map((word) => filled(word, values)),
-      env: { ...devices, ...Object.fromEntries(env) },
-    })
+    const process = early?.process ?? launch(orderOf(spec, { port, api_key, model }, gpus))
     this.#process = process
     this.#apiKey = api_key
     log.info({ engine: this.name, pid: process.pid, port }, 'engine started')

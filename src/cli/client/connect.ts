@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { apiKeyPath } from '../../config/api-key-path.ts'
 import type { Config, LogLevel } from '../../config/config.ts'
+import type { EarlyStart } from '../../engines/early-start.ts'
 import type { RunEngine } from '../engine/engine-flags.ts'
 import type { ConfigFlags, Launch } from '../launch.ts'
 import type { Access, Shell } from '../shell.ts'
@@ -49,8 +50,13 @@ export async function connectOrEmbed(
     return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
   }
   const given = await shell.launch.loadConfig(flags)
-  const config = engine?.apply(given, shell.clock.now()) ?? given
-  const service = await embed(shell.launch, config, flags.upstream)
+  const now = shell.clock.now()
+  const config = engine?.apply(given, now) ?? given
+  const early = engine === null ? null : await startEngine(config, now)
+  const service = await embed(shell.launch, config, flags.upstream, early).catch((error: unknown) => {
+    early?.stop()
+    throw error
+  })
   const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal)
   return {
     ...found,
@@ -63,18 +69,27 @@ export async function connectOrEmbed(
   }
 }
 
+/** Its start takes longer than that of the service, so it begins first. */
+async function startEngine({ models }: Config, now: number): Promise<EarlyStart | null> {
+  const upstream = models[0]?.upstreams[0]
+  if (upstream?.type !== 'openai' || upstream.engine === null) return null
+  const { EarlyStart } = await import('../../engines/early-start.ts')
+  return await EarlyStart.begin(upstream.engine, upstream.model, now)
+}
+
 /** An embedded service on a free port of the loopback address, which logs warnings and errors only. */
 export async function embed(
   launch: Pick<Launch, 'serve'>,
   config: Config,
   upstream?: string,
+  early: EarlyStart | null = null,
 ): Promise<{ url: string; stop(): Promise<void> }> {
   const quiet: Config = {
     ...config,
     listen: { ...config.listen, host: '127.0.0.1', port: 0 },
     log: { level: quieter(config.log.level) },
   }
-  const running = await launch.serve(quiet, { role: 'all', upstream })
+  const running = await launch.serve(quiet, { role: 'all', upstream, early })
   if (running.url === null) throw new Error('the embedded service does not listen')
   return { url: running.url, stop: () => running.stop() }
 }
