@@ -159,7 +159,7 @@ function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker
   }
 }
 
-function batchBackend(upstream: BatchApiUpstream): Backend {
+function batchBackend(upstream: BatchApiUpstream, clock: Clock): Backend {
   const { base_url, api_key, api_key_file, proxy, headers, timeout_ms, completion_window, file_purpose } =
     upstream
   return batchApiBackend(
@@ -175,6 +175,7 @@ function batchBackend(upstream: BatchApiUpstream): Backend {
       completion_window,
       file_purpose,
       lineMetadata: upstream.line_metadata,
+      now: () => clock.now(),
     }),
   )
 }
@@ -235,7 +236,7 @@ function backendMaker(
       const { name, latency_ms, faults, capacity, context_window } = upstream
       return simBackend({ name, latency_ms, faults, capacity, context_window })
     }
-    if (upstream.type === 'openai-batch') return batchBackend(upstream)
+    if (upstream.type === 'openai-batch') return batchBackend(upstream, clock)
     if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
     return client(upstream, address)(upstream.base_url, upstream.api_key)
   }

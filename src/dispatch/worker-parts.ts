@@ -182,6 +182,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     store,
     clock,
     log,
+    random,
     sender: () => sender,
     funds,
     answers,

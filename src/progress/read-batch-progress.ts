@@ -4,6 +4,7 @@ import { isTerminal } from '../domain/batch.ts'
 import type { Model } from '../domain/model.ts'
 import { isMoving, type Progress, progressOf } from '../domain/progress.ts'
 import { hasWorker, listLaneReports } from '../store/lane-reports.ts'
+import { remoteWorkOf } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { countLeased, groupUnsealed } from '../store/unsealed-chunks.ts'
@@ -54,8 +55,15 @@ async function readReasons(
     hasWorker(store.read, store.claimSql),
   ])
   const byBatch = Map.groupBy(groups, (group) => group.batch_id)
+  const remoteIds = groups
+    .filter((group) => group.parked_reason === 'remote_batch')
+    .map((one) => one.batch_id)
+  const remote = Map.groupBy(await remoteWorkOf(store.read, remoteIds), ({ batch_id }) => batch_id)
   const surroundings = { now, hasWorker: isWorkerRunning, laneReports, leased, models }
   return new Map(
-    batches.map((batch) => [batch.id, waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings)]),
+    batches.map((batch) => [
+      batch.id,
+      waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings, remote.get(batch.id)),
+    ]),
   )
 }

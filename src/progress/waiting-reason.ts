@@ -4,9 +4,11 @@ import { opensAt } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import { isMoving, type ProgressCounters, progressOf, type WaitingCode } from '../domain/progress.ts'
 import type { LaneReport } from '../store/lane-reports.ts'
+import type { RemoteWork } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { ChunkGroup } from '../store/unsealed-chunks.ts'
 import { hoursOf, modelsOf } from './model-hours.ts'
+import { remoteReason } from './remote-reason.ts'
 
 export interface WaitingReason {
   code: WaitingCode
@@ -28,11 +30,12 @@ export interface Surroundings {
   models: ReadonlyMap<string, Model>
 }
 
-/** `groups`: the batch's unsealed chunks. Null if the batch is not waiting, or for no known reason. */
+/** `groups`: the batch's unsealed chunks; `remote`: what batch APIs have of it. Null if the batch is not waiting, or for no known reason. */
 export function waitingReason(
   batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],
   { now, hasWorker, laneReports, leased, models }: Surroundings,
+  remote: readonly RemoteWork[] = [],
 ): WaitingReason | null {
   const { status } = batch
   if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
@@ -58,10 +61,7 @@ export function waitingReason(
       message: 'A spending limit leaves no room until lines under way have ended.',
     }
   if (parked.some((group) => group.parked_reason === 'remote_batch'))
-    return {
-      code: 'remote_batch',
-      message: 'A batch API has its lines; their results are recorded when it has finished them.',
-    }
+    return { code: 'remote_batch', ...remoteReason(remote) }
   if (parked.length > 0 && parked.length === groups.length)
     return { code: 'parked', message: parkedMessage(parked) }
   if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', message: queuedMessage(leased) }

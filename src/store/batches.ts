@@ -215,7 +215,10 @@ export async function setChunkCount(tx: Writer, id: string, chunk_count: number)
 
 /** The state of batches with open chunks. */
 export interface BatchStatusRow
-  extends Pick<BatchRow, 'id' | 'project_id' | 'status' | 'input_deleted_at' | 'paused_at' | 'expires_at'> {
+  extends Pick<
+    BatchRow,
+    'id' | 'project_id' | 'status' | 'input_deleted_at' | 'paused_at' | 'created' | 'expires_at'
+  > {
   /** Of the project's limits; 0 where it never had one. */
   limit_version: number
 }
@@ -225,7 +228,8 @@ export async function readBatchStatuses(db: Reader, ids: readonly string[]): Pro
   return await db
     .selectFrom('batches')
     .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
-    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'paused_at', 'expires_at'])
+    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'paused_at'])
+    .select(['created', 'expires_at'])
     .select((eb) => eb.fn.coalesce('version', eb.val(0)).as('limit_version'))
     .where('batches.id', 'in', ids)
     .execute()

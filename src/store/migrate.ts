@@ -12,6 +12,7 @@ import { capacity } from './migrations/0007-capacity.ts'
 import { remoteBatches } from './migrations/0008-remote-batches.ts'
 import { usageDetails } from './migrations/0009-usage-details.ts'
 import { traces } from './migrations/0010-traces.ts'
+import { remoteLooks } from './migrations/0011-remote-looks.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -34,6 +35,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0008-remote-batches': remoteBatches,
   '0009-usage-details': usageDetails,
   '0010-traces': traces,
+  '0011-remote-looks': remoteLooks,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

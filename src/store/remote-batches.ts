@@ -91,6 +91,39 @@ export async function unrecordedBatches(
     .execute()
 }
 
+/** What batch APIs have of unfinished batches, for the reasons why these wait. */
+export interface RemoteWork {
+  batch_id: string
+  upstream: string
+  state: RemoteBatchState
+  status: string | null
+  detail: string | null
+  /** The first of its batches there. */
+  remote_id: string | null
+  batches: number
+  lines: number
+  failing_since: number | null
+  cancelled_at: number | null
+}
+
+export async function remoteWorkOf(db: Reader, batch_ids: readonly string[]): Promise<RemoteWork[]> {
+  if (batch_ids.length === 0) return []
+  return await db
+    .selectFrom('remote_batches')
+    .select(['batch_id', 'upstream', 'state', 'status', 'detail'])
+    .select(({ fn }) => [
+      fn.min('remote_id').as('remote_id'),
+      fn.countAll<number>().as('batches'),
+      fn.sum<number>('line_count').as('lines'),
+      fn.min('failing_since').as('failing_since'),
+      fn.min('cancelled_at').as('cancelled_at'),
+    ])
+    .where('batch_id', 'in', batch_ids)
+    .where('state', 'in', UNRECORDED)
+    .groupBy(['batch_id', 'upstream', 'state', 'status', 'detail'])
+    .execute()
+}
+
 type Change = Partial<
   Pick<
     RemoteBatchRow,
@@ -137,7 +170,7 @@ export async function announceCreation(
   if (!(await hasLease(tx, lease))) return false
   const { numUpdatedRows } = await tx
     .updateTable('remote_batches')
-    .set({ state: 'creating', file_id, creating_at: now })
+    .set((eb) => ({ state: 'creating', file_id, creating_at: now, creations: eb('creations', '+', 1) }))
     .where('id', '=', id)
     .where('state', '=', state)
     .executeTakeFirstOrThrow()
@@ -175,7 +208,7 @@ export async function endRemoteBatch(
     .executeTakeFirst()
   const { numUpdatedRows } = await tx
     .updateTable('remote_batches')
-    .set({ ...end, state: 'ended', failing_since: null, poll_at: look_at })
+    .set({ detail: null, ...end, state: 'ended', failing_since: null, poll_at: look_at })
     .where('id', '=', batch.id)
     .where('state', '=', batch.state)
     .executeTakeFirstOrThrow()
@@ -183,7 +216,7 @@ export async function endRemoteBatch(
   return numUpdatedRows > 0n
 }
 
-/** For a chunk that was just parked: it is ready at once if one of its batches has ended. */
+/** For a chunk that was just parked: it is ready at once if one of its batches has ended whose results can be read. */
 export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
   const ended = await tx
     .selectFrom('remote_batches')
@@ -191,6 +224,7 @@ export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' |
     .where('batch_id', '=', chunk.batch_id)
     .where('idx', '=', chunk.idx)
     .where('state', '=', 'ended')
+    .where('failing_since', 'is', null)
     .limit(1)
     .executeTakeFirst()
   if (ended) await makeReady(tx, chunk)
@@ -244,6 +278,7 @@ export async function settleRemoteBatch(
     .set((eb) => ({
       state: change.state,
       poll_at: change.poll_at,
+      failing_since: null,
       reserved: null,
       answered: eb('answered', '+', change.answered),
       cost_nanos: eb('cost_nanos', '+', change.cost_nanos),

@@ -231,13 +231,15 @@ interface RemoteBatchTable {
   remote_id: Generated<string | null>
   output_file_id: Generated<string | null>
   error_file_id: Generated<string | null>
-  /** How it ended, in the words of the batch API; `abandoned` where it was given up. */
+  /** Its status when it was looked at last, and how it ended; `abandoned` where it was given up. */
   status: Generated<string | null>
-  /** Why it failed. */
+  /** Why it failed, or why nothing is known of it. */
   detail: Generated<string | null>
   created: number
   /** When it was to be created last (Unix ms). */
   creating_at: Generated<number | null>
+  /** How often it was to be created. */
+  creations: Generated<number>
   /** When its cancellation was asked for. */
   cancelled_at: Generated<number | null>
   /** Since when the batch API has not answered. */

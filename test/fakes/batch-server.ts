@@ -29,9 +29,35 @@ interface InputLine {
   body: { model: string; messages: { content: string }[] }
 }
 
-type Done = 'done'
+export interface RemoteCall {
+  method: string
+  /** Without `/v1`: `/files/file-1/content`. */
+  path: string
+  query: URLSearchParams
+  headers: IncomingMessage['headers']
+  /** How many calls of this method on this kind of path there were, this one included. */
+  count: number
+}
+
+export interface RemoteAnswer {
+  status: number
+  headers?: Record<string, string>
+  /** Text as it is, else as JSON. */
+  body: unknown
+  /** The connection breaks after so many bytes of the body. */
+  cutAt?: number
+}
+
+const NO_ANSWER = 0
+
+/** `lost`: the connection breaks before an answer. */
+export type Answered = RemoteAnswer | 'lost'
 
 export interface Faults {
+  /** In place of the usual answer; a call that `usual` is not asked of has no effect. */
+  answer: ((call: RemoteCall, usual: () => RemoteAnswer) => Answered) | null
+  /** What the output file has in place of its lines. */
+  output: ((lines: string[]) => string | null) | null
   /** The connection breaks before a batch is created, or after it, so many times. */
   dropCreates: number
   loseCreates: number
@@ -52,6 +78,8 @@ export interface Faults {
 }
 
 const NO_FAULTS: Faults = {
+  answer: null,
+  output: null,
   dropCreates: 0,
   loseCreates: 0,
   createTwice: false,
@@ -123,6 +151,7 @@ export class BatchServer implements AsyncDisposable {
   }
 
   readonly #inputs = new Map<string, InputLine[]>()
+  readonly #counts = new Map<string, number>()
 
   #input(file_id: string): InputLine[] {
     const known = this.#inputs.get(file_id)
@@ -139,69 +168,62 @@ export class BatchServer implements AsyncDisposable {
     const pieces: Buffer[] = []
     for await (const piece of request) pieces.push(piece as Buffer)
     const body = Buffer.concat(pieces).toString()
-    const { pathname } = new URL(request.url ?? '', 'http://x')
+    const { pathname, searchParams: query } = new URL(request.url ?? '', 'http://x')
     const path = pathname.replace(/^\/v1/, '')
-    this.calls.push(`${request.method} ${path}`)
-    const answer = (status: number, value: unknown): Done => {
-      response.writeHead(status, { 'content-type': 'application/json' })
-      response.end(typeof value === 'string' ? value : JSON.stringify(value))
-      return 'done'
+    const { method = '', headers } = request
+    this.calls.push(`${method} ${path}`)
+    const kind = `${method} ${path.replace(/-\d+/, '')}`
+    const count = (this.#counts.get(kind) ?? 0) + 1
+    this.#counts.set(kind, count)
+    const { status, answer } = this.faults
+    const usual = (): RemoteAnswer => this.#answer(method, path, headers, body)
+    if (status !== null) send(response, { status, body: { error: { message: 'as the test says' } } })
+    else if (answer !== null) send(response, answer({ method, path, query, headers, count }, usual))
+    else {
+      const isCreation = method === 'POST' && path === '/batches'
+      const done = usual()
+      send(response, isCreation && this.faults.loseCreates-- > 0 ? 'lost' : done)
     }
-    const lose = (): Done => {
-      response.destroy()
-      return 'done'
-    }
-    if (this.faults.status !== null) answer(this.faults.status, { error: { message: 'as the test says' } })
-    else this.#answer(request, path, body, answer, lose)
     for (const listener of this.#listeners.splice(0)) listener()
   }
 
-  #answer(
-    request: IncomingMessage,
-    path: string,
-    body: string,
-    answer: (status: number, value: unknown) => Done,
-    lose: () => Done,
-  ): Done {
-    const { method } = request
+  #answer(method: string, path: string, headers: IncomingMessage['headers'], body: string): RemoteAnswer {
     const [, kind = '', id = '', what = ''] = path.split('/')
-    const none = { error: { message: 'no such object' } }
+    const none = { status: 404, body: { error: { message: 'no such object' } } }
+    const ok = (value: unknown): RemoteAnswer => ({ status: 200, body: value })
+    const list = (all: Iterable<unknown>): RemoteAnswer =>
+      ok({ object: 'list', data: [...all].reverse(), has_more: false })
     if (kind === 'files') {
-      if (method === 'POST') return answer(200, this.#addFile(body))
-      if (id === '')
-        return answer(200, { object: 'list', data: [...this.files.values()].reverse(), has_more: false })
+      if (method === 'POST') return ok(this.#addFile(body))
+      if (id === '') return list(this.files.values())
       const file = this.files.get(id)
-      if (!file) return answer(404, none)
+      if (!file) return none
       if (method === 'DELETE') this.files.delete(id)
-      return answer(200, what === 'content' ? file.content : { ...file, content: undefined })
+      return ok(what === 'content' ? file.content : { ...file, content: undefined })
     }
+    if (kind !== 'batches') return none
     if (method === 'POST' && id === '') {
       const order = JSON.parse(body) as Pick<RemoteBatch, 'input_file_id' | 'endpoint' | 'metadata'>
-      this.creates.push({
-        key: request.headers['idempotency-key'] as string | undefined,
-        metadata: order.metadata,
-      })
-      if (this.faults.dropCreates-- > 0) return lose()
+      this.creates.push({ key: headers['idempotency-key'] as string | undefined, metadata: order.metadata })
+      if (this.faults.dropCreates-- > 0) return { status: NO_ANSWER, body: '' }
       const batch = this.#create(order)
       if (this.faults.createTwice) this.#create(order)
-      if (this.faults.loseCreates-- > 0) return lose()
-      return answer(200, batch)
+      return ok(batch)
     }
-    if (id === '')
-      return answer(200, { object: 'list', data: [...this.batches.values()].reverse(), has_more: false })
+    if (id === '') return list(this.batches.values())
     const batch = this.batches.get(id)
-    if (!batch) return answer(404, none)
+    if (!batch) return none
     const isEnded = ['completed', 'failed', 'expired', 'cancelled'].includes(batch.status)
     if (what === 'cancel') {
-      if (isEnded) return answer(400, { error: { message: 'it has ended' } })
+      if (isEnded) return { status: 400, body: { error: { message: 'it has ended' } } }
       batch.status = 'cancelling'
-      return answer(200, batch)
+      return ok(batch)
     }
     batch.looks++
     if (!isEnded && batch.status === 'cancelling') this.#end(batch, 'cancelled', this.faults.end.share)
     else if (!isEnded && !this.faults.holds && batch.looks > 1)
       this.#end(batch, this.faults.end.status, this.faults.end.share)
-    return answer(200, batch)
+    return ok(batch)
   }
 
   #addFile(multipart: string): RemoteFile {
@@ -261,7 +283,21 @@ export class BatchServer implements AsyncDisposable {
       output.unshift('{"custom_id":"nobody","response":{"status_code":200,"body":{}},"error":null}')
     // In no order.
     output.reverse()
-    if (output.length > 0) batch.output_file_id = this.#store('output.jsonl', `${output.join('\n')}\n`).id
+    const content = this.faults.output ? this.faults.output(output) : `${output.join('\n')}\n`
+    if (output.length > 0 && content !== null) batch.output_file_id = this.#store('output.jsonl', content).id
     if (error.length > 0) batch.error_file_id = this.#store('error.jsonl', `${error.join('\n')}\n`).id
   }
+}
+
+function send(response: ServerResponse, answer: Answered): void {
+  if (answer === 'lost' || answer.status === NO_ANSWER) return void response.destroy()
+  const { status, headers = {}, body, cutAt } = answer
+  const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body))
+  response.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': String(bytes.length),
+    ...headers,
+  })
+  if (cutAt === undefined) response.end(bytes)
+  else response.write(bytes.subarray(0, cutAt), () => response.destroy())
 }

@@ -15,8 +15,14 @@ export interface NewBatch {
 /** A batch as the batch API shows it. */
 export interface SeenBatch {
   id: string
+  /** In its own words, in lower case. */
+  status: string
+  /** Whether the status is one that says how the batch is doing. */
+  isKnown: boolean
   /** Null while it runs; else how it ended, in lower case: completed, failed, expired, cancelled. */
   ended: string | null
+  /** The share of its requests that have ended, 0 to 1; 0 where it does not say. */
+  done: number
   output_file_id: string | null
   error_file_id: string | null
   /** Why it failed; null where nothing is said. */
@@ -37,16 +43,16 @@ export interface BatchApi {
   /** The file that was uploaded under this name, if any. */
   findFile(name: string, signal?: AbortSignal): Promise<string | null>
   create(batch: NewBatch, signal?: AbortSignal): Promise<SeenBatch>
-  /** Batches of this name or over this file, oldest first. `since` in Unix ms: none is older. */
+  /** Batches of this name or over this file, oldest first; null where batches cannot be listed. `since` in Unix ms: none is older. */
   find(
     wanted: { name: string; file_id: string | null; since: number },
     signal?: AbortSignal,
-  ): Promise<SeenBatch[]>
+  ): Promise<SeenBatch[] | null>
   /** Null where there is no such batch. */
   read(id: string, signal?: AbortSignal): Promise<SeenBatch | null>
   /** Also of a batch that has ended. */
   cancel(id: string, signal?: AbortSignal): Promise<void>
-  /** The lines of a file, without their line breaks; none where there is no such file. */
+  /** The lines of a file, without their line breaks. */
   lines(file_id: string, signal?: AbortSignal): AsyncIterable<Buffer>
   remove(file_id: string): Promise<void>
   close(): Promise<void>
@@ -66,7 +72,13 @@ export class BatchApiError extends Error {
     this.hadNoEffect = hadNoEffect
   }
 
-  get isUnreachable(): boolean {
-    return this.result.kind === 'failed' && (this.result.unreachable === true || this.result.status === null)
+  /** Whether there is nothing where something was looked for. */
+  get isGone(): boolean {
+    return this.result.status === 404 || this.result.status === 410
   }
+}
+
+/** The reason for operators. */
+export function reasonOf({ result }: BatchApiError): string {
+  return (result.kind === 'failed' ? result.operatorReason : undefined) ?? result.reason
 }

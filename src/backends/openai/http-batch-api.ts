@@ -1,13 +1,15 @@
 // A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak speak it. Their differences as
-// far as they matter: Together wraps a created batch in `job`, lists in a bare array and writes statuses in capitals;
-// some forget metadata, so that a batch is recognised by its input file as well.
+// far as they matter: some list in a bare array, some leave metadata out, so that a batch is recognised by its input file
+// as well, some redirect to where results lie. seen-batch.ts has those of a batch.
 import type { Dispatcher } from 'undici'
+import { retryAfterMs } from '../../domain/retry-after.ts'
 import { type BatchApi, BatchApiError, type NewBatch, type SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { KeyFile } from './key-file.ts'
 import { linesOf } from './lines-of.ts'
+import { createdMs, seenBatch } from './seen-batch.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
 export interface HttpBatchApiOptions {
@@ -22,19 +24,21 @@ export interface HttpBatchApiOptions {
   completion_window: string
   file_purpose: string
   lineMetadata: boolean
+  now: () => number
 }
 
 /** The key of its metadata that names a batch. */
 const NAME_KEY = 'offpeak_remote_batch'
 const PAGE = 100
 /** Pages that are looked through for a batch or a file at most. */
-const PAGES_MAX = 50
+const PAGES_MAX = 500
 /** Clocks of providers may differ from ours by so much. */
-const SKEW_MS = 3_600_000
+const SKEW_MS = 24 * 3_600_000
+const REDIRECTS_MAX = 5
+const REDIRECTS = [301, 302, 303, 307, 308]
+/** There is no such path, or nothing to read there. */
+const NO_PATH = [404, 405, 501]
 const ERROR_BYTES_MAX = 64 * 1024
-const ENDED = ['completed', 'failed', 'expired', 'cancelled']
-/** The batch was refused because too much is queued. */
-const THROTTLED = /token_limit_exceeded|request_limit_exceeded|quota_exceeded|rate_limit/i
 const NOT_CONNECTED = [
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -56,6 +60,8 @@ export class HttpBatchApi implements BatchApi {
   readonly #address: ServerAddress
   /** Loaded for the first call: the client takes 20 MiB. */
   #dispatcher: Promise<Dispatcher> | null = null
+  /** For where the batch API redirects to: without the client certificate. */
+  #elsewhere: Promise<Dispatcher> | null = null
   readonly #keyFile: KeyFile | null
 
   constructor(options: HttpBatchApiOptions) {
@@ -86,10 +92,9 @@ export class HttpBatchApi implements BatchApi {
   }
 
   async findFile(name: string, signal?: AbortSignal): Promise<string | null> {
-    for await (const file of this.#list(`/files`, { purpose: this.#options.file_purpose }, signal)) {
-      const filename = file.filename ?? file.FileName
-      if (filename === fileName(name) && typeof file.id === 'string') return file.id
-    }
+    for await (const page of this.#pages(`/files`, { purpose: this.#options.file_purpose }, signal))
+      for (const { id, filename, FileName } of page ?? [])
+        if ((filename ?? FileName) === fileName(name) && typeof id === 'string') return id
     return null
   }
 
@@ -107,7 +112,7 @@ export class HttpBatchApi implements BatchApi {
     }
     const body = Buffer.from(JSON.stringify(order))
     const { json } = await this.#call('POST', '/batches', { body, headers, signal })
-    const seen = seenBatch(json)
+    const seen = this.#seen(json)
     if (seen === null) throw notUnderstood('a created batch without an ID')
     return seen
   }
@@ -115,17 +120,37 @@ export class HttpBatchApi implements BatchApi {
   async find(
     { name, file_id, since }: { name: string; file_id: string | null; since: number },
     signal?: AbortSignal,
-  ): Promise<SeenBatch[]> {
-    const found: SeenBatch[] = []
-    for await (const batch of this.#list('/batches', {}, signal)) {
-      const { metadata, input_file_id } = batch
-      const isNamed = isRecord(metadata) && metadata[NAME_KEY] === name
-      const seen = isNamed || (file_id !== null && input_file_id === file_id) ? seenBatch(batch) : null
-      if (seen) found.unshift(seen)
-      const created = createdMs(batch)
-      if (created !== null && created < since - SKEW_MS) break
+  ): Promise<SeenBatch[] | null> {
+    const isOld = (batch: Record<string, unknown>): boolean =>
+      (createdMs(batch) ?? Number.POSITIVE_INFINITY) < since - SKEW_MS
+    const found = new Map<string, { at: number; batch: SeenBatch }>()
+    for await (const page of this.#pages('/batches', {}, signal)) {
+      if (page === null) return null
+      for (const listed of page) {
+        if (isOld(listed)) continue
+        const whole = await this.#whole(listed, signal)
+        const { metadata, input_file_id } = whole
+        const isNamed = isRecord(metadata) && metadata[NAME_KEY] === name
+        const batch = isNamed || (file_id !== null && input_file_id === file_id) ? this.#seen(whole) : null
+        // Of equal times, the one that is listed last is the oldest.
+        if (batch) found.set(batch.id, { at: createdMs(whole) ?? -found.size, batch })
+      }
+      const times = page.map(createdMs)
+      const isNewestFirst = (times[0] ?? 0) > (times.at(-1) ?? Number.POSITIVE_INFINITY)
+      if (isNewestFirst && page.every(isOld)) break
     }
-    return found
+    return [...found.values()]
+      .reverse()
+      .sort((a, b) => a.at - b.at)
+      .map(({ batch }) => batch)
+  }
+
+  /** What a list says of a batch, or the batch itself where that is not enough to recognise it. */
+  async #whole(listed: Record<string, unknown>, signal?: AbortSignal): Promise<Record<string, unknown>> {
+    const { id, metadata, input_file_id } = listed
+    if (isRecord(metadata) || input_file_id !== undefined || typeof id !== 'string') return listed
+    const { json } = await this.#call('GET', `/batches/${encodeURIComponent(id)}`, { signal, or: [404] })
+    return isRecord(json) ? json : listed
   }
 
   async read(id: string, signal?: AbortSignal): Promise<SeenBatch | null> {
@@ -134,7 +159,7 @@ export class HttpBatchApi implements BatchApi {
       or: [404],
     })
     if (status === 404) return null
-    const seen = seenBatch(json)
+    const seen = this.#seen(json)
     if (seen === null) throw notUnderstood('something else than a batch')
     return seen
   }
@@ -147,14 +172,49 @@ export class HttpBatchApi implements BatchApi {
 
   async *lines(file_id: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
     const path = `/files/${encodeURIComponent(file_id)}/content`
-    const { statusCode, body } = await this.#send('GET', path, { signal })
-    if (statusCode === 404) return void body.dump()
-    if (statusCode !== 200) throw await this.#refused(statusCode, body, undefined)
+    const { statusCode, headers, body } = await this.#followed(
+      await this.#send('GET', path, { signal }),
+      signal,
+    )
+    if (statusCode !== 200) throw await this.#refused(statusCode, body, headers)
     try {
       yield* linesOf(body)
     } catch (error) {
       throw this.#broken(error)
     }
+  }
+
+  /** Goes where an answer redirects to; what this service is known by stays with the batch API. */
+  async #followed(answer: Dispatcher.ResponseData, signal?: AbortSignal): Promise<Dispatcher.ResponseData> {
+    let from = new URL(this.#address.origin)
+    for (let hops = 0; hops < REDIRECTS_MAX; hops++) {
+      const { location } = answer.headers
+      if (!REDIRECTS.includes(answer.statusCode) || typeof location !== 'string') break
+      await answer.body.dump()
+      const to = URL.parse(location, from)
+      if (to === null || !['https:', from.protocol].includes(to.protocol))
+        throw notUnderstood('a redirect that is not followed')
+      const isOwn = to.origin === this.#address.origin
+      const { certificates } = this.#options
+      if (!isOwn)
+        this.#elsewhere ??= dispatcherOf({
+          ...this.#options,
+          certificates: certificates.ca ? { ca: certificates.ca } : {},
+        })
+      const dispatcher = await (isOwn ? this.#dispatcher : this.#elsewhere)
+      const { request } = await import('undici')
+      try {
+        answer = await request(to, {
+          ...(dispatcher ? { dispatcher } : {}),
+          headers: isOwn ? this.#headers() : { accept: '*/*' },
+          ...(signal === undefined ? {} : { signal }),
+        })
+      } catch (error) {
+        throw this.#broken(error)
+      }
+      from = to
+    }
+    return answer
   }
 
   async remove(file_id: string): Promise<void> {
@@ -163,32 +223,40 @@ export class HttpBatchApi implements BatchApi {
 
   async close(): Promise<void> {
     await (await this.#dispatcher)?.destroy()
+    await (await this.#elsewhere)?.destroy()
   }
 
-  async *#list(
+  /** Null for a list that is not there. A page that does not end is the last one. */
+  async *#pages(
     path: string,
     query: Readonly<Record<string, string>>,
     signal?: AbortSignal,
-  ): AsyncGenerator<Record<string, unknown>> {
+  ): AsyncGenerator<Record<string, unknown>[] | null> {
+    const seen = new Set<unknown>()
     let after: string | null = null
     for (let page = 0; page < PAGES_MAX; page++) {
       const more: Record<string, string> = after === null ? {} : { after }
       const search = new URLSearchParams({ ...query, limit: String(PAGE), ...more })
-      const { json } = await this.#call('GET', path, { signal, search })
+      const { status, json } = await this.#call('GET', path, { signal, search, or: NO_PATH })
+      if (NO_PATH.includes(status)) return yield null
       const data: unknown = isRecord(json) ? json.data : json
-      const items = Array.isArray(data) ? data.filter(isRecord) : []
-      yield* items
+      if (!Array.isArray(data)) throw notUnderstood('something else than a list')
+      const items = data.filter(isRecord).filter(({ id }) => !seen.has(id))
+      for (const { id } of items) seen.add(id)
+      yield items
       const last = items.at(-1)?.id
-      if (!isRecord(json) || json.has_more !== true || typeof last !== 'string') return
+      const has_more = isRecord(json) ? (json.has_more ?? data.length >= PAGE) : data.length >= PAGE
+      if (has_more !== true || typeof last !== 'string') return
       after = last
     }
+    throw notUnderstood(`more than ${PAGE * PAGES_MAX} entries in a list`)
   }
 
   /** The answer of a call that succeeded, or that was answered with one of the statuses `or`. */
   async #call(method: 'GET' | 'POST' | 'DELETE', path: string, options: CallOptions): Promise<Answer> {
     const { statusCode, headers, body } = await this.#send(method, path, options)
     if (statusCode >= 300 && !options.or?.includes(statusCode))
-      throw await this.#refused(statusCode, body, headers['retry-after'])
+      throw await this.#refused(statusCode, body, headers)
     try {
       return { status: statusCode, json: parsed(await body.text()) }
     } catch (error) {
@@ -201,7 +269,6 @@ export class HttpBatchApi implements BatchApi {
     path: string,
     { body, headers, signal, search }: CallOptions,
   ): Promise<Dispatcher.ResponseData> {
-    const api_key = this.#key()
     const url = new URL(this.#address.origin + this.#address.path(path))
     for (const [key, value] of search ?? []) url.searchParams.set(key, value)
     this.#dispatcher ??= dispatcherOf(this.#options)
@@ -211,17 +278,25 @@ export class HttpBatchApi implements BatchApi {
       return await request(url, {
         method,
         dispatcher,
-        headers: {
-          accept: '*/*',
-          ...(api_key === null ? {} : { authorization: `Bearer ${api_key}` }),
-          ...this.#options.headers,
-          ...headers,
-        },
+        headers: { ...this.#headers(), ...headers },
         ...(body === undefined ? {} : { body }),
         ...(signal === undefined ? {} : { signal }),
       })
     } catch (error) {
       throw this.#broken(error)
+    }
+  }
+
+  #seen(json: unknown): SeenBatch | null {
+    return seenBatch(json, (text) => this.#redact(text))
+  }
+
+  #headers(): Record<string, string> {
+    const api_key = this.#key()
+    return {
+      accept: '*/*',
+      ...(api_key === null ? {} : { authorization: `Bearer ${api_key}` }),
+      ...this.#options.headers,
     }
   }
 
@@ -236,7 +311,7 @@ export class HttpBatchApi implements BatchApi {
   async #refused(
     status: number,
     body: Dispatcher.ResponseData['body'],
-    retryAfter: string | string[] | undefined,
+    headers: Dispatcher.ResponseData['headers'],
   ): Promise<BatchApiError> {
     const text = await body.text().catch(() => '')
     const { message } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), (all) =>
@@ -244,8 +319,8 @@ export class HttpBatchApi implements BatchApi {
     )
     const reason = `the batch API answered ${status}${message === '' ? '' : `: ${message}`}`
     const hadNoEffect = REFUSED.includes(status)
-    const seconds = Number(retryAfter)
-    const wait = Number.isFinite(seconds) && seconds > 0 ? { retry_after_ms: seconds * 1000 } : {}
+    const retry_after_ms = retryAfterMs(headers, this.#options.now())
+    const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
     if (status === 429) return new BatchApiError({ kind: 'throttled', status, reason, ...wait }, hadNoEffect)
     const isConfigured = [401, 402, 403, 404, 405, 407].includes(status)
     return new BatchApiError(
@@ -315,42 +390,4 @@ function parsed(text: string): unknown {
 function notUnderstood(what: string): BatchApiError {
   const reason = `the batch API answered with ${what}`
   return new BatchApiError({ kind: 'failed', status: 200, code: 'upstream_invalid_response', reason }, false)
-}
-
-function createdMs(batch: Record<string, unknown>): number | null {
-  const at = batch.created_at ?? batch.created
-  if (typeof at === 'number') return at * 1000
-  const ms = typeof at === 'string' ? Date.parse(at) : Number.NaN
-  return Number.isNaN(ms) ? null : ms
-}
-
-function seenBatch(json: unknown): SeenBatch | null {
-  const batch = isRecord(json) && isRecord(json.job) ? json.job : json
-  if (!isRecord(batch) || typeof batch.id !== 'string') return null
-  const status = typeof batch.status === 'string' ? batch.status.toLowerCase() : ''
-  const detail = detailOf(batch)
-  const { request_counts, cost_usd, usage } = batch
-  return {
-    id: batch.id,
-    ended: ENDED.includes(status) ? status : null,
-    output_file_id: textOf(batch.output_file_id),
-    error_file_id: textOf(batch.error_file_id),
-    detail: detail === '' ? null : detail,
-    isThrottled: status === 'failed' && THROTTLED.test(detail),
-    report: JSON.stringify({ status, request_counts, cost_usd, usage }),
-  }
-}
-
-function textOf(value: unknown): string | null {
-  return typeof value === 'string' && value !== '' ? value : null
-}
-
-/** What a batch says of its failure. */
-function detailOf({ errors, error }: Record<string, unknown>): string {
-  const list = isRecord(errors) ? errors.data : errors
-  const first: unknown = Array.isArray(list) ? list[0] : (list ?? error)
-  if (typeof first === 'string') return first.slice(0, 300)
-  if (!isRecord(first)) return ''
-  const words = [first.code, first.message].filter((word) => typeof word === 'string')
-  return words.join(': ').slice(0, 300)
 }

@@ -5,7 +5,7 @@
 //   creating   the batch may have been created; it is looked for, and created again only when it is not there long
 //              after the last attempt could have had an effect
 //   open       it is there, and its ID is known
-import { type BatchApi, BatchApiError, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
+import { type BatchApi, BatchApiError, reasonOf, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
 import { unfinished } from '../../backends/batch-api/result-line.ts'
 import { stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
@@ -18,20 +18,22 @@ import type { Store } from '../../store/store.ts'
 
 /** How soon a batch is looked at after it was created. */
 const FIRST_LOOK_MS = 250
+/** How often a batch is to be created before its lines are sent again in another, or elsewhere. */
+const CREATIONS_MAX = 3
 /** How long a batch that may have been created is left alone before it is looked for; grows with its age. */
 const LOOK_AGAIN_MS_MIN = 500
 const LOOK_AGAIN_MS_MAX = 30_000
 
 /**
  * - `open`: the batch is there.
- * - `returned`: it is not, and never will be; `result` is what came of the lines.
+ * - `returned`: its lines are sent again; `result` is what came of them, and `left` what may be there of it.
  * - `unsent`: it is not, and a limit that was changed since keeps its lines from being sent.
  * - `later`: nobody knows yet; look again at `at` (Unix ms).
  * - `lost`: another worker has the chunk.
  */
 export type IntentEnd =
   | { kind: 'open' }
-  | { kind: 'returned'; result: BatchApiError['result']; mayBeThere: boolean }
+  | { kind: 'returned'; result: BatchApiError['result']; left: 'nothing' | 'file' | 'batch' }
   | { kind: 'unsent' }
   | { kind: 'later'; at: number }
   | { kind: 'lost' }
@@ -95,7 +97,7 @@ export class RemoteIntents {
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
       if (signal.aborted) return { kind: 'later', at: this.#options.clock.now() }
-      return { kind: 'returned', result: error.result, mayBeThere: false }
+      return { kind: 'returned', result: error.result, left: error.hadNoEffect ? 'nothing' : 'file' }
     }
     return await this.#create(intent, file_id)
   }
@@ -107,6 +109,7 @@ export class RemoteIntents {
     const announced = await store.write((tx) => announceCreation(tx, store.claimSql, row, chunk.lease))
     if (!announced) return { kind: 'lost' }
     row.state = 'creating'
+    row.creations++
     if (!isCertain() || chunk.stopped !== null) return { kind: 'later', at: clock.now() }
     try {
       return await this.#opened(
@@ -115,7 +118,7 @@ export class RemoteIntents {
       )
     } catch (error) {
       if (error instanceof BatchApiError && error.hadNoEffect)
-        return { kind: 'returned', result: error.result, mayBeThere: false }
+        return { kind: 'returned', result: error.result, left: 'file' }
       return await this.#unknown(intent, error)
     }
   }
@@ -126,7 +129,8 @@ export class RemoteIntents {
     // Before it is looked for: what is on its way then may still take effect.
     const ageMs = await creationAge(store.read, store.claimSql, row.id)
     const wanted = { name: row.id, file_id: row.file_id, since: row.created }
-    const [first, ...others] = await api.find(wanted, intent.signal)
+    const found = await api.find(wanted, intent.signal)
+    const [first, ...others] = found ?? []
     for (const { id } of others) {
       log.warn(
         { remote_batch: id, first: first?.id },
@@ -139,6 +143,16 @@ export class RemoteIntents {
       const restMs = api.settleMs - ageMs
       return { kind: 'later', at: clock.now() + Math.min(restMs, waitMs(ageMs)) }
     }
+    if (found === null) {
+      const { id: name, upstream } = row
+      if (row.creations >= CREATIONS_MAX || this.#hasStopped(chunk))
+        return { kind: 'returned', result: unfinished(NEVER_KNOWN), left: 'batch' }
+      log.warn(
+        { upstream, name },
+        'a batch API may have created a batch, and its batches cannot be listed; it is created again under the same idempotency key',
+      )
+    } else if (row.creations >= CREATIONS_MAX)
+      return { kind: 'returned', result: unfinished(row.detail ?? NEVER_KNOWN), left: 'file' }
     if (this.#hasStopped(chunk)) return NOT_SENT
     if (await this.#options.isOverLimit(chunk)) return { kind: 'unsent' }
     return await this.#create(intent, row.file_id ?? '')
@@ -147,7 +161,8 @@ export class RemoteIntents {
   async #opened(row: RemoteBatchRow, { id }: SeenBatch): Promise<IntentEnd> {
     const { store, clock } = this.#options
     const poll_at = clock.now() + FIRST_LOOK_MS
-    const change = { state: 'open' as const, remote_id: id, poll_at, failing_since: null }
+    const known = { status: null, detail: null, failing_since: null }
+    const change = { ...known, state: 'open' as const, remote_id: id, poll_at }
     // If a power failure takes this back, it is found there by its name.
     await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, change))
     row.state = 'open'
@@ -158,16 +173,22 @@ export class RemoteIntents {
   /** The batch may be there, and nobody can tell now. */
   async #unknown(intent: Intent, error: unknown): Promise<IntentEnd> {
     const { chunk, row, api } = intent
-    const { store, clock, mayGiveUp } = this.#options
+    const { store, clock, log, mayGiveUp } = this.#options
     if (!(error instanceof BatchApiError)) throw error
     if (chunk.stopped === 'lost') return { kind: 'lost' }
     const now = clock.now()
     if (intent.signal.aborted) return { kind: 'later', at: now }
     const failing_since = row.failing_since ?? now
-    if (mayGiveUp(row, failing_since, chunk))
-      return { kind: 'returned', result: error.result, mayBeThere: true }
-    if (row.failing_since === null)
-      await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { failing_since }))
+    if (mayGiveUp(row, failing_since, chunk)) return { kind: 'returned', result: error.result, left: 'batch' }
+    const { reason: detail } = error.result
+    if (row.failing_since === null || row.detail !== detail) {
+      log.warn(
+        { upstream: row.upstream, name: row.id, reason: reasonOf(error) },
+        'it is not known whether a batch API has created a batch; it is looked for',
+      )
+      await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { failing_since, detail }))
+      Object.assign(row, { failing_since, detail })
+    }
     const ageMs = now - (row.creating_at ?? row.created)
     return { kind: 'later', at: now + Math.max(waitMs(ageMs), Math.min(api.settleMs, LOOK_AGAIN_MS_MIN)) }
   }
@@ -180,8 +201,9 @@ export class RemoteIntents {
 const NOT_SENT: IntentEnd = {
   kind: 'returned',
   result: unfinished('it was not sent'),
-  mayBeThere: false,
+  left: 'file',
 }
+const NEVER_KNOWN = 'the batch API did not say whether it had created the batch'
 
 function waitMs(ageMs: number): number {
   return Math.max(LOOK_AGAIN_MS_MIN, Math.min(LOOK_AGAIN_MS_MAX, ageMs / 2))

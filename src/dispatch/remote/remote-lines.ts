@@ -12,7 +12,8 @@ import type { ReservedFunds } from '../limits/reserved-funds.ts'
 import type { Job } from '../send/lane.ts'
 import type { Sender } from '../send/sender.ts'
 import type { Call, Upstream } from '../send/upstream.ts'
-import { RemoteCollector } from './remote-collect.ts'
+import { recallAt } from './recall.ts'
+import { RemoteCollector, throttledAgain } from './remote-collect.ts'
 import { distinct } from './remote-duplicates.ts'
 import { endpointOf, fileOf, metadataOf } from './remote-file.ts'
 import { RemoteIntents } from './remote-intent.ts'
@@ -20,6 +21,8 @@ import { apiOf, RemoteRows } from './remote-rows.ts'
 
 /** How long a chunk is parked at most before it is looked at for its own sake. */
 const PARK_MS = 3_600_000
+/** With these statuses, a batch API refuses what it is sent. */
+const LINES_AT_FAULT = [400, 413, 422]
 /** How long a chunk waits after a store failed. */
 const FAILED_MS = 1_000
 
@@ -27,6 +30,7 @@ export interface RemoteLinesOptions {
   store: Store
   clock: Clock
   log: Log
+  random: () => number
   sender: () => Sender
   funds: Pick<ReservedFunds, 'draw'>
   answers: Pick<ResponseMemory, 'hasRoom'>
@@ -100,6 +104,7 @@ export class RemoteLines {
       sender().stop(chunk, 'batch_expired', true)
       return
     }
+    if (this.#isTooLate(chunk, upstream, jobs)) return
     const unknown = jobs.filter((job) => !sender().share(job))
     const taken = distinct(unknown).filter(({ position }) => {
       const isCovered = funds.draw(chunk, position)
@@ -111,13 +116,26 @@ export class RemoteLines {
     if (unknown.some(({ position }) => chunk.waiting.has(position))) onInsufficientFunds(chunk)
     if (taken.length === 0) return
     taken.sort((a, b) => a.position - b.position)
-    const missedBefore = taken[0]!.tries.failures > 0
-    const call = upstream.begin({ batch_id: chunk.batch.id, missedBefore, line: taken[0]!.tries }, now)
+    // No line of them is to blame if they are not taken.
+    const probe = { batch_id: chunk.batch.id, missedBefore: false, line: taken[0]!.tries }
+    const call = upstream.begin(probe, now)
     if (chunk.begunAt === null && chunk.batch.status === 'queued') {
       chunk.begunAt = now
       onBegun(chunk)
     }
     this.#during(chunk, () => this.#submit(chunk, upstream, taken, call))
+  }
+
+  /** Whether it would answer them too late, and others are there that may not. */
+  #isTooLate(chunk: OpenChunk, upstream: Upstream, jobs: readonly Job[]): boolean {
+    const { clock, sender } = this.#options
+    const lane = sender().lanes.get(chunk.lines[jobs[0]!.position]!.model!)
+    if (clock.now() < recallAt(chunk.batch) || !lane?.mayReplace(upstream)) return false
+    for (const job of jobs) {
+      job.avoid = upstream
+      lane.retry(job, clock.now())
+    }
+    return true
   }
 
   /** Parks a chunk of which nothing is left to do here. */
@@ -175,7 +193,7 @@ export class RemoteLines {
     const upstream = this.#rows.upstreamOf(row)
     const jobs = this.#rows.jobsOf(chunk, row)
     if (upstream) await this.#pursue(chunk, row, { upstream, jobs, call: null })
-    else await this.#rows.giveBack(chunk, row, jobs, true)
+    else await this.#rows.giveBack(chunk, row, jobs, 'batch')
   }
 
   async #pursue(
@@ -209,13 +227,17 @@ export class RemoteLines {
     }
     if (end.kind === 'later') this.#lookAgainAt(chunk, end.at)
     if (end.kind !== 'returned' && end.kind !== 'unsent') return
-    const mayBeThere = end.kind === 'returned' && end.mayBeThere
-    if (!(await this.#rows.giveBack(chunk, row, jobs, mayBeThere))) return
+    if (!(await this.#rows.giveBack(chunk, row, jobs, end.kind === 'unsent' ? 'file' : end.left))) return
     if (end.kind === 'unsent') {
       const positions = jobs.map(({ position }) => position)
       return this.#options.sender().resume(chunk, positions, [])
     }
-    for (const job of jobs) this.#options.sender().concludeRemote(job, upstream, end.result, at)
+    const blame = LINES_AT_FAULT.includes(end.result.status ?? 0) ? 'line' : 'server'
+    const stays = blame === 'server' && end.left !== 'batch'
+    const result = end.result.kind === 'throttled' ? throttledAgain(end.result, jobs) : end.result
+    const draw = this.#options.random()
+    for (const job of jobs)
+      this.#options.sender().concludeRemote(job, { upstream, result, at, blame, stays, draw })
   }
 }
 

@@ -39,6 +39,9 @@ async function makeWorld() {
       const isEnded = ended.has(id)
       return {
         id,
+        status: isEnded ? 'completed' : 'in_progress',
+        isKnown: true,
+        done: 0,
         ended: isEnded ? 'completed' : null,
         output_file_id: null,
         error_file_id: null,
@@ -68,7 +71,7 @@ async function makeWorld() {
     store,
     clock,
     log: SILENT,
-    rows: { upstreamOf: () => upstream, mayGiveUp: () => false },
+    rows: { upstreamOf: () => upstream, mayGiveUp: () => false, mayReplace: () => false },
     hasBatchApi: () => true,
     onReady() {},
   })

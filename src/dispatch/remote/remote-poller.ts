@@ -3,16 +3,17 @@
 // as its batch API answers again, and the files of one that is recorded are deleted there. Looking needs no lease:
 // whatever is seen is stored on condition that nothing else was stored meanwhile. Commits do not wait for the disk: what
 // a power failure takes back is seen again.
-import { type BatchApi, BatchApiError } from '../../backends/batch-api/batch-api.ts'
+import { type BatchApi, BatchApiError, reasonOf, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
 import { stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
 import type { Log } from '../../domain/log.ts'
-import { readBatchStatuses } from '../../store/batches.ts'
+import { type BatchStatusRow, readBatchStatuses } from '../../store/batches.ts'
 import { readChunk } from '../../store/chunks.ts'
 import { hastenNextBatch, nextDueBatch, takeDueBatches } from '../../store/due-remote-batches.ts'
 import { changeRemoteBatch, endRemoteBatch, settleRemoteBatch } from '../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
+import { cancelMs, isOnTime, recallAt } from './recall.ts'
 import type { RemoteRows } from './remote-rows.ts'
 
 /** How often it is asked whether any is due. */
@@ -26,10 +27,10 @@ const AGE_SHARE = 0.05
 const WAITING_SHARE = 0.2
 const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
-/** How long a batch may take to be cancelled there. */
-const CANCEL_MS = 15 * 60_000
 /** How long it is tried to cancel a batch that was given up, or to delete files. */
 const TIDY_MS = 24 * 3_600_000
+const UNTIDIED_MS_MIN = 300
+const UNTIDIED_MS_MAX = 15 * 60_000
 /** How long other workers leave a batch alone that is not open. */
 const OTHERS_MS = 30_000
 /** When a batch that has ended is looked at for its own sake. */
@@ -39,7 +40,7 @@ export interface RemotePollerOptions {
   store: Store
   clock: Clock
   log: Log
-  rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp'>
+  rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp' | 'mayReplace'>
   /** Whether any upstream is a batch API. */
   hasBatchApi: () => boolean
   /** Chunks were made ready. */
@@ -113,33 +114,78 @@ export class RemotePoller {
     const { signal } = this.#abort
     const [batch] = await readBatchStatuses(store.read, [row.batch_id])
     const isStopped = batch === undefined || stopReason(batch, clock.now()) !== null
-    if (api === null || row.remote_id === null) return await this.#failing(row, isStopped)
+    const fail = (reason: string, mayGo = isStopped): Promise<void> =>
+      this.#failing(row, batch, mayGo, reason)
+    if (api === null || row.remote_id === null) return await fail('its upstream is not configured any more')
+    let seen: SeenBatch | null
     try {
-      if (isStopped && row.cancelled_at === null) {
-        await api.cancel(row.remote_id, signal)
-        row.cancelled_at = clock.now()
-        const { cancelled_at } = row
-        await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { cancelled_at }))
-      }
-      const seen = await api.read(row.remote_id, signal)
-      if (seen === null) return await this.#failing(row, true)
-      if (seen.ended !== null) {
-        const { output_file_id, error_file_id, detail, report: remote_report } = seen
-        const status = seen.isThrottled ? 'throttled' : seen.ended
-        return await this.#end(row, { status, output_file_id, error_file_id, detail, remote_report })
-      }
+      seen = await api.read(row.remote_id, signal)
+      if (seen !== null && seen.ended === null && (isStopped || this.#isLate(row, batch, seen)))
+        await this.#cancel(row, api, seen, isStopped)
     } catch (error) {
       if (!(error instanceof BatchApiError) || signal.aborted) throw error
-      return await this.#failing(row, isStopped)
+      return await fail(error.result.reason)
     }
+    if (seen === null) return await fail('the batch API does not know the batch (404)', true)
+    if (seen.ended !== null) {
+      const { output_file_id, error_file_id, detail, report: remote_report } = seen
+      const status = seen.isThrottled ? 'throttled' : seen.ended
+      return await this.#end(row, { status, output_file_id, error_file_id, detail, remote_report })
+    }
+    if (row.cancelled_at !== null && clock.now() - row.cancelled_at > (batch ? cancelMs(batch) : TIDY_MS))
+      return await this.#end(row, { status: 'abandoned', detail: 'it was not cancelled in time' })
+    await this.#seen(row, batch, seen)
+  }
+
+  /** Nothing has come of it yet. */
+  async #seen(row: RemoteBatchRow, batch: BatchStatusRow | undefined, seen: SeenBatch): Promise<void> {
+    const { store, clock, log } = this.#options
     const now = clock.now()
-    if (row.cancelled_at !== null && now - row.cancelled_at > CANCEL_MS)
-      return await this.#end(row, { status: 'abandoned' })
-    const expires_at = batch?.expires_at ?? Number.POSITIVE_INFINITY
-    const isDueAtEnd = now < expires_at && row.poll_at !== null && row.poll_at > expires_at
-    if (row.failing_since === null && !isDueAtEnd) return
-    const change = { failing_since: null, ...(isDueAtEnd ? { poll_at: expires_at } : {}) }
+    const { status, isKnown } = seen
+    const fields = { remote_batch: row.remote_id, upstream: row.upstream, status }
+    if (!isKnown && row.status !== status)
+      log.warn(fields, 'a remote batch has a status that is not known; it is looked at until that changes')
+    if (row.failing_since !== null) log.info(fields, 'a remote batch can be looked at again')
+    const marks = batch ? [recallAt(batch), batch.expires_at] : []
+    const poll_at = marks.find((at) => now < at && row.poll_at !== null && row.poll_at > at)
+    if (row.failing_since === null && row.status === status && poll_at === undefined) return
+    const change = {
+      status,
+      detail: null,
+      failing_since: null,
+      ...(poll_at === undefined ? {} : { poll_at }),
+    }
     await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', change))
+  }
+
+  /** Whether its lines are to be answered elsewhere, so that they are in time. */
+  #isLate(row: RemoteBatchRow, batch: BatchStatusRow | undefined, seen: SeenBatch | null): boolean {
+    const { clock, rows } = this.#options
+    const now = clock.now()
+    if (batch === undefined || now < recallAt(batch)) return false
+    if (seen !== null && isOnTime(seen, row.creating_at ?? row.created, batch, now)) return false
+    return rows.mayReplace(row)
+  }
+
+  async #cancel(
+    row: RemoteBatchRow,
+    api: BatchApi,
+    { id, status }: SeenBatch,
+    isStopped: boolean,
+  ): Promise<void> {
+    const { store, clock, log } = this.#options
+    if (row.cancelled_at !== null && status.startsWith('cancel')) return
+    await api.cancel(id, this.#abort.signal)
+    if (row.cancelled_at !== null) return
+    row.cancelled_at = clock.now()
+    const { cancelled_at, upstream } = row
+    log.info(
+      { remote_batch: id, upstream, batch: row.batch_id },
+      isStopped
+        ? 'cancelled a remote batch, since its batch is ending'
+        : 'cancelled a remote batch that may be late; what it leaves is answered by other servers',
+    )
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { cancelled_at }))
   }
 
   async #end(row: RemoteBatchRow, end: Parameters<typeof endRemoteBatch>[2]): Promise<void> {
@@ -150,13 +196,25 @@ export class RemotePoller {
   }
 
   /** The batch API does not answer, or does not know the batch. */
-  async #failing(row: RemoteBatchRow, mayGoAnyway: boolean): Promise<void> {
-    const { store, clock, rows } = this.#options
+  async #failing(
+    row: RemoteBatchRow,
+    batch: BatchStatusRow | undefined,
+    mayGoAnyway: boolean,
+    detail: string,
+  ): Promise<void> {
+    const { store, clock, rows, log } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
-    if (rows.mayGiveUp(row, failing_since, mayGoAnyway)) return await this.#end(row, { status: 'abandoned' })
-    if (row.failing_since === null)
-      await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { failing_since }))
+    const isOverdue =
+      batch !== undefined && now - failing_since > cancelMs(batch) && this.#isLate(row, batch, null)
+    const fields = { remote_batch: row.remote_id, upstream: row.upstream, reason: detail }
+    if (isOverdue || rows.mayGiveUp(row, failing_since, mayGoAnyway)) {
+      log.warn(fields, 'a remote batch is given up; its lines are sent again')
+      return await this.#end(row, { status: 'abandoned', detail })
+    }
+    if (row.failing_since !== null && row.detail === detail) return
+    log.warn(fields, 'a remote batch cannot be looked at; it is tried again')
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { failing_since, detail }))
   }
 
   /** The worker that recorded its results crashed before it noted that. */
@@ -170,27 +228,75 @@ export class RemotePoller {
 
   /** Deletes its files there. */
   async #tidy(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
-    const files = [row.file_id, row.output_file_id, row.error_file_id].filter((id) => id !== null)
+    const { signal } = this.#abort
+    if (api === null) return await this.#done(row)
     try {
-      if (api !== null) for (const id of files) await api.remove(id)
+      const ids = new Set([row.file_id ?? (await api.findFile(row.id, signal))])
+      for (const id of [row.output_file_id, row.error_file_id]) ids.add(id)
+      if (row.status === 'abandoned' && row.remote_id !== null) {
+        const seen = await api.read(row.remote_id, signal)
+        if (seen && seen.ended === null)
+          return await this.#untidied(row, 'a batch that was given up goes on there')
+        for (const id of [seen?.output_file_id, seen?.error_file_id]) ids.add(id ?? null)
+      }
+      for (const id of ids) if (id !== null) await api.remove(id)
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
-      if (!this.#isOld(row) && !error.hadNoEffect) return await this.#again(row, POLL_MS_MAX)
+      return await this.#untidied(row, reasonOf(error))
     }
     await this.#done(row)
   }
 
-  async #cancelAbandoned(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
-    const { signal } = this.#abort
-    if (api === null || this.#isOld(row)) return await this.#done(row)
-    const since = row.creating_at ?? row.created
-    const wanted = { name: row.id, file_id: row.file_id, since }
-    const ids =
-      row.remote_id === null ? (await api.find(wanted, signal)).map(({ id }) => id) : [row.remote_id]
-    for (const id of ids) await api.cancel(id, signal)
-    const { log } = this.#options
-    log.info({ remote_batch: ids[0], upstream: row.upstream }, 'cancelled a remote batch that was given up')
+  /** Files could not be deleted, or a batch that was given up could not be cancelled; it is tried again for a while. */
+  async #untidied(row: RemoteBatchRow, reason: string): Promise<void> {
+    const { store, clock, log } = this.#options
+    const now = clock.now()
+    const failing_since = row.failing_since ?? now
+    if (now - failing_since < TIDY_MS) {
+      const poll_at = now + Math.max(UNTIDIED_MS_MIN, Math.min(UNTIDIED_MS_MAX, now - failing_since))
+      return void (await store.write((tx) =>
+        changeRemoteBatch(tx, row.id, row.state, { failing_since, poll_at }),
+      ))
+    }
+    const { file_id, output_file_id, error_file_id, remote_id, upstream } = row
+    log.warn(
+      { upstream, remote_batch: remote_id, files: [file_id, output_file_id, error_file_id], reason },
+      'what a remote batch has left at a batch API could not be deleted there',
+    )
     await this.#done(row)
+  }
+
+  async #cancelAbandoned(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
+    const { store, clock, log } = this.#options
+    const { signal } = this.#abort
+    if (api === null) return await this.#done(row)
+    const since = row.creating_at ?? row.created
+    let remote_id = row.remote_id
+    try {
+      if (remote_id === null) {
+        const found = await api.find({ name: row.id, file_id: row.file_id, since }, signal)
+        for (const { id } of found?.slice(1) ?? []) await api.cancel(id, signal)
+        remote_id = found?.[0]?.id ?? null
+      }
+      if (remote_id !== null) await api.cancel(remote_id, signal)
+    } catch (error) {
+      if (!(error instanceof BatchApiError)) throw error
+      return await this.#untidied(row, reasonOf(error))
+    }
+    log.info(
+      { remote_batch: remote_id, upstream: row.upstream },
+      'cancelled a remote batch that was given up',
+    )
+    // Its files are deleted once it has ended there.
+    const poll_at = clock.now() + POLL_MS_MIN
+    const change = {
+      state: 'recorded' as const,
+      status: 'abandoned',
+      remote_id,
+      poll_at,
+      failing_since: null,
+    }
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'abandoned', change))
   }
 
   async #done(row: RemoteBatchRow): Promise<void> {
@@ -206,10 +312,6 @@ export class RemotePoller {
     await store
       .writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, { poll_at }))
       .catch(() => {})
-  }
-
-  #isOld({ created }: RemoteBatchRow): boolean {
-    return this.#options.clock.now() - created > TIDY_MS
   }
 }
 

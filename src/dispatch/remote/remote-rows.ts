@@ -66,6 +66,14 @@ export class RemoteRows {
     return isStopped || upstream === undefined || (sender().lanes.get(row.model)?.mayLeave(upstream) ?? true)
   }
 
+  /** Whether servers that answer at once may answer its lines. */
+  mayReplace(row: Pick<RemoteBatchRow, 'model' | 'upstream'>): boolean {
+    const upstream = this.upstreamOf(row)
+    return (
+      upstream !== undefined && (this.#options.sender().lanes.get(row.model)?.mayReplace(upstream) ?? false)
+    )
+  }
+
   /** Finds the lines of a claimed chunk that batch APIs have. */
   async load(chunk: OpenChunk): Promise<void> {
     const { claim } = chunk
@@ -119,6 +127,7 @@ export class RemoteRows {
       status: null,
       detail: null,
       creating_at: null,
+      creations: 0,
       cancelled_at: null,
       failing_since: null,
       poll_at: null,
@@ -135,15 +144,18 @@ export class RemoteRows {
     if (code === 'ok') this.#recorded.get(chunk)?.set(line, cost_nanos)
   }
 
-  /** No result of the batch will be recorded: its lines are the worker's own again. False if the lease is lost. */
+  /**
+   * No result of the batch will be recorded: its lines are the worker's own again. `left`: what may be there of it. False
+   * if the lease is lost.
+   */
   async giveBack(
     chunk: OpenChunk,
     row: RemoteBatchRow,
     jobs: readonly Job[],
-    mayBeThere: boolean,
+    left: 'nothing' | 'file' | 'batch',
   ): Promise<boolean> {
     const { clock, sender } = this.#options
-    const state = mayBeThere ? 'abandoned' : row.file_id === null ? 'done' : 'recorded'
+    const state = left === 'batch' ? 'abandoned' : left === 'file' ? 'recorded' : 'done'
     if (!(await this.#settleAs(chunk, row, jobs, state, state === 'done' ? null : clock.now()))) return false
     if (this.upstreamOf(row) === undefined)
       sender().resume(

@@ -9,9 +9,23 @@ import type { Upstream } from './upstream.ts'
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
 const ATTEMPTS_LISTED_MAX = 20
 
-export function attemptOf(upstream: Upstream, result: BackendResult, at: number, now: number): Attempt {
+export function attemptOf(
+  upstream: Upstream,
+  result: BackendResult,
+  at: number,
+  now: number,
+  remote_batch?: string,
+): Attempt {
   const { name, tier } = upstream
-  const attempt: Attempt = { at, upstream: name, tier, status: result.status, duration_ms: now - at }
+  const remote = remote_batch === undefined ? {} : { remote_batch }
+  const attempt: Attempt = {
+    at,
+    upstream: name,
+    tier,
+    status: result.status,
+    duration_ms: now - at,
+    ...remote,
+  }
   if (result.kind === 'answered') return attempt
   return { ...attempt, reason: result.kind === 'refused' ? result.code : result.reason }
 }

@@ -173,6 +173,12 @@ export class Lane {
     return this.#tiers.besides(upstream).length > 0
   }
 
+  /** Whether servers that answer at once may answer lines that a batch API may answer too late. */
+  mayReplace(upstream: Upstream): boolean {
+    const now = this.#clock.now()
+    return this.#tiers.insteadOf(upstream).some((one) => one.batches === null && !one.blocked(now))
+  }
+
   retry(job: Job, due: number): void {
     if (job.avoid !== null && job.avoid.batches !== null && this.mayLeave(job.avoid)) {
       this.#left.push(job)

@@ -13,6 +13,7 @@ import { byPrefix, pushTo } from './line-request.ts'
 import { LineWarnings } from './line-warnings.ts'
 import { jobsOfLineTries, lineTriesOf, ParkedTries } from './parked-tries.ts'
 import { PausedLines } from './paused-lines.ts'
+import type { RemoteEnd } from './remote-end.ts'
 import { type Blame, backoffMs, countMiss, isExhausted, type MissedResult } from './retry-policy.ts'
 import { sendLine } from './send-line.ts'
 import type { SenderOptions } from './sender-options.ts'
@@ -252,22 +253,14 @@ export class Sender {
     return this.#tried.get(chunk)?.get(position) ?? freshJob(chunk, position)
   }
 
-  /** What came of a line that a batch API had since `at`; ends it, or queues it again. */
-  concludeRemote(
-    job: Job,
-    upstream: Upstream,
-    result: BackendResult,
-    at: number,
-    remote_batch?: string,
-  ): void {
+  /** Ends a line that a batch API had, or queues it again. */
+  concludeRemote(job: Job, end: RemoteEnd): void {
+    const { upstream, result, at, remote_batch, blame } = end
     const now = this.#options.clock.now()
-    const isOfServer =
-      result.kind === 'throttled' || (result.kind === 'failed' && result.unreachable === true)
     this.#options.observe?.attempted(upstream, result.kind, now - at)
     this.#warnings.failsForOperators(upstream, result, now)
-    const attempt = attemptOf(upstream, result, at, now)
-    recordAttempt(job, remote_batch === undefined ? attempt : { ...attempt, remote_batch })
-    this.#conclude(job, upstream, result, isOfServer ? 'server' : 'line', now)
+    recordAttempt(job, attemptOf(upstream, result, at, now, remote_batch))
+    this.#conclude(job, upstream, result, blame, now, end)
     if (result.kind === 'answered') this.#duplicates.learn(job, result)
   }
 
@@ -318,7 +311,14 @@ export class Sender {
     this.#lanes.get(chunk.lines[job.position]!.model!)?.pump()
   }
 
-  #conclude(job: Job, upstream: Upstream, result: BackendResult, blame: Blame, now: number): void {
+  #conclude(
+    job: Job,
+    upstream: Upstream,
+    result: BackendResult,
+    blame: Blame,
+    now: number,
+    remote?: RemoteEnd,
+  ): void {
     const { chunk } = job
     if (result.kind === 'answered') {
       this.#rejections.onAnswered(job, upstream)
@@ -335,11 +335,11 @@ export class Sender {
     }
     countMiss(job.tries, result, blame, upstream.circuit.answeredAt, now)
     if (chunk.stopped !== null) this.#endStopped(job, now)
-    else this.#retry(job, upstream, result, now)
+    else this.#retry(job, upstream, result, now, remote)
   }
 
   /** Queues the line for another attempt, unless its attempts are exhausted. */
-  #retry(job: Job, upstream: Upstream, result: MissedResult, now: number): void {
+  #retry(job: Job, upstream: Upstream, result: MissedResult, now: number, remote?: RemoteEnd): void {
     const { retry, random, observe } = this.#options
     const { chunk, tries } = job
     const windowMs = chunk.claim.deadline - chunk.batch.created
@@ -348,9 +348,9 @@ export class Sender {
       this.#duplicates.fail(job, rejection ?? exhausted(job, result), now)
       return
     }
-    if (result.kind === 'failed') job.avoid = upstream
+    if (result.kind === 'failed') job.avoid = remote?.stays ? null : upstream
     observe?.retried(upstream)
-    const waitMs = backoffMs(retry, tries, result, random(), windowMs)
+    const waitMs = backoffMs(retry, tries, result, remote?.draw ?? random(), windowMs)
     if (result.kind === 'throttled') tries.throttledMs += waitMs
     if (chunk.reserved.has(job.position)) this.#options.funds.reserve(chunk, job.position)
     const lane = this.#lanes.get(chunk.lines[job.position]!.model!)

@@ -49,6 +49,12 @@ export class Tiers<U extends TieredUpstream> {
       .filter((ofTier) => ofTier.length > 0)
   }
 
+  /** What lines may be sent to that this upstream may answer too late. */
+  insteadOf(upstream: U): readonly U[] {
+    const { whenAtRisk } = this.#spill
+    return this.#tiers.flat().filter((one) => one !== upstream && (whenAtRisk || one.tier <= upstream.tier))
+  }
+
   /** When the next tier comes into use by the passing of time alone (Unix ms); infinity if it does not. */
   nextAt(now: number): number {
     const level = this.#level(now)

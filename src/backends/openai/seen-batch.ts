@@ -1,0 +1,95 @@
+// A batch as batch APIs show it. They agree on the field names; these are the deviations that are known: Together wraps a
+// created batch in `job` and writes statuses in capitals, Mistral calls statuses and files otherwise, times come as
+// numbers or text, and some leave metadata out of their lists.
+import type { SeenBatch } from '../batch-api/batch-api.ts'
+import { isRecord } from '../json-record.ts'
+
+/** How a batch ended, in the words of several batch APIs. */
+const ENDS: Readonly<Record<string, string>> = {
+  completed: 'completed',
+  complete: 'completed',
+  succeeded: 'completed',
+  success: 'completed',
+  done: 'completed',
+  failed: 'failed',
+  error: 'failed',
+  expired: 'expired',
+  timeout_exceeded: 'expired',
+  timed_out: 'expired',
+  cancelled: 'cancelled',
+  canceled: 'cancelled',
+}
+const RUNNING = [
+  'validating',
+  'queued',
+  'pending',
+  'running',
+  'in_progress',
+  'finalizing',
+  'cancelling',
+  'cancellation_requested',
+  'created',
+]
+/** The batch was refused because too much is queued. */
+const THROTTLED = /token_limit_exceeded|request_limit_exceeded|quota_exceeded|rate_limit/i
+const DETAIL_LENGTH_MAX = 300
+/** Greater numbers are milliseconds. */
+const SECONDS_MAX = 1e11
+
+/** Null for something that is no batch. `redact` strikes secrets out of what callers get to read. */
+export function seenBatch(json: unknown, redact: (text: string) => string): SeenBatch | null {
+  const batch = isRecord(json) && isRecord(json.job) ? json.job : json
+  if (!isRecord(batch) || typeof batch.id !== 'string') return null
+  const status = typeof batch.status === 'string' ? batch.status.toLowerCase() : ''
+  const detail = redact(detailOf(batch)).slice(0, DETAIL_LENGTH_MAX)
+  const { request_counts, cost_usd, usage } = batch
+  const output_file_id = textOf(batch.output_file_id ?? batch.output_file)
+  const error_file_id = textOf(batch.error_file_id ?? batch.error_file)
+  const isKnown = status in ENDS || RUNNING.includes(status)
+  const done = doneOf(request_counts)
+  const ended =
+    ENDS[status] ??
+    (!isKnown && (output_file_id ?? error_file_id) !== null && done === 1 ? 'completed' : null)
+  return {
+    id: batch.id,
+    status: status.slice(0, 40),
+    isKnown,
+    ended,
+    done,
+    output_file_id,
+    error_file_id,
+    detail: detail === '' ? null : detail,
+    isThrottled: ended === 'failed' && THROTTLED.test(detail),
+    report: JSON.stringify({ status, request_counts, cost_usd, usage }),
+  }
+}
+
+/** When a batch was created (Unix ms); null if it does not say. */
+export function createdMs(batch: Record<string, unknown>): number | null {
+  const at = batch.created_at ?? batch.created
+  const number = typeof at === 'string' && /^\d+(\.\d+)?$/.test(at) ? Number(at) : at
+  if (typeof number === 'number') return number > SECONDS_MAX ? number : number * 1000
+  const ms = typeof at === 'string' ? Date.parse(at) : Number.NaN
+  return Number.isNaN(ms) ? null : ms
+}
+
+function doneOf(counts: unknown): number {
+  if (!isRecord(counts)) return 0
+  const { total, completed, failed } = counts
+  const share = (Number(completed ?? 0) + Number(failed ?? 0)) / Number(total)
+  return share > 0 && share <= 1 ? share : 0
+}
+
+function textOf(value: unknown): string | null {
+  return typeof value === 'string' && value !== '' ? value : null
+}
+
+/** What a batch says of its failure. */
+function detailOf({ errors, error }: Record<string, unknown>): string {
+  const list = isRecord(errors) ? errors.data : errors
+  const first: unknown = Array.isArray(list) ? list[0] : (list ?? error)
+  if (typeof first === 'string') return first
+  if (!isRecord(first)) return ''
+  const words = [first.code, first.message].filter((word) => typeof word === 'string')
+  return words.join(': ')
+}
