@@ -14,7 +14,7 @@ WORKDIR /build
 COPY package.json package-lock.json ./
 # No package needs a script of its own here: the compiler comes as a package for the platform.
 RUN --mount=type=cache,target=/root/.npm npm ci --ignore-scripts --no-audit --no-fund
-COPY tsconfig.json tsconfig.build.json ./
+COPY tsconfig.json build.ts ./
 COPY src src
 RUN npm run build
 

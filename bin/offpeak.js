@@ -31,8 +31,10 @@ if (startsService && process.platform === 'linux' && process.env.MALLOC_ARENA_MA
     ...ALLOCATOR,
     ...process.env,
   })
-// With the cache, starting from source is as fast as from a build from the second start on.
-const folder = compileCacheFolder()
-if (folder !== undefined) module.enableCompileCache(folder)
 const source = new URL('../src/main.ts', import.meta.url)
-await import(existsSync(source) ? source.href : new URL('../dist/main.js', import.meta.url).href)
+const isSource = existsSync(source)
+// With the cache, starting from source is as fast as from a build from the second start on. Node keeps in memory what it
+// reads from it; a build, which is few files, starts as fast without.
+const folder = isSource ? compileCacheFolder() : undefined
+if (folder !== undefined) module.enableCompileCache(folder)
+await import(isSource ? source.href : new URL('../dist/main.js', import.meta.url).href)

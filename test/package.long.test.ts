@@ -55,14 +55,25 @@ describe('the package', () => {
     )
     const inFolders = paths.filter((path) => FOLDERS.includes(path.split('/')[0] ?? ''))
     assert.deepEqual(paths.filter((path) => !inFolders.includes(path)).sort(), [...FILES].sort())
-    const compiled = globSync('src/**/*.ts', { cwd: ROOT })
+    const code = inFolders.filter((path) => path.endsWith('.js'))
+    // Names of other files end with a hash of their content.
+    const named = code.filter((path) => !/^dist\/[\w-]+-[A-Z0-9]{8}\.js$/.test(path))
+    const served = named.filter((path) => /^dist\/(console|domain)\//.test(path))
+    assert.deepEqual(named.filter((path) => !served.includes(path)).sort(), [
+      ...['dist/compose/worker-process.js', 'dist/http/routes/console/prepare-assets-process.js'],
+      ...['dist/intake/streaming-validation-thread.js', 'dist/main.js', 'dist/prepare-assets-process.js'],
+      ...['dist/streaming-validation-thread.js', 'dist/worker-process.js'],
+    ])
+    const console = globSync('src/console/**/*.ts', { cwd: ROOT })
       .filter((path) => !path.endsWith('.test.ts') && !path.endsWith('.d.ts'))
       .map((path) => path.replace(/^src/, 'dist').replace(/\.ts$/, '.js'))
-    const code = inFolders.filter((path) => path.endsWith('.js'))
-    assert.deepEqual(code.sort(), compiled.sort())
+    assert.deepEqual(served.filter((path) => path.startsWith('dist/console/')).sort(), console.sort())
     const others = inFolders.filter((path) => !path.endsWith('.js'))
     const unexpected = others.filter(
-      (path) => !/^(deploy\/|docs\/.*\.md$|docs\/offpeak\.schema\.json$|dist\/console\/)/.test(path),
+      (path) =>
+        !/^(deploy\/|docs\/.*\.md$|docs\/offpeak\.schema\.json$|dist\/console\/|dist\/LICENSES\.txt$)/.test(
+          path,
+        ),
     )
     assert.deepEqual(unexpected, [])
     const neverShipped = /^(src|test|bench)\/|\.test\.js$|offpeak-data|\.env|\.npmrc/
@@ -72,14 +83,23 @@ describe('the package', () => {
     )
   })
 
-  test('is compiled by leaving types away, and changes nothing else', async () => {
+  test('has a console that is compiled by leaving types away, and changes nothing else', async () => {
     const words = async (path: string) =>
       new Set((await readFile(join(ROOT, path), 'utf8')).match(/[\p{ID_Start}_$#][\p{ID_Continue}$]*/gu))
-    for (const { path } of packed.files.filter((file) => /^dist\/.*\.js$/.test(file.path))) {
+    for (const { path } of packed.files.filter((file) =>
+      /^dist\/(console|domain)\/.*\.js$/.test(file.path),
+    )) {
       const source = await words(path.replace(/^dist/, 'src').replace(/js$/, 'ts'))
       const added = [...(await words(path))].filter((word) => word !== 'js' && !source.has(word))
       assert.deepEqual(added, [], path)
     }
+  })
+
+  test('keeps the notices of the packages that became part of it', async () => {
+    const text = await readFile(join(ROOT, 'dist/LICENSES.txt'), 'utf8')
+    for (const name of ['fastify', 'kysely', 'typebox'])
+      assert.match(text, new RegExp(`^${name} \\d.*\\(MIT\\)$`, 'm'))
+    assert.ok((text.match(/Permission is hereby granted|Redistribution and use/g) ?? []).length > 20)
   })
 
   test('runs a table where it is installed, without a clone', async () => {
