@@ -442,6 +442,10 @@ describe('what is refused', () => {
       'models[0].price.cached_input_per_mtok: is more than input_per_mtok',
     ],
     [model('spill: {when_down: 5}'), 'models[0].spill.when_down: expected a duration such as 60s, or off'],
+    [
+      upstream('type: openai, live: {}, engine: {command: [serve, "{port}"]}'),
+      'models[0].upstreams[0].live: excludes engine: only the worker has the key of the server',
+    ],
     [upstream('type: sim, tier: -1'), 'models[0].upstreams[0].tier: expected a whole number from 0 to 100'],
     [upstream('type: sim, hours: [{days: mon-fry}]'), 'hours[0].days: expected days such as mon-fri'],
     [upstream('type: sim, hours: [{from: "25:00"}]'), 'hours[0].from: expected a time such as "20:00"'],

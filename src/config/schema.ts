@@ -240,8 +240,10 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
   if (base_url !== null) problem(['base_url'], 'excludes engine: the worker picks the address of the server')
   for (const key of ['api_key_env', 'api_key_file'] as const)
     if (found[key] !== null) problem([key], 'excludes engine: the worker makes a key for each start')
-  for (const key of ['ca_file', 'client_cert_file', 'proxy', 'discover', 'live'] as const)
+  for (const key of ['ca_file', 'client_cert_file', 'proxy', 'discover'] as const)
     if (found[key] !== null) problem([key], 'excludes engine: its server is on this machine')
+  if (found.live !== null)
+    problem(['live'], 'excludes engine: only the worker has the key of the server, which answers nobody else')
 })
 
 const BATCH_API = checked(
