@@ -1,5 +1,5 @@
 // Two Offpeaks as real processes, a front whose only upstream is a cell, before a model server in the test's process.
-// Front, cell or both are killed with SIGKILL while a batch runs, and started again. What is checked: every line is
+// Front, cell or both are killed with SIGKILL while batches run, and started again. What is checked: every line is
 // answered once and billed once, here and there, and no remote batch was created twice.
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -23,6 +23,10 @@ log: {level: warn}
 worker: {flush_interval: 50ms, lease: 1s, drain: 1s}
 retry: {attempts_max: 5, backoff_min: 20ms, backoff_max: 500ms, outage_patience: 10m}`
 const ENDED_MS_MAX = 90_000
+/** A batch may have to survive so many kills before it is waited for. */
+const OPEN_MAX = 4
+const KILL_AFTER_MS_MAX = 1_000
+const DOWN_MS_MAX = 200
 
 export interface FederationRun {
   cycles: number
@@ -116,10 +120,27 @@ class Side {
   }
 }
 
-/** Returns what was violated, in sentences. */
-export async function runFederation(options: FederationRun): Promise<string[]> {
+export interface FederationSummary {
+  cycles: number
+  kills: Record<Kind, number>
+  lines: number
+  /** Lines that the model server was sent again: in flight, or not journalled yet, when the cell was killed. */
+  sent_again: number
+  remote_batches: number
+  remote_batches_twice: number
+  seconds: number
+  /** In sentences. */
+  violations: string[]
+}
+
+const KINDS = ['front', 'cell', 'both'] as const
+type Kind = (typeof KINDS)[number]
+
+export async function runFederation(options: FederationRun): Promise<FederationSummary> {
   const { cycles, seed, folder, report } = options
+  const begun = performance.now()
   const violations: string[] = []
+  const kills = { front: 0, cell: 0, both: 0 }
   const random = seededRandom(seed)
   const fault = (problem: string): void => void violations.push(problem)
   await using upstream: TestUpstream = await testUpstream((call) => {
@@ -148,26 +169,42 @@ models:
   await using _front = front.processes
   await cell.start()
   await front.start()
-  for (let cycle = 1; cycle <= cycles; cycle++) {
-    const begun = performance.now()
-    const id = await createBatch(front, options.lines)
-    await setTimeout(random.next() * 1500)
-    const sides = [[front], [cell], [front, cell]][cycle % 3]!
+  const open: string[] = []
+  for (let cycle = 1; cycle <= cycles && violations.length === 0; cycle++) {
+    const from = performance.now()
+    open.push(await createBatch(front, options.lines))
+    await setTimeout(random.next() * KILL_AFTER_MS_MAX)
+    const kind = KINDS[Math.floor(random.next() * KINDS.length)]!
+    const sides = kind === 'both' ? [front, cell] : [kind === 'front' ? front : cell]
     await Promise.all(sides.map((side) => side.kill()))
-    await setTimeout(random.next() * 500)
+    kills[kind]++
+    await setTimeout(random.next() * DOWN_MS_MAX)
     await Promise.all(sides.map((side) => side.start()))
-    const found = await checkBatch(front, id, options.lines)
-    violations.push(...found.map((problem) => `cycle ${cycle}: ${problem}`))
-    const ms = Math.round(performance.now() - begun)
-    report(
-      `cycle ${cycle}: killed ${sides.length === 2 ? 'both' : sides[0] === front ? 'front' : 'cell'}, ${ms} ms`,
-    )
-    if (violations.length > 0) break
+    if (open.length === OPEN_MAX || cycle === cycles)
+      for (const id of open.splice(0)) {
+        const found = await checkBatch(front, id, options.lines)
+        violations.push(...found.map((problem) => `until cycle ${cycle}: ${problem}`))
+      }
+    report(`cycle ${cycle}: killed ${kind}, ${Math.round(performance.now() - from)} ms`)
   }
   await front.processes.stop()
   await cell.processes.stop()
-  violations.push(...checkBoth(front, cell, cycles * options.lines))
-  return violations
+  const done = kills.front + kills.cell + kills.both
+  const lines = done * options.lines
+  const { remote_batches, twice, found } = checkBoth(front, cell, lines)
+  violations.push(...found)
+  const sent_again = upstream.calls.length - lines
+  const seconds = Math.round((performance.now() - begun) / 1000)
+  return {
+    cycles: done,
+    kills,
+    lines,
+    sent_again,
+    remote_batches,
+    remote_batches_twice: twice,
+    seconds,
+    violations,
+  }
 }
 
 async function createBatch(front: Side, lines: number): Promise<string> {
@@ -208,7 +245,11 @@ async function checkBatch(front: Side, id: string, lines: number): Promise<strin
 }
 
 /** The books of both, and what the cell was asked. */
-function checkBoth(front: Side, cell: Side, lines: number): string[] {
+function checkBoth(
+  front: Side,
+  cell: Side,
+  lines: number,
+): { remote_batches: number; twice: number; found: string[] } {
   const found: string[] = []
   for (const side of [front, cell]) {
     const problem = side.books()
@@ -222,5 +263,5 @@ function checkBoth(front: Side, cell: Side, lines: number): string[] {
   if (twice > 0) found.push(`${twice} remote batches were created twice`)
   const completed = there.reduce((sum, one) => sum + one.completed, 0)
   if (completed !== lines) found.push(`the cell has billed ${completed} lines, the front ${lines}`)
-  return found
+  return { remote_batches: there.length, twice, found }
 }
