@@ -199,3 +199,22 @@ test('lines at a batch API that does not answer any more are finished elsewhere 
   assert.equal(hosted.calls.length, 40)
   assert.equal(batch.cost_usd, (40 * 3000) / 1e9)
 })
+
+test('chunks go to the batch API that has the fewest lines', async () => {
+  await using first = await BatchServer.start({ holds: true })
+  await using second = await BatchServer.start({ holds: true })
+  const other = `      - {type: openai-batch, name: second, base_url: "${second.base_url}"}`
+  await using service = await TestService.start(config(first, '', other))
+  const seen = (): number =>
+    [...first.batches.values(), ...second.batches.values()].filter(({ looks }) => looks > 0).length
+  const batchOf = async (lines: number): Promise<void> => {
+    const before = seen()
+    const texts = LINES.slice(0, lines).map((one) => JSON.stringify(one))
+    const file = await service.upload(texts.join('\n'))
+    await service.create(file.id)
+    await Promise.race([first, second].map((one) => one.until(() => seen() > before || undefined)))
+  }
+  for (const lines of [30, 10, 10, 20]) await batchOf(lines)
+  // 30; 10, 10 and 20.
+  assert.deepEqual([first.batches.size, second.batches.size], [1, 3])
+})

@@ -3,13 +3,13 @@ import type { RemoteBatchRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /**
- * Takes up to `limit` of those that are due, and says when each is due again: `nextIn`, in ms from now; `isFirst`: no
- * older one of its model is open there. Nobody else takes them before.
+ * Takes up to `limit` of those that are due, and says when each is due again: `nextIn`, in ms from now. Nobody else takes
+ * them before.
  */
 export async function takeDueBatches(
   tx: Writer,
   { now }: ClaimSql,
-  nextIn: (row: RemoteBatchRow, isFirst: boolean) => number,
+  nextIn: (row: RemoteBatchRow) => number,
   limit: number,
 ): Promise<RemoteBatchRow[]> {
   const due = await tx
@@ -22,11 +22,10 @@ export async function takeDueBatches(
     .forUpdate()
     .skipLocked()
     .execute()
-  const first = due.length === 0 ? [] : await firstOpenBatches(tx)
   for (const row of due) {
     const { poll_at } = await tx
       .updateTable('remote_batches')
-      .set((eb) => ({ poll_at: eb(now, '+', nextIn(row, first.includes(row.id))) }))
+      .set((eb) => ({ poll_at: eb(now, '+', nextIn(row)) }))
       .where('id', '=', row.id)
       .returning('poll_at')
       .executeTakeFirstOrThrow()
@@ -35,16 +34,24 @@ export async function takeDueBatches(
   return due
 }
 
-/** The oldest open one of each model and upstream: a batch API finishes what it has mostly in the order of creation. */
-async function firstOpenBatches(db: Reader): Promise<string[]> {
+/** What is open of a model at a batch API. `first`: the oldest batch, as it mostly finishes them in that order. */
+export interface OpenAtBatchApi {
+  model: string
+  upstream: string
+  first: string
+  lines: number
+}
+
+export async function openAtBatchApis(db: Reader): Promise<OpenAtBatchApi[]> {
   const rows = await db
     .selectFrom('remote_batches')
-    .select((eb) => eb.fn.min('id').as('id'))
+    .select(['model', 'upstream'])
+    .select(({ fn }) => [fn.min('id').as('first'), fn.sum('line_count').as('lines')])
     .where('state', '=', 'open')
     .where('poll_at', 'is not', null)
     .groupBy(['model', 'upstream'])
     .execute()
-  return rows.map(({ id }) => id)
+  return rows.map((row) => ({ ...row, lines: Number(row.lines) }))
 }
 
 /** Has the batch that is the first one there, now that this one has ended, looked at now. */

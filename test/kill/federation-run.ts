@@ -1,19 +1,13 @@
 // Two Offpeaks as real processes, a front whose only upstream is a cell, before a model server in the test's process.
 // Front, cell or both are killed with SIGKILL while batches run, and started again. What is checked: every line is
 // answered once and billed once, here and there, and no remote batch was created twice.
-import { execFileSync } from 'node:child_process'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { line } from '../service.ts'
 import { seededRandom } from '../simulation/seeded-random.ts'
-import { freePort, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
+import { Side } from './side.ts'
 
-const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
-const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
 /** 10 tokens in, 5 out. */
 const LINE_COST_NANOS = 10 * 100 + 5 * 400
 const COMMON = `
@@ -22,7 +16,6 @@ listen: {stop_delay: 0s}
 log: {level: warn}
 worker: {flush_interval: 50ms, lease: 1s, drain: 1s}
 retry: {attempts_max: 5, backoff_min: 20ms, backoff_max: 500ms, outage_patience: 10m}`
-const ENDED_MS_MAX = 90_000
 /** A batch may have to survive so many kills before it is waited for. */
 const OPEN_MAX = 4
 const KILL_AFTER_MS_MAX = 1_000
@@ -34,90 +27,6 @@ export interface FederationRun {
   lines: number
   folder: string
   report: (text: string) => void
-}
-
-class Side {
-  readonly processes: ServiceProcesses
-  readonly folder: string
-  readonly port: number
-  readonly url: string
-  #running: ServiceProcess | null = null
-
-  constructor(folder: string, port: number, onFault: (problem: string) => void) {
-    this.folder = folder
-    this.port = port
-    this.url = `http://127.0.0.1:${port}`
-    this.processes = new ServiceProcesses({ folder, env: ENV, port, onLeaseLost: () => {}, onFault })
-  }
-
-  static async make(folder: string, config: string, onFault: (problem: string) => void): Promise<Side> {
-    mkdirSync(folder, { recursive: true })
-    writeFileSync(join(folder, 'offpeak.yaml'), config)
-    return new Side(folder, await freePort(), onFault)
-  }
-
-  async start(): Promise<void> {
-    this.#running = this.processes.launch('serve')
-    await this.#running.ready
-  }
-
-  async kill(): Promise<void> {
-    if (this.#running) await this.processes.kill(this.#running, true)
-  }
-
-  get key(): string {
-    return readFileSync(join(this.folder, 'offpeak-data/api-key'), 'utf8').trim()
-  }
-
-  async ask(method: string, path: string, body?: FormData | object): Promise<Record<string, unknown>> {
-    const isForm = body instanceof FormData
-    const response = await fetch(`${this.url}${path}`, {
-      method,
-      headers: {
-        authorization: `Bearer ${this.key}`,
-        ...(body === undefined || isForm ? {} : { 'content-type': 'application/json' }),
-      },
-      ...(body === undefined ? {} : { body: isForm ? body : JSON.stringify(body) }),
-    })
-    const text = await response.text()
-    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
-    return path.endsWith('/content') ? { text } : JSON.parse(text)
-  }
-
-  /** Asks again while it is down. */
-  async insist(method: string, path: string): Promise<Record<string, unknown>> {
-    for (;;) {
-      try {
-        return await this.ask(method, path)
-      } catch {
-        await setTimeout(50)
-      }
-    }
-  }
-
-  rows<T>(sql: string): T[] {
-    const db = new DatabaseSync(join(this.folder, 'offpeak-data/offpeak.db'), { readOnly: true })
-    try {
-      return db.prepare(sql).all() as T[]
-    } finally {
-      db.close()
-    }
-  }
-
-  /** What is wrong with its books; '' if nothing is. */
-  books(): string {
-    try {
-      execFileSync(process.execPath, [MAIN, 'doctor', 'books', '--config', 'offpeak.yaml'], {
-        cwd: this.folder,
-        env: ENV,
-        encoding: 'utf8',
-        stdio: 'pipe',
-      })
-      return ''
-    } catch (error) {
-      return String(error instanceof Error && 'stdout' in error ? error.stdout : error)
-    }
-  }
 }
 
 export interface FederationSummary {
@@ -172,7 +81,7 @@ models:
   const open: string[] = []
   for (let cycle = 1; cycle <= cycles && violations.length === 0; cycle++) {
     const from = performance.now()
-    open.push(await createBatch(front, options.lines))
+    open.push(await front.create(Array.from({ length: options.lines }, (_, i) => line(`l${i}`))))
     await setTimeout(random.next() * KILL_AFTER_MS_MAX)
     const kind = KINDS[Math.floor(random.next() * KINDS.length)]!
     const sides = kind === 'both' ? [front, cell] : [kind === 'front' ? front : cell]
@@ -207,28 +116,9 @@ models:
   }
 }
 
-async function createBatch(front: Side, lines: number): Promise<string> {
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  const text = Array.from({ length: lines }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n')
-  form.set('file', new Blob([text]), 'input.jsonl')
-  const file = await front.ask('POST', '/v1/files', form)
-  const batch = await front.ask('POST', '/v1/batches', {
-    input_file_id: file.id,
-    endpoint: '/v1/chat/completions',
-    completion_window: '24h',
-  })
-  return String(batch.id)
-}
-
 async function checkBatch(front: Side, id: string, lines: number): Promise<string[]> {
-  const until = performance.now() + ENDED_MS_MAX
-  let batch = await front.insist('GET', `/v1/batches/${id}`)
-  while (!['completed', 'failed', 'expired', 'cancelled'].includes(String(batch.status))) {
-    if (performance.now() > until) return [`${id} has not ended: ${JSON.stringify(batch)}`]
-    await setTimeout(50)
-    batch = await front.insist('GET', `/v1/batches/${id}`)
-  }
+  const batch = await front.ended(id)
+  if (batch.status !== 'completed') return [`${id} has not completed: ${JSON.stringify(batch)}`]
   const found: string[] = []
   const counts = JSON.stringify(batch.request_counts)
   if (counts !== JSON.stringify({ total: lines, completed: lines, failed: 0 }))

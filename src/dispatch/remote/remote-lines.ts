@@ -175,12 +175,18 @@ export class RemoteLines {
 
   async #submit(chunk: OpenChunk, upstream: Upstream, jobs: readonly Job[], call: Call): Promise<void> {
     const { clock } = this.#options
-    const row = await this.#rows.intend(chunk, upstream, jobs).catch((error: unknown) => {
-      upstream.withdraw(call, clock.now())
-      throw error
-    })
-    if (row === null) return upstream.withdraw(call, clock.now())
-    await this.#pursue(chunk, row, { upstream, jobs, call })
+    let row: RemoteBatchRow | null = null
+    upstream.handOver(jobs.length)
+    try {
+      row = await this.#rows.intend(chunk, upstream, jobs).catch((error: unknown) => {
+        upstream.withdraw(call, clock.now())
+        throw error
+      })
+      if (row === null) upstream.withdraw(call, clock.now())
+      else await this.#pursue(chunk, row, { upstream, jobs, call })
+    } finally {
+      upstream.handedOver(jobs.length, row?.state === 'open')
+    }
   }
 
   async #collect(chunk: OpenChunk, row: RemoteBatchRow): Promise<void> {

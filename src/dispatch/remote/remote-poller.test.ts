@@ -71,7 +71,7 @@ async function makeWorld() {
     store,
     clock,
     log: SILENT,
-    rows: { upstreamOf: () => upstream, mayGiveUp: () => false, mayReplace: () => false },
+    rows: { upstreamOf: () => upstream, mayGiveUp: () => false, sawOpen() {}, mayReplace: () => false },
     hasBatchApi: () => true,
     onReady() {},
   })

@@ -9,7 +9,12 @@ import type { Clock } from '../../domain/clock.ts'
 import type { Log } from '../../domain/log.ts'
 import { type BatchStatusRow, readBatchStatuses } from '../../store/batches.ts'
 import { readChunk } from '../../store/chunks.ts'
-import { hastenNextBatch, nextDueBatch, takeDueBatches } from '../../store/due-remote-batches.ts'
+import {
+  hastenNextBatch,
+  nextDueBatch,
+  openAtBatchApis,
+  takeDueBatches,
+} from '../../store/due-remote-batches.ts'
 import { changeRemoteBatch, endRemoteBatch, settleRemoteBatch } from '../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
@@ -40,7 +45,7 @@ export interface RemotePollerOptions {
   store: Store
   clock: Clock
   log: Log
-  rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp' | 'mayReplace'>
+  rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp' | 'mayReplace' | 'sawOpen'>
   /** Whether any upstream is a batch API. */
   hasBatchApi: () => boolean
   /** Chunks were made ready. */
@@ -75,10 +80,15 @@ export class RemotePoller {
 
   async #lookAtAll(): Promise<void> {
     const { store, clock } = this.#options
-    for (;;) {
-      const nextIn = (row: RemoteBatchRow, isFirst: boolean): number => this.#nextIn(row, isFirst)
+    for (let hasLooked = false; ; hasLooked = true) {
       const due = await nextDueBatch(store.read)
-      if (due === null || due > clock.now() || this.#abort.signal.aborted) return
+      const isDue = due !== null && due <= clock.now()
+      if (this.#abort.signal.aborted || !(isDue || hasLooked)) return
+      const open = await openAtBatchApis(store.read)
+      this.#options.rows.sawOpen(open)
+      if (!isDue) return
+      const firsts = open.map(({ first }) => first)
+      const nextIn = (row: RemoteBatchRow): number => this.#nextIn(row, firsts.includes(row.id))
       const rows = await store.writeAsyncCommit((tx) => takeDueBatches(tx, store.claimSql, nextIn, AT_ONCE))
       if (rows.length === 0) return
       await Promise.all(rows.map((row) => this.#lookAtOne(row)))

@@ -7,6 +7,7 @@ import { newId } from '../../domain/ids.ts'
 import { addSpend, type Spend } from '../../domain/spend.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
+import type { OpenAtBatchApi } from '../../store/due-remote-batches.ts'
 import {
   intendRemoteBatch,
   linesOfRanges,
@@ -52,6 +53,14 @@ export class RemoteRows {
   upstreamOf({ model, upstream }: Pick<RemoteBatchRow, 'model' | 'upstream'>): Upstream | undefined {
     const lane = this.#options.sender().lanes.get(model)
     return lane?.upstreams.find(({ name, batches }) => name === upstream && batches !== null)
+  }
+
+  /** How many lines batch APIs have, so that those with fewer get more. */
+  sawOpen(open: readonly OpenAtBatchApi[]): void {
+    for (const { model, upstreams } of this.#options.sender().lanes.values())
+      for (const one of upstreams)
+        if (one.batches !== null)
+          one.sawLines(open.find((at) => at.model === model && at.upstream === one.name)?.lines ?? 0)
   }
 
   /** Whether lines at a batch API that has not answered since then (Unix ms) are to be finished elsewhere. */

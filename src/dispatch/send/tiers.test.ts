@@ -9,6 +9,7 @@ interface Stub {
   downSince: number | null
   places: number
   busy: number
+  linesThere: number
   placesAllowed(now: number): number
   freePlaces(now: number): number
   accepts(now: number): boolean
@@ -22,6 +23,7 @@ function stub(name: string, tier: number, more: Partial<Stub> = {}): Stub {
     downSince: null,
     places: 10,
     busy: 0,
+    linesThere: 0,
     placesAllowed() {
       return this.places
     },
@@ -84,4 +86,13 @@ test('a line goes to the lowest tier with a place, there to the emptiest upstrea
   assert.equal(choose(), 'hosted')
   hosted.busy = 10
   assert.equal(choose(), undefined)
+})
+
+test('of several batch APIs, the one with the fewest lines gets more, however few are on their way to it', () => {
+  const [a, b] = [stub('a', 0, { linesThere: 2000 }), stub('b', 0, { linesThere: 1000, busy: 3 })]
+  const choose = (avoid: Stub | null = null) => chooseUpstream([[a, b]], avoid, 0)?.name
+  assert.equal(choose(), 'b')
+  assert.equal(choose(b), 'a')
+  b.busy = b.places
+  assert.equal(choose(), 'a')
 })

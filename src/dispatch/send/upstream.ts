@@ -51,6 +51,9 @@ export class Upstream {
   /** Takes the place of the brace that ends the body; null to send the body untouched. */
   readonly bodyEnd: Buffer | null
   readonly live: LiveServer | null
+  /** Lines that a batch API has, as seen last, and those that are on their way to it. */
+  #linesOpen = 0
+  #linesOnTheirWay = 0
   /** The concurrency limit before the current misses. */
   #limitBefore = 0
   #retired = false
@@ -127,6 +130,25 @@ export class Upstream {
   /** Of an upstream that takes lines by the chunk, and answers them in a batch. */
   get batches(): BatchApi | null {
     return this.backend.batches ?? null
+  }
+
+  /** Lines that a batch API has; 0 of a model server. */
+  get linesThere(): number {
+    return this.#linesOpen + this.#linesOnTheirWay
+  }
+
+  /** All workers together. */
+  sawLines(open: number): void {
+    this.#linesOpen = open
+  }
+
+  handOver(lines: number): void {
+    this.#linesOnTheirWay += lines
+  }
+
+  handedOver(lines: number, areThere: boolean): void {
+    this.#linesOnTheirWay -= lines
+    if (areThere) this.#linesOpen += lines
   }
 
   get onDemand(): ServerOnDemand | null {

@@ -1,0 +1,126 @@
+// One Offpeak of several as a real process: started, killed and asked by a test, and its books checked.
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { freePort, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
+
+const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
+const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
+const ENDED_MS_MAX = 90_000
+const ENDED = ['completed', 'failed', 'expired', 'cancelled']
+
+export class Side {
+  readonly processes: ServiceProcesses
+  readonly folder: string
+  readonly port: number
+  readonly url: string
+  #running: ServiceProcess | null = null
+
+  constructor(folder: string, port: number, onFault: (problem: string) => void) {
+    this.folder = folder
+    this.port = port
+    this.url = `http://127.0.0.1:${port}`
+    this.processes = new ServiceProcesses({ folder, env: ENV, port, onLeaseLost: () => {}, onFault })
+  }
+
+  static async make(folder: string, config: string, onFault: (problem: string) => void): Promise<Side> {
+    mkdirSync(folder, { recursive: true })
+    writeFileSync(join(folder, 'offpeak.yaml'), config)
+    return new Side(folder, await freePort(), onFault)
+  }
+
+  async start(): Promise<void> {
+    this.#running = this.processes.launch('serve')
+    await this.#running.ready
+  }
+
+  async kill(): Promise<void> {
+    if (this.#running) await this.processes.kill(this.#running, true)
+  }
+
+  get key(): string {
+    return readFileSync(join(this.folder, 'offpeak-data/api-key'), 'utf8').trim()
+  }
+
+  async ask(method: string, path: string, body?: FormData | object): Promise<Record<string, unknown>> {
+    const isForm = body instanceof FormData
+    const response = await fetch(`${this.url}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.key}`,
+        ...(body === undefined || isForm ? {} : { 'content-type': 'application/json' }),
+      },
+      ...(body === undefined ? {} : { body: isForm ? body : JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
+    return path.endsWith('/content') ? { text } : JSON.parse(text)
+  }
+
+  /** Asks again while it is down. */
+  async insist(method: string, path: string): Promise<Record<string, unknown>> {
+    for (;;) {
+      try {
+        return await this.ask(method, path)
+      } catch {
+        await setTimeout(50)
+      }
+    }
+  }
+
+  rows<T>(sql: string): T[] {
+    const db = new DatabaseSync(join(this.folder, 'offpeak-data/offpeak.db'), { readOnly: true })
+    try {
+      return db.prepare(sql).all() as T[]
+    } finally {
+      db.close()
+    }
+  }
+
+  /** Resolves with the ID of a batch of these lines. */
+  async create(lines: readonly object[]): Promise<string> {
+    const form = new FormData()
+    form.set('purpose', 'batch')
+    form.set('file', new Blob([lines.map((one) => JSON.stringify(one)).join('\n')]), 'input.jsonl')
+    const file = await this.ask('POST', '/v1/files', form)
+    const batch = await this.ask('POST', '/v1/batches', {
+      input_file_id: file.id,
+      endpoint: '/v1/chat/completions',
+      completion_window: '24h',
+    })
+    return String(batch.id)
+  }
+
+  /** The batch when it has ended, or as it is after a minute and a half. */
+  async ended(id: string): Promise<Record<string, unknown>> {
+    const until = performance.now() + ENDED_MS_MAX
+    for (;;) {
+      const batch = await this.insist('GET', `/v1/batches/${id}`)
+      if (ENDED.includes(String(batch.status)) || performance.now() > until) return batch
+      await setTimeout(50)
+    }
+  }
+
+  /** What `offpeak doctor …` prints. */
+  doctor(...args: string[]): string {
+    return execFileSync(process.execPath, [MAIN, 'doctor', ...args, '--config', 'offpeak.yaml'], {
+      cwd: this.folder,
+      env: ENV,
+      encoding: 'utf8',
+      stdio: 'pipe',
+    })
+  }
+
+  /** What is wrong with its books; '' if nothing is. */
+  books(): string {
+    try {
+      this.doctor('books')
+      return ''
+    } catch (error) {
+      return String(error instanceof Error && 'stdout' in error ? error.stdout : error)
+    }
+  }
+}
