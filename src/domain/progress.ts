@@ -24,6 +24,7 @@ export const WAITING_CODES = [
   'outside_hours',
   'model_unavailable',
   'upstream_throttled',
+  'live_traffic',
   'lines_failing',
   'usage_limit',
   'remote_batch',

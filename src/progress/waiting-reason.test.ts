@@ -96,6 +96,7 @@ test('an unreachable server is reported with its error; errors of lines are show
     shown({ state: 'throttled', batches: { b: '429: slow down' } }),
     /asked to wait: 429: slow down$/,
   )
+  assert.match(shown({ state: 'live_traffic' }), /^live_traffic: Other requests take all of the server/)
   assert.doesNotMatch(shown({ state: 'throttled', batches: { other: 'secret' } }), /secret/)
 })
 

@@ -142,6 +142,11 @@ function reasonFrom(
       message: `The servers of the model ${model} have asked to wait${error}`,
     }
   }
+  if (state === 'live_traffic')
+    return {
+      code: 'live_traffic',
+      message: `Other requests take all of the server of the model ${model}; lines are sent when it has room.`,
+    }
   if (own !== undefined)
     return {
       code: 'lines_failing',

@@ -15,7 +15,7 @@ export interface UpstreamErrors {
 
 /**
  * `starting`: its servers run on demand, and none is up (`error` says why); `unavailable`: no server is reachable;
- * `throttled`: the servers asked to wait; `failing`: they fail on lines of the named batches.
+ * `live_traffic`: other requests take all of its servers; `throttled`: the servers asked to wait; `failing`: they fail on lines of the named batches.
  */
 export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors
 

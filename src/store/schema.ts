@@ -301,7 +301,7 @@ interface WorkerTable {
 interface LaneReportTable {
   worker_id: string
   model: string
-  state: 'starting' | 'unavailable' | 'throttled' | 'failing'
+  state: 'starting' | 'unavailable' | 'live_traffic' | 'throttled' | 'failing'
   since: number
   /** JSON of UpstreamErrors (lane-reports.ts). */
   details: string | null

@@ -63,6 +63,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'waiting.outside_hours': 'Außerhalb der Zeiten seiner Server',
   'waiting.model_unavailable': 'Modell nicht verfügbar',
   'waiting.upstream_throttled': 'Server bittet zu warten',
+  'waiting.live_traffic': 'Server mit Live-Anfragen ausgelastet',
   'waiting.lines_failing': 'Zeilen schlagen fehl',
   'waiting.usage_limit': 'Limit ist reserviert',
   'waiting.parked': 'Geparkt, wird bald wiederholt',

@@ -61,6 +61,7 @@ export const messages = {
   'waiting.outside_hours': 'Outside the hours of its servers',
   'waiting.model_unavailable': 'Model unavailable',
   'waiting.upstream_throttled': 'Server asks to wait',
+  'waiting.live_traffic': 'Server is busy with live traffic',
   'waiting.lines_failing': 'Lines are failing',
   'waiting.usage_limit': 'Spending limit reserved',
   'waiting.parked': 'Parked, retried soon',

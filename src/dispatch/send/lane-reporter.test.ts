@@ -8,6 +8,7 @@ import { listLaneReports } from '../../store/lane-reports.ts'
 import { openSession } from '../../store/leases.ts'
 import { sqliteStore } from '../../store/sqlite/store.ts'
 import { LaneReporter } from './lane-reporter.ts'
+import { LiveServer } from './live-server.ts'
 import { Upstream } from './upstream.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429: slow down' }
@@ -27,7 +28,9 @@ async function reporting() {
   const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
   await store.migrate()
   const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
+  const live = new LiveServer({ waiting_max: 0, cache_max: 0.85 })
   const upstream = new Upstream({
+    live,
     backend: { name: 'u', send: () => Promise.reject(new Error('nothing is sent')), close: async () => {} },
     concurrency_max: 8,
     modelAlias: null,
@@ -41,6 +44,11 @@ async function reporting() {
   })
   return {
     clock,
+    /** Reads a server on which others have so many requests, of which so many wait. */
+    async read(running: number, waiting: number) {
+      const traffic = { running, waiting, cache: null, tokens: null }
+      await live.read(async () => traffic, { inFlight: 0, workers: 0 }, clock.now)
+    },
     /** Sends one line of `batch_id`, with this result. */
     tried(batch_id: string, result: BackendResult) {
       const call = upstream.begin({ batch_id, missedBefore: false, line: {} }, clock.now())
@@ -72,6 +80,25 @@ test('a model is throttled from the first throttled line until a line is answere
   assert.deepEqual(await reported(), [['throttled', since]])
   await clock.advance(1_000)
   tried('a', REFUSED)
+  assert.deepEqual(await reported(), [])
+})
+
+test('a model is reported while other requests take all of its server, from five seconds on', async () => {
+  await using setup = await reporting()
+  const { clock, read } = setup
+  const reported = async () => (await setup.reported()).map(({ state, since }) => [state, since])
+  const since = clock.now()
+  for (let s = 0; s < 5; s++) {
+    await read(8, 3)
+    assert.deepEqual(await reported(), [])
+    await clock.advance(1_000)
+  }
+  assert.deepEqual(await reported(), [['live_traffic', since]])
+  // One reading without others may be chance.
+  for (let s = 0; s < 60; s++) {
+    await clock.advance(1_000)
+    await read(1, 0)
+  }
   assert.deepEqual(await reported(), [])
 })
 

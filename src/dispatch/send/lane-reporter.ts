@@ -61,7 +61,7 @@ export class LaneReporter {
         this.#since.delete(model)
         continue
       }
-      const since = before?.state === state ? before.since : (sinceOf(lane, state) ?? now)
+      const since = before?.state === state ? before.since : (sinceOf(lane, state, now) ?? now)
       this.#since.set(model, { state, since })
       laneReports.push({ model, state, since, ...detailsOf(lane, state) })
     }
@@ -78,6 +78,8 @@ function stateOf(
     upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
   if (isAll(({ open, missStreak }) => isGone(missStreak) && (open || isOld(missStreak.since, now))))
     return 'unavailable'
+  // Reported without lines too: none are claimed meanwhile.
+  if (takenSince(upstreams, now) !== null) return 'live_traffic'
   // Without lines to send there is nothing to report.
   if (waiting + inFlight === 0) return null
   if (isAll(({ openKind }) => openKind === 'throttled')) return 'throttled'
@@ -95,14 +97,25 @@ function startingReason(upstreams: ReportedLane['inUse']): { since: number; text
   return reasons.includes(null) ? null : (reasons[0] ?? null)
 }
 
+/** Since when other requests have taken all of every server of the lane (Unix ms); null if one has room. */
+function takenSince(upstreams: ReportedLane['inUse'], now: number): number | null {
+  const since = upstreams.map((upstream) => upstream.takenSince(now))
+  return since.length === 0 || since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
+}
+
 /** A single miss is not reported: the next attempt may be answered. */
 function isOld(since: number, now: number): boolean {
   return now - since >= OLD_MS
 }
 
-/** Since when none of the lane's servers has answered (Unix ms); null if one answers. */
-function sinceOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state']): number | null {
+/** Since when none of the lane's servers has answered, or had room (Unix ms); null if one does. */
+function sinceOf(
+  { inUse: upstreams }: ReportedLane,
+  state: LaneReport['state'],
+  now: number,
+): number | null {
   if (state === 'starting') return startingReason(upstreams)?.since ?? null
+  if (state === 'live_traffic') return takenSince(upstreams, now)
   const since = upstreams.map(({ circuit }) => circuit.missStreak?.since ?? null)
   return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
 }

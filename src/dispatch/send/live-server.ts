@@ -49,9 +49,9 @@ export class LiveServer {
     return Math.max(0, this.share.places(now) - (this.#inFlight - mine))
   }
 
-  /** Whether other requests have taken all of it for a while. */
-  isTaken(now: number): boolean {
-    return this.#fullSince !== null && now - this.#fullSince >= TAKEN_MS
+  /** Since when other requests have taken all of it, if they have for a while (Unix ms); else null. */
+  takenSince(now: number): number | null {
+    return this.#fullSince !== null && now - this.#fullSince >= TAKEN_MS ? this.#fullSince : null
   }
 
   isDue(now: number, isWanted: boolean): boolean {

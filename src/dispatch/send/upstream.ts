@@ -157,8 +157,13 @@ export class Upstream {
 
   /** Whether no line, or no line of one batch, can be sent for a while: its hours, its circuit, or others' requests. */
   blocked(now: number, batch_id?: string): boolean {
-    if (this.placesAllowed(now) === 0 || this.live?.isTaken(now)) return true
+    if (this.placesAllowed(now) === 0 || this.takenSince(now) !== null) return true
     return this.circuit.blocks(now, batch_id)
+  }
+
+  /** Since when other requests have taken all of its server (Unix ms); else null. */
+  takenSince(now: number): number | null {
+    return this.live?.takenSince(now) ?? null
   }
 
   /** Since when it has answered nothing, being unreachable or failing (Unix ms); null while it answers or is throttled. */
