@@ -1,5 +1,5 @@
 // A day of live traffic on the simulated engine, in virtual time, with batch work beside it: Poisson arrivals whose rate
-// goes from 20 to 90 % of what the engine can answer and back, as a day's does.
+// goes from a share of what the engine can answer to a larger one and back, as a day's does.
 import { Engine } from '../src/backends/sim/engine/engine.ts'
 import { type EngineOptions, engineSettings } from '../src/backends/sim/engine/engine-settings.ts'
 
@@ -64,20 +64,27 @@ export class Day {
     capacity: number
     seed: number
     batch: BatchSide | null
-    load?: (fraction: number) => number
+    /** The least and the most of the day, 0 to 1. */
+    load?: readonly [number, number]
   }) {
     const { lengthMs, capacity, seed } = options
-    const load = options.load ?? dayCurve
+    const [low, high] = options.load ?? [0.2, 0.9]
     this.engine = new Engine(engineSettings(options.engine))
     this.lengthMs = lengthMs
     this.#work = options.work
     this.#random = randomOf(seed)
     this.#batchRandom = randomOf(seed + 7)
     this.#batch = options.batch
-    this.#rate = (now) => (capacity / 1000) * load(now / lengthMs)
-    this.#rateMax = capacity / 1000
+    this.#rate = (now) =>
+      (capacity / 1000) * (low + ((high - low) * (1 - Math.cos((2 * Math.PI * now) / lengthMs))) / 2)
+    this.#rateMax = (capacity / 1000) * high
     this.#samples = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
     this.#own = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
+  }
+
+  /** Live requests that arrive in a second just now, on average. */
+  get arrivalsPerS(): number {
+    return 1000 * this.#rate(this.now)
   }
 
   after(ms: number, fn: () => void): void {
@@ -196,33 +203,35 @@ export class Day {
   }
 }
 
-/** From 20 to 90 % and back. */
-export function dayCurve(fraction: number): number {
-  return 0.2 + 0.35 * (1 - Math.cos(2 * Math.PI * fraction))
-}
-
 /** Live requests a second that the engine answers when it never runs out of them. */
 export function capacityOf(engine: EngineOptions, work: Workload): number {
-  const only = { ...work, batch: work.live }
+  const seats = engine.max_num_seqs ?? 256
+  const warm = 3 * seats
+  const measured = 6 * seats
   let answered = 0
-  const warmMs = 10_000
+  let since = 0
+  let rate: number | null = null
   const side: BatchSide = {
     start: (day) => {
-      const most = Math.min(4096, (engine.max_num_seqs ?? 256) * 2)
       const fill = (): void => {
-        while (day.inFlight < most) day.send()
+        while (day.inFlight < 2 * seats) day.send()
       }
       fill()
       side.answered = (_, __, now) => {
-        if (now > warmMs) answered++
-        fill()
+        answered++
+        if (answered === warm) since = now
+        if (answered < warm + measured) fill()
+        else rate ??= (1000 * measured) / (now - since)
       }
     },
     answered: () => {},
   }
-  const lengthMs = 60_000
-  new Day({ engine, work: only, lengthMs, capacity: 1e-9, seed: 3, batch: side }).run()
-  return (answered / (lengthMs - warmMs)) * 1000
+  const options = { engine, work: { ...work, batch: work.live }, capacity: 1e-9, seed: 3, batch: side }
+  for (let lengthMs = 60_000; rate === null; lengthMs *= 4) {
+    answered = 0
+    new Day({ ...options, lengthMs }).run()
+  }
+  return rate
 }
 
 export function quantile(values: ArrayLike<number>, q: number): number {

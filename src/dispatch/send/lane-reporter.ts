@@ -109,11 +109,7 @@ function isOld(since: number, now: number): boolean {
 }
 
 /** Since when none of the lane's servers has answered, or had room (Unix ms); null if one does. */
-function sinceOf(
-  { inUse: upstreams }: ReportedLane,
-  state: LaneReport['state'],
-  now: number,
-): number | null {
+function sinceOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state'], now: number): number | null {
   if (state === 'starting') return startingReason(upstreams)?.since ?? null
   if (state === 'live_traffic') return takenSince(upstreams, now)
   const since = upstreams.map(({ circuit }) => circuit.missStreak?.since ?? null)

@@ -1,17 +1,20 @@
 // How many lines may be in flight at a model server that answers other requests too, such that those do not wait. What
 // the server says of itself is read twice a second; from it follow the requests that it may work on in all:
 //
-// - no more than its seats and its cache have room for, with some left for requests that arrive until the next reading;
-// - no more than make its steps so long that further requests bring little, unless the others alone usually make it
-//   as full as that: then as many as they do.
+// - no more than its seats and its cache have room for. Some of that stays free: as much as the others' requests have
+//   lately come to within the time that lines take to make room, by the deviation of their number over that time;
+// - no more than make its steps as long as they usually are at the others' peak, since longer steps delay every first
+//   token. A line counts for as many of their requests as it lengthens a step more. Before a peak was seen, the server
+//   is taken for one whose peak is most of what it can do; one with little traffic of others gets a modest number.
 //
 // What the others leave of that is the share. It shrinks at once and grows step by step, since a burst of prompts
 // delays others by itself. Several workers adjust what they have by equal parts of the room that each of them sees.
 // A server that says nothing is judged by how long its answers take for each token.
 import type { ServerTraffic } from '../../backends/backend.ts'
 import { Changes } from './changes.ts'
-import { StepModel } from './step-model.ts'
-import { UsualLevel } from './usual-level.ts'
+import { OthersLevel } from './others-level.ts'
+import { Seats } from './seats.ts'
+import { type StepLine, StepModel } from './step-model.ts'
 
 export interface LiveTerms {
   /** How many requests may wait at the server. */
@@ -32,24 +35,37 @@ export interface OwnLoad {
 /** So many lines may start at once. */
 const START = 2
 /** The share rises by so much of the requests that the server ends in a second. */
-const RISE = 0.1
+const RISE = 0.25
 const RISE_MIN_PER_S = 1
 /** The time of a request before the first of ours was answered. */
 const RESIDENCE_MS = 5_000
 /** While too little is known of the server's speed, it may work on so many times as many requests, and so many more. */
 const UNKNOWN_FACTOR = 1.3
 const UNKNOWN_MORE = 2
-/** At least so much of a step's time must be what a step takes with next to no requests. */
-const EMPTY_STEP_MIN = 0.35
-/** How much of the throughput of a full server is used, unless its steps at full are hardly longer than then. */
-const THROUGHPUT_SHARE = 0.86
-const FULL_STEP_MAX = 1.25
-/** The others' usual level is the one that they stay below for so much of the time. */
-const USUAL_SHARE = 0.85
-/** Over how long the others' requests are averaged. */
-const SMOOTHING_MS = 3_000
+/** The others' usual peak is the number that they stay below for so much of the time. */
+const PEAK_SHARE = 0.84
+/** Until a peak of theirs has passed: a server is made for a peak of so much of its full throughput, and has so many seats. */
+const PEAK_THROUGHPUT = 0.85
+const SEATS_ASSUMED = 256
+/** However few the others are, lines may make a step so many times as long as an empty one, on half of the seats. */
+const STEP_FACTOR = 1.6
+/** Where the others alone want more than all seats for so much of the time, their first tokens wait for seats as it is. */
+const CROWDED_SHARE = 0.02
+const CROWDED_PEAK_SHARE = 0.95
 /** Seats left free for what the others may add, in standard deviations of what they did. */
-const HEADROOM_DEVIATIONS = 2
+const HEADROOM_DEVIATIONS = 3
+const CROWDED_HEADROOM_DEVIATIONS = 2.1
+/** How much of the cache requests may fill before some are preempted, as they grow. */
+const CACHE_FULL = 0.95
+/** A line's effect on a step is not told from others' by less than this part of an empty step, at their peak. */
+const STEP_TOLERANCE = 0.1
+const WEIGHT_MAX = 4
+/** What is read is as old as half of the time between readings, and what it takes to act on it. */
+const STALE_MS = 300
+/** A cache of which less is used does not say how much a request takes. */
+const CACHE_KNOWN = 0.05
+/** The number of requests at two readings must be this close for what was done between them to tell of it. */
+const STEADY = 0.3
 /** Without metrics, tokens may take so many times as long as at best. */
 const SLOWER_MAX = 1.8
 const LOWER_FACTOR = 0.7
@@ -57,32 +73,27 @@ const LOWER_FACTOR = 0.7
 const SILENT_MS = 10_000
 /** How much slower the fastest is thought each time, so that a change of the server is noticed. */
 const FORGETTING = 1.0003
-/** How long the number of seats is believed, at first and after it was found again and again; then it is thought larger. */
-const BELIEF_MS_MIN = 10_000
-const BELIEF_MS_MAX = 600_000
-const SEATS_RISE = 0.05
-/** A server is full when as many run as have run without others waiting, about, of late. */
-const PROVEN_SHARE = 0.9
-const PROVEN_HALF_LIFE_MS = 600_000
+
+interface Reading {
+  load: ServerTraffic
+  /** Requests of others, and all workers' lines. */
+  others: number
+  ours: number
+  at: number
+}
 
 export class LiveShare {
   readonly #terms: LiveTerms
   readonly #steps = new StepModel()
-  readonly #usual = new UsualLevel(USUAL_SHARE)
+  #line: StepLine | null = null
+  readonly #others = new OthersLevel()
   readonly #changes = new Changes()
+  readonly #seats = new Seats()
   /** Nothing is sent before the first reading. */
   #share = 0
   #target = 0
   #steppedAt: number | null = null
-  #last: { load: ServerTraffic; others: number; at: number } | null = null
-  /** Of the others' requests. */
-  #othersMean = 0
-  /** How many requests were worked on when some had to wait, at least. */
-  #seats = Number.POSITIVE_INFINITY
-  #beliefMs = BELIEF_MS_MIN
-  /** The most that ran while none waited, of late. */
-  #proven = 0
-  #believedUntil = 0
+  #last: Reading | null = null
   /** How long a request takes. */
   #residenceMs = RESIDENCE_MS
   /** To our lines, since the last reading. */
@@ -110,9 +121,10 @@ export class LiveShare {
     this.#step(now)
     const ours = own.inFlight + own.others
     const others = Math.max(0, load.running + load.waiting - ours)
-    this.#learn(load, others, now)
-    this.#last = { load, others, at: now }
-    const room = this.#ours(load, ours, others, own.workers) - ours
+    const reading = { load, others, ours, at: now }
+    this.#learn(reading)
+    this.#last = reading
+    const room = this.#most(reading, own.workers) - ours
     const part = room > 0 ? room / own.workers : ours === 0 ? 0 : (room * own.inFlight) / ours
     this.#target = Math.max(0, own.inFlight + part)
     this.#setShare(own)
@@ -161,94 +173,99 @@ export class LiveShare {
     return Math.max(RISE_MIN_PER_S, (RISE * running * 1_000) / this.#residenceMs)
   }
 
-  #learn(load: ServerTraffic, others: number, now: number): void {
-    const { running, waiting, tokens } = load
+  #learn(reading: Reading): void {
+    const { load, others, at } = reading
     const last = this.#last
-    this.#changes.add(others, now)
-    if (last === null) this.#othersMean = others
-    else if (now > last.at) {
-      const ms = now - last.at
-      this.#usual.add(others, ms)
-      this.#proven *= 2 ** (-ms / PROVEN_HALF_LIFE_MS)
-      this.#othersMean += (1 - Math.exp(-ms / SMOOTHING_MS)) * (others - this.#othersMean)
-      const generated = tokens === null || last.load.tokens === null ? 0 : tokens - last.load.tokens
-      const mean = (running + last.load.running) / 2
-      if (generated > 0 && Math.abs(running - last.load.running) < 0.3 * mean)
-        this.#steps.add(mean, (ms * mean) / generated)
-    }
-    if (waiting <= this.#terms.waiting_max) this.#proven = Math.max(this.#proven, running)
-    if (waiting > this.#terms.waiting_max) {
-      // Fewer than ran without anybody waiting: long prompts have just come, and wait for a step.
-      if (running >= PROVEN_SHARE * this.#proven) this.#foundFull(Math.max(1, running), now)
-    } else if (running > this.#seats) this.#seats = running
-    else if (now >= this.#believedUntil) {
-      this.#seats += Math.max(1, SEATS_RISE * this.#seats)
-      this.#believedUntil = now + this.#beliefMs / 4
-    }
-  }
-
-  /** The number may be right, or what was waiting had just come: it is right if it is found again. */
-  #foundFull(seats: number, now: number): void {
-    const isAlike = Math.abs(seats - this.#seats) <= Math.max(1, 2 * SEATS_RISE * seats)
-    this.#beliefMs = isAlike ? Math.min(BELIEF_MS_MAX, this.#beliefMs * 2) : BELIEF_MS_MIN
-    this.#believedUntil = now + this.#beliefMs
-    this.#seats = seats
+    this.#changes.add(others, at)
+    this.#others.add(others, last === null ? 0 : at - last.at)
+    this.#seats.add(load.running, load.waiting > this.#terms.waiting_max, at)
+    if (last === null || load.tokens === null || last.load.tokens === null) return
+    const ms = at - last.at
+    const generated = load.tokens - last.load.tokens
+    const mean = (load.running + last.load.running) / 2
+    if (generated <= 0 || Math.abs(load.running - last.load.running) >= STEADY * mean) return
+    const ours = (runningOurs(reading) + runningOurs(last)) / 2
+    this.#steps.add(mean - ours, ours, (ms * mean) / generated, ms)
+    this.#line = this.#steps.line
   }
 
   /** How many lines of all workers together the server may work on. */
-  #ours(load: ServerTraffic, ours: number, others: number, workers: number): number {
+  #most(reading: Reading, workers: number): number {
+    const { load, ours } = reading
     const { running, waiting, cache } = load
     const { waiting_max, cache_max } = this.#terms
-    let most = Math.min(this.#comfort(workers) - this.#othersMean, this.#bySeats(others))
+    let most = Math.min(this.#bySteps(running, workers), this.#byRoom(reading))
     if (cache !== null && cache > 0 && running > 0)
       most = Math.min(most, ours + ((cache_max - cache) * running) / cache)
     if (waiting > waiting_max) most = Math.min(most, ours - 2 * (waiting - waiting_max))
     // Where nobody else has anything, one line does no harm.
-    const least = this.#othersMean < 0.5 && waiting <= waiting_max ? 1 : 0
+    const least = this.#others.mean < 0.5 && waiting <= waiting_max ? 1 : 0
     return Math.max(least, most)
   }
 
   /** Such that our lines that end make room as fast as the others may need it. */
-  #bySeats(others: number): number {
-    let most = this.#seats - others - 1
+  #byRoom({ load: { cache, running }, others }: Reading): number {
+    const byCache =
+      cache !== null && cache > CACHE_KNOWN ? (CACHE_FULL * running) / cache : Number.POSITIVE_INFINITY
+    const room = Math.min(this.#seats.count, byCache) - others
+    const deviations = this.#isCrowded ? CROWDED_HEADROOM_DEVIATIONS : HEADROOM_DEVIATIONS
+    let most = room - 1
     for (const { ms, deviation } of this.#changes.all) {
-      const staying = 1 - ms / this.#residenceMs
+      const staying = 1 - Math.max(0, ms - STALE_MS) / this.#residenceMs
       if (staying <= 0) break
-      most = Math.min(most, (this.#seats - others - HEADROOM_DEVIATIONS * deviation) / staying)
+      most = Math.min(most, (room - deviations * deviation) / staying)
     }
     return most
   }
 
-  /** The requests in all that do not make steps too long. */
-  #comfort(workers: number): number {
-    return Math.max(this.#efficient(workers), this.#usual.value)
+  /** Such that steps do not get too long. */
+  #bySteps(running: number, workers: number): number {
+    const { mean } = this.#others
+    if (this.#line === null) return running * UNKNOWN_FACTOR + UNKNOWN_MORE * workers - mean
+    const peak = this.#others.quantile(this.#isCrowded ? CROWDED_PEAK_SHARE : PEAK_SHARE)
+    return (Math.max(peak, this.#assumedPeak(this.#line)) - mean) / this.#weight(this.#line)
   }
 
-  #efficient(workers: number): number {
-    const line = this.#steps.line
-    if (line === null) return (this.#last?.load.running ?? 0) * UNKNOWN_FACTOR + UNKNOWN_MORE * workers
-    const { baseMs, perRequestMs } = line
-    const lone = (baseMs * (1 / EMPTY_STEP_MIN - 1)) / perRequestMs
+  /** What the others' peak is taken for at least. */
+  #assumedPeak({ baseMs, perOtherMs }: StepLine): number {
+    if (this.#others.hasPassedPeak)
+      return Math.min(((STEP_FACTOR - 1) * baseMs) / perOtherMs, this.#seats.count / 2)
     const full = this.#full()
-    if (full === Number.POSITIVE_INFINITY) return lone
-    const goal = (THROUGHPUT_SHARE * full) / (baseMs + perRequestMs * full)
-    const used = (goal * baseMs) / (1 - goal * perRequestMs)
-    const stepMs = (requests: number): number => baseMs + perRequestMs * requests
-    return Math.min(lone, stepMs(full) <= FULL_STEP_MAX * stepMs(used) ? full : used)
+    const perMs = (PEAK_THROUGHPUT * full) / (baseMs + perOtherMs * full)
+    return (perMs * baseMs) / (1 - perMs * perOtherMs)
+  }
+
+  /** How many of the others' requests a line is like, in what it adds to a step. */
+  #weight({ baseMs, perOtherMs, perLineMs }: StepLine): number {
+    const toleranceMs = (STEP_TOLERANCE * baseMs) / Math.max(1, this.#others.quantile(PEAK_SHARE))
+    const weight = (perLineMs + toleranceMs) / (perOtherMs + toleranceMs)
+    return Math.min(WEIGHT_MAX, Math.max(1 / WEIGHT_MAX, weight))
+  }
+
+  get #isCrowded(): boolean {
+    return this.#others.shareAbove(this.#seats.count) > CROWDED_SHARE
   }
 
   /** How many requests the server can work on at once, as far as that is known. */
   #full(): number {
     const { cache = null, running = 0 } = this.#last?.load ?? {}
     const byCache =
-      cache !== null && cache > 0.05 ? (this.#terms.cache_max * running) / cache : Number.POSITIVE_INFINITY
-    return Math.min(this.#seats, byCache)
+      cache !== null && cache > CACHE_KNOWN
+        ? (this.#terms.cache_max * running) / cache
+        : Number.POSITIVE_INFINITY
+    const { count } = this.#seats
+    return Math.min(count === Number.POSITIVE_INFINITY ? Math.max(SEATS_ASSUMED, running) : count, byCache)
   }
 
-  /** For tests and benchmarks. */
+  /** For benchmarks. */
   get state() {
-    const seen = this.#changes.all.map(({ ms, deviation }) => [ms, deviation])
-    const usual = this.#usual.value
-    return { share: this.#share, seats: this.#seats, usual, line: this.#steps.line, seen }
+    const peak = this.#others.quantile(PEAK_SHARE)
+    const { hasPassedPeak } = this.#others
+    return { share: this.#share, seats: this.#seats.count, peak, hasPassedPeak, line: this.#line }
   }
+}
+
+/** Of those that run, as many are lines as of all. */
+function runningOurs({ load: { running }, others, ours }: Reading): number {
+  return ours === 0 ? 0 : (running * ours) / (others + ours)
 }
