@@ -35,7 +35,7 @@ const lengthMs = Number(values['day-s']) * 1000
 const days = Number(values.days)
 const seed = Number(values.seed)
 /** Of each engine and day: live p99 ÷ alone, tokens ÷ knowing all, tokens ÷ knowing the server. */
-const found: Record<string, [number, number, number][]> = {}
+const found = new Map<string, number[][]>()
 
 for (const name of values.engine.split(',').filter(Boolean)) {
   const one = CASES[name]
@@ -43,9 +43,9 @@ for (const name of values.engine.split(',').filter(Boolean)) {
   measure(name, one)
 }
 for (let i = 0; i < Number(values.draws); i++) measure(`drawn ${seed + i}`, drawnCase(seed + i))
-for (const [row, all] of Object.entries(found)) {
+for (const [row, all] of found) {
   const columns = ['p99 ÷ alone', '÷ knowing all', '÷ knowing the server']
-  const within = all.filter(([p99]) => p99 <= GOAL.p99).length
+  const within = all.filter(([p99]) => p99! <= GOAL.p99).length
   console.log(`${row}: ${all.length} engines, p99 within the goal on ${within}`)
   console.table(
     columns.map((column, at) => {
@@ -90,21 +90,14 @@ function measure(name: string, { engine: options, work, load }: LiveCase): void 
     (engine.seq_ms ?? 0.03) + (prompt * (engine.prefill_token_ms ?? 0.02)) / output
   const weights = [...new Set([1, round(perToken(work.batch) / perToken(work.live), 2)])]
   const most = engine.max_num_seqs ?? 256
-  const best = (ways: readonly ((bound: number) => BatchSide)[]): DayResult => {
-    let most_ = run(ways[0]!(0))
-    for (const way of ways)
-      most_ = better(
-        most_,
-        boundedBest(way, most, (bound) => run(bound), last),
-      )
-    return most_
-  }
-  const all = best(
+  const bestOf = (ways: readonly ((bound: number) => BatchSide)[]): DayResult =>
+    ways.reduce((best, way) => better(best, boundedBest(way, most, run, last)), run(ways[0]!(0)))
+  const all = bestOf(
     weights.flatMap((weight) =>
       AHEAD_MS.map((ms) => (bound: number) => knowingAll({ bound, weight }, ms, capacity, last)),
     ),
   )
-  const server = best(
+  const server = bestOf(
     weights.flatMap((weight) =>
       DEVIATIONS.map((of) => (bound: number) => knowingServer({ bound, weight }, of, capacity)),
     ),
@@ -119,10 +112,15 @@ function measure(name: string, { engine: options, work, load }: LiveCase): void 
     ['knowing the server', server, last],
     ['knowing all', all, last],
   ]
-  shared.forEach((of, at) => {
-    const row = (found[`live, day ${at + 1}`] ??= [])
-    row.push([of.p99 / alone[at]!.p99, of.batchTokens / all.batchTokens, of.batchTokens / server.batchTokens])
-  })
+  for (const [at, of] of shared.entries()) {
+    const row = `live, day ${at + 1}`
+    const ratios = [
+      of.p99 / alone[at]!.p99,
+      of.batchTokens / all.batchTokens,
+      of.batchTokens / server.batchTokens,
+    ]
+    found.set(row, [...(found.get(row) ?? []), ratios])
+  }
   console.log(
     `\n${name}: ${JSON.stringify({ ...engine, ...work, load })}, ${capacity.toFixed(1)} live requests/s at 100 %`,
   )
