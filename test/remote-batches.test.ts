@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { compareRemote } from '../src/admin/compare-remote.ts'
+import { deleteOldRemoteBatches, runMaintenance } from '../src/maintenance/maintenance.ts'
 import { BatchServer } from './fakes/batch-server.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { line, TestService } from './service.ts'
@@ -35,4 +36,18 @@ worker: {flush_interval: 20ms, lease: 2s}`)
     { answered, cost_nanos, lines, unfinished },
     { answered: 36, cost_nanos: 54_000, lines: 40, unfinished: 0 },
   )
+
+  // Its files there are deleted now, and its row with the results here.
+  await remote.until(() => (remote.files.size === 0 ? true : undefined))
+  await service.worker.stop()
+  const { store, sealed } = service.stores
+  const states = async () =>
+    (await store.read.selectFrom('remote_batches').select('state').execute()).map(({ state }) => state)
+  await deleteOldRemoteBatches(store)
+  assert.deepEqual(await states(), ['done'])
+  const inAYear = { now: () => Date.now() + 400 * 86_400_000, after: () => () => {} }
+  await runMaintenance({ store, sealed, clock: inAYear })
+  await deleteOldRemoteBatches(store)
+  assert.deepEqual(await states(), [])
+  service.tampered = true
 })

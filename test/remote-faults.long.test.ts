@@ -330,6 +330,21 @@ test('results are read where a redirect leads, without the key', async () => {
   }
 })
 
+test('what a batch leaves there is deleted, also when that fails at first; `keep_files` leaves it', async () => {
+  await using remote = await BatchServer.start({
+    answer: (call, usual) =>
+      call.method === 'DELETE' && call.count < 3 ? refused(call.count === 1 ? 500 : 401, 'not now') : usual(),
+  })
+  const yaml = config(remote, '')
+  await using service = await TestService.start(yaml)
+  await service.run(LINES)
+  await remote.until(() => (remote.files.size === 0 ? true : undefined))
+  await using keeping = await TestService.start(yaml.replace('timeout:', 'keep_files: true, timeout:'))
+  await keeping.run(LINES)
+  await keeping.worker.stop()
+  assert.equal(remote.files.size, 2)
+})
+
 interface Waiting {
   waiting_reason: { code: string; message: string } | null
 }

@@ -8,7 +8,7 @@ import { createKey } from '../src/admin/create-key.ts'
 import { readLineRecord } from '../src/audit/read-line-record.ts'
 import { storeHealth } from '../src/compose/store-health.ts'
 import { openStores, type Stores } from '../src/compose/stores.ts'
-import { modelsById } from '../src/compose/upstreams.ts'
+import { batchApiSecretsOf, modelsById } from '../src/compose/upstreams.ts'
 import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
@@ -145,6 +145,7 @@ export class TestService implements AsyncDisposable {
       wait_for_file_ms: config.create.wait_for_file_ms,
       requests_per_minute: options.requests_per_minute ?? null,
       webhooks: { ...config.webhooks, keys: stores.keys },
+      batchApiSecrets: () => batchApiSecretsOf(config.models),
       wake: () => service?.worker.wake(),
       readLineRecord: (project_id, batch_id, line) => readLineRecord(stores, project_id, batch_id, line),
       ready: async () => true,

@@ -29,7 +29,7 @@ import { ServedListings } from './served-listings.ts'
 import { storeHealth } from './store-health.ts'
 import { openStores, type Stores } from './stores.ts'
 import { openTracing } from './tracing.ts'
-import { modelsById } from './upstreams.ts'
+import { batchApiSecretsOf, modelsById } from './upstreams.ts'
 import { version } from './version.ts'
 import { makeReloadable } from './worker.ts'
 import { workerCount } from './worker-count.ts'
@@ -73,14 +73,25 @@ export async function serve(
     await asked
     const config = served.complete(configured)
     const models = modelsById(config.models)
+    let batchApiSecrets = batchApiSecretsOf(config.models)
     const tracing = await openTracing(config.tracing, 'api', makeLog(config))
     const [api] = await Promise.all([
       // A service without a configuration of its own runs one command, and nobody looks at it.
-      startApi(config, stores, registration, workers, models, load !== undefined, tracing),
+      startApi(
+        config,
+        stores,
+        registration,
+        workers,
+        models,
+        load !== undefined,
+        tracing,
+        () => batchApiSecrets,
+      ),
       workers?.begin(config, makeLog(config)),
     ])
     const unwatch = watchReload(configured, load, served, (next) => {
       replaceModels(models, next)
+      batchApiSecrets = batchApiSecretsOf(next.models)
       workers?.reload(next)
     })
     const stopReleasing = releaseMemoryWhenIdle()
@@ -160,6 +171,7 @@ async function startApi(
   models: Map<string, Model>,
   prepareConsole: boolean,
   tracing: Tracing | undefined,
+  batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
@@ -206,6 +218,7 @@ async function startApi(
     requests_per_minute: config.rate_limit.requests_per_minute,
     wait_for_file_ms: config.create.wait_for_file_ms,
     webhooks: { ...config.webhooks, keys },
+    batchApiSecrets,
     wake: () => workers?.wake(),
     readLineRecord: (project_id, batch_id, line) =>
       readLineRecord({ store, sealed }, project_id, batch_id, line),

@@ -42,6 +42,17 @@ function hoursOf({ upstreams, spill }: ModelConfig): { hours?: ModelHours } {
   return { hours: { usual, atRisk: spill.when_at_risk ? openings(upstreams) : usual } }
 }
 
+/** Of upstreams that tell by webhook of batches that have ended. */
+export function batchApiSecretsOf(models: readonly ModelConfig[]): { upstream: string; secret: string }[] {
+  return models.flatMap(({ upstreams }) =>
+    upstreams.flatMap((one) =>
+      one.type === 'openai-batch' && one.webhook_secret !== null
+        ? { upstream: one.name, secret: one.webhook_secret }
+        : [],
+    ),
+  )
+}
+
 /** By model ID. */
 export function spillsOf(models: readonly ModelConfig[]): Map<string, Spill> {
   return new Map(
@@ -175,6 +186,7 @@ function batchBackend(upstream: BatchApiUpstream, clock: Clock): Backend {
       completion_window,
       file_purpose,
       lineMetadata: upstream.line_metadata,
+      keepFiles: upstream.keep_files,
       now: () => clock.now(),
     }),
   )

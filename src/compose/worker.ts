@@ -9,7 +9,11 @@ import type { Tracing } from '../domain/tracing.ts'
 import type { EarlyEngine } from '../engines/engine.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate-file.ts'
-import { deleteExpiredIdempotencyKeys, runMaintenance } from '../maintenance/maintenance.ts'
+import {
+  deleteExpiredIdempotencyKeys,
+  deleteOldRemoteBatches,
+  runMaintenance,
+} from '../maintenance/maintenance.ts'
 import { BLOB_FRESH_MS, ORPHAN_AGE_MS, OrphanSweep } from '../maintenance/sweep.ts'
 import { dispatchMetrics } from '../metrics/dispatch-metrics.ts'
 import { workerGauges } from '../metrics/worker-gauges.ts'
@@ -80,6 +84,7 @@ export function makeReloadable(
       partialUploads = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
       await deleteOldEvents(store, keptFrom)
       await deleteExpiredIdempotencyKeys(store, clock)
+      await deleteOldRemoteBatches(store)
       await store.maintainHttpRequests(clock.now(), keptFrom)
     }
     if (removed + partialUploads > 0)

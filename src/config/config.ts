@@ -160,6 +160,10 @@ export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover'
   file_purpose: string
   /** Whether lines carry entity, tags and conversation, as another Offpeak reads them. */
   line_metadata: boolean
+  /** Whether its files are left at the batch API. */
+  keep_files: boolean
+  /** What its webhook requests are signed with; null: it sends none. */
+  webhook_secret: string | null
 }
 
 /** A server that answers other requests than lines, and lets those go first. */

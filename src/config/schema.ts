@@ -246,6 +246,9 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
     problem(['live'], 'excludes engine: only the worker has the key of the server, which answers nobody else')
 })
 
+const WEBHOOK_SECRET = /^(whsec_)?(?:[A-Za-z0-9+/]{4}){4,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
+const WEBHOOK_SECRET_EXPECTED = 'the secret of a webhook as Standard Webhooks write it: whsec_ and base64'
+
 const BATCH_API = checked(
   section({
     type: type('openai-batch'),
@@ -265,9 +268,20 @@ const BATCH_API = checked(
     completion_window: byDefault('24h', text(/^[0-9]+[smhd]$/, 'a completion window such as 24h')),
     file_purpose: byDefault('batch', anyText),
     line_metadata: byDefault(false, boolean),
+    keep_files: byDefault(false, boolean),
+    webhook_secret: optional(text(WEBHOOK_SECRET, WEBHOOK_SECRET_EXPECTED)),
+    webhook_secret_env: optional(
+      checked(API_KEY_ENV, (name, problem, env) => {
+        const value = present(env[name])
+        if (value !== undefined && !WEBHOOK_SECRET.test(value))
+          problem([], `the variable ${name} does not hold ${WEBHOOK_SECRET_EXPECTED}`)
+      }),
+    ),
   }),
   (found, problem) => {
     credentialProblems(found, problem)
+    if (found.webhook_secret !== null && found.webhook_secret_env !== null)
+      problem(['webhook_secret'], 'excludes webhook_secret_env: keep one of them')
   },
 )
 

@@ -160,7 +160,7 @@ function upstreamOf(
   }
   const at = (path: string | null): string | null => (path === null ? null : resolve(cwd, path))
   if (found.type === 'openai-batch') {
-    const { api_key_env, timeout, proxy, ...rest } = found
+    const { api_key_env, webhook_secret_env, timeout, proxy, ...rest } = found
     return {
       ...rest,
       ...place,
@@ -172,6 +172,10 @@ function upstreamOf(
       name: rest.name ?? addressOf(rest.base_url),
       model: rest.model ?? modelId,
       api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
+      webhook_secret:
+        rest.webhook_secret ??
+        (webhook_secret_env === null ? undefined : present(env[webhook_secret_env])) ??
+        null,
       timeout_ms: timeout,
     }
   }

@@ -117,6 +117,16 @@ export const ERRORS = table({
   },
 
   // Access
+  invalid_signature: {
+    status: 401,
+    type: 'authentication_error',
+    places: http,
+    retryable: false,
+    message:
+      'The signature of the webhook request is missing, wrong, or older than five minutes. It is made as Standard Webhooks say, with the `webhook_secret` of an upstream.',
+    advice:
+      'Set `webhook_secret` or `webhook_secret_env` of the upstream to the secret that the batch API shows for this webhook, and check the clocks.',
+  },
   invalid_api_key: {
     status: 401,
     type: 'authentication_error',

@@ -36,6 +36,8 @@ export interface RouteDependencies {
     /** Encrypts the signing secrets. */
     keys: KeyBox
   }
+  /** Of upstreams that tell by webhook of batches that have ended. */
+  batchApiSecrets: () => readonly { upstream: string; secret: string }[]
   /** Called after background work was queued, so that workers in this process claim it at once. */
   wake: () => void
   /** The audit record of one line; undefined if the project has no such batch or line. */

@@ -54,6 +54,8 @@ export interface Declared {
   doc: RouteDoc | null
   /** What a request is made of: `params`, `querystring` and `body`, each a typebox shape. */
   accepts: FastifySchema
+  /** The handler gets a JSON body as the bytes that came. */
+  raw?: true
 }
 
 declare module 'fastify' {
@@ -81,14 +83,14 @@ export interface RouteSpec<S extends FastifySchema> extends Declared {
 const NO_PARAMETERS = Type.Object({})
 
 export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): void {
-  const { method, url, access, doc, accepts, handler } = spec
+  const { method, url, access, doc, accepts, raw, handler } = spec
   app.route<RouteGenericInterface, ContextConfigDefault, S>({
     method,
     url,
     handler,
     // Public endpoints ignore unknown parameters: load balancers and scrapers may add some.
     schema: access === 'public' ? accepts : { querystring: NO_PARAMETERS, ...accepts },
-    config: { declared: { method, url, access, doc, accepts } },
+    config: { declared: { method, url, access, doc, accepts, ...(raw ? { raw } : {}) } },
   })
 }
 

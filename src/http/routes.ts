@@ -2,6 +2,7 @@
 
 import { Idempotency } from './request/idempotency.ts'
 import type { RouteDependencies } from './route-dependencies.ts'
+import { batchApiWebhookRoute } from './routes/batch-apis/batch-api-webhook.ts'
 import { batchLineRoutes } from './routes/batches/batch-lines.ts'
 import { batchStatisticsRoutes } from './routes/batches/batch-statistics.ts'
 import { cancelBatchRoute } from './routes/batches/cancel-batch.ts'
@@ -114,6 +115,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   listDeliveriesRoute(app, deps)
   replayDeliveriesRoute(app, deps)
   testWebhookRoute(app, deps)
+  batchApiWebhookRoute(app, deps)
   rootRoute(app)
   consoleRoutes(app, deps)
   consoleSessionRoutes(app, deps)

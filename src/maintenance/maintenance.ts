@@ -10,13 +10,14 @@ import { listExpiredFiles } from '../store/files.ts'
 import { forgetIdempotencyKeys } from '../store/idempotency.ts'
 import { requeueExpiredLeases } from '../store/leases.ts'
 import { maintenanceDue } from '../store/maintenance-due.ts'
+import { forgetRemoteBatches } from '../store/remote-batches.ts'
 import type { Store } from '../store/store.ts'
 import { endUpload, listExpiredUploads } from '../store/uploads.ts'
 
 const FILES_AT_ONCE_MAX = 100
 const BLOBS_AT_ONCE_MAX = 500
 const DELETES_AT_ONCE = 16
-const IDEMPOTENCY_KEYS_AT_ONCE = 500
+const ROWS_AT_ONCE = 500
 
 export interface MaintenanceDeps {
   store: Store
@@ -66,6 +67,13 @@ export async function deletePendingBlobs(store: Store, sealed: SealedBlobs): Pro
 export async function deleteExpiredIdempotencyKeys(store: Store, clock: Clock): Promise<void> {
   const now = clock.now()
   let deleted: number
-  do deleted = await store.write((tx) => forgetIdempotencyKeys(tx, now, IDEMPOTENCY_KEYS_AT_ONCE))
-  while (deleted === IDEMPOTENCY_KEYS_AT_ONCE)
+  do deleted = await store.write((tx) => forgetIdempotencyKeys(tx, now, ROWS_AT_ONCE))
+  while (deleted === ROWS_AT_ONCE)
+}
+
+/** Removes the rows of batches at batch APIs whose results are deleted here. */
+export async function deleteOldRemoteBatches(store: Store): Promise<void> {
+  let deleted: number
+  do deleted = await store.write((tx) => forgetRemoteBatches(tx, ROWS_AT_ONCE))
+  while (deleted === ROWS_AT_ONCE)
 }

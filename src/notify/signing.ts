@@ -1,7 +1,7 @@
 // Signatures of webhook requests (https://www.standardwebhooks.com) and the secrets that make them. Signing needs
 // the secret itself, so the database keeps it wrapped by the master key, bound to its project and webhook.
 import { randomBytes } from 'node:crypto'
-import { Webhook } from 'standardwebhooks'
+import { Webhook, WebhookVerificationError } from 'standardwebhooks'
 import type { KeyBox } from '../blobs/key-box.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
@@ -28,6 +28,23 @@ export function signingSecrets(keys: KeyBox, webhook: WebhookRow, now: number): 
 
 function spelled(secret: Buffer): string {
   return `whsec_${secret.toString('base64')}`
+}
+
+/** Whether somebody who knows the secret has signed this body within the last minutes. */
+export function isSigned(
+  secret: string,
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+  body: Buffer,
+): boolean {
+  const named = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => [name, headers[name]])
+  if (named.some(([, value]) => typeof value !== 'string')) return false
+  try {
+    new Webhook(secret).verify(body, Object.fromEntries(named), { jsonParse: false })
+    return true
+  } catch (error) {
+    if (error instanceof WebhookVerificationError) return false
+    throw error
+  }
 }
 
 /** The name that a secret is bound to, besides its project. */

@@ -1,4 +1,5 @@
 // When batches at batch APIs are to be looked at.
+import { sql } from 'kysely'
 import type { RemoteBatchRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -86,6 +87,23 @@ export async function nextDueBatch(db: Reader): Promise<number | null> {
     .limit(1)
     .executeTakeFirst()
   return first?.poll_at ?? null
+}
+
+/** Has an open batch of one of these upstreams looked at now, by its ID there. False if there is none. */
+export async function hastenRemoteBatch(
+  tx: Writer,
+  remote_id: string,
+  upstreams: readonly string[],
+  now: number,
+): Promise<boolean> {
+  const { numUpdatedRows } = await tx
+    .updateTable('remote_batches')
+    .set({ poll_at: now })
+    .where('remote_id', '=', remote_id)
+    .where('state', '=', sql.lit('open' as const))
+    .where('upstream', 'in', upstreams)
+    .executeTakeFirstOrThrow()
+  return numUpdatedRows > 0n
 }
 
 /** Has the batches of a batch that is ending looked at now, so that they are cancelled. */

@@ -8,6 +8,7 @@
 // Until it has ended, its chunk is parked. What its lines have reserved is kept meanwhile under an index that no chunk
 // has, so that releasing the reservations of the chunk leaves it alone.
 import { sql } from 'kysely'
+import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
 import { addReservations } from './reservations.ts'
@@ -302,6 +303,40 @@ export async function settleRemoteBatch(
     .executeTakeFirst()
   if (!others) await releaseKept(tx, chunkKey)
   return true
+}
+
+/**
+ * Forgets up to `limit` batches of which nothing is left to do, and whose lines' results are deleted here. Returns their
+ * number.
+ */
+export async function forgetRemoteBatches(tx: Writer, limit: number): Promise<number> {
+  const forgettable = tx
+    .selectFrom('remote_batches')
+    .innerJoin('batches', 'batches.id', 'remote_batches.batch_id')
+    .select('remote_batches.id')
+    .where('state', '=', sql.lit('done' as const))
+    .where('batches.status', 'in', BATCH_STATUSES.filter(isTerminal))
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('files')
+            .select('files.id')
+            .where((eb) =>
+              eb.or([
+                eb('files.id', '=', eb.ref('batches.output_file_id')),
+                eb('files.id', '=', eb.ref('batches.error_file_id')),
+              ]),
+            )
+            .where('files.deleted_at', 'is', null),
+        ),
+      ),
+    )
+    .limit(limit)
+  const { numDeletedRows } = await tx
+    .deleteFrom('remote_batches')
+    .where('id', 'in', forgettable)
+    .executeTakeFirst()
+  return Number(numDeletedRows)
 }
 
 /** For a chunk that is sealed: no line of it is anywhere any more. */

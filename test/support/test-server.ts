@@ -172,6 +172,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     requests_per_minute: null,
     wait_for_file_ms: 0,
     webhooks: { allow_private_networks: false, keys: keyBox(master) },
+    batchApiSecrets: () => [],
     wake: () => void woken++,
     readLineRecord: async () => undefined,
     ready: async () => true,

@@ -24,6 +24,7 @@ export interface HttpBatchApiOptions {
   completion_window: string
   file_purpose: string
   lineMetadata: boolean
+  keepFiles: boolean
   now: () => number
 }
 
@@ -218,6 +219,7 @@ export class HttpBatchApi implements BatchApi {
   }
 
   async remove(file_id: string): Promise<void> {
+    if (this.#options.keepFiles) return
     await this.#call('DELETE', `/files/${encodeURIComponent(file_id)}`, { or: [404] })
   }
 
