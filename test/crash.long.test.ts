@@ -7,7 +7,7 @@ import { existsSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { line, type WireFile } from './service.ts'
+import { line, type WireFile, type WireLine } from './service.ts'
 import { CrashTest, childrenOf, killIfThere, until } from './support/crash-processes.ts'
 
 const COUNT = 40
@@ -30,6 +30,10 @@ function checkSentAgain(crash: CrashTest, inFlight: readonly string[]): void {
   assert.deepEqual(crash.sent(2).sort(), [...inFlight].sort())
   assert.equal(crash.sent(1).length, COUNT - inFlight.length)
 }
+
+const contentOf = ({ response }: WireLine): string => response?.body.choices[0]?.message.content ?? ''
+
+const upstreamAnswers = (crash: CrashTest): number => crash.upstream.calls.length
 
 describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('/proc/self/stat') }, () => {
   test('SIGTERM: lines in flight finish or are requeued, and the next start continues', async () => {
@@ -61,6 +65,44 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     const batch = await crash.completed(id)
     await crash.checkResults(batch, COUNT)
     checkSentAgain(crash, inFlight)
+  })
+
+  test('SIGKILL of two workers: identical requests whose answer was recorded are not sent again', async () => {
+    await using crash = await CrashTest.begin('', '1s', '5s')
+    const processes = [await crash.start('serve'), await crash.start('worker')]
+    const [requests, copies, answered] = [400, 15, 395]
+    crash.blockUnless((content) => Number(content.slice(1)) < answered)
+    const lines = Array.from({ length: requests * copies }, (_, i) =>
+      JSON.stringify(line(`l${i}`, `p${i % requests}`, { temperature: 0 })),
+    )
+    const form = new FormData()
+    form.set('purpose', 'batch')
+    form.set('file', new Blob([lines.join('\n')]), 'input.jsonl')
+    const file = await crash.json<WireFile>('POST', '/v1/files', form)
+    const order = { endpoint: '/v1/chat/completions', completion_window: '24h', dedupe: true }
+    const { id } = await crash.json<{ id: string }>('POST', '/v1/batches', {
+      input_file_id: file.id,
+      ...order,
+    })
+    await crash.committed(id, 200)
+    const recorded = (await crash.results(id)).map(contentOf)
+    await Promise.all(processes.map((one) => one.endGroup('SIGKILL')))
+    crash.answerAll()
+    await Promise.all([crash.start('serve'), crash.start('worker')])
+    const batch = await crash.completed(id)
+    const counts = crash.counts()
+    assert.equal(counts.size, requests)
+    for (const content of recorded) assert.equal(counts.get(content), 1, content)
+    for (const [content, count] of counts) assert.ok(count <= 2, `${content} was sent ${count} times`)
+    const results = await crash.results(id)
+    assert.equal(results.length, lines.length)
+    assert.deepEqual(
+      results.map(contentOf),
+      lines.map((_, i) => `p${i % requests}`),
+    )
+    const paid = results.filter(({ response }) => (response?.body.usage.cost_usd ?? 0) > 0)
+    assert.equal(Math.round(batch.cost_usd * 1e9), paid.length * 3000)
+    assert.ok(paid.length >= requests && paid.length <= upstreamAnswers(crash))
   })
 
   test('SIGKILL of everything: an upload in parts goes on with the parts that had arrived', async () => {

@@ -170,3 +170,117 @@ test('under a limit that leaves room for few, lines that share an answer are not
   assert.equal(batch.request_counts.completed, 20)
   assert.equal(upstream.calls.length, 2)
 })
+
+/** Lets a chunk be claimed, of a batch that is to start later. */
+async function releaseChunk(service: TestService, batch_id: string, idx: number): Promise<void> {
+  await service.stores.store.write((tx) =>
+    tx
+      .updateTable('chunks')
+      .set({ state: 'ready', run_at: 0 })
+      .where('batch_id', '=', batch_id)
+      .where('idx', '=', idx)
+      .execute(),
+  )
+  service.worker.wake()
+}
+
+/** A batch whose first chunk has 1,000 lines, and its second one the rest; neither may be claimed yet. */
+async function parkedBatch(service: TestService, first: string[], second: string[]): Promise<string> {
+  const filler = Array.from({ length: 1000 - first.length }, () => first[0]!)
+  const lines = [...filler, ...first, ...second].map((content, i) =>
+    JSON.stringify(repeatable(`line-${i + 1}`, content)),
+  )
+  const file = await service.upload(lines.join('\n'))
+  const start_after = Math.floor(Date.now() / 1000) + 3600
+  const { id } = await service.create(file.id, { dedupe: true, start_after })
+  await service.eventually(async () => ((await service.get(id)).status === 'queued' ? true : undefined))
+  return id
+}
+
+/** Resolves when so many lines have ended. */
+async function finished(service: TestService, id: string, lines: number): Promise<void> {
+  for (;;) {
+    const { completed, failed } = (await service.get(id)).request_counts
+    if (completed + failed === lines) return
+  }
+}
+
+const sent = (upstream: TestUpstream, content: string): number =>
+  upstream.calls.filter(({ body }) => body.messages[0]?.content === content).length
+
+test('a worker that was restarted finds the answers of identical lines in their results', async (t) => {
+  const { service, upstream } = await start(t)
+  upstream.reply = (call) => {
+    if (call.body.messages[0]?.content === 'bad') send(call.response, 400, '{"error":{"message":"no"}}')
+    else echo(call)
+  }
+  const id = await parkedBatch(service, ['x', 'y', 'bad'], ['y', 'x', 'bad', 'z', 'x'])
+  await releaseChunk(service, id, 0)
+  await finished(service, id, 1000)
+  await service.worker.stop()
+  await service.restartWorker()
+  await releaseChunk(service, id, 1)
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 1005, completed: 1003, failed: 2 })
+  // An error is no answer: its request is tried again.
+  assert.deepEqual(
+    ['x', 'y', 'z', 'bad'].map((content) => sent(upstream, content)),
+    [1, 1, 1, 2],
+  )
+  const results = (await linesOf(service, batch.output_file_id)).slice(-4)
+  assert.deepEqual(
+    results.map(({ custom_id, shared_from, response }) => [
+      custom_id,
+      response?.body.choices[0]?.message.content,
+      shared_from === undefined ? 'sent' : 'shared',
+      response?.body.usage.total_tokens === 0,
+    ]),
+    [
+      ['line-1001', 'y', 'shared', true],
+      ['line-1002', 'x', 'shared', true],
+      ['line-1004', 'z', 'sent', false],
+      ['line-1005', 'x', 'shared', true],
+    ],
+  )
+  const [shared] = results
+  const record = await service.json<Record<string, unknown>>('GET', `/v1/requests/${shared?.id}`)
+  assert.deepEqual([record.shared_from, record.attempts, record.cost_usd], [shared?.shared_from, [], 0])
+  const all = await linesOf(service, batch.output_file_id)
+  const source = all.find(({ id: line }) => line === shared?.shared_from?.id)
+  assert.deepEqual([source?.custom_id, source?.shared_from], [shared?.shared_from?.custom_id, undefined])
+})
+
+test('two workers send a request once: one waits for the answer that the other one gets', async (t) => {
+  const { service, upstream } = await start(t)
+  const slow = Promise.withResolvers<() => void>()
+  upstream.reply = (call) => {
+    if (call.body.messages[0]?.content === 'slow') slow.resolve(() => echo(call))
+    else echo(call)
+  }
+  const id = await parkedBatch(service, ['x', 'slow'], ['slow', 'x', 'y', 'slow'])
+  await releaseChunk(service, id, 0)
+  await finished(service, id, 999)
+  const answer = await slow.promise
+  const other = await service.addWorker()
+  try {
+    // The first one takes no more: the second chunk is the other worker's.
+    const stopped = service.worker.stop()
+    await releaseChunk(service, id, 1)
+    other.wake()
+    await finished(service, id, 1001)
+    assert.deepEqual(
+      ['x', 'y', 'slow'].map((content) => sent(upstream, content)),
+      [1, 1, 1],
+    )
+    answer()
+    await stopped
+    const batch = await service.ended(id)
+    assert.deepEqual(batch.request_counts, { total: 1004, completed: 1004, failed: 0 })
+    assert.deepEqual(
+      ['x', 'y', 'slow'].map((content) => sent(upstream, content)),
+      [1, 1, 1],
+    )
+  } finally {
+    await other.stop()
+  }
+})

@@ -186,6 +186,13 @@ export class TestService implements AsyncDisposable {
     return makeWorker(this.config, this.stores, this.#log, hooks)
   }
 
+  /** Another worker beside the first; whoever asks for it stops it. */
+  async addWorker(): Promise<Worker> {
+    const worker = this.#makeWorker()
+    await worker.start()
+    return worker
+  }
+
   /** A fresh worker, as after a restart. */
   async restartWorker(): Promise<void> {
     this.worker = this.#makeWorker()

@@ -26,6 +26,7 @@ import { OpenChunks } from './open-chunks.ts'
 import { Pauses } from './pauses.ts'
 import { RemoteLines } from './remote/remote-lines.ts'
 import { RemotePoller } from './remote/remote-poller.ts'
+import { EarlierAnswers } from './send/earlier-answers.ts'
 import { LaneReporter } from './send/lane-reporter.ts'
 import { LiveTraffic } from './send/live-traffic.ts'
 import { PromptLearner } from './send/prompt-learner.ts'
@@ -142,6 +143,11 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     onOutcome: on.lineEnded,
     onHandOver: (upstream, jobs) => remote.handOver(upstream, jobs),
     onIdle: on.chunkIdle,
+    earlier: new EarlierAnswers({
+      ...{ store, sealed, clock, log, sessionId },
+      openChunk: (batch_id, idx) =>
+        [...open].find(({ claim }) => claim.batch_id === batch_id && claim.idx === idx),
+    }),
     observe: {
       attempted(upstream, result, durationMs) {
         workerReporter.attempted(upstream, result, durationMs)

@@ -12,6 +12,7 @@ import type { Model } from '../domain/model.ts'
 import { NO_TOKENS } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
+import { encodeFirstLines, FirstLines, requestHash } from '../jsonl/first-lines.ts'
 import { settle } from '../ledger/settle.ts'
 import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
 import { addBatchStatistics, statisticsOf } from '../results/batch-statistics.ts'
@@ -31,6 +32,7 @@ import type { BatchProblem } from '../wire/batch.ts'
 import { awaitFile, PROBLEMS_MAX } from './awaited-file.ts'
 import { readIndex } from './read-index.ts'
 
+const NO_BYTES = Buffer.alloc(0)
 /** The status of the batch is checked again after this many chunks. */
 const CHECK_EVERY = 10
 
@@ -72,11 +74,15 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     content !== null && stopReason(batch, clock.now()) === null
       ? await failedThroughout(deps, task, batch, content, spans, signal)
       : null
+  const firstLines =
+    batch.dedupe === null || content === null || failed !== null
+      ? []
+      : await findFirstLines(deps, batch, content, spans, signal)
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
     await setChunkCount(tx, batch.id, spans.length)
     if (failed) return await recordFailure(tx, deps, batch, failed)
-    await insertChunks(tx, batch, spans)
+    await insertChunks(tx, batch, spans, firstLines)
     await holdBack(tx, batch.id, clock.now())
     await moveBatch(tx, batch.id, 'queued', clock.now())
     return null
@@ -141,26 +147,13 @@ async function failedThroughout(
   spans: readonly ChunkSpan[],
   signal: AbortSignal,
 ): Promise<FailedChunk[] | null> {
-  const { sealed, clock, models } = deps
-  const defaults = {
-    endpoint: batch.endpoint,
-    metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
-    header_entity: batch.header_entity,
-  }
+  const { sealed, clock } = deps
   const failed: FailedChunk[] = []
   for (const span of spans) {
     signal.throwIfAborted()
     if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return null
-    const range = { start: span.byte_start, end: span.byte_end }
-    const lines = await sealed.readAll(content.project_id, content, range).then(
-      (bytes) => readChunkLines(bytes, span, models, defaults),
-      (error: unknown) => {
-        // The worker that claims the chunk handles it.
-        if (isDamaged(error)) return null
-        throw error
-      },
-    )
-    if (lines === null || lines.some((line) => line.fault === null)) return null
+    const lines = (await readLines(deps, batch, content, span))?.lines
+    if (lines === undefined || lines.some((line) => line.fault === null)) return null
     const now = clock.now()
     const written = lines.map((line) => writtenFault(batch, line, now))
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
@@ -172,6 +165,51 @@ async function failedThroughout(
     failed.push({ span, result, tallies, problems, errors })
   }
   return failed
+}
+
+/** Null where the content is damaged: the worker that claims the chunk handles it. */
+async function readLines(
+  { sealed, models }: PlanDeps,
+  batch: BatchRow,
+  content: BlobRow,
+  span: ChunkSpan,
+): Promise<{ bytes: Buffer; lines: ChunkLine[] } | null> {
+  const defaults = {
+    endpoint: batch.endpoint,
+    metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
+    header_entity: batch.header_entity,
+  }
+  try {
+    const range = { start: span.byte_start, end: span.byte_end }
+    const bytes = await sealed.readAll(content.project_id, content, range)
+    return { bytes, lines: readChunkLines(bytes, span, models, defaults) }
+  } catch (error) {
+    if (isDamaged(error)) return null
+    throw error
+  }
+}
+
+/** By chunk, which of its lines ask what an earlier line of the batch asks. Ends early where the batch does. */
+async function findFirstLines(
+  deps: PlanDeps,
+  batch: BatchRow,
+  content: BlobRow,
+  spans: readonly ChunkSpan[],
+  signal: AbortSignal,
+): Promise<(string | null)[]> {
+  const first = new FirstLines()
+  const found: (string | null)[] = []
+  for (const span of spans) {
+    signal.throwIfAborted()
+    if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) break
+    const { bytes, lines } = (await readLines(deps, batch, content, span)) ?? { bytes: NO_BYTES, lines: [] }
+    const firsts = lines.map((line) => {
+      const request = line.fault === null ? requestHash(batch.dedupe, bytes, line) : null
+      return request === null ? 0 : first.take(request, line.line)
+    })
+    found.push(encodeFirstLines(firsts))
+  }
+  return found
 }
 
 function problemOf({ line, fault }: ChunkLine): BatchProblem {

@@ -15,11 +15,16 @@ const REFUSED_CHARACTERS_MAX = 500
 type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'> &
   Partial<Pick<BatchRow, 'metadata' | 'header_entity'>>
 
-/** Chunks that are ready to be claimed. */
-export async function insertChunks(tx: Writer, batch: Owner, spans: readonly ChunkSpan[]): Promise<void> {
+/** Chunks that are ready to be claimed. `firstLines`: by chunk, where the batch has any. */
+export async function insertChunks(
+  tx: Writer,
+  batch: Owner,
+  spans: readonly ChunkSpan[],
+  firstLines: readonly (string | null)[] = [],
+): Promise<void> {
   await insertRows(
     tx,
-    spans.map((span) => newChunk(batch, span)),
+    spans.map((span, i) => ({ ...newChunk(batch, span), first_lines: firstLines[i] ?? null })),
   )
 }
 
@@ -60,6 +65,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
     reservation_seq: 0,
     record_error: null,
     line_tries: null,
+    first_lines: null,
     worker_id: null,
     run_at: 0,
     parked_reason: null,
@@ -345,6 +351,17 @@ function chunksFrom(db: Reader, batch_id: string, from_idx: number, limit: numbe
     .where('idx', '>=', from_idx)
     .orderBy('idx')
     .limit(limit)
+}
+
+/** The first line of each chunk of a batch, by index. */
+export async function listChunkStarts(db: Reader, batch_id: string): Promise<number[]> {
+  const rows = await db
+    .selectFrom('chunks')
+    .select('first_line')
+    .where('batch_id', '=', batch_id)
+    .orderBy('idx')
+    .execute()
+  return rows.map(({ first_line }) => first_line)
 }
 
 export async function readChunk(db: Reader, batch_id: string, idx: number): Promise<ChunkRow | undefined> {

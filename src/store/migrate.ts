@@ -13,6 +13,7 @@ import { remoteBatches } from './migrations/0008-remote-batches.ts'
 import { usageDetails } from './migrations/0009-usage-details.ts'
 import { traces } from './migrations/0010-traces.ts'
 import { remoteLooks } from './migrations/0011-remote-looks.ts'
+import { firstLines } from './migrations/0012-first-lines.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -36,6 +37,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0009-usage-details': usageDetails,
   '0010-traces': traces,
   '0011-remote-looks': remoteLooks,
+  '0012-first-lines': firstLines,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

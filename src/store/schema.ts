@@ -183,6 +183,8 @@ interface ChunkTable {
   parked_reason: string | null
   /** JSON of how often its unfinished lines had been tried when it was parked last; null if none was. */
   line_tries: Generated<string | null>
+  /** By position, the first line with the same request (jsonl/first-lines.ts); null where no line has an earlier one. */
+  first_lines: Generated<string | null>
   /** The model of all its lines; null if there are several. */
   model: string | null
   /** The entity of its batch; '' if it has none. */

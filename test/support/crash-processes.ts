@@ -182,6 +182,11 @@ export class CrashTest implements AsyncDisposable {
     return await this.batch(id)
   }
 
+  /** The result lines of a batch that are finished. */
+  async results(id: string): Promise<WireLine[]> {
+    return parsed(await this.#ask('GET', `/v1/batches/${id}/results?limit=10000`))
+  }
+
   /** Every line in exactly one file, and the batch costs what its lines cost. */
   async checkResults(batch: WireBatch, count: number): Promise<void> {
     const lines = [...(await this.#lines(batch.output_file_id)), ...(await this.#lines(batch.error_file_id))]
@@ -211,11 +216,7 @@ export class CrashTest implements AsyncDisposable {
 
   async #lines(file_id: string | null): Promise<WireLine[]> {
     if (file_id === null) return []
-    const content = await this.#ask('GET', `/v1/files/${file_id}/content`)
-    return content
-      .split('\n')
-      .filter(Boolean)
-      .map((text) => JSON.parse(text) as WireLine)
+    return parsed(await this.#ask('GET', `/v1/files/${file_id}/content`))
   }
 
   async #ask(
@@ -239,6 +240,13 @@ export class CrashTest implements AsyncDisposable {
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
     return text
   }
+}
+
+function parsed(jsonl: string): WireLine[] {
+  return jsonl
+    .split('\n')
+    .filter(Boolean)
+    .map((text) => JSON.parse(text) as WireLine)
 }
 
 /** Asks another process until it says so. */

@@ -1,13 +1,15 @@
 // Identical requests of a batch that are to be sent once. While one of them (the leader) is being sent, the others
 // follow: they are in no queue, and end with what the leader ends with. The answers of earlier leaders are remembered
-// within a bound, for lines that come later. All of it is the memory of one worker: a request may be sent once more by
-// another worker, after a restart, or when its answer was forgotten.
-import { hash } from 'node:crypto'
+// within a bound, for lines that come later. Answers that this worker has forgotten, or never had, are looked for where
+// they are stored (earlier-answers.ts) before a request is sent: the line that asks leads its group meanwhile.
+import type { Clock } from '../../domain/clock.ts'
 import type { WireError } from '../../domain/errors.ts'
 import { base32 } from '../../domain/ids.ts'
+import { requestHash } from '../../jsonl/first-lines.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import type { SharedFrom } from '../../results/result-line.ts'
+import type { EarlierAnswers } from './earlier-answers.ts'
 import type { Job } from './lane.ts'
 import { type Answered, failed, type SharedAnswer, shared } from './line-outcome.ts'
 
@@ -17,12 +19,18 @@ const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 /** What remembering an answer takes beside its bytes. */
 const OVERHEAD_BYTES = 1024
 
+const UNFOUND_MAX = 10_000
+
 interface Group {
   leader: Job
   followers: Job[]
+  /** While the answer is looked for. */
+  search: AbortController | null
 }
 
 export interface DuplicatesOptions {
+  clock: Clock
+  earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
   /** Called for a line that ends with what an identical one ended with. */
   onOutcome: (chunk: OpenChunk, outcome: Outcome) => void
   /** Queues a line whose leader is not sent now. */
@@ -34,6 +42,8 @@ export class Duplicates {
   /** Requests that are being sent, or wait for another attempt. */
   readonly #groups = new Map<string, Group>()
   readonly #keys = new WeakMap<Job, string>()
+  /** Requests without an earlier answer, until one of them is sent. */
+  readonly #unfound = new Set<string>()
   /** The one that was used longest ago first. */
   readonly #answers = new Map<string, SharedAnswer>()
   #bytes = 0
@@ -59,9 +69,33 @@ export class Duplicates {
       this.#options.onOutcome(job.chunk, shared(job, known, now))
       return false
     }
-    this.#groups.set(key, { leader: job, followers: [] })
+    const { earlier } = this.#options
+    const isKnown = this.#unfound.delete(key) || job.attempts.length > 0
+    const isSent = earlier === undefined || isKnown || earlier.firstOf(job) === 0
+    const search = isSent ? null : new AbortController()
+    this.#groups.set(key, { leader: job, followers: [], search })
     this.#keys.set(job, key)
-    return true
+    if (search) void this.#search(key, job, search.signal)
+    return isSent
+  }
+
+  /** If no answer is found, the next of the group whose turn it is is sent. */
+  async #search(key: string, job: Job, signal: AbortSignal): Promise<void> {
+    const answer = (await this.#options.earlier?.find(job, signal)) ?? null
+    if (signal.aborted) return
+    const all = [job, ...this.#ended(job)]
+    if (answer) this.#remember(key, answer)
+    else this.#sendNext(key)
+    for (const one of all) {
+      if (answer) this.#options.onOutcome(one.chunk, shared(one, answer, this.#options.clock.now()))
+      else this.#options.requeue(one)
+    }
+  }
+
+  #sendNext(key: string): void {
+    // Those of lines that were withdrawn meanwhile are looked for once more.
+    if (this.#unfound.size >= UNFOUND_MAX) this.#unfound.clear()
+    this.#unfound.add(key)
   }
 
   /** A line was answered: those that follow it share the answer. */
@@ -100,11 +134,20 @@ export class Duplicates {
     for (const one of this.#ended(job)) this.#options.requeue(one)
   }
 
-  /** Returns the positions of the chunk's lines that follow others, which they do no longer. */
+  /** Returns the positions of the chunk's lines that follow others, or whose answer is looked for; they do no longer. */
   leave(chunk: OpenChunk): number[] {
     const left: number[] = []
     if (chunk.batch.dedupe === null) return left
-    for (const group of this.#groups.values()) {
+    for (const group of [...this.#groups.values()]) {
+      if (group.search && group.leader.chunk === chunk) {
+        group.search.abort()
+        left.push(group.leader.position)
+        for (const one of this.#ended(group.leader)) {
+          if (one.chunk === chunk) left.push(one.position)
+          else this.#options.requeue(one)
+        }
+        continue
+      }
       const leaving = group.followers.filter((job) => job.chunk === chunk)
       if (leaving.length === 0) continue
       left.push(...leaving.map(({ position }) => position))
@@ -142,9 +185,7 @@ function keyOf({ chunk, position }: Job): string | null {
 }
 
 /** Null for a line that is sent whatever others ask. All lines of a batch have the same endpoint. */
-export function requestKey(chunk: OpenChunk, position: number): string | null {
-  const { batch, bytes, lines } = chunk
-  const { body, isRepeatable } = lines[position]!
-  if (batch.dedupe === null || (batch.dedupe === 'repeatable' && !isRepeatable)) return null
-  return `${batch.id} ${hash('sha256', bytes.subarray(body.start, body.end), 'base64')}`
+export function requestKey({ batch, bytes, lines }: OpenChunk, position: number): string | null {
+  const request = requestHash(batch.dedupe, bytes, lines[position]!)
+  return request === null ? null : `${batch.id} ${request}`
 }

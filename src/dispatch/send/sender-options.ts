@@ -6,6 +6,7 @@ import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import type { ReservedFunds } from '../limits/reserved-funds.ts'
 import type { Observer } from '../observer.ts'
+import type { EarlierAnswers } from './earlier-answers.ts'
 import type { Job } from './lane.ts'
 import type { RetryPolicy } from './retry-policy.ts'
 import type { Spill } from './tiers.ts'
@@ -37,5 +38,7 @@ export interface SenderOptions {
   onIdle: (chunk: OpenChunk) => void
   /** Takes lines for a batch API: all of a chunk and a model that are not in flight. */
   onHandOver?: ((upstream: Upstream, jobs: readonly Job[]) => void) | undefined
+  /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
+  earlier?: EarlierAnswers | undefined
   observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
 }
