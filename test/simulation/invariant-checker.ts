@@ -7,6 +7,7 @@ import { BATCH_STATUSES, type BatchStatus, canTransition, isTerminal } from '../
 import { fieldOf, scanJournal } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
 import type { SentLine } from './model-server.ts'
+import type { Tally } from './tally.ts'
 
 /** The last attempt of a line. */
 interface Attempt {
@@ -31,6 +32,7 @@ export class InvariantChecker {
   readonly finished = new Map<string, string>()
   readonly #db: DatabaseSync
   readonly #sealed: SealedBlobs
+  readonly #tally: Tally
   readonly #deadline = new Map<string, number>()
   #chunks = new Map<string, ChunkState>()
   #batches = new Map<string, BatchStatus>()
@@ -48,7 +50,8 @@ export class InvariantChecker {
   readonly #finishedBeforeStop = new Map<string, string>()
   #turn: Promise<void> = Promise.resolve()
 
-  constructor(path: string, sealed: SealedBlobs) {
+  constructor(path: string, sealed: SealedBlobs, tally: Tally) {
+    this.#tally = tally
     this.#db = new DatabaseSync(path, { readOnly: true })
     this.#sealed = sealed
   }
@@ -59,8 +62,14 @@ export class InvariantChecker {
     this.#plans.set(batch_name, plan)
   }
 
+  /** When the window of a line closes (Unix ms). */
+  deadlineOf(line: string): number {
+    return this.#deadline.get(line.slice(0, line.indexOf('/'))) ?? 0
+  }
+
   onRequest({ machine, line, at }: SentLine): void {
-    const deadline = this.#deadline.get(line.slice(0, line.indexOf('/'))) ?? 0
+    this.#tally.count('checked: lines sent')
+    const deadline = this.deadlineOf(line)
     if (at >= deadline) this.violations.push(`${machine} sent ${line} ${at - deadline} ms after its window`)
     if (this.finished.has(line)) this.violations.push(`${machine} sent ${line}, which was committed`)
     const stopped = this.#finishedBeforeStop.get(line)
@@ -73,6 +82,7 @@ export class InvariantChecker {
 
   /** A batch API has taken a line. */
   onHandedOver(machine: string, line: string): void {
+    this.#tally.count('checked: lines handed over')
     if (this.finished.has(line)) this.violations.push(`${machine} handed over ${line}, which was committed`)
   }
 
@@ -147,6 +157,7 @@ export class InvariantChecker {
   }
 
   async #checkTransaction(machine: string): Promise<void> {
+    this.#tally.count('checked: transactions')
     for (const row of this.#db.prepare('SELECT id FROM workers').all())
       if (!this.#sessions.has(String(row.id))) this.#sessions.set(String(row.id), machine)
     this.#checkBatches()
@@ -238,6 +249,7 @@ export class InvariantChecker {
   }
 
   #finish(result: string): void {
+    this.#tally.count('checked: lines committed')
     const line = String(JSON.parse(result).custom_id)
     if (this.finished.has(line)) this.violations.push(`${line} was finished twice`)
     this.finished.set(line, result)

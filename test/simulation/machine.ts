@@ -6,6 +6,7 @@ import { BlobStoreFailed } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import { StatementRejected, type Store, type Writer } from '../../src/store/store.ts'
 import type { SeededRandom } from './seeded-random.ts'
+import type { Tally } from './tally.ts'
 
 /** Probabilities of the faults at each step. */
 export interface StoreFaults {
@@ -35,6 +36,7 @@ export interface MachineOptions {
   /** Called around each transaction that this machine commits. */
   observe: <T>(machine: Machine, write: () => Promise<T>) => Promise<T>
   onCrash: (machine: Machine) => void
+  tally: Tally
 }
 
 const STALL_MS_MAX = 3_000
@@ -132,19 +134,27 @@ export class Machine {
   }
 
   async #step<T>(work: () => Promise<T>, failure: (how: string) => Error): Promise<T> {
-    const { random, storeFaults } = this.#options
+    const { random, storeFaults, tally } = this.#options
     const { failsBefore, answerLost, crashes, stepMsMax } = storeFaults()
+    tally.count('checked: steps of stores')
     await this.pass(random.int(0, stepMsMax))
     if (random.chance(crashes)) return await this.#last()
-    if (random.chance(failsBefore)) throw failure('it is not reachable')
+    if (random.chance(failsBefore)) {
+      tally.count('stores: unreachable')
+      throw failure('it is not reachable')
+    }
     const value = await work()
     if (random.chance(crashes)) return await this.#last()
     await this.pass(random.int(0, stepMsMax))
-    if (random.chance(answerLost)) throw failure('the connection broke before its answer came')
+    if (random.chance(answerLost)) {
+      tally.count('stores: lost the answer')
+      throw failure('the connection broke before its answer came')
+    }
     return value
   }
 
   #last(): Promise<never> {
+    this.#options.tally.count('machines: crashed in a step of a store')
     this.crash()
     return new Promise<never>(() => {})
   }
@@ -160,15 +170,22 @@ export class Machine {
       if (!storeFaults().isFull) return await takes(tx)
       const before = await blobRows(tx)
       const value = await takes(tx)
-      if ((await blobRows(tx)) > before) throw databaseError('it is full')
+      if ((await blobRows(tx)) > before) {
+        this.#options.tally.count('stores: full')
+        throw databaseError('it is full')
+      }
       return value
     }
     return this.#step(async () => {
-      const { random, clock } = this.#options
+      const { random, clock, tally } = this.#options
       const commit = () => observe(this, () => store.write(fits))
       const { stalls, late } = storeFaults()
-      if (random.chance(stalls)) await this.pass(random.int(0, STALL_MS_MAX))
+      if (random.chance(stalls)) {
+        tally.count('stores: stalled')
+        await this.pass(random.int(0, STALL_MS_MAX))
+      }
       if (!random.chance(late)) return await commit()
+      tally.count('stores: took effect late')
       // The database finishes a transaction that it has received, even if the machine crashes.
       clock.after(random.int(0, LATE_MS_MAX), () => void commit().catch(() => {}))
       await this.pass(random.int(0, TIMEOUT_MS_MAX))

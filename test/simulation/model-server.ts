@@ -6,6 +6,7 @@ import { classify } from '../../src/backends/verdict/classify.ts'
 import { type Clock, sleep } from '../../src/domain/clock.ts'
 import type { Machine } from './machine.ts'
 import type { SeededRandom } from './seeded-random.ts'
+import type { Tally } from './tally.ts'
 
 /** Probabilities; their sum is at most 1, and the rest of the requests is answered. */
 export interface ServerFaults {
@@ -40,6 +41,7 @@ export class ModelServer {
   readonly #capacity: number
   readonly #onRequest: (asked: SentLine) => void
   readonly #onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
+  readonly #tally: Tally
   #inFlight = 0
   /** By line: completion tokens of each answer, one fewer each time. */
   readonly answers = new Map<string, number[]>()
@@ -59,6 +61,7 @@ export class ModelServer {
     onRequest: (asked: SentLine) => void
     /** The machine has received the result of an attempt. */
     onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
+    tally: Tally
   }) {
     this.#clock = options.clock
     this.#random = options.random
@@ -67,6 +70,7 @@ export class ModelServer {
     this.prompt_tokens = options.prompt_tokens
     this.#onRequest = options.onRequest
     this.#onEnded = options.onEnded
+    this.#tally = options.tally
   }
 
   /** The server as seen by one machine. */
@@ -83,6 +87,7 @@ export class ModelServer {
         const latencyMs =
           outcome === 'timeouts' ? TIMEOUT_MS : random.int(5, random.chance(0.05) ? 2_500 : 200)
         const full = this.#inFlight >= this.#capacity
+        this.#tally.count(`server: ${full ? 'full' : outcome}`)
         if (!full) {
           this.#inFlight++
           this.#clock.after(latencyMs, () => {

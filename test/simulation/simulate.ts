@@ -1,8 +1,9 @@
-// npm run simulate -- --seed N --runs K
+// npm run simulate -- --seed N --runs K [--counts] [--trace]
 // Runs the seeds N to N+K-1 and stops at the first seed with a violated invariant. The same seed replays the same
 // run.
 import { parseArgs } from 'node:util'
 import { violations } from './invariants.ts'
+import { Tally } from './tally.ts'
 import { simulateRun } from './world.ts'
 
 const { values } = parseArgs({
@@ -11,12 +12,15 @@ const { values } = parseArgs({
     runs: { type: 'string', default: '100' },
     /** Prints the events of each run. */
     trace: { type: 'boolean', default: false },
+    /** Prints how often each fault happened, and how much was checked. */
+    counts: { type: 'boolean', default: false },
   },
 })
 const print = (text: string): void => void process.stdout.write(`${text}\n`)
 const first = Number(values.seed)
 const runs = Number(values.runs)
 const begun = performance.now()
+const counts = new Tally()
 let seed = first
 
 function report(found: readonly string[]): void {
@@ -35,9 +39,11 @@ process.on('uncaughtException', (error) => {
 for (; seed < first + runs && process.exitCode !== 1; seed++) {
   await simulateRun(seed, async (run) => {
     const found = await violations(run)
+    counts.add(run.tally)
     if (values.trace || found.length > 0) print(run.trace.join('\n'))
     if (found.length > 0) report(found)
   })
 }
+if (values.counts) print(counts.lines().join('\n'))
 const seconds = ((performance.now() - begun) / 1000).toFixed(1)
 if (process.exitCode !== 1) print(`${runs} seeds from ${first} in ${seconds} s: no violation`)

@@ -1,13 +1,13 @@
 // What operators do to the upstreams of a run: a second tier, hours that end or begin at a change of daylight saving,
 // outages of the lowest tier, and reloads. They draw from a random stream of their own, so that they do not change the
 // rest of a run.
-import type { Backend, BackendResult } from '../../src/backends/backend.ts'
+import type { Backend, BackendCall, BackendResult } from '../../src/backends/backend.ts'
 import type { Spill } from '../../src/dispatch/send/tiers.ts'
 import { Upstream } from '../../src/dispatch/send/upstream.ts'
-import type { Clock } from '../../src/domain/clock.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
 import type { Machine } from './machine.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
+import type { Tally } from './tally.ts'
 
 const DAYS = [1, 2, 3, 4, 5, 6, 7]
 const BERLIN = { days: DAYS, timezone: 'Europe/Berlin' }
@@ -16,6 +16,8 @@ const LEAD_MS = 20_000
 const OUTAGE_CHANCE = 0.08
 const OUTAGE_END_CHANCE = 0.06
 const PLACES = [2, 8, 64]
+/** No batch whose window closes later than that is at risk: a run is shorter. */
+export const RISK_MS_MAX = 3_600_000
 
 interface Season {
   hours: HoursWindow[]
@@ -45,6 +47,16 @@ const UNREACHABLE: BackendResult = {
   unreachable: true,
 }
 
+export interface UpstreamChangesOptions {
+  seed: number
+  /** The run tests something that a second server or another start would disturb. */
+  fixed: boolean
+  violate: (violation: string) => void
+  /** When the window of a line closes (Unix ms). */
+  deadlineOf: (line: string) => number
+  tally: Tally
+}
+
 export interface ServersOf {
   machine: Machine
   /** Makes a client of the model server, or of an engine before it. */
@@ -57,23 +69,22 @@ export class UpstreamChanges {
   readonly #random: SeededRandom
   readonly #isOn: boolean
   readonly #season: Season | null
-  readonly #violate: (violation: string) => void
+  readonly #options: UpstreamChangesOptions
   readonly #hasTiers: boolean
   readonly #spill: Spill
   #isDown = false
-  /** Lines that went to the second tier. */
-  spilled = 0
 
-  /** `fixed`: the run tests something that a second server or another start would disturb. */
-  constructor(seed: number, fixed: boolean, violate: (violation: string) => void) {
+  constructor(options: UpstreamChangesOptions) {
+    const { seed, fixed } = options
+    this.#options = options
     this.#random = seededRandom(seed + 0x71e5)
     const random = this.#random
     this.#isOn = random.chance(0.5) && !fixed
     this.#hasTiers = this.#isOn && random.chance(0.7)
     this.#season = this.#isOn && random.chance(0.5) ? random.pick([SPRING, AUTUMN]) : null
-    this.#spill = { whenDownMs: random.pick([300, 1_000, 3_000, null]), whenAtRisk: false }
+    const whenAtRisk = seededRandom(seed + 0xa71).chance(0.5)
+    this.#spill = { whenDownMs: random.pick([300, 1_000, 3_000, null]), whenAtRisk }
     this.#isDown = this.#hasTiers && random.chance(0.3)
-    this.#violate = violate
   }
 
   /** When the run begins; null: at any time. */
@@ -119,7 +130,7 @@ export class UpstreamChanges {
     })
     if (!this.#hasTiers) return [first]
     const second = new Upstream({
-      backend: this.#hosted(server(), machine.name, machine.clock, answered),
+      backend: this.#hosted(server(), machine, first, answered),
       concurrency_max: random.pick(PLACES),
       modelAlias: null,
       tier: 1,
@@ -134,7 +145,8 @@ export class UpstreamChanges {
         const { from, to } = this.#season?.closed ?? { from: 0, to: 0 }
         const at = clock.now()
         if (at >= from && at < to)
-          this.#violate(`${name} sent a line ${at - from} ms after the server closed`)
+          this.#options.violate(`${name} sent a line ${at - from} ms after the server closed`)
+        if (this.#season) this.#options.tally.count(at < from ? 'hours: sent before' : 'hours: sent after')
         if (this.#isDown) return UNREACHABLE
         const result = await server.send(call)
         if (result.kind === 'answered' || result.kind === 'refused') answered.at = clock.now()
@@ -143,18 +155,29 @@ export class UpstreamChanges {
     }
   }
 
-  #hosted(server: Backend, name: string, clock: Clock, answered: { at: number }): Backend {
+  #hosted(server: Backend, { name, clock }: Machine, first: Upstream, answered: { at: number }): Backend {
     return {
       ...server,
       name: 'hosted',
       send: async (call) => {
-        this.spilled++
-        const { whenDownMs } = this.#spill
-        const upMs = clock.now() - answered.at
-        if (whenDownMs === null || upMs < whenDownMs)
-          this.#violate(`${name} sent a line to the second tier ${upMs} ms after the first had answered`)
+        const at = clock.now()
+        const { whenDownMs, whenAtRisk } = this.#spill
+        const { violate, tally, deadlineOf } = this.#options
+        const upMs = at - answered.at
+        const line = lineOf(call)
+        if (whenDownMs !== null && (upMs >= whenDownMs || upMs < 0)) tally.count('tiers: spilled while down')
+        else if (!whenAtRisk || deadlineOf(line) - at > RISK_MS_MAX)
+          violate(`${name} sent ${line} to the second tier ${upMs} ms after the first had answered`)
+        else if (first.accepts(at))
+          violate(`${name} sent ${line}, at risk, to the second tier while the first had a place`)
+        else tally.count('tiers: spilled at risk')
         return await server.send(call)
       },
     }
   }
+}
+
+/** The line's text. */
+export function lineOf({ body }: BackendCall): string {
+  return String(JSON.parse(Buffer.from(body).toString()).messages[0].content)
 }

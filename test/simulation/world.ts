@@ -18,6 +18,7 @@ import { newId } from '../../src/domain/ids.ts'
 import type { Log } from '../../src/domain/log.ts'
 import type { Model } from '../../src/domain/model.ts'
 import { costNanos } from '../../src/domain/money.ts'
+import { Machine as Budget } from '../../src/engines/machine.ts'
 import { planBatch } from '../../src/intake/plan.ts'
 import type { FileIndex } from '../../src/jsonl/file-index.ts'
 import { cancelBatch } from '../../src/lifecycle/cancel-batch.ts'
@@ -44,6 +45,7 @@ import { RemoteBatchApi } from './remote-batch-api.ts'
 import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { simulatedEngine } from './simulated-engine.ts'
+import { Tally } from './tally.ts'
 import { UpstreamChanges } from './upstream-changes.ts'
 
 /** The random part of IDs does not come from the seed; only the order of IDs matters, and that follows time. */
@@ -90,6 +92,8 @@ const NO_SERVER_FAULTS: ServerFaults = {
   usageMissing: 0,
 }
 
+const REMOTE_SPILL = { whenDownMs: 500, whenAtRisk: true }
+
 export const SIM_MODEL: Model = {
   id: 'm',
   context_window: null,
@@ -124,6 +128,7 @@ export interface SimulatedRun {
   checker: InvariantChecker
   caps: Caps
   changes: UpstreamChanges
+  tally: Tally
   /** The events of the run, to investigate a failing seed. */
   trace: string[]
 }
@@ -186,6 +191,8 @@ class World {
   readonly #slots: Slot[] = []
   /** What answers the model `n`, in some runs; before a model server, in some of these. */
   readonly #remote: { api: RemoteBatchApi; isAlone: boolean } | null
+  /** Of what engines and batch APIs do, so that it does not change the rest of a run. */
+  readonly #serversRandom: SeededRandom
   #storeFaults: StoreFaults = NO_STORE_FAULTS
   #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
@@ -196,14 +203,18 @@ class World {
     const violate = (violation: string): void => {
       checker.violations.push(violation)
     }
-    const changes = new UpstreamChanges(seed, caps.underestimates || caps.isMonthEnd, violate)
+    const tally = new Tally()
+    const deadlineOf = (line: string): number => checker.deadlineOf(line)
+    const fixed = caps.underestimates || caps.isMonthEnd
+    const changes = new UpstreamChanges({ seed, fixed, violate, deadlineOf, tally })
+    this.#serversRandom = seededRandom(seed + 0x5e44e4)
     this.#start = caps.isMonthEnd ? MONTH_END - 30_000 : (changes.start ?? START)
     this.#clock = wholeMilliseconds(testClock(this.#start))
     const random = this.#random
     const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
     const blobs = memoryBlobs(this.#clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
     const sealed = sealBlobs(blobs, this.#master)
-    const checker = new InvariantChecker(path, sealed)
+    const checker = new InvariantChecker(path, sealed, tally)
     const server = new ModelServer({
       clock: this.#clock,
       random,
@@ -212,6 +223,7 @@ class World {
       prompt_tokens: caps.prompt_tokens,
       onRequest: (asked) => checker.onRequest(asked),
       onEnded: (machine, line, result) => checker.onEnded(machine, line, result),
+      tally,
     })
     // Where lines cost more than estimated, a batch API has more of them in flight than the bound allows for.
     this.#remote =
@@ -220,15 +232,18 @@ class World {
             api: new RemoteBatchApi({
               clock: this.#clock,
               random,
+              late: this.#serversRandom,
               server,
               hasFaults: () => this.#faults !== NO_SERVER_FAULTS,
               onSent: (machine, line) => checker.onHandedOver(machine, line),
-              onTwice: (name) => checker.violations.push(`the remote batch ${name} was created twice`),
+              violate,
+              deadlineOf,
+              tally,
             }),
             isAlone: random.chance(0.5),
           }
         : null
-    this.run = { store, sealed, blobs, batches: [], server, checker, caps, changes, trace: [] }
+    this.run = { store, sealed, blobs, batches: [], server, checker, caps, changes, tally, trace: [] }
   }
 
   async prepare(): Promise<void> {
@@ -289,10 +304,10 @@ class World {
 
   #changeUpstreams(): void {
     const what = this.run.changes.step()
-    if (what !== null) this.#trace(what)
+    if (what !== null) this.#trace(what, 'outage of a tier begins or ends')
     for (const { machine, reload } of this.#slots) {
       if (machine.isCrashed || machine.isSuspended || !this.run.changes.reloads) continue
-      this.#trace(`${machine.name} reloads`)
+      this.#trace(`${machine.name} reloads`, 'reload')
       reload()
     }
   }
@@ -313,7 +328,7 @@ class World {
     if (!batch || isTerminal(batch.status) || batch.status === 'cancelling') return
     const to = paused ?? batch.paused_at === null
     if (to === (batch.paused_at !== null)) return
-    this.#trace(`${planned.name} is ${to ? 'paused' : 'resumed'}`)
+    this.#trace(`${planned.name} is ${to ? 'paused' : 'resumed'}`, 'batch paused or resumed')
     await this.#write((tx) => setBatchPaused(tx, planned, to, this.#clock.now()))
   }
 
@@ -390,12 +405,12 @@ class World {
     const dice = random.next()
     if (dice < 0.015) machine.crash()
     else if (dice < 0.035) {
-      this.#trace(`${machine.name} is suspended`)
+      this.#trace(`${machine.name} is suspended`, 'machine suspended')
       machine.suspend()
     } else if (dice < 0.05) {
       this.#jump(machine, random.int(-8_000, 5_000))
     } else if (dice < 0.075) {
-      this.#trace(`${machine.name} is asked to stop`)
+      this.#trace(`${machine.name} is asked to stop`, 'machine asked to stop')
       // An administrator may set the clock and restart the service.
       if (random.chance(0.3)) this.#jump(machine, -random.int(100, 8_000))
       const { worker } = slot
@@ -409,7 +424,7 @@ class World {
   }
 
   #jump(machine: Machine, ms: number): void {
-    this.#trace(`the clock of ${machine.name} jumps by ${ms} ms`)
+    this.#trace(`the clock of ${machine.name} jumps by ${ms} ms`, 'clock set')
     machine.jump(ms)
   }
 
@@ -430,13 +445,13 @@ class World {
     if (isTerminal(batch.status)) return await this.#removeFiles(planned, batch)
     const now = this.#clock.now()
     if (random.chance(0.5)) {
-      this.#trace(`${name} is cancelled`)
+      this.#trace(`${name} is cancelled`, 'batch cancelled')
       await this.#write((tx) => cancelBatch(tx, project_id, id, now))
       return
     }
     const file = await readFileRow(store.read, batch.input_file_id)
     if (!file || file.deleted_at !== null) return
-    this.#trace(`the input of ${name} is deleted`)
+    this.#trace(`the input of ${name} is deleted`, 'input deleted')
     await this.#write((tx) => removeFile(tx, file, now))
   }
 
@@ -450,7 +465,7 @@ class World {
       return
     }
     planned.read = read
-    this.#trace(`the files of ${planned.name} are deleted`)
+    this.#trace(`the files of ${planned.name} are deleted`, 'results deleted')
     for (const id of [batch.input_file_id, batch.output_file_id, batch.error_file_id]) {
       const file = id === null ? undefined : await readFileRow(store.read, id)
       if (file && file.deleted_at === null) await this.#write((tx) => removeFile(tx, file, this.#clock.now()))
@@ -479,7 +494,7 @@ class World {
 
   #newMachine(slotOf: () => Slot): Pick<Slot, 'machine' | 'worker' | 'reload'> {
     const random = this.#random
-    const { store, blobs, checker } = this.run
+    const { store, blobs, checker, tally } = this.run
     const machine = new Machine({
       name: `machine ${++this.#machines}`,
       clock: this.#clock,
@@ -488,18 +503,23 @@ class World {
       store,
       blobs,
       observe: (self, write) => checker.observe(self.name, write),
+      tally,
       onCrash: (self) => {
-        this.#trace(`${self.name} has crashed or stopped`)
+        this.#trace(`${self.name} has crashed or stopped`, 'machine crashed or stopped')
         slotOf().emptySince = this.#clock.now()
       },
     })
     const sealed = sealBlobs(machine.blobs, this.#master)
     const { clock } = machine
+    const gpus = new Budget(
+      { gpus: this.#serversRandom.pick([['0'], ['0', '1']]), memory_bytes: 0, run_ms_min: 1_000 },
+      clock,
+    )
     const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
     const sweep = new OrphanSweep({ store: machine.store, blobs: machine.blobs, clock }, SWEEP)
     const memory_bytes = random.pick([1, 3_000, 1_000_000])
     const makeUpstreams = (before: ReadonlyMap<string, Upstream[]>): Map<string, Upstream[]> =>
-      new Map(SIM_MODELS.map(({ id }) => [id, this.#upstreamsFor(id, machine, before.get(id))]))
+      new Map(SIM_MODELS.map(({ id }) => [id, this.#upstreamsFor(id, machine, gpus, before.get(id))]))
     const spills = new Map(SIM_MODELS.map(({ id }) => [id, this.#spillOf(id)]))
     let upstreams = makeUpstreams(new Map())
     const worker = new Worker({
@@ -558,19 +578,21 @@ class World {
   }
 
   #spillOf(model: string): Spill {
-    return this.#hasRemote(model) ? { whenDownMs: 500, whenAtRisk: true } : this.run.changes.spill
+    return this.#hasRemote(model) ? REMOTE_SPILL : this.run.changes.spill
   }
 
-  #upstreamsFor(model: string, machine: Machine, before: Upstream[] | undefined): Upstream[] {
+  #upstreamsFor(model: string, machine: Machine, gpus: Budget, before: Upstream[] | undefined): Upstream[] {
     const random = this.#random
-    const { server, caps } = this.run
+    const { server, caps, tally } = this.run
     const lowest = (backend: Backend): Backend =>
       random.chance(0.3)
         ? simulatedEngine({
             server: backend,
             machine,
-            random,
+            gpus,
+            random: this.#serversRandom,
             log: this.#logOf(machine),
+            tally,
             mayFail: () => this.#faults !== NO_SERVER_FAULTS,
           })
         : backend
@@ -583,14 +605,18 @@ class World {
         concurrency_max: places,
       })
     if (before) return before
+    const { api } = this.#remote
+    const remote = new Upstream({
+      backend: batchApiBackend('batch-api', api.apiFor(machine)),
+      concurrency_max: 4,
+      modelAlias: null,
+    })
     const own = new Upstream({
-      backend: lowest(server.backendFor(machine)),
+      backend: lowest(api.higherTier(server.backendFor(machine), machine, REMOTE_SPILL.whenDownMs, remote)),
       concurrency_max: places(),
       modelAlias: null,
       tier: 1,
     })
-    const backend = batchApiBackend('batch-api', this.#remote.api.apiFor(machine))
-    const remote = new Upstream({ backend, concurrency_max: 4, modelAlias: null })
     return this.#remote.isAlone ? [remote] : [remote, own]
   }
 
@@ -697,7 +723,7 @@ class World {
     const { caps } = this.run
     const changed = caps.wants(0.5) && (await caps.change((change) => this.#write(change), this.#clock.now()))
     if (!changed) await this.#addCap(project_id, true)
-    this.#trace(changed ? 'a cap is changed' : 'a cap is created')
+    this.#trace(changed ? 'a cap is changed' : 'a cap is created', 'cap created or changed')
   }
 
   /** A transaction of the API, which is not under test and has no faults. */
@@ -705,7 +731,9 @@ class World {
     return await this.run.checker.observe('the API', () => this.run.store.write(change))
   }
 
-  #trace(what: string): void {
+  /** `kind`: counted under that name. */
+  #trace(what: string, kind?: string): void {
+    if (kind !== undefined) this.run.tally.count(`world: ${kind}`)
     const seconds = ((this.#clock.now() - this.#start) / 1000).toFixed(3)
     this.run.trace.push(`${seconds} s: ${what.replace(RANDOM_PART_OF_IDS, '…')}`)
   }
