@@ -147,6 +147,22 @@ test('what lines at a batch API may cost stays reserved while they are there', a
   assert.deepEqual(await reserved(), [])
 })
 
+test('what a batch API has answered is recorded though its batch is paused, when it can be read', async () => {
+  await using remote = await BatchServer.start({ unreadable: true })
+  await using service = await TestService.start(config(remote))
+  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
+  const { id } = await service.create(file.id)
+  const reads = () => remote.calls.filter((call) => call.endsWith('/content')).length
+  await remote.until(() => reads() > 0 || undefined)
+  const first = performance.now()
+  await service.json('POST', `/v1/batches/${id}/pause`)
+  await remote.until(() => reads() > 1 || undefined)
+  assert.ok(performance.now() - first > 500, 'it is left alone for a while')
+  remote.faults.unreadable = false
+  const batch = await service.ended(id)
+  assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', 40])
+})
+
 const CAP = { scope: 'project', metric: 'cost_usd', amount: 1, window: 'day' }
 const LOWERED = { amount: 0 }
 

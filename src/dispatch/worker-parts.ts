@@ -193,6 +193,7 @@ export function makeWorkerParts(options: WorkerOptions, on: WorkerEvents) {
     funds,
     answers,
     isCertain: () => session.isCertain,
+    isPaused: (chunk, model) => pauses.covers(chunk, model),
     isOverLimit: (chunk) => gate.isOver(chunk),
     isOpen: (chunk) => open.has(chunk),
     outagePatienceMs: options.retry.outage_patience_ms,

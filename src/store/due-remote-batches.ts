@@ -106,12 +106,19 @@ export async function hastenRemoteBatch(
   return numUpdatedRows > 0n
 }
 
-/** Has the batches of a batch that is ending looked at now, so that they are cancelled. */
+/** Has the batches of a batch that is ending looked at now: they are cancelled, or a worker records what they answered. */
 export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
   await tx
     .updateTable('remote_batches')
     .set({ poll_at: now })
     .where('batch_id', '=', batch_id)
     .where('state', '=', 'open')
+    .execute()
+  await tx
+    .updateTable('chunks')
+    .set({ state: 'ready', parked_reason: null, model: null })
+    .where('batch_id', '=', batch_id)
+    .where('state', '=', sql.lit('parked' as const))
+    .where('remote_batches', '>', 0)
     .execute()
 }

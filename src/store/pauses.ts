@@ -1,5 +1,6 @@
 // Batches and models of which nothing is sent for now: paused, or to start later. Their ready chunks are parked until
-// then; those that are leased are parked by their worker. A parked chunk of a batch that ends is closed like any other.
+// then; those that are leased are parked by their worker, and those of which a batch API has lines are left alone: it may
+// have answered them. A parked chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -18,6 +19,7 @@ export async function holdBack(tx: Writer, batch_id: string, now: number): Promi
     tx
       .updateTable('chunks')
       .where('batch_id', '=', batch_id)
+      .where('remote_batches', '=', 0)
       .where('state', '=', sql.lit('ready' as const))
   if (paused_at !== null)
     await ready().set({ state: 'parked', parked_reason: 'paused', run_at: expires_at }).execute()
@@ -38,6 +40,7 @@ export async function pauseBatch(tx: Writer, id: string, now: number): Promise<B
     .updateTable('chunks')
     .set({ state: 'parked', parked_reason: 'paused', run_at: batch.expires_at })
     .where('batch_id', '=', id)
+    .where('remote_batches', '=', 0)
     .where('state', 'in', [sql.lit('ready' as const), sql.lit('parked' as const)])
     .execute()
   return batch
@@ -142,6 +145,7 @@ async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: str
     .updateTable('chunks')
     .set((eb) => ({ state: 'parked', parked_reason: 'paused', run_at: eb.ref('deadline') }))
     .where('project_id', '=', project_id)
+    .where('remote_batches', '=', 0)
     .where('state', '=', sql.lit('ready' as const))
     .where((eb) =>
       eb(
@@ -160,11 +164,14 @@ async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: str
 type ChunkUpdate = ReturnType<typeof wakingChunks>
 
 function wakingChunks(tx: Writer) {
-  return tx
-    .updateTable('chunks')
-    .set({ state: 'ready', parked_reason: null })
-    .where('state', '=', sql.lit('parked' as const))
-    .where('parked_reason', '=', 'paused')
+  return (
+    tx
+      .updateTable('chunks')
+      .set({ state: 'ready', parked_reason: null })
+      .where('state', '=', sql.lit('parked' as const))
+      // Other lines of a chunk may be paused while a batch API has some.
+      .where('parked_reason', 'in', ['paused', 'remote_batch'])
+  )
 }
 
 async function wakePaused(tx: Writer, of: (chunks: ChunkUpdate) => ChunkUpdate): Promise<void> {

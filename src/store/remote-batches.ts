@@ -125,6 +125,10 @@ export async function remoteWorkOf(db: Reader, batch_ids: readonly string[]): Pr
     .execute()
 }
 
+export async function readRemoteBatch(db: Reader, id: string): Promise<RemoteBatchRow | undefined> {
+  return await db.selectFrom('remote_batches').selectAll().where('id', '=', id).executeTakeFirst()
+}
+
 type Change = Partial<
   Pick<
     RemoteBatchRow,
@@ -158,10 +162,7 @@ export async function changeRemoteBatch(
   return numUpdatedRows > 0n
 }
 
-/**
- * Says that the batch is about to be created there, and when by the database's clock. False if the lease is lost, or the
- * batch is in another state by now.
- */
+/** Says when, by the database's clock, it is about to be created there. False without the lease, or in another state. */
 export async function announceCreation(
   tx: Writer,
   { now }: ClaimSql,

@@ -73,6 +73,8 @@ export interface Faults {
   fail: { code: string; message: string } | null
   /** Answers every call with this status. */
   status: number | null
+  /** Files cannot be read. */
+  unreadable: boolean
   /** Batches stay unfinished. */
   holds: boolean
 }
@@ -89,6 +91,7 @@ const NO_FAULTS: Faults = {
   unknown: false,
   fail: null,
   status: null,
+  unreadable: false,
   holds: false,
 }
 
@@ -199,6 +202,7 @@ export class BatchServer implements AsyncDisposable {
       const file = this.files.get(id)
       if (!file) return none
       if (method === 'DELETE') this.files.delete(id)
+      if (what === 'content' && this.faults.unreadable) return { ...none, status: 500 }
       return ok(what === 'content' ? file.content : { ...file, content: undefined })
     }
     if (kind !== 'batches') return none

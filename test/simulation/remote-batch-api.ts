@@ -77,7 +77,7 @@ export class RemoteBatchApi {
 
   /** As seen by one machine. */
   apiFor(machine: Machine): BatchApi {
-    const call = <T>(work: () => T): Promise<T> => this.#call(machine, work)
+    const call = <T>(work: (delayMs: number) => T): Promise<T> => this.#call(machine, work)
     const api = this
     return {
       lineMetadata: false,
@@ -89,7 +89,7 @@ export class RemoteBatchApi {
       },
       findFile: (name) =>
         call(() => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null),
-      create: ({ name, file_id }) => call(() => this.#create(machine, name, file_id)),
+      create: ({ name, file_id }) => call((delayMs) => this.#create(machine, name, file_id, delayMs)),
       find: ({ name }) =>
         call(() => this.#batches.filter((batch) => batch.name === name).map((one) => this.#seen(one))),
       read: (id) =>
@@ -101,6 +101,8 @@ export class RemoteBatchApi {
         call(() => {
           const batch = this.#batches.find((one) => one.id === id)
           if (!batch || batch.ended !== null || batch.cancelled) return
+          if (this.#batches.find((one) => one.name === batch.name) !== batch)
+            this.#tally.count('remote: cancelled the second of a name')
           batch.cancelled = true
           batch.endsAt = this.#clock.now() + this.#random.int(0, 1_000)
         }),
@@ -131,10 +133,13 @@ export class RemoteBatchApi {
     }
   }
 
-  async #call<T>(machine: Machine, work: () => T): Promise<T> {
+  /** `work` is told how late it is: the machine may have been suspended before it sent the request. */
+  async #call<T>(machine: Machine, work: (delayMs: number) => T): Promise<T> {
     const random = this.#random
+    const begun = this.#clock.now()
     await machine.pass(random.int(1, 100))
-    if (!this.#hasFaults()) return work()
+    const delayMs = this.#clock.now() - begun
+    if (!this.#hasFaults()) return work(delayMs)
     if (random.chance(0.05)) {
       this.#tally.count('remote: unreachable')
       throw broken('it cannot be reached', true)
@@ -142,11 +147,11 @@ export class RemoteBatchApi {
     if (random.chance(0.08)) {
       this.#tally.count('remote: took effect late')
       // It is on its way: the caller has given up when it takes effect.
-      this.#clock.after(random.int(0, LATE_MS_MAX), () => void work())
+      this.#clock.after(random.int(0, LATE_MS_MAX), () => void work(delayMs))
       await machine.pass(random.int(0, TIMEOUT_MS))
       throw broken('no answer came in time', false)
     }
-    const value = work()
+    const value = work(delayMs)
     await machine.pass(random.int(0, 100))
     if (random.chance(0.08)) {
       this.#tally.count('remote: lost the answer')
@@ -161,8 +166,12 @@ export class RemoteBatchApi {
     return id
   }
 
-  #create(machine: Machine, name: string, file_id: string): SeenBatch {
-    if (this.#created.has(name)) this.#violate(`the remote batch ${name} was created twice`)
+  #create(machine: Machine, name: string, file_id: string, delayMs: number): SeenBatch {
+    if (this.#created.has(name)) {
+      if (delayMs <= TIMEOUT_MS) this.#violate(`the remote batch ${name} was created twice`)
+      // The machine takes its turn when the others are sure that it will not: the second is cancelled then.
+      else this.#tally.count('remote: created twice by a suspended machine')
+    }
     this.#created.add(name)
     for (const { text } of this.#files.get(file_id)?.lines ?? []) this.#sent(machine, text)
     const first = this.#add(name, file_id)

@@ -12,7 +12,12 @@ import type { Clock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { Log } from '../../domain/log.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
-import { announceCreation, changeRemoteBatch, creationAge } from '../../store/remote-batches.ts'
+import {
+  announceCreation,
+  changeRemoteBatch,
+  creationAge,
+  readRemoteBatch,
+} from '../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
 
@@ -23,6 +28,10 @@ const CREATIONS_MAX = 3
 /** How long a batch that may have been created is left alone before it is looked for; grows with its age. */
 const LOOK_AGAIN_MS_MIN = 500
 const LOOK_AGAIN_MS_MAX = 30_000
+/** How long one that is not there is left alone while its lines are paused. */
+const PAUSED_MS = 2_000
+
+const TWICE = 'a batch API created a batch twice; the second is cancelled'
 
 /**
  * - `open`: the batch is there.
@@ -58,6 +67,7 @@ export interface RemoteIntentsOptions {
   log: Log
   /** Whether the lease certainly holds. */
   isCertain: () => boolean
+  isPaused: (chunk: OpenChunk, model: string) => boolean
   /** Whether a limit on lines of the chunk is passed by what is spent and reserved. */
   isOverLimit: (chunk: OpenChunk) => Promise<boolean>
   /** Whether lines may be given up at a batch API that does not answer, since then (Unix ms). */
@@ -85,6 +95,7 @@ export class RemoteIntents {
   async #upload(intent: Intent): Promise<IntentEnd> {
     const { chunk, row, isNew, api, signal } = intent
     if (this.#hasStopped(chunk)) return NOT_SENT
+    if (!isNew && this.#isPaused(intent)) return this.#whenResumed()
     let file_id: string
     try {
       // A worker that crashed may have uploaded it.
@@ -112,10 +123,8 @@ export class RemoteIntents {
     row.creations++
     if (!isCertain() || chunk.stopped !== null) return { kind: 'later', at: clock.now() }
     try {
-      return await this.#opened(
-        row,
-        await api.create({ name: row.id, file_id, endpoint, metadata }, intent.signal),
-      )
+      const created = await api.create({ name: row.id, file_id, endpoint, metadata }, intent.signal)
+      return await this.#opened(intent, created)
     } catch (error) {
       if (error instanceof BatchApiError && error.hadNoEffect)
         return { kind: 'returned', result: error.result, left: 'file' }
@@ -132,13 +141,10 @@ export class RemoteIntents {
     const found = await api.find(wanted, intent.signal)
     const [first, ...others] = found ?? []
     for (const { id } of others) {
-      log.warn(
-        { remote_batch: id, first: first?.id },
-        'a batch API created a batch twice; the second is cancelled',
-      )
+      log.warn({ remote_batch: id, first: first?.id }, TWICE)
       await api.cancel(id, intent.signal)
     }
-    if (first) return await this.#opened(row, first)
+    if (first) return await this.#opened(intent, first)
     if (ageMs < api.settleMs) {
       const restMs = api.settleMs - ageMs
       return { kind: 'later', at: clock.now() + Math.min(restMs, waitMs(ageMs)) }
@@ -154,20 +160,36 @@ export class RemoteIntents {
     } else if (row.creations >= CREATIONS_MAX)
       return { kind: 'returned', result: unfinished(row.detail ?? NEVER_KNOWN), left: 'file' }
     if (this.#hasStopped(chunk)) return NOT_SENT
-    if (await this.#options.isOverLimit(chunk)) return { kind: 'unsent' }
+    if (this.#isPaused(intent)) return this.#whenResumed()
+    // What may be there already is in flight.
+    if (found !== null && (await this.#options.isOverLimit(chunk))) return { kind: 'unsent' }
     return await this.#create(intent, row.file_id ?? '')
   }
 
-  async #opened(row: RemoteBatchRow, { id }: SeenBatch): Promise<IntentEnd> {
+  async #opened(intent: Intent, { id }: SeenBatch): Promise<IntentEnd> {
+    const { row } = intent
     const { store, clock } = this.#options
     const poll_at = clock.now() + FIRST_LOOK_MS
     const known = { status: null, detail: null, failing_since: null }
     const change = { ...known, state: 'open' as const, remote_id: id, poll_at }
     // If a power failure takes this back, it is found there by its name.
-    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, change))
+    if (!(await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, change))))
+      await this.#cancelUnknown(intent, id)
     row.state = 'open'
     row.remote_id = id
     return { kind: 'open' }
+  }
+
+  /**
+   * Another worker has gone on with the row meanwhile: this one stood still for so long that its call to create the batch
+   * had become impossible by all appearance. A batch that the row does not name is one too many.
+   */
+  async #cancelUnknown({ row, api, signal }: Intent, id: string): Promise<void> {
+    const { store, log } = this.#options
+    const stored = await readRemoteBatch(store.read, row.id)
+    if (!stored || stored.state === 'creating' || stored.remote_id === id) return
+    log.warn({ remote_batch: id, first: stored.remote_id }, TWICE)
+    await api.cancel(id, signal)
   }
 
   /** The batch may be there, and nobody can tell now. */
@@ -191,6 +213,14 @@ export class RemoteIntents {
     }
     const ageMs = now - (row.creating_at ?? row.created)
     return { kind: 'later', at: now + Math.max(waitMs(ageMs), Math.min(api.settleMs, LOOK_AGAIN_MS_MIN)) }
+  }
+
+  #isPaused({ chunk, row }: Intent): boolean {
+    return this.#options.isPaused(chunk, row.model)
+  }
+
+  #whenResumed(): IntentEnd {
+    return { kind: 'later', at: this.#options.clock.now() + PAUSED_MS }
   }
 
   #hasStopped({ batch, stopped }: OpenChunk): boolean {

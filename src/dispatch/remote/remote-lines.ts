@@ -35,6 +35,7 @@ export interface RemoteLinesOptions {
   funds: Pick<ReservedFunds, 'draw'>
   answers: Pick<ResponseMemory, 'hasRoom'>
   isCertain: () => boolean
+  isPaused: (chunk: OpenChunk, model: string) => boolean
   isOverLimit: (chunk: OpenChunk) => Promise<boolean>
   isOpen: (chunk: OpenChunk) => boolean
   outagePatienceMs: number
