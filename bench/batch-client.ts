@@ -9,6 +9,7 @@ import { sendFile } from './upload-client.ts'
 export interface Batch {
   id: string
   status: string
+  output_file_id: string | null
   request_counts: { total: number; completed: number; failed: number }
 }
 
