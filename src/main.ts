@@ -15,7 +15,7 @@ const code = await runProgram(process.argv.slice(2), {
     loadConfig: async ({ config, ...overrides }) =>
       (await import('./config/load.ts')).loadConfig({ file: config, env, overrides }),
     serve: async (config, options) =>
-      (await import('./compose/serve.ts')).serve(config, options, (name) => set(env[name])),
+      (await import('./compose/start-service.ts')).startService(config, options, (name) => set(env[name])),
     reload: async (config) => (await import('./compose/control-socket.ts')).askToReload(config.data_dir),
     configText: async (config) => (await import('./config/show-config.ts')).configText(config),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),

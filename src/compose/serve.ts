@@ -43,11 +43,12 @@ interface Part {
   failed: Promise<never>
 }
 
-/** `variable` reads a variable of the environment. */
+/** `variable` reads a variable of the environment. `forked`: the worker processes, where they have been started. */
 export async function serve(
   given: Config,
   options: ServeOptions,
   variable: (name: string) => string | undefined = () => undefined,
+  forked: WorkerProcesses | null = null,
 ): Promise<Running> {
   const { upstreamKeyEnv, reload } = options
   const key = upstreamKeyEnv === undefined ? null : variable(upstreamKeyEnv)
@@ -63,7 +64,8 @@ export async function serve(
     return await startWorkerRole(configured, load, served)
   }
   // The worker processes load while this one opens the stores.
-  const workers = options.role === 'all' ? forkWorkers(workerCount(configured), options.early) : null
+  const workers =
+    forked ?? (options.role === 'all' ? forkWorkers(workerCount(configured), options.early) : null)
   let registration: ProcessRegistration | null = null
   try {
     const stores = await openStores(configured)
