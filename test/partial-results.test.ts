@@ -102,12 +102,18 @@ test('results are a table with a column for each property that the requests ask 
       send(
         call.response,
         200,
-        completion(JSON.stringify({ label: `=${content}, "x"`, score: Number(content) / 4, tags: [] })),
+        completion(
+          JSON.stringify({
+            label: content === '3' ? 'three' : `=${content}, "x"`,
+            score: Number(content) / 4,
+            tags: content === '2' ? ['x', 5] : [],
+          }),
+        ),
       )
   })
   await using service = await TestService.start(configFor(upstream.base_url))
   const properties = {
-    label: { type: 'string' },
+    label: { type: 'string', pattern: '^=' },
     score: { type: 'number' },
     tags: { type: 'array', items: { type: 'string' } },
   }
@@ -130,6 +136,8 @@ test('results are a table with a column for each property that the requests ask 
   assert.equal(text[0], 'custom_id,label,score,tags,error,input_tokens,output_tokens,cost_usd')
   assert.match(text[1] ?? '', /^l0,"=0, ""x""",0,\[\],,\d+,\d+,\d/)
   assert.match(text[2] ?? '', /^l1,,,,"upstream_rejected: .*no.*",,,$/)
+  assert.match(text[3] ?? '', /,"?not_schema: tags\.1 must be string"?,/)
+  assert.match(text[4] ?? '', /^l3,three,0\.75,\[\],"?not_schema: label must match pattern/)
   const spreadsheet = await (await table('format=csv&spreadsheet=true')).text()
   assert.ok(spreadsheet.includes('\r\nl0,"\'=0, ""x""",0,'))
   const parquet = await (await table('format=parquet')).arrayBuffer()

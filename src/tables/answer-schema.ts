@@ -1,6 +1,7 @@
 // The JSON Schema that answers follow: a column for each field.
 import Type from 'typebox'
 import { Value } from 'typebox/value'
+import type { Fault } from './schema-fault.ts'
 import type { Column, ColumnType } from './table.ts'
 
 const ObjectSchema = Type.Object({
@@ -19,7 +20,7 @@ export interface AnswerSchema {
   /** A column for each property, in the order of the schema. */
   fields: readonly AnswerField[]
   /** What is wrong with an answer by the whole schema; null where nothing is. Without it, types of fields are checked. */
-  fault?: (answer: unknown) => string | null
+  fault?: Fault
 }
 
 /** Null where it is not the schema of an object with properties. */

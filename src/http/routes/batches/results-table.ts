@@ -72,7 +72,11 @@ async function firstSchema({ db, sealed }: Ports, batch_id: string): Promise<Ans
   const bytes = await sealed.readAll(content.project_id, content, range)
   for (const { start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line })) {
     const line: unknown = JSON.parse(bytes.toString('utf8', start, end))
-    return requestedSchema(Object(line).body)
+    const found = requestedSchema(Object(line).body)
+    if (found === null) return null
+    // Its library is loaded when needed.
+    const fault = (await import('./bounded-fault.ts')).boundedFault(found.schema)
+    return fault ? { ...found, fault } : found
   }
   return null
 }
