@@ -9,6 +9,7 @@ import { doctor } from '../src/compose/doctor.ts'
 import { openStores } from '../src/compose/stores.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import type { Reconciled } from '../src/ledger/reconcile.ts'
+import { BatchServer } from './fakes/batch-server.ts'
 import { launchOnly } from './fakes/launch-only.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
 import { echo, send, testUpstream } from './fakes/upstream.ts'
@@ -34,6 +35,35 @@ async function offpeak(service: TestService, ...args: string[]) {
   })
   return { code, out: terminal.out(), err: terminal.err() }
 }
+
+test('doctor remote says what is wrong with a batch API', async () => {
+  await using remote = await BatchServer.start({
+    answer: ({ headers }, usual) =>
+      headers.authorization === 'Bearer the-right-key' ? usual() : { status: 401, body: { error: 'no' } },
+  })
+  const { port } = remote
+  const upstream = (name: string, path: string, key: string, at = port): string =>
+    `      - {type: openai-batch, name: ${name}, base_url: "http://127.0.0.1:${at}${path}", headers: {authorization: "Bearer ${key}"}}`
+  await using gone = await BatchServer.start()
+  const { port: closed } = gone
+  await gone.close()
+  await using service = await TestService.start(
+    `models:
+  - id: m
+    upstreams:
+${upstream('good', '/v1', 'the-right-key')}
+${upstream('wrong-key', '/v1', 'another-key')}
+${upstream('no-batches', '/v1/other', 'the-right-key')}
+${upstream('nobody', '/v1', 'the-right-key', closed)}`,
+    { worker: false },
+  )
+  const { code, out } = await offpeak(service, 'doctor', 'remote')
+  assert.equal(code, 1)
+  assert.match(out, /^good \(http:\S+\/v1\): it answers and takes the key\.$/m)
+  assert.match(out, /^wrong-key .*it asks for a key \(401\)\. Name it with api_key_env/m)
+  assert.match(out, /^no-batches .*there is no batch API.* Check base_url/m)
+  assert.match(out, /^nobody .*it cannot be reached \(.*ECONNREFUSED/m)
+})
 
 async function examined(service: TestService, ...args: string[]): Promise<Report & { code: number }> {
   const { code, out, err } = await offpeak(service, 'doctor', '--json', ...args)

@@ -22,6 +22,14 @@ export interface RemoteSums {
   remote_cost_nanos: number | null
 }
 
+/** Whether a configured batch API answers. */
+export interface BatchApiCheck {
+  upstream: string
+  base_url: string
+  /** What is wrong with it, and what to do; null: it answers. */
+  problem: string | null
+}
+
 export interface RemoteComparison {
   upstreams: RemoteSums[]
   differences: { remote_batch: string; upstream: string; batch_id: string; problem: string }[]

@@ -2,7 +2,7 @@
 // imports no database, bucket or model server.
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
-import type { RemoteComparison } from '../admin/compare-remote.ts'
+import type { BatchApiCheck, RemoteComparison } from '../admin/compare-remote.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
 import type { Moved } from '../admin/migrate-data.ts'
 import type { Rekeyed } from '../admin/rekey.ts'
@@ -63,6 +63,8 @@ export interface Doctor {
   books(project?: string): Promise<Reconciled>
   /** Compares the batches at batch APIs with what these say of them. */
   remote(): Promise<RemoteComparison>
+  /** Asks each configured batch API for its batches. */
+  batchApis(): Promise<BatchApiCheck[]>
   close(): Promise<void>
 }
 

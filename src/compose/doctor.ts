@@ -11,6 +11,7 @@ import { reconcile } from '../ledger/reconcile.ts'
 import { linesOfOpenChunk } from '../results/journal-tallies.ts'
 import { readProjectByName } from '../store/projects.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
+import { checkBatchApis } from './check-batch-apis.ts'
 import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
 
 const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
@@ -42,6 +43,7 @@ export async function doctor(config: Config): Promise<Doctor> {
       )
     },
     remote: () => compareRemote(store.read),
+    batchApis: () => checkBatchApis(config),
     close: () => store.close(),
   }
 }
@@ -73,6 +75,9 @@ function unopened(finding: Finding): Doctor {
     },
     async remote() {
       throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
+    },
+    async batchApis() {
+      return []
     },
     close: async () => {},
   }

@@ -170,26 +170,23 @@ function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker
   }
 }
 
-function batchBackend(upstream: BatchApiUpstream, clock: Clock): Backend {
+export function batchApiOf(upstream: BatchApiUpstream, clock: Clock): HttpBatchApi {
   const { base_url, api_key, api_key_file, proxy, headers, timeout_ms, completion_window, file_purpose } =
     upstream
-  return batchApiBackend(
-    upstream.name,
-    new HttpBatchApi({
-      base_url,
-      api_key,
-      api_key_file,
-      certificates: certificatesOf(upstream),
-      proxy,
-      headers,
-      timeout_ms,
-      completion_window,
-      file_purpose,
-      lineMetadata: upstream.line_metadata,
-      keepFiles: upstream.keep_files,
-      now: () => clock.now(),
-    }),
-  )
+  return new HttpBatchApi({
+    base_url,
+    api_key,
+    api_key_file,
+    certificates: certificatesOf(upstream),
+    proxy,
+    headers,
+    timeout_ms,
+    completion_window,
+    file_purpose,
+    lineMetadata: upstream.line_metadata,
+    keepFiles: upstream.keep_files,
+    now: () => clock.now(),
+  })
 }
 
 function backendMaker(
@@ -248,7 +245,7 @@ function backendMaker(
       const { name, latency_ms, faults, capacity, context_window } = upstream
       return simBackend({ name, latency_ms, faults, capacity, context_window })
     }
-    if (upstream.type === 'openai-batch') return batchBackend(upstream, clock)
+    if (upstream.type === 'openai-batch') return batchApiBackend(upstream.name, batchApiOf(upstream, clock))
     if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
     return client(upstream, address)(upstream.base_url, upstream.api_key)
   }

@@ -156,8 +156,8 @@ export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover'
   base_url: string
   /** What is asked of it, as it spells it. */
   completion_window: string
-  /** The `purpose` of uploaded files. */
-  file_purpose: string
+  /** The `purpose` of uploaded files; null: as the batch API has it. */
+  file_purpose: string | null
   /** Whether lines carry entity, tags and conversation, as another Offpeak reads them. */
   line_metadata: boolean
   /** Whether its files are left at the batch API. */

@@ -266,7 +266,7 @@ const BATCH_API = checked(
     timeout: byDefault('60s', duration(100)),
     headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
     completion_window: byDefault('24h', text(/^[0-9]+[smhd]$/, 'a completion window such as 24h')),
-    file_purpose: byDefault('batch', anyText),
+    file_purpose: optional(anyText),
     line_metadata: byDefault(false, boolean),
     keep_files: byDefault(false, boolean),
     webhook_secret: optional(text(WEBHOOK_SECRET, WEBHOOK_SECRET_EXPECTED)),

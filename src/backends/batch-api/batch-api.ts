@@ -36,6 +36,8 @@ export interface SeenBatch {
 export interface BatchApi {
   /** Whether lines may carry `metadata`. */
   readonly lineMetadata: boolean
+  /** How long a batch is left alone between two looks at least (ms). */
+  readonly pollMsMin?: number
   /** How long after a call (ms) it certainly has no effect any more: what is looked up then is final. */
   readonly settleMs: number
   /** Returns the ID of the file. */

@@ -2,13 +2,14 @@
 // far as they matter: some list in a bare array, some leave metadata out, so that a batch is recognised by its input file
 // as well, some redirect to where results lie. seen-batch.ts has those of a batch.
 import type { Dispatcher } from 'undici'
-import { retryAfterMs } from '../../domain/retry-after.ts'
-import { type BatchApi, BatchApiError, type NewBatch, type SeenBatch } from '../batch-api/batch-api.ts'
+import type { BatchApi, BatchApiError, NewBatch, SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
-import { readUpstreamError } from '../verdict/upstream-error.ts'
+import { type BatchApiDialect, dialectOf } from './batch-api-dialects.ts'
+import { brokenCall, notUnderstood, refusedCall } from './batch-api-failure.ts'
 import { KeyFile } from './key-file.ts'
 import { linesOf } from './lines-of.ts'
+import { multipartFile } from './multipart-file.ts'
 import { createdMs, seenBatch } from './seen-batch.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
@@ -22,7 +23,8 @@ export interface HttpBatchApiOptions {
   /** The longest a call may take; of a download, the longest wait for its next bytes. */
   timeout_ms: number
   completion_window: string
-  file_purpose: string
+  /** Null: as the batch API has it. */
+  file_purpose: string | null
   lineMetadata: boolean
   keepFiles: boolean
   now: () => number
@@ -39,17 +41,6 @@ const REDIRECTS_MAX = 5
 const REDIRECTS = [301, 302, 303, 307, 308]
 /** There is no such path, or nothing to read there. */
 const NO_PATH = [404, 405, 501]
-const ERROR_BYTES_MAX = 64 * 1024
-const NOT_CONNECTED = [
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'UND_ERR_CONNECT_TIMEOUT',
-  'EAI_AGAIN',
-]
-/** The call was refused as a whole. With any other status of an error it may have had its effect. */
-const REFUSED = [400, 401, 402, 403, 404, 405, 413, 415, 422, 429]
 
 interface Answer {
   status: number
@@ -64,11 +55,21 @@ export class HttpBatchApi implements BatchApi {
   /** For where the batch API redirects to: without the client certificate. */
   #elsewhere: Promise<Dispatcher> | null = null
   readonly #keyFile: KeyFile | null
+  readonly #dialect: BatchApiDialect
 
   constructor(options: HttpBatchApiOptions) {
     this.#options = options
     this.#address = serverAddressOf(options.base_url)
+    this.#dialect = dialectOf(options.base_url)
     this.#keyFile = options.api_key_file === null ? null : new KeyFile(options.api_key_file)
+  }
+
+  get #purpose(): string {
+    return this.#options.file_purpose ?? this.#dialect.file_purpose
+  }
+
+  get pollMsMin(): number {
+    return this.#dialect.pollMsMin
   }
 
   get lineMetadata(): boolean {
@@ -80,20 +81,24 @@ export class HttpBatchApi implements BatchApi {
   }
 
   async upload(name: string, content: readonly Uint8Array[], signal?: AbortSignal): Promise<string> {
-    const boundary = `----${name}`
-    const part = (disposition: string): string =>
-      `--${boundary}\r\ncontent-disposition: form-data; ${disposition}`
-    const head = `${part('name="purpose"')}\r\n\r\n${this.#options.file_purpose}\r\n${part(`name="file"; filename="${fileName(name)}"`)}\r\ncontent-type: application/jsonl\r\n\r\n`
-    const body = Buffer.concat([Buffer.from(head), ...content, Buffer.from(`\r\n--${boundary}--\r\n`)])
-    const headers = { 'content-type': `multipart/form-data; boundary=${boundary}` }
-    const { json } = await this.#call('POST', '/files', { body, headers, signal })
+    const { upload_path, upload_fields } = this.#dialect
+    const filename = fileName(name)
+    const fields = { purpose: this.#purpose, ...upload_fields(filename) }
+    const form = multipartFile(`----${name}`, fields, filename, content)
+    const { json } = await this.#call('POST', upload_path, { ...form, signal })
     const id = isRecord(json) ? json.id : null
     if (typeof id !== 'string') throw notUnderstood('an uploaded file without an ID')
     return id
   }
 
+  /** Whether it lists batches; throws as any call does. */
+  async hasList(): Promise<boolean> {
+    const { value } = await this.#pages('/batches', {}).next()
+    return Array.isArray(value)
+  }
+
   async findFile(name: string, signal?: AbortSignal): Promise<string | null> {
-    for await (const page of this.#pages(`/files`, { purpose: this.#options.file_purpose }, signal))
+    for await (const page of this.#pages(`/files`, { purpose: this.#purpose }, signal))
       for (const { id, filename, FileName } of page ?? [])
         if ((filename ?? FileName) === fileName(name) && typeof id === 'string') return id
     return null
@@ -173,13 +178,10 @@ export class HttpBatchApi implements BatchApi {
 
   async *lines(file_id: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
     const path = `/files/${encodeURIComponent(file_id)}/content`
-    const { statusCode, headers, body } = await this.#followed(
-      await this.#send('GET', path, { signal }),
-      signal,
-    )
-    if (statusCode !== 200) throw await this.#refused(statusCode, body, headers)
+    const answer = await this.#followed(await this.#send('GET', path, { signal }), signal)
+    if (answer.statusCode !== 200) throw await this.#refused(answer)
     try {
-      yield* linesOf(body)
+      yield* linesOf(answer.body)
     } catch (error) {
       throw this.#broken(error)
     }
@@ -256,11 +258,11 @@ export class HttpBatchApi implements BatchApi {
 
   /** The answer of a call that succeeded, or that was answered with one of the statuses `or`. */
   async #call(method: 'GET' | 'POST' | 'DELETE', path: string, options: CallOptions): Promise<Answer> {
-    const { statusCode, headers, body } = await this.#send(method, path, options)
-    if (statusCode >= 300 && !options.or?.includes(statusCode))
-      throw await this.#refused(statusCode, body, headers)
+    const answer = await this.#send(method, path, options)
+    const { statusCode: status, body } = answer
+    if (status >= 300 && !options.or?.includes(status)) throw await this.#refused(answer)
     try {
-      return { status: statusCode, json: parsed(await body.text()) }
+      return { status, json: parsed(await body.text()) }
     } catch (error) {
       throw this.#broken(error)
     }
@@ -310,52 +312,12 @@ export class HttpBatchApi implements BatchApi {
     return secretsOf([this.#key(), ...Object.values(this.#options.headers)]).redact(text)
   }
 
-  async #refused(
-    status: number,
-    body: Dispatcher.ResponseData['body'],
-    headers: Dispatcher.ResponseData['headers'],
-  ): Promise<BatchApiError> {
-    const text = await body.text().catch(() => '')
-    const { message } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), (all) =>
-      this.#redact(all),
-    )
-    const reason = `the batch API answered ${status}${message === '' ? '' : `: ${message}`}`
-    const hadNoEffect = REFUSED.includes(status)
-    const retry_after_ms = retryAfterMs(headers, this.#options.now())
-    const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
-    if (status === 429) return new BatchApiError({ kind: 'throttled', status, reason, ...wait }, hadNoEffect)
-    const isConfigured = [401, 402, 403, 404, 405, 407].includes(status)
-    return new BatchApiError(
-      {
-        kind: 'failed',
-        status,
-        code: 'upstream_unavailable',
-        reason: isConfigured ? `the batch API does not admit this service (${status})` : reason,
-        ...(isConfigured ? { operatorReason: `${reason}; check base_url and API key of the upstream` } : {}),
-        ...wait,
-      },
-      hadNoEffect,
-    )
+  async #refused(answer: Dispatcher.ResponseData): Promise<BatchApiError> {
+    return await refusedCall(answer, (text) => this.#redact(text), this.#options.now())
   }
 
   #broken(error: unknown): BatchApiError {
-    if (error instanceof BatchApiError) return error
-    const code = error instanceof Error && 'code' in error ? String(error.code) : ''
-    const words = error instanceof Error ? error.message || code || error.name : String(error)
-    const unreachable = NOT_CONNECTED.includes(code)
-    return new BatchApiError(
-      {
-        kind: 'failed',
-        status: null,
-        code: code.includes('TIMEOUT') ? 'upstream_timeout' : 'upstream_unavailable',
-        reason: this.#redact(
-          unreachable ? 'the batch API cannot be reached' : 'the batch API broke the connection',
-        ),
-        operatorReason: this.#redact(words),
-        ...(unreachable ? { unreachable } : {}),
-      },
-      unreachable,
-    )
+    return brokenCall(error, (text) => this.#redact(text))
   }
 }
 
@@ -387,9 +349,4 @@ function parsed(text: string): unknown {
   } catch {
     return null
   }
-}
-
-function notUnderstood(what: string): BatchApiError {
-  const reason = `the batch API answered with ${what}`
-  return new BatchApiError({ kind: 'failed', status: 200, code: 'upstream_invalid_response', reason }, false)
 }

@@ -39,7 +39,7 @@ export function addDoctor(program: Command, shell: Shell): void {
     .option('--project <name>', 'only this project')
   const remote = doctor
     .command('remote')
-    .description('compare batches at batch APIs and other Offpeaks with what these say of them')
+    .description('ask each batch API whether it answers, and compare its batches with what it says of them')
   withConfig(withJson(remote)).action((_: BooksFlags, command: Command) =>
     compareRemote(shell, command.optsWithGlobals<BooksFlags>()),
   )
@@ -51,8 +51,15 @@ export function addDoctor(program: Command, shell: Shell): void {
 
 async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
   const { stdout } = shell.terminal
-  const { upstreams, differences } = await onStores(shell, flags, (doctor) => doctor.remote())
-  if (flags.json) return printJson(stdout, { upstreams, differences })
+  const { upstreams, differences, batchApis } = await onStores(shell, flags, async (doctor) => ({
+    ...(await doctor.remote()),
+    batchApis: await doctor.batchApis(),
+  }))
+  const isReady = batchApis.every(({ problem }) => problem === null)
+  if (!isReady) shell.exit(EXIT_FAILED)
+  if (flags.json) return printJson(stdout, { ok: isReady, batch_apis: batchApis, upstreams, differences })
+  for (const { upstream, base_url, problem } of batchApis)
+    writeLine(stdout, `${upstream} (${base_url}): ${problem ?? 'it answers and takes the key'}.`)
   for (const { remote_batch, upstream, batch_id, problem } of differences)
     writeLine(stdout, `${upstream} ${remote_batch} (of ${batch_id}): ${problem}.`)
   for (const one of upstreams) {
@@ -64,6 +71,7 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
         `${counted(one.answered, 'line')} recorded for ${humanUsd(usd(one.cost_nanos))}, ${one.remote_answered} answered there${there}.`,
     )
   }
+  if (batchApis.length === 0) writeLine(stdout, 'No upstream of type openai-batch is configured.')
   if (upstreams.length === 0) writeLine(stdout, 'No line was sent to a batch API.')
 }
 

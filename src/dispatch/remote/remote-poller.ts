@@ -32,6 +32,8 @@ const AGE_SHARE = 0.05
 const WAITING_SHARE = 0.2
 const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
+/** How long a batch is left alone when its batch API was looked at too often. */
+const THROTTLED_MS = 15_000
 /** How long it is tried to cancel a batch that was given up, or to delete files. */
 const TIDY_MS = 24 * 3_600_000
 const UNTIDIED_MS_MIN = 300
@@ -101,7 +103,8 @@ export class RemotePoller {
     if (row.state !== 'open') return OTHERS_MS
     const changedAt = row.failing_since ?? row.cancelled_at ?? row.creating_at ?? row.created
     const isWaiting = !isFirst && row.failing_since === null && row.cancelled_at === null
-    return pollMs(clock.now() - changedAt, isWaiting ? WAITING_SHARE : AGE_SHARE)
+    const waitMs = pollMs(clock.now() - changedAt, isWaiting ? WAITING_SHARE : AGE_SHARE)
+    return Math.max(waitMs, this.#options.rows.upstreamOf(row)?.batches?.pollMsMin ?? 0)
   }
 
   async #lookAtOne(row: RemoteBatchRow): Promise<void> {
@@ -134,6 +137,8 @@ export class RemotePoller {
         await this.#cancel(row, api, seen, isStopped)
     } catch (error) {
       if (!(error instanceof BatchApiError) || signal.aborted) throw error
+      const { kind, retry_after_ms } = error.result
+      if (kind === 'throttled') return await this.#again(row, Math.max(retry_after_ms ?? 0, THROTTLED_MS))
       return await fail(error.result.reason)
     }
     if (seen === null) return await fail('the batch API does not know the batch (404)', true)

@@ -1,0 +1,77 @@
+// What a call to a batch API that failed means: for its lines, for callers, and for operators.
+import type { Dispatcher } from 'undici'
+import { retryAfterMs } from '../../domain/retry-after.ts'
+import { BatchApiError } from '../batch-api/batch-api.ts'
+import { readUpstreamError } from '../verdict/upstream-error.ts'
+
+const ERROR_BYTES_MAX = 64 * 1024
+const NOT_CONNECTED = [
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'EAI_AGAIN',
+]
+/** The call was refused as a whole. With any other status of an error it may have had its effect. */
+const REFUSED = [400, 401, 402, 403, 404, 405, 413, 415, 422, 429]
+const NOT_ADMITTED = [401, 402, 403, 407]
+const NOT_THERE = [404, 405]
+
+type Redact = (text: string) => string
+
+/** It was answered with an error. */
+export async function refusedCall(
+  { statusCode: status, headers, body }: Pick<Dispatcher.ResponseData, 'statusCode' | 'headers' | 'body'>,
+  redact: Redact,
+  now: number,
+): Promise<BatchApiError> {
+  const text = await body.text().catch(() => '')
+  const { message } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), redact)
+  const reason = `the batch API answered ${status}${message === '' ? '' : `: ${message}`}`
+  const hadNoEffect = REFUSED.includes(status)
+  const retry_after_ms = retryAfterMs(headers, now)
+  const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
+  if (status === 429) return new BatchApiError({ kind: 'throttled', status, reason, ...wait }, hadNoEffect)
+  const words = NOT_ADMITTED.includes(status)
+    ? { reason: `the batch API does not admit this service (${status})` }
+    : NOT_THERE.includes(status)
+      ? { reason: `the batch API has nothing there (${status})` }
+      : null
+  const operatorReason = `${reason}; check base_url and API key of the upstream`
+  return new BatchApiError(
+    {
+      kind: 'failed',
+      status,
+      code: 'upstream_unavailable',
+      ...(words === null ? { reason } : { ...words, operatorReason }),
+      ...wait,
+    },
+    hadNoEffect,
+  )
+}
+
+/** It was not answered, or not to the end. */
+export function brokenCall(error: unknown, redact: Redact): BatchApiError {
+  if (error instanceof BatchApiError) return error
+  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+  const words = error instanceof Error ? error.message || code || error.name : String(error)
+  const unreachable = NOT_CONNECTED.includes(code)
+  return new BatchApiError(
+    {
+      kind: 'failed',
+      status: null,
+      code: code.includes('TIMEOUT') ? 'upstream_timeout' : 'upstream_unavailable',
+      reason: unreachable ? 'the batch API cannot be reached' : 'the batch API broke the connection',
+      operatorReason: redact(words),
+      ...(unreachable ? { unreachable } : {}),
+    },
+    unreachable,
+  )
+}
+
+/** It was answered with something else than the batch API's definition says. */
+export function notUnderstood(what: string): BatchApiError {
+  const reason = `the batch API answered with ${what}`
+  return new BatchApiError({ kind: 'failed', status: 200, code: 'upstream_invalid_response', reason }, false)
+}
