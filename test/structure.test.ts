@@ -59,6 +59,9 @@ const MAY_TELL_TIME = new Map([
   ['src/backends/http1/http-pool.ts', 'how long a real connection has been idle'],
 ])
 
+/** Themselves loaded when needed, or by commands that start no service. */
+const MAY_LOAD = ['src/blobs/s3/', 'src/store/postgres/', 'src/cli/client/']
+
 const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|services?|misc|shared|lib)$/
 
 /** All other test code is in test/. */
@@ -133,6 +136,15 @@ describe('the structure of src/', () => {
         if (to !== from && !allowed.includes(to)) wrong.push(`${path} imports ${target}`)
       }
     }
+    assert.deepEqual(wrong, [])
+  })
+
+  test('modules of Node and packages that take much memory are loaded when needed', () => {
+    const wrong = SOURCES.flatMap(({ path, text }) =>
+      [...code(text).matchAll(/^import (?!type\b).*from '(node:https?2?|node:tls|undici|@aws-sdk\/.*|pg)'/gm)]
+        .map(([, name = '']) => `${path} imports ${name}`)
+        .filter((line) => !MAY_LOAD.some((allowed) => line.startsWith(allowed))),
+    )
     assert.deepEqual(wrong, [])
   })
 

@@ -12,8 +12,6 @@ import type { Metrics } from '../metrics/process-registry.ts'
 import { shareOf } from './worker-count.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
-/** Keeps the young generation of the heap small: most of a worker's memory is buffers of the lines in flight. */
-const WORKER_FLAGS = ['--max-semi-space-size=16']
 /**
  * glibc takes large buffers from the system and gives them back: those of an answer, too, which are smaller here than what
  * bin/offpeak.js calls large.
@@ -140,7 +138,6 @@ function spawnWorker(early: EarlyStart | null = null): ChildProcess {
   const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js'
   const cache = getCompileCacheDir()
   return fork(new URL(file, import.meta.url), {
-    execArgv: [...process.execArgv, ...WORKER_FLAGS],
     env: { ...process.env, ...WORKER_ENV, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
     serialization: 'advanced',
     // Standard output belongs to the command.

@@ -1,11 +1,12 @@
 // Serves /metrics, /healthz and /readyz of a process on a port for operators, which callers of the API need not reach.
 // An API process shows its metrics on its own port only where the configuration says so.
 import { once } from 'node:events'
-import { createServer, type Server, type ServerResponse } from 'node:http'
+import type { Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
 import type { Role } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
+import { http } from '../domain/http-module.ts'
 
 /** Used by several exporters for Prometheus, such as OpenTelemetry's. */
 const PORT = 9464
@@ -43,7 +44,7 @@ export async function serveMetricsPage(
   { notReadyReason, registry }: MetricsOf,
 ): Promise<MetricsPage> {
   let stopping = false
-  const server = createServer(async (request, response) => {
+  const server = http.createServer(async (request, response) => {
     const path = request.url?.split('?', 1)[0]
     if (request.method !== 'GET') answer(response, 405, 'text/plain', 'Use GET.\n')
     else if (path === '/healthz') json(response, 200, { status: 'ok' })

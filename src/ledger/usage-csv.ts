@@ -63,7 +63,7 @@ export function csvCell(text: string): string {
 }
 
 /** The start of a cell, or of what a spreadsheet may take for a cell, before a formula. */
-const FORMULA = /(?<=^|[,;\t\r\n"])(?=[\p{Z}\p{C}]*[=+\-@＝＋－＠\t\r])/gu
+const FORMULA = /(?<=^|[,;\t\r\n"])(?=[\p{Z}\p{C}]*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20\t\r])/gu
 
 function row(cells: readonly string[]): string {
   return `${cells.join(',')}\r\n`

@@ -4,13 +4,15 @@
 // It uses plain sockets instead of an HTTP library because every line passes here: bytes are read into one reused
 // buffer, and a request is one write.
 import { connect as connectTcp, type Socket } from 'node:net'
-import { connect as connectTls } from 'node:tls'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import type { FailureCode } from '../backend.ts'
 import type { Receiving, ResponseMemory } from '../response-memory.ts'
 import type { Exchange } from './exchange.ts'
 import { type HttpProxy, openTunnel } from './proxy.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
+
+/** Loaded for the first connection with TLS: it takes 6 MiB. */
+const tlsModule = (): typeof import('node:tls') => process.getBuiltinModule('node:tls')
 
 export interface Target {
   tls: boolean
@@ -158,7 +160,7 @@ export class Connection implements Receiving {
       return tls ? this.#connectTls({ host, port }, onConnected) : this.#connectPlain(host, port, onConnected)
     if (tls) return this.#tunnel(proxy)
     if (!proxy.tls) return this.#connectPlain(proxy.host, proxy.port, onConnected)
-    const socket = connectTls({ ...SOCKET_OPTIONS, host: proxy.host, port: proxy.port }, onConnected)
+    const socket = tlsModule().connect({ ...SOCKET_OPTIONS, host: proxy.host, port: proxy.port }, onConnected)
     return socket.on('data', (bytes: Buffer) => this.#onBytes(bytes, bytes.length))
   }
 
@@ -186,7 +188,7 @@ export class Connection implements Receiving {
     const ALPNProtocols = ['http/1.1']
     // Certificates are checked against the name, also behind a tunnel.
     const options = { ...SOCKET_OPTIONS, host, ...to, ...servername, ...certificates, session, ALPNProtocols }
-    const socket = connectTls(options, onConnected)
+    const socket = tlsModule().connect(options, onConnected)
     socket.on('session', (latest: Buffer) => {
       this.#hooks.tlsSession = latest
     })
@@ -206,7 +208,7 @@ export class Connection implements Receiving {
       this.#fail('upstream_unavailable', 'no connection to the server', why)
     const ask = (): void => openTunnel(raw, authority, proxy, onOpen, onRefused)
     const to = { ...SOCKET_OPTIONS, host: proxy.host, port: proxy.port }
-    const raw: Socket = proxy.tls ? connectTls(to, ask) : connectTcp(to, ask)
+    const raw: Socket = proxy.tls ? tlsModule().connect(to, ask) : connectTcp(to, ask)
     return raw
   }
 

@@ -2,9 +2,10 @@
 // and with nothing per request that is not needed: it must outrun what it is to measure.
 
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { type Clock, steadyClock, systemClock } from '../../domain/clock.ts'
 import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
+import { http } from '../../domain/http-module.ts'
 import { CallLog } from './call-log.ts'
 import { type EngineOptions, engineSettings } from './engine/engine-settings.ts'
 import { ServedEngine } from './engine/served-engine.ts'
@@ -44,7 +45,7 @@ export async function simServer(options: SimServerOptions): Promise<SimServer> {
   const simulator = new Simulator({ ...options, streams: engine !== null })
   const log = options.log_file ? new CallLog(options.log_file) : null
 
-  const server = createServer({ keepAliveTimeout: 65_000, requestTimeout: 0 }, (request, response) => {
+  const server = http.createServer({ keepAliveTimeout: 65_000, requestTimeout: 0 }, (request, response) => {
     response.sendDate = false
     const endpoint = ENDPOINT_PATHS.find((path) => path === request.url)
     if (request.method === 'POST' && endpoint !== undefined) {

@@ -2,12 +2,12 @@
 // Retry-After. A call fails at once when the server was never reached; when it was, the client retries, because the
 // server may be restarting.
 
-import { STATUS_CODES } from 'node:http'
 import type { Readable } from 'node:stream'
 import type { Static, TSchema } from 'typebox'
 import { Value } from 'typebox/value'
 import { Agent, type Dispatcher } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
+import { http } from '../../domain/http-module.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { ApiError, errorCode } from './api-error.ts'
@@ -168,7 +168,7 @@ export class ApiClient {
       failure: new ApiError(name, {
         status,
         requestId: typeof requestId === 'string' ? requestId : null,
-        text: text === '' ? (STATUS_CODES[status] ?? '') : text,
+        text: text === '' ? (http.STATUS_CODES[status] ?? '') : text,
       }),
       final: !worthRetrying(status, errorCode(text)),
       retryAfterDelayMs: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,

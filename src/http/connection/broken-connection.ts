@@ -1,8 +1,8 @@
 // Answers input that is not valid or complete HTTP. Node hands over a bare socket, so the error envelope is written
 // here and the connection closed.
-import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { ApiError } from '../../domain/errors.ts'
+import { http } from '../../domain/http-module.ts'
 import { responseHeaders } from '../response/response-headers.ts'
 import { errorHeaders } from '../response/to-api-error.ts'
 
@@ -35,6 +35,8 @@ export function sendErrorOnSocket(socket: Socket, apiError: ApiError, request_id
     connection: 'close',
   }
   const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
-  socket.write(`HTTP/1.1 ${apiError.status} ${STATUS_CODES[apiError.status]}\r\n${head.join('')}\r\n${body}`)
+  socket.write(
+    `HTTP/1.1 ${apiError.status} ${http.STATUS_CODES[apiError.status]}\r\n${head.join('')}\r\n${body}`,
+  )
   socket.destroySoon()
 }

@@ -1,8 +1,8 @@
 // The OpenAPI 3.1 document, generated from the declarations that the server runs on: the shapes and scopes of each
 // endpoint, and every error that it may answer, with examples.
-import { STATUS_CODES } from 'node:http'
 import type { TSchema } from 'typebox'
 import { ERRORS, type ErrorCode, wireError } from '../../../domain/errors.ts'
+import { http } from '../../../domain/http-module.ts'
 import { STORABLE_PATTERN } from '../../../domain/storable-text.ts'
 import { ErrorEnvelope } from '../../../wire/error.ts'
 import { CompatHeader } from '../../access/compat.ts'
@@ -172,7 +172,7 @@ function apiErrors(codes: readonly ErrorCode[], schemas: Json): Json {
   for (const [status, same] of Map.groupBy(codes, (code) => ERRORS[code].status)) {
     const examples = same.map((code) => [code, { value: { error: wireError(code) } }])
     responses[status] = {
-      description: STATUS_CODES[status],
+      description: http.STATUS_CODES[status],
       headers: requestIdHeader(),
       content: {
         [JSON_TYPE]: { schema: hoisted(ErrorEnvelope, schemas), examples: Object.fromEntries(examples) },
