@@ -12,8 +12,8 @@ export interface Started {
   cpu_us(): number
   /** Peak resident memory so far of the process and of each of its children, in MiB. */
   peak_mib(): number[]
-  /** The same, as it is now. */
-  resident_mib(): number[]
+  /** The same, as it is now. `Pss`: what processes share, such as Node's code, in equal parts. */
+  resident_mib(field?: 'Rss' | 'Pss'): number[]
   stop(): Promise<void>
 }
 
@@ -40,7 +40,7 @@ export async function start(
     first,
     cpu_us: () => familyOf(child.pid).reduce((sum, pid) => sum + cpuOf(pid), 0),
     peak_mib: () => familyOf(child.pid).map((pid) => memoryOf(pid, 'VmHWM')),
-    resident_mib: () => familyOf(child.pid).map((pid) => memoryOf(pid, 'VmRSS')),
+    resident_mib: (field = 'Rss') => familyOf(child.pid).map((pid) => memoryOf(pid, field)),
     async stop() {
       if (child.exitCode !== null) return
       child.kill('SIGTERM')
@@ -62,8 +62,8 @@ function cpuOf(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) * TICK_US
 }
 
-/** `VmHWM`: the most that was resident so far; `VmRSS`: what is now. In MiB. */
-export function memoryOf(pid: number, field: 'VmHWM' | 'VmRSS'): number {
-  const status = readFileSync(`/proc/${pid}/status`, 'utf8')
-  return Math.round(Number(new RegExp(`${field}:\\s+(\\d+)`).exec(status)?.[1]) / 1024)
+/** In MiB; `VmHWM`: the most that was resident so far. */
+export function memoryOf(pid: number, field: 'VmHWM' | 'Rss' | 'Pss'): number {
+  const text = readFileSync(`/proc/${pid}/${field === 'VmHWM' ? 'status' : 'smaps_rollup'}`, 'utf8')
+  return Math.round(Number(new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(text)?.[1]) / 1024)
 }

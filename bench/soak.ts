@@ -99,10 +99,10 @@ async function sample(url: string, pids: readonly number[], at_s: number): Promi
   const [api = 0, ...workers] = pids
   return {
     at_s,
-    api: { rss_mib: memoryOf(api, 'VmRSS'), heap_mib: heap('api'), handles: handlesOf(api) },
+    api: { rss_mib: memoryOf(api, 'Rss'), heap_mib: heap('api'), handles: handlesOf(api) },
     // Where there are several, the largest.
     worker: {
-      rss_mib: Math.max(...workers.map((pid) => memoryOf(pid, 'VmRSS'))),
+      rss_mib: Math.max(...workers.map((pid) => memoryOf(pid, 'Rss'))),
       heap_mib: heap('worker'),
       handles: Math.max(...workers.map(handlesOf)),
     },
