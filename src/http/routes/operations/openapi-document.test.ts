@@ -24,7 +24,7 @@ test('the document contains every endpoint, each operation once, and every refer
   const operations: unknown[] = []
   const refs: string[] = []
   walk(json, (part) => {
-    if ('operationId' in part) operations.push(part.operationId)
+    if ('operationId' in part && 'responses' in part) operations.push(part.operationId)
     if (typeof part.$ref === 'string') refs.push(part.$ref)
   })
   assert.equal(new Set(operations).size, operations.length)
@@ -37,6 +37,21 @@ test('the document contains every endpoint, each operation once, and every refer
       .reduce((here: unknown, step) => object(here)[step], json)
     assert.ok(target, ref)
   }
+})
+
+test('what makes an object links to every endpoint of that object', async () => {
+  await using server = await testServer()
+  const { json } = await server.call('GET', '/openapi.json', { key: null })
+  const linked = (path: string): string[] =>
+    Object.keys(object(object(object(object(object(object(json.paths)[path]).post).responses)['200']).links))
+  assert.deepEqual(linked('/v1/batches').sort(), [
+    ...['cancelBatch', 'getBatch', 'getBatchErrors', 'getBatchResults', 'getBatchTimeline', 'listBatchLines'],
+    ...['pauseBatch', 'resumeBatch', 'retryBatch'],
+  ])
+  assert.deepEqual(linked('/v1/files').sort(), ['createBatch', 'deleteFile', 'getFile', 'getFileContent'])
+  assert.ok(linked('/v1/uploads').includes('completeUpload'))
+  for (const path of ['/v1/limits', '/v1/webhooks', '/v1/keys', '/v1/projects'])
+    assert.ok(linked(path).length >= 2, path)
 })
 
 test('it names the scopes and errors of each endpoint', async () => {

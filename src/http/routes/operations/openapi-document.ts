@@ -7,6 +7,7 @@ import { STORABLE_PATTERN } from '../../../domain/storable-text.ts'
 import { ErrorEnvelope } from '../../../wire/error.ts'
 import { CompatHeader } from '../../access/compat.ts'
 import type { Declared, RouteDoc, Rules } from '../../route.ts'
+import { linksOf } from './openapi-links.ts'
 
 type Json = Record<string, unknown>
 
@@ -15,13 +16,19 @@ const JSON_TYPE = 'application/json'
 export function openapiDocument(routes: readonly Declared[]): Json {
   const schemas: Json = {}
   const paths: Record<string, Json> = {}
-  for (const declared of routes) {
+  const described = routes.flatMap((declared) => {
     const { doc, method, url } = declared
-    if (doc === null) continue
+    if (doc === null) return []
     // OpenAPI has no parameter that spans segments: what the wildcard stands for is told as an ordinary one.
     const path = url.replace(/:(\w+)/g, '{$1}').replace('*', '{model}')
-    for (const name of [method].flat().filter((each) => each !== 'HEAD'))
-      paths[path] = { ...paths[path], [name.toLowerCase()]: operation(declared, doc, schemas) }
+    const methods = [method].flat().filter((each) => each !== 'HEAD')
+    const { operation, answer } = doc
+    return methods.map((name) => ({ declared, doc, operation, method: name, path, answer }))
+  })
+  for (const one of described) {
+    const { declared, doc, method, path } = one
+    const links = linksOf(one, described)
+    paths[path] = { ...paths[path], [method.toLowerCase()]: operation(declared, doc, schemas, links) }
   }
   return {
     openapi: '3.1.0',
@@ -50,7 +57,7 @@ export function openapiDocument(routes: readonly Declared[]): Json {
   }
 }
 
-function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
+function operation(declared: Declared, doc: RouteDoc, schemas: Json, links: Json | undefined): Json {
   const { access, url, accepts } = declared
   const security =
     access === 'public'
@@ -70,6 +77,7 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json): Json {
     description: doc.summary,
     headers: requestIdHeader(),
     content: contents({ [doc.content_type ?? JSON_TYPE]: doc.answer, ...doc.also }, schemas),
+    ...(links === undefined ? {} : { links }),
   }
   return {
     operationId: doc.operation,
