@@ -1,6 +1,10 @@
 // Compares what was recorded of the batches at batch APIs with what these say of themselves: for each upstream, the lines
-// answered and their cost, and each batch where the lines differ.
+// answered and their cost, and each batch where the lines differ. A worker that crashed after it had recorded results may
+// not have counted them: the audit records of such a chunk are read.
+import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
+import { readBlobRow } from '../store/blob-rows.ts'
+import { readChunk } from '../store/chunks.ts'
 import { listRemoteBatches } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
@@ -35,12 +39,18 @@ export interface RemoteComparison {
   differences: { remote_batch: string; upstream: string; batch_id: string; problem: string }[]
 }
 
-export async function compareRemote(db: Reader): Promise<RemoteComparison> {
+interface Ports {
+  db: Reader
+  sealed: SealedBlobs
+}
+
+export async function compareRemote({ db, sealed }: Ports): Promise<RemoteComparison> {
   const sums = new Map<string, RemoteSums>()
   const differences: RemoteComparison['differences'] = []
   for (let after = ''; ; ) {
     const page = await listRemoteBatches(db, after, PAGE)
-    for (const row of page) {
+    for (const stored of page) {
+      const row = await counted({ db, sealed }, stored)
       const problem = add(sums, row)
       const { upstream, batch_id } = row
       if (problem) differences.push({ remote_batch: row.remote_id ?? row.id, upstream, batch_id, problem })
@@ -75,11 +85,30 @@ function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null 
   sum.cost_nanos += row.cost_nanos
   const { completed, cost_nanos } = reportOf(row.remote_report)
   if (cost_nanos !== null) sum.remote_cost_nanos = (sum.remote_cost_nanos ?? 0) + cost_nanos
-  if (completed === null)
-    return isGivenUp ? 'it was given up: what it answered there is not recorded here' : null
+  if (completed === null) return isGivenUp ? 'it was given up, and has not said since what it answered' : null
   sum.remote_answered += completed
   if (!isRecorded || completed === row.answered) return null
+  if (isGivenUp) return `it was given up; ${completed} lines that it answered there are not recorded here`
   return `${completed} lines were answered there, ${row.answered} are recorded here`
+}
+
+/** With what audit records say of it, where less is counted than was answered there. */
+async function counted({ db, sealed }: Ports, row: RemoteBatchRow): Promise<RemoteBatchRow> {
+  const { completed } = reportOf(row.remote_report)
+  if (row.status === 'abandoned' || completed === null || completed === row.answered) return row
+  const chunk = await readChunk(db, row.batch_id, row.idx)
+  const audit = chunk?.audit_blob ? await readBlobRow(db, chunk.audit_blob) : undefined
+  if (!audit) return row
+  let [answered, cost_nanos] = [0, 0]
+  for (const text of (await sealed.readAll(audit.project_id, audit)).toString().split('\n')) {
+    // After the records comes the index of the lines.
+    if (!text.startsWith('{')) continue
+    const { attempts, error, cost_usd } = JSON.parse(text)
+    if (error !== null || attempts.at(-1)?.remote_batch !== row.remote_id) continue
+    answered++
+    cost_nanos += nanosFromUsd(cost_usd)
+  }
+  return { ...row, answered, cost_nanos }
 }
 
 function reportOf(text: string | null): { completed: number | null; cost_nanos: number | null } {

@@ -42,8 +42,14 @@ export async function doctor(config: Config): Promise<Doctor> {
         project?.id,
       )
     },
-    remote: () => compareRemote(store.read),
     batchApis: () => checkBatchApis(config),
+    async remote() {
+      const { blobs } = await openBlobs(config.blobs)
+      return await compareRemote({
+        db: store.read,
+        sealed: sealBlobs(blobs, await masterKey(config, store)),
+      })
+    },
     close: () => store.close(),
   }
 }

@@ -140,6 +140,7 @@ type Change = Partial<
     | 'failing_since'
     | 'poll_at'
     | 'detail'
+    | 'remote_report'
     | 'status'
   >
 >

@@ -47,7 +47,13 @@ test('lines of a cell that is killed finish at the other one and are billed once
   // Lines that were in flight are sent again before the cancel, and end.
   a.answer()
   await world.until(() => open("'cancelling'") === 0)
-  assert.ok(a.lines() <= before + 1 + CONCURRENCY)
+  const unread = a.lines() - before
+  assert.ok(unread <= 1 + CONCURRENCY)
+  await world.until(() => front.side.rows("SELECT id FROM remote_batches WHERE state <> 'done'").length === 0)
+  const report: Report = JSON.parse(front.side.doctor('remote', '--json'))
+  const atA = report.upstreams.find(({ upstream }) => upstream === 'cell-a')
+  assert.deepEqual([atA?.answered, atA?.remote_answered], [before, before + unread])
+  assert.match(String(report.differences[0]?.problem), /given up; \d lines? that it answered there/)
   assert.equal(a.side.books(), '')
   assert.equal(await world.cost(), all * LINE_COST_USD)
 })
@@ -78,6 +84,11 @@ test('a cell that comes back in time finishes its batches, and no line is answer
   assert.deepEqual({ custom_id: seen.custom_id, entity, tags, conversation }, { custom_id: id, ...METADATA })
   assert.equal(record.custom_id, custom_id)
 })
+
+interface Report {
+  upstreams: { upstream: string; answered: number; remote_answered: number }[]
+  differences: { problem: string }[]
+}
 
 interface Cell {
   side: Side

@@ -63,12 +63,11 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
   for (const { remote_batch, upstream, batch_id, problem } of differences)
     writeLine(stdout, `${upstream} ${remote_batch} (of ${batch_id}): ${problem}.`)
   for (const one of upstreams) {
-    const there =
-      one.remote_cost_nanos === null ? '' : ` for ${humanUsd(usd(one.remote_cost_nanos))} by its own books`
+    const there = one.remote_cost_nanos === null ? '' : ` for ${humanUsd(usd(one.remote_cost_nanos))}`
     writeLine(
       stdout,
       `${one.upstream}: ${counted(one.lines, 'line')} in ${humanCount(one.batches)} remote batches, ${one.unfinished} unfinished, ${one.given_up} given up; ` +
-        `${counted(one.answered, 'line')} recorded for ${humanUsd(usd(one.cost_nanos))}, ${one.remote_answered} answered there${there}.`,
+        `${counted(one.answered, 'line')} recorded here for ${humanUsd(usd(one.cost_nanos))}; by its own account ${counted(one.remote_answered, 'line')} answered${there}.`,
     )
   }
   if (batchApis.length === 0) writeLine(stdout, 'No upstream of type openai-batch is configured.')

@@ -38,6 +38,8 @@ const THROTTLED_MS = 15_000
 const TIDY_MS = 24 * 3_600_000
 const UNTIDIED_MS_MIN = 300
 const UNTIDIED_MS_MAX = 15 * 60_000
+/** A batch that was given up answers lines for nothing until it is cancelled. */
+const ABANDONED_SHARE = 0.1
 /** How long other workers leave a batch alone that is not open. */
 const OTHERS_MS = 30_000
 /** When a batch that has ended is looked at for its own sake. */
@@ -252,6 +254,7 @@ export class RemotePoller {
         const seen = await api.read(row.remote_id, signal)
         if (seen && seen.ended === null)
           return await this.#untidied(row, 'a batch that was given up goes on there')
+        if (seen) await this.#report(row, seen)
         for (const id of [seen?.output_file_id, seen?.error_file_id]) ids.add(id ?? null)
       }
       for (const id of ids) if (id !== null) await api.remove(id)
@@ -262,13 +265,20 @@ export class RemotePoller {
     await this.#done(row)
   }
 
+  /** What a batch has done there whose results are not recorded here. */
+  async #report(row: RemoteBatchRow, { report: remote_report }: SeenBatch): Promise<void> {
+    const { store } = this.#options
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, { remote_report }))
+  }
+
   /** Files could not be deleted, or a batch that was given up could not be cancelled; it is tried again for a while. */
   async #untidied(row: RemoteBatchRow, reason: string): Promise<void> {
     const { store, clock, log } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
     if (now - failing_since < TIDY_MS) {
-      const poll_at = now + Math.max(UNTIDIED_MS_MIN, Math.min(UNTIDIED_MS_MAX, now - failing_since))
+      const waitMs = (now - failing_since) * (row.state === 'abandoned' ? ABANDONED_SHARE : 1)
+      const poll_at = now + Math.max(UNTIDIED_MS_MIN, Math.min(UNTIDIED_MS_MAX, waitMs))
       return void (await store.write((tx) =>
         changeRemoteBatch(tx, row.id, row.state, { failing_since, poll_at }),
       ))
