@@ -6,6 +6,8 @@ export interface Mutant {
   /** Occurs in the file exactly once. */
   find: string
   replace: string
+  /** One that finds it, which is tried first. */
+  seed?: number
   /** The test that must fail, for a mutant outside of the simulated code. */
   test?: string
 }
@@ -222,6 +224,44 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/send/upstream.ts',
     find: 'hours?.at(now).concurrency_max ?? concurrency_max',
     replace: 'hours?.at(now - 3_600_000).concurrency_max ?? concurrency_max',
+  },
+  {
+    bug: 'lines of batches at risk go to a higher tier though that is switched off',
+    file: 'src/dispatch/send/tiers.ts',
+    find: 'return this.#tiers.length <= 1 || !this.#spill.whenAtRisk ? [] :',
+    replace: 'return this.#tiers.length <= 1 ? [] :',
+  },
+  {
+    bug: 'lines of batches at risk go to a higher tier before the lower one is full',
+    file: 'src/dispatch/send/lane.ts',
+    find: '    const upstream = chooseUpstream(inUse, this.#dueRetry(now)?.avoid ?? null, now)\n    if (!upstream)',
+    replace:
+      '    if (this.#spill(now)) return true\n    const upstream = chooseUpstream(inUse, this.#dueRetry(now)?.avoid ?? null, now)\n    if (!upstream)',
+  },
+  {
+    bug: 'a batch at a batch API is not looked for before it is created again',
+    file: 'src/dispatch/remote/remote-intent.ts',
+    find: 'const found = await api.find(wanted, intent.signal)',
+    replace: 'const found: SeenBatch[] = []',
+  },
+  {
+    bug: 'an answer that a batch API delivers twice is recorded twice',
+    file: 'src/dispatch/remote/remote-results.ts',
+    find: 'if (seen.has(custom_id) || !wanted.has(custom_id)) continue',
+    replace: 'if (!wanted.has(custom_id)) continue',
+  },
+  {
+    bug: 'lines at a batch API do not count towards a cap',
+    file: 'src/store/remote-batches.ts',
+    find: '  await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))\n',
+    replace: '',
+  },
+  {
+    bug: 'results at a batch API wait for the end of a pause',
+    file: 'src/store/pauses.ts',
+    find: "    .where('batch_id', '=', id)\n    .where('remote_batches', '=', 0)\n",
+    replace: "    .where('batch_id', '=', id)\n",
+    test: 'test/remote-batches.long.test.ts',
   },
   {
     bug: 'lines that a batch API left are sent again whatever limits say by then',
