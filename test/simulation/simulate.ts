@@ -1,15 +1,17 @@
-// npm run simulate -- --seed N --runs K [--counts] [--trace]
+// npm run simulate -- --seed N --runs K [--day] [--counts] [--trace]
 // Runs the seeds N to N+K-1 and stops at the first seed with a violated invariant. The same seed replays the same
 // run.
 import { parseArgs } from 'node:util'
 import { violations } from './invariants.ts'
 import { Tally } from './tally.ts'
-import { simulateRun } from './world.ts'
+import { simulateDay, simulateRun } from './world.ts'
 
 const { values } = parseArgs({
   options: {
     seed: { type: 'string', default: '1' },
     runs: { type: 'string', default: '100' },
+    /** Runs of a day with opening hours. */
+    day: { type: 'boolean', default: false },
     /** Prints the events of each run. */
     trace: { type: 'boolean', default: false },
     /** Prints how often each fault happened, and how much was checked. */
@@ -26,7 +28,7 @@ let seed = first
 function report(found: readonly string[]): void {
   const list = found.slice(0, 10).map((one) => `- ${one.slice(0, 400)}`)
   print(`seed ${seed} violates an invariant:\n${list.join('\n')}`)
-  print(`replay: npm run simulate -- --seed ${seed} --runs 1`)
+  print(`replay: npm run simulate -- --seed ${seed} --runs 1${values.day ? ' --day' : ''}`)
   process.exitCode = 1
 }
 
@@ -37,7 +39,7 @@ process.on('uncaughtException', (error) => {
 })
 
 for (; seed < first + runs && process.exitCode !== 1; seed++) {
-  await simulateRun(seed, async (run) => {
+  await (values.day ? simulateDay : simulateRun)(seed, async (run) => {
     const found = await violations(run)
     counts.add(run.tally)
     if (values.trace || found.length > 0) print(run.trace.join('\n'))

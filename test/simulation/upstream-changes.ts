@@ -22,7 +22,7 @@ export const RISK_MS_MAX = 3_600_000
 interface Season {
   hours: HoursWindow[]
   /** When the upstream is closed, from the calendar and not by the code under test (Unix ms). */
-  closed: { from: number; to: number }
+  closed: { from: number; to: number }[]
 }
 
 /** At 01:00 UTC, 02:00 in Berlin becomes 03:00: what closes at two opens at 03:01, one minute later. */
@@ -31,13 +31,34 @@ const SPRING: Season = {
     { ...BERLIN, from: 0, to: 120, concurrency_max: null },
     { ...BERLIN, from: 181, to: 1440, concurrency_max: null },
   ],
-  closed: { from: Date.UTC(2026, 2, 29, 1), to: Date.UTC(2026, 2, 29, 1, 1) },
+  closed: [{ from: Date.UTC(2026, 2, 29, 1), to: Date.UTC(2026, 2, 29, 1, 1) }],
 }
 /** At 01:00 UTC, 03:00 in Berlin becomes 02:00: the minute after three, which comes once, is at 02:00 UTC. */
 const AUTUMN: Season = {
   hours: [{ ...BERLIN, from: 180, to: 181, concurrency_max: 0 }],
-  closed: { from: Date.UTC(2026, 9, 25, 2), to: Date.UTC(2026, 9, 25, 2, 1) },
+  closed: [{ from: Date.UTC(2026, 9, 25, 2), to: Date.UTC(2026, 9, 25, 2, 1) }],
 }
+/** Open from 20:00 to 07:00 in Berlin, but for a minute after the change: two days with the change between them. */
+const OFF_PEAK: Season = {
+  hours: [
+    { ...BERLIN, from: 1200, to: 1440, concurrency_max: null },
+    { ...BERLIN, from: 0, to: 120, concurrency_max: null },
+    { ...BERLIN, from: 181, to: 420, concurrency_max: null },
+  ],
+  closed: [
+    { from: Date.UTC(2026, 2, 28, 6), to: Date.UTC(2026, 2, 28, 19) },
+    { from: Date.UTC(2026, 2, 29, 1), to: Date.UTC(2026, 2, 29, 1, 1) },
+    { from: Date.UTC(2026, 2, 29, 5), to: Date.UTC(2026, 2, 29, 18) },
+  ],
+}
+/** When something opens or closes in them, and an hour in which nothing does. */
+export const VISITS = [
+  Date.UTC(2026, 2, 28, 12),
+  Date.UTC(2026, 2, 28, 19),
+  Date.UTC(2026, 2, 29, 1),
+  Date.UTC(2026, 2, 29, 5),
+  Date.UTC(2026, 2, 29, 18),
+].map((at) => at - LEAD_MS)
 
 const UNREACHABLE: BackendResult = {
   kind: 'failed',
@@ -49,6 +70,8 @@ const UNREACHABLE: BackendResult = {
 
 export interface UpstreamChangesOptions {
   seed: number
+  /** The run lasts a day, with opening hours. */
+  isDay: boolean
   /** The run tests something that a second server or another start would disturb. */
   fixed: boolean
   violate: (violation: string) => void
@@ -75,21 +98,24 @@ export class UpstreamChanges {
   #isDown = false
 
   constructor(options: UpstreamChangesOptions) {
-    const { seed, fixed } = options
+    const { seed, fixed, isDay } = options
     this.#options = options
     this.#random = seededRandom(seed + 0x71e5)
     const random = this.#random
-    this.#isOn = random.chance(0.5) && !fixed
+    this.#isOn = isDay || (random.chance(0.5) && !fixed)
     this.#hasTiers = this.#isOn && random.chance(0.7)
-    this.#season = this.#isOn && random.chance(0.5) ? random.pick([SPRING, AUTUMN]) : null
-    const whenAtRisk = seededRandom(seed + 0xa71).chance(0.5)
+    if (isDay) this.#season = OFF_PEAK
+    else this.#season = this.#isOn && random.chance(0.5) ? random.pick([SPRING, AUTUMN]) : null
+    // A batch whose window closes before the server opens is at risk all day.
+    const whenAtRisk = seededRandom(seed + 0xa71).chance(0.5) && !isDay
     this.#spill = { whenDownMs: random.pick([300, 1_000, 3_000, null]), whenAtRisk }
     this.#isDown = this.#hasTiers && random.chance(0.3)
   }
 
   /** When the run begins; null: at any time. */
   get start(): number | null {
-    return this.#season && this.#season.closed.from - LEAD_MS
+    if (this.#season === OFF_PEAK) return VISITS[0]!
+    return this.#season && this.#season.closed[0]!.from - LEAD_MS
   }
 
   get spill(): Spill {
@@ -142,11 +168,13 @@ export class UpstreamChanges {
     return {
       ...server,
       send: async (call) => {
-        const { from, to } = this.#season?.closed ?? { from: 0, to: 0 }
+        const closed = this.#season?.closed ?? []
         const at = clock.now()
-        if (at >= from && at < to)
-          this.#options.violate(`${name} sent a line ${at - from} ms after the server closed`)
-        if (this.#season) this.#options.tally.count(at < from ? 'hours: sent before' : 'hours: sent after')
+        for (const { from, to } of closed)
+          if (at >= from && at < to)
+            this.#options.violate(`${name} sent a line ${at - from} ms after the server closed`)
+        const before = closed.filter(({ to }) => to <= at).length
+        if (this.#season) this.#options.tally.count(`hours: sent after ${before} closures`)
         if (this.#isDown) return UNREACHABLE
         const result = await server.send(call)
         if (result.kind === 'answered' || result.kind === 'refused') answered.at = clock.now()

@@ -46,7 +46,7 @@ import { resultLines } from './result-lines.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { simulatedEngine } from './simulated-engine.ts'
 import { Tally } from './tally.ts'
-import { UpstreamChanges } from './upstream-changes.ts'
+import { UpstreamChanges, VISITS } from './upstream-changes.ts'
 
 /** The random part of IDs does not come from the seed; only the order of IDs matters, and that follows time. */
 const RANDOM_PART_OF_IDS = /[0-9a-z]{26}/g
@@ -137,16 +137,33 @@ export interface SimulatedRun {
 const LOST = /worker lease expired|taken over by another worker/
 const RULES = { file_retention_ms: () => 90 * DAY_MS }
 
+type Check = (run: SimulatedRun) => Promise<void>
+
 /** Simulates the run of `seed`, then calls `check` while its stores are still open. */
-export async function simulateRun(seed: number, check: (run: SimulatedRun) => Promise<void>): Promise<void> {
+export async function simulateRun(seed: number, check: Check): Promise<void> {
+  await simulate(seed, false, check)
+}
+
+/**
+ * The same for a day and a half with opening hours and a change of daylight saving: faults, pauses and reloads around each
+ * time when something opens or closes. In between, no machine runs.
+ */
+export async function simulateDay(seed: number, check: Check): Promise<void> {
+  await simulate(seed, true, check)
+}
+
+async function simulate(seed: number, isDay: boolean, check: Check): Promise<void> {
   const folder = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'offpeak-sim-'))
   try {
     const path = join(folder, 'offpeak.db')
     copyFileSync(await emptyDatabase(), path)
-    const world = new World(seed, path)
+    const world = new World(seed, isDay, path)
     try {
       await world.prepare()
-      await world.runWithFaults()
+      for (const [i, at] of (isDay ? VISITS : [0]).entries()) {
+        if (i > 0) await world.leapTo(at)
+        await world.runWithFaults()
+      }
       await world.runWithoutFaults()
       await check(world.run)
     } finally {
@@ -197,7 +214,7 @@ class World {
   #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
 
-  constructor(seed: number, path: string) {
+  constructor(seed: number, isDay: boolean, path: string) {
     this.#random = seededRandom(seed)
     const caps = new Caps(seed)
     const violate = (violation: string): void => {
@@ -206,9 +223,9 @@ class World {
     const tally = new Tally()
     const deadlineOf = (line: string): number => checker.deadlineOf(line)
     const fixed = caps.underestimates || caps.isMonthEnd
-    const changes = new UpstreamChanges({ seed, fixed, violate, deadlineOf, tally })
+    const changes = new UpstreamChanges({ seed, isDay, fixed, violate, deadlineOf, tally })
     this.#serversRandom = seededRandom(seed + 0x5e44e4)
-    this.#start = caps.isMonthEnd ? MONTH_END - 30_000 : (changes.start ?? START)
+    this.#start = caps.isMonthEnd && !isDay ? MONTH_END - 30_000 : (changes.start ?? START)
     this.#clock = wholeMilliseconds(testClock(this.#start))
     const random = this.#random
     const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
@@ -300,6 +317,16 @@ class World {
     }
     await this.#reconcile()
     this.#trace('the faults end')
+  }
+
+  /** Every machine crashes, and others start at that time. */
+  async leapTo(at: number): Promise<void> {
+    for (const { machine } of this.#slots) machine.crash()
+    await this.#clock.advance(Math.max(0, at - this.#clock.now()))
+    for (const slot of this.#slots) {
+      this.#replace(slot)
+      await this.#clock.advance(this.#random.int(1, 50))
+    }
   }
 
   #changeUpstreams(): void {
