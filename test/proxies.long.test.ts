@@ -15,6 +15,7 @@ import { listUpstreamModels } from '../src/backends/openai/list-models.ts'
 import { type OpenAiBackendOptions, openaiBackend } from '../src/backends/openai/openai-backend.ts'
 import { cert, key } from './fakes/certificate.ts'
 import { testUpstream } from './fakes/upstream.ts'
+import { line, TestService } from './service.ts'
 
 const NGINX = '/usr/sbin/nginx'
 const SQUID = '/usr/sbin/squid'
@@ -208,5 +209,39 @@ test(
     const nobody = await ask({ base_url: `http://127.0.0.1:${await freePort()}/v1`, proxy })
     assert.equal(nobody.kind === 'throttled' && nobody.status, 503)
     assert.equal(upstream.calls.length, 2)
+  },
+)
+
+test(
+  'for a server that is gone behind nginx or squid, lines spill over to the next tier',
+  withSquid,
+  async (t) => {
+    await using hosted = await testUpstream()
+    const nobody = await freePort()
+    const { port } = await nginx(t, `http://127.0.0.1:${nobody}`)
+    const file = join(await folderOf(t), 'ca.pem')
+    await writeFile(file, cert)
+    const { user, password } = PEOPLE
+    const proxy = `proxy: "http://${user}:${encodeURIComponent(password)}@127.0.0.1:${await squid(t)}"`
+    const ways = {
+      'nginx, 502': `base_url: "https://localhost:${port}/v1", ca_file: "${file}"`,
+      'squid, 503': `base_url: "http://127.0.0.1:${nobody}/v1", ${proxy}`,
+      'squid, CONNECT': `base_url: "https://127.0.0.1:${nobody}/v1", ca_file: "${file}", ${proxy}`,
+    }
+    for (const [way, server] of Object.entries(ways)) {
+      const known = hosted.calls.length
+      await using service = await TestService.start(`
+models:
+  - id: m
+    spill: {when_down: 50ms}
+    upstreams:
+      - {type: openai, name: local, ${server}}
+      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}
+retry: {backoff_min: 5ms, backoff_max: 20ms}
+worker: {flush_interval: 20ms}`)
+      const batch = await service.run([line('a'), line('b'), line('c')])
+      assert.deepEqual(batch.request_counts, { total: 3, completed: 3, failed: 0 }, way)
+      assert.equal(hosted.calls.length, known + 3, way)
+    }
   },
 )
