@@ -104,6 +104,8 @@ export interface EngineConfig {
   /** The path that answers 200 once the server takes requests. */
   ready: string
   start_timeout_ms: number
+  /** After so many failed starts in a row its lines fail; absent: by the rules for outages. */
+  starts_max?: number
   idle_timeout_ms: number
   /** Added to the environment; filled in like the command. */
   env: Readonly<Record<string, string>>

@@ -46,7 +46,7 @@ class FakeProcess {
   }
 }
 
-function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number } = {}) {
+function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; starts_max?: number } = {}) {
   const clock = testClock()
   const machine = new Machine({ gpus: ['0'], memory_bytes: 100, run_ms_min: 60_000 }, clock)
   const processes: FakeProcess[] = []
@@ -110,6 +110,20 @@ test('it starts when a line waits, with its port, model, key and GPU, and is rea
   assert.equal(engine.state, 'ready')
   assert.equal(engine.waitingReason, null)
   assert.equal(await engine.send(CALL), ANSWERED)
+})
+
+test('one that is to be started a few times only lets its lines fail then, in its own words', async () => {
+  const { engine, processes, pass } = begin({ starts_max: 2 })
+  await pass(1_000, 1)
+  processes[0]!.exit('exited with 1')
+  await pass(2_000, 1)
+  processes[1]!.exit('exited with 1')
+  await pass(60_000, 1)
+  assert.equal(processes.length, 2)
+  assert.ok(engine.isAvailable)
+  const result = await engine.send(CALL)
+  assert.ok(result.kind === 'refused' && result.code === 'upstream_unavailable')
+  assert.equal(result.message, 'The server serve exited with 1: loading with …; it was started 2 times.')
 })
 
 test('one that was started before is used at its first start, and ends with the worker if no line came', async () => {

@@ -10,7 +10,8 @@
 //                                             nothing to do for idle_timeout, or its room is needed
 //
 // After a start that failed, lines sent to it fail as with a server that cannot be reached: the rules for outages decide
-// how long lines wait for a server that never starts. After a crash they wait for the next start.
+// how long lines wait for a server that never starts, unless `starts_max` ends that. After a crash they wait for the next
+// start.
 import { basename } from 'node:path'
 import type { Backend, BackendCall, BackendResult, ServerLoad, ServerOnDemand } from '../backends/backend.ts'
 import type { EngineConfig } from '../config/config.ts'
@@ -123,6 +124,11 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     return this.#state === 'failed' && this.#startsFailed > 0
   }
 
+  /** Whether it is not started any more. */
+  get #hasGivenUp(): boolean {
+    return this.#state === 'failed' && this.#startsFailed >= (this.#options.spec.starts_max ?? Infinity)
+  }
+
   get isUp(): boolean {
     return this.#state === 'ready'
   }
@@ -152,7 +158,8 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
       return { since, text: `waits for room on the machine, which ${holders.join(', ')} uses.${why}` }
     }
     if (this.#state === 'stopping') return { since, text: 'is being stopped before it starts again.' }
-    if (this.#state === 'failed') return { since, text: `${this.#failure}; it is started again soon.` }
+    if (this.#state === 'failed' && !this.#hasGivenUp)
+      return { since, text: `${this.#failure}; it is started again soon.` }
     return null
   }
 
@@ -166,7 +173,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     const now = clock.now()
     this.#loads.set(lane, load)
     if (this.load > 0) this.#busyAt = now
-    const isWanted = this.#sum().waiting > 0
+    const isWanted = this.#sum().waiting > 0 && !this.#hasGivenUp
     if (isWanted && (this.#state === 'stopped' || (this.#state === 'failed' && now >= this.#retryAt))) {
       this.#enqueue()
       return
@@ -383,7 +390,11 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   }
 
   #unreachable(): BackendResult {
-    const reason = `the server ${basename(this.#options.spec.command[0] ?? '')} ${this.#failure ?? 'is not running'}`
-    return { kind: 'failed', status: null, code: 'upstream_unavailable', reason, unreachable: true }
+    const server = `the server ${basename(this.#options.spec.command[0] ?? '')} ${this.#failure ?? 'is not running'}`
+    if (this.#hasGivenUp) {
+      const message = `T${server.slice(1)}; it was started ${this.#startsFailed} times.`
+      return { kind: 'refused', status: 503, code: 'upstream_unavailable', message }
+    }
+    return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: server, unreachable: true }
   }
 }

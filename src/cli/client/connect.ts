@@ -35,7 +35,7 @@ export async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSi
 /** Connects to the remote service, or starts an embedded one that `close` stops. */
 export async function connectOrEmbed(
   shell: Shell,
-  flags: ConfigFlags & { upstream?: string | undefined },
+  flags: ConfigFlags & { upstream?: string | undefined; estimate?: boolean | undefined },
   signal: AbortSignal,
   engine: RunEngine | null = null,
 ): Promise<Connection> {
@@ -52,7 +52,7 @@ export async function connectOrEmbed(
   const given = await shell.launch.loadConfig(flags)
   const now = shell.clock.now()
   const config = engine?.apply(given, now) ?? given
-  const early = engine === null ? null : await startEngine(config, now)
+  const early = engine === null || flags.estimate ? null : await startEngine(config, now)
   const service = await embed(shell.launch, config, flags.upstream, early).catch((error: unknown) => {
     early?.stop()
     throw error

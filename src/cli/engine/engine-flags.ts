@@ -15,6 +15,8 @@ import { requestNeeds } from './request-needs.ts'
 
 const GGUF = /\.gguf$/i
 const START_TIMEOUT_MS = 30 * 60_000
+/** Somebody waits for the run, who is to see soon that its server does not start. */
+const STARTS_MAX = 3
 const IDLE_TIMEOUT_MS = 10 * 60_000
 /** Tokens of a row of a table and its answer. */
 const TABLE_TOKENS = 4096
@@ -77,6 +79,7 @@ export async function runEngine(
           env: recipe.env,
           ready: recipe.ready,
           start_timeout_ms: START_TIMEOUT_MS,
+          starts_max: STARTS_MAX,
           idle_timeout_ms: IDLE_TIMEOUT_MS,
           gpus: 0,
           memory_bytes: 0,
