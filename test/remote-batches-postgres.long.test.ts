@@ -10,4 +10,6 @@ else {
   after(() => storage[Symbol.asyncDispose]())
   TestService.storage = () => storage.make()
   await import('./remote-batches.long.test.ts')
+  await import('./remote-webhooks.long.test.ts')
+  await import('./remote-batches.test.ts')
 }

@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { createdMs, seenBatch } from './seen-batch.ts'
+
+const same = (text: string): string => text
+const seen = (batch: object) => seenBatch({ id: 'b', ...batch }, same)
+
+test('a batch is read in the words of several batch APIs', () => {
+  const ends = (status: string): string | null | undefined => seen({ status })?.ended
+  assert.deepEqual(['completed', 'COMPLETED', 'SUCCESS', 'Canceled', 'TIMEOUT_EXCEEDED', 'error'].map(ends), [
+    'completed',
+    'completed',
+    'completed',
+    'cancelled',
+    'expired',
+    'failed',
+  ])
+  for (const status of ['validating', 'IN_PROGRESS', 'queued', 'finalizing', 'cancelling', 'RUNNING'])
+    assert.deepEqual([seen({ status })?.ended, seen({ status })?.isKnown], [null, true], status)
+  assert.equal(seenBatch({ job: { id: 'wrapped', status: 'VALIDATING' } }, same)?.id, 'wrapped')
+  assert.equal(seenBatch({ status: 'completed' }, same), null)
+})
+
+test('a status that is not known is an end once every request has ended and a file is there', () => {
+  const done = { status: 'finito', request_counts: { total: 3, completed: 2, failed: 1 } }
+  assert.deepEqual([seen(done)?.ended, seen(done)?.isKnown], [null, false])
+  assert.equal(seen({ ...done, output_file_id: 'f' })?.ended, 'completed')
+  const half = { ...done, output_file_id: 'f', request_counts: { total: 3, completed: 1, failed: 0 } }
+  assert.equal(seen(half)?.ended, null)
+})
+
+test('a batch that failed for lack of room may be sent again, and its words hold no secret', () => {
+  const errors = { data: [{ code: 'token_limit_exceeded', message: 'key sk-1 has no room' }] }
+  const failed = seenBatch({ id: 'b', status: 'failed', errors }, (text) => text.replace('sk-1', '…'))
+  assert.deepEqual([failed?.isThrottled, failed?.detail], [true, 'token_limit_exceeded: key … has no room'])
+  assert.equal(seen({ status: 'failed', errors: 'wrong' })?.isThrottled, false)
+})
+
+test('times of creation are seconds, milliseconds or text', () => {
+  const at = 1_790_000_000_000
+  for (const created_at of [at / 1000, at, String(at / 1000), new Date(at).toISOString()])
+    assert.equal(createdMs({ created_at }), at)
+  assert.equal(createdMs({}), null)
+  assert.equal(createdMs({ created_at: 'yesterday' }), null)
+})
