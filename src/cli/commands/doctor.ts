@@ -66,7 +66,7 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
     const there = one.remote_cost_nanos === null ? '' : ` for ${humanUsd(usd(one.remote_cost_nanos))}`
     writeLine(
       stdout,
-      `${one.upstream}: ${counted(one.lines, 'line')} in ${humanCount(one.batches)} remote batches, ${one.unfinished} unfinished, ${one.given_up} given up; ` +
+      `${one.upstream}: ${counted(one.lines, 'line')} in ${one.batches === 1 ? '1 remote batch' : `${humanCount(one.batches)} remote batches`}, ${one.unfinished} unfinished, ${one.given_up} given up; ` +
         `${counted(one.answered, 'line')} recorded here for ${humanUsd(usd(one.cost_nanos))}; by its own account ${counted(one.remote_answered, 'line')} answered${there}.`,
     )
   }
