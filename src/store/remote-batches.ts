@@ -275,7 +275,8 @@ export async function settleRemoteBatch(
     .where('id', '=', id)
     .forUpdate()
     .executeTakeFirst()
-  if (!row || !UNRECORDED.includes(row.state)) return row?.state === change.state
+  // Nobody else settles it under this epoch: an answer was lost, and its files there may be deleted by now.
+  if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
   await tx
     .updateTable('remote_batches')
     .set((eb) => ({

@@ -230,31 +230,21 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/send/tiers.ts',
     find: 'return this.#tiers.length <= 1 || !this.#spill.whenAtRisk ? [] :',
     replace: 'return this.#tiers.length <= 1 ? [] :',
-  },
-  {
-    bug: 'lines of batches at risk go to a higher tier before the lower one is full',
-    file: 'src/dispatch/send/lane.ts',
-    find: '    const upstream = chooseUpstream(inUse, this.#dueRetry(now)?.avoid ?? null, now)\n    if (!upstream)',
-    replace:
-      '    if (this.#spill(now)) return true\n    const upstream = chooseUpstream(inUse, this.#dueRetry(now)?.avoid ?? null, now)\n    if (!upstream)',
+    seed: 70,
   },
   {
     bug: 'a batch at a batch API is not looked for before it is created again',
     file: 'src/dispatch/remote/remote-intent.ts',
     find: 'const found = await api.find(wanted, intent.signal)',
     replace: 'const found: SeenBatch[] = []',
-  },
-  {
-    bug: 'an answer that a batch API delivers twice is recorded twice',
-    file: 'src/dispatch/remote/remote-results.ts',
-    find: 'if (seen.has(custom_id) || !wanted.has(custom_id)) continue',
-    replace: 'if (!wanted.has(custom_id)) continue',
+    seed: 8,
   },
   {
     bug: 'lines at a batch API do not count towards a cap',
     file: 'src/store/remote-batches.ts',
     find: '  await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))\n',
     replace: '',
+    seed: 10,
   },
   {
     bug: 'results at a batch API wait for the end of a pause',
@@ -268,6 +258,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/limits/reserved-funds.ts',
     find: '    if (chunk.unchecked.delete(position)) return false\n',
     replace: '',
+    seed: 59,
   },
   {
     bug: 'a lease is judged by the system time alone',

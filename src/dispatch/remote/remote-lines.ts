@@ -234,7 +234,10 @@ export class RemoteLines {
     }
     if (end.kind === 'later') this.#lookAgainAt(chunk, end.at)
     if (end.kind !== 'returned' && end.kind !== 'unsent') return
-    if (!(await this.#rows.giveBack(chunk, row, jobs, end.kind === 'unsent' ? 'file' : end.left))) return
+    if (!(await this.#rows.giveBack(chunk, row, jobs, end.kind === 'unsent' ? 'file' : end.left))) {
+      this.#lookAgainAt(chunk, now + FAILED_MS)
+      return
+    }
     if (end.kind === 'unsent') {
       const positions = jobs.map(({ position }) => position)
       return this.#options.sender().resume(chunk, positions, [])
