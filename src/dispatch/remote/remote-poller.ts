@@ -341,5 +341,5 @@ export class RemotePoller {
 }
 
 function pollMs(ageMs: number, share: number): number {
-  return Math.min(POLL_MS_MAX, Math.max(POLL_MS_MIN, ageMs * share))
+  return Math.round(Math.min(POLL_MS_MAX, Math.max(POLL_MS_MIN, ageMs * share)))
 }
