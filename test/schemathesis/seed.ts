@@ -113,7 +113,19 @@ include-operation-id = "getUsage"
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 422, 429, "5xx"]
 
-# Nor has OpenAPI for parameters that exclude each other: a table has no pages.
+# What an amount may be depends on the metric of the limit that is changed.
+[[operations]]
+include-operation-id = "updateLimit"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 422, 429, "5xx"]
+
+# What makes an object is followed by calls about that object, by the links of the document alone.
+[phases.stateful]
+generation.max-examples = 30
+[phases.stateful.inference]
+algorithms = []
+
+# OpenAPI has no words for parameters that exclude each other: a table has no pages.
 [[operations]]
 include-operation-id = "getBatchResults"
 [operations.checks.positive_data_acceptance]
