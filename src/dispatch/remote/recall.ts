@@ -19,7 +19,8 @@ const CANCEL_MS_MAX = 15 * 60_000
 /** When what is at a batch API is called back (Unix ms). */
 export function recallAt({ created, expires_at }: Window): number {
   const windowMs = expires_at - created
-  return expires_at - Math.max(windowMs * RECALL_SHARE, Math.min(RECALL_MS_MIN, windowMs * RECALL_SHARE_MAX))
+  const keptMs = Math.max(windowMs * RECALL_SHARE, Math.min(RECALL_MS_MIN, windowMs * RECALL_SHARE_MAX))
+  return Math.round(expires_at - keptMs)
 }
 
 /** How long a batch may take to be cancelled there before it is given up (ms). */

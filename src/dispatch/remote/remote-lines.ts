@@ -171,7 +171,7 @@ export class RemoteLines {
   }
 
   #lookAgainAt(chunk: OpenChunk, at: number): void {
-    this.#lookAt.set(chunk, Math.min(at, this.#lookAt.get(chunk) ?? at))
+    this.#lookAt.set(chunk, Math.min(Math.round(at), this.#lookAt.get(chunk) ?? Number.POSITIVE_INFINITY))
   }
 
   async #submit(chunk: OpenChunk, upstream: Upstream, jobs: readonly Job[], call: Call): Promise<void> {
