@@ -1,11 +1,11 @@
-// How much a quantity changes within some seconds: the root of the mean square of its rises and falls, by how far two
-// readings are apart.
+// How much a quantity rises within some seconds: a deviation by how far two readings are apart. What falls as often as it
+// rises has twice the mean square of its rises; a quantity that has just fallen for good is not expected to rise by that.
 
 /** Readings apart, about once a second. */
 const LAGS = [1, 2, 4, 8, 16]
 const LAG_MAX = 16
 /** How much of the mean the last change is. */
-const SHARE = 0.03
+const SHARE = 0.04
 
 interface Change {
   /** Milliseconds between two readings, on average. */
@@ -28,7 +28,7 @@ export class Changes {
       change.samples++
       const share = Math.max(SHARE, 1 / change.samples)
       change.ms += share * (at - before.at - change.ms)
-      change.meanSquare += share * ((value - before.value) ** 2 - change.meanSquare)
+      change.meanSquare += share * (2 * Math.max(0, value - before.value) ** 2 - change.meanSquare)
     }
   }
 
