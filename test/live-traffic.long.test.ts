@@ -80,6 +80,10 @@ async function server(t: TestContext, engine: EngineOptions) {
         await new Promise<void>((resolve) => listeners.push(resolve))
       }
     },
+    async nextReading(): Promise<void> {
+      const read = readings.length
+      while (readings.length === read) await new Promise<void>((resolve) => listeners.push(resolve))
+    },
     /** So many clients that each send a request as soon as the last one is answered; returns what stops them. */
     live(clients: number): () => Promise<void> {
       let goesOn = true
@@ -123,6 +127,19 @@ function assertBacksOff(readings: readonly Reading[], isFull: (reading: Reading)
   assert.ok(checked > 0, 'the server was never full for long')
 }
 
+interface Shown {
+  waiting_reason: { code: string; model: string } | null
+}
+
+/** Why a batch waits, as soon as it does. */
+async function firstReason(service: TestService, id: string, next: () => Promise<void>) {
+  for (;;) {
+    const { waiting_reason } = await service.json<Shown>('GET', `/v1/batches/${id}`)
+    if (waiting_reason !== null) return waiting_reason
+    await next()
+  }
+}
+
 test('lines stop within a reading when others wait, the batch says why, and they go on when there is room', async (t) => {
   const engine = await server(t, { max_num_seqs: 8, step_ms: 20 })
   await using service = await TestService.start(config(engine.base_url))
@@ -132,14 +149,7 @@ test('lines stop within a reading when others wait, the batch says why, and they
 
   const from = engine.readings.length
   const stop = engine.live(24)
-  // Asked again after each reading.
-  let waiting: { code: string; model: string } | null = null
-  while (waiting === null) {
-    const read = engine.readings.length
-    await engine.until(() => engine.readings.length > read)
-    const shown = await service.json<{ waiting_reason: typeof waiting }>('GET', `/v1/batches/${id}`)
-    waiting = shown.waiting_reason
-  }
+  const waiting = await firstReason(service, id, () => engine.nextReading())
   assert.deepEqual([waiting.code, waiting.model], ['live_traffic', 'm'])
   assertBacksOff(engine.readings.slice(from), (reading) => reading.waiting > 0)
 
@@ -196,10 +206,7 @@ test('two workers keep to one share', async (t) => {
   )
   await first.json('POST', `/v1/batches/${id}/cancel`)
   // Either may have been the one that ended it.
-  while ((await first.get(id)).status !== 'cancelled') {
-    const read = engine.readings.length
-    await engine.until(() => engine.readings.length > read)
-  }
+  while ((await first.get(id)).status !== 'cancelled') await engine.nextReading()
 })
 
 test('a priority is the last key of the body, and no other byte changes', async (t) => {

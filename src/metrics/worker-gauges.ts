@@ -1,5 +1,5 @@
 // Gauges of a worker, read at each scrape.
-import { Gauge, type Registry } from 'prom-client'
+import { Counter, Gauge, type Registry } from 'prom-client'
 import type { Upstream } from '../dispatch/send/upstream.ts'
 import type { Worker } from '../dispatch/worker.ts'
 
@@ -41,6 +41,18 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
       for (const [model, lane] of worker.lanes)
         for (const { name, live } of lane.upstreams)
           if (live) this.set({ model, upstream: name }, live.share.current)
+    },
+  })
+  new Counter({
+    name: 'offpeak_upstream_live_backoffs_total',
+    help: 'Times that other requests left a model server less room than lines took up.',
+    labelNames: ['model', 'upstream'],
+    registers,
+    collect() {
+      this.reset()
+      for (const [model, lane] of worker.lanes)
+        for (const { name, live } of lane.upstreams)
+          if (live) this.inc({ model, upstream: name }, live.backOffs)
     },
   })
   new Gauge({

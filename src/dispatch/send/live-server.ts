@@ -23,6 +23,9 @@ export class LiveServer {
   #reading = false
   /** Since when there has been no place for a line. */
   #fullSince: number | null = null
+  /** How often a reading left room for fewer lines than were in flight. */
+  backOffs = 0
+  #isOver = false
   /** As it was read last; null while it says nothing. */
   traffic: ServerTraffic | null = null
 
@@ -74,6 +77,9 @@ export class LiveServer {
     const own = { inFlight: this.#inFlight, others: others.inFlight, workers: 1 + others.workers }
     if (this.traffic) this.share.read(this.traffic, own, now())
     else this.share.unread(own, now())
+    const isOver = this.share.current < this.#inFlight
+    if (isOver && !this.#isOver) this.backOffs++
+    this.#isOver = isOver
     this.#fullSince = this.share.current > 0 ? null : (this.#fullSince ?? now())
   }
 }
