@@ -1,5 +1,5 @@
 // How much a quantity rises within some seconds: a deviation by how far two readings are apart. What falls as often as it
-// rises has twice the mean square of its rises; a quantity that has just fallen for good is not expected to rise by that.
+// rises has twice the mean square of its rises; a quantity that has just dropped for good is not expected to rise by that.
 
 /** Readings apart, about once a second. */
 const LAGS = [1, 2, 4, 8, 16]
