@@ -163,7 +163,10 @@ export async function changeRemoteBatch(
   return numUpdatedRows > 0n
 }
 
-/** Says when, by the database's clock, it is about to be created there. False without the lease, or in another state. */
+/**
+ * Says when, by the database's clock, it is about to be created there. The batch API has just answered, so it is not
+ * failing. False without the lease, or in another state.
+ */
 export async function announceCreation(
   tx: Writer,
   { now }: ClaimSql,
@@ -173,7 +176,13 @@ export async function announceCreation(
   if (!(await hasLease(tx, lease))) return false
   const { numUpdatedRows } = await tx
     .updateTable('remote_batches')
-    .set((eb) => ({ state: 'creating', file_id, creating_at: now, creations: eb('creations', '+', 1) }))
+    .set((eb) => ({
+      state: 'creating',
+      file_id,
+      creating_at: now,
+      creations: eb('creations', '+', 1),
+      failing_since: null,
+    }))
     .where('id', '=', id)
     .where('state', '=', state)
     .executeTakeFirstOrThrow()

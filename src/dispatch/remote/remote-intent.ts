@@ -121,6 +121,8 @@ export class RemoteIntents {
     if (!announced) return { kind: 'lost' }
     row.state = 'creating'
     row.creations++
+    // An attempt that was just made may still take effect: it is not given up for what failed before.
+    row.failing_since = null
     if (!isCertain() || chunk.stopped !== null) return { kind: 'later', at: clock.now() }
     try {
       const created = await api.create({ name: row.id, file_id, endpoint, metadata }, intent.signal)
