@@ -5,7 +5,7 @@
 //   npm run build
 import { copyFileSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { build, type Plugin } from 'esbuild'
+import { build, type Plugin } from 'esbuild-wasm'
 
 const ROOT = import.meta.dirname
 const SRC = join(ROOT, 'src')

@@ -1,8 +1,8 @@
 // Compares the reference, the JSON Schema and the examples with the schema of the configuration.
 import assert from 'node:assert/strict'
-import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { Compile } from 'typebox/schema'
 import { parse } from 'yaml'
@@ -96,11 +96,17 @@ describe('the examples', () => {
     for (const [i, [, yaml = '']] of blocks.entries()) {
       if (!/^(region|listen|models|plans|database|blobs|worker):/m.test(yaml)) continue
       test(`${path}, configuration ${i + 1}, is one`, () => {
-        const file = join(folder, 'block.yaml')
+        const file = join(folder, 'block', 'offpeak.yaml')
+        for (const [, path = ''] of yaml.matchAll(/api_key_file: *(\.[^\s,}]+)/g)) {
+          const key = join(dirname(file), path)
+          mkdirSync(dirname(key), { recursive: true })
+          writeFileSync(key, 'k')
+        }
+        mkdirSync(dirname(file), { recursive: true })
         writeFileSync(file, yaml)
         const named = [...yaml.matchAll(/api_key_env: *(\w+)/g)].map(([, name = '']) => [name, 'k'])
         const aws = { AWS_ACCESS_KEY_ID: 'i', AWS_SECRET_ACCESS_KEY: 's' }
-        loadConfig({ file, env: { ...Object.fromEntries(named), ...aws } })
+        loadConfig({ file, cwd: dirname(file), env: { ...Object.fromEntries(named), ...aws } })
       })
     }
   }

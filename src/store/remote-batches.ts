@@ -11,6 +11,7 @@ import { sql } from 'kysely'
 import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
+import type { LineRanges } from './line-ranges.ts'
 import { addReservations } from './reservations.ts'
 import type { ChunkRow, RemoteBatchRow, RemoteBatchState, ReservationRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -20,26 +21,8 @@ type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
 /** States in which lines of the chunk are at the batch API, or have results there that are not recorded. */
 const UNRECORDED: readonly RemoteBatchState[] = ['intended', 'creating', 'open', 'ended']
 
-/** Pairs of first and last line number. */
-export type LineRanges = [first: number, last: number][]
-
 /** What the lines of a batch are projected to cost: it is reserved while they are there, whether a limit matches or not. */
 export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
-
-/** `lines` in ascending order. */
-export function rangesOf(lines: Iterable<number>): LineRanges {
-  const ranges: LineRanges = []
-  for (const line of lines) {
-    const last = ranges.at(-1)
-    if (last && last[1] === line - 1) last[1] = line
-    else ranges.push([line, line])
-  }
-  return ranges
-}
-
-export function* linesOfRanges(ranges: LineRanges): Generator<number> {
-  for (const [first, last] of ranges) for (let line = first; line <= last; line++) yield line
-}
 
 export type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count'> & {
   lines: LineRanges

@@ -8,7 +8,8 @@ import { type Clock, sleep } from '../../domain/clock.ts'
 import { base32 } from '../../domain/ids.ts'
 import type { Log } from '../../domain/log.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
-import { changeRemoteBatch, linesOfRanges } from '../../store/remote-batches.ts'
+import { linesOf } from '../../store/line-ranges.ts'
+import { changeRemoteBatch } from '../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
 import type { Job } from '../send/lane.ts'
@@ -75,7 +76,7 @@ export class RemoteCollector {
       if (jobs.length > 0) {
         const ids = {
           wanted: new Set(byId.keys()),
-          known: new Set([...linesOfRanges(JSON.parse(row.lines))].map(idOf)),
+          known: new Set([...linesOf(row)].map(idOf)),
         }
         const endpoint = endpointOf(chunk, jobs)
         const read = await readRemoteResults(apiOf(upstream), row, endpoint, ids, onAnswer, signal)

@@ -8,11 +8,10 @@ import { addSpend, type Spend } from '../../domain/spend.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import type { OpenAtBatchApi } from '../../store/due-remote-batches.ts'
+import { linesOf, rangesOf } from '../../store/line-ranges.ts'
 import {
   intendRemoteBatch,
-  linesOfRanges,
   type RemoteReservation,
-  rangesOf,
   settleRemoteBatch,
   unrecordedBatches,
 } from '../../store/remote-batches.ts'
@@ -90,7 +89,7 @@ export class RemoteRows {
     const rows = await unrecordedBatches(this.#options.store.read, claim)
     const positions = new Map(chunk.lines.map(({ line }, position) => [line, position]))
     for (const row of rows) {
-      for (const line of linesOfRanges(JSON.parse(row.lines))) {
+      for (const line of linesOf(row)) {
         const position = positions.get(line)
         if (position === undefined || chunk.isFinished(position)) continue
         // The input is gone: such a line ends with its own error.
@@ -182,24 +181,18 @@ export class RemoteRows {
     const rest = (this.#rows.get(chunk) ?? []).filter((one) => one !== row)
     this.#rows.set(chunk, rest)
     if (rest.length === 0) {
-      const others = [...chunk.remote].filter((position) => !this.#isOf(chunk, position, row))
+      const lines = new Set(linesOf(row))
+      const others = [...chunk.remote].filter((position) => !lines.has(chunk.lines[position]!.line))
       chunk.remote.clear()
       this.#options.sender().resume(chunk, others, [])
       return
     }
-    for (const line of linesOfRanges(JSON.parse(row.lines))) chunk.remote.delete(chunk.positionOf(line))
-  }
-
-  #isOf(chunk: OpenChunk, position: number, row: RemoteBatchRow): boolean {
-    const { line } = chunk.lines[position]!
-    return (JSON.parse(row.lines) as [number, number][]).some(
-      ([first, last]) => line >= first && line <= last,
-    )
+    for (const line of linesOf(row)) chunk.remote.delete(chunk.positionOf(line))
   }
 
   jobsOf(chunk: OpenChunk, row: RemoteBatchRow): Job[] {
     const jobs: Job[] = []
-    for (const line of linesOfRanges(JSON.parse(row.lines))) {
+    for (const line of linesOf(row)) {
       const position = chunk.positionOf(line)
       if (chunk.remote.has(position)) jobs.push(this.#options.sender().jobOf(chunk, position))
     }
@@ -222,11 +215,9 @@ export class RemoteRows {
   ): Promise<boolean> {
     const { store } = this.#options
     if (chunk.stopped === 'lost') return false
-    const costs = [...linesOfRanges(JSON.parse(row.lines))].flatMap(
-      (line) => this.#recorded.get(chunk)?.get(line) ?? [],
-    )
+    const costs = [...linesOf(row)].flatMap((line) => this.#recorded.get(chunk)?.get(line) ?? [])
     const cost_nanos = costs.reduce((sum, cost) => sum + cost, 0)
-    const lines = new Set(linesOfRanges(JSON.parse(row.lines)))
+    const lines = new Set(linesOf(row))
     const answered = chunk
       .allFinished()
       .filter(({ line, part }) => part === 'output' && lines.has(line)).length
