@@ -96,17 +96,15 @@ describe('the examples', () => {
     for (const [i, [, yaml = '']] of blocks.entries()) {
       if (!/^(region|listen|models|plans|database|blobs|worker):/m.test(yaml)) continue
       test(`${path}, configuration ${i + 1}, is one`, () => {
-        const file = join(folder, 'block', 'offpeak.yaml')
-        for (const [, path = ''] of yaml.matchAll(/api_key_file: *(\.[^\s,}]+)/g)) {
-          const key = join(dirname(file), path)
-          mkdirSync(dirname(key), { recursive: true })
-          writeFileSync(key, 'k')
+        const file = join(folder, 'block.yaml')
+        for (const [, key = ''] of yaml.matchAll(/api_key_file: \.\.\/([^\s,}]+)/g)) {
+          mkdirSync(join(folder, dirname(key)), { recursive: true })
+          writeFileSync(join(folder, key), 'k')
         }
-        mkdirSync(dirname(file), { recursive: true })
-        writeFileSync(file, yaml)
+        writeFileSync(file, yaml.replaceAll('api_key_file: ..', `api_key_file: ${folder}`))
         const named = [...yaml.matchAll(/api_key_env: *(\w+)/g)].map(([, name = '']) => [name, 'k'])
         const aws = { AWS_ACCESS_KEY_ID: 'i', AWS_SECRET_ACCESS_KEY: 's' }
-        loadConfig({ file, cwd: dirname(file), env: { ...Object.fromEntries(named), ...aws } })
+        loadConfig({ file, env: { ...Object.fromEntries(named), ...aws } })
       })
     }
   }

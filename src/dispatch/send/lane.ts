@@ -241,7 +241,7 @@ export class Lane {
     const job = this.#left[0]
     if (!job) return false
     const others = this.#forLeft()
-    const upstream = chooseUpstream(others, null, now)
+    const upstream = chooseOrProbe(others, now)
     if (!upstream) {
       // All of them are down, or closed: it may go wherever lines go.
       if (!others.flat().every((one) => one.blocked(now))) return false
@@ -270,8 +270,7 @@ export class Lane {
     if (this.#atRisk.size === 0) return false
     const higher = this.#tiers.forAtRisk(now)
     if (higher.length === 0) return false
-    const probed = higher.flat().find((one) => one.circuit.probeDue(now) && one.freePlaces(now) > 0)
-    const upstream = probed ?? chooseUpstream(higher, null, now)
+    const upstream = chooseOrProbe(higher, now)
     if (!upstream) return false
     const job = this.#nextAtRisk(now, upstream)
     if (job) this.#send(job, upstream)
@@ -354,4 +353,10 @@ export class Lane {
       this.pump()
     })
   }
+}
+
+/** Of tiers that lines go to only now and then: one whose circuit is open is probed by them, or would stay open. */
+function chooseOrProbe(tiers: readonly (readonly Upstream[])[], now: number): Upstream | null {
+  const probed = tiers.flat().find((one) => one.circuit.probeDue(now) && one.freePlaces(now) > 0)
+  return probed ?? chooseUpstream(tiers, null, now)
 }
