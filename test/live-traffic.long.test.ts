@@ -117,14 +117,22 @@ const lines = (count: number): string =>
 
 /** Nothing is sent from the second of two readings on at which the server is full, until one at which it is not. */
 function assertBacksOff(readings: readonly Reading[], isFull: (reading: Reading) => boolean): void {
-  let checked = 0
-  for (const [i, reading] of readings.entries()) {
+  const full = timesFull(readings, isFull)
+  assert.ok(full.length > 0, 'the server was never full for long')
+  for (const [reading, next] of full)
+    assert.equal(next.sent, reading.sent, `lines were sent after a reading: ${JSON.stringify(reading)}`)
+}
+
+/** Readings at which the server is full, as at the one before; each with the next. */
+function timesFull(
+  readings: readonly Reading[],
+  isFull: (reading: Reading) => boolean,
+): [Reading, Reading][] {
+  return readings.flatMap((reading, i) => {
     const [before, next] = [readings[i - 1], readings[i + 1]]
-    if (before === undefined || next === undefined || !isFull(before) || !isFull(reading)) continue
-    assert.equal(next.sent, reading.sent, `lines were sent after reading ${i}: ${JSON.stringify(reading)}`)
-    checked++
-  }
-  assert.ok(checked > 0, 'the server was never full for long')
+    const isLong = before !== undefined && next !== undefined && isFull(before) && isFull(reading)
+    return isLong ? [[reading, next]] : []
+  })
 }
 
 interface Shown {
@@ -168,9 +176,9 @@ test('lines stop within a reading when others fill the cache', async (t) => {
   const { id } = await service.create(file.id)
   await engine.until(() => engine.inFlight() >= 2)
   const from = engine.readings.length
-  const stop = engine.live(9)
+  const stop = engine.live(16)
   const isFull = ({ cache }: Reading): boolean => cache > 0.85
-  await engine.until(() => engine.readings.slice(from).filter(isFull).length >= 6)
+  await engine.until(() => timesFull(engine.readings.slice(from), isFull).length >= 3)
   await stop()
   assertBacksOff(engine.readings.slice(from), isFull)
   const batch = await service.ended(id)

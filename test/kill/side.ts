@@ -1,5 +1,5 @@
 // One Offpeak of several as a real process: started, killed and asked by a test, and its books checked.
-import { execFileSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -104,23 +104,21 @@ export class Side {
     }
   }
 
-  /** What `offpeak doctor …` prints. */
-  doctor(...args: string[]): string {
-    return execFileSync(process.execPath, [MAIN, 'doctor', ...args, '--config', 'offpeak.yaml'], {
-      cwd: this.folder,
-      env: ENV,
-      encoding: 'utf8',
-      stdio: 'pipe',
-    })
+  /** What `offpeak doctor …` prints, and whether it found something to fix. */
+  doctor(...args: string[]): { said: string; isWell: boolean } {
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      [MAIN, 'doctor', ...args, '--config', 'offpeak.yaml'],
+      { cwd: this.folder, env: ENV, encoding: 'utf8' },
+    )
+    if (status !== 0 && status !== 1)
+      throw new Error(`doctor ${args.join(' ')} ended with ${status}: ${stderr}`)
+    return { said: stdout, isWell: status === 0 }
   }
 
   /** What is wrong with its books; '' if nothing is. */
   books(): string {
-    try {
-      this.doctor('books')
-      return ''
-    } catch (error) {
-      return String(error instanceof Error && 'stdout' in error ? error.stdout : error)
-    }
+    const { said, isWell } = this.doctor('books')
+    return isWell ? '' : said
   }
 }

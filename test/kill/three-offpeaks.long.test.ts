@@ -38,7 +38,10 @@ test('lines of a cell that is killed finish at the other one and are billed once
   assert.equal(b.lines(), all - before, 'the other cell has answered the rest')
   assert.equal(b.server.calls.length, b.lines())
   assert.deepEqual([front.side.books(), b.side.books()], ['', ''])
-  assert.match(front.side.doctor('remote'), /cell-a .*given up/)
+  const { said, isWell } = front.side.doctor('remote')
+  assert.match(said, /cell-a .*cannot be reached/)
+  assert.match(said, /cell-a .*given up/)
+  assert.ok(!isWell)
 
   await a.side.start()
   const open = (statuses: string): number =>
@@ -50,7 +53,7 @@ test('lines of a cell that is killed finish at the other one and are billed once
   const unread = a.lines() - before
   assert.ok(unread <= 1 + CONCURRENCY)
   await world.until(() => front.side.rows("SELECT id FROM remote_batches WHERE state <> 'done'").length === 0)
-  const report: Report = JSON.parse(front.side.doctor('remote', '--json'))
+  const report: Report = JSON.parse(front.side.doctor('remote', '--json').said)
   const atA = report.upstreams.find(({ upstream }) => upstream === 'cell-a')
   assert.deepEqual([atA?.answered, atA?.remote_answered], [before, before + unread])
   assert.match(String(report.differences[0]?.problem), /given up; \d lines? that it answered there/)
@@ -68,7 +71,7 @@ test('a cell that comes back in time finishes its batches, and no line is answer
   assert.equal(a.lines() + b.lines(), world.batches * LINES)
   assert.equal(b.server.calls.length, b.lines())
   assert.deepEqual([front.side.books(), a.side.books(), b.side.books()], ['', '', ''])
-  assert.doesNotMatch(front.side.doctor('remote'), /given up: /)
+  assert.doesNotMatch(front.side.doctor('remote').said, /given up: /)
 
   // The record of a line at the cell names the line here, and whose it is.
   const [batch] = world.open

@@ -43,6 +43,8 @@ export class CrashTest implements AsyncDisposable {
   readonly held: Call[] = []
   #url = ''
   readonly #running = new Set<ChildProcess>()
+  /** What all processes have written to standard error. */
+  #log = ''
   readonly #env: NodeJS.ProcessEnv
 
   private constructor(folder: string, upstream: TestUpstream, env: NodeJS.ProcessEnv) {
@@ -93,6 +95,14 @@ export class CrashTest implements AsyncDisposable {
     return [...this.counts()].filter(([, count]) => count === times).map(([content]) => content)
   }
 
+  /**
+   * How often a worker that was not killed lost its lease. On a busy machine a process may stand still for longer than its
+   * lease of a second; what it had sent is sent again then.
+   */
+  get lostLeases(): number {
+    return this.#log.split('worker lease expired before it was renewed').length - 1
+  }
+
   launch(args: readonly string[], env?: NodeJS.ProcessEnv): ChildProcess {
     return this.#launch(process.execPath, [this.main, ...args], env)
   }
@@ -112,6 +122,9 @@ export class CrashTest implements AsyncDisposable {
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     this.#running.add(child)
+    child.stderr?.on('data', (piece: Buffer) => {
+      this.#log += piece.toString()
+    })
     return child
   }
 
