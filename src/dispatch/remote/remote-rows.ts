@@ -37,6 +37,8 @@ export interface RemoteRowsOptions {
 export class RemoteRows {
   readonly #options: RemoteRowsOptions
   readonly #rows = new WeakMap<OpenChunk, RemoteBatchRow[]>()
+  /** How many intents are being stored, whose lines are no row's yet. */
+  readonly #pending = new WeakMap<OpenChunk, number>()
   /** By line, what lines cost that batch APIs answered. */
   readonly #recorded = new WeakMap<OpenChunk, Map<number, number>>()
 
@@ -103,6 +105,19 @@ export class RemoteRows {
 
   /** Stores the intent; null if the lease is lost. */
   async intend(chunk: OpenChunk, upstream: Upstream, jobs: readonly Job[]): Promise<RemoteBatchRow | null> {
+    this.#count(chunk, 1)
+    try {
+      return await this.#intend(chunk, upstream, jobs)
+    } finally {
+      this.#count(chunk, -1)
+    }
+  }
+
+  #count(chunk: OpenChunk, by: 1 | -1): void {
+    this.#pending.set(chunk, (this.#pending.get(chunk) ?? 0) + by)
+  }
+
+  async #intend(chunk: OpenChunk, upstream: Upstream, jobs: readonly Job[]): Promise<RemoteBatchRow | null> {
     const { store, clock } = this.#options
     const created = clock.now()
     const lineOf = ({ position }: Job): number => chunk.lines[position]!.line
@@ -180,7 +195,7 @@ export class RemoteRows {
     if (chunk.limitVersion > 0) for (const position of chunk.remote) chunk.unchecked.add(position)
     const rest = (this.#rows.get(chunk) ?? []).filter((one) => one !== row)
     this.#rows.set(chunk, rest)
-    if (rest.length === 0) {
+    if (rest.length === 0 && !this.#pending.get(chunk)) {
       const lines = new Set(linesOf(row))
       const others = [...chunk.remote].filter((position) => !lines.has(chunk.lines[position]!.line))
       chunk.remote.clear()
