@@ -19,11 +19,11 @@ if (process.argv.length === 3 && ['-V', '--version'].includes(process.argv[2])) 
   process.exit(0)
 }
 // V8 lets the heap grow to several times what is alive before it collects it, and with it the buffers of lines, of which it
-// sees little: with these flags the peak of a worker is three quarters, for some 4 % of CPU time (docs/performance.md).
+// sees little: with these flags the peak of a worker is three quarters, for 4 to 15 % of CPU time (docs/performance.md).
 const HEAP = ['--max-semi-space-size=8', '--heap-growing-percent=80']
 // glibc creates a memory arena for each thread, of which two are enough, and raises its thresholds after large buffers
-// are freed, which fragments the heap. Both are read
-// when a process starts, so a service starts itself anew; its workers get the same.
+// are freed, which fragments the heap. All of this is read when a process starts, so a service starts itself anew; its
+// workers get the same.
 const ALLOCATOR = {
   MALLOC_ARENA_MAX: '2',
   MALLOC_MMAP_THRESHOLD_: String(256 * 1024),

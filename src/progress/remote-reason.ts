@@ -19,11 +19,10 @@ function messageOf(work: RemoteWork): string {
     batches > 1 ? `in ${batches} batches` : remote_id === null ? 'in a batch' : `in the batch ${remote_id}`
   const there = `${upstream} has ${lines} of it ${where}`
   const because = detail === null ? '' : `: ${detail}`
-  if (state === 'intended') return `${lines} of it are being sent to ${upstream}.`
+  if (state === 'intended' || (state === 'creating' && failing_since === null))
+    return `${lines} of it are being sent to ${upstream}.`
   if (state === 'creating')
-    return failing_since === null
-      ? `${lines} of it are being sent to ${upstream}.`
-      : `It is not known yet whether ${upstream} has taken ${lines} of it${because}; that is looked up before they are sent again.`
+    return `It is not known yet whether ${upstream} has taken ${lines} of it${because}; that is looked up before they are sent again.`
   if (state === 'ended')
     return failing_since === null
       ? `${upstream} has ended with ${lines} of it ${where}; their results are recorded next.`

@@ -38,6 +38,13 @@ function server(seats: number, live: (at: number) => number): (own: number) => S
   }
 }
 
+/** A share after 300 seconds at a server of 64 seats without other requests. */
+function grown() {
+  const of = share()
+  const quiet = server(64, () => 0)
+  return { of, now: run(of, 0, 300, quiet) }
+}
+
 test('nothing is sent before the first reading, and few lines at once after it', () => {
   const of = share()
   assert.equal(of.places(0), 0)
@@ -47,25 +54,13 @@ test('nothing is sent before the first reading, and few lines at once after it',
 })
 
 test('the share grows to what a quiet server has room for, and leaves a seat free', () => {
-  const of = share()
-  run(
-    of,
-    0,
-    300,
-    server(64, () => 0),
-  )
+  const { of } = grown()
   assert.ok(of.current >= 40, `only ${of.current} of 64 seats`)
   assert.ok(of.current < 64)
 })
 
 test('the share shrinks at the first reading at which others wait, by more than wait', () => {
-  const of = share()
-  const now = run(
-    of,
-    0,
-    300,
-    server(64, () => 0),
-  )
+  const { of, now } = grown()
   const before = of.current
   of.read({ running: 64, waiting: 5, cache: 0.1, tokens: null }, { ...ALONE, inFlight: before }, now)
   assert.ok(of.places(now) <= before - 5)
@@ -97,13 +92,7 @@ test('where others take all seats, no line may be in flight; when they leave, li
 })
 
 test('a cache that fills up beyond its bound shrinks the share at once', () => {
-  const of = share()
-  const now = run(
-    of,
-    0,
-    300,
-    server(64, () => 0),
-  )
+  const { of, now } = grown()
   const before = of.current
   of.read({ running: before, waiting: 0, cache: 0.95, tokens: null }, { ...ALONE, inFlight: before }, now)
   assert.ok(of.places(now) < before * 0.95)
@@ -126,13 +115,7 @@ test('the share that other workers have is theirs, and room is divided', () => {
 })
 
 test('a share that was not used for a while does not come as a burst', () => {
-  const of = share()
-  const now = run(
-    of,
-    0,
-    300,
-    server(64, () => 0),
-  )
+  const { of, now } = grown()
   of.read({ ...QUIET, tokens: 1e9 }, { ...ALONE, inFlight: 0 }, now)
   assert.ok(of.places(now) <= 10)
 })
