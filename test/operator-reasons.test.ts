@@ -1,9 +1,13 @@
-// What only an operator can change is told to the log; callers read that the server cannot be used.
+// Who reads what of a failing model server. Everybody: the status, in our words. The owner of a line: what the server
+// said about that line. Operators: all of it, at GET /v1/status. The log: nothing that a server said.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { createKey } from '../src/admin/create-key.ts'
+import type { Scope } from '../src/domain/api-key.ts'
 import type { Log } from '../src/domain/log.ts'
-import { send, testUpstream } from './fakes/upstream.ts'
-import { configFor, line, TestService } from './service.ts'
+import type { ServiceStatus } from '../src/wire/status.ts'
+import { echo, send, testUpstream } from './fakes/upstream.ts'
+import { configFor, line, TestService, type WireBatch } from './service.ts'
 
 function collectingLog(): Log & { warnings: string[] } {
   const warnings: string[] = []
@@ -33,7 +37,8 @@ test('a wrong base_url is advice for the log, not for callers', async () => {
     warning.includes('a model server failed to answer a request'),
   )
   assert.equal(advice.length, 1, log.warnings.join('\n'))
-  assert.match(advice[0]!, /check base_url: 404: nothing here/)
+  assert.match(advice[0]!, /check base_url/)
+  assert.doesNotMatch(advice[0]!, /nothing here/, 'what a server says may quote a request')
 })
 
 test('the address of a server that is gone is for the log, not for callers', async () => {
@@ -45,4 +50,73 @@ test('the address of a server that is gone is for the log, not for callers', asy
   assert.match(told, /no connection to the server \(ECONNREFUSED\)/)
   assert.ok(log.warnings.some((warning) => warning.includes(address)))
   assert.ok(!told.replace(/"upstream":"[^"]*"/g, '').includes(address), told)
+})
+
+const SECRET = 'the patient has scarlet fever'
+
+async function keyOf(service: TestService, project: string, scopes?: Scope[]): Promise<string> {
+  const { store } = service.stores
+  return (await createKey(store, store.clock, 'local', { project, plan: 'payg', scopes })).key
+}
+
+async function created(service: TestService, content: string): Promise<WireBatch> {
+  const file = await service.upload(JSON.stringify(line('a', content)))
+  return await service.create(file.id)
+}
+
+async function waitingFor(service: TestService, id: string, code: string): Promise<string> {
+  for (;;) {
+    const reason = (await service.get(id)).waiting_reason as { code: string; message: string } | null
+    if (reason?.code === code) return reason.message
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}
+
+test('a gateway that echoes requests shows no tenant what another one asked', async () => {
+  await using upstream = await testUpstream(({ bytes, response }) => {
+    if (!bytes.includes(SECRET)) return
+    const message = `upstream connect error at gpu-7.internal:8000 (10.1.2.3), request was: ${bytes}`
+    send(response, 503, JSON.stringify({ error: { message } }))
+  })
+  const log = collectingLog()
+  const yaml = `
+models:
+  - {id: m, upstreams: [{type: openai, base_url: "${upstream.base_url}"}]}`
+  await using service = await TestService.start(yaml, { log })
+  const own = service.key
+  const other = await keyOf(service, 'other')
+  const operator = await keyOf(service, 'ops', ['operator'])
+
+  const patient = await created(service, SECRET)
+  const toOwner = await waitingFor(service, patient.id, 'model_unavailable')
+  assert.match(toOwner, /503: upstream connect error at .*request was: .*scarlet fever/)
+  assert.doesNotMatch(toOwner, /gpu-7|10\.1\.2\.3/, 'addresses are for operators')
+
+  service.key = other
+  const { id } = await created(service, 'held')
+  const toOther = await waitingFor(service, id, 'model_unavailable')
+  assert.equal(toOther, 'No server of the model m answers: 503')
+  const status = await service.json<ServiceStatus>('GET', '/v1/status')
+  const live = await service.json<object>('GET', '/v1/live')
+  assert.doesNotMatch(JSON.stringify([status, live]), /scarlet|gpu-7|10\.1\.2\.3/)
+
+  service.key = operator
+  const { service: all } = await service.json<ServiceStatus>('GET', '/v1/status')
+  assert.match(all?.models[0]?.error ?? '', /503: .*gpu-7\.internal:8000 \(10\.1\.2\.3\).*scarlet fever/)
+  const reported = async (): Promise<string> => {
+    const { service: now } = await service.json<ServiceStatus>('GET', '/v1/status')
+    return now?.workers[0]?.upstreams[0]?.last_error ?? (await reported())
+  }
+  assert.match(await reported(), /503: .*gpu-7\.internal/)
+  assert.doesNotMatch(log.warnings.join('\n'), /scarlet|gpu-7/)
+  for (const [key, batch] of [
+    [other, id],
+    [own, patient.id],
+  ] as const) {
+    service.key = key
+    await service.json('POST', `/v1/batches/${batch}/cancel`)
+  }
+  upstream.reply = echo
+  for (const { response } of upstream.calls) response.destroy()
+  await service.ended(patient.id)
 })

@@ -5,6 +5,7 @@ import type { EndpointPath } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import type { Answer } from '../jsonl/answer-scan.ts'
 import type { BatchApi } from './batch-api/batch-api.ts'
+import type { FailureReason } from './failure-reason.ts'
 
 export interface BackendCall {
   endpoint: EndpointPath
@@ -27,30 +28,21 @@ export interface BackendCall {
  *
  * `isOfGateway`: as a proxy answers for a server that it cannot reach.
  *
- * Callers read `message` and `reason`. Addresses, and advice about the configuration, are in `operatorReason`, which
- * only the log shows.
+ * The caller of the line reads `message`; who reads what of a failure is in failure-reason.ts.
  */
 export type BackendResult =
   | { kind: 'answered'; status: number; body: Buffer; answer: Answer }
   | { kind: 'refused'; status: number; code: ErrorCode; message: string; param?: string }
-  | {
-      kind: 'throttled'
-      status: number
-      reason: string
-      retry_after_ms?: number
-      isOfGateway?: boolean
-    }
-  | {
+  | ({ kind: 'throttled'; status: number; retry_after_ms?: number; isOfGateway?: boolean } & FailureReason)
+  | ({
       kind: 'failed'
       status: number | null
       code: FailureCode
-      reason: string
-      operatorReason?: string
       retry_after_ms?: number
       /** The request reached nobody: no connection came about. */
       unreachable?: boolean
       isOfGateway?: boolean
-    }
+    } & FailureReason)
 
 /** What a line that ran out of attempts fails with; `internal_error` is a mistake of our own, not the server's. */
 export type FailureCode =

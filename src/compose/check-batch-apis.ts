@@ -1,6 +1,7 @@
 // Asks each configured batch API whether it is one and takes the key, and says what to fix where it does not.
 import type { BatchApiCheck } from '../admin/compare-remote.ts'
-import { BatchApiError, reasonOf } from '../backends/batch-api/batch-api.ts'
+import { BatchApiError } from '../backends/batch-api/batch-api.ts'
+import { reasonForOperator } from '../backends/failure-reason.ts'
 import type { BatchApiUpstream, Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import { batchApiOf } from './upstreams.ts'
@@ -31,10 +32,11 @@ async function problemOf(upstream: BatchApiUpstream): Promise<string | null> {
       return hasKey
         ? `it refuses the key (${status}). Check the key that api_key_env or api_key_file names, and that it may list, create and cancel batches and files`
         : `it asks for a key (${status}). Name it with api_key_env or api_key_file`
-    if (status === null) return `it cannot be reached (${reasonOf(error)}). Check base_url, and that it runs`
+    if (status === null)
+      return `it cannot be reached (${reasonForOperator(error.result)}). Check base_url, and that it runs`
     if (status === 200)
-      return `it is no batch API: ${reasonOf(error)} at GET /batches. Check base_url; most end in /v1`
-    return `${reasonOf(error)}. Try again later`
+      return `it is no batch API: ${reasonForOperator(error.result)} at GET /batches. Check base_url; most end in /v1`
+    return `${reasonForOperator(error.result)}. Try again later`
   } finally {
     await api.close()
   }

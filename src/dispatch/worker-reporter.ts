@@ -1,5 +1,6 @@
 // Reports to the database how this worker and its model servers do, for GET /v1/status: what one process has to tell
 // another is a row. A worker that has nothing to do and nothing new to tell writes nothing.
+import { reasonForOperator } from '../backends/failure-reason.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import type { Store } from '../store/store.ts'
 import {
@@ -80,6 +81,7 @@ export class WorkerReporter {
   #upstream(model: string, upstream: Upstream, now: number, seconds: number): UpstreamReport {
     const { limit, circuit, name, live } = upstream
     const opening = upstream.openingAt(now)
+    const error = [...circuit.errors.values()].at(-1)
     const { answered, missed, latencyMs } = this.#attempts.get(upstream) ?? NO_ATTEMPTS
     return {
       model,
@@ -93,7 +95,7 @@ export class WorkerReporter {
       errors_per_s: rounded(missed / seconds),
       tier: upstream.tier,
       hours: opening && { ...opening, until: opening.until === null ? null : unixSeconds(opening.until) },
-      last_error: [...circuit.errors.values()].at(-1)?.slice(0, ERROR_LENGTH_MAX) ?? null,
+      last_error: error === undefined ? null : reasonForOperator(error).slice(0, ERROR_LENGTH_MAX),
       ...(live && { live: liveReport(live) }),
     }
   }

@@ -22,7 +22,16 @@ const QUEUED: ProgressCounters & { id: string; models: string | null } = {
 }
 
 function report(more: Partial<LaneReport> = {}): LaneReport {
-  return { model: 'm', state: 'unavailable', since: NOW, error: null, batches: {}, isOpen: true, ...more }
+  return {
+    model: 'm',
+    state: 'unavailable',
+    since: NOW,
+    reason: null,
+    batches: {},
+    last_error: null,
+    isOpen: true,
+    ...more,
+  }
 }
 
 function chunks(more: Partial<ChunkGroup> = {}): ChunkGroup {
@@ -66,8 +75,31 @@ test('a report counts if unfinished chunks need its model', () => {
   )
   assert.equal(reason([chunks({ model: 'fine' })], { laneReports })?.code, 'queued')
   assert.equal(
-    reason([chunks({ model: null, state: 'leased' })], { laneReports })?.code,
+    reason([chunks({ model: null, state: 'leased' })], { laneReports }, { ...QUEUED, models: '["other"]' })
+      ?.code,
     'upstream_throttled',
+  )
+})
+
+test('chunks of several models wait for the models of their batch, and chunks at a batch API for that', () => {
+  const laneReports = [report({ model: 'other' })]
+  const several = chunks({ model: null })
+  const batch = { ...QUEUED, models: '["m","n"]' }
+  assert.equal(reason([several], { laneReports }, batch)?.code, 'queued')
+  assert.equal(reason([several], { laneReports: [report({ model: 'n' })] }, batch)?.model, 'n')
+  const remote = { state: 'parked', parked_reason: 'remote_batch' } as const
+  for (const model of [null, 'm'])
+    assert.equal(
+      reason([chunks({ ...remote, model })], { laneReports: [...laneReports, report()] }, batch)?.code,
+      'remote_batch',
+    )
+  assert.equal(
+    reason(
+      [chunks({ ...remote, model: 'm' }), chunks({ model: 'n' })],
+      { laneReports: [report({ model: 'n' })] },
+      batch,
+    )?.model,
+    'n',
   )
 })
 
@@ -77,9 +109,19 @@ test('an unreachable server is reported with its error; errors of lines are show
     return `${found?.code}: ${found?.message}`
   }
   assert.equal(
-    shown({ error: 'no connection to the server (ECONNREFUSED)' }),
+    shown({
+      reason: 'no connection to the server (ECONNREFUSED)',
+      last_error: 'connect ECONNREFUSED 10.0.0.1:8000',
+    }),
     'model_unavailable: No server of the model m answers: no connection to the server (ECONNREFUSED)',
   )
+  const gone = { reason: '503', last_error: '503: secret' }
+  assert.match(shown({ ...gone, batches: { other: '503: secret' } }), /^model_unavailable: .* answers: 503$/)
+  assert.match(
+    shown({ ...gone, batches: { b: '503: no room' } }),
+    /^model_unavailable: .* answers: 503: no room$/,
+  )
+  assert.match(shown({ ...gone, batches: { b: '500: no images' } }), /answers: 503$/, 'an earlier error')
   assert.match(
     shown({ state: 'failing', batches: { b: '500: no images' } }),
     /^lines_failing: .*500: no images$/,

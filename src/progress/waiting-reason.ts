@@ -50,7 +50,7 @@ export function waitingReason(
   if (status === 'validating') return null
   const closed = closedReason(batch, groups, models, now)
   if (closed) return closed
-  const unavailable = modelReason(batch.id, groups, laneReports)
+  const unavailable = modelReason(batch, groups, laneReports)
   if (unavailable) return unavailable
   const parked = groups.filter((group) => group.state === 'parked')
   if (groups.some((group) => group.state === 'leased'))
@@ -86,7 +86,7 @@ function closedReason(
     }
   }
   const which = progressOf(batch, now, null, hoursOf(batch, models)).at_risk ? 'atRisk' : 'usual'
-  const needed = new Set(rest.flatMap(({ model }) => (model === null ? modelsOf(batch) : [model])))
+  const needed = modelsOfGroups(batch, rest)
   let first: { model: string; until: number } | null = null
   for (const id of needed) {
     const hours = models.get(id)?.hours
@@ -106,34 +106,48 @@ function timeText(at: number): string {
   return new Date(at).toISOString().replace('.000Z', 'Z')
 }
 
+/** Chunks of several models need any model of their batch. */
+function modelsOfGroups(batch: Pick<BatchRow, 'models'>, groups: readonly ChunkGroup[]): Set<string> {
+  return new Set(groups.flatMap(({ model }) => (model === null ? modelsOf(batch) : [model])))
+}
+
 const CLAIMED = 'A worker has claimed it; its first line is sent next.'
 
-/** The first report about a model that the batch needs; chunks of several models may need any model. */
+/** The first report about a model that lines of the batch wait for; those at a batch API wait for nothing else. */
 function modelReason(
-  batch_id: string,
+  batch: Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],
   laneReports: readonly LaneReport[],
 ): WaitingReason | null {
-  const needed = new Set(groups.map((group) => group.model))
-  const ofNeeded = laneReports.filter(({ model }) => needed.has(model))
-  for (const report of ofNeeded.length > 0 || !needed.has(null) ? ofNeeded : laneReports) {
-    const reason = reasonFrom(batch_id, report)
+  const needed = modelsOfGroups(
+    batch,
+    groups.filter(({ parked_reason }) => parked_reason !== 'remote_batch'),
+  )
+  for (const report of laneReports) {
+    const reason = needed.has(report.model) ? reasonFrom(batch.id, report) : null
     if (reason) return { ...reason, model: report.model, since: report.since }
   }
   return null
 }
 
-/** An error of a model server may quote a line, so only errors of the batch's own lines are shown. */
+/** An error of a model server may quote a line, so what servers say is shown of the batch's own lines only. */
 function reasonFrom(
   batch_id: string,
-  { model, state, error, batches, isOpen }: LaneReport,
+  { model, state, reason, batches, isOpen }: LaneReport,
 ): Pick<WaitingReason, 'code' | 'message'> | null {
   const own = batches[batch_id]
   if (state === 'starting')
-    return { code: 'engine_starting', message: `The server of the model ${model} ${error ?? 'is starting.'}` }
+    return {
+      code: 'engine_starting',
+      message: `The server of the model ${model} ${reason ?? 'is starting.'}`,
+    }
   if (state === 'unavailable') {
-    const why = error === null ? '.' : `: ${error}`
-    return { code: 'model_unavailable', message: `No server of the model ${model} answers${why}` }
+    // An older error of its lines says nothing about a server that is gone.
+    const why = reason !== null && own?.startsWith(reason) ? own : reason
+    return {
+      code: 'model_unavailable',
+      message: `No server of the model ${model} answers${why === null ? '.' : `: ${why}`}`,
+    }
   }
   if (state === 'throttled') {
     const error = own === undefined ? '.' : `: ${own}`

@@ -5,16 +5,18 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** The last errors of a model's servers, and the batches that met them. */
 export interface UpstreamErrors {
-  /** If no server is reachable: the reason. */
-  error: string | null
-  /** By batch ID: the last error of its lines. */
+  /** If no server is reachable, or up: the reason, in words that anybody may read. */
+  reason: string | null
+  /** By batch ID: the last error of its lines, for their owner. */
   batches: Readonly<Record<string, string>>
+  /** With all that the server said: for operators. */
+  last_error: string | null
   /** Whether the lines of other batches are not sent either. */
   isOpen: boolean
 }
 
 /**
- * `starting`: its servers run on demand, and none is up (`error` says why); `unavailable`: no server is reachable;
+ * `starting`: its servers run on demand, and none is up (`reason` says why); `unavailable`: no server is reachable;
  * `live_traffic`: other requests take all of its servers; `throttled`: the servers asked to wait; `failing`: they fail on lines of the named batches.
  */
 export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors
@@ -33,12 +35,12 @@ export async function setLaneReports(
   await tx
     .insertInto('lane_reports')
     .values(
-      laneReports.map(({ model, state, since, error, batches, isOpen }) => ({
+      laneReports.map(({ model, state, since, ...details }) => ({
         worker_id,
         model,
         state,
         since,
-        details: JSON.stringify({ error, batches, isOpen }),
+        details: JSON.stringify(details),
       })),
     )
     .execute()
@@ -86,7 +88,7 @@ export async function reachableByOthers(
 }
 
 /** For reports of earlier versions. */
-const NO_DETAILS: UpstreamErrors = { error: null, batches: {}, isOpen: true }
+const NO_DETAILS: UpstreamErrors = { reason: null, batches: {}, last_error: null, isOpen: true }
 
 /** Whether any worker holds a session, and has renewed it lately. */
 export async function hasWorker(db: Reader, claimSql: ClaimSql): Promise<boolean> {

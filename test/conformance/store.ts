@@ -453,8 +453,9 @@ export function storeConformance(
         model: 'm',
         state: 'failing',
         since: NOW,
-        error: null,
+        reason: null,
         batches: { b: '500: no' },
+        last_error: '500: no',
         isOpen: false,
       }
       await store.write((tx) => setLaneReports(tx, worker_id, [report, { ...report, model: 'n' }]))

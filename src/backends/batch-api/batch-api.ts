@@ -79,8 +79,3 @@ export class BatchApiError extends Error {
     return this.result.status === 404 || this.result.status === 410
   }
 }
-
-/** The reason for operators. */
-export function reasonOf({ result }: BatchApiError): string {
-  return (result.kind === 'failed' ? result.operatorReason : undefined) ?? result.reason
-}

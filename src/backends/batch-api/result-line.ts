@@ -65,10 +65,14 @@ function resultOf(
     return unfinished(`the remote batch ended before it was answered (${code})`)
   if (error !== null && type === 'invalid_request_error')
     return classify({ status: 400, body: Buffer.from(`{"error":${error.toString()}}`) }, endpoint)
-  return unfinished(words === '' ? 'the remote batch has no answer to it' : `the remote batch says: ${words}`)
+  return unfinished('the remote batch has no answer to it', words)
 }
 
 /** Of a line that the batch API left without an answer. */
-export function unfinished(reason: string): Extract<BackendResult, { kind: 'failed' }> {
-  return { kind: 'failed', status: null, code: 'upstream_unavailable', reason }
+export function unfinished(
+  reason: string,
+  words: string | null = null,
+): Extract<BackendResult, { kind: 'failed' }> {
+  const said = words === null || words === '' ? {} : { words }
+  return { kind: 'failed', status: null, code: 'upstream_unavailable', reason, ...said }
 }

@@ -6,6 +6,7 @@
 import { connect as connectTcp, type Socket } from 'node:net'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import type { FailureCode } from '../backend.ts'
+import type { FailureReason } from '../failure-reason.ts'
 import type { Receiving, ResponseMemory } from '../response-memory.ts'
 import type { Exchange } from './exchange.ts'
 import { type HttpProxy, openTunnel } from './proxy.ts'
@@ -205,7 +206,7 @@ export class Connection implements Receiving {
       this.#watch(this.#socket)
     }
     const onRefused = (why: string): void =>
-      this.#fail('upstream_unavailable', 'no connection to the server', why)
+      this.#fail('upstream_unavailable', 'no connection to the server', { operatorReason: why })
     const ask = (): void => openTunnel(raw, authority, proxy, onOpen, onRefused)
     const to = { ...SOCKET_OPTIONS, host: proxy.host, port: proxy.port }
     const raw: Socket = proxy.tls ? tlsModule().connect(to, ask) : connectTcp(to, ask)
@@ -279,7 +280,7 @@ export class Connection implements Receiving {
 
   /** Thrown here, an error would end the process. */
   #onFault(error: unknown): void {
-    if (error instanceof ResponseError) this.#fail('upstream_invalid_response', error.message)
+    if (error instanceof ResponseError) this.#fail('upstream_invalid_response', error.message, said(error))
     else this.#fail('internal_error', 'The service failed to read the answer.')
   }
 
@@ -301,10 +302,12 @@ export class Connection implements Receiving {
   #onError(error: Error): void {
     const why = this.#connected ? 'the connection broke' : 'no connection to the server'
     const code = codeOf(error)
-    this.#fail('upstream_unavailable', code === '' ? why : `${why} (${code})`, reasonOf(error))
+    this.#fail('upstream_unavailable', code === '' ? why : `${why} (${code})`, {
+      operatorReason: reasonOf(error),
+    })
   }
 
-  #fail(code: FailureCode, reason: string, operatorReason?: string): void {
+  #fail(code: FailureCode, reason: string, more: Omit<FailureReason, 'reason'> = {}): void {
     const exchange = this.#exchange
     this.#exchange = null
     this.#end()
@@ -315,7 +318,7 @@ export class Connection implements Receiving {
         kind: 'broken',
         code,
         reason,
-        ...(operatorReason === undefined ? {} : { operatorReason }),
+        ...more,
         unreachable: !this.#connected,
       })
   }
@@ -329,6 +332,10 @@ export class Connection implements Receiving {
     this.#socket.destroy()
     this.#hooks.onEnded(this)
   }
+}
+
+function said({ words }: ResponseError): Pick<FailureReason, 'words'> {
+  return words === '' ? {} : { words }
 }
 
 function isAddress(host: string): boolean {

@@ -1,5 +1,6 @@
 // One request and its result: a complete answer, or a failure. It settles once.
 import type { FailureCode } from '../backend.ts'
+import type { FailureReason } from '../failure-reason.ts'
 
 /** `unreachable`: no connection came about, so nothing was sent. */
 export type Exchanged =
@@ -10,7 +11,7 @@ export type Exchanged =
       retry_after_ms: number | undefined
       content_encoding: string | undefined
     }
-  | { kind: 'broken'; code: FailureCode; reason: string; operatorReason?: string; unreachable?: boolean }
+  | ({ kind: 'broken'; code: FailureCode; unreachable?: boolean } & FailureReason)
 
 /** What carries an exchange at the moment: a connection. */
 export interface Carrier {

@@ -6,7 +6,15 @@
 import { GrowingBytes } from './growing-bytes.ts'
 
 /** The server spoke, but not HTTP as it is written, or more of it than is taken. */
-export class ResponseError extends Error {}
+export class ResponseError extends Error {
+  /** What it said; '' where that says nothing more. */
+  readonly words: string
+
+  constructor(message: string, words = '') {
+    super(message)
+    this.words = words
+  }
+}
 
 const END_OF_HEAD = Buffer.from('\r\n\r\n')
 const START = 'HTTP/1.'
@@ -230,7 +238,7 @@ export class ResponseReader {
   #frame(content_length: string | null, transfer_encoding: string | null): void {
     if (transfer_encoding !== null) {
       if (transfer_encoding !== 'chunked')
-        throw new ResponseError(`the transfer encoding ${this.#quoted(transfer_encoding)} is not known`)
+        throw new ResponseError('the transfer encoding is not known', this.#quoted(transfer_encoding))
       if (content_length !== null) throw new ResponseError('the answer has a length and is chunked, too')
       this.#part = 'chunk-size'
       return
@@ -241,7 +249,8 @@ export class ResponseReader {
       this.#keepsAlive = false
       return
     }
-    if (!LENGTH.test(content_length)) throw new ResponseError(`its length is ${this.#quoted(content_length)}`)
+    if (!LENGTH.test(content_length))
+      throw new ResponseError('its length is no number', this.#quoted(content_length))
     this.#left = Number(content_length)
     if (this.#left > this.#bytes_max) throw this.#tooLarge()
     this.#part = 'length'
@@ -285,7 +294,7 @@ export class ResponseReader {
   #takeLine(line: string): void {
     if (this.#part === 'chunk-size') {
       const size = CHUNK_SIZE.exec(line)
-      if (size === null) throw new ResponseError(`a chunk's size is ${this.#quoted(line)}`)
+      if (size === null) throw new ResponseError('the size of a chunk is no number', this.#quoted(line))
       this.#left = Number.parseInt(size[1] ?? '', 16)
       this.#part = this.#left === 0 ? 'trailer' : 'chunk'
     } else if (this.#part === 'chunk-end') {
@@ -308,7 +317,7 @@ export class ResponseReader {
   }
 
   #notHttp(line: string): ResponseError {
-    return new ResponseError(`the answer does not match the HTTP/1.1 protocol: ${this.#quoted(line)}`)
+    return new ResponseError('the answer does not match the HTTP/1.1 protocol', this.#quoted(line))
   }
 
   #quoted(said: string): string {

@@ -28,15 +28,17 @@ export async function refusedCall(
 ): Promise<BatchApiError> {
   const text = await body.text().catch(() => '')
   const { message } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), redact)
-  const reason = `the batch API answered ${status}${message === '' ? '' : `: ${message}`}`
+  const reason = `the batch API answered ${status}`
+  const words = message === '' ? {} : { words: message }
   const hadNoEffect = REFUSED.includes(status)
   const retry_after_ms = retryAfterMs(headers, now)
   const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
-  if (status === 429) return new BatchApiError({ kind: 'throttled', status, reason, ...wait }, hadNoEffect)
-  const words = NOT_ADMITTED.includes(status)
-    ? { reason: `the batch API does not admit this service (${status})` }
+  if (status === 429)
+    return new BatchApiError({ kind: 'throttled', status, reason, ...words, ...wait }, hadNoEffect)
+  const unusable = NOT_ADMITTED.includes(status)
+    ? `the batch API does not admit this service (${status})`
     : NOT_THERE.includes(status)
-      ? { reason: `the batch API has nothing there (${status})` }
+      ? `the batch API has nothing there (${status})`
       : null
   const operatorReason = `${reason}; check base_url and API key of the upstream`
   return new BatchApiError(
@@ -44,7 +46,8 @@ export async function refusedCall(
       kind: 'failed',
       status,
       code: 'upstream_unavailable',
-      ...(words === null ? { reason } : { ...words, operatorReason }),
+      ...(unusable === null ? { reason } : { reason: unusable, operatorReason }),
+      ...words,
       ...wait,
     },
     hadNoEffect,

@@ -255,7 +255,8 @@ test('a 429 names the time to wait, in milliseconds', async (t) => {
     {
       kind: 'throttled',
       status: 429,
-      reason: '429: slow down',
+      reason: '429',
+      words: 'slow down',
       retry_after_ms: 3000,
     },
   )

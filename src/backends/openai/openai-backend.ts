@@ -131,9 +131,10 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       const outcome = await exchange(call)
       const { secrets } = prepared
       if (outcome.kind === 'broken') {
-        const { code, reason, operatorReason, unreachable } = outcome
+        const { code, reason, words, operatorReason, unreachable } = outcome
         return {
           ...broken(code, secrets.redact(reason)),
+          ...(words === undefined ? {} : { words: secrets.redact(words) }),
           ...(operatorReason === undefined ? {} : { operatorReason: secrets.redact(operatorReason) }),
           ...(unreachable === true ? { unreachable } : {}),
         }

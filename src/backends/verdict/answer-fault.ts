@@ -9,7 +9,7 @@ export function answerFault(value: unknown, answer: AnswerShape): string {
   if (!Array.isArray(entries)) return `the answer has no ${answer.list}`
   const { status } = value
   if (answer.statuses !== null && status !== undefined && !answer.statuses.includes(String(status)))
-    return `the status of the answer is ${JSON.stringify(status)?.slice(0, 100)}`
+    return 'the status of the answer is none of an answer'
   if (entries.length === 0) return `the list of ${answer.list} is empty`
   const indexes = new Set<unknown>()
   for (const entry of entries) {

@@ -3,6 +3,7 @@ import test from 'node:test'
 import { gzipSync } from 'node:zlib'
 import fc from 'fast-check'
 import type { BackendResult } from '../backend.ts'
+import { reasonForCaller, reasonForOperator } from '../failure-reason.ts'
 import { classify as classifyAnswer, type HttpAnswer, type Secrets } from './classify.ts'
 import { MESSAGE_LENGTH_MAX, PARAM_LENGTH_MAX } from './upstream-error.ts'
 
@@ -1086,14 +1087,14 @@ test('advice about the configuration is for operators, and callers read a status
     [
       403,
       openAi('billing is off', null),
-      /billing is off; check/,
+      /^403: check the API key.*: billing is off$/,
       'the server does not admit this service (403)',
     ],
     [404, '', /check base_url/, 'the server does not offer /v1/chat/completions (404)'],
     [
       429,
       openAi('You exceeded your current quota, see your billing page.', 'insufficient_quota'),
-      /see your billing page/,
+      /^429: check quota and budget.* see your billing page\.$/,
       'the server has no quota left for this service (429)',
     ],
   ]
@@ -1101,7 +1102,8 @@ test('advice about the configuration is for operators, and callers read a status
     const result = verdict(status, body)
     assert.ok(result.kind === 'failed', JSON.stringify(result))
     assert.equal(result.reason, reason)
-    assert.match(String(result.operatorReason), advice)
+    assert.match(reasonForOperator(result), advice)
+    assert.equal(reasonForCaller(result), reason)
   }
 })
 
@@ -1110,7 +1112,7 @@ test('a page is told without its tags', () => {
     502,
     '<html><head><style>b{}</style></head><body><b>502</b> Bad\nGateway</body></html>',
   )
-  assert.equal(result.kind === 'failed' ? result.reason : '', '502: 502 Bad Gateway')
+  assert.equal(result.kind === 'failed' ? reasonForCaller(result) : '', '502: 502 Bad Gateway')
 })
 
 test('a refused key is not quoted, whatever the server says of it', () => {

@@ -8,6 +8,7 @@ import { DEFAULT_ENDPOINT, ENDPOINTS, type EndpointPath } from '../../domain/end
 import type { ErrorCode } from '../../domain/errors.ts'
 import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
+import { type FailureReason, withoutAddresses } from '../failure-reason.ts'
 import { answerFault } from './answer-fault.ts'
 import { parseBody } from './parse-body.ts'
 import { type Redact, readUpstreamError, type UpstreamError, upstreamErrorOf } from './upstream-error.ts'
@@ -149,7 +150,7 @@ export function classify(
   if (status >= 200 && status < 300) {
     if (encoding === null) return classifySuccess(answer, endpoint, secrets)
     return {
-      ...failed(status, 'upstream_invalid_response', `${status}, but ${compressed(encoding)}`),
+      ...failed(status, 'upstream_invalid_response', { reason: `${status}, but ${compressed(encoding)}` }),
       operatorReason: `${compressed(encoding)}, though the request says "Accept-Encoding: identity": switch compression off in the server, or in the proxy before it`,
     }
   }
@@ -172,14 +173,16 @@ function classifySuccess(
 
   const parsed = parseBody(bytes)
   if (parsed === undefined)
-    return failed(status, 'upstream_invalid_response', `${status} with ${kindOfBody(bytes)}`)
+    return failed(status, 'upstream_invalid_response', { reason: `${status} with ${kindOfBody(bytes)}` })
   // Some proxies report errors under a 200. Only an error with a known status or code is trusted.
   const error = upstreamErrorOf(parsed, secrets.redact)
   const meant = error.status ?? statusOfCodes(error)
   if (meant !== null) return classifyError(meant, error, endpoint, retry_after_ms)
   const fault = answerFault(parsed, ENDPOINTS[endpoint].answer)
-  const reason = error.message === '' ? fault : `${fault}: ${error.message}`
-  return failed(status, 'upstream_invalid_response', `${status}, but ${reason}`)
+  return failed(status, 'upstream_invalid_response', {
+    reason: `${status}, but ${fault}`,
+    ...(error.message === '' ? {} : { words: error.message }),
+  })
 }
 
 /** The response's own bytes, unless they contain a key. Outside the content, the text is the server's or a proxy's. */
@@ -200,7 +203,9 @@ function answered(
   const answer = scanner.scan(bytes, endpoint)
   if (answer !== null) return { kind: 'answered', status, body: bytes, answer }
   return {
-    ...failed(status, 'upstream_invalid_response', `${status}, but the answer had to be withheld`),
+    ...failed(status, 'upstream_invalid_response', {
+      reason: `${status}, but the answer had to be withheld`,
+    }),
     operatorReason: 'the answer quotes the API key of the upstream',
   }
 }
@@ -248,16 +253,22 @@ function classifyError(
   if (path !== DEFAULT_ENDPOINT && error.isJson && NOT_OFFERED.includes(status))
     return refused(status, 'endpoint_not_supported', `does not offer ${path} for this model`, error.message)
 
-  const said = error.message === '' ? `${status}` : `${status}: ${error.message}`
+  const said = { reason: `${status}`, ...(error.message === '' ? {} : { words: error.message }) }
   const gateway = gatewayOf(status, error)
   switch (status) {
     case 429:
       if (has(error, QUOTA_CODES) || OVER_BUDGET.test(error.message))
-        return unusable(status, 'the server has no quota left for this service', said, retry_after_ms)
-      return { kind: 'throttled', status, reason: said, retry_after_ms, ...gateway }
+        return unusable(
+          status,
+          'the server has no quota left for this service',
+          `${status}: check quota and budget of the account behind the API key of the upstream`,
+          error.message,
+          retry_after_ms,
+        )
+      return { kind: 'throttled', status, ...said, retry_after_ms, ...gateway }
     case 503:
     case 529:
-      return { kind: 'throttled', status, reason: said, retry_after_ms, ...gateway }
+      return { kind: 'throttled', status, ...said, retry_after_ms, ...gateway }
     case 408:
     case 504:
     case 524:
@@ -275,14 +286,16 @@ function classifyError(
       return unusable(
         status,
         'the server does not admit this service',
-        `${said}; check the API key of the upstream and what its account may do`,
+        `${status}: check the API key of the upstream and what its account may do`,
+        error.message,
       )
     case 404:
     case 405:
       return unusable(
         status,
         `the server does not offer ${path}`,
-        `nothing at this address offers ${path}, check base_url: ${said}`,
+        `nothing at this address offers ${path} (${status}): check base_url`,
+        error.message,
       )
     case 409:
     // TGI: the server failed while it generated.
@@ -306,17 +319,16 @@ function gatewayOf(status: number, error: UpstreamError): { isOfGateway?: true }
   return isSaid || GATEWAY_STATUSES.includes(status) ? { isOfGateway: true } : {}
 }
 
-/** The server cannot be used as it is configured: only an operator can change that, and only the log says how. */
+/** The server cannot be used as it is configured: only an operator can change that, and only operators are told how. */
 function unusable(
   status: number,
   reason: string,
   operatorReason: string,
+  words = '',
   retry_after_ms?: number,
 ): BackendResult {
-  return {
-    ...failed(status, 'upstream_unavailable', `${reason} (${status})`, retry_after_ms),
-    operatorReason,
-  }
+  const why = { reason: `${reason} (${status})`, operatorReason, ...(words === '' ? {} : { words }) }
+  return failed(status, 'upstream_unavailable', why, retry_after_ms)
 }
 
 /** Errors of the request: any status may carry them as a code; where the status blames the request, the text counts too. */
@@ -355,17 +367,17 @@ function refused(
   words: string,
   param: string | null = null,
 ): BackendResult {
-  const message = `The model server ${what}${words === '' ? '' : `: "${words}"`}.`
+  const message = `The model server ${what}${words === '' ? '' : `: "${withoutAddresses(words)}"`}.`
   return { kind: 'refused', status, code, message, ...(param === null ? {} : { param }) }
 }
 
 function failed(
   status: number | null,
   code: FailureCode,
-  reason: string,
+  why: FailureReason,
   retry_after_ms?: number,
 ): BackendResult & { kind: 'failed' } {
-  return { kind: 'failed', status, code, reason, retry_after_ms }
+  return { kind: 'failed', status, code, ...why, retry_after_ms }
 }
 
 function has(error: UpstreamError, codes: readonly string[]): boolean {

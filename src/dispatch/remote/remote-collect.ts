@@ -1,8 +1,9 @@
 // Records the results of batches that have ended at a batch API, as if each line had been sent alone. Lines without an
 // answer are sent again, together, when all results are read.
 import type { BackendResult } from '../../backends/backend.ts'
-import { BatchApiError, reasonOf } from '../../backends/batch-api/batch-api.ts'
+import { BatchApiError } from '../../backends/batch-api/batch-api.ts'
 import { unfinished } from '../../backends/batch-api/result-line.ts'
+import { reasonForCaller, reasonForLog } from '../../backends/failure-reason.ts'
 import type { ResponseMemory } from '../../backends/response-memory.ts'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { base32 } from '../../domain/ids.ts'
@@ -102,10 +103,10 @@ export class RemoteCollector {
   #missing(row: RemoteBatchRow, upstream: Upstream, left: readonly Job[]): BackendResult {
     const { clock, log } = this.#options
     const { status, detail, cancelled_at } = row
-    const words = detail === null ? '' : `: ${detail}`
     if (status === 'throttled') {
-      const reason = `the batch API has no room for the batch${words}`
-      const result = throttledAgain({ kind: 'throttled', status: 429, reason }, left)
+      const reason = 'the batch API has no room for the batch'
+      const words = detail ?? undefined
+      const result = throttledAgain({ kind: 'throttled', status: 429, reason, words }, left)
       const { retry_after_ms } = result
       log.warn(
         { remote_batch: row.remote_id, upstream: row.upstream, lines: left.length, reason, retry_after_ms },
@@ -123,14 +124,12 @@ export class RemoteCollector {
       )
     if (status !== 'completed' && left.length > 0)
       log.warn(
-        { remote_batch: row.remote_id, upstream: row.upstream, status, lines: left.length, reason: detail },
+        { remote_batch: row.remote_id, upstream: row.upstream, status, lines: left.length },
         'a remote batch ended before all of its lines were answered; the others are sent again',
       )
-    return unfinished(
-      status === 'completed'
-        ? 'the remote batch has no result of it'
-        : `the remote batch ended as ${status} before it was answered${words}`,
-    )
+    return status === 'completed'
+      ? unfinished('the remote batch has no result of it')
+      : unfinished(`the remote batch ended as ${status} before it was answered`, detail)
   }
 
   /** The batch has ended and its results cannot be read now. */
@@ -138,9 +137,9 @@ export class RemoteCollector {
     const { store, clock, log, rows } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
-    const detail = error.result.reason
+    const detail = reasonForCaller(error.result)
     log.warn(
-      { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonOf(error) },
+      { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(error.result) },
       'the results of a remote batch cannot be read; it is tried again',
     )
     const isOver = rows.mayGiveUp(row, failing_since, chunk.stopped !== null || error.isGone)
@@ -162,8 +161,7 @@ export class RemoteCollector {
 
 /** Of lines of a batch that was given up. */
 function goneResult({ detail }: RemoteBatchRow): BackendResult {
-  const words = detail === null ? '' : `: ${detail}`
-  return { ...unfinished(`the remote batch was given up${words}`), unreachable: true }
+  return { ...unfinished('the remote batch was given up', detail), unreachable: true }
 }
 
 /** A batch API without room is asked again after half of the time that the lines have waited for it. */

@@ -5,8 +5,9 @@
 //   creating   the batch may have been created; it is looked for, and created again only when it is not there long
 //              after the last attempt could have had an effect
 //   open       it is there, and its ID is known
-import { type BatchApi, BatchApiError, reasonOf, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
+import { type BatchApi, BatchApiError, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
 import { unfinished } from '../../backends/batch-api/result-line.ts'
+import { reasonForCaller, reasonForLog } from '../../backends/failure-reason.ts'
 import { stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
@@ -160,7 +161,7 @@ export class RemoteIntents {
         'a batch API may have created a batch, and its batches cannot be listed; it is created again under the same idempotency key',
       )
     } else if (row.creations >= CREATIONS_MAX)
-      return { kind: 'returned', result: unfinished(row.detail ?? NEVER_KNOWN), left: 'file' }
+      return { kind: 'returned', result: unfinished(NEVER_KNOWN, row.detail), left: 'file' }
     if (this.#hasStopped(chunk)) return NOT_SENT
     if (this.#isPaused(intent)) return this.#whenResumed()
     // What may be there already is in flight.
@@ -204,10 +205,10 @@ export class RemoteIntents {
     if (intent.signal.aborted) return { kind: 'later', at: now }
     const failing_since = row.failing_since ?? now
     if (mayGiveUp(row, failing_since, chunk)) return { kind: 'returned', result: error.result, left: 'batch' }
-    const { reason: detail } = error.result
+    const detail = reasonForCaller(error.result)
     if (row.failing_since === null || row.detail !== detail) {
       log.warn(
-        { upstream: row.upstream, name: row.id, reason: reasonOf(error) },
+        { upstream: row.upstream, name: row.id, reason: reasonForLog(error.result) },
         'it is not known whether a batch API has created a batch; it is looked for',
       )
       await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { failing_since, detail }))

@@ -3,7 +3,8 @@
 // as its batch API answers again, and the files of one that is recorded are deleted there. Looking needs no lease:
 // whatever is seen is stored on condition that nothing else was stored meanwhile. Commits do not wait for the disk: what
 // a power failure takes back is seen again.
-import { type BatchApi, BatchApiError, reasonOf, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
+import { type BatchApi, BatchApiError, type SeenBatch } from '../../backends/batch-api/batch-api.ts'
+import { type FailureReason, reasonForCaller, reasonForLog } from '../../backends/failure-reason.ts'
 import { stopReason } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
 import type { Log } from '../../domain/log.ts'
@@ -129,9 +130,10 @@ export class RemotePoller {
     const { signal } = this.#abort
     const [batch] = await readBatchStatuses(store.read, [row.batch_id])
     const isStopped = batch === undefined || stopReason(batch, clock.now()) !== null
-    const fail = (reason: string, mayGo = isStopped): Promise<void> =>
+    const fail = (reason: FailureReason, mayGo = isStopped): Promise<void> =>
       this.#failing(row, batch, mayGo, reason)
-    if (api === null || row.remote_id === null) return await fail('its upstream is not configured any more')
+    if (api === null || row.remote_id === null)
+      return await fail({ reason: 'its upstream is not configured any more' })
     let seen: SeenBatch | null
     try {
       seen = await api.read(row.remote_id, signal)
@@ -141,9 +143,9 @@ export class RemotePoller {
       if (!(error instanceof BatchApiError) || signal.aborted) throw error
       const { kind, retry_after_ms } = error.result
       if (kind === 'throttled') return await this.#again(row, Math.max(retry_after_ms ?? 0, THROTTLED_MS))
-      return await fail(error.result.reason)
+      return await fail(error.result)
     }
-    if (seen === null) return await fail('the batch API does not know the batch (404)', true)
+    if (seen === null) return await fail({ reason: 'the batch API does not know the batch (404)' }, true)
     if (seen.ended !== null) {
       const { output_file_id, error_file_id, detail, report: remote_report } = seen
       const status = seen.isThrottled ? 'throttled' : seen.ended
@@ -217,14 +219,15 @@ export class RemotePoller {
     row: RemoteBatchRow,
     batch: BatchStatusRow | undefined,
     mayGoAnyway: boolean,
-    detail: string,
+    why: FailureReason,
   ): Promise<void> {
     const { store, clock, rows, log } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
     const isOverdue =
       batch !== undefined && now - failing_since > cancelMs(batch) && this.#isLate(row, batch, null)
-    const fields = { remote_batch: row.remote_id, upstream: row.upstream, reason: detail }
+    const fields = { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(why) }
+    const detail = reasonForCaller(why)
     if (isOverdue || rows.mayGiveUp(row, failing_since, mayGoAnyway)) {
       log.warn(fields, 'a remote batch is given up; its lines are sent again')
       return await this.#end(row, { status: 'abandoned', detail })
@@ -260,7 +263,7 @@ export class RemotePoller {
       for (const id of ids) if (id !== null) await api.remove(id)
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
-      return await this.#untidied(row, reasonOf(error))
+      return await this.#untidied(row, reasonForLog(error.result))
     }
     await this.#done(row)
   }
@@ -306,7 +309,7 @@ export class RemotePoller {
       if (remote_id !== null) await api.cancel(remote_id, signal)
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
-      return await this.#untidied(row, reasonOf(error))
+      return await this.#untidied(row, reasonForLog(error.result))
     }
     log.info(
       { remote_batch: remote_id, upstream: row.upstream },

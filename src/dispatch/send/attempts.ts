@@ -1,6 +1,7 @@
 // The attempts of a line, as its audit record lists them.
 import type { Attempt } from '../../audit/line-record.ts'
 import type { BackendResult } from '../../backends/backend.ts'
+import { reasonForCaller } from '../../backends/failure-reason.ts'
 import { type WireError, wireError } from '../../domain/errors.ts'
 import type { Job } from './lane.ts'
 import type { MissedResult } from './retry-policy.ts'
@@ -27,7 +28,7 @@ export function attemptOf(
     ...remote,
   }
   if (result.kind === 'answered') return attempt
-  return { ...attempt, reason: result.kind === 'refused' ? result.code : result.reason }
+  return { ...attempt, reason: result.kind === 'refused' ? result.code : reasonForCaller(result) }
 }
 
 export function recordAttempt(job: Job, attempt: Attempt): void {
@@ -41,5 +42,8 @@ export function recordAttempt(job: Job, attempt: Attempt): void {
 export function exhausted(job: Job, result: MissedResult): WireError {
   const count = job.attempts.length + job.attemptsOmitted
   const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
-  return wireError(code, `${result.reason} (after ${count === 1 ? '1 attempt' : `${count} attempts`}).`)
+  return wireError(
+    code,
+    `${reasonForCaller(result)} (after ${count === 1 ? '1 attempt' : `${count} attempts`}).`,
+  )
 }

@@ -15,7 +15,7 @@ function miss(
   kind: Miss = 'failed',
   line?: object,
 ): boolean {
-  return circuit.onMissed(send(circuit, batch_id, now, line), kind, `${kind}: no`, now)
+  return circuit.onMissed(send(circuit, batch_id, now, line), kind, { reason: `${kind}: no` }, now)
 }
 
 function answer(circuit: Circuit, batch_id: string, now: number): void {
@@ -63,7 +63,7 @@ test('a batch that did not cause the opening may send a line at once, unless the
   const ticket = send(circuit, 'b', 0)
   assert.ok(!circuit.mayProbeEarly('b'), 'one line, not two')
   assert.ok(circuit.mayProbeEarly('c'))
-  circuit.onMissed(ticket, 'failed', 'no', 0)
+  circuit.onMissed(ticket, 'failed', { reason: 'no' }, 0)
   assert.ok(circuit.blocks(0, 'b'), 'it fails there as well')
 
   const gone = broken(0, 'unreachable')
@@ -105,7 +105,7 @@ test('after an aborted probe another line may probe', () => {
 
 test('a server that asks for a pause gets only one line of each other batch meanwhile', () => {
   const circuit = new Circuit()
-  circuit.onMissed(send(circuit, 'a', 0), 'throttled', '429', 0, 60_000)
+  circuit.onMissed(send(circuit, 'a', 0), 'throttled', { reason: '429' }, 0, 60_000)
   assert.deepEqual([circuit.open, circuit.blocks(59_999, 'a'), circuit.probeDue(60_000)], [false, true, true])
   answer(circuit, 'b', 10)
   assert.ok(circuit.closed)
@@ -128,7 +128,12 @@ test('a server is up while nothing but one line missed since a recent answer', (
   answer(circuit, 'b', 0)
   miss(circuit, 'a', 1, 'failed', line)
   assert.ok(circuit.isUp(2, line))
-  circuit.onMissed(circuit.onSent({ batch_id: 'a', missedBefore: false, line }, 2), 'failed', 'no', 2)
+  circuit.onMissed(
+    circuit.onSent({ batch_id: 'a', missedBefore: false, line }, 2),
+    'failed',
+    { reason: 'no' },
+    2,
+  )
   assert.deepEqual([circuit.isUp(3, line), circuit.isUp(3, {})], [true, false])
   miss(circuit, 'a', 3)
   assert.ok(!circuit.isUp(4, line), 'another line met the same')
@@ -159,8 +164,9 @@ function play(circuit: Circuit, { batch, retry }: Step, now: number, isGone: boo
   const may = circuit.closed || circuit.probeDue(now) || (!retry && circuit.mayProbeEarly(batch_id))
   if (!may) return false
   const ticket = circuit.onSent({ batch_id, missedBefore: retry, line: {} }, now)
-  if (isGone) circuit.onMissed(ticket, 'unreachable', 'gone', now)
-  else if (isPoison(batch)) circuit.onMissed(ticket, kind, 'no', now, kind === 'throttled' ? 3_600_000 : null)
+  if (isGone) circuit.onMissed(ticket, 'unreachable', { reason: 'gone' }, now)
+  else if (isPoison(batch))
+    circuit.onMissed(ticket, kind, { reason: 'no' }, now, kind === 'throttled' ? 3_600_000 : null)
   else circuit.onAnswered(ticket, now)
   return true
 }

@@ -17,6 +17,7 @@
 //   is unreachable, all batches wait.
 // - A server is *up* if its last known response is a recent answer, misses of the line in question aside. A line that
 //   breaks a connection to a server that is up is at fault itself.
+import type { FailureReason } from '../../backends/failure-reason.ts'
 import { BatchFaults } from './batch-faults.ts'
 
 const FAILURES_TO_OPEN = 8
@@ -74,7 +75,7 @@ export class Circuit {
   #timedProbe = false
   readonly #earlyProbes = new Set<string>()
   /** By batch, the error of its last miss. */
-  readonly #errors = new Map<string, string>()
+  readonly #errors = new Map<string, FailureReason>()
 
   /** Whether it is open because of failures; a server that throttles is not down. */
   get open(): boolean {
@@ -106,7 +107,7 @@ export class Circuit {
   }
 
   /** By batch, the error of its last miss. */
-  get errors(): ReadonlyMap<string, string> {
+  get errors(): ReadonlyMap<string, FailureReason> {
     return this.#errors
   }
 
@@ -190,7 +191,13 @@ export class Circuit {
    * True if the miss counts against the server. `pauseMs`: how long to send nothing, if the server asked for that or
    * is full.
    */
-  onMissed(ticket: Ticket, miss: Miss, error: string, now: number, pauseMs: number | null = null): boolean {
+  onMissed(
+    ticket: Ticket,
+    miss: Miss,
+    error: FailureReason,
+    now: number,
+    pauseMs: number | null = null,
+  ): boolean {
     this.#endProbe(ticket)
     this.#recordError(ticket.batch_id, error)
     const counts = this.#counts(ticket, miss)
@@ -250,7 +257,7 @@ export class Circuit {
     else if (probing === 'early') this.#earlyProbes.delete(batch_id)
   }
 
-  #recordError(batch_id: string, error: string): void {
+  #recordError(batch_id: string, error: FailureReason): void {
     this.#errors.delete(batch_id)
     this.#errors.set(batch_id, error)
     if (this.#errors.size <= ERRORS_MAX) return

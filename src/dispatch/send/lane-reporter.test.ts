@@ -11,15 +11,22 @@ import { LaneReporter } from './lane-reporter.ts'
 import { LiveServer } from './live-server.ts'
 import { Upstream } from './upstream.ts'
 
-const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429: slow down' }
+const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }
 const NOBODY_THERE: BackendResult = {
   kind: 'failed',
   status: null,
   code: 'upstream_unavailable',
-  reason: 'connect ECONNREFUSED',
+  reason: 'no connection (ECONNREFUSED)',
+  operatorReason: 'connect ECONNREFUSED 10.0.0.1:8000',
   unreachable: true,
 }
-const BROKEN: BackendResult = { kind: 'failed', status: 500, code: 'upstream_unavailable', reason: '500: no' }
+const BROKEN: BackendResult = {
+  kind: 'failed',
+  status: 500,
+  code: 'upstream_unavailable',
+  reason: '500',
+  words: 'no',
+}
 const REFUSED: BackendResult = { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'no' }
 
 async function reporting() {
@@ -109,8 +116,8 @@ test('an unreachable server is reported after a second, with the reason, even fo
   await clock.advance(1_000)
   const [report] = await reported()
   assert.deepEqual(
-    [report?.state, report?.error, report?.batches],
-    ['unavailable', 'connect ECONNREFUSED', {}],
+    [report?.state, report?.reason, report?.last_error],
+    ['unavailable', 'no connection (ECONNREFUSED)', 'connect ECONNREFUSED 10.0.0.1:8000'],
   )
   tried('a', REFUSED)
   assert.deepEqual(await reported(), [])

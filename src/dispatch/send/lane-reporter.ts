@@ -1,5 +1,6 @@
 // Reports to the database which models are unavailable to this worker, and on which batches' lines servers fail. Waiting
 // reasons are derived from it. It is written only when it changes, so a healthy service writes nothing.
+import { reasonForCaller, reasonForOperator } from '../../backends/failure-reason.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { type LaneReport, setLaneReports, type UpstreamErrors } from '../../store/lane-reports.ts'
 import type { Store } from '../../store/store.ts'
@@ -117,17 +118,16 @@ function sinceOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state'],
 }
 
 function detailsOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state']): UpstreamErrors {
-  const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
-  const batches = Object.fromEntries(errors.map(([id, error]) => [id, clipped(error)]))
-  if (state === 'starting') {
-    const reason = startingReason(upstreams)
-    return { error: reason && clipped(reason.text), batches: {}, isOpen: true }
-  }
   const isOpen = upstreams.every(({ circuit }) => !circuit.closed)
-  const [, error = null] = errors.at(-1) ?? []
-  // Errors of an unreachable server say nothing about lines.
-  if (state === 'unavailable') return { error: error && clipped(error), batches: {}, isOpen }
-  return { error: null, batches, isOpen }
+  const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
+  const [, last] = errors.at(-1) ?? []
+  const reason = state === 'starting' ? startingReason(upstreams)?.text : last?.reason
+  return {
+    reason: state === 'starting' || state === 'unavailable' ? (reason ?? null) : null,
+    batches: Object.fromEntries(errors.map(([id, error]) => [id, clipped(reasonForCaller(error))])),
+    last_error: last === undefined ? null : clipped(reasonForOperator(last)),
+    isOpen: isOpen || state === 'starting',
+  }
 }
 
 function clipped(error: string): string {

@@ -2,6 +2,7 @@
 // answers others, and at most every ten minutes for failures whose reason only operators may see, such as a wrong
 // address.
 import type { BackendResult } from '../../backends/backend.ts'
+import { reasonForLog } from '../../backends/failure-reason.ts'
 import type { Log } from '../../domain/log.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Upstream } from './upstream.ts'
@@ -26,7 +27,7 @@ export class LineWarnings {
   ): void {
     if (this.#wasWarned(`${batch.id} ${name}`, Number.POSITIVE_INFINITY, now)) return
     this.#log.warn(
-      { batch: batch.id, upstream: name, reason: reasonOf(result) },
+      { batch: batch.id, upstream: name, ...reasonOf(result) },
       'a model server failed on lines of a batch while it answered others',
     )
   }
@@ -36,7 +37,7 @@ export class LineWarnings {
     if (result.kind !== 'failed' || result.operatorReason === undefined) return
     if (this.#wasWarned(`${name} ${result.status} ${result.reason}`, REPEAT_MS, now)) return
     this.#log.warn(
-      { upstream: name, status: result.status, reason: reasonOf(result) },
+      { upstream: name, status: result.status, ...reasonOf(result) },
       'a model server failed to answer a request',
     )
   }
@@ -50,7 +51,6 @@ export class LineWarnings {
   }
 }
 
-function reasonOf(result: BackendResult): string | undefined {
-  if (result.kind === 'failed') return result.operatorReason ?? result.reason
-  return result.kind === 'throttled' ? result.reason : undefined
+function reasonOf(result: BackendResult): { reason?: string } {
+  return 'reason' in result ? { reason: reasonForLog(result) } : {}
 }

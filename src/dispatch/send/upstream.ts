@@ -238,7 +238,7 @@ export class Upstream {
       result.kind === 'throttled' && isLast
         ? Math.min(result.retry_after_ms ?? THROTTLE_PAUSE_MS, THROTTLE_PAUSE_MS_MAX)
         : null
-    const counts = circuit.onMissed(ticket, miss, result.reason, now, pauseMs)
+    const counts = circuit.onMissed(ticket, miss, result, now, pauseMs)
     if (!counts) limit.onAborted(sent, now)
     else if (result.kind === 'throttled') limit.onThrottled(sent)
     else limit.onFailed(sent, now)

@@ -309,7 +309,8 @@ test('an unfinished batch shows its progress and its waiting reason', async () =
     model: 'sim-1',
     state: 'unavailable',
     since: clock.now() - 5_000,
-    error: 'refused',
+    reason: 'refused',
+    last_error: null,
     batches: {},
     isOpen: true,
   }

@@ -77,11 +77,11 @@ export function statusRoute(app: App, { store, clock, region, version, models, s
         stores_failing: report?.stores_failing ?? false,
         upstreams: report?.upstreams ?? [],
       })),
-      models: reports.map(({ model, state, since, error, batches }) => ({
+      models: reports.map(({ model, state, since, last_error, reason }) => ({
         model,
         state,
         since: unixSeconds(since),
-        error: error ?? Object.values(batches).at(-1) ?? null,
+        error: last_error ?? reason,
       })),
       stores,
       queue: {

@@ -1,0 +1,58 @@
+// Why an attempt has no answer, and who may read which part of it. A server may quote any request in its errors, also
+// one of another tenant, and name addresses that only operators are to know.
+import { isIPv6 } from 'node:net'
+
+export interface FailureReason {
+  /** In our words, with the server's status: for everybody. */
+  reason: string
+  /** What the server said: for the caller whose line it was about, without addresses, and for operators. */
+  words?: string | undefined
+  /** In place of `reason` for operators: addresses, and what to change. Callers then read no `words` either. */
+  operatorReason?: string | undefined
+}
+
+/** For the caller whose line it was about. */
+export function reasonForCaller({ reason, words, operatorReason }: FailureReason): string {
+  return operatorReason === undefined ? quoting(reason, words && withoutAddresses(words)) : reason
+}
+
+export function reasonForOperator({ reason, words, operatorReason }: FailureReason): string {
+  return quoting(operatorReason ?? reason, words)
+}
+
+/** Logs hold no content, which the words of a server may quote. */
+export function reasonForLog({ reason, operatorReason }: FailureReason): string {
+  return operatorReason ?? reason
+}
+
+function quoting(reason: string, words = ''): string {
+  return words === '' ? reason : `${reason}: ${words}`
+}
+
+const HIDDEN = '[address]'
+const INTERNAL = 'local|internal|lan|svc|intranet|corp|arpa'
+const INTERNAL_HOST = new RegExp(`\\.(?:${INTERNAL})$`, 'i')
+const URL_AUTHORITY = /(?<=\bhttps?:\/\/)[^\s/?#"'<>()]+/gi
+const HOSTS = [
+  /\blocalhost\b(?::\d+)?/gi,
+  new RegExp(`\\b[\\w-]+(?:\\.[\\w-]+)*\\.(?:${INTERNAL})\\b(?::\\d+)?`, 'gi'),
+  /\b[\w-]+(?:\.[\w-]+)+:\d{2,5}\b/g,
+  // As resolvers and HTTP clients name the host that they cannot reach.
+  /(?<=\b(?:to host|lookup|ENOTFOUND|EAI_AGAIN|resolve(?: host)?:?|dial tcp:?|host=|server at) ?['"]?)[\w-]+(?:\.[\w-]+)+(?::\d+)?/gi,
+  /(?<=\b(?:to host|lookup|ENOTFOUND|EAI_AGAIN|resolve host:?|host=) ?['"]?)[\w-]+(?::\d+)?/gi,
+  /\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g,
+]
+const MAYBE_IPV6 = /\[?(?<![\w:])([0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)(?![\w:])(?:\]:\d+|\])?/gi
+
+/** Strikes addresses and internal names of hosts out of the words of a server. */
+export function withoutAddresses(words: string): string {
+  const text = words.replace(URL_AUTHORITY, (authority) => {
+    const host = authority.replace(/^.*@/, '')
+    const name = host.replace(/:\d+$/, '')
+    return !name.includes('.') || INTERNAL_HOST.test(name) ? HIDDEN : host
+  })
+  return HOSTS.reduce((left, pattern) => left.replace(pattern, HIDDEN), text).replace(
+    MAYBE_IPV6,
+    (all, address: string) => (isIPv6(address) ? HIDDEN : all),
+  )
+}
