@@ -6,8 +6,8 @@ import { insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { resultLines } from './result-lines.ts'
+import type { PlannedBatch, SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
-import type { PlannedBatch, SimulatedRun } from './world.ts'
 
 /** Prompt tokens that the model server counts: as estimated, and far more than estimated. */
 const PROMPT_TOKENS = 1

@@ -5,7 +5,7 @@ import { readBatchRow } from '../../src/store/batches.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { ledgerViolations } from './ledger-violations.ts'
 import { resultLines } from './result-lines.ts'
-import { type PlannedBatch, SIM_MODEL, type SimulatedRun } from './world.ts'
+import { type PlannedBatch, SIM_MODEL, type SimulatedRun } from './run.ts'
 
 export async function violations(run: SimulatedRun): Promise<string[]> {
   const found = [...run.checker.violations]

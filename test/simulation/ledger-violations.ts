@@ -1,7 +1,7 @@
 // Reconciles the ledger at any time of a run, chunks that are still open included.
 import { reconcile } from '../../src/ledger/reconcile.ts'
 import { linesOfOpenChunk } from '../../src/results/journal-tallies.ts'
-import type { SimulatedRun } from './world.ts'
+import type { SimulatedRun } from './run.ts'
 
 /** Every mismatch between the ledger, the chunks and their results or journals. */
 export async function ledgerViolations(run: Pick<SimulatedRun, 'store' | 'sealed'>): Promise<string[]> {

@@ -2,7 +2,7 @@
 import { readBlobRow } from '../../src/store/blob-rows.ts'
 import { listSealed } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
-import type { SimulatedRun } from './world.ts'
+import type { SimulatedRun } from './run.ts'
 
 export async function resultLines(
   run: Pick<SimulatedRun, 'store' | 'sealed'>,

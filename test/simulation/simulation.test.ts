@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { violations } from './invariants.ts'
-import { type SimulatedRun, simulateRun } from './world.ts'
+import type { SimulatedRun } from './run.ts'
+import { simulateRun } from './world.ts'
 
 /** The first seeds, and some that have found mutants or defects. */
 const SEEDS = [1, 2, 3, 4, 5, 7, 8, 26, 43, 62, 72, 199, 326, 444]

@@ -1,78 +1,41 @@
-// One simulated run: machines with workers, a model server, a database and a blob store, with faults drawn from one
+// One simulated run: machines with workers, model servers, a database and a blob store, with faults drawn from one
 // seed. The database is real; the other ports are fakes, and time is virtual. Once the faults end, the machines must
 // finish every batch.
 import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Backend } from '../../src/backends/backend.ts'
-import { batchApiBackend } from '../../src/backends/openai/batch-api-backend.ts'
-import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
-import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
-import type { Spill } from '../../src/dispatch/send/tiers.ts'
-import { Upstream } from '../../src/dispatch/send/upstream.ts'
-import { Worker } from '../../src/dispatch/worker.ts'
-import { isTerminal } from '../../src/domain/batch.ts'
-import { newId } from '../../src/domain/ids.ts'
+import { sealBlobs } from '../../src/blobs/sealed.ts'
 import type { Log } from '../../src/domain/log.ts'
-import type { Model } from '../../src/domain/model.ts'
-import { costNanos } from '../../src/domain/money.ts'
-import { Machine as Budget } from '../../src/engines/machine.ts'
-import { planBatch } from '../../src/intake/plan.ts'
-import type { FileIndex } from '../../src/jsonl/file-index.ts'
-import { cancelBatch } from '../../src/lifecycle/cancel-batch.ts'
-import { setBatchPaused } from '../../src/lifecycle/pause-batch.ts'
-import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
-import { OrphanSweep, type SweepPace } from '../../src/maintenance/sweep.ts'
-import { insertBatch, readBatchRow } from '../../src/store/batches.ts'
-import { insertBlobs } from '../../src/store/blob-rows.ts'
-import { insertFile, readFileRow } from '../../src/store/files.ts'
-import { ensureProject } from '../../src/store/projects.ts'
-import type { BatchRow } from '../../src/store/schema.ts'
+import { OrphanSweep } from '../../src/maintenance/sweep.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
-import type { Store, Writer } from '../../src/store/store.ts'
-import { insertTask } from '../../src/store/tasks.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
 import { Caps } from './caps.ts'
 import { InvariantChecker } from './invariant-checker.ts'
 import { ledgerViolations } from './ledger-violations.ts'
-import { Machine, POISON, type StoreFaults } from './machine.ts'
+import { Machine, type StoreFaults } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
-import { RemoteBatchApi } from './remote-batch-api.ts'
-import { resultLines } from './result-lines.ts'
+import type { SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
-import { simulatedEngine } from './simulated-engine.ts'
+import { Servers } from './servers.ts'
+import { ORPHAN_AGE_MS, type SimulatedWorker, SWEEP, startWorker } from './simulated-worker.ts'
 import { Tally } from './tally.ts'
 import { UpstreamChanges, VISITS } from './upstream-changes.ts'
+import { Workload } from './workload.ts'
 
 /** The random part of IDs does not come from the seed; only the order of IDs matters, and that follows time. */
 const RANDOM_PART_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
 const MONTH_END = Date.UTC(2026, 1, 1)
-const LEASE_MS = 2_000
-const FLUSH_MS = 100
-/** Where lines cost more than estimated: long enough that costs must count before a flush. */
-const FLUSH_MS_UNDERESTIMATED = 3_000
-/** Longer than any clock skew. */
-const ORPHAN_AGE_MS = 20_000
-const SWEEP: SweepPace = {
-  orphanAgeMs: ORPHAN_AGE_MS,
-  everyMs: 4_000,
-  askEveryMs: 1_000,
-  // Clock skew shortens it.
-  secondLookMs: 7_000,
-}
 const STEP_MS = 250
 /** Steps with faults between two reconciliations. */
 const RECONCILE_EVERY = 20
 /** Long, because always-throttled lines are retried one by one, and again by each worker that claims the chunk. */
 const RECOVERY_MS_MAX = 600_000
 const STOP_MS_MAX = 30_000
-const TOKENS_MEAN = 50
-const DAY_MS = 86_400_000
 
 const NO_STORE_FAULTS: StoreFaults = {
   failsBefore: 0,
@@ -92,50 +55,8 @@ const NO_SERVER_FAULTS: ServerFaults = {
   usageMissing: 0,
 }
 
-const REMOTE_SPILL = { whenDownMs: 500, whenAtRisk: true }
-
-export const SIM_MODEL: Model = {
-  id: 'm',
-  context_window: null,
-  max_output_tokens: 100,
-  price: { input_picos: 1_000_000, output_picos: 10_000_000 },
-  priced: true,
-  supports: { structured_output: true, tools: true },
-  endpoints: ['/v1/chat/completions'],
-  created: 0,
-}
-
-/** Two models of one price; the lines of one chunk name either. */
-const SIM_MODELS: readonly Model[] = [SIM_MODEL, { ...SIM_MODEL, id: 'n' }]
-
-export interface PlannedBatch {
-  id: string
-  name: string
-  project_id: string
-  /** The texts of the lines in order; each is also the custom_id. */
-  lines: string[]
-  expires_at: number
-  /** Its result lines, read before its files were deleted; null while the files exist. */
-  read: { outputs: string[]; errors: string[] } | null
-}
-
-export interface SimulatedRun {
-  store: Store
-  sealed: SealedBlobs
-  blobs: ReturnType<typeof memoryBlobs>
-  batches: PlannedBatch[]
-  server: ModelServer
-  checker: InvariantChecker
-  caps: Caps
-  changes: UpstreamChanges
-  tally: Tally
-  /** The events of the run, to investigate a failing seed. */
-  trace: string[]
-}
-
 /** What a worker logs when it has lost a lease. */
 const LOST = /worker lease expired|taken over by another worker/
-const RULES = { file_retention_ms: () => 90 * DAY_MS }
 
 type Check = (run: SimulatedRun) => Promise<void>
 
@@ -190,11 +111,8 @@ async function emptyDatabase(): Promise<string> {
   return await template
 }
 
-interface Slot {
+interface Slot extends SimulatedWorker {
   machine: Machine
-  worker: Worker
-  /** Takes up other upstreams. */
-  reload: () => void
   /** Since when the slot has no machine; a new machine fills it. */
   emptySince: number | null
 }
@@ -206,10 +124,9 @@ class World {
   readonly #clock: TestClock
   readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
   readonly #slots: Slot[] = []
-  /** What answers the model `n`, in some runs; before a model server, in some of these. */
-  readonly #remote: { api: RemoteBatchApi; isAlone: boolean } | null
-  /** Of what engines and batch APIs do, so that it does not change the rest of a run. */
-  readonly #serversRandom: SeededRandom
+  readonly #changes: UpstreamChanges
+  readonly #servers: Servers
+  readonly #workload: Workload
   #storeFaults: StoreFaults = NO_STORE_FAULTS
   #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
@@ -224,16 +141,17 @@ class World {
     const deadlineOf = (line: string): number => checker.deadlineOf(line)
     const fixed = caps.underestimates || caps.isMonthEnd
     const changes = new UpstreamChanges({ seed, isDay, fixed, violate, deadlineOf, tally })
-    this.#serversRandom = seededRandom(seed + 0x5e44e4)
+    this.#changes = changes
     this.#start = caps.isMonthEnd && !isDay ? MONTH_END - 30_000 : (changes.start ?? START)
     this.#clock = wholeMilliseconds(testClock(this.#start))
     const random = this.#random
-    const store = sqliteStore({ path, leaseNow: () => this.#clock.now() })
-    const blobs = memoryBlobs(this.#clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
+    const clock = this.#clock
+    const store = sqliteStore({ path, leaseNow: () => clock.now() })
+    const blobs = memoryBlobs(clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
     const sealed = sealBlobs(blobs, this.#master)
     const checker = new InvariantChecker(path, sealed, tally)
     const server = new ModelServer({
-      clock: this.#clock,
+      clock,
       random,
       faults: () => this.#faults,
       capacity: random.int(4, 40),
@@ -242,39 +160,20 @@ class World {
       onEnded: (machine, line, result) => checker.onEnded(machine, line, result),
       tally,
     })
-    // Where lines cost more than estimated, a batch API has more of them in flight than the bound allows for.
-    this.#remote =
-      random.chance(0.4) && !caps.underestimates
-        ? {
-            api: new RemoteBatchApi({
-              clock: this.#clock,
-              random,
-              late: this.#serversRandom,
-              server,
-              hasFaults: () => this.#faults !== NO_SERVER_FAULTS,
-              onSent: (machine, line) => checker.onHandedOver(machine, line),
-              violate,
-              deadlineOf,
-              tally,
-            }),
-            isAlone: random.chance(0.5),
-          }
-        : null
-    this.run = { store, sealed, blobs, batches: [], server, checker, caps, changes, tally, trace: [] }
+    const run = { store, sealed, blobs, batches: [], server, checker, caps, tally, trace: [] }
+    this.run = run
+    this.#servers = new Servers({
+      ...{ run, clock, random, changes },
+      serversRandom: seededRandom(seed + 0x5e44e4),
+      hasFaults: () => this.#faults !== NO_SERVER_FAULTS,
+    })
+    const trace = (what: string, kind?: string): void => this.#trace(what, kind)
+    this.#workload = new Workload({ run, random, clock, changes, trace })
   }
 
   async prepare(): Promise<void> {
     const random = this.#random
-    const projects = random.int(1, 2)
-    for (let i = 0; i < projects; i++) {
-      const project_id = newId('project', this.#clock.now())
-      await this.#write((tx) =>
-        ensureProject(tx, { id: project_id, name: `p${i}`, plan: 'payg', created: this.#clock.now() }),
-      )
-      const batches = random.int(1, 2)
-      for (let j = 0; j < batches; j++) await this.#addBatch(project_id)
-      if (this.run.caps.wants(0.4)) await this.#addCap(project_id, false)
-    }
+    await this.#workload.prepare()
     const machines = random.int(1, 3)
     for (let i = 0; i < machines; i++) {
       this.#slots.push(this.#newSlot())
@@ -309,9 +208,9 @@ class World {
     for (let step = 0; step < steps; step++) {
       if (full) this.#fill(full.from <= step && step < full.to)
       for (const slot of this.#slots) await this.#injectMachineFault(slot)
-      if (random.chance(0.06)) await this.#changeWorkload()
+      if (random.chance(0.06)) await this.#workload.change()
       this.#changeUpstreams()
-      await this.#changePauses()
+      await this.#workload.changePauses()
       if (step % RECONCILE_EVERY === 0) await this.#reconcile()
       await this.#clock.advance(random.int(1, 2 * STEP_MS))
     }
@@ -330,33 +229,13 @@ class World {
   }
 
   #changeUpstreams(): void {
-    const what = this.run.changes.step()
+    const what = this.#changes.step()
     if (what !== null) this.#trace(what, 'outage of a tier begins or ends')
     for (const { machine, reload } of this.#slots) {
-      if (machine.isCrashed || machine.isSuspended || !this.run.changes.reloads) continue
+      if (machine.isCrashed || machine.isSuspended || !this.#changes.reloads) continue
       this.#trace(`${machine.name} reloads`, 'reload')
       reload()
     }
-  }
-
-  async #changePauses(): Promise<void> {
-    const { batches } = this.run
-    const at = this.run.changes.pauses(batches.length)
-    if (at !== null) await this.#setPaused(batches[at]!, null)
-  }
-
-  async #resumeBatches(): Promise<void> {
-    for (const planned of this.run.batches) await this.#setPaused(planned, false)
-  }
-
-  /** Null: the other way round than it is. */
-  async #setPaused(planned: PlannedBatch, paused: boolean | null): Promise<void> {
-    const batch = await readBatchRow(this.run.store.read, planned.id)
-    if (!batch || isTerminal(batch.status) || batch.status === 'cancelling') return
-    const to = paused ?? batch.paused_at === null
-    if (to === (batch.paused_at !== null)) return
-    this.#trace(`${planned.name} is ${to ? 'paused' : 'resumed'}`, 'batch paused or resumed')
-    await this.#write((tx) => setBatchPaused(tx, planned, to, this.#clock.now()))
   }
 
   /** During the run, because journals are deleted when their chunk is sealed. */
@@ -368,10 +247,10 @@ class World {
   async runWithoutFaults(): Promise<void> {
     this.#storeFaults = NO_STORE_FAULTS
     this.#faults = NO_SERVER_FAULTS
-    this.run.changes.endOutage()
-    await this.#resumeBatches()
+    this.#changes.endOutage()
+    await this.#workload.resumeBatches()
     const until = this.#clock.now() + RECOVERY_MS_MAX
-    while (this.#clock.now() < until && !(await this.#allEnded())) {
+    while (this.#clock.now() < until && !(await this.#workload.allEnded())) {
       for (const slot of this.#slots) {
         slot.machine.resume()
         if (slot.machine.isCrashed) this.#replace(slot)
@@ -405,14 +284,6 @@ class World {
   async close(): Promise<void> {
     this.run.checker.close()
     await this.run.store.close()
-  }
-
-  async #allEnded(): Promise<boolean> {
-    for (const { id } of this.run.batches) {
-      const batch = await readBatchRow(this.run.store.read, id)
-      if (!batch || !isTerminal(batch.status)) return false
-    }
-    return true
   }
 
   async #injectMachineFault(slot: Slot): Promise<void> {
@@ -455,50 +326,6 @@ class World {
     machine.jump(ms)
   }
 
-  /** Adds a batch, or cancels one, deletes files or changes caps. */
-  async #changeWorkload(): Promise<void> {
-    const random = this.#random
-    const { store, batches, caps } = this.run
-    const planned = random.pick(batches)
-    const { id, name, project_id } = planned
-    if (caps.wants(0.3)) await this.#changeCaps(project_id)
-    if (random.chance(0.6)) {
-      await this.#addBatch(project_id)
-      this.#trace(`b${batches.length - 1} is created`)
-      return
-    }
-    const batch = await readBatchRow(store.read, id)
-    if (!batch) return
-    if (isTerminal(batch.status)) return await this.#removeFiles(planned, batch)
-    const now = this.#clock.now()
-    if (random.chance(0.5)) {
-      this.#trace(`${name} is cancelled`, 'batch cancelled')
-      await this.#write((tx) => cancelBatch(tx, project_id, id, now))
-      return
-    }
-    const file = await readFileRow(store.read, batch.input_file_id)
-    if (!file || file.deleted_at !== null) return
-    this.#trace(`the input of ${name} is deleted`, 'input deleted')
-    await this.#write((tx) => removeFile(tx, file, now))
-  }
-
-  /** As retention or a caller does. */
-  async #removeFiles(planned: PlannedBatch, batch: BatchRow): Promise<void> {
-    if (planned.read) return
-    const { store, checker } = this.run
-    const read = await resultLines(this.run, batch).catch(String)
-    if (typeof read === 'string') {
-      checker.violations.push(`${planned.name} cannot be read: ${read}`)
-      return
-    }
-    planned.read = read
-    this.#trace(`the files of ${planned.name} are deleted`, 'results deleted')
-    for (const id of [batch.input_file_id, batch.output_file_id, batch.error_file_id]) {
-      const file = id === null ? undefined : await readFileRow(store.read, id)
-      if (file && file.deleted_at === null) await this.#write((tx) => removeFile(tx, file, this.#clock.now()))
-    }
-  }
-
   #fill(isFull: boolean): void {
     if (this.#storeFaults.isFull === isFull) return
     this.#storeFaults = { ...this.#storeFaults, isFull }
@@ -519,9 +346,9 @@ class World {
     this.#trace(`${slot.machine.name} starts`)
   }
 
-  #newMachine(slotOf: () => Slot): Pick<Slot, 'machine' | 'worker' | 'reload'> {
+  #newMachine(slotOf: () => Slot): Omit<Slot, 'emptySince'> {
     const random = this.#random
-    const { store, blobs, checker, tally } = this.run
+    const { store, blobs, checker, tally, caps } = this.run
     const machine = new Machine({
       name: `machine ${++this.#machines}`,
       clock: this.#clock,
@@ -536,115 +363,10 @@ class World {
         slotOf().emptySince = this.#clock.now()
       },
     })
-    const sealed = sealBlobs(machine.blobs, this.#master)
-    const { clock } = machine
-    const gpus = new Budget(
-      { gpus: this.#serversRandom.pick([['0'], ['0', '1']]), memory_bytes: 0, run_ms_min: 1_000 },
-      clock,
-    )
-    const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
-    const sweep = new OrphanSweep({ store: machine.store, blobs: machine.blobs, clock }, SWEEP)
-    const memory_bytes = random.pick([1, 3_000, 1_000_000])
-    const makeUpstreams = (before: ReadonlyMap<string, Upstream[]>): Map<string, Upstream[]> =>
-      new Map(SIM_MODELS.map(({ id }) => [id, this.#upstreamsFor(id, machine, gpus, before.get(id))]))
-    const spills = new Map(SIM_MODELS.map(({ id }) => [id, this.#spillOf(id)]))
-    let upstreams = makeUpstreams(new Map())
-    const worker = new Worker({
-      store: machine.store,
-      sealed,
-      clock,
-      steadyClock: machine.steadyClock,
-      log: this.#logOf(machine),
-      random: random.next,
-      models,
-      upstreams,
-      spills,
-      retry: {
-        attempts_max: 4,
-        backoff_min_ms: 20,
-        backoff_max_ms: 400,
-        outage_patience_ms: 1_000,
-        throttled_attempts_max: 12,
-        throttled_share: 0.5,
-      },
-      rules: RULES,
-      leaseMs: LEASE_MS,
-      drainMs: 500,
-      flushIntervalMs: this.run.caps.underestimates ? FLUSH_MS_UNDERESTIMATED : FLUSH_MS,
-      memoryBytes: memory_bytes,
-      answers: new ResponseMemory(memory_bytes),
-      blobFreshMs: ORPHAN_AGE_MS / 10,
-      tasks: {
-        plan: (task, signal) =>
-          planBatch(
-            { store: machine.store, sealed, clock, models, plans: new Map(), rules: RULES },
-            task,
-            signal,
-          ),
-      },
-      async maintenance() {
-        await runMaintenance({ store: machine.store, sealed, clock })
-        await sweep.tick()
-      },
-    })
-    // A worker that cannot open its session exits, as its process would.
-    worker.start().catch(() => machine.crash())
-    const reload = (): void => {
-      const before = [...upstreams.values()].flat()
-      upstreams = makeUpstreams(upstreams)
-      worker.setUpstreams(upstreams, spills)
-      const kept = [...upstreams.values()].flat()
-      for (const upstream of before) if (!kept.includes(upstream)) upstream.retire()
-    }
-    return { machine, worker, reload }
-  }
-
-  /** The model of a batch API is not changed by reloads. */
-  #hasRemote(model: string): boolean {
-    return this.#remote !== null && model !== SIM_MODEL.id
-  }
-
-  #spillOf(model: string): Spill {
-    return this.#hasRemote(model) ? REMOTE_SPILL : this.run.changes.spill
-  }
-
-  #upstreamsFor(model: string, machine: Machine, gpus: Budget, before: Upstream[] | undefined): Upstream[] {
-    const random = this.#random
-    const { server, caps, tally } = this.run
-    const lowest = (backend: Backend): Backend =>
-      random.chance(0.3)
-        ? simulatedEngine({
-            server: backend,
-            machine,
-            gpus,
-            random: this.#serversRandom,
-            log: this.#logOf(machine),
-            tally,
-            mayFail: () => this.#faults !== NO_SERVER_FAULTS,
-          })
-        : backend
-    const places = (): number => (caps.underestimates ? caps.inFlightMax : random.pick([2, 8, 64]))
-    if (this.#remote === null || !this.#hasRemote(model))
-      return this.run.changes.upstreams({
-        machine,
-        server: () => server.backendFor(machine),
-        lowest,
-        concurrency_max: places,
-      })
-    if (before) return before
-    const { api } = this.#remote
-    const remote = new Upstream({
-      backend: batchApiBackend('batch-api', api.apiFor(machine)),
-      concurrency_max: 4,
-      modelAlias: null,
-    })
-    const own = new Upstream({
-      backend: lowest(api.higherTier(server.backendFor(machine), machine, REMOTE_SPILL.whenDownMs, remote)),
-      concurrency_max: places(),
-      modelAlias: null,
-      tier: 1,
-    })
-    return this.#remote.isAlone ? [remote] : [remote, own]
+    const { underestimates } = caps
+    const log = this.#logOf(machine)
+    const parts = { machine, master: this.#master, random, servers: this.#servers, underestimates, log }
+    return { machine, ...startWorker(parts) }
   }
 
   /** Warnings and errors of a worker go into the trace. */
@@ -655,107 +377,6 @@ class World {
       this.#trace(`${machine.name}: ${message}${error}`)
     }
     return { info() {}, warn: tell, error: tell }
-  }
-
-  async #addBatch(project_id: string): Promise<void> {
-    const name = `b${this.run.batches.length}`
-    const random = this.#random
-    const now = this.#clock.now()
-    const lines: string[] = []
-    const index: FileIndex = { chunks: [], groups: [], unattributed: [] }
-    const texts: string[] = []
-    const ends: number[] = []
-    let byte_start = 0
-    const chunks = random.int(1, 6)
-    for (let i = 0; i < chunks; i++) {
-      const line_count = random.int(1, 12)
-      let chunk = ''
-      for (let j = 0; j < line_count; j++) {
-        const line = `${name}/l${lines.length}${random.chance(0.04) ? '-refuse' : random.chance(0.03) ? '-poison' : ''}`
-        lines.push(line)
-        const text = inputLine(line, random)
-        this.run.caps.entities.set(line, JSON.parse(text).metadata?.entity ?? '')
-        chunk += `${text}\n`
-      }
-      const byte_end = byte_start + Buffer.byteLength(chunk)
-      const first_line = lines.length - line_count + 1
-      ends.push(lines.length - 1)
-      index.chunks.push({ index: i, model: null, first_line, line_count, byte_start, byte_end })
-      byte_start = byte_end
-      texts.push(chunk)
-    }
-    const file_id = newId('file', now)
-    const { sealed } = this.run
-    const content = await sealed.put(project_id, `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
-    const indexed = await sealed.put(project_id, `files/${file_id}/index`, [
-      Buffer.from(JSON.stringify(index)),
-    ])
-    const id = newId('batch', now)
-    const windowMs = random.chance(0.25) ? random.int(500, 15_000) : DAY_MS
-    const expires_at = now + windowMs
-    await this.#write(async (tx) => {
-      await insertBlobs(tx, project_id, [content, indexed], now)
-      await insertFile(tx, {
-        id: file_id,
-        project_id,
-        purpose: 'batch',
-        filename: `${name}.jsonl`,
-        bytes: content.bytes,
-        line_count: lines.length,
-        status: 'processed',
-        status_details: null,
-        errors: null,
-        created: now,
-        expires_at: now + 90 * DAY_MS,
-        deleted_at: null,
-        content_blob: content.key,
-        index_blob: indexed.key,
-        batch_id: null,
-        part: null,
-      })
-      await insertBatch(tx, {
-        id,
-        project_id,
-        key_id: 'key_simulated',
-        endpoint: '/v1/chat/completions',
-        input_file_id: file_id,
-        completion_window: '24h',
-        metadata: null,
-        header_entity: null,
-        language: null,
-        total: lines.length,
-        created: now,
-        expires_at,
-      })
-      await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
-    })
-    this.run.batches.push({ id, name, project_id, lines, expires_at, read: null })
-    this.run.checker.addBatch(name, expires_at, { id, ends })
-    await this.#clock.advance(1)
-  }
-
-  async #addCap(project_id: string, isRunning: boolean): Promise<void> {
-    const lines = this.run.batches
-      .filter((batch) => batch.project_id === project_id)
-      .reduce((sum, batch) => sum + batch.lines.length, 0)
-    const { caps } = this.run
-    const each = {
-      nanos: costNanos(caps.prompt_tokens, TOKENS_MEAN, SIM_MODEL.price),
-      tokens: caps.prompt_tokens + TOKENS_MEAN,
-    }
-    await caps.make((change) => this.#write(change), project_id, lines, each, this.#clock.now(), isRunning)
-  }
-
-  async #changeCaps(project_id: string): Promise<void> {
-    const { caps } = this.run
-    const changed = caps.wants(0.5) && (await caps.change((change) => this.#write(change), this.#clock.now()))
-    if (!changed) await this.#addCap(project_id, true)
-    this.#trace(changed ? 'a cap is changed' : 'a cap is created', 'cap created or changed')
-  }
-
-  /** A transaction of the API, which is not under test and has no faults. */
-  async #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
-    return await this.run.checker.observe('the API', () => this.run.store.write(change))
   }
 
   /** `kind`: counted under that name. */
@@ -769,14 +390,4 @@ class World {
 /** Real clocks show whole milliseconds; a wait for a fraction ends at the next whole one. */
 function wholeMilliseconds(clock: TestClock): TestClock {
   return { ...clock, after: (ms, fn) => clock.after(Math.ceil(ms), fn) }
-}
-
-function inputLine(line: string, random: SeededRandom): string {
-  // Some lines name an unknown model and fail without being sent.
-  const model = random.chance(0.03) ? 'unknown' : random.pick(SIM_MODELS).id
-  const messages = [{ role: 'user', content: line }]
-  const entity = random.chance(0.005) ? POISON : random.pick(['user:a', 'user:b'])
-  const metadata = random.chance(0.5) ? { entity } : undefined
-  const body = { model, messages, max_tokens: random.int(TOKENS_MEAN - 30, TOKENS_MEAN + 30) }
-  return JSON.stringify({ custom_id: line, method: 'POST', url: '/v1/chat/completions', body, metadata })
 }
