@@ -11,6 +11,7 @@ import { lineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import { NO_TOKENS } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
+import { dayOf } from '../domain/utc-day.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { encodeFirstLines, FirstLines, requestHash } from '../jsonl/first-lines.ts'
 import { settle } from '../ledger/settle.ts'
@@ -249,7 +250,7 @@ function writtenFault(batch: BatchRow, line: ChunkLine, now: number): Written {
 function endedLine({ known_model, entity, projected }: ChunkLine, now: number): EndedLine {
   return {
     part: 'error',
-    finished_at: now,
+    day: dayOf(now),
     model: known_model,
     entity,
     usage: null,

@@ -8,6 +8,7 @@ import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-serve
 import { seededRandom } from '../../test/simulation/seeded-random.ts'
 import { addLimit, endedLine, leasedChunks, type TestChunk } from '../../test/support/test-books.ts'
 import { ApiError } from '../domain/errors.ts'
+import { dayOf } from '../domain/utc-day.ts'
 import { commitChunk, parkChunk, readChunk } from '../store/chunks.ts'
 import { deleteLimit, updateLimit } from '../store/limits.ts'
 import type { Store } from '../store/store.ts'
@@ -83,7 +84,7 @@ async function commit(
 ): Promise<void> {
   const tallies = tally(
     done.map(({ entity, need, used }) =>
-      endedLine({ tokens: used, entity, finished_at: NOW, projected: need }),
+      endedLine({ tokens: used, entity, day: dayOf(NOW), projected: need }),
     ),
   )
   await store.write(async (tx) => {

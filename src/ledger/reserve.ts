@@ -1,8 +1,12 @@
 // Before a line of a chunk is sent, its projected cost is reserved under every limit that matches, in one transaction
 // that locks those limits. So the sum of spend and reservations never exceeds a cap, however many workers reserve
 // concurrently.
+//
+// The limits are checked in the windows of one day, and the lines are charged to that day whenever they end. Reservations
+// of other days count in every window, which can only make lines wait.
 import { type Limit, type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { addSpend, isZero, minus, NO_SPEND, type Spend } from '../domain/spend.ts'
+import { dayOf } from '../domain/utc-day.ts'
 import { hasLease } from '../store/chunks.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
 import { addReservations, reservedByEntities, reservedByProject } from '../store/reservations.ts'
@@ -28,6 +32,8 @@ export interface Reservation extends Pick<Allocation, 'allowed' | 'refused' | 'w
   capped: readonly { spender: string; metric: LimitMetric }[]
   /** Whether the allowed lines are reserved; false where no limit matches. */
   isReserved: boolean
+  /** The UTC day whose windows were checked. */
+  day: number
   /** Caps that were found reached for the first time. */
   crossings: Crossing[]
 }
@@ -47,7 +53,7 @@ export async function reserve(tx: Writer, order: ReserveRequest, now: number): P
   const crossings: Crossing[] = []
   for (const usage of reached) crossings.push(...(await recordCrossings(tx, usage, [REACHED], now)))
   const capped = usages.map(({ spender, limit }) => ({ spender, metric: limit.metric }))
-  return { allowed, refused, waiting, isReserved, capped, crossings }
+  return { allowed, refused, waiting, isReserved, capped, day: dayOf(now), crossings }
 }
 
 /** Reads reservations before spend: an amount that is settled in between is counted twice, never missed. */

@@ -7,6 +7,7 @@ import { addLimit, booksRuns, leasedChunks, testBooks } from '../../test/support
 import { COUNT_MAX } from '../domain/exact-count.ts'
 import { windowAt } from '../domain/limit.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
+import { dayOf } from '../domain/utc-day.ts'
 import { addToBatch, readBatchRow } from '../store/batches.ts'
 import { settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/book-sums.ts'
 import { commitChunk, readChunk } from '../store/chunks.ts'
@@ -56,7 +57,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
     assert.ok(await reserve(tx, { claim: chunk, lines: asked }, NOW))
     const ended = lines.map(({ tokens, cost_nanos, projected, day }) => ({
       part: 'output' as const,
-      finished_at: NOW + day * 86_400_000,
+      day: dayOf(NOW) + day,
       model: 'm',
       entity: null,
       usage: { prompt_tokens: tokens, completion_tokens: tokens, total_tokens: tokens },

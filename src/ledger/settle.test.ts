@@ -9,6 +9,7 @@ import {
   testBooks,
 } from '../../test/support/test-books.ts'
 import { windowAt } from '../domain/limit.ts'
+import { dayOf } from '../domain/utc-day.ts'
 import { insertProjectedSpend, projectedByEntities, projectedByProject } from '../store/projected-spend.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage-days.ts'
@@ -22,9 +23,7 @@ const AFTER = BEFORE + 1
 const projected = { cost_nanos: 100, tokens: 10 }
 
 function finishedAt(...times: number[]) {
-  return tally(
-    times.map((finished_at) => endedLine({ tokens: 10, entity: 'user:a', finished_at, projected })),
-  )
+  return tally(times.map((at) => endedLine({ tokens: 10, entity: 'user:a', day: dayOf(at), projected })))
 }
 
 async function oneChunk(books: TestBooks): Promise<TestChunk> {
@@ -49,7 +48,7 @@ async function reservedTokens(tx: Writer): Promise<number[]> {
 }
 
 describe('a batch that runs over the end of a month', () => {
-  it('charges each line to the window in which it finished, though one commit records them', async () => {
+  it('charges each line to its own day, though one commit records them', async () => {
     await using books = await testBooks()
     const chunk = await oneChunk(books)
     const { project_id } = chunk
@@ -167,7 +166,7 @@ describe('a reservation', () => {
     await books.store.write(async (tx) => {
       await addLimit(tx, chunk.project_id, { amount: 20 })
       await reserve(tx, wanted(chunk, 1), AFTER)
-      const real = endedLine({ tokens: 25, entity: 'user:a', finished_at: AFTER, projected })
+      const real = endedLine({ tokens: 25, entity: 'user:a', day: dayOf(AFTER), projected })
       const [crossing] = await settle(
         tx,
         [{ ...chunk, tallies: tally([real]), last: false, hasReservations: true }],

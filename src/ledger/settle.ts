@@ -1,4 +1,4 @@
-// Settling enters finished lines in the ledger, charges them to the day on which they finished, releases their
+// Settling enters finished lines in the ledger, charges them to their day (tally.ts), releases their
 // reservations and reduces the projected spend of their batches. It runs in the fenced commit that records the lines,
 // so a line is charged exactly once, when its result counts.
 import { entityType } from '../domain/entity.ts'

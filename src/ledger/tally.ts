@@ -3,13 +3,15 @@
 import { sumOf } from '../domain/exact-count.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { addInPlace, NO_SPEND, type Spend } from '../domain/spend.ts'
-import { dayOf } from '../domain/utc-day.ts'
 
 /** The facts of a finished line that the ledger needs. */
 export interface EndedLine {
   part: 'output' | 'error'
-  /** Unix ms; the line is charged to this day. */
-  finished_at: number
+  /**
+   * The UTC day to which the line is charged: the one under whose limits it was reserved, or else the one on which it
+   * ended. A clock that is set, in either direction, therefore moves no charge into a window that was not checked.
+   */
+  day: number
   model: string | null
   entity: string | null
   /** Null for a line without a result. */
@@ -43,10 +45,9 @@ export function tally(lines: Iterable<EndedLine>): Tally[] {
   const sums = new Map<string, Tally>()
   let last: Tally | undefined
   for (const line of lines) {
-    const day = dayOf(line.finished_at)
-    if (!last || !belongs(line, day, last)) {
-      const key = JSON.stringify([day, line.entity, line.model])
-      last = sums.get(key) ?? emptyTally(day, line)
+    if (!last || !belongs(line, last)) {
+      const key = JSON.stringify([line.day, line.entity, line.model])
+      last = sums.get(key) ?? emptyTally(line)
       sums.set(key, last)
     }
     add(last, line)
@@ -54,11 +55,11 @@ export function tally(lines: Iterable<EndedLine>): Tally[] {
   return [...sums.values()]
 }
 
-function belongs(line: EndedLine, day: number, sums: Tally): boolean {
-  return sums.day === day && sums.entity === line.entity && sums.model === line.model
+function belongs(line: EndedLine, sums: Tally): boolean {
+  return sums.day === line.day && sums.entity === line.entity && sums.model === line.model
 }
 
-function emptyTally(day: number, { entity, model }: EndedLine): Tally {
+function emptyTally({ day, entity, model }: EndedLine): Tally {
   return {
     day,
     entity,

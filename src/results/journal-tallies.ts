@@ -3,6 +3,7 @@
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
+import { dayOf } from '../domain/utc-day.ts'
 import type { EndedLine, Tally } from '../ledger/tally.ts'
 import { settledOfChunk } from '../store/book-sums.ts'
 import type { ChunkRow } from '../store/schema.ts'
@@ -32,7 +33,7 @@ function endedLine(record: Record<string, unknown>, part: EndedLine['part']): En
   const text = (value: unknown): string | null => (typeof value === 'string' ? value : null)
   return {
     part,
-    finished_at: Number(record.created) * 1000,
+    day: dayOf(Number(record.created) * 1000),
     model: text(record.model),
     entity: text(record.entity),
     usage:

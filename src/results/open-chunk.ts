@@ -5,6 +5,7 @@ import type { StopReason } from '../domain/batch.ts'
 import type { WireError } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { LimitMetric } from '../domain/limit.ts'
+import { dayOf } from '../domain/utc-day.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { ChunkTrace } from './chunk-trace.ts'
@@ -18,6 +19,12 @@ export type ChunkStop = StopReason | 'lost' | 'drained'
 export interface Capped {
   spender: string
   metric: LimitMetric
+}
+
+/** The limits of a project at a time: they change with their version, and their windows with the UTC day. */
+export interface LimitsSeen {
+  version: number
+  day: number
 }
 
 export class OpenChunk {
@@ -40,6 +47,8 @@ export class OpenChunk {
   commitSeq: number
   /** Positions of lines with a reservation. */
   readonly reserved = new Set<number>()
+  /** By position, the UTC day under whose limits the line was reserved last, also of lines that a batch API has. */
+  readonly #days = new Map<number, number>()
   /** Those of them that are not in flight. */
   readonly reservedUnsent = new Set<number>()
   /** The limits that its last reservation met. */
@@ -50,8 +59,8 @@ export class OpenChunk {
   readonly waiting = new Set<number>()
   /** Lines that a limit rejected before the chunk was opened, by position, and their errors. */
   readonly refused = new Map<number, WireError>()
-  /** The version of its project's limits that its lines were last checked under. */
-  limitVersion = 0
+  /** The limits that its lines were last checked under. */
+  limitsSeen: LimitsSeen = { version: 0, day: 0 }
   /** Positions of lines that a batch API has, or has results of that are not recorded. */
   readonly remote = new Set<number>()
   /** Positions of lines that came back from there: limits may have changed, and are checked before the next attempt. */
@@ -146,6 +155,22 @@ export class OpenChunk {
 
   isFinished(position: number): boolean {
     return this.#outcomes[position] !== undefined
+  }
+
+  /** The line is reserved under the limits of a day; null: under none. */
+  reserveOn(position: number, day: number | null): void {
+    if (day === null) this.#days.delete(position)
+    else this.#days.set(position, day)
+  }
+
+  /** Null if no limit matched the line. */
+  reservedOn(position: number): number | null {
+    return this.#days.get(position) ?? null
+  }
+
+  /** The day to which the line is charged if it ends `now`. */
+  dayOf(position: number, now: number): number {
+    return this.#days.get(position) ?? dayOf(now)
   }
 
   finish(outcome: Outcome): void {

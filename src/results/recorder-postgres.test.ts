@@ -211,7 +211,7 @@ function outcome(chunk: OpenChunk, line: number): Outcome {
     message: '',
     usageByServer: false,
     expired: false,
-    finished_at: 0,
+    day: 0,
     model: 'm',
     entity: 'user:a',
     usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },

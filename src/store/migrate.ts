@@ -14,6 +14,7 @@ import { usageDetails } from './migrations/0009-usage-details.ts'
 import { traces } from './migrations/0010-traces.ts'
 import { remoteLooks } from './migrations/0011-remote-looks.ts'
 import { firstLines } from './migrations/0012-first-lines.ts'
+import { chargedDays } from './migrations/0013-charged-days.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -38,6 +39,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0010-traces': traces,
   '0011-remote-looks': remoteLooks,
   '0012-first-lines': firstLines,
+  '0013-charged-days': chargedDays,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

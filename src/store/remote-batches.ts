@@ -24,7 +24,10 @@ const UNRECORDED: readonly RemoteBatchState[] = ['intended', 'creating', 'open',
 /** What the lines of a batch are projected to cost: it is reserved while they are there, whether a limit matches or not. */
 export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
 
-export type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count'> & {
+export type NewRemoteBatch = Pick<
+  RemoteBatchRow,
+  'id' | 'model' | 'upstream' | 'created' | 'line_count' | 'day'
+> & {
   lines: LineRanges
   reservation: RemoteReservation
   /** The part of it that is reserved for the chunk already. */
@@ -35,7 +38,7 @@ export type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 
 export async function intendRemoteBatch(tx: Writer, lease: Lease, batch: NewRemoteBatch): Promise<boolean> {
   if (!(await hasLease(tx, lease))) return false
   const { batch_id, idx, project_id } = lease
-  const { id, model, upstream, created, line_count, lines, reservation, moved } = batch
+  const { id, model, upstream, created, line_count, day, lines, reservation, moved } = batch
   const { numInsertedOrUpdatedRows } = await tx
     .insertInto('remote_batches')
     .values({
@@ -50,6 +53,7 @@ export async function intendRemoteBatch(tx: Writer, lease: Lease, batch: NewRemo
       reserved: JSON.stringify(reservation),
       created,
       line_count,
+      day,
     })
     .onConflict((conflict) => conflict.doNothing())
     .executeTakeFirstOrThrow()

@@ -229,6 +229,8 @@ interface RemoteBatchTable {
   lines: string
   /** JSON of what its lines have reserved (RemoteReservation); null once that is released. */
   reserved: Generated<string | null>
+  /** The UTC day under whose limits its lines were reserved, and to which they are charged; null: under none. */
+  day: Generated<number | null>
   file_id: Generated<string | null>
   remote_id: Generated<string | null>
   output_file_id: Generated<string | null>

@@ -261,6 +261,13 @@ export const MUTANTS: readonly Mutant[] = [
     seed: 59,
   },
   {
+    bug: 'lines are charged to the day on which they end, whichever limits allowed them',
+    file: 'src/results/open-chunk.ts',
+    find: 'return this.#days.get(position) ?? dayOf(now)',
+    replace: 'return dayOf(now)',
+    test: 'src/dispatch/limits/limit-gate.test.ts',
+  },
+  {
     bug: 'a lease is judged by the system time alone',
     file: 'src/dispatch/session.ts',
     find: ' && now.steady - this.#renewedAt.steady < leaseMs',

@@ -138,7 +138,7 @@ export function endedLine(part: Partial<EndedLine> & { tokens: number; projected
   const { tokens, ...rest } = part
   return {
     part: 'output',
-    finished_at: 0,
+    day: 0,
     model: 'm',
     entity: null,
     usage: { prompt_tokens: tokens, completion_tokens: 0, total_tokens: tokens },

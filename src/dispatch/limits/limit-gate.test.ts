@@ -3,14 +3,21 @@ import { test } from 'node:test'
 import { scriptedBackend } from '../../../test/fakes/scripted-backend.ts'
 import { queuedBatch, RETRY, SILENT } from '../../../test/support/queued-batch.ts'
 import { addLimit } from '../../../test/support/test-books.ts'
+import type { Clock } from '../../domain/clock.ts'
+import { dayOf } from '../../domain/utc-day.ts'
+import { settle } from '../../ledger/settle.ts'
+import { tally } from '../../ledger/tally.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import { releaseChunk } from '../../store/chunks.ts'
 import { reservedByProject } from '../../store/reservations.ts'
+import { addProjectDays } from '../../store/usage-days.ts'
 import { Sender } from '../send/sender.ts'
 import { Upstream } from '../send/upstream.ts'
 import { LimitGate } from './limit-gate.ts'
 import { ReservedFunds } from './reserved-funds.ts'
+
+const HOUR_MS = 3_600_000
 
 test('without a limit nothing is reserved', async () => {
   await using world = await makeWorld({ lines: 2 })
@@ -92,6 +99,59 @@ test('a chunk whose lease was lost reserves nothing', async () => {
   assert.equal(await world.reserved(), 0)
 })
 
+/** Into another day, from 22:13, and within the window of the batch. */
+const SET = [
+  [-1, -23],
+  [1, 2],
+] as const
+
+for (const [, hours] of SET)
+  test(`a line is charged to the day on which it was reserved, though the clock is set by ${hours} hours meanwhile`, async () => {
+    await using world = await makeWorld({ lines: 1, roomFor: 1 })
+    const reservedOn = dayOf(world.clock.now())
+    await world.open(world.chunks[0]!)
+    world.skewMs = hours * HOUR_MS
+    await world.inFlight[0]!.answer()
+    assert.deepEqual(
+      world.outcomes.map(({ day }) => day),
+      [reservedOn],
+    )
+  })
+
+test('a line that no limit counts is charged to the day on which it ends', async () => {
+  await using world = await makeWorld({ lines: 1 })
+  const sentOn = dayOf(world.clock.now())
+  await world.open(world.chunks[0]!)
+  world.skewMs = 2 * HOUR_MS
+  await world.inFlight[0]!.answer()
+  assert.deepEqual(
+    world.outcomes.map(({ day }) => day),
+    [sentOn + 1],
+  )
+})
+
+for (const [days, hours] of SET)
+  test(`unsent lines are checked again under the limits of the day when the clock is set by ${hours} hours`, async () => {
+    await using world = await makeWorld({ lines: 3, roomFor: 3, concurrency: 1 })
+    const [chunk] = world.chunks as [OpenChunk]
+    const first = dayOf(world.clock.now())
+    await world.open(chunk)
+    await world.spend(2, first + days)
+    world.skewMs = hours * HOUR_MS
+    await world.gate.recheck()
+    assert.deepEqual([...chunk.waiting], [1, 2], 'one is in flight, and there is room for one line')
+    await world.inFlight[0]!.answer()
+    assert.deepEqual(world.sent, ['l1'])
+    await world.settle()
+    await world.gate.recheck()
+    assert.deepEqual(world.sent, ['l1', 'l2'])
+    await world.inFlight[0]!.answer()
+    assert.deepEqual(
+      world.outcomes.map(({ day }) => day),
+      [first, first + days],
+    )
+  })
+
 interface WorldOptions {
   chunks?: number
   lines: number
@@ -103,11 +163,14 @@ interface WorldOptions {
 /** A gate before a real sender, and the leased chunks of one batch. All lines have the same projected spend. */
 async function makeWorld({ chunks: count = 1, lines, roomFor, concurrency = 8 }: WorldOptions) {
   const queued = await queuedBatch({ chunks: count, lines })
-  const { clock, store, models, project_id } = queued
+  const { store, models, project_id } = queued
+  const clock: Clock = { ...queued.clock, now: () => queued.clock.now() + world.skewMs }
   const chunks = await queued.open()
   const tokens = chunks[0]!.lines[0]!.projected.tokens
   if (roomFor !== undefined)
-    await store.write((tx) => addLimit(tx, project_id, { amount: Math.floor(roomFor * tokens) }))
+    await store.write((tx) =>
+      addLimit(tx, project_id, { amount: Math.floor(roomFor * tokens), window: 'day' }),
+    )
   const server = scriptedBackend()
   const open = new Set<OpenChunk>()
   const funds = new ReservedFunds()
@@ -115,6 +178,9 @@ async function makeWorld({ chunks: count = 1, lines, roomFor, concurrency = 8 }:
     ...queued,
     chunks,
     sent: server.sent,
+    inFlight: server.inFlight,
+    /** By how much the worker's clock was set. */
+    skewMs: 0,
     outcomes: [] as Outcome[],
     parked: [] as OpenChunk[],
     lost: [] as OpenChunk[],
@@ -130,6 +196,16 @@ async function makeWorld({ chunks: count = 1, lines, roomFor, concurrency = 8 }:
     },
     /** How many lines are reserved. */
     reserved: async (): Promise<number> => (await reservedByProject(store.read, project_id)).tokens / tokens,
+    /** So many lines' tokens are spent on a day, beside the chunks. */
+    spend: (count: number, day: number) =>
+      store.write((tx) => addProjectDays(tx, [{ project_id, day, cost_nanos: 0, tokens: count * tokens }])),
+    /** Enters the lines that have ended in the ledger. */
+    settle: () =>
+      store.write(async (tx) => {
+        const [{ claim }] = chunks as [OpenChunk]
+        const tallies = tally(world.outcomes.map((outcome) => ({ ...outcome, usage: null })))
+        await settle(tx, [{ ...claim, tallies, last: false, hasReservations: true }], clock.now())
+      }),
     changeLimit: (room: number) =>
       store.write((tx) =>
         tx

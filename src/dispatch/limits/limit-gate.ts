@@ -2,16 +2,17 @@
 // reserved. A line that no limit can ever allow fails at once; a line that a limit may allow later waits with its
 // chunk, without a reservation.
 //
-// Waiting lines are checked again after every commit. All unsent lines are checked again when a limit was changed,
-// when spent and reserved amounts exceed a limit, and when lines cost so much more than estimated that the reserved
+// Waiting lines are checked again after every commit. All unsent lines are checked again when a limit was changed, when
+// another day has begun, when spent and reserved amounts exceed a limit, and when lines cost so much more than estimated that the reserved
 // funds do not cover the next line (reserved-funds.ts). A project without a matching limit costs one indexed read.
 import type { Clock } from '../../domain/clock.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { counted } from '../../domain/spend.ts'
+import { dayOf } from '../../domain/utc-day.ts'
 import { limitSubjects } from '../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../ledger/reserve.ts'
-import type { OpenChunk } from '../../results/open-chunk.ts'
+import type { LimitsSeen, OpenChunk } from '../../results/open-chunk.ts'
 import { matchingLimits } from '../../store/limits.ts'
 import type { Store } from '../../store/store.ts'
 import type { Sender, Unsent } from '../send/sender.ts'
@@ -74,7 +75,7 @@ export class LimitGate {
   async admit(chunk: OpenChunk, version: number): Promise<{ retryAt: number } | null> {
     const { store } = this.#options
     const project_id = chunk.claim.project_id
-    chunk.limitVersion = version
+    chunk.limitsSeen = { version, day: this.#today }
     if (version === 0) return null
     const wanted = { project_id, action: 'block' as const, ...limitSubjects(chunk.entities) }
     if ((await matchingLimits(store.read, wanted)).length === 0) return null
@@ -138,25 +139,28 @@ export class LimitGate {
       (chunk) => chunk.claim.project_id === project_id && isCheckable(chunk) && chunk.unfinished > 0,
     )
     // A chunk may have been admitted meanwhile under a later version than the one that was read.
-    const version = Math.max(read, ...chunks.map((chunk) => chunk.limitVersion))
+    const version = Math.max(read, ...chunks.map(({ limitsSeen }) => limitsSeen.version))
     if (version === 0) return
-    const isNew = chunks.some((chunk) => chunk.limitVersion !== version)
+    const seen = { version, day: this.#today }
+    const isNew = chunks.some(
+      ({ limitsSeen }) => limitsSeen.version !== seen.version || limitsSeen.day !== seen.day,
+    )
     // Committing the finished lines may show that the limit is far away.
     if (isInsufficient && !isNew) await this.#settle(project_id)
     const comparison = isNew ? 'unclear' : await this.#compareWithLimits(project_id, chunks)
     if (isNew || comparison === 'over' || (isInsufficient && comparison === 'unclear'))
-      return await this.#checkAll(project_id, chunks, version, isNew)
+      return await this.#checkAll(project_id, chunks, seen, isNew)
     const waiting = chunks.filter((chunk) => chunk.waiting.size > 0)
     const none: Unsent = { fresh: [], tried: [] }
     await this.#checkLines(
       waiting.map((chunk) => ({ chunk, unsent: none, lines: linesOf(chunk, none, false) })),
-      version,
+      seen,
     )
   }
 
   /** Whether what is spent and reserved passes a limit on lines of the chunk. */
-  async isOver({ claim, entities, limitVersion }: OpenChunk): Promise<boolean> {
-    if (limitVersion === 0) return false
+  async isOver({ claim, entities, limitsSeen }: OpenChunk): Promise<boolean> {
+    if (limitsSeen.version === 0) return false
     const { store, clock } = this.#options
     return (await overcommittedLimits(store.read, claim.project_id, entities, clock.now())).length > 0
   }
@@ -203,7 +207,7 @@ export class LimitGate {
   async #checkAll(
     project_id: string,
     chunks: readonly OpenChunk[],
-    version: number,
+    seen: LimitsSeen,
     isNew: boolean,
   ): Promise<void> {
     const { sender, funds } = this.#options
@@ -215,7 +219,7 @@ export class LimitGate {
       unsent,
       lines: linesOf(chunk, unsent, true),
     }))
-    await this.#checkLines(requests, version, () => {
+    await this.#checkLines(requests, seen, () => {
       // A chunk that is being opened may have been granted its reservation before this check.
       const missed = funds
         .chunksOf(project_id)
@@ -228,11 +232,11 @@ export class LimitGate {
   /** `onChecked` is called once all reservations are known, before any line is sent. */
   async #checkLines(
     requests: readonly CheckRequest[],
-    version: number,
+    seen: LimitsSeen,
     onChecked = (): void => {},
   ): Promise<void> {
     const open = requests.filter(({ chunk }) => isCheckable(chunk))
-    for (const { chunk, lines } of open) if (lines.length === 0) chunk.limitVersion = version
+    for (const { chunk, lines } of open) if (lines.length === 0) chunk.limitsSeen = seen
     const reserving = open.filter(({ lines }) => lines.length > 0)
     const answers = await Promise.allSettled(
       reserving.map(({ chunk, lines }) => this.#queue.reserve(chunk, lines)),
@@ -243,7 +247,7 @@ export class LimitGate {
       const one = reserving[i]!
       if (answer.status === 'rejected') failure ??= answer
       done.push(
-        answer.status === 'rejected' ? () => this.#restore(one) : this.#conclude(one, answer.value, version),
+        answer.status === 'rejected' ? () => this.#restore(one) : this.#conclude(one, answer.value, seen),
       )
     }
     if (!failure) onChecked()
@@ -255,14 +259,14 @@ export class LimitGate {
   #conclude(
     { chunk, unsent, lines }: CheckRequest,
     reservation: Reservation | null,
-    version: number,
+    seen: LimitsSeen,
   ): () => void {
     const { sender, park, onLost } = this.#options
     // The chunk may have been parked meanwhile: its reservations were released with its lease.
     if (chunk.parking) return () => {}
     if (!reservation) return () => onLost(chunk)
     const refused = this.#applyReservation(chunk, lines, reservation)
-    chunk.limitVersion = version
+    chunk.limitsSeen = seen
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
     return () => {
       if (!isCheckable(chunk)) return
@@ -293,7 +297,7 @@ export class LimitGate {
   /** Updates the chunk and the funds, and returns the errors of rejected lines by position. */
   #applyReservation(chunk: OpenChunk, lines: readonly ReserveLine[], reservation: Reservation) {
     const { funds } = this.#options
-    const { allowed, refused, waiting, isReserved, capped } = reservation
+    const { allowed, refused, waiting, isReserved, capped, day } = reservation
     chunk.capped = capped
     funds.cap(chunk.claim.project_id, capped)
     const inFlight = new Set(lines.filter((line) => line.isSent).map((line) => line.position))
@@ -302,6 +306,7 @@ export class LimitGate {
       chunk.waiting.delete(position)
       if (isReserved) chunk.reserved.add(position)
       else chunk.reserved.delete(position)
+      chunk.reserveOn(position, isReserved ? day : null)
       if (isReserved && !inFlight.has(position) && !chunk.isFinished(position)) funds.reserve(chunk, position)
       else funds.release(chunk, position)
     }
@@ -318,6 +323,10 @@ export class LimitGate {
       const needed = counted(chunk.lines[position]!.projected, meter.limit.metric)
       return [position, lineLimitError(meter, needed, language)] as const
     })
+  }
+
+  get #today(): number {
+    return dayOf(this.#options.clock.now())
   }
 
   #parkUntil(chunk: OpenChunk): number {

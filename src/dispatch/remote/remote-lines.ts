@@ -107,8 +107,11 @@ export class RemoteLines {
     }
     if (this.#isTooLate(chunk, upstream, jobs)) return
     const unknown = jobs.filter((job) => !sender().share(job))
-    const taken = distinct(unknown).filter(({ position }) => {
-      const isCovered = funds.draw(chunk, position)
+    const asked = distinct(unknown)
+    // Lines of another day are checked again and go with a later batch: those of one batch are charged to one day.
+    const day = asked[0] ? chunk.reservedOn(asked[0].position) : null
+    const taken = asked.filter(({ position }) => {
+      const isCovered = chunk.reservedOn(position) === day && funds.draw(chunk, position)
       if (!isCovered) chunk.waiting.add(position)
       return isCovered
     })

@@ -55,7 +55,7 @@ async function makeWorld() {
   for (const [i, chunk] of (await world.open()).entries()) {
     const id = newId('remote', clock.now())
     const { line } = chunk.lines[0]!
-    const intent = { id, model: 'm', upstream: 'cell', created: clock.now(), line_count: 1 }
+    const intent = { id, model: 'm', upstream: 'cell', created: clock.now(), line_count: 1, day: null }
     const open = { state: 'open' as const, remote_id: `there-${i}`, poll_at: clock.now() }
     await store.write(async (tx) => {
       await intendRemoteBatch(tx, chunk.claim, {

@@ -95,7 +95,9 @@ export class RemoteRows {
         const position = positions.get(line)
         if (position === undefined || chunk.isFinished(position)) continue
         // The input is gone: such a line ends with its own error.
-        if (chunk.lines[position]!.fault === null) chunk.remote.add(position)
+        if (chunk.lines[position]!.fault !== null) continue
+        chunk.remote.add(position)
+        chunk.reserveOn(position, row.day)
       }
     }
     for (const position of duplicatesOf(chunk)) chunk.remote.add(position)
@@ -103,7 +105,7 @@ export class RemoteRows {
     this.#recorded.set(chunk, new Map())
   }
 
-  /** Stores the intent; null if the lease is lost. */
+  /** Stores the intent; null if the lease is lost. The lines are reserved under the limits of one day, or of none. */
   async intend(chunk: OpenChunk, upstream: Upstream, jobs: readonly Job[]): Promise<RemoteBatchRow | null> {
     this.#count(chunk, 1)
     try {
@@ -127,8 +129,15 @@ export class RemoteRows {
     const reservation = reservationOf(chunk, positions)
     const moved = reservationOf(chunk, reserved)
     const { name } = upstream
-    const model = chunk.lines[jobs[0]!.position]!.model!
-    const intent = { id: newId('remote', created), model, upstream: name, created, line_count: jobs.length }
+    const [first] = positions as [number]
+    const intent = {
+      id: newId('remote', created),
+      model: chunk.lines[first]!.model!,
+      upstream: name,
+      created,
+      line_count: jobs.length,
+      day: chunk.reservedOn(first),
+    }
     const isStored = await this.stored(() =>
       store.write((tx) => intendRemoteBatch(tx, chunk.claim, { ...intent, lines, reservation, moved })),
     )
@@ -192,7 +201,7 @@ export class RemoteRows {
   /** Lines of the batch that are not recorded may be sent from here on, and those that waited for them. */
   #release(chunk: OpenChunk, row: RemoteBatchRow): void {
     // A check of the limits leaves out lines that are at a batch API.
-    if (chunk.limitVersion > 0) for (const position of chunk.remote) chunk.unchecked.add(position)
+    if (chunk.limitsSeen.version > 0) for (const position of chunk.remote) chunk.unchecked.add(position)
     const rest = (this.#rows.get(chunk) ?? []).filter((one) => one !== row)
     this.#rows.set(chunk, rest)
     if (rest.length === 0 && !this.#pending.get(chunk)) {
