@@ -67,6 +67,7 @@ worker: {flush_interval: 20ms}
     ['127.0.0.2', '127.0.0.3'],
   ])
   const [one] = await service.lines(batch.output_file_id)
+  service.key = await service.operatorKey()
   const record = await service.json<{ attempts: { upstream: string }[] }>('GET', `/v1/requests/${one?.id}`)
   assert.match(record.attempts[0]?.upstream ?? '', /^pods@127\.0\.0\.[123]$/)
 })

@@ -14,11 +14,13 @@ import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { shownConfig } from '../src/config/shown-config.ts'
 import type { Worker } from '../src/dispatch/worker.ts'
+import { PROJECT_SCOPES } from '../src/domain/api-key.ts'
 import type { Log } from '../src/domain/log.ts'
 import { buildServer } from '../src/http/server.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
 import { readStatistics } from '../src/results/batch-statistics.ts'
 import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
+import { readKey } from '../src/store/api-keys.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 
 const SILENT: Log = { info() {}, warn() {}, error() {} }
@@ -147,7 +149,7 @@ export class TestService implements AsyncDisposable {
       webhooks: { ...config.webhooks, keys: stores.keys },
       batchApiSecrets: () => batchApiSecretsOf(config.models),
       wake: () => service?.worker.wake(),
-      readLineRecord: (project_id, batch_id, line) => readLineRecord(stores, project_id, batch_id, line),
+      readLineRecord: (...wanted) => readLineRecord(stores, ...wanted),
       ready: async () => true,
     })
     const url = await server.listen({ host: '127.0.0.1', port: 0 })
@@ -221,6 +223,20 @@ export class TestService implements AsyncDisposable {
       if (value !== undefined) return value
       await new Promise<void>((resolve) => this.#listeners.push(resolve))
     }
+  }
+
+  /** A key of the same project that has the scope `operator`, too. */
+  async operatorKey(): Promise<string> {
+    const { store } = this.stores
+    const own = await readKey(store.read, `key_${this.key.split('_')[2]}`)
+    assert.ok(own)
+    const { name: project } = await store.read
+      .selectFrom('projects')
+      .select('name')
+      .where('id', '=', own.project_id)
+      .executeTakeFirstOrThrow()
+    const order = { project, plan: 'payg', scopes: [...PROJECT_SCOPES, 'operator' as const] }
+    return (await createKey(store, store.clock, this.config.region, order)).key
   }
 
   async request(

@@ -224,11 +224,37 @@ test('a name that leads into a private network is refused when it is connected t
     const [failed] = await settled(service, webhook.id, 1)
     assert.equal(
       failed?.last_error,
-      `hooks.example (${address}) is no address of the public internet (see webhooks.allow_private_networks)`,
+      'its host leads to no address of the public internet (see webhooks.allow_private_networks)',
     )
     await agent.close()
   }
   assert.equal(receiver.received.length, 0)
+})
+
+test('a delivery that fails does not say what the name of its host resolves to', async () => {
+  const receiver = await testReceiver()
+  const { port } = new URL(receiver.url)
+  await receiver[Symbol.asyncDispose]()
+  for (const [code, expected] of [
+    [null, 'the connection was refused (ECONNREFUSED)'],
+    ['ENOTFOUND', 'the name of its host cannot be resolved (ENOTFOUND)'],
+  ] as const) {
+    const agent = await webhookAgent({
+      allow_private_networks: true,
+      lookup: (name, _options, done) => {
+        const error = Object.assign(new Error(`lookup ${name} on 10.0.0.10:53`), { code: code ?? '' })
+        done(code === null ? null : error, [{ address: '127.0.0.1', family: 4 }])
+      },
+    })
+    await using service = await TestService.start(configFor('http://127.0.0.1:1/v1', ALLOWED), {
+      delivery: { ...FAST, schedule: () => null, agent: async () => agent },
+    })
+    const webhook = await service.json<Webhook>('POST', '/v1/webhooks', { url: `http://inner:${port}/` })
+    await happen(service)
+    const [failed] = await settled(service, webhook.id, 1)
+    assert.equal(failed?.last_error, expected)
+    await agent.close()
+  }
 })
 
 test('an address that was allowed once is refused when it no longer is', async () => {
@@ -242,7 +268,7 @@ test('an address that was allowed once is refused when it no longer is', async (
     const { id } = await service.json<Webhook>('POST', '/v1/webhooks', { url: `http://${host}:${port}/` })
     await happen(service)
     const [failed] = await settled(service, id, 1)
-    assert.match(failed?.last_error ?? '', /is no address of the public internet/, host)
+    assert.match(failed?.last_error ?? '', /leads to no address of the public internet/, host)
     await service.json('DELETE', `/v1/webhooks/${id}`)
   }
   assert.equal(receiver.received.length, 0)

@@ -2,12 +2,14 @@
 // chunk's audit blob (or, while it is open, its journals) has the record. The record is put together from stored
 // bytes: a response is as large as a server made it, and is streamed.
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Model } from '../domain/model.ts'
 import { findLine } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/result-line.ts'
 import { type Span, streamSpan } from '../results/stream-span.ts'
 import { readBatch } from '../store/batches.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
 import type { Store } from '../store/store.ts'
+import { withServerNames } from './server-names.ts'
 
 export interface LineRecordDeps {
   store: Store
@@ -26,20 +28,23 @@ const SEARCHED_BYTES = 4096
 
 /**
  * The record, with the line's `response` while its result file exists (null afterwards, and for lines that
- * failed). Undefined when the batch is not the project's, has no such line, or has not finished it yet.
+ * failed). Undefined when the batch is not the project's, has no such line, or has not finished it yet. `models` name
+ * the servers; null for operators, who also read addresses.
  */
 export async function readLineRecord(
   { store, sealed }: LineRecordDeps,
   project_id: string,
   batch_id: string,
   line: number,
+  models: ReadonlyMap<string, Model> | null,
 ): Promise<LineRecordText | undefined> {
   const batch = await readBatch(store.read, project_id, batch_id)
   const chunk = batch && (await readChunkOfLine(store.read, batch_id, line))
   const found = chunk && (await findLine({ db: store.read, sealed }, chunk, line))
   if (!found) return undefined
   const { blob, range } = found.audit
-  const audit = await sealed.readAll(found.audit.project_id, blob, range)
+  const stored = await sealed.readAll(found.audit.project_id, blob, range)
+  const audit = models === null ? stored : withServerNames(stored, models)
   const record = audit.subarray(0, audit.lastIndexOf('}'))
   const head = Buffer.concat([record, Buffer.from(BEFORE_RESPONSE)])
   const response = found.part === 'output' && found.result ? await responseIn(sealed, found.result) : null

@@ -1,6 +1,7 @@
 // All that is known of one line: its input and its result byte for byte, and its audit record. Put together from
 // stored bytes, so that every number stays as it was written.
 import { isDamaged } from '../blobs/blobs.ts'
+import type { Model } from '../domain/model.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import type { Ports } from '../results/chunk-journal.ts'
 import { type FoundLine, findLine } from '../results/finished-lines.ts'
@@ -11,23 +12,25 @@ import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
 import { pendingSummary, summaryOfRecord } from './chunk-summaries.ts'
 import type { LineRecordText } from './read-line-record.ts'
+import { withServerNames } from './server-names.ts'
 
 /**
  * The JSON of a BatchLine; undefined when the batch has no such line, or has not been planned yet. `showInput`:
- * whether the caller may read input files.
+ * whether the caller may read input files. `models` name the servers; null for operators, who also read addresses.
  */
 export async function readLine(
   ports: Ports,
   batch: BatchRow,
   line: number,
   showInput: boolean,
+  models: ReadonlyMap<string, Model> | null,
 ): Promise<LineRecordText | undefined> {
   const chunk = await readChunkOfLine(ports.db, batch.id, line)
   if (!chunk) return undefined
   const { content } = (await readBatchInput(ports.db, batch.id)) ?? {}
   const input = content && (await inputLine(ports, chunk, content, line))
   const found = await findLine(ports, chunk, line)
-  if (found) return await finishedLine(ports, found, showInput ? input : undefined)
+  if (found) return await finishedLine(ports, found, showInput ? input : undefined, models)
   if (!input) return undefined
   return whole(pendingSummary(batch, { line, bytes: input }), showInput ? input : null)
 }
@@ -57,8 +60,10 @@ async function finishedLine(
   { sealed }: Ports,
   { audit, result }: FoundLine,
   input: Buffer | undefined,
+  models: ReadonlyMap<string, Model> | null,
 ): Promise<LineRecordText> {
-  const record = withoutBreak(await sealed.readAll(audit.project_id, audit.blob, audit.range))
+  const stored = withoutBreak(await sealed.readAll(audit.project_id, audit.blob, audit.range))
+  const record = models === null ? stored : withServerNames(stored, models)
   const summary = JSON.stringify(summaryOfRecord(JSON.parse(record.toString('utf8'))))
   const head = [Buffer.from(`${summary.slice(0, -1)},"input":`), input ?? NULL, Buffer.from(',"result":')]
   const tail = [Buffer.from(',"record":'), record, Buffer.from('}')]

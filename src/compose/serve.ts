@@ -222,8 +222,7 @@ async function startApi(
     webhooks: { ...config.webhooks, keys },
     batchApiSecrets,
     wake: () => workers?.wake(),
-    readLineRecord: (project_id, batch_id, line) =>
-      readLineRecord({ store, sealed }, project_id, batch_id, line),
+    readLineRecord: (...wanted) => readLineRecord({ store, sealed }, ...wanted),
     ready: async () => {
       shutdown.looked()
       return await ready()

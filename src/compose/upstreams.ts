@@ -14,6 +14,7 @@ import type {
   OpenAiUpstream,
   UpstreamConfig,
 } from '../config/config.ts'
+import { addressOf } from '../config/settings.ts'
 import { LiveServer } from '../dispatch/send/live-server.ts'
 import type { Spill } from '../dispatch/send/tiers.ts'
 import { Upstream, type UpstreamTerms } from '../dispatch/send/upstream.ts'
@@ -29,7 +30,15 @@ import { Machine } from '../engines/machine.ts'
 import { certificatesOf } from './certificates.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
-  return new Map(models.map((one) => [one.model.id, { ...one.model, ...hoursOf(one) }]))
+  return new Map(
+    models.map((one) => [one.model.id, { ...one.model, ...hoursOf(one), servers: givenNames(one) }]),
+  )
+}
+
+function givenNames({ upstreams }: ModelConfig): string[] {
+  const isAddress = (one: UpstreamConfig): boolean =>
+    one.type !== 'sim' && one.base_url !== null && one.name.startsWith(addressOf(one.base_url))
+  return upstreams.filter((one) => !isAddress(one)).map(({ name }) => name)
 }
 
 /** Nothing where an upstream of the lowest tier is always open. */

@@ -31,6 +31,19 @@ export interface Model {
   endpoints: readonly EndpointPath[]
   /** Absent where an upstream of the lowest tier is always open. */
   hours?: ModelHours | undefined
+  /** The names of its servers that an operator gave; a name that is made of an address is not among them. */
+  servers?: readonly string[] | undefined
   /** Unix seconds; when this model was first configured (the start of the process that reads it). */
   created: number
+}
+
+/** Of one of several replicas behind a name. */
+const REPLICA = /@[^@]*$/
+
+/** A server as callers read of it; null where its name tells an address, or is not configured. */
+export function serverNameOf(upstream: string, models: ReadonlyMap<string, Model>): string | null {
+  const name = upstream.replace(REPLICA, '')
+  const isGiven = (given: string): boolean =>
+    [...models.values()].some(({ servers }) => servers?.includes(given))
+  return isGiven(upstream) ? upstream : isGiven(name) ? name : null
 }

@@ -40,8 +40,13 @@ export interface RouteDependencies {
   batchApiSecrets: () => readonly { upstream: string; secret: string }[]
   /** Called after background work was queued, so that workers in this process claim it at once. */
   wake: () => void
-  /** The audit record of one line; undefined if the project has no such batch or line. */
-  readLineRecord: (project_id: string, batch_id: string, line: number) => Promise<LineRecordText | undefined>
+  /** The audit record of one line; undefined if the project has no such batch or line. `names`: null for operators. */
+  readLineRecord: (
+    project_id: string,
+    batch_id: string,
+    line: number,
+    names: ReadonlyMap<string, Model> | null,
+  ) => Promise<LineRecordText | undefined>
   /** Whether the service can do its work, for /readyz. */
   ready: () => Promise<boolean>
   /** Since when no worker has run (Unix ms); null if that is less than a minute. */

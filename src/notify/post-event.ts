@@ -3,6 +3,7 @@
 import type { Dispatcher } from 'undici'
 import type { Clock } from '../domain/clock.ts'
 import { retryAfterMs } from '../domain/retry-after.ts'
+import { AddressNotAllowed } from './webhook-agent.ts'
 
 const EXCERPT_CHARACTERS_MAX = 200
 const EXCERPT_BYTES_MAX = 1024
@@ -84,8 +85,23 @@ async function excerptOf(body: Dispatcher.ResponseData['body']): Promise<string>
   return line.length > EXCERPT_CHARACTERS_MAX ? `${line.slice(0, EXCERPT_CHARACTERS_MAX)}…` : line
 }
 
+const REASONS: Readonly<Record<string, string>> = {
+  ENOTFOUND: 'the name of its host cannot be resolved',
+  EAI_AGAIN: 'the name of its host cannot be resolved now',
+  ECONNREFUSED: 'the connection was refused',
+  ECONNRESET: 'the connection broke',
+  EPIPE: 'the connection broke',
+  UND_ERR_SOCKET: 'the connection broke',
+  ETIMEDOUT: 'no connection came about in time',
+  UND_ERR_CONNECT_TIMEOUT: 'no connection came about in time',
+  EHOSTUNREACH: 'its host cannot be reached',
+  ENETUNREACH: 'its host cannot be reached',
+}
+
+/** In our words: those of the system tell addresses. */
 function reason(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  const code = 'code' in error && typeof error.code === 'string' ? ` (${error.code})` : ''
-  return `${error.message || error.name}${code}`
+  if (error instanceof AddressNotAllowed) return error.message
+  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+  const why = REASONS[code] ?? (/CERT|TLS|SSL/.test(code) ? 'TLS failed' : 'the request failed')
+  return code === '' ? why : `${why} (${code})`
 }

@@ -7,9 +7,10 @@ import { isPublicAddress } from './public-address.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 
+/** It does not tell the address: whoever chooses a URL is not to learn what internal names resolve to. */
 export class AddressNotAllowed extends Error {
-  constructor(address: string) {
-    super(`${address} is no address of the public internet (see webhooks.allow_private_networks)`)
+  constructor() {
+    super('its host leads to no address of the public internet (see webhooks.allow_private_networks)')
     this.name = 'AddressNotAllowed'
   }
 }
@@ -32,7 +33,7 @@ export async function webhookAgent({
     connect(options, done) {
       // An address in the URL is connected to without being looked up.
       const literal = options.hostname.replace(/^\[|\]$/g, '')
-      if (isIP(literal) !== 0 && !isPublicAddress(literal)) done(new AddressNotAllowed(literal), null)
+      if (isIP(literal) !== 0 && !isPublicAddress(literal)) done(new AddressNotAllowed(), null)
       else connect(options, done)
     },
   })
@@ -44,9 +45,8 @@ function guarded(lookup: LookupFunction): LookupFunction {
     lookup(hostname, { ...options, all: true }, (error, found) => {
       if (error) return done(error, [])
       const addresses = typeof found === 'string' ? [{ address: found, family: isIP(found) }] : found
-      const refused = addresses.find(({ address }) => !isPublicAddress(address))
       const [first] = addresses
-      if (refused) done(new AddressNotAllowed(`${hostname} (${refused.address})`), [])
+      if (addresses.some(({ address }) => !isPublicAddress(address))) done(new AddressNotAllowed(), [])
       else if (options.all) done(null, addresses)
       else done(null, first?.address ?? '', first?.family)
     })

@@ -61,7 +61,7 @@ export function waitingReason(
       message: 'A spending limit leaves no room until lines under way have ended.',
     }
   if (parked.some((group) => group.parked_reason === 'remote_batch'))
-    return { code: 'remote_batch', ...remoteReason(remote) }
+    return { code: 'remote_batch', ...remoteReason(remote, models) }
   if (parked.length > 0 && parked.length === groups.length)
     return { code: 'parked', message: parkedMessage(parked) }
   if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', message: queuedMessage(leased) }

@@ -19,7 +19,7 @@ const LineParams = Type.Object({ ...BatchParams.properties, line: Type.String() 
 
 export function batchLineRoutes(
   app: App,
-  { store, sealed }: Pick<RouteDependencies, 'store' | 'sealed'>,
+  { store, sealed, models }: Pick<RouteDependencies, 'store' | 'sealed' | 'models'>,
 ): void {
   const ports = { db: store.read, sealed }
 
@@ -58,7 +58,8 @@ export function batchLineRoutes(
     doc: {
       operation: 'getBatchLine',
       summary: 'Read one line: input, result and record',
-      description: '`input` is shown to keys that have the scope `files:read` as well; to others it is null.',
+      description:
+        '`input` is shown to keys that have the scope `files:read` as well; to others it is null. The scope `operator` shows addresses of model servers, too, where others read names.',
       answer: BatchLine,
       errors: ['batch_not_found', 'line_not_found'],
     },
@@ -67,7 +68,9 @@ export function batchLineRoutes(
       const { project_id, scopes } = callerOf(request)
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const line = lineNumber(request.params.line)
-      const found = line === null ? undefined : await readLine(ports, batch, line, scopes.has('files:read'))
+      const names = scopes.has('operator') ? null : models
+      const found =
+        line === null ? undefined : await readLine(ports, batch, line, scopes.has('files:read'), names)
       if (!found) throw new ApiError('line_not_found')
       const text = Readable.from(found.text, { objectMode: false })
       text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a line broke off'))

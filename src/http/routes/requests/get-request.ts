@@ -16,12 +16,13 @@ import { showAnonymousRequest, showHttpRequest } from './show-request.ts'
 
 export function getRequestRoute(
   app: App,
-  { store, readLineRecord }: Pick<RouteDependencies, 'store' | 'readLineRecord'>,
+  { store, models, readLineRecord }: Pick<RouteDependencies, 'store' | 'models' | 'readLineRecord'>,
 ): void {
-  async function readLine(project_id: string, id: string): Promise<LineRecordText | undefined> {
+  async function readLine({ project_id, scopes }: Caller, id: string): Promise<LineRecordText | undefined> {
     const line = parseLineRequestId(id)
     const batch = line && (await readBatch(store.read, project_id, line.batchId))
-    return batch ? await readLineRecord(project_id, batch.id, line.line) : undefined
+    const names = scopes.has('operator') ? null : models
+    return batch ? await readLineRecord(project_id, batch.id, line.line, names) : undefined
   }
 
   async function readCall({ project_id, scopes }: Caller, id: string): Promise<object | undefined> {
@@ -39,7 +40,7 @@ export function getRequestRoute(
       operation: 'getRequest',
       summary: 'Read the audit record of a call or of a line',
       description:
-        'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401.',
+        'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401, and addresses of model servers where others read names.',
       answer: RequestRecord,
       errors: ['request_not_found'],
     },
@@ -52,7 +53,7 @@ export function getRequestRoute(
         if (!call) throw new ApiError('request_not_found')
         return call
       }
-      const record = await readLine(caller.project_id, id)
+      const record = await readLine(caller, id)
       if (!record) throw new ApiError('request_not_found')
       const text = Readable.from(record.text, { objectMode: false })
       text.on('error', (error) => request.log.error({ err: error }, 'an audit record broke off'))
