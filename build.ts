@@ -24,7 +24,7 @@ const CONSOLE = ['console', 'domain']
 /** Loaded only when needed, or found by their files. */
 const EXTERNAL = [
   ...['@aws-sdk/*', '@opentelemetry/*', 'pg', 'undici', 'pino-pretty', 'cli-progress', 'mustache'],
-  ...['csv-parse', 'csv-stringify', 'hyparquet', 'hyparquet-writer', 'hyparquet-compressors'],
+  ...['csv-parse', 'hyparquet', 'hyparquet-writer', 'hyparquet-compressors'],
   // Fastify's own compilers, in place of which the server has others.
   ...['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
 ]

@@ -399,6 +399,40 @@ describe('a table', { timeout: 60_000 }, () => {
     assert.equal(await text('s.csv'), '\ufeffname;price;answer;error\r\n"A;B";1,50;8 characters;\r\n')
   })
 
+  test('keeps each row one record, whatever line breaks are in its cells', async () => {
+    upstream.reply = ({ response }) => send(response, 200, completion('one\ntwo\rthree'))
+    await writeFile(at('crlf.csv'), 'id,text\r\n1,"a\nb"\r\n2,"c\rd"\r\n')
+    const { code, err } = await run('crlf.csv', '--prompt', '{{text}}', '-o', at('out.csv'))
+    assert.equal(code, 0, err)
+    assert.equal(
+      await text('out.csv'),
+      'id,text,answer,error\r\n1,"a\nb","one\ntwo\rthree",\r\n2,"c\rd","one\ntwo\rthree",\r\n',
+    )
+  })
+
+  test('for a spreadsheet runs nothing, and is read again as it was', async () => {
+    upstream.reply = ({ body, response }) =>
+      send(response, 200, completion(`=${body.messages.at(-1)?.content}`))
+    await writeFile(at('x.csv'), 'n,say\n-5,=1+1\n7,@you\n')
+    const first = await run('x.csv', '--prompt', '{{say}}', '--spreadsheet', '-o', at('sheet.csv'))
+    assert.equal(first.code, 0, first.err)
+    assert.equal(
+      await text('sheet.csv'),
+      "\ufeffn,say,answer,error\r\n-5,'=1+1,'==1+1,\r\n7,'@you,'=@you,\r\n",
+    )
+    const args = ['--prompt', '{{answer}}', '--prefix', 'next_', '--spreadsheet', '-o', at('plain.jsonl')]
+    const second = await run('sheet.csv', ...args)
+    assert.equal(second.code, 0, second.err)
+    const rows = (await text('plain.jsonl')).trimEnd().split('\n')
+    assert.deepEqual(
+      rows.map((row) => JSON.parse(row)),
+      [
+        { n: '-5', say: '=1+1', answer: '==1+1', error: null, next_answer: '===1+1', next_error: null },
+        { n: '7', say: '@you', answer: '=@you', error: null, next_answer: '==@you', next_error: null },
+      ],
+    )
+  })
+
   test('that is not UTF-8 is refused rather than damaged', async () => {
     await writeFile(at('latin.csv'), Buffer.from('name\nJos\xe9\n', 'latin1'))
     const { code, err } = await run('latin.csv', '--prompt', '{{name}}')

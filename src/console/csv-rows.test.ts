@@ -11,6 +11,7 @@ test('quotes, line ends, a byte-order mark and tabs are read', () => {
     ],
   })
   assert.deepEqual(readTable('a\tb\n1,5\t2'), { columns: ['a', 'b'], rows: [['1,5', '2']] })
+  assert.deepEqual(readTable('a,b\r1,"2\r"\n'), { columns: ['a', 'b'], rows: [['1', '2\r']] })
   assert.deepEqual(readTable(''), { columns: [], rows: [] })
 })
 

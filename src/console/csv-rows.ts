@@ -1,4 +1,5 @@
-// A small table, pasted or dropped: CSV as RFC 4180 has it, or tab-separated where the first line has tabs.
+// A small table, pasted or dropped: CSV as RFC 4180 has it, with any line ends, or tab-separated where the first line
+// has tabs.
 
 export interface SmallTable {
   columns: string[]
@@ -11,6 +12,11 @@ export function readTable(text: string): SmallTable {
   let row: string[] = []
   let cell = ''
   let quoted = false
+  const end = (): void => {
+    rows.push([...row, cell])
+    row = []
+    cell = ''
+  }
   const source = text.replace(/^\ufeff/, '')
   for (let i = 0; i < source.length; i++) {
     const character = source[i] ?? ''
@@ -24,13 +30,12 @@ export function readTable(text: string): SmallTable {
     else if (character === separator) {
       row.push(cell)
       cell = ''
-    } else if (character === '\n') {
-      rows.push([...row, cell.replace(/\r$/, '')])
-      row = []
-      cell = ''
+    } else if (character === '\n' || character === '\r') {
+      if (character === '\r' && source[i + 1] === '\n') i++
+      end()
     } else cell += character
   }
-  if (cell !== '' || row.length > 0) rows.push([...row, cell])
+  if (cell !== '' || row.length > 0) end()
   const [columns = [], ...data] = rows.filter((cells) => cells.some((text) => text.trim() !== ''))
   return { columns: columns.map((name) => name.trim()), rows: data }
 }

@@ -1,40 +1,51 @@
-// CSV and TSV (RFC 4180). A missing value is an empty cell and an empty text a quoted one, as in PostgreSQL.
-import { stringify } from 'csv-stringify/sync'
-import { type Column, type CsvStyle, cellText, type Sink, type TableWriter } from './table.ts'
+// The one writer of CSV and TSV (RFC 4180): each row is one record, whatever its texts hold. A missing value is an
+// empty cell and an empty text a quoted one, as in PostgreSQL.
+import { withGuards } from './formula-guard.ts'
+import { type Cell, type Column, type CsvStyle, cellText, type Sink, type TableWriter } from './table.ts'
 
 const BOM = '\ufeff'
-const ROWS_PER_WRITE = 256
+/** As much text is handed on at a time. */
+const BLOCK_CHARACTERS = 64 * 1024
 
-/** What a spreadsheet would run as a formula. */
-const FORMULA = /^[=+\-@\t\r]/
-const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i
+/** Makes a record of the cells of a row, with its line end. */
+export function csvRecords({
+  delimiter,
+  newline,
+  spreadsheet,
+}: CsvStyle): (cells: readonly Cell[]) => string {
+  // A byte-order mark at the start of the file would be taken for the file's own. In a spreadsheet, other characters
+  // may separate cells than the delimiter.
+  const own = `\\u${delimiter.charCodeAt(0).toString(16).padStart(4, '0')}`
+  const quoted = new RegExp(`["\\r\\n\\ufeff${own}${spreadsheet ? ',;|\\t' : ''}]`)
+  const field = (cell: Cell): string => {
+    if (cell === null || cell === undefined) return ''
+    const text = spreadsheet ? withGuards(cellText(cell), delimiter) : cellText(cell)
+    return text === '' || quoted.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+  }
+  return (cells) => {
+    const record = cells.map(field).join(delimiter)
+    // Readers pass over an empty line.
+    return (record === '' ? '""' : record) + newline
+  }
+}
 
 export async function writeCsv(
   sink: Sink,
   columns: readonly Column[],
   style: CsvStyle,
 ): Promise<TableWriter> {
-  // Only an empty text is quoted without need: a missing value is not.
-  const options = { delimiter: style.delimiter, record_delimiter: style.newline, quoted_match: /^$/ }
-  const shown = (text: string): string =>
-    style.spreadsheet && FORMULA.test(text) && !NUMBER.test(text) ? `'${text}` : text
-  let waiting: (string | null)[][] = [columns.map(({ name }) => (name === '' ? null : shown(name)))]
-  const flush = async (): Promise<void> => {
-    await sink.append(stringify(waiting, options))
-    waiting = []
-  }
-  if (style.bom) await sink.append(BOM)
+  const record = csvRecords(style)
+  let waiting = `${style.bom ? BOM : ''}${record(columns.map(({ name }) => (name === '' ? null : name)))}`
   return {
     async write({ cells }) {
-      waiting.push(
-        columns.map((_, i) =>
-          cells[i] === null || cells[i] === undefined ? null : shown(cellText(cells[i])),
-        ),
-      )
-      if (waiting.length >= ROWS_PER_WRITE) await flush()
+      waiting += record(columns.map((_, i) => cells[i]))
+      if (waiting.length < BLOCK_CHARACTERS) return
+      const block = waiting
+      waiting = ''
+      await sink.append(block)
     },
     async end() {
-      await flush()
+      await sink.append(waiting)
       await sink.end()
     },
     abort: () => sink.abort(),

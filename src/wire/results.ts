@@ -38,8 +38,8 @@ export const ResultsQuery = Type.Object({
       enum: ['true', 'false'],
       default: 'false',
       description:
-        'With `true`, CSV begins with a byte-order mark, and a text that a spreadsheet would run as a formula with ' +
-        'an apostrophe.',
+        'With `true`, CSV is for spreadsheets: it has a byte-order mark and CRLF, and an apostrophe keeps each text ' +
+        'that would run as a formula from running.',
     }),
   ),
   part: Type.Optional(

@@ -45,7 +45,7 @@ async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): P
   const signal = shell.interruption()
   const view = progressView(stderr, shell.clock)
   try {
-    const table = await openTable(input, flags.delimiter)
+    const table = await openTable(input, flags)
     const { question } = await readQuestion(input, table, flags)
     const limit = flags.limit ?? Number.POSITIVE_INFINITY
     const { rows, skipped } = await prepareRows(table, question, output, {

@@ -19,6 +19,7 @@ import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
+import { SPREADSHEET } from './table-flags.ts'
 
 interface ResultsFlags extends ApiFlags {
   format?: TableFormat
@@ -27,6 +28,7 @@ interface ResultsFlags extends ApiFlags {
   schema?: string
   prefix: string
   delimiter?: string
+  spreadsheet?: boolean
 }
 
 export function addResults(program: Command, shell: Shell): void {
@@ -47,6 +49,7 @@ export function addResults(program: Command, shell: Shell): void {
       .option('--schema <file>', 'the JSON Schema of the answers; each property becomes a column')
       .option('--prefix <text>', 'put this before the names of the new columns', '')
       .option('--delimiter <character>', 'what separates the cells of the CSV file that --rows names')
+      .option('--spreadsheet', SPREADSHEET)
       .action((id: string, flags: ResultsFlags) => writeTable(shell, id, flags)),
     'offpeak results batch_01k0… --format csv',
     'offpeak results batch_01k0… -o answers.parquet --schema schema.json',
@@ -81,26 +84,26 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
   }
 }
 
-function targetFor(id: string, { format, output }: ResultsFlags): Target {
-  if (output !== undefined) return { path: output, format: format ?? formatOfOutput(output) }
+function targetFor(id: string, { format, output, spreadsheet }: ResultsFlags): Target {
+  if (output !== undefined) return { path: output, format: format ?? formatOfOutput(output), spreadsheet }
   const chosen = format ?? 'csv'
-  return { path: `${id}.${chosen}`, format: chosen }
+  return { path: `${id}.${chosen}`, format: chosen, spreadsheet }
 }
 
 async function write(
   files: { output: string; errors: string },
   columns: AnswerColumns,
   target: Target,
-  { rows, delimiter }: ResultsFlags,
+  { rows, ...options }: ResultsFlags,
 ): Promise<WrittenRows> {
   const results = resultRows(files.output, files.errors)
   if (rows === undefined)
     return await writeResults(
       results,
       columns,
-      await createTable(target.path, target.format, resultColumns(columns)),
+      await createTable(target.path, target.format, resultColumns(columns), target),
     )
-  const table = await openTable(rows, delimiter)
+  const table = await openTable(rows, options)
   const answers = { columns, results, skipped: new Map<number, string>() }
   return await joinAnswers(table, rows, answers, Number.POSITIVE_INFINITY, target)
 }

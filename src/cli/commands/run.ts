@@ -134,7 +134,7 @@ async function tableJob(
   const path = flags.output ?? `${withoutEnding(input)}.out.${formatOf(input) ?? 'csv'}`
   await refuseSameFile(input, path)
   return await startTableJob(
-    { ...flags, input, target: { path, format: formatOfOutput(path) } },
+    { ...flags, input, target: { path, format: formatOfOutput(path), spreadsheet: flags.spreadsheet } },
     view,
     signal,
   )

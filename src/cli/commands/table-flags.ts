@@ -19,7 +19,11 @@ export interface TableFlags {
   param?: Record<string, unknown>
   limit?: number
   delimiter?: string
+  spreadsheet?: boolean
 }
+
+export const SPREADSHEET =
+  'CSV is for spreadsheets: an apostrophe keeps texts from running as formulas, and is taken away from what is read'
 
 export function withTable(command: Command): Command {
   return command
@@ -39,6 +43,7 @@ export function withTable(command: Command): Command {
     )
     .option('--limit <rows>', 'table: only the first rows', wholeNumber(1))
     .option('--delimiter <character>', 'table: what separates the cells of a CSV file', delimiter)
+    .option('--spreadsheet', `table: ${SPREADSHEET}`)
 }
 
 /** Whether the input is a table. Throws when it is one and no prompt is given, and the other way round. */
@@ -68,8 +73,8 @@ export async function isTable(input: string, flags: TableFlags): Promise<boolean
 
 /** The names of options that only a table has, of those that are given. */
 export function tableOnly(flags: TableFlags): string[] {
-  const { system, schema, image, param, limit, delimiter: cells, model } = flags
-  const given = { model, system, schema, image, param, limit, delimiter: cells }
+  const { system, schema, image, param, limit, delimiter: cells, spreadsheet, model } = flags
+  const given = { model, system, schema, image, param, limit, delimiter: cells, spreadsheet }
   return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]))
 }
 

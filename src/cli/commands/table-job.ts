@@ -40,7 +40,7 @@ export async function startTableJob(
 ): Promise<TableJob> {
   const { input, target, prefix } = order
   const limit = order.limit ?? Number.POSITIVE_INFINITY
-  const table = await openTable(input, order.delimiter)
+  const table = await openTable(input, order)
   const { question, schema } = await readQuestion(input, table, order)
   const columns = answerColumns(schema, prefix)
   // Refused now rather than when the answers are paid for.

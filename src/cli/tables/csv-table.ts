@@ -4,6 +4,7 @@ import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { CsvError, type Parser, parse } from 'csv-parse'
+import { withoutGuards } from '../../tables/formula-guard.ts'
 import { type Cell, type Column, type CsvStyle, cellText, type TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
 
@@ -13,11 +14,22 @@ const HEAD_BYTES = 64 * 1024
 /** A longer record comes from a quote that is not closed. */
 const RECORD_CHARACTERS_MAX = 64 * 1024 * 1024
 
-export async function openCsv(path: string, delimiter?: string): Promise<TableReader> {
+export interface CsvOptions {
+  /** Without it: the one that the header has most of. */
+  delimiter?: string | undefined
+  /** The texts were kept from being formulas; what keeps them is taken away. */
+  spreadsheet?: boolean | undefined
+}
+
+export async function openCsv(
+  path: string,
+  { delimiter, spreadsheet = false }: CsvOptions = {},
+): Promise<TableReader> {
   const head = await readHead(path)
   const encoding = head[0] === 0xff && head[1] === 0xfe ? 'utf-16le' : 'utf-8'
   const style = styleOf(new TextDecoder(encoding, { ignoreBOM: true }).decode(head), delimiter)
-  const records = (): AsyncGenerator<readonly Cell[]> => readRecords(path, encoding, style.delimiter)
+  const records = (): AsyncGenerator<readonly Cell[]> =>
+    readRecords(path, encoding, style.delimiter, spreadsheet)
   const columns = await readHeader(path, records())
   return {
     columns,
@@ -42,7 +54,6 @@ async function readHead(path: string): Promise<Buffer> {
   }
 }
 
-/** Without a delimiter from the user: the one that the header has most of. */
 function styleOf(head: string, delimiter: string | undefined): CsvStyle {
   const unquoted = head.replace(/"[^"]*"/g, '')
   const header = /^[^\r\n]*/.exec(unquoted)?.[0] ?? ''
@@ -73,6 +84,7 @@ async function* readRecords(
   path: string,
   encoding: string,
   delimiter: string,
+  spreadsheet: boolean,
 ): AsyncGenerator<readonly Cell[]> {
   const parser = parse({
     delimiter,
@@ -81,7 +93,10 @@ async function* readRecords(
     max_record_size: RECORD_CHARACTERS_MAX,
     // Most programs that write TSV quote nothing.
     relax_quotes: delimiter === '\t',
-    cast: (value, { quoting }) => (value === '' && !quoting ? null : value),
+    cast(value, { quoting }) {
+      if (value === '' && !quoting) return null
+      return spreadsheet ? withoutGuards(value, delimiter) : value
+    },
   })
   const source = Readable.from(decoded(path, encoding), { objectMode: false })
   source.on('error', (error) => parser.destroy(error))

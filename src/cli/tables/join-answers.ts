@@ -10,6 +10,8 @@ import { rowOfId } from './row-request.ts'
 export interface Target {
   path: string
   format: TableFormat
+  /** CSV that a spreadsheet opens as it is meant. */
+  spreadsheet?: boolean | undefined
 }
 
 /** Throws when an added column has the name of a column of the table. */
@@ -37,11 +39,11 @@ export async function joinAnswers(
   tablePath: string,
   answers: Answers,
   limit: number,
-  { path, format }: Target,
+  { path, format, spreadsheet }: Target,
 ): Promise<WrittenRows> {
   const { columns, skipped } = answers
   const all = joinedColumns(table, tablePath, columns)
-  const writer = await createTable(path, format, all, table.csv)
+  const writer = await createTable(path, format, all, { spreadsheet, style: table.csv })
   const results = answers.results[Symbol.asyncIterator]()
   let result = await results.next()
   const joined: WrittenRows = { rows: 0, failed: 0 }

@@ -9,17 +9,20 @@ import {
   type TableWriter,
 } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
+import type { CsvOptions } from './csv-table.ts'
 import { openJsonl, writeJsonl } from './jsonl-table.ts'
 import { PartialFile } from './partial-file.ts'
 
-export async function openTable(path: string, delimiter?: string): Promise<TableReader> {
+/** `options`: of a CSV or TSV file. */
+export async function openTable(path: string, options: CsvOptions = {}): Promise<TableReader> {
   const format = formatOf(path)
   // The libraries are loaded when needed: most commands read no table.
   switch (format) {
     case 'csv':
-      return await (await import('./csv-table.ts')).openCsv(path, delimiter)
+      return await (await import('./csv-table.ts')).openCsv(path, options)
     case 'tsv': {
-      const table = await (await import('./csv-table.ts')).openCsv(path, delimiter ?? '\t')
+      const { openCsv } = await import('./csv-table.ts')
+      const table = await openCsv(path, { ...options, delimiter: options.delimiter ?? '\t' })
       // A CSV file with the same rows has commas.
       return { ...table, csv: { newline: '\n', bom: false, ...table.csv, delimiter: ',' } }
     }
@@ -43,22 +46,24 @@ export function formatOfOutput(path: string): TableFormat {
   )
 }
 
+/** A CSV file for spreadsheets is written in the form that they expect, whatever its input had. */
+const FOR_SPREADSHEETS = { newline: '\r\n', bom: true, spreadsheet: true }
+
 /** `style`: of the CSV file that the rows come from. */
 export async function createTable(
   path: string,
   format: TableFormat,
   columns: readonly Column[],
-  style?: CsvStyle,
+  { spreadsheet, style }: { spreadsheet?: boolean | undefined; style?: CsvStyle | undefined } = {},
 ): Promise<TableWriter> {
   switch (format) {
     case 'csv':
     case 'tsv': {
       const { writeCsv } = await import('../../tables/csv-writer.ts')
-      const { newline, bom, delimiter } = style ?? { newline: '\n', bom: false, delimiter: ',' }
       return await writeCsv(await PartialFile.create(path), columns, {
-        newline,
-        bom,
-        delimiter: format === 'tsv' ? '\t' : delimiter,
+        ...(style ?? { newline: '\n', bom: false, delimiter: ',' }),
+        ...(spreadsheet ? FOR_SPREADSHEETS : {}),
+        ...(format === 'tsv' ? { delimiter: '\t' } : {}),
       })
     }
     case 'jsonl':

@@ -152,7 +152,7 @@ test('CSV contains every group, and no cell that a spreadsheet would run as a fo
   )
   assert.equal(rows.filter((one) => one.startsWith('user:')).length, many.length)
   const sums = '2026-11-01,3,2,1,20,10,30,0.000000007'
-  for (const cell of [`'=1+1`, `'+1`, `'-1`, `'@x`, '"\'\tx"', '"""q"",r"', '"a\nb"'])
+  for (const cell of [`'=1+1`, `'+1`, `-1`, `'@x`, '"\'\tx"', '"""q"",r"', '"a\nb"'])
     assert.ok(csv.text.includes(`\r\n${cell},${sums}\r\n`), cell)
   const total = await server.call('GET', '/v1/usage/entities?format=csv')
   assert.equal(total.text.split('\r\n')[1]?.split(',')[0], String(3 * (bad.length + many.length)))
