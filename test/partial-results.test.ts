@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { parquetReadObjects } from 'hyparquet'
 import { readResultsTable } from '../src/http/routes/batches/results-table.ts'
+import { readBatchRow } from '../src/store/batches.ts'
 import { completion, echo, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from './service.ts'
 
@@ -153,8 +154,10 @@ test('a reader who leaves ends the table', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
   const { id } = await service.run(Array.from({ length: 1_100 }, (_, i) => line(`l${i}`, 'x'.repeat(2_000))))
-  const ports = { db: service.stores.store.read, sealed: service.stores.sealed }
-  const table = readResultsTable(ports, id, { format: 'csv', spreadsheet: false })
+  const ports = { db: service.stores.store.read, sealed: service.stores.sealed, now: Date.now() }
+  const row = await readBatchRow(ports.db, id)
+  assert(row)
+  const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false })
   const first = await table.next()
   assert.match(String(first.value), /^custom_id,answer,error,/)
   await table.return(undefined)

@@ -105,6 +105,57 @@ test('files end by themselves when their retention is over: content, not records
   await assertOnRecord(ended)
 })
 
+test('a file is gone for its users when it expires, whether or not maintenance has run', async (t) => {
+  const ended = await endedBatch()
+  t.after(() => close(ended))
+  const { service, batch, files, line_ids } = ended
+  const { store } = service.stores
+  const before = await onDisk(service)
+  await store.write((tx) => tx.updateTable('files').set({ expires_at: Date.now() }).execute())
+
+  await assertGone(ended)
+  await assertOnRecord(ended)
+  const outcome = async (method: string, path: string, body?: object): Promise<string> => {
+    const response = await service.request(method, path, body)
+    const text = await response.text()
+    return response.ok ? text : `${response.status} ${JSON.parse(text).error.code}`
+  }
+  const [input = ''] = files
+  for (const id of files) {
+    assert.equal(await outcome('DELETE', `/v1/files/${id}`), '404 file_not_found')
+    assert.equal(await outcome('GET', `/v1/files?starting_after=${id}`), '404 cursor_not_found')
+  }
+  const order = { input_file_id: input, endpoint: '/v1/chat/completions', completion_window: '24h' }
+  assert.equal(await outcome('POST', '/v1/batches', order), '404 file_not_found')
+  assert.equal(await outcome('POST', '/v1/batches?dry_run=true', order), '404 file_not_found')
+  assert.equal(await outcome('POST', `/v1/batches/${batch.id}/retry`), '422 batch_not_retryable')
+  const results = `/v1/batches/${batch.id}/results`
+  assert.equal(await outcome('GET', results), '')
+  assert.match(await outcome('GET', `${results}?format=csv`), /^custom_id,[^\n]*\n$/)
+  for (const line of [1, 2]) {
+    const shown = JSON.parse(await outcome('GET', `/v1/batches/${batch.id}/lines/${line}`))
+    assert.deepEqual([shown.id, shown.input, shown.result], [line_ids[line - 1], null, null])
+  }
+  assert.deepEqual(await onDisk(service), before, 'the space is freed by maintenance')
+})
+
+test('the input of a running batch is not shown once it has expired', async (t) => {
+  const upstream = await testUpstream()
+  const service = await TestService.start(configFor(upstream.base_url))
+  t.after(async () => {
+    await service[Symbol.asyncDispose]()
+    await upstream.close()
+  })
+  const file = await service.upload(JSON.stringify(LINES[0]))
+  const { id } = await service.create(file.id, { start_after: Math.floor(Date.now() / 1000) + 3600 })
+  const listed = async (): Promise<unknown[]> =>
+    (await service.json<{ data: unknown[] }>('GET', `/v1/batches/${id}/lines`)).data
+  await service.eventually(async () => ((await listed()).length === 1 ? true : undefined))
+  await service.worker.stop()
+  await service.stores.store.write((tx) => tx.updateTable('files').set({ expires_at: Date.now() }).execute())
+  assert.deepEqual(await listed(), [])
+})
+
 test('a file that is deleted is gone at once, its key destroyed before its bytes', async (t) => {
   const ended = await endedBatch()
   t.after(() => close(ended))

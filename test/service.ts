@@ -149,7 +149,11 @@ export class TestService implements AsyncDisposable {
       webhooks: { ...config.webhooks, keys: stores.keys },
       batchApiSecrets: () => batchApiSecretsOf(config.models),
       wake: () => service?.worker.wake(),
-      readLineRecord: (...wanted) => readLineRecord(stores, ...wanted),
+      readLineRecord: (...wanted) =>
+        readLineRecord(
+          { db: stores.store.read, sealed: stores.sealed, now: stores.store.clock.now() },
+          ...wanted,
+        ),
       ready: async () => true,
     })
     const url = await server.listen({ host: '127.0.0.1', port: 0 })

@@ -3,9 +3,9 @@
 // the next one goes on.
 import { isDamaged } from '../blobs/blobs.ts'
 import { errorPattern } from '../domain/error-pattern.ts'
-import type { Ports } from '../results/chunk-journal.ts'
-import { readBatchInput } from '../store/batches.ts'
+import type { ReadPorts } from '../results/chunk-journal.ts'
 import { listChunks, readChunk, readChunkOfLine } from '../store/chunks.ts'
+import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary, LinesQuery } from '../wire/batch-line.ts'
 import { chunkSummaries } from './chunk-summaries.ts'
@@ -22,8 +22,8 @@ export interface LinesPage {
 
 export type Order = Required<Pick<LinesQuery, 'after' | 'limit'>> & LineFilter
 
-export async function listLines(ports: Ports, batch: BatchRow, order: Order): Promise<LinesPage> {
-  const input = await readBatchInput(ports.db, batch.id)
+export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order): Promise<LinesPage> {
+  const content = await readVisibleInput(ports.db, batch, ports.now)
   const lines: LineSummary[] = []
   let read = 0
   let fromIdx = (await readChunkOfLine(ports.db, batch.id, order.after + 1))?.idx ?? 0
@@ -32,7 +32,7 @@ export async function listLines(ports: Ports, batch: BatchRow, order: Order): Pr
     for (const chunk of chunks) {
       if (!mayMatch(chunk, order)) continue
       if (read++ === CHUNKS_READ_MAX) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
-      for await (const line of linesOfChunk(ports, batch, chunk, input?.content, order)) {
+      for await (const line of linesOfChunk(ports, batch, chunk, content, order)) {
         if (!matchesLine(line, order)) continue
         // One more than asked for tells whether there is more.
         if (lines.length === order.limit) return { lines, next: lines.at(-1)?.line ?? order.after }
@@ -47,7 +47,7 @@ export async function listLines(ports: Ports, batch: BatchRow, order: Order): Pr
 
 /** A chunk that is sealed while it is read takes its journals with it: the rest is then in its blobs. */
 async function* linesOfChunk(
-  ports: Ports,
+  ports: ReadPorts,
   batch: BatchRow,
   chunk: ChunkRow,
   content: BlobRow | undefined,

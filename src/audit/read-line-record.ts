@@ -3,18 +3,13 @@
 // bytes: a response is as large as a server made it, and is streamed.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Model } from '../domain/model.ts'
+import type { ReadPorts } from '../results/chunk-journal.ts'
 import { findLine } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/result-line.ts'
 import { type Span, streamSpan } from '../results/stream-span.ts'
 import { readBatch } from '../store/batches.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
-import type { Store } from '../store/store.ts'
 import { withServerNames } from './server-names.ts'
-
-export interface LineRecordDeps {
-  store: Store
-  sealed: SealedBlobs
-}
 
 /** A JSON object of `bytes` bytes. */
 export interface LineRecordText {
@@ -32,15 +27,16 @@ const SEARCHED_BYTES = 4096
  * the servers; null for operators, who also read addresses.
  */
 export async function readLineRecord(
-  { store, sealed }: LineRecordDeps,
+  ports: ReadPorts,
   project_id: string,
   batch_id: string,
   line: number,
   models: ReadonlyMap<string, Model> | null,
 ): Promise<LineRecordText | undefined> {
-  const batch = await readBatch(store.read, project_id, batch_id)
-  const chunk = batch && (await readChunkOfLine(store.read, batch_id, line))
-  const found = chunk && (await findLine({ db: store.read, sealed }, chunk, line))
+  const { db, sealed } = ports
+  const batch = await readBatch(db, project_id, batch_id)
+  const chunk = batch && (await readChunkOfLine(db, batch_id, line))
+  const found = chunk && (await findLine(ports, chunk, line))
   if (!found) return undefined
   const { blob, range } = found.audit
   const stored = await sealed.readAll(found.audit.project_id, blob, range)

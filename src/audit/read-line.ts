@@ -3,11 +3,11 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import type { Model } from '../domain/model.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
-import type { Ports } from '../results/chunk-journal.ts'
+import type { ReadPorts } from '../results/chunk-journal.ts'
 import { type FoundLine, findLine } from '../results/finished-lines.ts'
 import { streamSpan } from '../results/stream-span.ts'
-import { readBatchInput } from '../store/batches.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
+import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
 import { pendingSummary, summaryOfRecord } from './chunk-summaries.ts'
@@ -19,7 +19,7 @@ import { withServerNames } from './server-names.ts'
  * whether the caller may read input files. `models` name the servers; null for operators, who also read addresses.
  */
 export async function readLine(
-  ports: Ports,
+  ports: ReadPorts,
   batch: BatchRow,
   line: number,
   showInput: boolean,
@@ -27,7 +27,7 @@ export async function readLine(
 ): Promise<LineRecordText | undefined> {
   const chunk = await readChunkOfLine(ports.db, batch.id, line)
   if (!chunk) return undefined
-  const { content } = (await readBatchInput(ports.db, batch.id)) ?? {}
+  const content = await readVisibleInput(ports.db, batch, ports.now)
   const input = content && (await inputLine(ports, chunk, content, line))
   const found = await findLine(ports, chunk, line)
   if (found) return await finishedLine(ports, found, showInput ? input : undefined, models)
@@ -36,7 +36,7 @@ export async function readLine(
 }
 
 async function inputLine(
-  { sealed }: Ports,
+  { sealed }: ReadPorts,
   chunk: ChunkRow,
   content: BlobRow,
   wanted: number,
@@ -57,7 +57,7 @@ async function inputLine(
 }
 
 async function finishedLine(
-  { sealed }: Ports,
+  { sealed }: ReadPorts,
   { audit, result }: FoundLine,
   input: Buffer | undefined,
   models: ReadonlyMap<string, Model> | null,

@@ -222,7 +222,8 @@ async function startApi(
     webhooks: { ...config.webhooks, keys },
     batchApiSecrets,
     wake: () => workers?.wake(),
-    readLineRecord: (...wanted) => readLineRecord({ store, sealed }, ...wanted),
+    readLineRecord: (...wanted) =>
+      readLineRecord({ db: store.read, sealed, now: store.clock.now() }, ...wanted),
     ready: async () => {
       shutdown.looked()
       return await ready()

@@ -51,8 +51,9 @@ export class ValidationWaits {
   async #poll(project_id: string, file_id: string, signal: AbortSignal): Promise<void> {
     const until = this.#clock.now() + this.#waitMs
     for (let pauseMs = POLL_MS_MIN; !signal.aborted; pauseMs = Math.min(pauseMs * 2, POLL_MS_MAX)) {
-      const file = await readFile(this.#store.read, project_id, file_id)
-      const remainingMs = until - this.#clock.now()
+      const now = this.#clock.now()
+      const file = await readFile(this.#store.read, project_id, file_id, now)
+      const remainingMs = until - now
       if (file?.status !== 'pending' || remainingMs <= 0) return
       await sleep(this.#clock, Math.min(pauseMs, remainingMs), signal)
     }

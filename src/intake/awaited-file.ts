@@ -23,11 +23,13 @@ export const PROBLEMS_MAX = 20
 /** Returns the batch if it has ended. Otherwise its task is postponed, or made anew once the batch has lines. */
 export async function awaitFile(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise<BatchRow | null> {
   const { store, clock } = deps
-  const stop = stopReason(batch, clock.now())
+  const now = clock.now()
+  const stop = stopReason(batch, now)
   const file = await readFileRow(store.read, batch.input_file_id)
   if (stop !== null) return await end(deps, task, batch, [problem(stop, ERRORS[stop].message)], stop)
-  if (file?.status === 'pending' && file.deleted_at === null) {
-    await store.write((tx) => postponeTask(tx, task, clock.now() + LOOK_INTERVAL_MS, null))
+  // Maintenance deletes a file that has expired, and the batch then ends with `input_file_deleted`.
+  if (file?.deleted_at === null && (file.status === 'pending' || file.expires_at <= now)) {
+    await store.write((tx) => postponeTask(tx, task, now + LOOK_INTERVAL_MS, null))
     return null
   }
   if (file?.status !== 'processed') return await end(deps, task, batch, problemsOf(file))
@@ -52,7 +54,7 @@ async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise
     throw new Error(`the input of batch ${id} or the plan of its project is missing`)
   await store.write(async (tx) => {
     const now = clock.now()
-    const file = await lockInputFile(tx, project_id, input_file_id)
+    const file = await lockInputFile(tx, project_id, input_file_id, now)
     if (!(await finishTask(tx, task))) return
     if (file) {
       const owner = { project_id, quotas, language: negotiateLanguage(batch.language ?? undefined) }

@@ -87,7 +87,7 @@ export async function createBatch(
   const expires_at = Math.floor(now / 1000) * 1000 + window_ms
   if (fields.start_after !== null && fields.start_after >= expires_at)
     throw new ApiError('invalid_request', startTooLate(expires_at), { param: 'start_after' })
-  const found = await lockInputFile(tx, order.project_id, order.input_file_id)
+  const found = await lockInputFile(tx, order.project_id, order.input_file_id, now)
   // Also when the file was processed after its index was looked up.
   const hasNoLines = takesAnyFile && found?.purpose === 'batch' && !projection
   const file = hasNoLines ? { ...found, line_count: 0 } : usableInput(found)

@@ -18,7 +18,7 @@ export async function readProjection(
   const models = new Map([...deps.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]))
   const index = await readIndex(
     deps,
-    await readFile(deps.store.read, wanted.project_id, wanted.input_file_id),
+    await readFile(deps.store.read, wanted.project_id, wanted.input_file_id, deps.clock.now()),
   )
   return index && projectBatch(index, models, wanted)
 }

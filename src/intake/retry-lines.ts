@@ -5,8 +5,8 @@ import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import type { Ports } from '../results/chunk-journal.ts'
-import { readBatchInput } from '../store/batches.ts'
 import { listBegun } from '../store/chunks.ts'
+import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import type { RetryBatch } from '../wire/retry-batch.ts'
@@ -33,8 +33,9 @@ export async function uploadFailedLines(
   if (!isTerminal(batch.status)) throw notRetryable(`The batch is ${batch.status}. Wait until it has ended.`)
   const nothing = notRetryable(`The batch has no failed line${withText(which)}.`)
   if (batch.failed === 0) throw nothing
-  const { content } = (await readBatchInput(ports.db, batch.id)) ?? {}
-  if (!content) throw notRetryable('The input file of the batch has been deleted. Upload it again.')
+  const content = await readVisibleInput(ports.db, batch, upload.now)
+  if (!content)
+    throw notRetryable('The input file of the batch has been deleted or has expired. Upload it again.')
   const lines = failedLines(ports, batch, content, which)
   const first = await lines.next()
   if (first.done) throw nothing

@@ -6,7 +6,7 @@ import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { type Quotas, quotaExceeded } from '../domain/quota.ts'
 import { insertBlobs, readBlobRow } from '../store/blob-rows.ts'
-import { readFileRow } from '../store/files.ts'
+import { readFile } from '../store/files.ts'
 import { lockProject } from '../store/quota-use.ts'
 import type { FileRow, UploadPartRow, UploadRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
@@ -141,7 +141,7 @@ export async function completeUpload(
 ): Promise<{ upload: UploadRow; file: FileRow }> {
   const { store, sealed } = deps
   const { project_id } = owner
-  const made = await madeFile(deps, project_id, upload.id)
+  const made = await madeFile(deps, project_id, upload.id, rules.now)
   if (made) return made
   openUpload(upload, rules.now)
   const blobs = await partBlobs(deps, upload, part_ids)
@@ -181,7 +181,7 @@ export async function completeUpload(
     if (error instanceof ApiError) await discard(sealed, received)
     throw error
   }
-  const first = await madeFile(deps, project_id, upload.id)
+  const first = await madeFile(deps, project_id, upload.id, rules.now)
   if (first) return first
   throw new ApiError('upload_not_pending')
 }
@@ -191,11 +191,12 @@ async function madeFile(
   { store }: UploadDeps,
   project_id: string,
   id: string,
+  now: number,
 ): Promise<{ upload: UploadRow; file: FileRow } | null> {
   const upload = await readUpload(store.read, project_id, id)
   if (upload?.file_id == null) return null
-  const file = await readFileRow(store.read, upload.file_id)
-  return file && file.deleted_at === null ? { upload, file } : null
+  const file = await readFile(store.read, project_id, upload.file_id, now)
+  return file ? { upload, file } : null
 }
 
 async function partBlobs(

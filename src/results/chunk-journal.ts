@@ -12,6 +12,12 @@ export interface Ports {
   sealed: SealedBlobs
 }
 
+/** What users read with. */
+export interface ReadPorts extends Ports {
+  /** Results and inputs whose file has expired by then are not read (Unix ms). */
+  now: number
+}
+
 export interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */
   written: Journalled[]

@@ -4,9 +4,10 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { base32, parseLineRequestId } from '../domain/ids.ts'
 import { readBlobRow } from '../store/blob-rows.ts'
 import { readChunk } from '../store/chunks.ts'
+import { readVisibleResults } from '../store/files.ts'
 import type { BlobRow, ChunkRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { type Ports, readChunkJournal } from './chunk-journal.ts'
+import { type Ports, type ReadPorts, readChunkJournal } from './chunk-journal.ts'
 import { findJournalled, JOURNAL_OWNER, type Journalled } from './journal.ts'
 import { type LinePlace, placesInBlobs, readLineIndex } from './line-index.ts'
 import { type Row, scanRows } from './scan-rows.ts'
@@ -16,7 +17,7 @@ export interface FoundLine {
   line: number
   part: 'output' | 'error'
   audit: Span
-  /** Null once its result file has been deleted. */
+  /** Null once its result file has been deleted or has expired. */
   result: Span | null
 }
 
@@ -26,7 +27,11 @@ const REQUEST_ID_LENGTH = 'req_'.length + 26 + base32(1).length
 const HEAD_BYTES = HEAD.length + REQUEST_ID_LENGTH
 
 /** Undefined if the line is not finished, or not in the chunk. */
-export async function findLine(ports: Ports, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
+export async function findLine(
+  ports: ReadPorts,
+  chunk: ChunkRow,
+  line: number,
+): Promise<FoundLine | undefined> {
   if (chunk.state === 'sealed') return await findSealed(ports, chunk, line)
   const found = (await openPlaces(ports, chunk)).find((one) => one.line === line)
   if (found) {
@@ -51,13 +56,13 @@ export async function openPlaces(ports: Ports, chunk: ChunkRow): Promise<Journal
   return written
 }
 
-async function findSealed(ports: Ports, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
-  const { db, sealed } = ports
+async function findSealed(ports: ReadPorts, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
+  const { db, sealed, now } = ports
   const audit = await rowOf(db, chunk.audit_blob)
   if (!audit) return undefined
   const results = {
-    output: await rowOf(db, chunk.output_blob),
-    error: await rowOf(db, chunk.error_blob),
+    output: await readVisibleResults(db, chunk, 'output', now),
+    error: await readVisibleResults(db, chunk, 'error', now),
   }
   const found =
     (await sealedPlaces(ports, chunk))?.find((one) => one.line === line) ??

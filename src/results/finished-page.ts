@@ -1,10 +1,10 @@
 // Reads the result lines of a running batch in input order: of sealed chunks from their blobs, of open ones from their
 // journals. Lines do not finish in that order, so a page also names the line up to which none is missing; a caller
 // that continues there misses none. A page has the places of its lines; their bytes are read while they are sent.
-import { readBlobRow } from '../store/blob-rows.ts'
 import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
+import { readVisibleResults } from '../store/files.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { Ports } from './chunk-journal.ts'
+import type { ReadPorts } from './chunk-journal.ts'
 import { findLine, openPlaces, scanResults, sealedPlaces } from './finished-lines.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { bytesIn, readSpans } from './read-spans.ts'
@@ -47,8 +47,12 @@ interface Found {
   span: Span
 }
 
-/** A page of the finished lines of a batch. Lines whose result file was deleted are left out. */
-export async function readFinished(ports: Ports, batch_id: string, order: PageOrder): Promise<FinishedPage> {
+/** A page of the finished lines of a batch. Lines whose result file was deleted or has expired are left out. */
+export async function readFinished(
+  ports: ReadPorts,
+  batch_id: string,
+  order: PageOrder,
+): Promise<FinishedPage> {
   // Read first, so that lines that finish meanwhile are found below and not missed.
   const through = await completeThrough(ports, batch_id)
   const last = order.contiguous ? through : Number.POSITIVE_INFINITY
@@ -67,7 +71,7 @@ export async function readFinished(ports: Ports, batch_id: string, order: PageOr
 }
 
 /** If a chunk is sealed while the page is read, its journals are deleted; its lines are then read from its blobs. */
-function textOf(ports: Ports, lines: readonly Found[]): AsyncIterable<Buffer> {
+function textOf(ports: ReadPorts, lines: readonly Found[]): AsyncIterable<Buffer> {
   return readSpans(
     ports.sealed,
     lines.map(({ span }) => span),
@@ -83,7 +87,7 @@ function textOf(ports: Ports, lines: readonly Found[]): AsyncIterable<Buffer> {
 }
 
 /** The last line before which every line is finished; infinite when all are. */
-async function completeThrough(ports: Ports, batch_id: string): Promise<number> {
+async function completeThrough(ports: ReadPorts, batch_id: string): Promise<number> {
   const chunk = await firstUnsealed(ports.db, batch_id)
   if (!chunk) return Number.POSITIVE_INFINITY
   let through = chunk.first_line - 1
@@ -96,7 +100,7 @@ async function completeThrough(ports: Ports, batch_id: string): Promise<number> 
 }
 
 async function* finishedAfter(
-  ports: Ports,
+  ports: ReadPorts,
   batch_id: string,
   { after, part }: PageOrder,
   last: number,
@@ -116,7 +120,7 @@ async function* finishedAfter(
 }
 
 /** The finished lines of a chunk, in order. */
-async function finishedOf(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
+async function finishedOf(ports: ReadPorts, chunk: ChunkRow): Promise<Found[]> {
   if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
   const places = await openPlaces(ports, chunk)
   if (places.length < chunk.completed + chunk.failed) {
@@ -131,12 +135,11 @@ async function finishedOf(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
     .sort((a, b) => a.line - b.line)
 }
 
-async function inBlobs(ports: Ports, chunk: ChunkRow): Promise<Found[]> {
+async function inBlobs(ports: ReadPorts, chunk: ChunkRow): Promise<Found[]> {
   const places = await sealedPlaces(ports, chunk)
   const found: Found[] = []
   for (const part of ['output', 'error'] as const) {
-    const key = part === 'output' ? chunk.output_blob : chunk.error_blob
-    const blob = key === null ? undefined : await readBlobRow(ports.db, key)
+    const blob = await readVisibleResults(ports.db, chunk, part, ports.now)
     if (!blob) continue
     const { project_id } = blob
     if (places) {

@@ -1,7 +1,7 @@
 // The finished lines of a batch as parsed rows, page by page, in the order of the input.
 import { Compile } from 'typebox/compile'
 import { ResultRow } from '../tables/answer-cells.ts'
-import type { Ports } from './chunk-journal.ts'
+import type { ReadPorts } from './chunk-journal.ts'
 import { readFinished } from './finished-page.ts'
 
 /** As many as a chunk has at most. */
@@ -10,7 +10,7 @@ const LF = 10
 
 const resultRow = Compile(ResultRow)
 
-export async function* readResultRows(ports: Ports, batch_id: string): AsyncGenerator<ResultRow> {
+export async function* readResultRows(ports: ReadPorts, batch_id: string): AsyncGenerator<ResultRow> {
   for (let after = 0, more = true; more; ) {
     const order = { after, limit: PAGE_LINES, part: 'all', contiguous: false } as const
     const page = await readFinished(ports, batch_id, order)

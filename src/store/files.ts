@@ -1,35 +1,91 @@
-// Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again.
+// Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again. A file whose
+// `expires_at` has passed is deleted for its users from that moment on: whatever users read goes through `visibleFiles`
+// or `readVisibleResults`, and maintenance only frees the space afterwards.
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { onPage, type Page } from './page.ts'
-import type { FileRow } from './schema.ts'
+import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function insertFile(tx: Writer, file: FileRow): Promise<void> {
   await tx.insertInto('files').values(file).execute()
 }
 
-/** The project's file; undefined when it does not exist, is another project's, or was deleted. */
-export async function readFile(db: Reader, project_id: string, id: string): Promise<FileRow | undefined> {
-  return await db
+/** The files of a project that its users see at `now` (Unix ms). */
+function visibleFiles(db: Reader, project_id: string, now: number) {
+  return db
     .selectFrom('files')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .where('deleted_at', 'is', null)
-    .executeTakeFirst()
+    .where('files.project_id', '=', project_id)
+    .where('files.deleted_at', 'is', null)
+    .where('files.expires_at', '>', now)
+}
+
+/** The project's file; undefined when it does not exist, is another project's, was deleted, or has expired. */
+export async function readFile(
+  db: Reader,
+  project_id: string,
+  id: string,
+  now: number,
+): Promise<FileRow | undefined> {
+  return await visibleFiles(db, project_id, now).selectAll().where('id', '=', id).executeTakeFirst()
 }
 
 /** How large the index of the project's file is; 0 where there is none. */
-export async function readIndexBytes(db: Reader, project_id: string, id: string): Promise<number> {
-  const row = await db
-    .selectFrom('files')
+export async function readIndexBytes(
+  db: Reader,
+  project_id: string,
+  id: string,
+  now: number,
+): Promise<number> {
+  const row = await visibleFiles(db, project_id, now)
     .innerJoin('blobs', 'blobs.key', 'files.index_blob')
     .select('blobs.bytes')
     .where('files.id', '=', id)
-    .where('files.project_id', '=', project_id)
     .executeTakeFirst()
   return row?.bytes ?? 0
+}
+
+/** The content of a batch's input, for its users; workers read it to the end of the batch (readBatchInput). */
+export async function readVisibleInput(
+  db: Reader,
+  { project_id, input_file_id }: Pick<BatchRow, 'project_id' | 'input_file_id'>,
+  now: number,
+): Promise<BlobRow | undefined> {
+  return await visibleFiles(db, project_id, now)
+    .innerJoin('blobs', 'blobs.key', 'files.content_blob')
+    .selectAll('blobs')
+    .where('files.id', '=', input_file_id)
+    .where('blobs.deletion_pending_since', 'is', null)
+    .executeTakeFirst()
+}
+
+/** The results of a sealed chunk, for users; undefined where it has none, or where their file was deleted or has expired. */
+export async function readVisibleResults(
+  db: Reader,
+  { batch_id, output_blob, error_blob }: Pick<ChunkRow, 'batch_id' | 'output_blob' | 'error_blob'>,
+  part: 'output' | 'error',
+  now: number,
+): Promise<BlobRow | undefined> {
+  const key = part === 'output' ? output_blob : error_blob
+  if (key === null) return undefined
+  return await db
+    .selectFrom('blobs')
+    .selectAll()
+    .where('key', '=', key)
+    .where('deletion_pending_since', 'is', null)
+    // Results have no file before their batch has ended.
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('batches')
+            .innerJoin('files', 'files.id', `batches.${part}_file_id`)
+            .select('files.id')
+            .where('batches.id', '=', batch_id)
+            .where('files.expires_at', '<=', now),
+        ),
+      ),
+    )
+    .executeTakeFirst()
 }
 
 /** The row of any project, deleted or not, for background work. */
@@ -47,13 +103,11 @@ export async function lockInputFile(
   tx: Writer,
   project_id: string,
   id: string,
+  now: number,
 ): Promise<FileRow | undefined> {
-  return await tx
-    .selectFrom('files')
+  return await visibleFiles(tx, project_id, now)
     .selectAll()
     .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .where('deleted_at', 'is', null)
     .forShare()
     .executeTakeFirst()
 }
@@ -68,12 +122,9 @@ export async function listFiles(
   db: Reader,
   project_id: string,
   page: Page & { purpose?: FilePurpose },
+  now: number,
 ): Promise<FileRow[]> {
-  let query = onPage(
-    db.selectFrom('files').selectAll().where('project_id', '=', project_id).where('deleted_at', 'is', null),
-    'id',
-    page,
-  )
+  let query = onPage(visibleFiles(db, project_id, now).selectAll(), 'id', page)
   if (page.purpose !== undefined) query = query.where('purpose', '=', page.purpose)
   return await query.execute()
 }

@@ -191,7 +191,7 @@ export function storeConformance(
       const text = 'ü 😀 \u202e \\ \' " % _ \n\t {"a":"\\u0000"}'
       await seed(store)
       await store.write((tx) => insertFile(tx, file('file_x', { filename: text })))
-      assert.equal((await readFile(store.read, 'proj_a', 'file_x'))?.filename, text)
+      assert.equal((await readFile(store.read, 'proj_a', 'file_x', NOW))?.filename, text)
     })
   })
 
@@ -245,7 +245,7 @@ export function storeConformance(
       for (const id of ids.toReversed()) await store.write((tx) => insertFile(tx, file(id)))
       const seen: string[] = []
       for (let behind: string | undefined; ; behind = seen.at(-1)) {
-        const page = await listFiles(store.read, 'proj_a', { limit: 2, behind })
+        const page = await listFiles(store.read, 'proj_a', { limit: 2, behind }, NOW)
         if (page.length === 0) break
         seen.push(...page.map((row) => row.id))
       }
@@ -283,8 +283,8 @@ export function storeConformance(
       assert.deepEqual(await expired(), ['file_early', 'file_late'])
       assert.equal(await store.write((tx) => markDeleted(tx, 'file_early', NOW)), true)
       assert.equal(await store.write((tx) => markDeleted(tx, 'file_early', NOW)), false)
-      assert.equal(await readFile(store.read, 'proj_a', 'file_early'), undefined)
-      assert.equal(await readFile(store.read, 'proj_b', 'file_late'), undefined)
+      assert.equal(await readFile(store.read, 'proj_a', 'file_early', NOW - 1), undefined)
+      assert.equal(await readFile(store.read, 'proj_b', 'file_late', NOW), undefined)
       assert.deepEqual(await expired(), ['file_late'])
     })
   })
@@ -768,13 +768,13 @@ export function storeConformance(
         await seed(store)
         await store.write((tx) => insertFile(tx, file('file_x')))
         const deleting = await store.write(async (tx) => {
-          assert.ok(await lockInputFile(tx, 'proj_a', 'file_x'))
+          assert.ok(await lockInputFile(tx, 'proj_a', 'file_x', NOW))
           const begun = begin(other.write((inner) => markDeleted(inner, 'file_x', NOW)))
           await contention()
           return begun
         })
         assert.equal(await deleting.done, true)
-        assert.equal(await store.write((tx) => lockInputFile(tx, 'proj_a', 'file_x')), undefined)
+        assert.equal(await store.write((tx) => lockInputFile(tx, 'proj_a', 'file_x', NOW)), undefined)
         assert.equal((await store.write((tx) => lockFileRow(tx, 'file_x')))?.deleted_at, NOW)
       },
     )

@@ -5,6 +5,7 @@ import { listLines } from '../../../audit/list-lines.ts'
 import { readLine } from '../../../audit/read-line.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import { LINE_NUMBER_MAX } from '../../../domain/ids.ts'
+import type { ReadPorts } from '../../../results/chunk-journal.ts'
 import { BatchLine, LineList, LinesQuery } from '../../../wire/batch-line.ts'
 import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
@@ -19,9 +20,9 @@ const LineParams = Type.Object({ ...BatchParams.properties, line: Type.String() 
 
 export function batchLineRoutes(
   app: App,
-  { store, sealed, models }: Pick<RouteDependencies, 'store' | 'sealed' | 'models'>,
+  { store, sealed, clock, models }: Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'models'>,
 ): void {
-  const ports = { db: store.read, sealed }
+  const ports = (): ReadPorts => ({ db: store.read, sealed, now: clock.now() })
 
   route(app, {
     method: 'GET',
@@ -39,7 +40,7 @@ export function batchLineRoutes(
     async handler(request) {
       const { after = 0, limit = LIMIT_DEFAULT, ...filters } = request.query
       const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
-      const { lines: data, next } = await listLines(ports, batch, { ...filters, after, limit })
+      const { lines: data, next } = await listLines(ports(), batch, { ...filters, after, limit })
       return {
         object: 'list',
         data,
@@ -70,7 +71,7 @@ export function batchLineRoutes(
       const line = lineNumber(request.params.line)
       const names = scopes.has('operator') ? null : models
       const found =
-        line === null ? undefined : await readLine(ports, batch, line, scopes.has('files:read'), names)
+        line === null ? undefined : await readLine(ports(), batch, line, scopes.has('files:read'), names)
       if (!found) throw new ApiError('line_not_found')
       const text = Readable.from(found.text, { objectMode: false })
       text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a line broke off'))

@@ -109,7 +109,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
       const processed = (): Promise<void> =>
         whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
       const oneAtATime = async <T>(act: () => Promise<T>): Promise<T> => {
-        const indexBytes = await readIndexBytes(store.read, project_id, input_file_id)
+        const indexBytes = await readIndexBytes(store.read, project_id, input_file_id, clock.now())
         return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
       }
       const project = (): Promise<BatchProjection | null> =>
@@ -117,7 +117,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
       if (request.query.dry_run === 'true') {
         await processed()
         const projection = await oneAtATime(project)
-        usableInput(await readFile(store.read, caller.project_id, input_file_id))
+        usableInput(await readFile(store.read, caller.project_id, input_file_id, clock.now()))
         if (!projection) throw new ApiError('file_not_processed')
         const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
         return showEstimate(shownFileId(input_file_id, view), projection, limitProjections)

@@ -17,7 +17,7 @@ const LIMIT_DEFAULT = 1000
 
 export function getBatchResultsRoute(
   app: App,
-  { store, sealed }: Pick<RouteDependencies, 'store' | 'sealed'>,
+  { store, sealed, clock }: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'>,
 ): void {
   route(app, {
     method: 'GET',
@@ -39,6 +39,7 @@ export function getBatchResultsRoute(
     async handler(request, reply) {
       const { format = 'jsonl', spreadsheet = 'false', ...paging } = request.query
       const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = paging
+      const ports = { db: store.read, sealed, now: clock.now() }
       const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
       if (format !== 'jsonl') {
         const [param] = Object.keys(paging)
@@ -53,7 +54,7 @@ export function getBatchResultsRoute(
           'x-content-type-options': 'nosniff',
         })
         const order = { format, spreadsheet: spreadsheet === 'true' }
-        const table = Readable.from(readResultsTable({ db: store.read, sealed }, batch.id, order), {
+        const table = Readable.from(readResultsTable(ports, batch, order), {
           objectMode: false,
         })
         table.on('error', (error) =>
@@ -62,7 +63,7 @@ export function getBatchResultsRoute(
         return reply.type(TABLE_TYPES[format]).send(table)
       }
       const order = { after, limit, part, contiguous: contiguous === 'true' }
-      const page = await readFinished({ db: store.read, sealed }, batch.id, order)
+      const page = await readFinished(ports, batch.id, order)
       reply.headers({
         'x-next-after': page.nextAfter,
         'x-has-more': String(page.hasMore),

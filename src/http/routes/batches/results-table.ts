@@ -1,9 +1,10 @@
 // The results of a batch as a table, written while they are read: as much is in memory as a group of rows.
 import { placesInChunk } from '../../../jsonl/chunk-lines.ts'
-import type { Ports } from '../../../results/chunk-journal.ts'
+import type { ReadPorts } from '../../../results/chunk-journal.ts'
 import { readResultRows } from '../../../results/read-result-rows.ts'
-import { readBatchInput } from '../../../store/batches.ts'
 import { listChunks } from '../../../store/chunks.ts'
+import { readVisibleInput } from '../../../store/files.ts'
+import type { BatchRow } from '../../../store/schema.ts'
 import { answerColumns } from '../../../tables/answer-cells.ts'
 import { type AnswerSchema, requestedSchema } from '../../../tables/answer-schema.ts'
 import { resultColumns, writeResults } from '../../../tables/result-table.ts'
@@ -27,15 +28,15 @@ export interface TableOrder {
 
 /** A column for each property where the first request asks for answers by a schema; else one for the answer. */
 export async function* readResultsTable(
-  ports: Ports,
-  batch_id: string,
+  ports: ReadPorts,
+  batch: BatchRow,
   { format, spreadsheet }: TableOrder,
 ): AsyncGenerator<Buffer> {
-  const answers = answerColumns((await firstSchema(ports, batch_id)) ?? undefined, '')
+  const answers = answerColumns((await firstSchema(ports, batch)) ?? undefined, '')
   const sink = new PieceSink()
   const write = async (): Promise<void> => {
     const writer = await writerOf(sink, resultColumns(answers), format, spreadsheet)
-    await writeResults(readResultRows(ports, batch_id), answers, writer)
+    await writeResults(readResultRows(ports, batch.id), answers, writer)
   }
   const written = write().then(
     () => sink.close(null),
@@ -64,9 +65,9 @@ async function writerOf(
 }
 
 /** Null where the input was deleted, too. */
-async function firstSchema({ db, sealed }: Ports, batch_id: string): Promise<AnswerSchema | null> {
-  const content = (await readBatchInput(db, batch_id))?.content
-  const [chunk] = await listChunks(db, batch_id, 0, 1)
+async function firstSchema({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<AnswerSchema | null> {
+  const content = await readVisibleInput(db, batch, now)
+  const [chunk] = await listChunks(db, batch.id, 0, 1)
   if (!content || !chunk) return null
   const range = { start: chunk.byte_start, end: chunk.byte_end }
   const bytes = await sealed.readAll(content.project_id, content, range)

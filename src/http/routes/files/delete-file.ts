@@ -31,10 +31,11 @@ export function deleteFileRoute(
     async handler(request) {
       const { project_id } = callerOf(request)
       const id = fileIdOf(request.params.file_id)
+      const now = clock.now()
       await store.write(async (tx) => {
-        const file = await readFile(tx, project_id, id)
+        const file = await readFile(tx, project_id, id, now)
         if (!file) throw new ApiError('file_not_found')
-        await removeFile(tx, file, clock.now())
+        await removeFile(tx, file, now)
       })
       wake()
       return { id: shownFileId(id, viewOf(request, region)), object: 'file', deleted: true }

@@ -23,7 +23,7 @@ const ENCODED_BYTES_MIN = 1024
 
 export function getFileContentRoute(
   app: App,
-  { store, sealed }: Pick<RouteDependencies, 'store' | 'sealed'>,
+  { store, sealed, clock }: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'>,
 ): void {
   route(app, {
     method: ['GET', 'HEAD'],
@@ -52,7 +52,8 @@ export function getFileContentRoute(
     },
     accepts: { params: FileParams },
     async handler(request, reply) {
-      const file = await readFile(store.read, callerOf(request).project_id, fileIdOf(request.params.file_id))
+      const id = fileIdOf(request.params.file_id)
+      const file = await readFile(store.read, callerOf(request).project_id, id, clock.now())
       if (!file) throw new ApiError('file_not_found')
       const { 'if-range': condition, range: wanted, 'accept-encoding': accept } = request.headers
       // A range is one of the bytes as they are.

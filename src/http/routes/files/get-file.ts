@@ -12,7 +12,10 @@ import { fileIdOf } from './file-id.ts'
 import { fileWaitingReason } from './file-waiting-reason.ts'
 import { showFile } from './show-file.ts'
 
-export function getFileRoute(app: App, { store, region }: Pick<RouteDependencies, 'store' | 'region'>): void {
+export function getFileRoute(
+  app: App,
+  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
+): void {
   route(app, {
     method: 'GET',
     url: '/v1/files/:file_id',
@@ -25,7 +28,8 @@ export function getFileRoute(app: App, { store, region }: Pick<RouteDependencies
     },
     accepts: { params: FileParams },
     async handler(request) {
-      const file = await readFile(store.read, callerOf(request).project_id, fileIdOf(request.params.file_id))
+      const id = fileIdOf(request.params.file_id)
+      const file = await readFile(store.read, callerOf(request).project_id, id, clock.now())
       if (!file) throw new ApiError('file_not_found')
       const shown = showFile(file, viewOf(request, region))
       return file.status === 'pending'

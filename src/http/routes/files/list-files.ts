@@ -15,7 +15,7 @@ import { showFile } from './show-file.ts'
 
 export function listFilesRoute(
   app: App,
-  { store, region }: Pick<RouteDependencies, 'store' | 'region'>,
+  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
 ): void {
   const purpose = Type.Unsafe<FilePurpose>({ type: 'string', enum: [...FILE_PURPOSES] })
   route(app, {
@@ -32,11 +32,12 @@ export function listFilesRoute(
     async handler(request) {
       const { project_id } = callerOf(request)
       const { purpose, ...page } = request.query
+      const now = clock.now()
       if (page.starting_after !== undefined) page.starting_after = fileIdOf(page.starting_after)
       if (page.after !== undefined) page.after = fileIdOf(page.after)
       return await readPage(page, {
-        exists: async (id) => (await readFile(store.read, project_id, id)) !== undefined,
-        list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose }),
+        exists: async (id) => (await readFile(store.read, project_id, id, now)) !== undefined,
+        list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose }, now),
         show: (file) => showFile(file, viewOf(request, region)),
       })
     },

@@ -13,7 +13,7 @@ import { showUpload } from './show-upload.ts'
 
 export function getUploadRoute(
   app: App,
-  { store, region }: Pick<RouteDependencies, 'store' | 'region'>,
+  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
 ): void {
   route(app, {
     method: 'GET',
@@ -31,7 +31,9 @@ export function getUploadRoute(
       const upload = await readUpload(store.read, project_id, request.params.upload_id)
       if (!upload) throw new ApiError('upload_not_found')
       const file =
-        upload.file_id === null ? undefined : await readFile(store.read, project_id, upload.file_id)
+        upload.file_id === null
+          ? undefined
+          : await readFile(store.read, project_id, upload.file_id, clock.now())
       return showUpload(upload, viewOf(request, region), file)
     },
   })
