@@ -6,6 +6,7 @@ import { errorPattern } from '../domain/error-pattern.ts'
 import type { ReadPorts } from '../results/chunk-journal.ts'
 import { listChunks, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
+import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary, LinesQuery } from '../wire/batch-line.ts'
 import { chunkSummaries } from './chunk-summaries.ts'
@@ -26,6 +27,7 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
   const content = await readVisibleInput(ports.db, batch, ports.now)
   const lines: LineSummary[] = []
   let read = 0
+  let seen = 0
   let fromIdx = (await readChunkOfLine(ports.db, batch.id, order.after + 1))?.idx ?? 0
   for (;;) {
     const chunks = await listChunks(ports.db, batch.id, fromIdx, ROWS_PER_READ)
@@ -42,6 +44,12 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
     const end = chunks.at(-1)
     if (chunks.length < ROWS_PER_READ || !end) return { lines, next: null }
     fromIdx = end.idx + 1
+    seen += chunks.length
+    // Blank lines have numbers and are not counted: the next page may look at the last chunk again.
+    if (seen >= ROWS_LOOKED_AT_MAX) {
+      const next = Math.max(end.first_line + end.line_count - 1, lines.at(-1)?.line ?? 0)
+      return { lines, next }
+    }
   }
 }
 

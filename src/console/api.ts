@@ -1,5 +1,6 @@
 // Calls to the service's own API, with the session's cookie. Whatever is not an answer is an ApiFailure, whose
 // message is for people.
+import type { List } from '../wire/list.ts'
 import { t } from './i18n.ts'
 
 /** Tells the service that a call comes from the console's own pages: other sites cannot send it. */
@@ -108,6 +109,17 @@ function parsed(text: string): object {
 export async function get<T>(path: string, query: Query = {}, options: CallOptions = {}): Promise<T> {
   const response = await fetchApi('GET', pathWith(path, query), undefined, options)
   return (await response.json()) as T
+}
+
+/** Of a list in which a search found nothing so far. */
+const EMPTY_PAGES_MAX = 20
+
+/** A page of a list. Where few objects match a filter, pages may be empty though the list goes on; those are passed over. */
+export async function getPage<T>(path: string, query: Query, options: CallOptions = {}): Promise<List<T>> {
+  let page = await get<List<T>>(path, query, options)
+  for (let i = 0; i < EMPTY_PAGES_MAX && page.data.length === 0 && page.next_cursor !== null; i++)
+    page = await get<List<T>>(path, { ...query, starting_after: page.next_cursor }, options)
+  return page
 }
 
 export async function post<T>(path: string, body?: unknown, options: CallOptions = {}): Promise<T> {

@@ -78,10 +78,9 @@ export async function createUpload(tx: Writer, order: UploadOrder, now: number):
 }
 
 /** Throws upload_not_found and upload_not_pending. */
-export function openUpload(upload: UploadRow | undefined, now: number): UploadRow {
+export function openUpload(upload: UploadRow | undefined): UploadRow {
   if (!upload) throw new ApiError('upload_not_found')
-  const status = upload.status === 'pending' && upload.expires_at <= now ? 'expired' : upload.status
-  if (status !== 'pending') throw new ApiError('upload_not_pending', `The upload is ${status}.`)
+  if (upload.status !== 'pending') throw new ApiError('upload_not_pending', `The upload is ${upload.status}.`)
   return upload
 }
 
@@ -104,7 +103,7 @@ export async function addPart(
   try {
     return await store.write(async (tx) => {
       const created = now()
-      const { bytes, part_bytes } = openUpload(await lockUpload(tx, project_id, upload.id), created)
+      const { bytes, part_bytes } = openUpload(await lockUpload(tx, project_id, upload.id, created))
       const count = await countUploadParts(tx, upload.id)
       if (count >= PARTS_MAX)
         throw new ApiError('invalid_request', `An upload has at most ${PARTS_MAX} parts. Send larger ones.`)
@@ -143,7 +142,7 @@ export async function completeUpload(
   const { project_id } = owner
   const made = await madeFile(deps, project_id, upload.id, rules.now)
   if (made) return made
-  openUpload(upload, rules.now)
+  openUpload(upload)
   const blobs = await partBlobs(deps, upload, part_ids)
   const bytes = blobs.reduce((sum, blob) => sum + blob.bytes, 0)
   if (bytes !== upload.bytes)
@@ -193,7 +192,7 @@ async function madeFile(
   id: string,
   now: number,
 ): Promise<{ upload: UploadRow; file: FileRow } | null> {
-  const upload = await readUpload(store.read, project_id, id)
+  const upload = await readUpload(store.read, project_id, id, now)
   if (upload?.file_id == null) return null
   const file = await readFile(store.read, project_id, upload.file_id, now)
   return file ? { upload, file } : null

@@ -36,7 +36,7 @@ test('events older than the cutoff go, with their deliveries, and younger ones s
         await recordEvent(tx, { project_id, type: 'limit.reached', data: { now } }, now)
     })
     assert.equal(await deleteOldEvents(store, 2_001), 2)
-    const left = await listEvents(store.read, project_id, { limit: 10 })
+    const { rows: left } = await listEvents(store.read, project_id, { limit: 10 })
     assert.deepEqual(
       left.map((event) => event.created),
       [3_000],

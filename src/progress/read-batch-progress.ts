@@ -54,12 +54,16 @@ async function readReasons(
     listLaneReports(store.read, store.claimSql),
     hasWorker(store.read, store.claimSql),
   ])
-  const byBatch = Map.groupBy(groups, (group) => group.batch_id)
+  const byBatch = Map.groupBy([...groups, ...leased], (group) => group.batch_id)
   const remoteIds = groups
     .filter((group) => group.parked_reason === 'remote_batch')
     .map((one) => one.batch_id)
   const remote = Map.groupBy(await remoteWorkOf(store.read, remoteIds), ({ batch_id }) => batch_id)
-  const surroundings = { now, hasWorker: isWorkerRunning, laneReports, leased, models }
+  const underWay = {
+    chunks: leased.reduce((sum, { chunks }) => sum + chunks, 0),
+    batches: new Set(leased.map(({ batch_id }) => batch_id)).size,
+  }
+  const surroundings = { now, hasWorker: isWorkerRunning, laneReports, leased: underWay, models }
   return new Map(
     batches.map((batch) => [
       batch.id,

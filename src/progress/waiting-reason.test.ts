@@ -35,7 +35,7 @@ function report(more: Partial<LaneReport> = {}): LaneReport {
 }
 
 function chunks(more: Partial<ChunkGroup> = {}): ChunkGroup {
-  return { batch_id: 'b', state: 'ready', parked_reason: null, model: 'm', chunks: 3, ...more }
+  return { batch_id: 'b', state: 'ready', parked_reason: null, model: 'm', ...more }
 }
 
 function reason(groups: readonly ChunkGroup[], more: Partial<Surroundings> = {}, batch = QUEUED) {

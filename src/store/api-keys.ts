@@ -1,5 +1,5 @@
 // API keys. The secret itself is never stored, only its SHA-256.
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import type { ApiKeyRow, NewApiKeyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -23,12 +23,11 @@ export async function listKeys(db: Reader): Promise<KeyWithProject[]> {
 export async function listKeysPage(
   db: Reader,
   page: Page & { project_id: string | null },
-): Promise<KeyWithProject[]> {
-  const query = onPage(withProject(db), 'api_keys.id', page)
+): Promise<Listed<KeyWithProject>> {
   const { project_id } = page
-  return await query
-    .$if(project_id !== null, (all) => all.where('api_keys.project_id', '=', project_id ?? ''))
-    .execute()
+  const all = withProject(db)
+  const keys = project_id === null ? all : all.where('api_keys.project_id', '=', project_id)
+  return await listed(keys, 'api_keys.id', page)
 }
 
 export interface KeyUse {

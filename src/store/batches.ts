@@ -4,7 +4,7 @@ import { type BatchStatus, OPEN_STATUSES, statusesBefore } from '../domain/batch
 import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { exactPlus } from './exact-sum.ts'
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -85,13 +85,14 @@ export async function listBatches(
   db: Reader,
   project_id: string,
   page: Page & { status?: BatchStatus; model?: string },
-): Promise<BatchRow[]> {
-  let query = onPage(db.selectFrom('batches').selectAll().where('project_id', '=', project_id), 'id', page)
-  if (page.status !== undefined) query = query.where('status', '=', page.status)
+): Promise<Listed<BatchRow>> {
+  const { status, model } = page
+  const all = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
+  const batches = status === undefined ? all : all.where('status', '=', status)
+  if (model === undefined) return await listed(batches, 'id', page)
   // In a JSON array of strings only a whole element stands between quotes.
-  if (page.model !== undefined)
-    query = query.where(sql<boolean>`replace(models, ${JSON.stringify(page.model)}, '') <> models`)
-  return await query.execute()
+  const named = sql<boolean>`replace(models, ${JSON.stringify(model)}, '') <> models`
+  return await listedWhere(batches, 'id', page, (query) => query.where(named))
 }
 
 /** Each status that is entered once has a column that says when. */

@@ -1,6 +1,6 @@
 // Events of a project, newest first.
 import type { EventType } from '../domain/event.ts'
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import type { EventRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -23,10 +23,9 @@ export async function listEvents(
   db: Reader,
   project_id: string,
   page: Page & { type?: EventType },
-): Promise<EventRow[]> {
-  let query = onPage(db.selectFrom('events').selectAll().where('project_id', '=', project_id), 'id', page)
-  if (page.type !== undefined) query = query.where('type', '=', page.type)
-  return await query.execute()
+): Promise<Listed<EventRow>> {
+  const all = db.selectFrom('events').selectAll().where('project_id', '=', project_id)
+  return await listed(page.type === undefined ? all : all.where('type', '=', page.type), 'id', page)
 }
 
 /** Removes up to `limit` events from before `cutoff` (Unix ms) and what became of them; returns how many. */

@@ -3,7 +3,7 @@
 // or `readVisibleResults`, and maintenance only frees the space afterwards.
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -123,10 +123,10 @@ export async function listFiles(
   project_id: string,
   page: Page & { purpose?: FilePurpose },
   now: number,
-): Promise<FileRow[]> {
-  let query = onPage(visibleFiles(db, project_id, now).selectAll(), 'id', page)
-  if (page.purpose !== undefined) query = query.where('purpose', '=', page.purpose)
-  return await query.execute()
+): Promise<Listed<FileRow>> {
+  const { purpose } = page
+  const all = visibleFiles(db, project_id, now).selectAll()
+  return await listed(purpose === undefined ? all : all.where('purpose', '=', purpose), 'id', page)
 }
 
 /** pending → processed. False when the file was deleted or validated meanwhile. */

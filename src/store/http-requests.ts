@@ -3,7 +3,7 @@
 import { sql } from 'kysely'
 import { encodeTime } from 'ulid'
 import { ID_PREFIXES } from '../domain/ids.ts'
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { HttpRequestRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -48,7 +48,7 @@ export async function listHttpRequests(
   db: Reader,
   project_id: string,
   { method, status, path, key_id, since, until, ...page }: Page & HttpRequestFilter,
-): Promise<Omit<HttpRequestRow, 'response'>[]> {
+): Promise<Listed<Omit<HttpRequestRow, 'response'>>> {
   const calls = db
     .selectFrom('http_requests')
     .select([
@@ -57,17 +57,21 @@ export async function listHttpRequests(
     ])
     .where('project_id', '=', project_id)
     .where('id', '>=', firstIdAt(since))
-  let query = onPage(calls, 'id', page)
-  if (until !== undefined) query = query.where('id', '<', firstIdAt(until))
-  if (method !== undefined) query = query.where('method', '=', method)
-  if (key_id !== undefined) query = query.where('key_id', '=', key_id)
-  if (path !== undefined)
-    query = query.where(sql<string>`substr(path, 1, ${sql.lit(path.length)})`, '=', path)
-  if (status?.endsWith('xx')) {
-    const from = Number(status[0]) * 100
-    query = query.where('status', '>=', from).where('status', '<', from + 100)
-  } else if (status !== undefined) query = query.where('status', '=', Number(status))
-  return await query.execute()
+  const within = until === undefined ? calls : calls.where('id', '<', firstIdAt(until))
+  if ([method, status, path, key_id].every((wanted) => wanted === undefined))
+    return await listed(within, 'id', page)
+  return await listedWhere(within, 'id', page, (all) => {
+    let query = all
+    if (method !== undefined) query = query.where('method', '=', method)
+    if (key_id !== undefined) query = query.where('key_id', '=', key_id)
+    if (path !== undefined)
+      query = query.where(sql<string>`substr(path, 1, ${sql.lit(path.length)})`, '=', path)
+    if (status?.endsWith('xx')) {
+      const from = Number(status[0]) * 100
+      query = query.where('status', '>=', from).where('status', '<', from + 100)
+    } else if (status !== undefined) query = query.where('status', '=', Number(status))
+    return query
+  })
 }
 
 /** IDs begin with their time, so the primary key finds calls by it. */

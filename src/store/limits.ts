@@ -2,7 +2,7 @@
 // been allowed under the old one.
 import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -67,12 +67,12 @@ export async function listLimits(
   db: Reader,
   project_id: string,
   page: Page & { scope?: LimitScope; entity?: string },
-): Promise<LimitRow[]> {
-  let query = onPage(db.selectFrom('limits').selectAll().where('project_id', '=', project_id), 'id', page)
-  if (page.scope !== undefined) query = query.where('scope', '=', page.scope)
-  if (page.entity !== undefined)
-    query = query.where('scope', '=', 'entity').where('subject', '=', page.entity)
-  return await query.execute()
+): Promise<Listed<LimitRow>> {
+  const { scope, entity } = page
+  const all = db.selectFrom('limits').selectAll().where('project_id', '=', project_id)
+  const limits = entity === undefined ? all : all.where('scope', '=', 'entity').where('subject', '=', entity)
+  if (scope === undefined) return await listed(limits, 'id', page)
+  return await listedWhere(limits, 'id', page, (query) => query.where('scope', '=', scope))
 }
 
 /** 0 for a project that never had a limit. */

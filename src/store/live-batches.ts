@@ -21,12 +21,9 @@ export async function listLaterBatches(
   project_id: string,
   { id, ids, limit }: { id: string; ids: readonly string[]; limit: number },
 ): Promise<BatchRow[]> {
-  return await db
-    .selectFrom('batches')
-    .selectAll()
-    .where('project_id', '=', project_id)
-    .where(({ eb, or }) => or([eb('id', '>', id), ...(ids.length > 0 ? [eb('id', 'in', ids)] : [])]))
-    .orderBy('id', 'desc')
-    .limit(limit)
-    .execute()
+  const own = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
+  const later = await own.where('id', '>', id).orderBy('id', 'desc').limit(limit).execute()
+  // One statement for both would look at every batch of the project.
+  const named = ids.length === 0 ? [] : await own.where('id', 'in', ids).where('id', '<=', id).execute()
+  return [...later, ...named]
 }

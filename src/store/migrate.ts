@@ -15,6 +15,7 @@ import { traces } from './migrations/0010-traces.ts'
 import { remoteLooks } from './migrations/0011-remote-looks.ts'
 import { firstLines } from './migrations/0012-first-lines.ts'
 import { chargedDays } from './migrations/0013-charged-days.ts'
+import { listIndexes } from './migrations/0014-list-indexes.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -40,6 +41,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0011-remote-looks': remoteLooks,
   '0012-first-lines': firstLines,
   '0013-charged-days': chargedDays,
+  '0014-list-indexes': listIndexes,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

@@ -1,5 +1,5 @@
 // Projects own everything; a project has the plan.
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import type { ProjectRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -20,11 +20,10 @@ export async function listProjects(db: Reader): Promise<ProjectRow[]> {
 export async function listProjectsPage(
   db: Reader,
   page: Page & { only: string | null },
-): Promise<ProjectRow[]> {
+): Promise<Listed<ProjectRow>> {
   const { only } = page
-  return await onPage(db.selectFrom('projects').selectAll(), 'id', page)
-    .$if(only !== null, (all) => all.where('id', '=', only ?? ''))
-    .execute()
+  const all = db.selectFrom('projects').selectAll()
+  return await listed(only === null ? all : all.where('id', '=', only), 'id', page)
 }
 
 /** Adds the project, or gives the one that has its name already. */

@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/upload.ts'
 import { markForDeletion } from './blob-rows.ts'
 import { exactSum } from './exact-sum.ts'
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -11,25 +11,26 @@ export async function insertUploadRow(tx: Writer, upload: UploadRow): Promise<vo
   await tx.insertInto('uploads').values(upload).execute()
 }
 
-/** The project's upload; undefined when it does not exist or is another project's. */
-export async function readUpload(db: Reader, project_id: string, id: string): Promise<UploadRow | undefined> {
-  return await db
-    .selectFrom('uploads')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
+/** The project's upload as it is at `now` (Unix ms); undefined when it does not exist or is another project's. */
+export async function readUpload(
+  db: Reader,
+  project_id: string,
+  id: string,
+  now: number,
+): Promise<UploadRow | undefined> {
+  const upload = await uploadsOf(db, project_id).where('id', '=', id).executeTakeFirst()
+  return upload && at(upload, now)
 }
 
 /** The same; until the transaction ends, no other can change the upload. */
-export async function lockUpload(tx: Writer, project_id: string, id: string): Promise<UploadRow | undefined> {
-  return await tx
-    .selectFrom('uploads')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .forNoKeyUpdate()
-    .executeTakeFirst()
+export async function lockUpload(
+  tx: Writer,
+  project_id: string,
+  id: string,
+  now: number,
+): Promise<UploadRow | undefined> {
+  const upload = await uploadsOf(tx, project_id).where('id', '=', id).forNoKeyUpdate().executeTakeFirst()
+  return upload && at(upload, now)
 }
 
 /** A page of them. */
@@ -37,10 +38,28 @@ export async function listUploads(
   db: Reader,
   project_id: string,
   page: Page & { status?: UploadStatus },
-): Promise<UploadRow[]> {
-  let query = onPage(db.selectFrom('uploads').selectAll().where('project_id', '=', project_id), 'id', page)
-  if (page.status !== undefined) query = query.where('status', '=', page.status)
-  return await query.execute()
+  now: number,
+): Promise<Listed<UploadRow>> {
+  const { status } = page
+  const all = uploadsOf(db, project_id)
+  const found =
+    status === undefined
+      ? await listed(all, 'id', page)
+      : await listedWhere(all, 'id', page, (query) => query.where(statusAt(now), '=', status))
+  return { ...found, rows: found.rows.map((upload) => at(upload, now)) }
+}
+
+function uploadsOf(db: Reader, project_id: string) {
+  return db.selectFrom('uploads').selectAll().where('project_id', '=', project_id)
+}
+
+/** An upload is `expired` from its `expires_at` on; maintenance ends it afterwards. */
+function at(upload: UploadRow, now: number): UploadRow {
+  return upload.status === 'pending' && upload.expires_at <= now ? { ...upload, status: 'expired' } : upload
+}
+
+function statusAt(now: number) {
+  return sql<UploadStatus>`CASE WHEN status = 'pending' AND expires_at <= ${now} THEN 'expired' ELSE status END`
 }
 
 /** Its upload must be locked. */
@@ -53,10 +72,14 @@ export async function insertUploadPart(tx: Writer, part: UploadPartRow): Promise
     .execute()
 }
 
-/** A page of them. */
-export async function listUploadParts(db: Reader, upload_id: string, page: Page): Promise<UploadPartRow[]> {
-  const all = db.selectFrom('upload_parts').selectAll().where('upload_id', '=', upload_id)
-  return await onPage(all, 'id', page).execute()
+/** A page of them; none once the upload has ended. */
+export async function listUploadParts(
+  db: Reader,
+  { id, status }: Pick<UploadRow, 'id' | 'status'>,
+  page: Page,
+): Promise<Listed<UploadPartRow>> {
+  if (status !== 'pending') return { rows: [], lookedTo: null }
+  return await listed(db.selectFrom('upload_parts').selectAll().where('upload_id', '=', id), 'id', page)
 }
 
 export async function readUploadPart(

@@ -1,5 +1,5 @@
 // Webhooks of a project, and how the delivery of each event to each of them stands.
-import { onPage, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -37,9 +37,8 @@ export async function lockWebhook(
 }
 
 /** A page of them. */
-export async function listWebhooks(db: Reader, project_id: string, page: Page): Promise<WebhookRow[]> {
-  const query = onPage(db.selectFrom('webhooks').selectAll().where('project_id', '=', project_id), 'id', page)
-  return await query.execute()
+export async function listWebhooks(db: Reader, project_id: string, page: Page): Promise<Listed<WebhookRow>> {
+  return await listed(db.selectFrom('webhooks').selectAll().where('project_id', '=', project_id), 'id', page)
 }
 
 /** Those that events are to be sent to; none of them can be deleted until the transaction ends. */
@@ -182,16 +181,16 @@ export async function listDeliveries(
   db: Reader,
   webhook_id: string,
   page: Page & { status?: DeliveryStatus },
-): Promise<ListedDelivery[]> {
+): Promise<Listed<ListedDelivery>> {
   const all = db
     .selectFrom('deliveries')
     .innerJoin('events', 'events.id', 'deliveries.event_id')
     .selectAll('deliveries')
     .select('events.type')
     .where('deliveries.webhook_id', '=', webhook_id)
-  let query = onPage(all, 'deliveries.id', page)
-  if (page.status !== undefined) query = query.where('deliveries.status', '=', page.status)
-  return await query.execute()
+  const { status } = page
+  const deliveries = status === undefined ? all : all.where('deliveries.status', '=', status)
+  return await listed(deliveries, 'deliveries.id', page)
 }
 
 /** Oldest first, locked until the transaction ends. */

@@ -245,7 +245,7 @@ export function storeConformance(
       for (const id of ids.toReversed()) await store.write((tx) => insertFile(tx, file(id)))
       const seen: string[] = []
       for (let behind: string | undefined; ; behind = seen.at(-1)) {
-        const page = await listFiles(store.read, 'proj_a', { limit: 2, behind }, NOW)
+        const { rows: page } = await listFiles(store.read, 'proj_a', { limit: 2, behind }, NOW)
         if (page.length === 0) break
         seen.push(...page.map((row) => row.id))
       }
@@ -261,7 +261,7 @@ export function storeConformance(
       const second = await addBatch(store, 'a')
       await store.write((tx) => moveBatch(tx, second.id, 'queued', NOW))
       const ids = async (page: Parameters<typeof listBatches>[2]): Promise<string[]> =>
-        (await listBatches(store.read, 'proj_a', page)).map((row) => row.id)
+        (await listBatches(store.read, 'proj_a', page)).rows.map((row) => row.id)
       assert.deepEqual(await ids({ limit: 10 }), [second.id, first.id])
       assert.deepEqual(await ids({ limit: 1 }), [second.id])
       assert.deepEqual(await ids({ limit: 10, behind: second.id }), [first.id])
@@ -286,6 +286,15 @@ export function storeConformance(
       assert.equal(await readFile(store.read, 'proj_a', 'file_early', NOW - 1), undefined)
       assert.equal(await readFile(store.read, 'proj_b', 'file_late', NOW), undefined)
       assert.deepEqual(await expired(), ['file_late'])
+      // What has expired is gone for its users, whether or not it was deleted since.
+      const seenAt = async (now: number): Promise<string[]> =>
+        (await listFiles(store.read, 'proj_a', { limit: 10 }, now)).rows
+          .map(({ id }) => id)
+          .filter((id) => id.startsWith('file_'))
+      assert.ok((await seenAt(NOW + 1)).includes('file_late'))
+      assert.ok(!(await seenAt(NOW + 2)).includes('file_late'))
+      assert.equal(await readFile(store.read, 'proj_a', 'file_late', NOW + 2), undefined)
+      assert.equal(await store.write((tx) => lockInputFile(tx, 'proj_a', 'file_late', NOW + 2)), undefined)
     })
   })
 

@@ -152,7 +152,7 @@ export const ONE_LINE = `${JSON.stringify({ custom_id: 'a', method: 'POST', url:
 
 export async function testServer(overrides: Partial<ServerDependencies> = {}): Promise<TestServer> {
   const disk = await temporaryDisk()
-  const store = sqliteStore({ path: join(disk.root, 'db', 'offpeak.db') })
+  const store = overrides.store ?? sqliteStore({ path: join(disk.root, 'db', 'offpeak.db') })
   await store.migrate()
   const master = masterKeyFromText(randomBytes(32).toString('base64'), 'the test')
   const sealed = sealBlobs(disk.blobs, master)

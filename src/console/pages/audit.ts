@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
 import type { HttpRequestRecord } from '../../wire/request-record.ts'
-import { fetchApi, get } from '../api.ts'
+import { fetchApi, getPage } from '../api.ts'
 import { later } from '../browser-clock.ts'
 import { parseExact, print } from '../exact-json.ts'
 import { duration } from '../format.ts'
@@ -41,7 +41,7 @@ export function Audit(): View {
     pages: [],
   })
   const calls = useResource(
-    (signal) => get<List<HttpRequestRecord>>('/v1/requests', { limit: 50, ...filter }, { signal }),
+    (signal) => getPage<HttpRequestRecord>('/v1/requests', { limit: 50, ...filter }, { signal }),
     [filter],
   )
   const pages = [...(calls.data ? [calls.data] : []), ...(more.name === name ? more.pages : [])]
@@ -49,7 +49,7 @@ export function Audit(): View {
   const loading = useAction()
   const load = (): void =>
     void loading.run(async () => {
-      const page = await get<List<HttpRequestRecord>>('/v1/requests', {
+      const page = await getPage<HttpRequestRecord>('/v1/requests', {
         limit: 100,
         ...filter,
         starting_after: next,

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import { get } from '../api.ts'
+import { get, getPage } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { h, type View } from '../h.ts'
@@ -42,7 +42,7 @@ export function Batches(): View {
   const { batches: pushed } = useLive()
   const [more, setMore] = useState<readonly List<BatchObject>[]>([])
   const first = useResource(
-    (signal) => get<List<BatchObject>>('/v1/batches', { limit: PAGE, status, model }, { signal }),
+    (signal) => getPage<BatchObject>('/v1/batches', { limit: PAGE, status, model }, { signal }),
     [status, model],
   )
   const pages = first.data ? [first.data, ...more.filter(() => first.data !== null)] : []
@@ -55,7 +55,7 @@ export function Batches(): View {
   const last = pages.at(-1)
   const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
   const loadMore = async (): Promise<void> => {
-    const next = await get<List<BatchObject>>('/v1/batches', {
+    const next = await getPage<BatchObject>('/v1/batches', {
       limit: PAGE,
       status,
       model,

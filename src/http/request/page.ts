@@ -1,13 +1,14 @@
 // One page of a list. The cursor is the ID of an object that the caller can see, so that a page neither skips
-// nor repeats objects when others are created or deleted meanwhile.
+// nor repeats objects when others are created or deleted meanwhile. A page may hold fewer objects than `limit`, even none,
+// and the list still go on: as many rows as one call looks at did not hold more that match.
 import { ApiError } from '../../domain/errors.ts'
-import type { Page } from '../../store/page.ts'
+import type { Listed, Page } from '../../store/page.ts'
 import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'
 
 export interface PageSource<Row, Item> {
   /** Whether the caller can see the object that the cursor names. */
   exists(id: string): Promise<boolean>
-  list(page: Page): Promise<Row[]>
+  list(page: Page): Promise<Listed<Row>>
   show(row: Row): Item
 }
 
@@ -22,15 +23,15 @@ export async function readPage<Row, Item extends { id: string }>(
       param: after === undefined ? 'starting_after' : 'after',
     })
   // One more than requested, to know whether there are more.
-  const rows = await source.list({ limit: limit + 1, order, behind })
+  const { rows, lookedTo } = await source.list({ limit: limit + 1, order, behind })
   const data = rows.slice(0, limit).map((row) => source.show(row))
-  const has_more = rows.length > limit
   const last_id = data.at(-1)?.id ?? null
+  const next_cursor = rows.length > limit ? last_id : lookedTo
   return {
     object: 'list',
     data,
-    has_more,
-    next_cursor: has_more ? last_id : null,
+    has_more: next_cursor !== null,
+    next_cursor,
     first_id: data[0]?.id ?? null,
     last_id,
   }

@@ -47,9 +47,9 @@ export function listBatchesRoute(
       return await readPage(page, {
         exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
         list: async (bounds) => {
-          const batches = await listBatches(store.read, project_id, { ...bounds, status, model })
-          batchProgress = await readBatchProgress(store, batches, clock.now(), models)
-          return batches
+          const found = await listBatches(store.read, project_id, { ...bounds, status, model })
+          batchProgress = await readBatchProgress(store, found.rows, clock.now(), models)
+          return found
         },
         show: (batch) => showBatch(batch, viewOf(request, region), batchProgress.get(batch.id)),
       })

@@ -31,7 +31,7 @@ export function listModelsRoute(
         list: async ({ limit, order, behind }) => {
           const models = order === 'asc' ? newestFirst.toReversed() : newestFirst
           const start = models.findIndex((model) => model.id === behind) + 1
-          return models.slice(start, start + limit)
+          return { rows: models.slice(start, start + limit), lookedTo: null }
         },
         show: (model) => showModel(model, region),
       })

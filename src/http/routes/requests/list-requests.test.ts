@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testServer } from '../../../../test/support/test-server.ts'
+import { newId } from '../../../domain/ids.ts'
+import { insertHttpRequests } from '../../../store/http-requests.ts'
+import { ROWS_LOOKED_AT_MAX } from '../../../store/page.ts'
+import type { HttpRequestRow } from '../../../store/schema.ts'
 
 test('the calls of a project are listed with filters, newest first, and those of others are not', async () => {
   await using server = await testServer()
@@ -43,4 +47,31 @@ test('calls that are older than a month are listed when they are asked for', asy
   await server.clock.advance(31 * 86_400_000)
   assert.deepEqual((await server.call('GET', '/v1/requests?path=/v1/files')).ids, [])
   assert.deepEqual((await server.call('GET', '/v1/requests?path=/v1/files&since=0')).ids, [old.request_id])
+})
+
+test('a filter that matches few calls is answered in pages of a bounded search, and finds all of them', async () => {
+  await using server = await testServer()
+  const { project_id, id: key_id } = server.key
+  const call = (path: string): HttpRequestRow => {
+    const created = server.clock.now()
+    return {
+      ...{ id: newId('request', created), project_id, key_id, method: 'GET', path, status: 200, created },
+      ...{ duration_ms: 1, entity: null, response: null, traceparent: null },
+    }
+  }
+  const rare = [call('/v1/rare'), call('/v1/rare')]
+  const others = Array.from({ length: ROWS_LOOKED_AT_MAX }, () => call('/v1/files'))
+  await server.deps.store.write((tx) => insertHttpRequests(tx, [...rare, ...others, call('/v1/rare')]))
+  const found: string[] = []
+  const pages: number[] = []
+  for (let cursor: string | null = ''; cursor !== null; ) {
+    const behind: string = cursor === '' ? '' : `&starting_after=${cursor}`
+    const { ids, json } = await server.call('GET', `/v1/requests?path=/v1/rare&limit=2${behind}`)
+    assert.equal(json.has_more, json.next_cursor !== null)
+    pages.push(ids.length)
+    found.push(...ids)
+    cursor = json.next_cursor === null ? null : String(json.next_cursor)
+  }
+  assert.deepEqual(pages, [1, 2])
+  assert.deepEqual(found.slice(1), rare.map(({ id }) => id).toReversed())
 })

@@ -48,8 +48,8 @@ export function addUploadPartRoute(app: App, deps: Deps): void {
       const caller = callerOf(request)
       const owner = { project_id: caller.project_id, quotas: planOf(plans, caller).quotas }
       const now = (): number => clock.now()
-      const found = await readUpload(store.read, caller.project_id, request.params.upload_id)
-      const upload = openUpload(found, now())
+      const found = await readUpload(store.read, caller.project_id, request.params.upload_id, now())
+      const upload = openUpload(found)
       checkFormLength(request, upload.bytes, 'data')
       let added: UploadPartRow | null = null
       for await (const part of formOf(request, upload.bytes, 'data')) {

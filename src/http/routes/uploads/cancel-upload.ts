@@ -30,9 +30,9 @@ export function cancelUploadRoute(app: App, { store, clock, region, wake }: Deps
       const { project_id } = callerOf(request)
       const now = clock.now()
       const cancelled = await store.write(async (tx) => {
-        const upload = await lockUpload(tx, project_id, request.params.upload_id)
+        const upload = await lockUpload(tx, project_id, request.params.upload_id, now)
         if (upload?.status === 'cancelled') return upload
-        const open = openUpload(upload, now)
+        const open = openUpload(upload)
         await endUpload(tx, open.id, { status: 'cancelled', file_id: null }, now)
         return { ...open, status: 'cancelled' as const }
       })

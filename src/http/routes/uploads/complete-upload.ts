@@ -37,7 +37,7 @@ export function completeUploadRoute(app: App, deps: Deps): void {
       const caller = callerOf(request)
       const { project_id } = caller
       const { quotas, file_retention_ms } = planOf(plans, caller)
-      const found = await readUpload(store.read, project_id, request.params.upload_id)
+      const found = await readUpload(store.read, project_id, request.params.upload_id, clock.now())
       if (!found) throw new ApiError('upload_not_found')
       await running.get(found.id)?.catch(() => {})
       const { part_ids, md5 = null } = request.body

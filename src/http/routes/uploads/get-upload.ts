@@ -28,12 +28,11 @@ export function getUploadRoute(
     accepts: { params: UploadParams },
     async handler(request) {
       const { project_id } = callerOf(request)
-      const upload = await readUpload(store.read, project_id, request.params.upload_id)
+      const now = clock.now()
+      const upload = await readUpload(store.read, project_id, request.params.upload_id, now)
       if (!upload) throw new ApiError('upload_not_found')
       const file =
-        upload.file_id === null
-          ? undefined
-          : await readFile(store.read, project_id, upload.file_id, clock.now())
+        upload.file_id === null ? undefined : await readFile(store.read, project_id, upload.file_id, now)
       return showUpload(upload, viewOf(request, region), file)
     },
   })

@@ -12,7 +12,10 @@ import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showUploadPart } from './show-upload.ts'
 
-export function listUploadPartsRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
+export function listUploadPartsRoute(
+  app: App,
+  { store, clock }: Pick<RouteDependencies, 'store' | 'clock'>,
+): void {
   route(app, {
     method: 'GET',
     url: '/v1/uploads/:upload_id/parts',
@@ -26,11 +29,12 @@ export function listUploadPartsRoute(app: App, { store }: Pick<RouteDependencies
     },
     accepts: { params: UploadParams, querystring: Type.Object(PageQuery) },
     async handler(request) {
-      const upload = await readUpload(store.read, callerOf(request).project_id, request.params.upload_id)
+      const { project_id } = callerOf(request)
+      const upload = await readUpload(store.read, project_id, request.params.upload_id, clock.now())
       if (!upload) throw new ApiError('upload_not_found')
       return await readPage(request.query, {
         exists: async (id) => (await readUploadPart(store.read, upload.id, id)) !== undefined,
-        list: (bounds) => listUploadParts(store.read, upload.id, bounds),
+        list: (bounds) => listUploadParts(store.read, upload, bounds),
         show: showUploadPart,
       })
     },

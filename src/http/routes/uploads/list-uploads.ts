@@ -13,7 +13,7 @@ import { showUpload } from './show-upload.ts'
 
 export function listUploadsRoute(
   app: App,
-  { store, region }: Pick<RouteDependencies, 'store' | 'region'>,
+  { store, clock, region }: Pick<RouteDependencies, 'store' | 'clock' | 'region'>,
 ): void {
   route(app, {
     method: 'GET',
@@ -30,9 +30,10 @@ export function listUploadsRoute(
     async handler(request) {
       const { project_id } = callerOf(request)
       const { status, ...page } = request.query
+      const now = clock.now()
       return await readPage(page, {
-        exists: async (id) => (await readUpload(store.read, project_id, id)) !== undefined,
-        list: (bounds) => listUploads(store.read, project_id, { ...bounds, status }),
+        exists: async (id) => (await readUpload(store.read, project_id, id, now)) !== undefined,
+        list: (bounds) => listUploads(store.read, project_id, { ...bounds, status }, now),
         show: (upload) => {
           const { file: _, ...shown } = showUpload(upload, viewOf(request, region))
           return shown

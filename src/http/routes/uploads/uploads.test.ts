@@ -111,6 +111,11 @@ test('an upload is cancelled or expires with its parts, and is nobody else’s',
   await send(server, late.id, CONTENT)
   await server.clock.advance(25 * 3_600_000)
   assert.equal((await send(server, late.id, 'x')).outcome, '422 upload_not_pending')
+  // Before maintenance has run, too.
+  assert.equal((await server.call('GET', `/v1/uploads/${late.id}`)).json.status, 'expired')
+  assert.deepEqual((await server.call('GET', `/v1/uploads/${late.id}/parts`)).ids, [])
+  assert.deepEqual((await server.call('GET', '/v1/uploads?status=expired')).ids, [late.id])
+  assert.deepEqual((await server.call('GET', '/v1/uploads?status=pending')).ids, [])
   await runMaintenance(server.deps)
   assert.deepEqual(await keysOf(server), [])
   const statuses = (await server.call('GET', '/v1/uploads?order=asc')).data.map(({ status }) => status)
