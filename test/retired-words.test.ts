@@ -88,6 +88,7 @@ const RETIRED: readonly RetiredWord[] = [
     except: [
       'src/tables/answer-cells.ts',
       'src/jsonl/line-scan-messages.ts',
+      'src/jsonl/prompt-bound.ts',
       'src/console/parts/messages.ts',
     ],
   },

@@ -69,6 +69,8 @@ export interface Endpoint {
   portable: { limit: string; choices: string }
   /** Whether each of several texts is answered with its own choices. */
   choicesPerText: boolean
+  /** The most tokens that a chat template, or a provider, writes around each input. */
+  templateTokensMax: number
   /** Whether the same request may be answered differently each time. */
   samples: boolean
   answer: AnswerShape
@@ -87,6 +89,8 @@ const FOREIGN = {
   num_predict: 'foreign limit',
   num_return_sequences: 'foreign choices',
 } as const
+/** Some templates begin with a page of instructions where the line has none. */
+const CHAT_TEMPLATE_TOKENS = 4_096
 const PORTABLE = { limit: '`max_tokens`', choices: '`n`' }
 const TOKENS = { input: 'prompt_tokens', output: 'completion_tokens' }
 const INPUT_ONLY = { input: 'prompt_tokens', output: null }
@@ -112,6 +116,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
     prompts: [['messages']],
     portable: PORTABLE,
     choicesPerText: false,
+    templateTokensMax: CHAT_TEMPLATE_TOKENS,
     samples: true,
     answer: { list: 'choices', entry: { key: 'message', kinds: ['object'] }, statuses: null },
     usage: TOKENS,
@@ -135,6 +140,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
     prompts: [['prompt']],
     portable: PORTABLE,
     choicesPerText: true,
+    templateTokensMax: 16,
     samples: true,
     answer: { list: 'choices', entry: { key: 'text', kinds: ['string'] }, statuses: null },
     usage: TOKENS,
@@ -151,6 +157,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
     prompts: [['input']],
     portable: PORTABLE,
     choicesPerText: false,
+    templateTokensMax: 256,
     samples: false,
     answer: { list: 'data', entry: { key: 'embedding', kinds: ['array', 'string'] }, statuses: null },
     usage: INPUT_ONLY,
@@ -178,6 +185,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
     prompts: [['input'], ['prompt']],
     portable: { limit: '`max_output_tokens`', choices: 'one line for each answer' },
     choicesPerText: false,
+    templateTokensMax: CHAT_TEMPLATE_TOKENS,
     samples: true,
     answer: { list: 'output', entry: null, statuses: ['completed', 'incomplete'] },
     usage: { input: 'input_tokens', output: 'output_tokens' },
@@ -188,6 +196,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
     prompts: [['query', 'documents']],
     portable: PORTABLE,
     choicesPerText: false,
+    templateTokensMax: 256,
     samples: false,
     answer: { list: 'results', entry: { key: 'relevance_score', kinds: ['number'] }, statuses: null },
     usage: INPUT_ONLY,
@@ -213,6 +222,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
     ],
     portable: PORTABLE,
     choicesPerText: false,
+    templateTokensMax: 256,
     samples: false,
     answer: { list: 'data', entry: { key: 'score', kinds: ['number'] }, statuses: null },
     usage: INPUT_ONLY,

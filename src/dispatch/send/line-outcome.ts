@@ -9,6 +9,7 @@ import type { Model } from '../../domain/model.ts'
 import { costNanos, FREE, type TokenUsage, usdLiteral } from '../../domain/money.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
 import { boundUsage } from '../../domain/usage-bound.ts'
+import { promptTokensMax } from '../../jsonl/prompt-bound.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import { errorLine, outputLine, type SharedFrom } from '../../results/result-line.ts'
 import { spliceCost } from '../../results/splice-cost.ts'
@@ -58,7 +59,11 @@ export function answered(
   const { answer } = result
   const { price, context_window } = model ?? { price: FREE, context_window: null }
   const counted = answer.usage ?? estimateUsage(line.input_tokens, answer.generated_bytes)
-  const usage = boundUsage(counted, { context_window, inputs: line.inputs, choices: line.choices })
+  const { inputs, choices, output_tokens_max, endpoint, body } = line
+  const promptMax = (reported: number): number =>
+    promptTokensMax(job.chunk.bytes.subarray(body.start, body.end), endpoint, inputs, reported)
+  const bounds = { context_window, inputs, choices, output_tokens_max, promptTokensMax: promptMax }
+  const usage = boundUsage(counted, bounds)
   const isCorrected = usage !== counted
   const { prompt_tokens, completion_tokens, cached_tokens } = usage
   const cost_nanos = costNanos(prompt_tokens, completion_tokens, upstream.price ?? price, cached_tokens)

@@ -1,0 +1,101 @@
+// How many tokens the prompt of a line can have at most, in any tokenizer and with any chat template, by what its body says.
+//
+// A token is at least a byte: tokenizers without a word for a character fall back to its bytes, and JSON writes no character
+// in fewer bytes than it has. What a template writes around each message is shorter than the JSON around it. Beyond the
+// bytes of the body there are:
+// - what a template or a provider writes before each input (`templateTokensMax` of the endpoint);
+// - tools and schemas, which templates write anew, indented or escaped: they count twice;
+// - the shorter side of pairs, which goes with each text of the other one;
+// - pictures, however few bytes they have: IMAGE_TOKENS each;
+// - what the body only refers to: films and files, stored prompts, earlier responses, the findings of a provider's own
+//   tools. No number of bytes bounds that; the model's window does.
+//
+// Few servers report more than the bytes of a body, so only those bodies are parsed.
+import { ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
+
+/** The most that is known of is 48,000. */
+const IMAGE_TOKENS = 65_536
+const IMAGES: readonly unknown[] = ['image_url', 'input_image', 'image']
+/** Parts of which every token is in the body. */
+const WHOLE: readonly unknown[] = ['text', 'input_text', 'output_text', 'refusal', 'input_audio']
+/** Items of a response that are in the body as a whole. */
+const ITEMS: readonly unknown[] = [undefined, 'message', 'function_call', 'function_call_output', 'reasoning']
+/** Fields that stand for more than they say. */
+const REFERENCES = ['previous_response_id', 'conversation', 'prompt', 'web_search_options']
+
+/** A bound that is no less than `reported` where that is possible; Infinity where only the window of the model is one. */
+export function promptTokensMax(body: Buffer, path: EndpointPath, inputs: number, reported: number): number {
+  const least = body.length + ENDPOINTS[path].templateTokensMax * inputs
+  if (reported <= least) return least
+  const parsed: unknown = JSON.parse(body.toString())
+  return least + beyondBytes(record(parsed), path, inputs)
+}
+
+function beyondBytes(body: Record<string, unknown>, path: EndpointPath, inputs: number): number {
+  let tokens = 0
+  for (const [name, role] of Object.entries(ENDPOINTS[path].fields)) {
+    const value = body[name]
+    if (value === undefined || value === null) continue
+    if (role === 'messages') tokens += ofMessages(list(value))
+    else if (role === 'items') tokens += ofItems(list(value))
+    else if (role === 'documents') tokens += ofDocuments(list(value), inputs)
+    else if (role === 'tools' || role === 'format') tokens += bytesOf(value)
+    else if (name === 'tools') tokens += ofProviderTools(list(value)) + bytesOf(value)
+    else if (name === 'text') tokens += bytesOf(value)
+  }
+  const isReference = (name: string): boolean =>
+    (body[name] ?? null) !== null && !(name === 'prompt' && path === '/v1/completions')
+  return REFERENCES.some(isReference) ? Number.POSITIVE_INFINITY : tokens
+}
+
+function ofMessages(messages: readonly unknown[]): number {
+  return sumOver(messages, (message) => sumOver(list(record(message).content), ofPart))
+}
+
+function ofItems(items: readonly unknown[]): number {
+  return sumOver(items, (item) => {
+    const { type, content } = record(item)
+    return typeof item === 'string' || ITEMS.includes(type)
+      ? sumOver(list(content), ofPart)
+      : Number.POSITIVE_INFINITY
+  })
+}
+
+/** One side of pairs, or the texts of a list: each text of the other side goes with it. */
+function ofDocuments(documents: readonly unknown[], inputs: number): number {
+  const times = Math.ceil(inputs / Math.max(1, documents.length))
+  const own = sumOver(documents, (document) => {
+    if (typeof document === 'string') return 0
+    const { text, content } = record(document)
+    if (Array.isArray(content)) return sumOver(content, ofPart)
+    return typeof text === 'string' || typeof content === 'string' ? 0 : IMAGE_TOKENS
+  })
+  return times * own + (times - 1) * bytesOf(documents)
+}
+
+function ofProviderTools(tools: readonly unknown[]): number {
+  return tools.every((tool) => record(tool).type === 'function') ? 0 : Number.POSITIVE_INFINITY
+}
+
+function ofPart(part: unknown): number {
+  const { type, text } = record(part)
+  if (typeof part === 'string' || typeof text === 'string' || WHOLE.includes(type)) return 0
+  return IMAGES.includes(type) ? IMAGE_TOKENS : Number.POSITIVE_INFINITY
+}
+
+function sumOver(values: readonly unknown[], tokensOf: (value: unknown) => number): number {
+  return values.reduce<number>((sum, value) => sum + tokensOf(value), 0)
+}
+
+/** A single value is a list of one. */
+function list(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [value ?? []].flat()
+}
+
+function record(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? { ...value } : {}
+}
+
+function bytesOf(value: unknown): number {
+  return Buffer.byteLength(JSON.stringify(value))
+}
