@@ -106,6 +106,7 @@ test('the page of a running service shows lines, money, servers, stores and what
     assert.equal(value('offpeak_upstream_circuit_open', gpu), 0)
     assert.ok(Number(value('offpeak_upstream_live_share', gpu)) >= 1)
     assert.ok(Number(value('offpeak_upstream_live_backoffs_total', gpu)) >= 0)
+    assert.equal(value('offpeak_upstream_live_rejected_total', gpu), 0)
     assert.equal(value('offpeak_worker_lines_waiting', 'model="m"'), 0)
     assert.equal(value('offpeak_worker_open_chunks'), 0)
     assert.equal(value('offpeak_worker_stores_failing'), 0)

@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { bytesPerToken, charactersPerTokenMax, countedCharacters, projectedTokens } from './tokens.ts'
+import {
+  bytesPerToken,
+  charactersPerTokenMax,
+  countedCharacters,
+  learnedTokens,
+  projectedTokens,
+} from './tokens.ts'
 
 const seen = (bytes: number, tokens: number) => ({ bytes, tokens, long_bytes: bytes, long_tokens: tokens })
 
@@ -25,4 +31,16 @@ test('a run of one character counts as little as the longest token, an astral ch
   assert.equal(countedCharacters(`a${' '.repeat(1000)}b`), 18)
   assert.equal(countedCharacters('😀😁'), 2)
   assert.equal(countedCharacters('ab'.repeat(50)), 100)
+})
+
+test('of a report, no more is learned than a tokenizer can make of the prompt, and nothing where it is far less', () => {
+  for (const [bytes, reported, learned] of [
+    [50, 30, 30],
+    [50, 4_000, 306],
+    [100_000, 100_000, 100_000],
+    [100_000, 2_000, 2_000],
+    [100_000, 1_000, null],
+    [100_000, 0, null],
+  ] as const)
+    assert.equal(learnedTokens(bytes, reported), learned, `${reported} tokens of ${bytes} bytes`)
 })

@@ -21,6 +21,16 @@ export interface PromptStatistics {
   long_tokens: number
 }
 
+/** A token has no less than a byte, and a template adds some. No text has tokens that are longer on average. */
+const TEMPLATE_TOKENS = 256
+const BYTES_PER_TOKEN_EVER = 64
+
+/** The tokens of a prompt that are learned of those that a server reports; null where the report says nothing. */
+export function learnedTokens(prompt_bytes: number, reported: number): number | null {
+  if (reported * BYTES_PER_TOKEN_EVER < prompt_bytes) return null
+  return Math.min(reported, prompt_bytes + TEMPLATE_TOKENS)
+}
+
 /** In longer prompts the tokens that a chat template adds are negligible. */
 export const LONG_PROMPT_BYTES = 4_096
 

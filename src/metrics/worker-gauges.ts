@@ -55,6 +55,18 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
           if (live) this.inc({ model, upstream: name }, live.backOffs)
     },
   })
+  new Counter({
+    name: 'offpeak_upstream_live_rejected_total',
+    help: 'Readings of the metrics of a model server that were impossible or out of all proportion, and were not learned.',
+    labelNames: ['model', 'upstream'],
+    registers,
+    collect() {
+      this.reset()
+      for (const [model, lane] of worker.lanes)
+        for (const { name, live } of lane.upstreams)
+          if (live) this.inc({ model, upstream: name }, live.rejected)
+    },
+  })
   new Gauge({
     name: 'offpeak_worker_lines_waiting',
     help: 'Lines at hand that have not been sent, those that wait for another attempt included.',

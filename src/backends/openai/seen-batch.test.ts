@@ -43,3 +43,32 @@ test('times of creation are seconds, milliseconds or text', () => {
   assert.equal(createdMs({}), null)
   assert.equal(createdMs({ created_at: 'yesterday' }), null)
 })
+
+test('a time of creation that nobody can mean is none: the batch may be the one that is looked for', () => {
+  for (const created_at of [1e155, 2 ** 64, -1, 0, 1e300, '9'.repeat(400), 1e15])
+    assert.equal(createdMs({ created_at }), null)
+})
+
+test('a status that is the name of a property of every object is an unknown one', () => {
+  for (const status of ['constructor', '__proto__', 'valueof']) {
+    assert.deepEqual([seen({ status })?.ended, seen({ status })?.isKnown], [null, false])
+  }
+})
+
+test('counts and costs that nobody can mean are left out of the report, and so is whatever else is said', () => {
+  const report = (batch: object): unknown => JSON.parse(seen(batch)!.report)
+  const request_counts = { total: 3, completed: 2, failed: 1 }
+  assert.deepEqual(
+    report({ status: 'completed', request_counts, cost_usd: 0.25, usage: { a: 'x'.repeat(1e6) } }),
+    {
+      status: 'completed',
+      request_counts,
+      cost_usd: 0.25,
+    },
+  )
+  for (const absurd of [1e155, 2 ** 64, -1, 'many', null, [1]]) {
+    const counts = { total: absurd, completed: absurd, failed: absurd, more: 'x'.repeat(1e6) }
+    const said = report({ status: 'x'.repeat(1e6), request_counts: counts, cost_usd: absurd })
+    assert.deepEqual(said, { status: 'x'.repeat(40), request_counts: {} })
+  }
+})

@@ -35,6 +35,11 @@ const THROTTLED = /token_limit_exceeded|request_limit_exceeded|quota_exceeded|ra
 const DETAIL_LENGTH_MAX = 300
 /** Greater numbers are milliseconds. */
 const SECONDS_MAX = 1e11
+/** Of times that anybody can mean: 2001 and 2100 (Unix ms). */
+const CREATED_MS_MIN = 1e12
+const CREATED_MS_MAX = 4.1e12
+const STATUS_LENGTH_MAX = 40
+const COUNT_MAX = 1e9
 
 /** Null for something that is no batch. `redact` strikes secrets out of what callers get to read. */
 export function seenBatch(json: unknown, redact: (text: string) => string): SeenBatch | null {
@@ -42,17 +47,17 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
   if (!isRecord(batch) || typeof batch.id !== 'string') return null
   const status = typeof batch.status === 'string' ? batch.status.toLowerCase() : ''
   const detail = redact(detailOf(batch)).slice(0, DETAIL_LENGTH_MAX)
-  const { request_counts, cost_usd, usage } = batch
+  const { request_counts, cost_usd } = batch
   const output_file_id = textOf(batch.output_file_id ?? batch.output_file)
   const error_file_id = textOf(batch.error_file_id ?? batch.error_file)
-  const isKnown = status in ENDS || RUNNING.includes(status)
+  const known = Object.hasOwn(ENDS, status) ? ENDS[status] : undefined
+  const isKnown = known !== undefined || RUNNING.includes(status)
   const done = doneOf(request_counts)
   const ended =
-    ENDS[status] ??
-    (!isKnown && (output_file_id ?? error_file_id) !== null && done === 1 ? 'completed' : null)
+    known ?? (!isKnown && (output_file_id ?? error_file_id) !== null && done === 1 ? 'completed' : null)
   return {
     id: batch.id,
-    status: status.slice(0, 40),
+    status: status.slice(0, STATUS_LENGTH_MAX),
     isKnown,
     ended,
     done,
@@ -60,7 +65,7 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
     error_file_id,
     detail: detail === '' ? null : detail,
     isThrottled: ended === 'failed' && THROTTLED.test(detail),
-    report: JSON.stringify({ status, request_counts, cost_usd, usage }),
+    report: reportOf(status, request_counts, cost_usd),
   }
 }
 
@@ -68,9 +73,23 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
 export function createdMs(batch: Record<string, unknown>): number | null {
   const at = batch.created_at ?? batch.created
   const number = typeof at === 'string' && /^\d+(\.\d+)?$/.test(at) ? Number(at) : at
-  if (typeof number === 'number') return number > SECONDS_MAX ? number : number * 1000
-  const ms = typeof at === 'string' ? Date.parse(at) : Number.NaN
-  return Number.isNaN(ms) ? null : ms
+  const text = typeof at === 'string' ? Date.parse(at) : Number.NaN
+  const ms = typeof number === 'number' ? (number > SECONDS_MAX ? number : number * 1000) : text
+  return ms >= CREATED_MS_MIN && ms <= CREATED_MS_MAX ? ms : null
+}
+
+/** As far as anybody can mean it. */
+function reportOf(status: string, counts: unknown, cost: unknown): string {
+  const { total, completed, failed } = isRecord(counts) ? counts : {}
+  const request_counts = { total: countOf(total), completed: countOf(completed), failed: countOf(failed) }
+  const cost_usd = typeof cost === 'number' && cost >= 0 && cost <= COUNT_MAX ? cost : undefined
+  return JSON.stringify({ status: status.slice(0, STATUS_LENGTH_MAX), request_counts, cost_usd })
+}
+
+function countOf(value: unknown): number | undefined {
+  return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= COUNT_MAX
+    ? Number(value)
+    : undefined
 }
 
 function doneOf(counts: unknown): number {

@@ -6,6 +6,9 @@
 // - `parent`: the model that a LoRA adapter belongs to, `root`: the weights behind a name (vLLM, SGLang)
 import { isRecord } from '../json-record.ts'
 
+const WINDOW_MIN = 16
+const WINDOW_MAX = 2 ** 30
+
 export interface ServedFacts {
   /** Tokens of input and output together; null where the server does not say. */
   context_window: number | null
@@ -25,19 +28,22 @@ export function servedFacts(model: Readonly<Record<string, unknown>>): ServedFac
     model.context_length,
     model.max_context_length,
     meta.n_ctx_train,
-    isCount(model.max_input_tokens)
-      ? model.max_input_tokens + (isCount(model.max_output_tokens) ? model.max_output_tokens : 0)
-      : null,
+    sumOf(model.max_input_tokens, model.max_output_tokens),
   ]
   return {
-    context_window: windows.find(isCount) ?? null,
+    context_window: windows.find(isWindow) ?? null,
     parent: textOf(model.parent),
     root: textOf(model.root),
   }
 }
 
-function isCount(value: unknown): value is number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0
+/** What no model has would have every line refused, or none. */
+function isWindow(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) >= WINDOW_MIN && Number(value) <= WINDOW_MAX
+}
+
+function sumOf(input: unknown, output: unknown): unknown {
+  return typeof input === 'number' && typeof output === 'number' ? input + output : input
 }
 
 function textOf(value: unknown): string | null {

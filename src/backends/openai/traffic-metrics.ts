@@ -1,5 +1,6 @@
 // What a model server's /metrics says of its traffic, in the words of vLLM, SGLang and llama.cpp. Counts of several
-// engines behind one address are added up; of their caches the fullest counts.
+// engines behind one address are added up; of their caches the fullest counts. Values are as they stand there, but for NaN,
+// by which a metric says nothing: `TrafficCheck` judges what a server can have.
 // https://docs.vllm.ai/en/stable/usage/metrics/, https://docs.sglang.io/references/production_metrics.html,
 // https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
 import type { ServerTraffic } from '../backend.ts'
@@ -36,29 +37,41 @@ const DIALECTS: readonly Dialect[] = [
 /** One sample of the text format: name, labels, value. */
 const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{[^\n]*\})?[ \t]+([^\s]+)/gm
 
-/** Null for what shows none of these servers' metrics. */
+/** Null for what shows none of these servers' metrics, or not how many requests run. */
 export function trafficOf(text: string): ServerTraffic | null {
   const values = new Map<string, number[]>()
   for (const [, name, value] of text.matchAll(SAMPLE)) {
     const known = values.get(name!)
-    if (known) known.push(Number(value))
-    else values.set(name!, [Number(value)])
+    if (known) known.push(numberOf(value!))
+    else values.set(name!, [numberOf(value!)])
   }
   const combined = (name: string, combine: (values: readonly number[]) => number): number | null => {
-    const all = values.get(name)?.filter((value) => value >= 0 && Number.isFinite(value)) ?? []
-    return all.length === 0 ? null : combine(all)
+    const all = values.get(name) ?? []
+    if (all.length === 0) return null
+    return all.find((value) => value < 0) ?? combine(all)
   }
   const sum = (name: string): number | null => combined(name, (all) => all.reduce((a, b) => a + b, 0))
   for (const dialect of DIALECTS) {
     const running = sum(dialect.running)
     if (running === null) continue
+    const waiting = sum(dialect.waiting) ?? 0
+    if (Number.isNaN(running + waiting)) return null
     const caches = dialect.cache.map((name) => combined(name, (all) => Math.max(...all)))
     return {
       running,
-      waiting: sum(dialect.waiting) ?? 0,
-      cache: caches.find((cache) => cache !== null) ?? null,
-      tokens: sum(dialect.tokens),
+      waiting,
+      cache: caches.find(isSaid) ?? null,
+      tokens: [sum(dialect.tokens)].find(isSaid) ?? null,
     }
   }
   return null
+}
+
+function isSaid(value: number | null): boolean {
+  return value !== null && !Number.isNaN(value)
+}
+
+/** `Inf` and its like are how Prometheus writes what JavaScript calls Infinity. */
+function numberOf(text: string): number {
+  return Number(text.replace(/inf(inity)?$/i, 'Infinity'))
 }

@@ -2,6 +2,7 @@
 // lines that they have in flight there together, and the share that those may be.
 import type { ServerTraffic } from '../../backends/backend.ts'
 import { LiveShare, type LiveTerms } from './live-share.ts'
+import { TrafficCheck } from './traffic-check.ts'
 
 /** While nothing is to be sent, it is read this often, to know what is usual. */
 const IDLE_READ_MS = 3_000
@@ -18,6 +19,7 @@ export interface Others {
 
 export class LiveServer {
   readonly share: LiveShare
+  readonly #check = new TrafficCheck()
   #inFlight = 0
   #readAt = Number.NEGATIVE_INFINITY
   #reading = false
@@ -41,6 +43,11 @@ export class LiveServer {
   end(tookMs: number, tokens: number | null): void {
     this.#inFlight--
     if (tokens !== null) this.share.answered(tookMs, tokens)
+  }
+
+  /** How many readings had what no server can have, or what the next one did not confirm. */
+  get rejected(): number {
+    return this.#check.rejected
   }
 
   get inFlight(): number {
@@ -69,13 +76,16 @@ export class LiveServer {
   ): Promise<void> {
     this.#readAt = now()
     this.#reading = true
+    let read: ServerTraffic | null
     try {
-      this.traffic = (await readTraffic?.()) ?? null
+      read = (await readTraffic?.()) ?? null
     } finally {
       this.#reading = false
     }
     const own = { inFlight: this.#inFlight, others: others.inFlight, workers: 1 + others.workers }
-    if (this.traffic) this.share.read(this.traffic, own, now())
+    const { traffic, isConfirmed } = this.#check.check(read, own.inFlight + own.others, now())
+    this.traffic = traffic
+    if (traffic) this.share.read(traffic, own, now(), isConfirmed)
     else this.share.unread(own, now())
     const isOver = this.share.current < this.#inFlight
     if (isOver && !this.#isOver) this.backOffs++

@@ -148,3 +148,27 @@ test('without metrics the share follows how long tokens take', () => {
   assert.ok(of.current < before / 2)
   assert.ok(of.current >= 1)
 })
+
+/** Answers of 100 tokens, each of which takes 10 ms, but for one. */
+function answeredWithout(metrics: { tookMs: number; tokens: number } | null): LiveShare {
+  const of = share()
+  let now = 0
+  for (let s = 0; s < 60; s++) {
+    of.unread({ ...ALONE, inFlight: of.places(now) }, now)
+    if (s === 20 && metrics) of.answered(metrics.tookMs, metrics.tokens)
+    of.answered(1_000, 100)
+    now += 1000
+  }
+  return of
+}
+
+for (const [what, absurd] of [
+  ['more tokens than a server can generate', { tookMs: 1_000, tokens: 1e15 }],
+  ['an answer that took a century, by a clock that was set', { tookMs: 3e12, tokens: 100 }],
+  ['an answer that came before its request was sent', { tookMs: -3e12, tokens: 100 }],
+] as const)
+  test(`without metrics, ${what} does not slow the share for long`, () => {
+    const [share, usual] = [answeredWithout(absurd).current, answeredWithout(null).current]
+    assert.ok(usual > 20, `${usual}`)
+    assert.ok(share >= 0.8 * usual, `${share} of ${usual}`)
+  })

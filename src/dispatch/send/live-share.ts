@@ -73,6 +73,9 @@ const LOWER_FACTOR = 0.7
 const SILENT_MS = 10_000
 /** How much slower the fastest is thought each time, so that a change of the server is noticed. */
 const FORGETTING = 1.0003
+/** No answer takes longer, or has more tokens for each millisecond. */
+const ANSWER_MS_MAX = 24 * 3_600_000
+const TOKENS_PER_MS_MAX = 20
 
 interface Reading {
   load: ServerTraffic
@@ -100,6 +103,8 @@ export class LiveShare {
   #answers = { ms: 0, tokens: 0 }
   /** The least that a token of them took, of late. */
   #fastestMs = Number.POSITIVE_INFINITY
+  /** At the last three readings: one that is wrong is not the fastest. */
+  #tokenMs: readonly number[] = []
 
   constructor(terms: LiveTerms) {
     this.#terms = terms
@@ -116,15 +121,19 @@ export class LiveShare {
     return Math.floor(this.#share)
   }
 
-  /** The server was read. */
-  read(load: ServerTraffic, own: OwnLoad, now: number): void {
+  /** The server was read; what is not confirmed is obeyed and not learned. */
+  read(load: ServerTraffic, own: OwnLoad, now: number, isConfirmed = true): void {
     this.#step(now)
     const ours = own.inFlight + own.others
     const others = Math.max(0, load.running + load.waiting - ours)
     const reading = { load, others, ours, at: now }
-    this.#learn(reading)
-    this.#last = reading
-    const room = this.#most(reading, own.workers) - ours
+    if (isConfirmed) {
+      this.#learn(reading)
+      this.#last = reading
+    }
+    // A burst that is not learned yet counts as it was read.
+    const mean = Math.max(this.#others.mean, isConfirmed ? 0 : others)
+    const room = this.#most(reading, own.workers, mean) - ours
     const part = room > 0 ? room / own.workers : ours === 0 ? 0 : (room * own.inFlight) / ours
     this.#target = Math.max(0, own.inFlight + part)
     this.#setShare(own)
@@ -143,14 +152,16 @@ export class LiveShare {
       return
     }
     const tokenMs = ms / tokens
-    this.#fastestMs = Math.min(tokenMs, this.#fastestMs * FORGETTING)
+    this.#tokenMs = [...this.#tokenMs.slice(-2), tokenMs]
+    this.#fastestMs = Math.min(medianOf(this.#tokenMs), this.#fastestMs * FORGETTING)
     if (tokenMs > SLOWER_MAX * this.#fastestMs) this.#target = Math.max(1, own.inFlight * LOWER_FACTOR)
     else this.#target = own.inFlight * UNKNOWN_FACTOR + 1
     this.#setShare(own)
   }
 
-  /** One of our lines was answered. */
+  /** One of our lines was answered; an answer that no server can give says nothing. */
   answered(tookMs: number, tokens: number): void {
+    if (tookMs < 0 || tookMs > ANSWER_MS_MAX || tokens > TOKENS_PER_MS_MAX * (tookMs + 1)) return
     this.#residenceMs += 0.05 * (tookMs - this.#residenceMs)
     this.#answers.ms += tookMs
     this.#answers.tokens += tokens
@@ -190,16 +201,16 @@ export class LiveShare {
   }
 
   /** How many lines of all workers together the server may work on. */
-  #most(reading: Reading, workers: number): number {
+  #most(reading: Reading, workers: number, mean: number): number {
     const { load, ours } = reading
     const { running, waiting, cache } = load
     const { waiting_max, cache_max } = this.#terms
-    let most = Math.min(this.#bySteps(running, workers), this.#byRoom(reading))
+    let most = Math.min(this.#bySteps(running, workers, mean), this.#byRoom(reading))
     if (cache !== null && cache > 0 && running > 0)
       most = Math.min(most, ours + ((cache_max - cache) * running) / cache)
     if (waiting > waiting_max) most = Math.min(most, ours - 2 * (waiting - waiting_max))
     // Where nobody else has anything, one line does no harm.
-    const least = this.#others.mean < 0.5 && waiting <= waiting_max ? 1 : 0
+    const least = mean < 0.5 && waiting <= waiting_max ? 1 : 0
     return Math.max(least, most)
   }
 
@@ -219,8 +230,7 @@ export class LiveShare {
   }
 
   /** Such that steps do not get too long. */
-  #bySteps(running: number, workers: number): number {
-    const { mean } = this.#others
+  #bySteps(running: number, workers: number, mean: number): number {
     if (this.#line === null) return running * UNKNOWN_FACTOR + UNKNOWN_MORE * workers - mean
     const peak = this.#others.quantile(this.#isCrowded ? CROWDED_PEAK_SHARE : PEAK_SHARE)
     return (Math.max(peak, this.#assumedPeak(this.#line)) - mean) / this.#weight(this.#line)
@@ -263,6 +273,10 @@ export class LiveShare {
     const { hasPassedPeak } = this.#others
     return { share: this.#share, seats: this.#seats.count, peak, hasPassedPeak, line: this.#line }
   }
+}
+
+function medianOf(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[values.length >> 1]!
 }
 
 /** Of those that run, as many are lines as of all. */

@@ -2,7 +2,7 @@
 // those of other workers every few seconds, and the totals are used for the projections of this worker. Sums are
 // written with an asynchronous commit: a crash loses some seconds of them.
 import type { Model } from '../../domain/model.ts'
-import { LONG_PROMPT_BYTES, type PromptStatistics } from '../../domain/tokens.ts'
+import { LONG_PROMPT_BYTES, learnedTokens, type PromptStatistics } from '../../domain/tokens.ts'
 import type { OpenChunk } from '../../results/open-chunk.ts'
 import type { Outcome } from '../../results/outcome.ts'
 import { addPromptStatistics, readPromptStatistics } from '../../store/prompt-statistics.ts'
@@ -22,16 +22,18 @@ export class PromptLearner {
   ended(chunk: OpenChunk, { line, model, usage, usageByServer }: Outcome): void {
     const { prompt_bytes } = chunk.lines[chunk.positionOf(line)]!
     if (model === null || usage === null || !usageByServer || prompt_bytes === null) return
+    const tokens = learnedTokens(prompt_bytes, usage.prompt_tokens)
+    if (tokens === null) return
     let sums = this.#seen.get(model)
     if (!sums) {
       sums = { bytes: 0, tokens: 0, long_bytes: 0, long_tokens: 0 }
       this.#seen.set(model, sums)
     }
     sums.bytes += prompt_bytes
-    sums.tokens += usage.prompt_tokens
+    sums.tokens += tokens
     if (prompt_bytes <= LONG_PROMPT_BYTES) return
     sums.long_bytes += prompt_bytes
-    sums.long_tokens += usage.prompt_tokens
+    sums.long_tokens += tokens
   }
 
   /** Call this every few seconds. */
