@@ -15,8 +15,8 @@ import { join, resolve } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { request } from 'undici'
-import { freePort } from '../src/engines/loopback.ts'
+import { Client, request } from 'undici'
+import { freePort } from '../src/engines/engine-access.ts'
 import { install } from '../test/engine/smollm2.ts'
 import { startService } from './service.ts'
 
@@ -83,9 +83,10 @@ async function startByHand(): Promise<ByHand> {
   return { url, process, start_ms: performance.now() - begun }
 }
 
-async function healthy(url: string): Promise<void> {
+async function healthy(url: string, socketPath?: string): Promise<void> {
+  const to = new Client(url, socketPath === undefined ? {} : { socketPath })
   const isHealthy = (): Promise<boolean> =>
-    request(`${url}/health`).then(
+    to.request({ method: 'GET', path: '/health' }).then(
       async ({ statusCode, body }) => {
         await body.dump()
         return statusCode === 200
@@ -93,6 +94,7 @@ async function healthy(url: string): Promise<void> {
       () => false,
     )
   while (!(await isHealthy())) await setTimeout(POLL_MS)
+  await to.close()
 }
 
 async function end(process: ChildProcess): Promise<void> {
@@ -126,7 +128,7 @@ exec '${server}' "$@"
   const exit = once(run, 'exit')
   while (!existsSync(launch) && run.exitCode === null) await setTimeout(POLL_MS)
   const [launched = '', ...words] = readFileSync(launch, 'utf8').trim().split(' ')
-  await healthy(`http://127.0.0.1:${words[words.indexOf('--port') + 1]}`)
+  await healthy('http://localhost', words[words.indexOf('--host') + 1])
   const ready = Date.now()
   const [code] = await exit
   if (code !== 0) throw new Error(`run ended with ${code}`)

@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { CrashTest, childrenOf, isAlive, killIfThere, until } from './support/crash-processes.ts'
@@ -124,9 +124,9 @@ async function startRun(content: string, gate = '') {
     file('in.jsonl'),
     JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body }),
   )
-  // vllm serve m --served-model-name m --host 127.0.0.1 --port PORT
+  // vllm serve m --served-model-name m --uds SOCKET
   const script = `#!/bin/sh
-ENGINE_KEY=$VLLM_API_KEY ENGINE_LOG='${log}' GATE='${gate}' exec '${process.execPath}' '${SERVER}' "$8" stubborn child
+ENGINE_KEY=$VLLM_API_KEY ENGINE_LOG='${log}' GATE='${gate}' exec '${process.execPath}' '${SERVER}' "$6" stubborn child
 `
   await writeFile(file('vllm'), script, { mode: 0o755 })
   const child = spawn(
@@ -136,11 +136,14 @@ ENGINE_KEY=$VLLM_API_KEY ENGINE_LOG='${log}' GATE='${gate}' exec '${process.exec
   )
   const exited = once(child, 'exit')
   const { notes, pids } = notesIn(log)
+  /** The folder of its socket. */
+  const place = (): string => dirname(/^place (.*)$/m.exec(notes())?.[1] ?? '')
   return {
     child,
     exited,
     notes,
     pids,
+    place,
     answers: () => readFile(file('in.out.jsonl'), 'utf8'),
     async [Symbol.asyncDispose]() {
       child.kill('SIGKILL')
@@ -162,6 +165,7 @@ describe('no process of an engine that a run has started remains', {
     assert.match(await run.answers(), /"content":"hello"/)
     assert.equal(run.pids().length, 2)
     assert.ok(!run.pids().some(isAlive))
+    assert.ok(!existsSync(run.place()))
   })
 
   test('after Ctrl-C', async () => {
@@ -178,7 +182,7 @@ describe('no process of an engine that a run has started remains', {
       await until(() => run.pids().length === 2)
       if (!isAtOnce) await until(() => childrenOf(run.child).length > 1)
       process.kill(isAtOnce ? (run.child.pid ?? 0) : -(run.child.pid ?? 0), 'SIGKILL')
-      await until(() => !run.pids().some(isAlive))
+      await until(() => !run.pids().some(isAlive) && !existsSync(run.place()))
     }
   })
 })

@@ -23,7 +23,7 @@ export function closeToOthers(config: Config): OpenToOthers[] {
   // Windows has no such bits and reports every file as open to all.
   if (process.platform === 'win32') return []
   const { data_dir, database, blobs } = config
-  const found = [closeFolder(data_dir, ['blobs'])]
+  const found = [closeFolder(data_dir, ['blobs', 'engines'])]
   if (blobs.kind === 'disk') {
     found.push(closeFolder(blobs.root, ['objects', 'tmp']))
     for (const name of ['objects', 'tmp']) found.push(closed(join(blobs.root, name), 0o700))

@@ -23,9 +23,10 @@ import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
 import { type EarlyEngine, Engine } from '../engines/engine.ts'
+import { accessTo, type EngineAccess, newPlace } from '../engines/engine-access.ts'
+import { outputFileOf } from '../engines/engine-output.ts'
 import { launchEngine } from '../engines/engine-process.ts'
 import { filled } from '../engines/engine-spec.ts'
-import { answersOk, freePort } from '../engines/loopback.ts'
 import { Machine } from '../engines/machine.ts'
 import { certificatesOf } from './certificates.ts'
 
@@ -207,11 +208,13 @@ function backendMaker(
 
   const client =
     (upstream: OpenAiUpstream, address: string | null = null) =>
-    (base_url: string, api_key: string | null): Backend => {
+    (access: Pick<EngineAccess, 'base_url'> & Partial<EngineAccess>, api_key: string | null): Backend => {
       const { name, timeout_ms, concurrency_max, headers, api_key_file, proxy } = upstream
       return openaiBackend({
         name: address === null ? name : `${name}@${address}`,
-        base_url,
+        base_url: access.base_url,
+        socket: access.socket ?? null,
+        isOwn: access.isOwn ?? null,
         address,
         api_key,
         timeout_ms,
@@ -240,8 +243,9 @@ function backendMaker(
       clock,
       log,
       launch: launchEngine,
-      freePort,
-      isReady: answersOk,
+      output: outputFileOf(config.data_dir, name, model),
+      newPlace,
+      accessTo,
       connect: client(upstream),
       early: engines.size === 0 ? earlyEngine : null,
     })
@@ -256,6 +260,6 @@ function backendMaker(
     }
     if (upstream.type === 'openai-batch') return batchApiBackend(upstream.name, batchApiOf(upstream, clock))
     if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
-    return client(upstream, address)(upstream.base_url, upstream.api_key)
+    return client(upstream, address)(upstream, upstream.api_key)
   }
 }

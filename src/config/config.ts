@@ -99,7 +99,7 @@ export type UpstreamConfig = SimUpstream | OpenAiUpstream | BatchApiUpstream
 
 /** A model server that the worker starts when lines wait for its model. */
 export interface EngineConfig {
-  /** `{port}`, `{api_key}` and `{model}` are filled in. */
+  /** `{port}`, `{socket}`, `{files}`, `{api_key}` and `{model}` are filled in. */
   command: readonly string[]
   /** The path that answers 200 once the server takes requests. */
   ready: string
@@ -107,8 +107,12 @@ export interface EngineConfig {
   /** After so many failed starts in a row its lines fail; absent: by the rules for outages. */
   starts_max?: number
   idle_timeout_ms: number
-  /** Added to the environment; filled in like the command. */
+  /** Variables beside those that every engine gets; filled in like the command. */
   env: Readonly<Record<string, string>>
+  /** Names of variables of the service that it gets, too. */
+  pass_env: readonly string[]
+  /** Texts in the folder `{files}`, by name; filled in like the command. */
+  files: Readonly<Record<string, string>>
   /** Of the machine, for as long as it runs. */
   gpus: number
   memory_bytes: number

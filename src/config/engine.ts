@@ -1,8 +1,9 @@
 // The keys of servers that are started on demand, and of the machine that they share.
 import { availableGpus, installedMemory } from './machine-size.ts'
 import { anyText, duration, integer, orWord, size, text } from './scalars.ts'
-import { byDefault, checked, listOf, mapOf, section } from './shape.ts'
+import { byDefault, checked, listOf, mapOf, optional, section } from './shape.ts'
 
+const FILE = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
 
 export const ENGINE = checked(
@@ -14,12 +15,23 @@ export const ENGINE = checked(
     env: mapOf(text(/^[^\n\r]*$/, 'the value of a variable'), (name) =>
       VARIABLE.test(name) ? null : 'is no name of a variable',
     ),
+    pass_env: optional(listOf(text(VARIABLE, 'the name of a variable'), 'a list such as [HF_TOKEN]')),
+    files: mapOf(text(/^[\s\S]*$/, 'the text of a file'), (name) =>
+      FILE.test(name) ? null : 'is no name of a file; expected letters, digits, dots, dashes and underscores',
+    ),
     gpus: byDefault(0, integer(0, 1024)),
     memory: byDefault('0B', size(0)),
   }),
-  ({ command, env }, problem) => {
-    if (![...command, ...Object.values(env)].some((word) => word.includes('{port}')))
-      problem(['command'], 'needs {port}, the port that the server is to listen on, on 127.0.0.1')
+  ({ command, env, files }, problem) => {
+    const words = [...command, ...Object.values(env), ...Object.values(files)]
+    const places = ['{port}', '{socket}'].filter((place) => words.some((word) => word.includes(place)))
+    if (places.length === 0)
+      problem(
+        ['command'],
+        'needs {socket}, the Unix socket that the server is to listen on, or {port}, a port of 127.0.0.1',
+      )
+    if (places.length > 1)
+      problem(['command'], 'has {socket} and {port}: the server is to listen on one of them')
   },
 )
 

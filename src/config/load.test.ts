@@ -277,7 +277,7 @@ describe('what is understood', () => {
 
   test('a managed server has no address, and shares the machine as the section engines says', () => {
     const config = load(
-      `${upstream('type: openai, engine: {command: [serve, "{port}"], gpus: 2, memory: 8GiB, env: {A: b}}')}
+      `${upstream('type: openai, engine: {command: [serve, "{port}"], gpus: 2, memory: 8GiB, env: {A: b}, pass_env: [HF_TOKEN], files: {"k.yaml": "a: {api_key}"}}')}
 engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
       { CUDA_VISIBLE_DEVICES: '4,5,7,8' },
     )
@@ -289,6 +289,8 @@ engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
       command: ['serve', '{port}'],
       ready: '/health',
       env: { A: 'b' },
+      pass_env: ['HF_TOKEN'],
+      files: { 'k.yaml': 'a: {api_key}' },
       gpus: 2,
       memory_bytes: 2 ** 33,
       start_timeout_ms: 600_000,
@@ -442,6 +444,18 @@ describe('what is refused', () => {
       'models[0].price.cached_input_per_mtok: is more than input_per_mtok',
     ],
     [model('spill: {when_down: 5}'), 'models[0].spill.when_down: expected a duration such as 60s, or off'],
+    [
+      upstream('type: openai, engine: {command: [serve]}'),
+      'models[0].upstreams[0].engine.command: needs {socket}, the Unix socket',
+    ],
+    [
+      upstream('type: openai, engine: {command: [serve, "{port}"], files: {a: "{socket}"}}'),
+      'models[0].upstreams[0].engine.command: has {socket} and {port}',
+    ],
+    [
+      upstream('type: openai, engine: {command: [serve, "{port}"], files: {"../a": b}}'),
+      'models[0].upstreams[0].engine.files.../a: is no name of a file',
+    ],
     [
       upstream('type: openai, live: {}, engine: {command: [serve, "{port}"]}'),
       'models[0].upstreams[0].live: excludes engine: only the worker has the key of the server',

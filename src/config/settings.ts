@@ -213,10 +213,12 @@ function engineOf({
   start_timeout,
   idle_timeout,
   memory,
+  pass_env,
   ...engine
 }: NonNullable<Extract<ModelShape['upstreams'][number], { type: 'openai' }>['engine']>): EngineConfig {
   return {
     ...engine,
+    pass_env: pass_env ?? [],
     start_timeout_ms: start_timeout,
     idle_timeout_ms: idle_timeout,
     memory_bytes: memory,

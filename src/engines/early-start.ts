@@ -4,15 +4,16 @@
 import type { Readable } from 'node:stream'
 import type { EngineConfig } from '../config/config.ts'
 import type { EarlyEngine } from './engine.ts'
-import { type EngineEnds, inheritedEngine, spawnEngine } from './engine-process.ts'
-import { newApiKey, orderOf } from './engine-spec.ts'
-import { freePort } from './loopback.ts'
+import { newPlace } from './engine-access.ts'
+import { EngineOutput } from './engine-output.ts'
+import { type EngineEnds, inheritedEngine, type Started, spawnEngine } from './engine-process.ts'
+import { type EnginePlace, newApiKey, orderOf } from './engine-spec.ts'
 
 /** What the worker is told beside the ends, as a message between processes. */
-export interface Inheritance {
-  pid: number | undefined
-  program: string
-  port: number
+export interface Inheritance extends Started {
+  place: EnginePlace
+  /** The file that gets its output. */
+  output: string
   api_key: string
   at: number
   /** What was read of each end. */
@@ -28,12 +29,13 @@ export class EarlyStart {
     this.#ends = ends
   }
 
-  /** `now`: Unix ms. */
-  static async begin(spec: EngineConfig, model: string, now: number): Promise<EarlyStart> {
-    const [port, api_key] = [await freePort(), newApiKey()]
-    const { pid, ends } = spawnEngine(orderOf(spec, { port, api_key, model }))
+  /** `output`: the file that gets its output; `now`: Unix ms. */
+  static async begin(spec: EngineConfig, model: string, output: string, now: number): Promise<EarlyStart> {
+    const [place, api_key] = [await newPlace(spec), newApiKey()]
+    const { ends, ...ids } = spawnEngine(orderOf(spec, place, { api_key, model }))
     ends.control.on('error', () => {})
-    return new EarlyStart({ pid, program: spec.command[0] ?? '', port, api_key, at: now }, ends)
+    const { pid, tag } = ids
+    return new EarlyStart({ pid, tag, program: spec.command[0] ?? '', place, output, api_key, at: now }, ends)
   }
 
   /** For the process that inherits it, in this order. */
@@ -55,6 +57,10 @@ export class EarlyStart {
 }
 
 /** `fd`: the first of the descriptors that `ends` became. */
-export function inherit({ pid, program, read, ...rest }: Inheritance, fd: number): EarlyEngine {
-  return { ...rest, process: inheritedEngine(pid, program, fd, read) }
+export function inherit(
+  { read, place, api_key, at, output: path, ...started }: Inheritance,
+  fd: number,
+): EarlyEngine {
+  const output = new EngineOutput(path)
+  return { place, api_key, at, output, process: inheritedEngine(started, fd, read, output) }
 }

@@ -3,17 +3,15 @@
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { constants } from 'node:os'
-import { basename } from 'node:path'
+import { basename, dirname } from 'node:path'
 import type { Duplex, Readable } from 'node:stream'
 import { systemClock } from '../domain/clock.ts'
-import { visible } from '../domain/visible-text.ts'
+import type { EngineOutput } from './engine-output.ts'
 import { GUARD_SCRIPT } from './guard-script.ts'
 
-/** Lines of output that are kept for messages. */
-const LINES_KEPT = 20
-const LINE_LENGTH_MAX = 300
 /** Tenths of a second between SIGTERM and SIGKILL. */
 const STOP_TENTHS = 50
 /** For the rest of its output, once it has exited. */
@@ -21,21 +19,25 @@ const OUTPUT_MS_MAX = 500
 
 export interface EngineOrder {
   command: readonly string[]
-  /** Added to the environment of this process. */
+  /** All that it gets. */
   env: Readonly<Record<string, string>>
+  /** Its own, removed with it; null where it needs none. */
+  folder: string | null
+  /** Written there first, by path. */
+  files: Readonly<Record<string, string>>
 }
 
 export interface EngineProcess {
   readonly pid: number | undefined
+  /** In the environment of whatever it starts: OFFPEAK_ENGINE. */
+  readonly tag: string
   /** Resolves when the process has exited: "exited with 1". Never rejects. */
   readonly exited: Promise<string>
-  /** The last lines of its output, the last one last. */
-  lastLines(): readonly string[]
   /** Resolves when no process of it is left. */
   stop(): Promise<void>
 }
 
-export type LaunchEngine = (order: EngineOrder) => EngineProcess
+export type LaunchEngine = (order: EngineOrder, output: EngineOutput) => EngineProcess
 
 /** What its owner has of an engine: who closes them stops it. */
 export interface EngineEnds {
@@ -51,21 +53,27 @@ interface Exit {
   error?: Error
 }
 
-export const launchEngine: LaunchEngine = (order) => {
-  const { pid, ends, exit } = spawnEngine(order)
-  return engineProcess(pid, order.command[0] ?? '', ends, exit)
+export const launchEngine: LaunchEngine = (order, output) => {
+  const { pid, tag, ends, exit } = spawnEngine(order)
+  return engineProcess({ pid, tag, program: order.command[0] ?? '' }, ends, exit, output)
 }
 
-export function spawnEngine({ command, env }: EngineOrder): {
+export function spawnEngine({ command, env, folder, files }: EngineOrder): {
   pid: number | undefined
+  tag: string
   ends: EngineEnds
   exit: Promise<Exit>
 } {
+  const tag = randomUUID()
+  for (const [path, text] of Object.entries(files)) {
+    mkdirSync(dirname(path), { mode: 0o700, recursive: true })
+    writeFileSync(path, text, { mode: 0o600 })
+  }
   const child = spawn(
     '/bin/sh',
-    ['-c', GUARD_SCRIPT, 'engine-guard', randomUUID(), String(STOP_TENTHS), ...command],
+    ['-c', GUARD_SCRIPT, 'engine-guard', tag, String(STOP_TENTHS), folder ?? '', ...command],
     {
-      env: { ...ownEnvironment(), ...env },
+      env,
       // A session and a process group of its own: Ctrl-C in a terminal is the worker's business.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
@@ -77,15 +85,15 @@ export function spawnEngine({ command, env }: EngineOrder): {
   })
   const { pid, stdout, stderr } = child
   if (stdout === null || stderr === null) throw new Error('an engine was started without pipes')
-  return { pid, ends: { control: child.stdio[3] as Duplex, output: [stdout, stderr] }, exit }
+  return { pid, tag, ends: { control: child.stdio[3] as Duplex, output: [stdout, stderr] }, exit }
 }
 
 /** An engine that another process has started, whose ends this one has as three file descriptors from `fd` on. */
 export function inheritedEngine(
-  pid: number | undefined,
-  program: string,
+  started: Started,
   fd: number,
   read: readonly string[],
+  output: EngineOutput,
 ): EngineProcess {
   const end = (at: number): Socket => {
     const socket = new Socket({ fd: fd + at })
@@ -98,32 +106,39 @@ export function inheritedEngine(
     () => ({ code: null, signal: null }),
     () => ({ code: null, signal: null }),
   )
-  return engineProcess(pid, program, { control, output: [stdout, stderr] }, exit)
+  return engineProcess(started, { control, output: [stdout, stderr] }, exit, output)
+}
+
+export interface Started {
+  pid: number | undefined
+  tag: string
+  program: string
 }
 
 function engineProcess(
-  pid: number | undefined,
-  program: string,
-  { control, output }: EngineEnds,
+  { pid, tag, program }: Started,
+  { control, output: streams }: EngineEnds,
   exit: Promise<Exit>,
+  output: EngineOutput,
 ): EngineProcess {
-  const lines: string[] = []
   let status = ''
   control.on('data', (piece: Buffer) => {
     status += piece.toString()
   })
   control.on('error', () => {})
   control.on('end', () => control.destroy())
-  for (const stream of output)
-    eachLine(stream, (text) => {
-      lines.push(visible(text).slice(0, LINE_LENGTH_MAX))
-      if (lines.length > LINES_KEPT) lines.shift()
+  for (const stream of streams) {
+    stream.on('data', (piece: Buffer) => {
+      stream.pause()
+      void output.write(piece).then(() => stream.resume())
     })
+    stream.on('error', () => {})
+  }
   const outputRead = Promise.all(
-    output.map((stream) => new Promise((resolve) => stream.on('close', resolve))),
+    streams.map((stream) => new Promise((resolve) => stream.on('close', resolve))),
   )
   const exited = exit.then(async ({ code, signal, error }) => {
-    if (error) return `could not be started: ${error.message}`
+    if (error) return 'could not be started: the system did not make the process'
     // Where the guard itself was killed, its watcher ends the rest when the pipe ends.
     control.end()
     const late = Promise.withResolvers<void>()
@@ -135,8 +150,8 @@ function engineProcess(
   })
   return {
     pid,
+    tag,
     exited,
-    lastLines: () => lines,
     async stop() {
       control.end()
       await exited
@@ -144,29 +159,11 @@ function engineProcess(
   }
 }
 
-/** Without the settings of the service, which hold secrets. */
-function ownEnvironment(): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_')))
-}
-
-function eachLine(stream: Readable, tell: (line: string) => void): void {
-  let rest = ''
-  stream.on('data', (piece: Buffer) => {
-    const pieces = (rest + piece.toString()).split(/\r\n|\n|\r/)
-    rest = (pieces.pop() ?? '').slice(-LINE_LENGTH_MAX)
-    for (const line of pieces) if (line.trim() !== '') tell(line)
-  })
-  stream.on('error', () => {})
-  stream.on('end', () => {
-    if (rest.trim() !== '') tell(rest)
-  })
-}
-
 /** `status` is the engine's, as the shell reports it; without one the guard was killed. */
 function howItEnded(status: string, code: number | null, signal: string | null, program: string): string {
   const found = status === '' ? code : Number(status)
   if (found === 127) return `could not be started: there is no program ${basename(program)} on the PATH`
-  if (found === 126) return `could not be started: ${program} is not executable`
+  if (found === 126) return `could not be started: ${basename(program)} is not executable`
   if (found === null) return signal === null ? 'exited' : `was killed by ${signal}`
   const name = Object.entries(constants.signals).find(([, number]) => number === found - 128)?.[0]
   return found > 128 && name !== undefined ? `was killed by ${name}` : `exited with ${found}`

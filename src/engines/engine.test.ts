@@ -5,6 +5,7 @@ import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
 import { type EarlyEngine, Engine } from './engine.ts'
+import { EngineOutput } from './engine-output.ts'
 import type { EngineOrder } from './engine-process.ts'
 import { Machine } from './machine.ts'
 
@@ -20,6 +21,7 @@ const BROKEN: BackendResult = {
 
 class FakeProcess {
   readonly pid = 1
+  readonly tag = 't'
   readonly order: EngineOrder
   readonly exited: Promise<string>
   isStopped = false
@@ -30,10 +32,6 @@ class FakeProcess {
     this.exited = new Promise((resolve) => {
       this.#end = resolve
     })
-  }
-
-  lastLines(): string[] {
-    return [`loading with ${this.order.env.KEY}`]
   }
 
   exit(how: string): void {
@@ -50,11 +48,15 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
   const clock = testClock()
   const machine = new Machine({ gpus: ['0'], memory_bytes: 100, run_ms_min: 60_000 }, clock)
   const processes: FakeProcess[] = []
-  const state = { healthy: false, send: async (): Promise<BackendResult> => ANSWERED }
+  /** It cannot be written. */
+  const output = '/dev/null/a.log'
+  const state = { healthy: false, taken: false, send: async (): Promise<BackendResult> => ANSWERED }
   const spec = {
     command: ['serve', '--port', '{port}', '--name', '{model}'],
     ready: '/health',
     env: { KEY: '{api_key}' },
+    pass_env: [],
+    files: {},
     gpus: 1,
     memory_bytes: 0,
     start_timeout_ms: 10_000,
@@ -70,12 +72,19 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
       machine,
       clock,
       log: { info() {}, warn() {}, error() {} },
-      launch: (order) => {
+      launch: (order, engineOutput) => {
+        void engineOutput.write(Buffer.from(`loading with ${order.env.KEY}\nCUDA out of memory\n`))
         processes.push(new FakeProcess(order))
         return processes.at(-1)!
       },
-      freePort: async () => 4321,
-      isReady: async () => state.healthy,
+      output,
+      newPlace: async () => ({ port: 4321, folder: null }),
+      accessTo: () => ({
+        base_url: '',
+        socket: null,
+        isOwn: async () => !state.taken,
+        state: async () => (state.taken ? 'taken' : state.healthy ? 'ready' : 'starting'),
+      }),
       connect: () => ({ name, send: () => state.send(), close: async () => {} }),
     })
   const engine = make('a')
@@ -89,7 +98,7 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
     }
     await setImmediate()
   }
-  return { clock, machine, engine, make, processes, state, wants, pass }
+  return { clock, machine, engine, make, processes, state, wants, pass, output }
 }
 
 test('it starts when a line waits, with its port, model, key and GPU, and is ready within a poll', async () => {
@@ -104,7 +113,7 @@ test('it starts when a line waits, with its port, model, key and GPU, and is rea
   assert.deepEqual(command, ['serve', '--port', '4321', '--name', 'm'])
   assert.ok((env.KEY ?? '').length >= 32)
   assert.equal(env.CUDA_VISIBLE_DEVICES, '0')
-  assert.equal(engine.waitingReason?.text, 'is starting: loading with ….')
+  assert.equal(engine.waitingReason?.text, 'is starting.')
   state.healthy = true
   await clock.advance(50)
   assert.equal(engine.state, 'ready')
@@ -112,7 +121,7 @@ test('it starts when a line waits, with its port, model, key and GPU, and is rea
   assert.equal(await engine.send(CALL), ANSWERED)
 })
 
-test('one that is to be started a few times only lets its lines fail then, in its own words', async () => {
+test('one that is to be started a few times only lets its lines fail then, with the kind of its last words', async () => {
   const { engine, processes, pass } = begin({ starts_max: 2 })
   await pass(1_000, 1)
   processes[0]!.exit('exited with 1')
@@ -123,14 +132,15 @@ test('one that is to be started a few times only lets its lines fail then, in it
   assert.ok(engine.isAvailable)
   const result = await engine.send(CALL)
   assert.ok(result.kind === 'refused' && result.code === 'upstream_unavailable')
-  assert.equal(result.message, 'The server serve exited with 1: loading with …; it was started 2 times.')
+  assert.equal(result.message, 'The server a exited with 1 (out of memory); it was started 2 times.')
 })
 
 test('one that was started before is used at its first start, and ends with the worker if no line came', async () => {
-  const { make, wants, processes, state, clock } = begin()
+  const { make, wants, processes, state, clock, output } = begin()
   const early = () => ({
-    process: new FakeProcess({ command: [], env: {} }),
-    port: 9,
+    process: new FakeProcess({ command: [], env: {}, folder: null, files: {} }),
+    output: new EngineOutput(output),
+    place: { port: 9, folder: null },
     api_key: 'k',
     at: clock.now(),
   })
@@ -157,7 +167,7 @@ test('one that is not ready in time is killed, and started again after pauses th
   assert.equal(engine.state, 'failed')
   const result = await engine.send(CALL)
   assert.ok(result.kind === 'failed' && result.unreachable === true)
-  assert.match(result.reason, /was not ready within its start_timeout \(10 s\): loading with …/)
+  assert.match(result.reason, /was not ready within its start_timeout \(10 s\) \(out of memory\)$/)
   await pass(1_000, 1)
   assert.equal(processes.length, 2)
   processes[1]!.exit('exited with 1')
@@ -167,7 +177,7 @@ test('one that is not ready in time is killed, and started again after pauses th
   assert.equal(processes.length, 3)
 })
 
-test('after a crash lines wait for the next start, and its output is not told: it may quote lines', async () => {
+test('after a crash lines wait for the next start', async () => {
   const { engine, processes, state, wants, pass } = begin()
   state.healthy = true
   wants(1)
@@ -179,7 +189,7 @@ test('after a crash lines wait for the next start, and its output is not told: i
   await setImmediate()
   assert.equal(engine.state, 'failed')
   assert.equal(engine.isAvailable, false)
-  assert.equal(engine.waitingReason?.text, 'was killed by SIGKILL; it is started again soon.')
+  assert.equal(engine.waitingReason?.text, 'was killed by SIGKILL (out of memory); it is started again soon.')
   await pass(1_000, 1)
   assert.equal(engine.state, 'ready')
   assert.equal(processes.length, 2)
@@ -273,4 +283,21 @@ test('nothing is started after it is closed', async () => {
   assert.ok(processes[0]?.isStopped)
   await pass(100_000, 1)
   assert.equal(processes.length, 1)
+})
+
+test('one whose port another process has taken gets no line and is started again, also once it was ready', async () => {
+  const { engine, processes, state, wants, pass } = begin()
+  state.taken = true
+  wants(1)
+  await pass(1_000, 1)
+  assert.ok(processes[0]?.isStopped)
+  const result = await engine.send(CALL)
+  assert.ok(result.kind === 'failed' && result.unreachable === true)
+  assert.match(result.reason, /found its port taken by another process/)
+  Object.assign(state, { taken: false, healthy: true })
+  await pass(2_000, 1)
+  assert.equal(engine.state, 'ready')
+  state.taken = true
+  await pass(6_000, 1)
+  assert.ok(processes[1]?.isStopped)
 })

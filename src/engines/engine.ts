@@ -12,13 +12,14 @@
 // After a start that failed, lines sent to it fail as with a server that cannot be reached: the rules for outages decide
 // how long lines wait for a server that never starts, unless `starts_max` ends that. After a crash they wait for the next
 // start.
-import { basename } from 'node:path'
 import type { Backend, BackendCall, BackendResult, ServerLoad, ServerOnDemand } from '../backends/backend.ts'
 import type { EngineConfig } from '../config/config.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
+import type { EngineAccess, EngineState } from './engine-access.ts'
+import { EngineOutput } from './engine-output.ts'
 import type { EngineProcess, LaunchEngine } from './engine-process.ts'
-import { newApiKey, orderOf } from './engine-spec.ts'
+import { type EnginePlace, newApiKey, orderOf } from './engine-spec.ts'
 import type { Machine, Tenant } from './machine.ts'
 
 /** How often a starting server is asked whether it is ready. */
@@ -46,12 +47,12 @@ export interface EngineOptions {
   clock: Clock
   log: Log
   launch: LaunchEngine
-  /** A loopback port that nobody listens on. */
-  freePort: () => Promise<number>
-  /** Whether the path answers 200. Never rejects. */
-  isReady: (url: string, api_key: string) => Promise<boolean>
-  /** A client of the server at `base_url`. */
-  connect: (base_url: string, api_key: string) => Backend
+  /** The file that gets its output. */
+  output: string
+  newPlace: (spec: EngineConfig) => Promise<EnginePlace>
+  accessTo: (place: EnginePlace, process: EngineProcess) => EngineAccess
+  /** A client of the server. */
+  connect: (access: EngineAccess, api_key: string) => Backend
   /** Takes the place of its first start. */
   early?: EarlyEngine | null
 }
@@ -59,13 +60,16 @@ export interface EngineOptions {
 /** A process that was started before lines wait for it. */
 export interface EarlyEngine {
   process: EngineProcess
-  port: number
+  output: EngineOutput
+  place: EnginePlace
   api_key: string
   /** When it was started (Unix ms). */
   at: number
 }
 
 type State = 'stopped' | 'queued' | 'starting' | 'ready' | 'stopping' | 'failed'
+
+const TAKEN = 'found its port taken by another process'
 
 const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
 
@@ -79,7 +83,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   #since: number
   #process: EngineProcess | null = null
   #early: EarlyEngine | null
-  #apiKey = ''
+  #output: EngineOutput | null = null
   #backend: Backend | null = null
   #inFlight = 0
   #busyAt: number
@@ -149,10 +153,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   get waitingReason(): { since: number; text: string } | null {
     const since = this.#since
     const why = this.#failure === null ? '' : ` Before that, it ${this.#failure}.`
-    if (this.#state === 'starting') {
-      const last = this.#output().at(-1)
-      return { since, text: `is starting${last === undefined ? '' : `: ${last}`}.${why}` }
-    }
+    if (this.#state === 'starting') return { since, text: `is starting.${why}` }
     if (this.#state === 'queued') {
       const holders = this.#options.machine.holders(this)
       return { since, text: `waits for room on the machine, which ${holders.join(', ')} uses.${why}` }
@@ -256,23 +257,26 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   }
 
   async #start(gpus: readonly string[]): Promise<void> {
-    const { spec, model, launch, freePort, clock, log } = this.#options
+    const { spec, model, launch, newPlace, clock, log } = this.#options
     this.#become('starting')
     this.#isStopped = false
     const early = this.#early
     this.#early = null
-    const begun = early?.at ?? clock.now()
-    const api_key = early?.api_key ?? newApiKey()
-    const port = early?.port ?? (await freePort())
+    const { at: begun, api_key } = early ?? { at: clock.now(), api_key: newApiKey() }
+    const place = early?.place ?? (await newPlace(spec))
     if (this.#closed || this.#state !== 'starting') return
-    const process = early?.process ?? launch(orderOf(spec, { port, api_key, model }, gpus))
+    const output = early?.output ?? new EngineOutput(this.#options.output)
+    const process = early?.process ?? launch(orderOf(spec, place, { api_key, model }, gpus), output)
     this.#process = process
-    this.#apiKey = api_key
-    log.info({ engine: this.name, pid: process.pid, port }, 'engine started')
+    this.#output = output
+    const fields = { engine: this.name, pid: process.pid, port: place.port, output: output.path }
+    log.info(fields, 'engine started')
     void process.exited.then((how) => this.#onExit(process, how))
-    const origin = `http://127.0.0.1:${port}`
+    const access = this.#options.accessTo(place, process)
     while (this.#process === process && this.#state === 'starting') {
-      if (await this.#options.isReady(`${origin}${spec.ready}`, api_key)) break
+      const state = await access.state(spec.ready, api_key)
+      if (state === 'taken') return await this.#fail(TAKEN)
+      if (state === 'ready') break
       if (clock.now() - begun >= spec.start_timeout_ms)
         return await this.#fail(`was not ready within its start_timeout (${spec.start_timeout_ms / 1000} s)`)
       await this.#pause(READY_POLL_MS)
@@ -281,10 +285,10 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     this.#startMs = clock.now() - begun
     this.#answeredAt = clock.now()
     this.#busyAt = clock.now()
-    this.#backend = this.#options.connect(`${origin}/v1`, api_key)
+    this.#backend = this.#options.connect(access, api_key)
     log.info({ engine: this.name, start_ms: this.#startMs }, 'engine is ready')
     this.#become('ready')
-    await this.#watch(process, `${origin}${spec.ready}`, api_key)
+    await this.#watch(process, () => access.state(spec.ready, api_key))
   }
 
   #doubt(): void {
@@ -295,14 +299,15 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   }
 
   /** Kills a server that answers neither health checks nor lines. */
-  async #watch(process: EngineProcess, url: string, api_key: string): Promise<void> {
-    const { clock, isReady } = this.#options
+  async #watch(process: EngineProcess, look: () => Promise<EngineState>): Promise<void> {
+    const { clock } = this.#options
     for (;;) {
       await this.#pause(this.#isDoubtful ? DOUBT_POLL_MS : HEALTH_POLL_MS)
       if (this.#process !== process || this.#state !== 'ready') return
-      const answers = await isReady(url, api_key)
+      const state = await look()
       if (this.#process !== process || this.#state !== 'ready') return
-      if (answers) this.#onHealthy()
+      if (state === 'taken') return await this.#fail(TAKEN)
+      if (state === 'ready') this.#onHealthy()
       if (clock.now() - this.#answeredAt >= HUNG_MS)
         return await this.#fail(`answered nothing for ${HUNG_MS / 1000} s`)
     }
@@ -330,11 +335,6 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     await this.#fail(how)
   }
 
-  #output(): string[] {
-    const lines = this.#process?.lastLines() ?? []
-    return lines.map((line) => (this.#apiKey === '' ? line : line.replaceAll(this.#apiKey, '…')))
-  }
-
   /** It broke; it is started again after a pause, if lines still wait. */
   async #fail(how: string): Promise<void> {
     const { clock, log, machine } = this.#options
@@ -343,11 +343,9 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     if (this.#state === 'ready') this.#startsFailed = 0
     else this.#startsFailed++
     if (this.#state === 'ready' && now - this.#since >= STABLE_MS) this.#pauseMs = PAUSE_MS_MIN
-    const output = this.#output()
-    // Once it takes requests, its output may quote them.
-    const last = this.#backend === null ? output.at(-1) : undefined
-    this.#failure = last === undefined ? how : `${how}: ${last}`
-    log.error({ engine: this.name, how, output, retry_in_ms: this.#pauseMs }, 'engine failed')
+    const { lastWords = null, path: output } = this.#output ?? { path: this.#options.output }
+    this.#failure = lastWords === null ? how : `${how} (${lastWords})`
+    log.error({ engine: this.name, how: this.#failure, output, retry_in_ms: this.#pauseMs }, 'engine failed')
     this.#become('stopping')
     await this.#end()
     this.#retryAt = clock.now() + this.#pauseMs
@@ -390,11 +388,13 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   }
 
   #unreachable(): BackendResult {
-    const server = `the server ${basename(this.#options.spec.command[0] ?? '')} ${this.#failure ?? 'is not running'}`
+    const reason = `the server ${this.name} ${this.#failure ?? 'is not running'}`
     if (this.#hasGivenUp) {
-      const message = `T${server.slice(1)}; it was started ${this.#startsFailed} times.`
+      const message = `T${reason.slice(1)}; it was started ${this.#startsFailed} times.`
       return { kind: 'refused', status: 503, code: 'upstream_unavailable', message }
     }
-    return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: server, unreachable: true }
+    const operatorReason = `${reason}; its output is in ${this.#options.output}`
+    const code = 'upstream_unavailable'
+    return { kind: 'failed', status: null, code, reason, operatorReason, unreachable: true }
   }
 }

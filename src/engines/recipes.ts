@@ -1,5 +1,6 @@
 // How each known engine is started. `{model}` is the file or the name that the user gave, `{name}` what lines call it;
-// `{slots}` and `{context}` are worked out from the model and the machine; `{port}` and `{api_key}` stay for the worker.
+// `{slots}` and `{context}` are worked out from the model and the machine; `{port}`, `{socket}`, `{files}` and `{api_key}`
+// stay for the worker. A key is in no argument: every user of the machine can read those.
 
 export interface Recipe {
   /** As `--engine` takes it. */
@@ -10,6 +11,9 @@ export interface Recipe {
   /** The program first. */
   command: readonly string[]
   env: Readonly<Record<string, string>>
+  /** Variables of the service that it needs, such as the token for its models. */
+  pass_env: readonly string[]
+  files: Readonly<Record<string, string>>
   ready: string
   /** Whether the server answers to the names that lines use; otherwise they are replaced by the model's own. */
   takesAnyName: boolean
@@ -21,6 +25,9 @@ export interface Recipe {
   install: string
 }
 
+/** They load models from there, some of which ask for it. */
+const HUGGING_FACE = ['HF_TOKEN']
+
 export const RECIPES: readonly Recipe[] = [
   {
     name: 'llama.cpp',
@@ -29,11 +36,13 @@ export const RECIPES: readonly Recipe[] = [
     command: [
       'llama-server',
       ...['--model', '{model}', '--alias', '{name}'],
-      ...['--host', '127.0.0.1', '--port', '{port}'],
+      ...['--host', '{socket}'],
       ...['--parallel', '{slots}', '--ctx-size', '{context}'],
       ...['--metrics', '--jinja'],
     ],
     env: { LLAMA_API_KEY: '{api_key}' },
+    pass_env: [],
+    files: {},
     ready: '/health',
     takesAnyName: true,
     usesGpu: true,
@@ -45,11 +54,10 @@ export const RECIPES: readonly Recipe[] = [
     name: 'vllm',
     title: 'vLLM',
     variable: 'OFFPEAK_VLLM',
-    command: [
-      ...['vllm', 'serve', '{model}', '--served-model-name', '{name}'],
-      ...['--host', '127.0.0.1', '--port', '{port}'],
-    ],
+    command: ['vllm', 'serve', '{model}', '--served-model-name', '{name}', '--uds', '{socket}'],
     env: { VLLM_API_KEY: '{api_key}' },
+    pass_env: HUGGING_FACE,
+    files: {},
     ready: '/health',
     takesAnyName: false,
     usesGpu: true,
@@ -62,9 +70,11 @@ export const RECIPES: readonly Recipe[] = [
     variable: 'OFFPEAK_SGLANG',
     command: [
       ...['sglang', 'serve', '--model-path', '{model}', '--served-model-name', '{name}'],
-      ...['--host', '127.0.0.1', '--port', '{port}', '--api-key', '{api_key}'],
+      ...['--host', '127.0.0.1', '--port', '{port}', '--config', '{files}/key.yaml'],
     ],
     env: {},
+    pass_env: HUGGING_FACE,
+    files: { 'key.yaml': 'api-key: "{api_key}"\n' },
     ready: '/health',
     takesAnyName: false,
     usesGpu: true,
@@ -77,6 +87,8 @@ export const RECIPES: readonly Recipe[] = [
     variable: 'OFFPEAK_OLLAMA',
     command: ['ollama', 'serve'],
     env: { OLLAMA_HOST: '127.0.0.1:{port}', OLLAMA_NUM_PARALLEL: '4' },
+    pass_env: [],
+    files: {},
     ready: '/api/version',
     takesAnyName: false,
     usesGpu: true,
@@ -89,6 +101,8 @@ export const RECIPES: readonly Recipe[] = [
     variable: 'OFFPEAK_MLX',
     command: ['mlx_lm.server', '--model', '{model}', '--host', '127.0.0.1', '--port', '{port}'],
     env: {},
+    pass_env: HUGGING_FACE,
+    files: {},
     ready: '/health',
     takesAnyName: false,
     usesGpu: false,

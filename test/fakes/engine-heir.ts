@@ -1,8 +1,8 @@
-// A process that takes over an engine, and reports what it said and how it ended.
+// A process that takes over an engine, and reports how it ended; what it says goes to its file.
 import { type Inheritance, inherit } from '../../src/engines/early-start.ts'
 
 process.once('message', async (inheritance: Inheritance) => {
   const engine = inherit(inheritance, 4).process
   const how = await engine.exited
-  process.send?.({ how, lines: engine.lastLines() }, () => process.disconnect?.())
+  process.send?.({ how }, () => process.disconnect?.())
 })

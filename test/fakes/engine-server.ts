@@ -1,15 +1,19 @@
 // A model server as a program of its own, to be started as an engine. It asks for its key, and does what the text of a
-// line says: "crash" ends it, "slow" is answered after DELAY_MS, "hang" never. ENGINE_LOG names a file that gets a line
-// for each start and each request. Arguments: port; then how it starts: `slow-start`, `fail`, `stubborn`, `child`.
+// line says: "crash" ends it, "hang" is never answered. ENGINE_LOG names a file that gets a line for each start and each
+// request. It prints what it is asked. Arguments: port or socket; then how it starts: `fail`, `stubborn`, `child`, `late`
+// (it listens once GATE is there). It is healthy once GATE is there.
 import { spawn } from 'node:child_process'
 import { appendFileSync, existsSync } from 'node:fs'
 import { createServer } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
 
-const [port, ...ways] = process.argv.slice(2)
+const [place = '', ...ways] = process.argv.slice(2)
 const { ENGINE_LOG = '/dev/null', ENGINE_KEY = '', GATE = '' } = process.env
 const note = (text: string): void => appendFileSync(ENGINE_LOG, `${text}\n`)
 
 note(`start ${process.pid} gpus=${process.env.CUDA_VISIBLE_DEVICES ?? ''}`)
+note(`place ${place}`)
+note(`env ${Object.keys(process.env).join(' ')}`)
 process.stdout.write('loading the model\n')
 if (ways.includes('fail')) {
   process.stderr.write(`no such model; the key is ${ENGINE_KEY}\n`)
@@ -23,7 +27,7 @@ if (ways.includes('child')) {
 
 const isLoaded = (): boolean => GATE === '' || existsSync(GATE)
 
-createServer((request, response) => {
+const server = createServer((request, response) => {
   if (request.url === '/health') {
     response.writeHead(isLoaded() ? 200 : 503).end()
     return
@@ -39,6 +43,7 @@ createServer((request, response) => {
     const body: { model: string; messages: { content: string }[] } = JSON.parse(text)
     const content = body.messages.at(-1)?.content ?? ''
     note(`request ${text}`)
+    process.stdout.write(`asked: ${text}\n`)
     if (content === 'crash' || (content === 'crash-once' && !existsSync(`${ENGINE_LOG}.crashed`))) {
       appendFileSync(`${ENGINE_LOG}.crashed`, '')
       process.kill(process.pid, 'SIGKILL')
@@ -55,4 +60,7 @@ createServer((request, response) => {
       }),
     )
   })
-}).listen(Number(port), '127.0.0.1')
+})
+while (ways.includes('late') && !isLoaded()) await setTimeout(20)
+if (/^\d+$/.test(place)) server.listen(Number(place), '127.0.0.1')
+else server.listen(place)

@@ -1,6 +1,6 @@
 // A model server for tests: real HTTP, answers as the test says, remembers the bytes of every request.
 import { once } from 'node:events'
-import { createServer, type ServerResponse } from 'node:http'
+import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
 export interface Call {
@@ -18,6 +18,7 @@ export type Reply = (call: Call) => void | Promise<void>
 
 export interface TestUpstream extends AsyncDisposable {
   base_url: string
+  server: Server
   /** In the order of arrival. */
   calls: Call[]
   /** Changes how calls are answered from now on. */
@@ -94,6 +95,7 @@ export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.
   }
   const upstream: TestUpstream = {
     base_url: `http://${host}:${address.port}/v1`,
+    server,
     calls: [],
     reply,
     models: null,

@@ -17,6 +17,8 @@ const SPEC = {
   command: ['engine', '{port}'],
   ready: '/health',
   env: {},
+  pass_env: [],
+  files: {},
   gpus: 1,
   memory_bytes: 0,
   start_timeout_ms: 3_000,
@@ -52,6 +54,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): Backend {
 
   class SimulatedProcess implements EngineProcess {
     readonly pid = undefined
+    readonly tag = ''
     readonly exited: Promise<string>
     readonly gone = new AbortController()
     isTold = false
@@ -82,10 +85,6 @@ export function simulatedEngine(options: SimulatedEngineOptions): Backend {
 
     get isReady(): boolean {
       return !this.gone.signal.aborted && !this.hangs && clock.now() >= this.#readyAt
-    }
-
-    lastLines(): readonly string[] {
-      return []
     }
 
     async stop(): Promise<void> {
@@ -137,8 +136,14 @@ export function simulatedEngine(options: SimulatedEngineOptions): Backend {
       running = new SimulatedProcess()
       return running
     },
-    freePort: async () => 1,
-    isReady: async () => running?.isReady ?? false,
+    output: '/dev/null',
+    newPlace: async () => ({ port: 1, folder: null }),
+    accessTo: () => ({
+      base_url: '',
+      socket: null,
+      isOwn: async () => true,
+      state: async () => (running?.isReady ? 'ready' : 'starting'),
+    }),
     connect: () => connect(running!),
   })
 }

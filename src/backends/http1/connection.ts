@@ -22,6 +22,10 @@ export interface Target {
   /** The address or name to connect to, where no proxy does that. */
   connectHost: string
   port: number
+  /** A Unix socket to connect to instead. */
+  socket?: string | null
+  /** Whether a connection that was just established is one to the server; absent: any is. */
+  isOwn?: (() => Promise<boolean>) | null
   /** `host:port`, or `host` where the port is the usual one. */
   authority: string
   proxy: HttpProxy | null
@@ -166,6 +170,19 @@ export class Connection implements Receiving {
   }
 
   #onConnected(): void {
+    const { isOwn } = this.#target
+    if (!isOwn) this.#onVerified()
+    else
+      void isOwn()
+        .catch(() => false)
+        .then((own) => {
+          if (this.#ended) return
+          if (own) this.#onVerified()
+          else this.#fail('upstream_unavailable', 'another process listens where the server should')
+        })
+  }
+
+  #onVerified(): void {
     this.#clearConnectTimer()
     this.#connected = true
     this.#timer.refresh()
@@ -179,7 +196,9 @@ export class Connection implements Receiving {
       this.#onBytes(buffer, length)
       return true
     }
-    return connectTcp({ ...SOCKET_OPTIONS, host, port, onread: { buffer, callback } }, onConnected)
+    const { socket } = this.#target
+    const to = socket ? { path: socket } : { host, port }
+    return connectTcp({ ...SOCKET_OPTIONS, ...to, onread: { buffer, callback } }, onConnected)
   }
 
   #connectTls(to: { host: string; port: number } | { socket: Socket }, onConnected: () => void): Socket {

@@ -44,8 +44,9 @@ export class HttpPool implements ConnectionHooks {
     this.#target = target
     this.#connections_max = Math.max(1, connections_max)
     const { host, port } = target.proxy ?? { host: target.connectHost, port: target.port }
+    const to = target.socket ? { path: target.socket } : { host, port }
     this.#reachability = new Reachability({
-      tryConnection: () => tryTcp(host, port, target.connectTimeoutMs),
+      tryConnection: () => tryTcp(to, target.connectTimeoutMs),
       isOwed: () => this.#open.size > this.#idle.size,
       onUnreachable: () => {
         for (const connection of [...this.#open]) if (!this.#idle.has(connection)) connection.giveUp()

@@ -35,10 +35,10 @@ test('a refused connection proves that the machine of a server runs', async () =
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  assert.equal(await tryTcp('127.0.0.1', port, 5_000), true)
+  assert.equal(await tryTcp({ host: '127.0.0.1', port }, 5_000), true)
   server.close()
   await once(server, 'close')
-  assert.equal(await tryTcp('127.0.0.1', port, 5_000), true)
+  assert.equal(await tryTcp({ host: '127.0.0.1', port }, 5_000), true)
 })
 
 /** Accepts requests and answers none. */

@@ -4,7 +4,7 @@
 //
 // A server that sends nothing for a while is sent connections that carry nothing. It is unreachable when several in a row
 // were not established and it has still sent nothing. A refused connection proves that the server's machine runs.
-import { connect } from 'node:net'
+import { connect, type NetConnectOpts } from 'node:net'
 
 const EVERY_MS = 15_000
 /** Intervals without a byte before the first connection is tried. */
@@ -75,7 +75,7 @@ export class Reachability {
 }
 
 /** Never rejects. */
-export function tryTcp(host: string, port: number, timeoutMs: number): Promise<boolean> {
+export function tryTcp(to: NetConnectOpts, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const end = (reached: boolean): void => {
       clearTimeout(timer)
@@ -83,7 +83,7 @@ export function tryTcp(host: string, port: number, timeoutMs: number): Promise<b
       resolve(reached)
     }
     const timer = setTimeout(() => end(false), timeoutMs)
-    const socket = connect({ host, port })
+    const socket = connect(to)
       .on('connect', () => end(true))
       .on('error', (error) => end('code' in error && error.code === 'ECONNREFUSED'))
   })

@@ -278,6 +278,23 @@ test('a port where nobody listens is an upstream that is not available', async (
   assert.match(operatorReasonOf(result), new RegExp(`127.0.0.1:${port}`))
 })
 
+test('nothing is sent where another process listens in place of the server', async (t) => {
+  const got: Buffer[] = []
+  const server = createTcpServer((socket) => socket.on('data', (piece) => got.push(Buffer.from(piece))))
+  server.listen(0, '127.0.0.1')
+  t.after(() => server.close())
+  await once(server, 'listening')
+  for (const isOwn of [async () => false, () => Promise.reject(new Error('nobody can tell'))]) {
+    const backend = connect(t, `http://127.0.0.1:${portOf(server)}/v1`, { isOwn })
+    const closed = once(server, 'connection').then(([socket]) => once(socket, 'close'))
+    const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
+    expectFailed(result, 'upstream_unavailable', /^another process listens where the server should$/)
+    assert.ok(result.kind === 'failed' && result.unreachable)
+    await closed
+  }
+  assert.deepEqual(got, [])
+})
+
 test('a name that does not resolve is an upstream that is not available', async (t) => {
   const result = await connect(t, 'http://no-such-host.invalid/v1').send({
     endpoint: '/v1/chat/completions',

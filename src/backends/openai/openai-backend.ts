@@ -34,6 +34,10 @@ export interface OpenAiBackendOptions {
   certificates?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
   /** Where the server is, in place of what its name resolves to. */
   address?: string | null
+  /** A Unix socket to connect to instead. */
+  socket?: string | null
+  /** Whether a connection that was just established is one to the server; before that nothing is sent. */
+  isOwn?: (() => Promise<boolean>) | null
   /** The address of a proxy before the server. */
   proxy?: string | null
   /** Added to every request. */
@@ -75,6 +79,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     {
       ...address,
       connectHost: options.address ?? address.host,
+      socket: options.socket ?? null,
+      isOwn: options.isOwn ?? null,
       timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
       connectTimeoutMs: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answerBytesMax: ANSWER_BYTES_MAX,

@@ -70,11 +70,15 @@ export async function connectOrEmbed(
 }
 
 /** Its start takes longer than that of the service, so it begins first. */
-async function startEngine({ models }: Config, now: number): Promise<EarlyStart | null> {
+async function startEngine({ models, data_dir }: Config, now: number): Promise<EarlyStart | null> {
   const upstream = models[0]?.upstreams[0]
   if (upstream?.type !== 'openai' || upstream.engine === null) return null
-  const { EarlyStart } = await import('../../engines/early-start.ts')
-  return await EarlyStart.begin(upstream.engine, upstream.model, now)
+  const [{ EarlyStart }, { outputFileOf }] = await Promise.all([
+    import('../../engines/early-start.ts'),
+    import('../../engines/engine-output.ts'),
+  ])
+  const { engine, name, model } = upstream
+  return await EarlyStart.begin(engine, model, outputFileOf(data_dir, name, model), now)
 }
 
 /** An embedded service on a free port of the loopback address, which logs warnings and errors only. */

@@ -77,6 +77,8 @@ export async function runEngine(
             context: slots * contextEach,
           }),
           env: recipe.env,
+          pass_env: recipe.pass_env,
+          files: recipe.files,
           ready: recipe.ready,
           start_timeout_ms: START_TIMEOUT_MS,
           starts_max: STARTS_MAX,
