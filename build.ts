@@ -17,6 +17,7 @@ const ENTRIES = [
   'compose/worker-process.ts',
   'intake/streaming-validation-thread.ts',
   'http/routes/console/prepare-assets-process.ts',
+  'tables/schema-check-process.ts',
 ]
 /** Compiled before by tsc: what prepareAssets reads. */
 const CONSOLE = ['console', 'domain']

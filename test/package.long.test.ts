@@ -62,7 +62,8 @@ describe('the package', () => {
     assert.deepEqual(named.filter((path) => !served.includes(path)).sort(), [
       ...['dist/compose/worker-process.js', 'dist/http/routes/console/prepare-assets-process.js'],
       ...['dist/intake/streaming-validation-thread.js', 'dist/main.js', 'dist/prepare-assets-process.js'],
-      ...['dist/streaming-validation-thread.js', 'dist/worker-process.js'],
+      ...['dist/schema-check-process.js', 'dist/streaming-validation-thread.js'],
+      ...['dist/tables/schema-check-process.js', 'dist/worker-process.js'],
     ])
     const console = globSync('src/console/**/*.ts', { cwd: ROOT })
       .filter((path) => !path.endsWith('.test.ts') && !path.endsWith('.d.ts'))

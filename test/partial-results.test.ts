@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { parquetReadObjects } from 'hyparquet'
 import { readResultsTable } from '../src/http/routes/batches/results-table.ts'
 import { readBatchRow } from '../src/store/batches.ts'
+import { SchemaChecks } from '../src/tables/schema-checks.ts'
 import { completion, echo, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from './service.ts'
 
@@ -154,7 +155,7 @@ test('a reader who leaves ends the table', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
   const { id } = await service.run(Array.from({ length: 1_100 }, (_, i) => line(`l${i}`, 'x'.repeat(2_000))))
-  const ports = { db: service.stores.store.read, sealed: service.stores.sealed, now: Date.now() }
+  const ports = tablePorts(service)
   const row = await readBatchRow(ports.db, id)
   assert(row)
   const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false })
@@ -162,4 +163,66 @@ test('a reader who leaves ends the table', async () => {
   assert.match(String(first.value), /^custom_id,answer,error,/)
   await table.return(undefined)
   assert.equal((await table.next()).done, true)
+})
+
+function tablePorts({ stores: { store, sealed } }: TestService, checks = new SchemaChecks()) {
+  return { db: store.read, sealed, now: Date.now(), checks }
+}
+
+/** An answer that the expression divides in all ways before it does not fit. */
+const SLOW_PATTERN = '^(a+)+$'
+const SLOW_ANSWER = `${'a'.repeat(60)}b`
+
+async function slowBatch(service: TestService): Promise<string> {
+  const schema = { properties: { name: { type: 'string', pattern: SLOW_PATTERN } } }
+  const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } }
+  const prompts = ['aaa', SLOW_ANSWER, 'b']
+  return (await service.run(prompts.map((prompt, i) => line(`l${i}`, prompt, { response_format })))).id
+}
+
+test('an answer that takes long to check says so in its row, and other calls are answered meanwhile', async () => {
+  await using upstream = await testUpstream(({ body, response }) =>
+    send(response, 200, completion(JSON.stringify({ name: body.messages[0]!.content }))),
+  )
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const id = await slowBatch(service)
+  const order: string[] = []
+  const table = service.request('GET', `/v1/batches/${id}/results?format=csv`).then(async (response) => {
+    const text = await response.text()
+    order.push('table')
+    return text
+  })
+  for (let i = 0; i < 5; i++) {
+    assert.equal((await service.get(id)).status, 'completed')
+    order.push('status')
+  }
+  const rows = (await table).split('\n')
+  assert.match(rows[1] ?? '', /^l0,aaa,,/)
+  assert.match(
+    rows[2] ?? '',
+    /^l1,a+b,not_checked: the answer could not be checked by the schema within 0\.25 s,\d/,
+  )
+  assert.match(rows[3] ?? '', /^l2,b,"?not_schema: name must match pattern/)
+  assert.deepEqual(order, [...Array.from({ length: 5 }, () => 'status'), 'table'])
+})
+
+test('a caller who leaves ends the check that runs', async () => {
+  await using upstream = await testUpstream(({ body, response }) =>
+    send(response, 200, completion(JSON.stringify({ name: body.messages[0]!.content }))),
+  )
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const checks = new SchemaChecks({ answerMs: 3_600_000, tableMs: 3_600_000, processes: 1 })
+  const ports = tablePorts(service, checks)
+  const row = await readBatchRow(ports.db, await slowBatch(service))
+  assert(row)
+  const left = new AbortController()
+  const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false }, left.signal)
+  assert.match(String((await table.next()).value), /^custom_id,name,error,/)
+  const piece = table.next()
+  left.abort()
+  await assert.rejects(piece, /were closed/)
+  // The place of its process is free.
+  const other = checks.begin('other', {})
+  assert.deepEqual(await other.verdicts(['{}']), [null])
+  other.close()
 })

@@ -171,8 +171,7 @@ describe('a table', { timeout: 60_000 }, () => {
       {
         label: 'e',
         ...{ its_label: 'good', its_score: 6, its_tags: ['x', 'z'] },
-        its_error:
-          'not_schema: score must be <= 5; tags.1 must be equal to one of the allowed values: ["x","y"]',
+        its_error: 'not_schema: score must be <= 5',
       },
     ])
     const format = upstream.calls.at(-1)?.body.response_format

@@ -1,5 +1,6 @@
 // Every endpoint, one file each.
 
+import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Idempotency } from './request/idempotency.ts'
 import type { RouteDependencies } from './route-dependencies.ts'
 import { batchApiWebhookRoute } from './routes/batch-apis/batch-api-webhook.ts'
@@ -81,7 +82,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   createBatchRoute(app, { ...deps, idempotency })
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
-  getBatchResultsRoute(app, deps)
+  getBatchResultsRoute(app, { ...deps, checks: new SchemaChecks() })
   liveRoute(app, deps)
   retryBatchRoute(app, { ...deps, idempotency })
   batchLineRoutes(app, deps)

@@ -2,46 +2,61 @@
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
 import type { AnswerSchema } from './answer-schema.ts'
+import type { ResultRow } from './result-row.ts'
+import type { SchemaCheck } from './schema-checks.ts'
 import { type Cell, type Column, type ColumnType, cellJson } from './table.ts'
-
-/** A line of an output or error file. Other fields stay unread. */
-export const ResultRow = Type.Object({
-  id: Type.String(),
-  custom_id: Type.String(),
-  response: Type.Optional(
-    Type.Union([Type.Object({ status_code: Type.Number(), body: Type.Unknown() }), Type.Null()]),
-  ),
-  error: Type.Optional(
-    Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
-  ),
-})
-export type ResultRow = Type.Static<typeof ResultRow>
 
 export interface AnswerColumns {
   columns: readonly Column[]
-  /** The cells of a result, in the order of `columns`. */
-  cells(result: ResultRow): Cell[]
+  /** The cells of each result, in the order of `columns`. */
+  cells(results: readonly ResultRow[]): Promise<Cell[][]>
   /** The cells of a row that has no answer, and why. */
   failed(error: string): Cell[]
 }
 
-/** `prefix` begins the name of each column. */
-export function answerColumns(schema: AnswerSchema | undefined, prefix: string): AnswerColumns {
+/** `prefix` begins the name of each column. With `check`, answers are checked by the whole schema. */
+export function answerColumns(
+  schema: AnswerSchema | undefined,
+  prefix: string,
+  check?: SchemaCheck | undefined,
+): AnswerColumns {
   const answer = schema?.fields ?? [{ name: 'answer', type: 'string' as const }]
   const named = [...answer, { name: 'error', type: 'string' as const }]
   const failed = (error: string): Cell[] => [...answer.map(() => null), error]
+  /** `json`: the text of an answer that fits its columns. */
+  const cellsOf = ({ error, response }: ResultRow): { cells: Cell[]; json?: string } => {
+    if (error) return { cells: failed(`${error.code}: ${error.message}`) }
+    const told = answerOf(response?.body)
+    if ('error' in told) return { cells: failed(told.error) }
+    if (schema === undefined) return { cells: [told.text, null] }
+    const fields = fieldsOf(told.text)
+    if (fields === undefined) return { cells: failed(notAnObject(told)) }
+    const cells = fieldCells(fields, schema)
+    return cells.at(-1) === null ? { cells, json: told.text } : { cells }
+  }
   return {
     columns: named.map((column) => ({ ...column, name: `${prefix}${column.name}` })),
     failed,
-    cells(result) {
-      if (result.error) return failed(`${result.error.code}: ${result.error.message}`)
-      const told = answerOf(result.response?.body)
-      if ('error' in told) return failed(told.error)
-      if (schema === undefined) return [told.text, null]
-      const fields = fieldsOf(told.text)
-      if (fields === undefined) return failed(notAnObject(told))
-      return checkedCells(fields, schema)
+    async cells(results) {
+      const rows = results.map(cellsOf)
+      if (!check) return rows.map(({ cells }) => cells)
+      const verdicts = await check.verdicts(rows.flatMap(({ json }) => json ?? []))
+      let next = 0
+      return rows.map(({ cells, json }) =>
+        json === undefined ? cells : [...cells.slice(0, -1), verdicts[next++] ?? null],
+      )
     },
+  }
+}
+
+/** Each batch of results with its cells. */
+export async function* withCells(
+  results: AsyncIterable<readonly ResultRow[]>,
+  columns: AnswerColumns,
+): AsyncGenerator<{ result: ResultRow; cells: Cell[] }[]> {
+  for await (const batch of results) {
+    const cells = await columns.cells(batch)
+    yield batch.map((result, i) => ({ result, cells: cells[i] ?? [] }))
   }
 }
 
@@ -87,8 +102,8 @@ function fieldsOf(text: string): Record<string, unknown> | undefined {
   return undefined
 }
 
-/** A field of another type than the schema's is left out: a column has one type. */
-function checkedCells(fields: Record<string, unknown>, { fields: columns, fault }: AnswerSchema): Cell[] {
+/** A field of another type than the schema's is left out: a column has one type. The last cell says what is wrong. */
+function fieldCells(fields: Record<string, unknown>, { fields: columns }: AnswerSchema): Cell[] {
   const wrong: string[] = []
   const cells = columns.map(({ name, type, required, nullable }) => {
     const value = Object.hasOwn(fields, name) ? fields[name] : undefined
@@ -100,8 +115,7 @@ function checkedCells(fields: Record<string, unknown>, { fields: columns, fault 
     wrong.push(`${name} is ${shown(cellJson(value))}, not ${NOUNS[type]}`)
     return null
   })
-  const why = wrong.length === 0 ? (fault?.(fields) ?? null) : wrong.join('; ')
-  return [...cells, why === null ? null : `not_schema: ${why}`]
+  return [...cells, wrong.length === 0 ? null : `not_schema: ${wrong.join('; ')}`]
 }
 
 const NOUNS: Readonly<Record<ColumnType, string>> = {

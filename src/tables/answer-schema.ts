@@ -1,7 +1,6 @@
 // The JSON Schema that answers follow: a column for each field.
 import Type from 'typebox'
 import { Value } from 'typebox/value'
-import type { Fault } from './schema-fault.ts'
 import type { Column, ColumnType } from './table.ts'
 
 const ObjectSchema = Type.Object({
@@ -19,30 +18,24 @@ export interface AnswerSchema {
   schema: object
   /** A column for each property, in the order of the schema. */
   fields: readonly AnswerField[]
-  /** What is wrong with an answer by the whole schema; null where nothing is. Without it, types of fields are checked. */
-  fault?: Fault
 }
 
-/** Null where it is not the schema of an object with properties. */
+/** Every row has every column: with more of them, a small schema would make a large table. */
+export const FIELDS_MAX = 1_000
+
+/** Null where it is not the schema of an object with properties, or has more of them than FIELDS_MAX. */
 export function answerSchema(schema: unknown): AnswerSchema | null {
   if (!Value.Check(ObjectSchema, schema)) return null
-  const { properties, required = [] } = schema
+  const { properties } = schema
+  if (Object.keys(properties).length > FIELDS_MAX) return null
+  const required = new Set(schema.required)
   const fields = Object.entries(properties).map(([name, field]) => ({
     name,
     type: typeOf(field),
-    required: required.includes(name),
+    required: required.has(name),
     nullable: typeOf(field) === 'json' || kindsOf(field).includes('null'),
   }))
   return { schema, fields }
-}
-
-const Asked = Type.Object({
-  response_format: Type.Object({ json_schema: Type.Object({ schema: Type.Unknown() }) }),
-})
-
-/** The schema that a request asks answers to follow; null where it has none. */
-export function requestedSchema(body: unknown): AnswerSchema | null {
-  return Value.Check(Asked, body) ? answerSchema(body.response_format.json_schema.schema) : null
 }
 
 const SCALARS: readonly string[] = ['string', 'integer', 'number', 'boolean']

@@ -35,7 +35,8 @@ export async function writeCsv(
   style: CsvStyle,
 ): Promise<TableWriter> {
   const record = csvRecords(style)
-  let waiting = `${style.bom ? BOM : ''}${record(columns.map(({ name }) => (name === '' ? null : name)))}`
+  await sink.append((style.bom ? BOM : '') + record(columns.map(({ name }) => (name === '' ? null : name))))
+  let waiting = ''
   return {
     async write({ cells }) {
       waiting += record(columns.map((_, i) => cells[i]))

@@ -1,7 +1,8 @@
 // The results of a batch as a table of their own, with what each line used and cost.
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
-import type { AnswerColumns, ResultRow } from './answer-cells.ts'
+import { type AnswerColumns, withCells } from './answer-cells.ts'
+import type { ResultRow } from './result-row.ts'
 import type { Cell, Column, TableWriter } from './table.ts'
 
 const USAGE: readonly Column[] = [
@@ -33,25 +34,28 @@ export function resultColumns(answers: AnswerColumns): Column[] {
   return [{ name: 'custom_id', type: 'string' }, ...answers.columns, ...USAGE]
 }
 
-/** `writer` has the columns of `resultColumns`. */
-export async function writeResults(
-  results: AsyncIterable<ResultRow>,
+/** `writer` has the columns of `resultColumns`. Yields after each batch of rows what was written so far. */
+export async function* writeResults(
+  results: AsyncIterable<readonly ResultRow[]>,
   answers: AnswerColumns,
   writer: TableWriter,
-): Promise<WrittenRows> {
+): AsyncGenerator<WrittenRows> {
   const written: WrittenRows = { rows: 0, failed: 0 }
+  let isWhole = false
   try {
-    for await (const result of results) {
-      const answer = answers.cells(result)
-      written.rows++
-      if (answer.at(-1) !== null) written.failed++
-      await writer.write({ cells: [result.custom_id, ...answer, ...usageCells(result)] })
+    for await (const batch of withCells(results, answers)) {
+      for (const { result, cells } of batch) {
+        written.rows++
+        if (cells.at(-1) !== null) written.failed++
+        await writer.write({ cells: [result.custom_id, ...cells, ...usageCells(result)] })
+      }
+      yield written
     }
     await writer.end()
-    return written
-  } catch (error) {
-    await writer.abort()
-    throw error
+    isWhole = true
+    yield written
+  } finally {
+    if (!isWhole) await writer.abort()
   }
 }
 

@@ -3,14 +3,15 @@ import { access, mkdtemp, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
-import { type AnswerColumns, answerColumns } from '../../tables/answer-cells.ts'
+import { answerColumns } from '../../tables/answer-cells.ts'
+import type { AnswerSchema } from '../../tables/answer-schema.ts'
 import { resultColumns, type WrittenRows, writeResults } from '../../tables/result-table.ts'
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import { downloadResults } from '../client/download-results.ts'
 import type { Shell } from '../shell.ts'
-import { readSchema } from '../tables/answer-schema.ts'
+import { checkBy, readSchema } from '../tables/answer-schema.ts'
 import { joinAnswers, type Target } from '../tables/join-answers.ts'
 import { createTable, formatOfOutput, openTable } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
@@ -61,7 +62,6 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
   const { stdout, stderr } = shell.terminal
   const target = targetFor(id, flags)
   const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
-  const columns = answerColumns(schema, flags.prefix)
   if (flags.rows !== undefined) {
     await access(flags.rows)
     await refuseSameFile(flags.rows, target.path)
@@ -73,7 +73,7 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
       const batch = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)
       const files = { output: join(folder, 'answers.jsonl'), errors: join(folder, 'errors.jsonl') }
       await downloadResults(client, batch, files, { pace, clock: shell.clock, signal })
-      const { rows, failed } = await write(files, columns, target, flags)
+      const { rows, failed } = await write(files, schema, target, flags)
       if (flags.json) return printJson(stdout, { id, status: batch.status, table: target.path, rows, failed })
       if (!isTerminal(batch.status))
         writeLine(stderr, `${id} is ${batch.status}; the table holds the answers that are finished so far.`)
@@ -92,18 +92,24 @@ function targetFor(id: string, { format, output, spreadsheet }: ResultsFlags): T
 
 async function write(
   files: { output: string; errors: string },
-  columns: AnswerColumns,
+  schema: AnswerSchema | undefined,
   target: Target,
-  { rows, ...options }: ResultsFlags,
+  { rows, prefix, ...options }: ResultsFlags,
 ): Promise<WrittenRows> {
   const results = resultRows(files.output, files.errors)
-  if (rows === undefined)
-    return await writeResults(
-      results,
-      columns,
-      await createTable(target.path, target.format, resultColumns(columns), target),
-    )
-  const table = await openTable(rows, options)
-  const answers = { columns, results, skipped: new Map<number, string>() }
-  return await joinAnswers(table, rows, answers, Number.POSITIVE_INFINITY, target)
+  const check = schema && checkBy(schema)
+  const columns = answerColumns(schema, prefix, check)
+  try {
+    if (rows !== undefined) {
+      const table = await openTable(rows, options)
+      const answers = { columns, results, skipped: new Map<number, string>() }
+      return await joinAnswers(table, rows, answers, Number.POSITIVE_INFINITY, target)
+    }
+    const writer = await createTable(target.path, target.format, resultColumns(columns), target)
+    let written: WrittenRows = { rows: 0, failed: 0 }
+    for await (written of writeResults(results, columns, writer));
+    return written
+  } finally {
+    check?.close()
+  }
 }

@@ -6,6 +6,7 @@ import { basename, join } from 'node:path'
 import { answerColumns } from '../../tables/answer-cells.ts'
 import type { WrittenRows } from '../../tables/result-table.ts'
 import { withoutEnding } from '../../tables/table.ts'
+import { checkBy } from '../tables/answer-schema.ts'
 import { joinAnswers, joinedColumns, type Target } from '../tables/join-answers.ts'
 import { openTable } from '../tables/open-table.ts'
 import { prepareRows } from '../tables/prepare-rows.ts'
@@ -42,9 +43,8 @@ export async function startTableJob(
   const limit = order.limit ?? Number.POSITIVE_INFINITY
   const table = await openTable(input, order)
   const { question, schema } = await readQuestion(input, table, order)
-  const columns = answerColumns(schema, prefix)
   // Refused now rather than when the answers are paid for.
-  joinedColumns(table, input, columns)
+  joinedColumns(table, input, answerColumns(schema, prefix))
   const folder = `${target.path}.offpeak-run`
   const files = {
     input: join(folder, `${basename(withoutEnding(input))}.jsonl`),
@@ -61,9 +61,18 @@ export async function startTableJob(
       signal,
       onRow: showRows(view),
     })
-    const join = (): Promise<WrittenRows> => {
-      const results = resultRows(files.output, files.errors)
-      return joinAnswers(table, input, { columns, results, skipped }, limit, target)
+    const join = async (): Promise<WrittenRows> => {
+      const check = schema && checkBy(schema)
+      const answers = {
+        columns: answerColumns(schema, prefix, check),
+        results: resultRows(files.output, files.errors),
+        skipped,
+      }
+      try {
+        return await joinAnswers(table, input, answers, limit, target)
+      } finally {
+        check?.close()
+      }
     }
     return { files, target, skipped, join, clear }
   } catch (error) {

@@ -1,7 +1,7 @@
 // The JSON Schema that answers are to follow: read from a file, and asked for as the `response_format` of requests.
 import { readFile } from 'node:fs/promises'
-import { type AnswerSchema, answerSchema } from '../../tables/answer-schema.ts'
-import { faultOf } from '../../tables/schema-fault.ts'
+import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-schema.ts'
+import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
 import { Failure } from '../terminal/failure.ts'
 
 /** Reads the schema of an object from a JSON file. */
@@ -15,16 +15,21 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
   }
   const found = answerSchema(schema)
   if (found === null) throw notAnObject(path)
-  try {
-    return { ...found, fault: faultOf(found.schema) }
-  } catch (error) {
-    throw new Failure(`${path} is no JSON Schema: ${error instanceof Error ? error.message : error}`)
-  }
+  const check = checkBy(found)
+  const reason = await check.whyUnusable()
+  check.close()
+  if (reason !== null) throw new Failure(`${path}: ${reason}`)
+  return found
+}
+
+/** To be closed. */
+export function checkBy({ schema }: AnswerSchema): SchemaCheck {
+  return new SchemaChecks().begin('', schema)
 }
 
 function notAnObject(path: string): Failure {
   return new Failure(
-    `${path} is not the schema of an object: it needs "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
+    `${path} is not the schema of an object with 1 to ${FIELDS_MAX} "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
   )
 }
 

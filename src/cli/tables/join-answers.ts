@@ -1,6 +1,7 @@
 // Writes a table with the answers beside its rows, in the order of the rows. Both sides are read once and in step.
 
-import type { AnswerColumns, ResultRow } from '../../tables/answer-cells.ts'
+import { type AnswerColumns, withCells } from '../../tables/answer-cells.ts'
+import type { ResultRow } from '../../tables/result-row.ts'
 import type { WrittenRows } from '../../tables/result-table.ts'
 import type { Cell, Column, TableFormat, TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -29,7 +30,7 @@ export function joinedColumns(table: TableReader, path: string, answers: AnswerC
 export interface Answers {
   columns: AnswerColumns
   /** In the order of the rows; each named as `rowId` names its row. */
-  results: AsyncIterable<ResultRow>
+  results: AsyncIterable<readonly ResultRow[]>
   skipped: ReadonlyMap<number, string>
 }
 
@@ -44,8 +45,8 @@ export async function joinAnswers(
   const { columns, skipped } = answers
   const all = joinedColumns(table, tablePath, columns)
   const writer = await createTable(path, format, all, { spreadsheet, style: table.csv })
-  const results = answers.results[Symbol.asyncIterator]()
-  let result = await results.next()
+  const results = oneByOne(withCells(answers.results, columns))
+  let next = await results.next()
   const joined: WrittenRows = { rows: 0, failed: 0 }
   try {
     for await (const row of table.rows()) {
@@ -55,7 +56,7 @@ export async function joinAnswers(
       if (cells.at(-1) !== null) joined.failed++
       await writer.write({ ...row, cells: [...row.cells, ...cells] })
     }
-    if (result.done !== true) throw mismatch(result.value)
+    if (next.done !== true) throw mismatch(next.value.result)
     await writer.end()
     return joined
   } catch (error) {
@@ -66,12 +67,12 @@ export async function joinAnswers(
   async function answerTo(row: number): Promise<Cell[]> {
     const reason = skipped.get(row)
     if (reason !== undefined) return columns.failed(`not_sent: ${reason}`)
-    if (result.done === true) return columns.failed('no_result: the batch has no result for this row')
-    const found = rowOfId(result.value.custom_id)
-    if (found === null || found < row) throw mismatch(result.value)
+    if (next.done === true) return columns.failed('no_result: the batch has no result for this row')
+    const { result, cells } = next.value
+    const found = rowOfId(result.custom_id)
+    if (found === null || found < row) throw mismatch(result)
     if (found > row) return columns.failed('no_result: the batch has no result for this row')
-    const cells = columns.cells(result.value)
-    result = await results.next()
+    next = await results.next()
     return cells
   }
 
@@ -80,4 +81,8 @@ export async function joinAnswers(
       `the results do not belong to ${tablePath}: it has no row for the line ${custom_id}; has the table changed since its requests were made?`,
     )
   }
+}
+
+async function* oneByOne<T>(batches: AsyncIterable<readonly T[]>): AsyncGenerator<T, undefined> {
+  for await (const batch of batches) yield* batch
 }

@@ -3,6 +3,7 @@ import { Type } from 'typebox'
 import { entityOf } from '../../../domain/entity.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import { negotiateLanguage } from '../../../domain/language.ts'
+import { ProjectQueue } from '../../../domain/project-queue.ts'
 import { ValidationWaits } from '../../../intake/await-validation.ts'
 import { createBatch, orderBatch, usableInput } from '../../../intake/create-batch.ts'
 import { readProjection } from '../../../intake/read-projection.ts'
@@ -19,7 +20,6 @@ import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { fileIdOf, shownFileId } from '../files/file-id.ts'
-import { ProjectQueue } from './project-queue.ts'
 import { showBatch } from './show-batch.ts'
 import { showEstimate } from './show-estimate.ts'
 import { whileConnected } from './while-connected.ts'
@@ -61,7 +61,7 @@ const Query = Type.Object({
 
 export function createBatchRoute(app: App, deps: Deps): void {
   const { store, clock, idempotency, region, plans, wake, wait_for_file_ms } = deps
-  const projectQueue = new ProjectQueue()
+  const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
   const waits = new ValidationWaits(store, clock, wait_for_file_ms)
   app.addHook('preClose', async () => waits.stop())
   route(app, {

@@ -3,6 +3,7 @@ import { Readable } from 'node:stream'
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { readFinished } from '../../../results/finished-page.ts'
+import type { SchemaChecks } from '../../../tables/schema-checks.ts'
 import { ResultsQuery } from '../../../wire/results.ts'
 import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
@@ -17,8 +18,9 @@ const LIMIT_DEFAULT = 1000
 
 export function getBatchResultsRoute(
   app: App,
-  { store, sealed, clock }: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'>,
+  deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'> & { checks: SchemaChecks },
 ): void {
+  const { store, sealed, clock, checks } = deps
   route(app, {
     method: 'GET',
     url: '/v1/batches/:batch_id/results',
@@ -54,9 +56,10 @@ export function getBatchResultsRoute(
           'x-content-type-options': 'nosniff',
         })
         const order = { format, spreadsheet: spreadsheet === 'true' }
-        const table = Readable.from(readResultsTable(ports, batch, order), {
-          objectMode: false,
-        })
+        const left = new AbortController()
+        reply.raw.once('close', () => left.abort(new Error('the caller left')))
+        const pieces = readResultsTable({ ...ports, checks }, batch, order, left.signal)
+        const table = Readable.from(pieces, { objectMode: false })
         table.on('error', (error) =>
           request.log.error({ err: error, batch_id: batch.id }, 'a table broke off'),
         )

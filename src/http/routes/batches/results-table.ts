@@ -1,13 +1,16 @@
 // The results of a batch as a table, written while they are read: as much is in memory as a group of rows.
 import { placesInChunk } from '../../../jsonl/chunk-lines.ts'
+import { JsonScanner } from '../../../jsonl/json-scan.ts'
+import { Names } from '../../../jsonl/json-scan-names.ts'
 import type { ReadPorts } from '../../../results/chunk-journal.ts'
 import { readResultRows } from '../../../results/read-result-rows.ts'
 import { listChunks } from '../../../store/chunks.ts'
 import { readVisibleInput } from '../../../store/files.ts'
 import type { BatchRow } from '../../../store/schema.ts'
 import { answerColumns } from '../../../tables/answer-cells.ts'
-import { type AnswerSchema, requestedSchema } from '../../../tables/answer-schema.ts'
+import { type AnswerSchema, answerSchema } from '../../../tables/answer-schema.ts'
 import { resultColumns, writeResults } from '../../../tables/result-table.ts'
+import type { SchemaChecks } from '../../../tables/schema-checks.ts'
 import type { Column, Sink, TableWriter } from '../../../tables/table.ts'
 
 export type ResultsFormat = 'csv' | 'parquet'
@@ -20,33 +23,49 @@ export const TABLE_TYPES: Readonly<Record<ResultsFormat, string>> = {
 /** Smaller than in a file: many tables may be written at once, and other calls wait for each group. */
 const PARQUET_GROUP = { rows: 2_000, characters: 1024 * 1024 }
 
+export interface TablePorts extends ReadPorts {
+  checks: SchemaChecks
+}
+
 export interface TableOrder {
   format: ResultsFormat
   /** CSV that a spreadsheet opens as it is meant. */
   spreadsheet: boolean
 }
 
-/** A column for each property where the first request asks for answers by a schema; else one for the answer. */
+/**
+ * A column for each property where the first request asks for answers by a schema; else one for the answer. Yields when
+ * some rows were read, be it an empty piece. `signal` ends the checks that run.
+ */
 export async function* readResultsTable(
-  ports: ReadPorts,
+  { checks, ...ports }: TablePorts,
   batch: BatchRow,
   { format, spreadsheet }: TableOrder,
+  signal?: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  const answers = answerColumns((await firstSchema(ports, batch)) ?? undefined, '')
-  const sink = new PieceSink()
-  const write = async (): Promise<void> => {
-    const writer = await writerOf(sink, resultColumns(answers), format, spreadsheet)
-    await writeResults(readResultRows(ports, batch.id), answers, writer)
-  }
-  const written = write().then(
-    () => sink.close(null),
-    (error: unknown) => sink.close(error instanceof Error ? error : new Error(String(error))),
-  )
+  const schema = (await firstSchema(ports, batch)) ?? undefined
+  const check = schema && checks.begin(batch.project_id, schema.schema)
+  const close = (): void => check?.close()
+  signal?.addEventListener('abort', close, { once: true })
+  const pieces: Buffer[] = []
   try {
-    yield* sink.pieces()
+    signal?.throwIfAborted()
+    const answers = answerColumns(schema, '', check)
+    const writer = await writerOf(sinkOf(pieces), resultColumns(answers), format, spreadsheet)
+    yield Buffer.concat(pieces.splice(0))
+    for await (const _ of writeResults(readResultRows(ports, batch.id), answers, writer))
+      yield Buffer.concat(pieces.splice(0))
   } finally {
-    sink.refuse()
-    await written
+    signal?.removeEventListener('abort', close)
+    close()
+  }
+}
+
+function sinkOf(pieces: Buffer[]): Sink {
+  return {
+    append: async (piece) => void pieces.push(Buffer.from(piece)),
+    end: async () => {},
+    abort: async () => {},
   }
 }
 
@@ -64,69 +83,42 @@ async function writerOf(
   return await writeCsv(sink, columns, { delimiter: ',', newline, bom: spreadsheet, spreadsheet })
 }
 
+/** A longer schema names no columns. */
+const SCHEMA_BYTES_MAX = 1024 * 1024
+const SCHEMA_PATH = ['body', 'response_format', 'json_schema', 'schema'].map((name) => new Names(name))
+
 /** Null where the input was deleted, too. */
-async function firstSchema({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<AnswerSchema | null> {
+async function firstSchema(ports: ReadPorts, batch: BatchRow): Promise<AnswerSchema | null> {
+  const line = await readFirstLine(ports, batch)
+  if (line === null) return null
+  const json = new JsonScanner()
+  json.open(line, 0, line.length)
+  for (const names of SCHEMA_PATH) {
+    let more = json.kind() === 'object' && json.beginObject()
+    while (more && json.key(names) === null) {
+      json.skipValue()
+      more = json.nextMember()
+    }
+    if (!more) return null
+  }
+  const start = json.at
+  json.skipValue()
+  if (json.fault !== null || json.at - start > SCHEMA_BYTES_MAX) return null
+  return answerSchema(JSON.parse(line.toString('utf8', start, json.at)))
+}
+
+/** Of the input. */
+async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<Buffer | null> {
   const content = await readVisibleInput(db, batch, now)
   const [chunk] = await listChunks(db, batch.id, 0, 1)
   if (!content || !chunk) return null
   const range = { start: chunk.byte_start, end: chunk.byte_end }
-  const bytes = await sealed.readAll(content.project_id, content, range)
-  for (const { start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line })) {
-    const line: unknown = JSON.parse(bytes.toString('utf8', start, end))
-    const found = requestedSchema(Object(line).body)
-    if (found === null) return null
-    // Its library is loaded when needed.
-    const fault = (await import('./bounded-fault.ts')).boundedFault(found.schema)
-    return fault ? { ...found, fault } : found
+  let begun = Buffer.alloc(0)
+  for await (const piece of sealed.read(content.project_id, content, range)) {
+    begun = Buffer.concat([begun, piece])
+    const place = { index: chunk.idx, first_line: chunk.first_line }
+    for (const { start, end } of placesInChunk(begun, place))
+      if (end < begun.length || begun.length === range.end - range.start) return begun.subarray(start, end)
   }
   return null
-}
-
-/** Hands each piece over before the next one is written. */
-class PieceSink implements Sink {
-  #piece: Buffer | null = null
-  #taken = Promise.withResolvers<void>()
-  #arrived = Promise.withResolvers<void>()
-  #closed = false
-  #refused = false
-  #error: Error | null = null
-
-  async append(piece: string | Uint8Array): Promise<void> {
-    if (this.#refused) throw new Error('nobody reads the table any more')
-    if (piece.length === 0) return
-    this.#piece = Buffer.from(piece)
-    this.#taken = Promise.withResolvers<void>()
-    this.#arrived.resolve()
-    await this.#taken.promise
-  }
-
-  async end(): Promise<void> {}
-  async abort(): Promise<void> {}
-
-  close(error: Error | null): void {
-    this.#error = error
-    this.#closed = true
-    this.#arrived.resolve()
-  }
-
-  refuse(): void {
-    this.#refused = true
-    this.#taken.resolve()
-  }
-
-  async *pieces(): AsyncGenerator<Buffer> {
-    for (;;) {
-      await this.#arrived.promise
-      const piece = this.#piece
-      if (piece !== null) {
-        this.#piece = null
-        this.#arrived = Promise.withResolvers<void>()
-        yield piece
-        this.#taken.resolve()
-      } else if (this.#closed) {
-        if (this.#error) throw this.#error
-        return
-      } else this.#arrived = Promise.withResolvers<void>()
-    }
-  }
 }

@@ -3,6 +3,7 @@ import { Type } from 'typebox'
 import { shownDedupe } from '../../../domain/dedupe.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import { negotiateLanguage } from '../../../domain/language.ts'
+import { ProjectQueue } from '../../../domain/project-queue.ts'
 import { ValidationWaits } from '../../../intake/await-validation.ts'
 import { checkQuotas } from '../../../intake/check-quota.ts'
 import { createBatch, orderBatch } from '../../../intake/create-batch.ts'
@@ -22,7 +23,6 @@ import { BatchParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import { ProjectQueue } from './project-queue.ts'
 import { showBatch } from './show-batch.ts'
 import { visibleBatch } from './visible-batch.ts'
 import { whileConnected } from './while-connected.ts'
@@ -43,7 +43,7 @@ type Deps = Pick<
 
 export function retryBatchRoute(app: App, deps: Deps): void {
   const { store, clock, idempotency, region, plans, wake, file_bytes_max } = deps
-  const projectQueue = new ProjectQueue()
+  const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
   const waits = new ValidationWaits(store, clock, deps.wait_for_file_ms)
   app.addHook('preClose', async () => waits.stop())
   route(app, {

@@ -1,0 +1,106 @@
+// Runs expensive operations, so many at once. Projects take turns, and of each only so many run: another project waits
+// for one of them to end at most, however many are in the queue.
+
+export interface QueueBounds {
+  /** Operations that run at once. Half of these places are kept for projects of which none runs. */
+  atOnce: number
+  perProject: number
+  /** Operations of a project that may wait; without it any number. */
+  waitingMax?: number
+}
+
+/** As many operations of the project wait as may. */
+export class QueueFull extends Error {}
+
+interface Project {
+  running: number
+  waiting: Set<() => void>
+}
+
+export class ProjectQueue {
+  readonly #bounds: QueueBounds
+  /** Those with operations that run or wait, the one whose operation began or ended last at the end. */
+  readonly #projects = new Map<string, Project>()
+  #running = 0
+
+  constructor(bounds: QueueBounds) {
+    this.#bounds = bounds
+  }
+
+  /** Runs `act` in its turn. Throws QueueFull, and the reason of `signal` if it aborts while `act` waits. */
+  async run<T>(project_id: string, act: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const leave = await this.enter(project_id, signal)
+    try {
+      return await act()
+    } finally {
+      leave()
+    }
+  }
+
+  /** Takes a place, which the returned function gives up. Throws as `run`. */
+  async enter(project_id: string, signal?: AbortSignal): Promise<() => void> {
+    signal?.throwIfAborted()
+    let project = this.#projects.get(project_id)
+    if (!project) {
+      project = { running: 0, waiting: new Set() }
+      this.#projects.set(project_id, project)
+    }
+    if (project.waiting.size === 0 && this.#hasPlace(project)) this.#start(project_id, project)
+    else await this.#wait(project, signal)
+    let isHeld = true
+    return () => {
+      if (!isHeld) return
+      isHeld = false
+      this.#running--
+      project.running--
+      this.#toEnd(project_id, project)
+      this.#next()
+    }
+  }
+
+  async #wait(project: Project, signal: AbortSignal | undefined): Promise<void> {
+    if (project.waiting.size >= (this.#bounds.waitingMax ?? Number.POSITIVE_INFINITY)) throw new QueueFull()
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    // Requests that have arrived meanwhile are served first.
+    const begin = (): void => void setImmediate(resolve)
+    const stop = (): void => {
+      if (!project.waiting.delete(begin)) return
+      reject(signal?.reason)
+      this.#next()
+    }
+    project.waiting.add(begin)
+    signal?.addEventListener('abort', stop, { once: true })
+    try {
+      await promise
+    } finally {
+      signal?.removeEventListener('abort', stop)
+    }
+  }
+
+  #hasPlace({ running }: Project): boolean {
+    const { atOnce, perProject } = this.#bounds
+    return running < perProject && this.#running < (running === 0 ? atOnce : Math.ceil(atOnce / 2))
+  }
+
+  #start(id: string, project: Project): void {
+    this.#running++
+    project.running++
+    this.#toEnd(id, project)
+  }
+
+  #toEnd(id: string, project: Project): void {
+    this.#projects.delete(id)
+    this.#projects.set(id, project)
+  }
+
+  #next(): void {
+    for (const [id, project] of [...this.#projects]) {
+      const [first] = project.waiting
+      if (first && this.#hasPlace(project)) {
+        project.waiting.delete(first)
+        this.#start(id, project)
+        first()
+      } else if (!first && project.running === 0) this.#projects.delete(id)
+    }
+  }
+}

@@ -1,0 +1,165 @@
+// The process that checks answers by JSON Schemas, which it was sent. A schema may take any time and memory, so V8 ends
+// a check that takes too long, the process has a small heap, and the one that started it can kill it. It ends with that
+// one at the latest when the check that it runs has been ended.
+import { createContext, Script } from 'node:vm'
+import { Compile } from 'typebox/schema'
+import { Settings } from 'typebox/system'
+
+/** Schemas are known by numbers. Times are of the CPU: a busy machine makes no answer wrong. */
+export type ToProcess =
+  | { begin: number; schema: string; compileMs: number }
+  | { check: number; answers: readonly string[]; answerMs: number }
+  | { end: number }
+
+/** Null: nothing is wrong. */
+export type Verdict = string | null
+
+/**
+ * `begun`: why the schema cannot be used, or null. `verdicts`: of as many answers, from the first, as were checked before
+ * others have their turn.
+ */
+export type FromProcess = 'loaded' | { begun?: string | null; verdicts?: Verdict[]; cpuMs: number }
+
+/** After this time the rest of the answers has to be asked for again. */
+const TURN_MS = 200
+const SHOWN_CHARACTERS = 500
+
+/** Only the first thing that is wrong is looked for: their number has no bound. */
+Settings.Set({ maxErrors: 1 })
+
+type Check = (answer: unknown, progress: Progress) => Verdict
+
+/** What is known of the answer that is being checked, should the check be ended. */
+interface Progress {
+  isWrong: boolean
+}
+
+const checks = new Map<number, Check>()
+
+process.on('message', (message: ToProcess) => {
+  const begun = cpuMs()
+  if ('begin' in message) {
+    const reason = begin(message.begin, message.schema, message.compileMs)
+    send({ begun: reason, cpuMs: cpuMs() - begun })
+  } else if ('check' in message) {
+    const check = checks.get(message.check)
+    const verdicts = check && verdictsOn(check, message.answers, message.answerMs)
+    if (verdicts) send({ verdicts, cpuMs: cpuMs() - begun })
+  } else checks.delete(message.end)
+})
+process.once('disconnect', () => process.exit())
+// The process that has started this one decides when it ends.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
+send('loaded')
+
+function send(message: FromProcess): void {
+  process.send?.(message)
+}
+
+function begin(id: number, schema: string, compileMs: number): string | null {
+  let reason: string | null = `it takes more than ${seconds(compileMs)} to prepare`
+  within(compileMs, () => {
+    try {
+      checks.set(id, checkBy(JSON.parse(schema)))
+      reason = null
+    } catch (error) {
+      reason = `it is no JSON Schema, or nests too deeply: ${clipped(String(error))}`
+    }
+  })
+  return reason
+}
+
+function checkBy(schema: object): Check {
+  const whole = Compile(schema)
+  // A pattern is compiled when it is met first.
+  whole.Check({})
+  return (answer, progress) => {
+    if (whole.Check(answer)) return null
+    progress.isWrong = true
+    const [, [first]] = whole.Errors(answer)
+    if (first === undefined) return 'not_schema: the answer is not as the schema says'
+    const { instancePath, message, params } = first
+    const names = instancePath.slice(1).replaceAll('/', '.')
+    return `not_schema: ${clipped(`${names === '' ? 'the answer' : names} ${message}${allowed(params)}`)}`
+  }
+}
+
+function allowed(params: object): string {
+  if ('allowedValues' in params) return `: ${JSON.stringify(params.allowedValues)}`
+  return 'additionalProperties' in params ? `: ${JSON.stringify(params.additionalProperties)}` : ''
+}
+
+function verdictsOn(check: Check, answers: readonly string[], answerMs: number): Verdict[] {
+  const verdicts: Verdict[] = []
+  const turnEnds = performance.now() + TURN_MS
+  while (verdicts.length < answers.length && performance.now() < turnEnds) {
+    const first = verdicts.length
+    const progress: Progress = { isWrong: false }
+    const isDone = within(answerMs, () => {
+      for (let isFirst = true; verdicts.length < answers.length; isFirst = false) {
+        if (!isFirst && performance.now() >= turnEnds) return
+        progress.isWrong = false
+        verdicts.push(verdictOn(check, answers[verdicts.length] ?? '', progress))
+      }
+    })
+    // An answer that others were checked before is tried again with the whole time.
+    if (isDone || verdicts.length > first) continue
+    const reason = `not_checked: the answer could not be checked by the schema within ${seconds(answerMs)}`
+    verdicts.push(progress.isWrong ? 'not_schema: the answer is not as the schema says' : reason)
+  }
+  return verdicts
+}
+
+function verdictOn(check: Check, answer: string, progress: Progress): Verdict {
+  try {
+    return check(JSON.parse(answer), progress)
+  } catch (error) {
+    return `not_checked: the answer could not be checked by the schema: ${clipped(String(error))}`
+  }
+}
+
+function clipped(text: string): string {
+  return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text
+}
+
+function seconds(ms: number): string {
+  return `${ms / 1000} s`
+}
+
+let job = (): void => {}
+const CONTEXT = createContext({ run: () => job() })
+const RUN = new Script('run()')
+
+/** Whether `act` ended by itself in this time; it begins anew where other processes had the CPU. */
+function within(ms: number, act: () => void): boolean {
+  for (let wallMs = ms; ; ) {
+    const begun = cpuMs()
+    if (withinWall(wallMs, act)) return true
+    const usedMs = cpuMs() - begun
+    if (usedMs > ms * CPU_SHARE) return false
+    wallMs = Math.ceil((wallMs * 1.2 * ms) / Math.max(usedMs, ms / 20))
+  }
+}
+
+/** A check that had less of its time is given another one. */
+const CPU_SHARE = 0.7
+
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1000
+}
+
+function withinWall(ms: number, act: () => void): boolean {
+  let isDone = false
+  job = () => {
+    act()
+    isDone = true
+  }
+  try {
+    RUN.runInContext(CONTEXT, { timeout: ms })
+  } catch (error) {
+    // V8 makes the error in the other context: it is no Error of this one.
+    if (Object(error).code !== 'ERR_SCRIPT_EXECUTION_TIMEOUT') throw error
+  }
+  return isDone
+}

@@ -1,0 +1,291 @@
+// Checks answers by JSON Schemas of callers. A schema may ask for any time and memory, by its patterns, its references
+// and the number of its parts; so no schema is looked at in this process. A project that has tables open gets a process
+// of its own with a small heap, of which so many run at once, in turn. An answer has one budget of time and a table
+// another; what is not checked within them says so.
+import { type ChildProcess, fork } from 'node:child_process'
+import { getCompileCacheDir } from 'node:module'
+import { steadyClock } from '../domain/clock.ts'
+import { ProjectQueue } from '../domain/project-queue.ts'
+import type { FromProcess, ToProcess, Verdict } from './schema-check-process.ts'
+
+export interface CheckLimits {
+  processes: number
+  /** Heap of a process in MiB. */
+  heapMib: number
+  /** A longer schema is not sent. */
+  schemaCharacters: number
+  /** Of the CPU, here and below. */
+  compileMs: number
+  answerMs: number
+  /** All checks of a table, and what is added to it for each of its answers. */
+  tableMs: number
+  tableMsPerAnswer: number
+}
+
+const LIMITS: CheckLimits = {
+  processes: 2,
+  heapMib: 128,
+  schemaCharacters: 256 * 1024,
+  compileMs: 2_000,
+  answerMs: 250,
+  tableMs: 10_000,
+  tableMsPerAnswer: 1,
+}
+
+/** A process that has not loaded within this time has failed. */
+const LOAD_MS_MAX = 60_000
+/** As many times the CPU time of a check may pass on a busy machine before its process is killed. */
+const BUSY = 20
+
+/** The processes that one process of the service has check for it. */
+export class SchemaChecks {
+  readonly limits: CheckLimits
+  readonly #queue: ProjectQueue
+  /** By project; the one that was used last at the end. */
+  readonly #processes = new Map<string, CheckProcess>()
+
+  constructor(limits: Partial<CheckLimits> = {}) {
+    this.limits = { ...LIMITS, ...limits }
+    this.#queue = new ProjectQueue({ atOnce: this.limits.processes, perProject: 1 })
+  }
+
+  /** The checks of one table. */
+  begin(project_id: string, schema: object): SchemaCheck {
+    return new SchemaCheck(this, project_id, schema)
+  }
+
+  /** Runs `act` with the project's process, in its turn. */
+  async use<T>(check: SchemaCheck, act: (checking: CheckProcess) => Promise<T>): Promise<T> {
+    const { project_id, closed } = check
+    return await this.#queue.run(
+      project_id,
+      async () => {
+        closed.throwIfAborted()
+        const checking = this.#processOf(project_id)
+        checking.busyWith = check
+        try {
+          return await act(checking)
+        } finally {
+          checking.busyWith = null
+        }
+      },
+      closed,
+    )
+  }
+
+  /** Ends what runs for the check; a process that no other check uses ends with it. */
+  end(check: SchemaCheck): void {
+    const checking = this.#processes.get(check.project_id)
+    if (!checking) return
+    const isLast = checking.forget(check)
+    if (isLast || checking.busyWith === check) this.#kill(check.project_id, checking)
+  }
+
+  #processOf(project_id: string): CheckProcess {
+    let checking = this.#processes.get(project_id)
+    this.#processes.delete(project_id)
+    if (!checking || checking.hasEnded) {
+      for (const [id, other] of this.#processes)
+        if (this.#processes.size >= this.limits.processes && !other.busyWith) this.#kill(id, other)
+      checking = new CheckProcess(this.limits.heapMib)
+    }
+    this.#processes.set(project_id, checking)
+    return checking
+  }
+
+  #kill(project_id: string, checking: CheckProcess): void {
+    checking.kill()
+    this.#processes.delete(project_id)
+  }
+}
+
+/** The checks of one table by its schema. */
+export class SchemaCheck {
+  readonly project_id: string
+  readonly #checks: SchemaChecks
+  readonly #schema: string
+  readonly #closing = new AbortController()
+  /** Why no answer is checked any more. */
+  #unusable: string | null = null
+  #usedMs = 0
+  #checked = 0
+  /** So many answers are sent one at a time: one of them has ended the process. */
+  #oneByOne = 0
+
+  constructor(checks: SchemaChecks, project_id: string, schema: object) {
+    this.project_id = project_id
+    this.#checks = checks
+    this.#schema = JSON.stringify(schema)
+    const { schemaCharacters } = checks.limits
+    if (this.#schema.length > schemaCharacters)
+      this.#unusable = `the schema cannot be used: it is longer than ${schemaCharacters} characters`
+  }
+
+  get closed(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  /** Why answers cannot be checked by the schema; null if they can. */
+  async whyUnusable(): Promise<string | null> {
+    if (this.#unusable === null) await this.#checkSome([])
+    return this.#unusable
+  }
+
+  /** What is wrong with each answer, the text of a JSON value. Throws when the check is closed meanwhile. */
+  async verdicts(answers: readonly string[]): Promise<Verdict[]> {
+    const verdicts: Verdict[] = []
+    while (verdicts.length < answers.length) {
+      if (this.#unusable === null) verdicts.push(...(await this.#checkSome(answers.slice(verdicts.length))))
+      else verdicts.push(`not_checked: ${this.#unusable}`)
+    }
+    return verdicts
+  }
+
+  /** Ends what is being checked. */
+  close(): void {
+    if (this.closed.aborted) return
+    this.#closing.abort(new Error('the checks of this table were closed'))
+    this.#checks.end(this)
+  }
+
+  /** Of the first answers; of none when the process has ended, or the schema turns out to be unusable. */
+  async #checkSome(answers: readonly string[]): Promise<Verdict[]> {
+    return await this.#checks.use(this, async (checking) => {
+      if (!(await checking.loaded)) return this.#giveUp('the process that checks did not start')
+      return await this.#checkWith(checking, answers)
+    })
+  }
+
+  async #checkWith(checking: CheckProcess, answers: readonly string[]): Promise<Verdict[]> {
+    const { compileMs, answerMs, heapMib } = this.#checks.limits
+    const [isKnown, id] = checking.idOf(this)
+    if (!isKnown) {
+      const reply = await this.#ask(checking, { begin: id, schema: this.#schema, compileMs })
+      if (reply === 'late') return this.#giveUp(USED_UP)
+      const reason = reply === 'crashed' ? `it takes more than ${heapMib} MiB to prepare` : reply.begun
+      if (reason) return this.#giveUp(`the schema cannot be used: ${reason}`)
+    }
+    if (answers.length === 0) return []
+    const sent = this.#oneByOne > 0 ? answers.slice(0, 1) : answers
+    const reply = await this.#ask(checking, { check: id, answers: sent, answerMs })
+    if (reply === 'late') return this.#giveUp(USED_UP)
+    if (reply === 'crashed' && sent.length > 1) {
+      this.#oneByOne = sent.length
+      return []
+    }
+    const verdicts = (reply !== 'crashed' && reply.verdicts) || [
+      `not_checked: checking the answer by the schema takes more than ${heapMib} MiB`,
+    ]
+    this.#checked += verdicts.length
+    this.#oneByOne = Math.max(0, this.#oneByOne - verdicts.length)
+    return verdicts
+  }
+
+  async #ask(checking: CheckProcess, order: ToProcess): Promise<Reply> {
+    const { tableMs, tableMsPerAnswer } = this.#checks.limits
+    const leftMs = tableMs + tableMsPerAnswer * this.#checked - this.#usedMs
+    if (leftMs <= 0) return 'late'
+    const begun = steadyClock.now()
+    const reply = await checking.ask(order, leftMs * BUSY)
+    this.closed.throwIfAborted()
+    // Of a process that crashed nobody knows how much it has used.
+    this.#usedMs += typeof reply === 'string' ? steadyClock.now() - begun : reply.cpuMs
+    return reply
+  }
+
+  #giveUp(reason: string): Verdict[] {
+    this.#unusable = reason
+    return []
+  }
+}
+
+const USED_UP = 'the time for checking this table by its schema is used up'
+
+type Reply = Exclude<FromProcess, 'loaded'> | 'late' | 'crashed'
+
+class CheckProcess {
+  readonly loaded: Promise<boolean>
+  /** The table that it works for. */
+  busyWith: SchemaCheck | null = null
+  hasEnded = false
+  readonly #child: ChildProcess
+  readonly #ids = new Map<SchemaCheck, number>()
+  #nextId = 1
+  #reply: (reply: Reply) => void = () => {}
+
+  constructor(heapMib: number) {
+    const file = import.meta.url.endsWith('.ts') ? './schema-check-process.ts' : './schema-check-process.js'
+    const cache = getCompileCacheDir()
+    this.#child = fork(new URL(file, import.meta.url), {
+      // No credential of the service is in it.
+      env: cache === undefined ? {} : { NODE_COMPILE_CACHE: cache },
+      execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
+      serialization: 'advanced',
+      // What V8 says of a full heap helps nobody.
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+    })
+    // It alone does not keep this process running.
+    this.#child.unref()
+    this.#child.channel?.unref()
+    this.loaded = new Promise((resolve) => {
+      const cancel = steadyClock.after(LOAD_MS_MAX, () => this.kill())
+      const end = (): void => {
+        cancel()
+        this.hasEnded = true
+        resolve(false)
+        this.#reply('crashed')
+      }
+      this.#child.once('exit', end)
+      this.#child.once('error', end)
+      this.#child.on('message', (message: FromProcess) => {
+        if (message !== 'loaded') return this.#reply(message)
+        cancel()
+        resolve(true)
+      })
+    })
+  }
+
+  /** The number of its schema, and whether the process has it already. */
+  idOf(check: SchemaCheck): [isKnown: boolean, id: number] {
+    const known = this.#ids.get(check)
+    if (known !== undefined) return [true, known]
+    const id = this.#nextId++
+    this.#ids.set(check, id)
+    return [false, id]
+  }
+
+  /** True if no check is left. */
+  forget(check: SchemaCheck): boolean {
+    const id = this.#ids.get(check)
+    if (id !== undefined) this.#send({ end: id })
+    this.#ids.delete(check)
+    return this.#ids.size === 0
+  }
+
+  /** Kills the process if it takes longer. */
+  async ask(order: ToProcess, ms: number): Promise<Reply> {
+    if (this.hasEnded) return 'crashed'
+    return await new Promise((resolve) => {
+      const cancel = steadyClock.after(ms, () => {
+        resolve('late')
+        this.kill()
+      })
+      this.#reply = (reply) => {
+        cancel()
+        resolve(reply)
+      }
+      this.#send(order)
+    })
+  }
+
+  kill(): void {
+    this.hasEnded = true
+    this.#child.kill('SIGKILL')
+    this.#reply('crashed')
+  }
+
+  #send(order: ToProcess): void {
+    // A process that is exiting receives nothing; its exit is handled.
+    if (this.#child.connected) this.#child.send(order, () => {})
+  }
+}
