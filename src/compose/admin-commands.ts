@@ -30,6 +30,7 @@ import { sealBlobs } from '../blobs/sealed.ts'
 import type { AdminCommands, RekeyOrder, RekeyReport } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
+import { withoutUrlSecrets } from '../domain/secret-text.ts'
 import { copySqlite, removeSqlite, replaceSqlite } from '../store/sqlite/backup.ts'
 import { lockFile } from '../store/sqlite/lock-file.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
@@ -164,7 +165,7 @@ function databaseName({ database }: Pick<Config, 'database'>): string {
 
 function blobsName({ blobs }: Pick<Config, 'blobs'>): string {
   if (blobs.kind === 'disk') return blobs.root
-  return `s3://${[blobs.bucket, blobs.prefix].filter(Boolean).join('/')}${blobs.endpoint === null ? '' : ` at ${blobs.endpoint}`}`
+  return `s3://${[blobs.bucket, blobs.prefix].filter(Boolean).join('/')}${blobs.endpoint === null ? '' : ` at ${withoutUrlSecrets(blobs.endpoint)}`}`
 }
 
 export async function rekey(

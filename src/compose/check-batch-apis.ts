@@ -4,6 +4,7 @@ import { BatchApiError } from '../backends/batch-api/batch-api.ts'
 import { reasonForOperator } from '../backends/failure-reason.ts'
 import type { BatchApiUpstream, Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
+import { withoutUrlSecrets } from '../domain/secret-text.ts'
 import { batchApiOf } from './upstreams.ts'
 
 export async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
@@ -12,7 +13,7 @@ export async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[
   return await Promise.all(
     [...distinct.values()].map(async (one) => ({
       upstream: one.name,
-      base_url: one.base_url.replace(/\?.*$/, ''),
+      base_url: withoutUrlSecrets(one.base_url),
       problem: await problemOf(one),
     })),
   )

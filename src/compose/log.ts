@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { isatty } from 'node:tty'
 import { type DestinationStream, destination, type Logger, pino } from 'pino'
 import type { Config } from '../config/config.ts'
-import { SECRET_MARKER, withoutSecrets } from '../domain/secret-text.ts'
+import { SECRET_MARKER, withoutSecrets, withoutUrlSecrets } from '../domain/secret-text.ts'
 import { visible, visibleLines } from '../domain/visible-text.ts'
 
 /** Fields of a logged object that may contain a secret. */
@@ -27,7 +27,7 @@ export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
       base: { region: config.region },
       redact: { paths: SECRETS, censor: SECRET_MARKER },
       // Messages of libraries and errors may contain secrets and control characters; neither reaches the log.
-      hooks: { streamWrite: (row) => visibleLines(withoutSecrets(row)) },
+      hooks: { streamWrite: (row) => visibleLines(withoutUrlSecrets(withoutSecrets(row))) },
     },
     isatty(STDERR) ? readable() : destination({ dest: STDERR, sync: true }),
   )

@@ -4,6 +4,7 @@ import { AdminCommandError } from '../../admin/admin-command-error.ts'
 import { MasterKeyError } from '../../blobs/master-key.ts'
 import { ConfigError } from '../../config/config-error.ts'
 import { ApiError } from '../../domain/errors.ts'
+import { withoutUrlSecrets } from '../../domain/secret-text.ts'
 import { DatabaseFailure, SchemaMismatch } from '../../store/store.ts'
 
 export const EXIT_FAILED = 1
@@ -34,7 +35,7 @@ export class Interrupted extends Failure {
 /** The text to print for `error`, with its stack if `withStack`. */
 export function failureText(error: unknown, withStack: boolean): string {
   const stack = withStack && error instanceof Error && error.stack !== undefined ? `\n${error.stack}` : ''
-  return `offpeak: ${sentence(error)}${stack}`
+  return withoutUrlSecrets(`offpeak: ${sentence(error)}${stack}`)
 }
 
 export function exitCode(error: unknown): number {
