@@ -17,7 +17,7 @@ import { keys } from '../src/compose/keys.ts'
 import { serve } from '../src/compose/serve.ts'
 import { sim } from '../src/compose/sim.ts'
 import { loadConfig } from '../src/config/load.ts'
-import { configText } from '../src/config/show-config.ts'
+import { configText } from '../src/config/shown-config.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
 

@@ -1,4 +1,5 @@
 // All problems of a configuration at once, so that the operator can fix them together.
+import { withoutUrlSecrets } from '../domain/secret-text.ts'
 
 /** Thrown before anything is started; its message is meant for the operator and holds no secrets. */
 export class ConfigError extends Error {
@@ -16,12 +17,14 @@ export class ConfigError extends Error {
   }
 }
 
-/** A value as a message may show it: short, and without the user information of a URL. */
+/** A value as a message may show it: short, and without the secrets of a URL. */
 export function shown(value: unknown): string {
   if (value === null || value === undefined) return 'nothing'
   if (Array.isArray(value)) return 'a list'
   if (typeof value === 'object') return 'a map of keys'
   if (typeof value !== 'string') return String(value)
-  const open = value.replace(/\/\/[^/@]*@/, '//…@')
+  // A URL may be wrong for want of its scheme.
+  const isBare = !value.includes('://') && /[@?]/.test(value)
+  const open = isBare ? withoutUrlSecrets(`://${value}`).slice('://'.length) : withoutUrlSecrets(value)
   return JSON.stringify(open.length > 80 ? `${open.slice(0, 79)}…` : open)
 }

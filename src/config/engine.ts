@@ -1,7 +1,7 @@
 // The keys of servers that are started on demand, and of the machine that they share.
 import { availableGpus, installedMemory } from './machine-size.ts'
 import { anyText, duration, integer, orWord, size, text } from './scalars.ts'
-import { byDefault, checked, listOf, mapOf, optional, section } from './shape.ts'
+import { byDefault, checked, listOf, mapOf, optional, secret, section } from './shape.ts'
 
 const FILE = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
@@ -12,11 +12,11 @@ export const ENGINE = checked(
     ready: byDefault('/health', text(/^\/\S*$/, 'a path such as /health')),
     start_timeout: byDefault('10m', duration(1000)),
     idle_timeout: byDefault('10m', duration(0)),
-    env: mapOf(text(/^[^\n\r]*$/, 'the value of a variable'), (name) =>
+    env: mapOf(secret(text(/^[^\n\r]*$/, 'the value of a variable')), (name) =>
       VARIABLE.test(name) ? null : 'is no name of a variable',
     ),
     pass_env: optional(listOf(text(VARIABLE, 'the name of a variable'), 'a list such as [HF_TOKEN]')),
-    files: mapOf(text(/^[\s\S]*$/, 'the text of a file'), (name) =>
+    files: mapOf(secret(text(/^[\s\S]*$/, 'the text of a file')), (name) =>
       FILE.test(name) ? null : 'is no name of a file; expected letters, digits, dots, dashes and underscores',
     ),
     gpus: byDefault(0, integer(0, 1024)),

@@ -376,7 +376,7 @@ describe('what is refused', () => {
     ['limits: {lines_max: 0}', 'limits.lines_max: expected a whole number from 1 to 34359738367, found 0'],
     ['limits: {line_bytes_max: 8 Megs}', 'limits.line_bytes_max: expected a size such as 8MiB or 10GiB'],
     ['limits: {line_bytes_max: 1GiB, file_bytes_max: 1MiB}', 'limits.line_bytes_max: 1GiB is more than'],
-    ['database: mysql://root:pw@h/db', 'found "mysql://…@h/db"'],
+    ['database: mysql://root:pw@h/db', 'found "mysql://(hidden)@h/db"'],
     ['database: "sqlite:"', 'database: expected sqlite, sqlite:PATH or postgres://user@host/database'],
     ['blobs: gs://b', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
     ['blobs: s3://b?endpont=http://h', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
@@ -511,7 +511,7 @@ describe('what is refused', () => {
       upstream('type: openai, base_url: localhost:8000'),
       'base_url: expected an http:// or https:// address up to /v1',
     ],
-    [upstream('type: openai, base_url: "http://u:pw@h/v1"'), 'found "http://…@h/v1"'],
+    [upstream('type: openai, base_url: "http://u:pw@h/v1"'), 'found "http://(hidden)@h/v1"'],
     [upstream('type: openai, base_url: "http://h/v1/chat/completions"'), 'base_url: expected an http://'],
     [
       upstream('type: openai, base_url: "http://h/v1", headers: {"a b": c}'),
@@ -523,7 +523,7 @@ describe('what is refused', () => {
     ],
     [
       upstream('type: openai, base_url: "http://h/v1", headers: {a: 7}'),
-      'found 7 (text goes in quotes: "7")',
+      'expected the value of a header, printable ASCII (text goes in quotes)',
     ],
     [
       upstream('type: openai, base_url: "http://h/v1", api_key_env: NOT_SET'),

@@ -70,13 +70,14 @@ class ShapeReader {
     const scalar = typeof found === 'string' || typeof found === 'number' || typeof found === 'boolean'
     if (scalar && rules.types?.some((type) => type === typeof found))
       return this.#parse(rules, String(found), place, found)
-    const quoted = scalar && rules.types?.includes('string') ? ` (text goes in quotes: "${found}")` : ''
-    this.#problems.push(`${place}expected ${rules.expected}, found ${shown(found)}${quoted}`)
+    const quotes = rules.secret ? ' (text goes in quotes)' : ` (text goes in quotes: "${found}")`
+    const quoted = scalar && rules.types?.includes('string') ? quotes : ''
+    this.#problems.push(`${place}${mismatch(rules, found)}${quoted}`)
   }
 
   #parse(rules: Rules, text: string, place: string, found: unknown = text): unknown {
     const value = rules.parse?.(text)
-    if (value === undefined) this.#problems.push(`${place}expected ${rules.expected}, found ${shown(found)}`)
+    if (value === undefined) this.#problems.push(`${place}${mismatch(rules, found)}`)
     else rules.check?.(value, (_, what) => this.#problems.push(`${place}${what}`), this.#sources.env)
     return value
   }
@@ -143,6 +144,10 @@ class ShapeReader {
     const key = pathText(path)
     this.#problems.push(`${tree.place(path)}${key === '' ? '' : `${key}: `}${what}`)
   }
+}
+
+function mismatch({ expected, secret }: Rules, found: unknown): string {
+  return secret ? `expected ${expected}` : `expected ${expected}, found ${shown(found)}`
 }
 
 /** `models[0].upstreams[1].base_url` */

@@ -26,7 +26,18 @@ import {
   text,
 } from './scalars.ts'
 import { present, unreadable } from './secrets.ts'
-import { byDefault, checked, listOf, mapOf, optional, type Shape, scalar, section, variant } from './shape.ts'
+import {
+  byDefault,
+  checked,
+  listOf,
+  mapOf,
+  optional,
+  type Shape,
+  scalar,
+  secret,
+  section,
+  variant,
+} from './shape.ts'
 import { BLOBS, DATABASE } from './store-addresses.ts'
 
 export const CONCURRENCY_MAX = 1024
@@ -112,12 +123,22 @@ const BASE_URL = scalar(
   parseBaseUrl,
 )
 
+/** A key that was written in place of the name of its variable is told to nobody. */
+const USUAL_NAME = /^[A-Z][A-Z0-9_]*$/
+
 const API_KEY_ENV = checked(
-  text(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable'),
+  // Only while it is read: the name itself is no secret.
+  secret(text(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable, not the key itself')),
   (name, problem, env) => {
+    const variable = USUAL_NAME.test(name) ? `the variable ${name}` : 'the variable that it names'
     if (present(env[name]) === undefined)
-      problem([], `the variable ${name} is not set; export it, or remove the key if the server asks for none`)
+      problem([], `${variable} is not set; export it, or remove the key if the server asks for none`)
   },
+)
+
+const HEADERS = mapOf(
+  secret(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII')),
+  headerProblem,
 )
 
 const READABLE_FILE = checked(anyText, (path, problem) => {
@@ -201,7 +222,7 @@ const OPENAI_KEYS = section({
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
   live: optional(LIVE),
-  headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
+  headers: HEADERS,
 })
 
 interface Credentials {
@@ -264,12 +285,12 @@ const BATCH_API = checked(
     proxy: optional(PROXY),
     model: optional(anyText),
     timeout: byDefault('60s', duration(100)),
-    headers: mapOf(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII'), headerProblem),
+    headers: HEADERS,
     completion_window: byDefault('24h', text(/^[0-9]+[smhd]$/, 'a completion window such as 24h')),
     file_purpose: optional(anyText),
     line_metadata: byDefault(false, boolean),
     keep_files: byDefault(false, boolean),
-    webhook_secret: optional(text(WEBHOOK_SECRET, WEBHOOK_SECRET_EXPECTED)),
+    webhook_secret: optional(secret(text(WEBHOOK_SECRET, WEBHOOK_SECRET_EXPECTED))),
     webhook_secret_env: optional(
       checked(API_KEY_ENV, (name, problem, env) => {
         const value = present(env[name])

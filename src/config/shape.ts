@@ -13,6 +13,8 @@ export interface Rules {
   expected: string
   /** Null is the value of a key that is left out. */
   optional?: true
+  /** Its value is shown to nobody, not even where it is wrong. */
+  secret?: true
   /** A scalar: the types that the file may use; a variable is always text. */
   types?: readonly ('string' | 'number' | 'boolean')[]
   /** Undefined when `text` is no such value. */
@@ -55,6 +57,10 @@ export function byDefault<T>(value: unknown, of: Shape<T>): Shape<T> {
 
 export function optional<T>(of: Shape<T>): Shape<T | null> {
   return shape(of, { ...of[RULES], optional: true })
+}
+
+export function secret<T>(of: Shape<T>): Shape<T> {
+  return shape(of, { ...of[RULES], secret: true })
 }
 
 export function checked<T>(

@@ -1,44 +1,80 @@
-// The configuration in force as operators may read it: everything but secrets. Secrets are found by the names of their
-// keys and by the form of URLs, so that a key that is added later is hidden rather than forgotten.
+// The configuration in force as `offpeak config show` prints it and operators read it: everything but secrets. Keys are
+// declared to be secret where they are described (schema.ts). A text under a name that is not described there, such as a
+// key that was looked up in the environment, is hidden unless it is listed here; URLs are shown without their secrets.
+import { stringify } from 'yaml'
+import { HIDDEN, withoutUrlSecrets } from '../domain/secret-text.ts'
 import type { Config } from './config.ts'
+import { CONFIG_FILE } from './schema.ts'
+import { RULES, type Shape } from './shape.ts'
 
-export const HIDDEN = '(hidden)'
+/** Names of the configuration in force that the file does not have. */
+const MADE = [
+  'kind',
+  'path',
+  'url',
+  'root',
+  'bucket',
+  'prefix',
+  'endpoint',
+  'text',
+  'metrics_url',
+  'service_name',
+]
 
-const SECRET_NAMES = /key|secret|token|password|credential|authorization/i
-/** Names that say where a secret is found, not what it is. */
-const PLACES = /_(file|env)$/
-/** Whatever they hold was written for somebody else. */
-const SECRET_GROUPS = ['headers', 'env']
+/** By name: whether its texts are secret. */
+const KEYS = new Map(MADE.map((name) => [name, false]))
+collect(CONFIG_FILE)
 
-export function shownConfig(config: Config): Record<string, unknown> {
+function collect(shape: Shape): void {
+  const { properties, items, anyOf, additionalProperties } = shape
+  for (const [name, one] of Object.entries(properties ?? {})) {
+    KEYS.set(name, (KEYS.get(name) ?? false) || isSecret(one))
+    collect(one)
+  }
+  for (const one of [items, additionalProperties, ...(anyOf ?? [])]) if (one) collect(one)
+}
+
+/** Of a map or a list: whether its values are. */
+function isSecret(shape: Shape): boolean {
+  const { items, additionalProperties } = shape
+  return [shape, items, additionalProperties].some((one) => one && one[RULES].secret === true)
+}
+
+export function isSecretKey(name: string): boolean {
+  return KEYS.get(name) ?? true
+}
+
+export function shownConfig(config: object): Record<string, unknown> {
   return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, shown(name, value)]))
+}
+
+/** YAML with the units of the service: milliseconds, bytes, pico-dollars per token. */
+export function configText(config: Config): string {
+  return stringify(shownConfig(config))
 }
 
 function shown(name: string, value: unknown): unknown {
   if (value === null || value === undefined) return null
-  if (typeof value === 'string') {
-    if (SECRET_NAMES.test(name) && !PLACES.test(name)) return HIDDEN
-    return withoutPassword(value)
-  }
+  if (typeof value === 'string') return isSecretKey(name) ? HIDDEN : withoutUrlSecrets(value)
   if (typeof value === 'bigint') return String(value)
   if (typeof value !== 'object') return typeof value === 'function' ? undefined : value
+  if (name === 'command' && Array.isArray(value)) return value.map(shownWord)
   if (Array.isArray(value)) return value.map((item) => shown(name, item))
   const entries: [string, unknown][] =
     value instanceof Map
       ? [...value].map(([key, item]): [string, unknown] => [String(key), item])
       : Object.entries(value)
-  return Object.fromEntries(
-    entries.map(([key, item]) => [key, SECRET_GROUPS.includes(name) ? HIDDEN : shown(key, item)]),
-  )
+  const isHidden = KEYS.get(name) === true
+  return Object.fromEntries(entries.map(([key, item]) => [key, isHidden ? HIDDEN : shown(key, item)]))
 }
 
-/** `postgres://user@host/db` keeps its user, and its query may hold a password too. */
-function withoutPassword(text: string): string {
-  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || !URL.canParse(text)) return text
-  const url = new URL(text)
-  if (url.password === '' && !SECRET_NAMES.test(url.search)) return text
-  if (url.password !== '') url.password = 'hidden'
-  for (const name of [...url.searchParams.keys()])
-    if (SECRET_NAMES.test(name)) url.searchParams.set(name, 'hidden')
-  return url.href
+const SECRET_OPTION = /^--?[\w-]*(key|token|secret|password|credential|auth)[\w-]*(=|$)/i
+const PLACEHOLDER = /\{\w+\}$/
+
+/** A word of a command: what follows an option for a secret is hidden. */
+function shownWord(word: string, at: number, words: readonly string[]): string {
+  const [option = '', , sign = ''] = SECRET_OPTION.exec(word) ?? []
+  if (sign === '=' && !PLACEHOLDER.test(word)) return `${option}${HIDDEN}`
+  const [, , before] = SECRET_OPTION.exec(words[at - 1] ?? '') ?? []
+  return before === '' && !PLACEHOLDER.test(word) ? HIDDEN : withoutUrlSecrets(word)
 }
