@@ -2,6 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { parquetReadObjects } from 'hyparquet'
+import { createKey } from '../src/admin/create-key.ts'
+import { ProjectQueue } from '../src/domain/project-queue.ts'
+import { HeavyRead } from '../src/http/response/heavy-reads.ts'
 import { readResultsTable } from '../src/http/routes/batches/results-table.ts'
 import { readBatchRow } from '../src/store/batches.ts'
 import { SchemaChecks } from '../src/tables/schema-checks.ts'
@@ -158,15 +161,45 @@ test('a reader who leaves ends the table', async () => {
   const ports = tablePorts(service)
   const row = await readBatchRow(ports.db, id)
   assert(row)
-  const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false })
+  const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false }, readUntil())
   const first = await table.next()
   assert.match(String(first.value), /^custom_id,answer,error,/)
   await table.return(undefined)
   assert.equal((await table.next()).done, true)
 })
 
+test('a project has four large reads open; a fifth waits for a place, and other projects do not', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  // More than connections hold that nobody reads from.
+  const { id } = await service.run(Array.from({ length: 16 }, (_, i) => line(`l${i}`, 'x'.repeat(1_000_000))))
+  const tables = await Promise.all(
+    Array.from({ length: 4 }, () => service.request('GET', `/v1/batches/${id}/results?format=csv`)),
+  )
+  const order: string[] = []
+  const further = ['lines', 'lines/1', 'results?limit=1', 'results?format=parquet'].map(async (path) => {
+    await (await service.request('GET', `/v1/batches/${id}/${path}`)).arrayBuffer()
+    order.push('same project')
+  })
+  const { store } = service.stores
+  const other = await createKey(store, store.clock, 'local', { project: 'other', plan: 'payg' })
+  const authorization = `Bearer ${other.key}`
+  for (let i = 0; i < 5; i++) {
+    await (await service.request('GET', `/v1/batches/${id}/lines`, undefined, { authorization })).text()
+    order.push('other')
+  }
+  await tables[0]?.body?.cancel()
+  await Promise.all(further)
+  assert.deepEqual(order.slice(0, 5), ['other', 'other', 'other', 'other', 'other'])
+  for (const table of tables) await table.body?.cancel()
+})
+
 function tablePorts({ stores: { store, sealed } }: TestService, checks = new SchemaChecks()) {
   return { db: store.read, sealed, now: Date.now(), checks }
+}
+
+function readUntil(closed = new AbortController().signal): HeavyRead {
+  return new HeavyRead(new ProjectQueue({ atOnce: 1, perProject: 1 }), 'p', closed)
 }
 
 /** An answer that the expression divides in all ways before it does not fit. */
@@ -216,7 +249,7 @@ test('a caller who leaves ends the check that runs', async () => {
   const row = await readBatchRow(ports.db, await slowBatch(service))
   assert(row)
   const left = new AbortController()
-  const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false }, left.signal)
+  const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false }, readUntil(left.signal))
   assert.match(String((await table.next()).value), /^custom_id,name,error,/)
   const piece = table.next()
   left.abort()

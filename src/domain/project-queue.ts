@@ -48,7 +48,7 @@ export class ProjectQueue {
     if (project.waiting.size === 0 && this.#hasPlace(project)) this.#start(project_id, project)
     else await this.#wait(project, signal)
     let isHeld = true
-    return () => {
+    const leave = (): void => {
       if (!isHeld) return
       isHeld = false
       this.#running--
@@ -56,6 +56,10 @@ export class ProjectQueue {
       this.#toEnd(project_id, project)
       this.#next()
     }
+    // It may abort between the turn and the operation that has it.
+    if (signal?.aborted) leave()
+    signal?.throwIfAborted()
+    return leave
   }
 
   async #wait(project: Project, signal: AbortSignal | undefined): Promise<void> {

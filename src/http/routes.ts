@@ -2,6 +2,7 @@
 
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Idempotency } from './request/idempotency.ts'
+import { HeavyReads } from './response/heavy-reads.ts'
 import type { RouteDependencies } from './route-dependencies.ts'
 import { batchApiWebhookRoute } from './routes/batch-apis/batch-api-webhook.ts'
 import { batchLineRoutes } from './routes/batches/batch-lines.ts'
@@ -66,6 +67,7 @@ import type { App } from './type-provider.ts'
 
 export function addRoutes(app: App, deps: RouteDependencies): void {
   const uploads = new UploadSlots()
+  const reads = new HeavyReads()
   const idempotency = new Idempotency(deps.store, deps.clock)
   uploadFileRoute(app, { ...deps, idempotency, uploads })
   listFilesRoute(app, deps)
@@ -82,10 +84,10 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   createBatchRoute(app, { ...deps, idempotency })
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
-  getBatchResultsRoute(app, { ...deps, checks: new SchemaChecks() })
+  getBatchResultsRoute(app, { ...deps, checks: new SchemaChecks(), reads })
   liveRoute(app, deps)
   retryBatchRoute(app, { ...deps, idempotency })
-  batchLineRoutes(app, deps)
+  batchLineRoutes(app, { ...deps, reads })
   batchStatisticsRoutes(app, deps)
   cancelBatchRoute(app, deps)
   pauseBatchRoutes(app, deps)
@@ -93,7 +95,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   getModelRoute(app, deps)
   pauseModelRoutes(app, deps)
   listRequestsRoute(app, deps)
-  getRequestRoute(app, deps)
+  getRequestRoute(app, { ...deps, reads })
   keyRoutes(app, deps)
   projectRoutes(app, deps)
   settingsRoute(app, deps)

@@ -18,7 +18,7 @@ export interface AnswerColumns {
 export function answerColumns(
   schema: AnswerSchema | undefined,
   prefix: string,
-  check?: SchemaCheck | undefined,
+  check?: Pick<SchemaCheck, 'verdicts'> | undefined,
 ): AnswerColumns {
   const answer = schema?.fields ?? [{ name: 'answer', type: 'string' as const }]
   const named = [...answer, { name: 'error', type: 'string' as const }]

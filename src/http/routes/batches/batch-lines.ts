@@ -1,5 +1,4 @@
 // GET /v1/batches/{batch_id}/lines and …/lines/{line}: the lines of a batch, to browse and one by one.
-import { Readable } from 'node:stream'
 import { Type } from 'typebox'
 import { listLines } from '../../../audit/list-lines.ts'
 import { readLine } from '../../../audit/read-line.ts'
@@ -9,6 +8,7 @@ import type { ReadPorts } from '../../../results/chunk-journal.ts'
 import { BatchLine, LineList, LinesQuery } from '../../../wire/batch-line.ts'
 import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
+import type { HeavyReads } from '../../response/heavy-reads.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
@@ -20,8 +20,9 @@ const LineParams = Type.Object({ ...BatchParams.properties, line: Type.String() 
 
 export function batchLineRoutes(
   app: App,
-  { store, sealed, clock, models }: Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'models'>,
+  deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'models'> & { reads: HeavyReads },
 ): void {
+  const { store, sealed, clock, models, reads } = deps
   const ports = (): ReadPorts => ({ db: store.read, sealed, now: clock.now() })
 
   route(app, {
@@ -37,10 +38,13 @@ export function batchLineRoutes(
       errors: ['batch_not_found'],
     },
     accepts: { params: BatchParams, querystring: LinesQuery },
-    async handler(request) {
+    async handler(request, reply) {
       const { after = 0, limit = LIMIT_DEFAULT, ...filters } = request.query
-      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
-      const { lines: data, next } = await listLines(ports(), batch, { ...filters, after, limit })
+      const { project_id } = callerOf(request)
+      const read = await reads.open(project_id, reply.raw)
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
+      const order = { ...filters, after, limit }
+      const { lines: data, next } = await read.turn(() => listLines(ports(), batch, order))
       return {
         object: 'list',
         data,
@@ -67,13 +71,14 @@ export function batchLineRoutes(
     accepts: { params: LineParams },
     async handler(request, reply) {
       const { project_id, scopes } = callerOf(request)
+      const read = await reads.open(project_id, reply.raw)
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const line = lineNumber(request.params.line)
+      if (line === null) throw new ApiError('line_not_found')
       const names = scopes.has('operator') ? null : models
-      const found =
-        line === null ? undefined : await readLine(ports(), batch, line, scopes.has('files:read'), names)
+      const found = await read.turn(() => readLine(ports(), batch, line, scopes.has('files:read'), names))
       if (!found) throw new ApiError('line_not_found')
-      const text = Readable.from(found.text, { objectMode: false })
+      const text = read.stream(found.text)
       text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a line broke off'))
       return reply.type('application/json; charset=utf-8').header('content-length', found.bytes).send(text)
     },

@@ -1,5 +1,4 @@
 // GET /v1/batches/{batch_id}/results
-import { Readable } from 'node:stream'
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { readFinished } from '../../../results/finished-page.ts'
@@ -8,6 +7,7 @@ import { ResultsQuery } from '../../../wire/results.ts'
 import { callerOf } from '../../access/caller.ts'
 import { BatchParams } from '../../request/params.ts'
 import { attachment } from '../../response/content-disposition.ts'
+import type { HeavyReads } from '../../response/heavy-reads.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
@@ -18,9 +18,9 @@ const LIMIT_DEFAULT = 1000
 
 export function getBatchResultsRoute(
   app: App,
-  deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'> & { checks: SchemaChecks },
+  deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'> & { checks: SchemaChecks; reads: HeavyReads },
 ): void {
-  const { store, sealed, clock, checks } = deps
+  const { store, sealed, clock, checks, reads } = deps
   route(app, {
     method: 'GET',
     url: '/v1/batches/:batch_id/results',
@@ -41,14 +41,16 @@ export function getBatchResultsRoute(
     async handler(request, reply) {
       const { format = 'jsonl', spreadsheet = 'false', ...paging } = request.query
       const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = paging
+      const [param] = Object.keys(paging)
+      if (format !== 'jsonl' && param !== undefined)
+        throw new ApiError('invalid_request', `\`${param}\` pages JSONL; a table is read as a whole.`, {
+          param,
+        })
+      const { project_id } = callerOf(request)
+      const read = await reads.open(project_id, reply.raw)
       const ports = { db: store.read, sealed, now: clock.now() }
-      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       if (format !== 'jsonl') {
-        const [param] = Object.keys(paging)
-        if (param !== undefined)
-          throw new ApiError('invalid_request', `\`${param}\` pages JSONL; a table is read as a whole.`, {
-            param,
-          })
         reply.headers({
           'content-disposition': attachment(`${batch.id}.${format}`),
           'x-batch-status': batch.status,
@@ -56,17 +58,14 @@ export function getBatchResultsRoute(
           'x-content-type-options': 'nosniff',
         })
         const order = { format, spreadsheet: spreadsheet === 'true' }
-        const left = new AbortController()
-        reply.raw.once('close', () => left.abort(new Error('the caller left')))
-        const pieces = readResultsTable({ ...ports, checks }, batch, order, left.signal)
-        const table = Readable.from(pieces, { objectMode: false })
+        const table = read.stream(readResultsTable({ ...ports, checks }, batch, order, read))
         table.on('error', (error) =>
           request.log.error({ err: error, batch_id: batch.id }, 'a table broke off'),
         )
         return reply.type(TABLE_TYPES[format]).send(table)
       }
       const order = { after, limit, part, contiguous: contiguous === 'true' }
-      const page = await readFinished(ports, batch.id, order)
+      const page = await read.turn(() => readFinished(ports, batch.id, order))
       reply.headers({
         'x-next-after': page.nextAfter,
         'x-has-more': String(page.hasMore),
@@ -75,7 +74,7 @@ export function getBatchResultsRoute(
         'x-content-type-options': 'nosniff',
       })
       reply.type('application/x-ndjson')
-      const text = Readable.from(page.text, { objectMode: false })
+      const text = read.stream(page.text)
       text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a page broke off'))
       return reply.send(text)
     },

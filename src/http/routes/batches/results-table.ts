@@ -12,6 +12,7 @@ import { type AnswerSchema, answerSchema } from '../../../tables/answer-schema.t
 import { resultColumns, writeResults } from '../../../tables/result-table.ts'
 import type { SchemaChecks } from '../../../tables/schema-checks.ts'
 import type { Column, Sink, TableWriter } from '../../../tables/table.ts'
+import type { HeavyRead } from '../../response/heavy-reads.ts'
 
 export type ResultsFormat = 'csv' | 'parquet'
 
@@ -35,28 +36,32 @@ export interface TableOrder {
 
 /**
  * A column for each property where the first request asks for answers by a schema; else one for the answer. Yields when
- * some rows were read, be it an empty piece. `signal` ends the checks that run.
+ * some rows were read, be it an empty piece. Checks end when the read is closed.
  */
 export async function* readResultsTable(
   { checks, ...ports }: TablePorts,
   batch: BatchRow,
   { format, spreadsheet }: TableOrder,
-  signal?: AbortSignal,
+  read: Pick<HeavyRead, 'closed' | 'outside'>,
 ): AsyncGenerator<Buffer> {
   const schema = (await firstSchema(ports, batch)) ?? undefined
   const check = schema && checks.begin(batch.project_id, schema.schema)
   const close = (): void => check?.close()
-  signal?.addEventListener('abort', close, { once: true })
+  read.closed.addEventListener('abort', close, { once: true })
   const pieces: Buffer[] = []
   try {
-    signal?.throwIfAborted()
-    const answers = answerColumns(schema, '', check)
+    read.closed.throwIfAborted()
+    const answers = answerColumns(
+      schema,
+      '',
+      check && { verdicts: (answers) => read.outside(() => check.verdicts(answers)) },
+    )
     const writer = await writerOf(sinkOf(pieces), resultColumns(answers), format, spreadsheet)
     yield Buffer.concat(pieces.splice(0))
     for await (const _ of writeResults(readResultRows(ports, batch.id), answers, writer))
       yield Buffer.concat(pieces.splice(0))
   } finally {
-    signal?.removeEventListener('abort', close)
+    read.closed.removeEventListener('abort', close)
     close()
   }
 }

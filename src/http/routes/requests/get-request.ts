@@ -1,5 +1,4 @@
 // GET /v1/requests/{request_id}: an HTTP call of the project, or a line of one of its batches.
-import { Readable } from 'node:stream'
 import type { LineRecordText } from '../../../audit/read-line-record.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import { parseLineRequestId } from '../../../domain/ids.ts'
@@ -9,6 +8,7 @@ import { readHttpRequest } from '../../../store/http-requests.ts'
 import { RequestRecord } from '../../../wire/request-record.ts'
 import { type Caller, callerOf } from '../../access/caller.ts'
 import { RequestParams } from '../../request/params.ts'
+import type { HeavyReads } from '../../response/heavy-reads.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
@@ -16,8 +16,10 @@ import { showAnonymousRequest, showHttpRequest } from './show-request.ts'
 
 export function getRequestRoute(
   app: App,
-  { store, models, readLineRecord }: Pick<RouteDependencies, 'store' | 'models' | 'readLineRecord'>,
+  deps: Pick<RouteDependencies, 'store' | 'models' | 'readLineRecord'> & { reads: HeavyReads },
 ): void {
+  const { store, models, readLineRecord, reads } = deps
+
   async function readLine({ project_id, scopes }: Caller, id: string): Promise<LineRecordText | undefined> {
     const line = parseLineRequestId(id)
     const batch = line && (await readBatch(store.read, project_id, line.batchId))
@@ -53,9 +55,10 @@ export function getRequestRoute(
         if (!call) throw new ApiError('request_not_found')
         return call
       }
-      const record = await readLine(caller, id)
+      const read = await reads.open(caller.project_id, reply.raw)
+      const record = await read.turn(() => readLine(caller, id))
       if (!record) throw new ApiError('request_not_found')
-      const text = Readable.from(record.text, { objectMode: false })
+      const text = read.stream(record.text)
       text.on('error', (error) => request.log.error({ err: error }, 'an audit record broke off'))
       return reply.type('application/json; charset=utf-8').header('content-length', record.bytes).send(text)
     },

@@ -1,0 +1,90 @@
+// Reads that take much of this process's time and memory: tables, pages of results, lines of a batch. A project has so
+// many open, and so many more wait. Open reads of all projects work in turn, a piece at a time: another call waits for a
+// few pieces, however many tables a project reads. A reader that takes no pieces takes no turns.
+import type { ServerResponse } from 'node:http'
+import { Readable } from 'node:stream'
+import { ApiError } from '../../domain/errors.ts'
+import { ProjectQueue, type QueueBounds, QueueFull } from '../../domain/project-queue.ts'
+
+/** Each holds some MiB, and a slow reader may hold it for long. */
+const OPEN: QueueBounds = { atOnce: 64, perProject: 4, waitingMax: 100 }
+/** More would not be faster: they share a thread. */
+const WORKING: QueueBounds = { atOnce: 4, perProject: 2 }
+const RETRY_S = 5
+
+export class HeavyReads {
+  readonly #open = new ProjectQueue(OPEN)
+  readonly #working = new ProjectQueue(WORKING)
+
+  /** Waits until the project may open one more; it is open until the answer has been sent, or its caller has left. */
+  async open(project_id: string, answer: ServerResponse): Promise<HeavyRead> {
+    const left = new AbortController()
+    const leave = (): void =>
+      left.abort(new ApiError('invalid_request', 'The connection ended before the answer was complete.'))
+    if (answer.destroyed) leave()
+    answer.once('close', leave)
+    try {
+      const close = await this.#open.enter(project_id, left.signal)
+      left.signal.addEventListener('abort', close, { once: true })
+    } catch (error) {
+      if (!(error instanceof QueueFull)) throw error
+      const message = `${OPEN.waitingMax} reads of tables, results and lines of this project wait already.`
+      throw new ApiError('rate_limit_exceeded', message, {}, RETRY_S)
+    }
+    return new HeavyRead(this.#working, project_id, left.signal)
+  }
+}
+
+export class HeavyRead {
+  /** Aborts when the answer has been sent, or its caller has left. */
+  readonly closed: AbortSignal
+  readonly #working: ProjectQueue
+  readonly #project_id: string
+  #endTurn = (): void => {}
+
+  constructor(working: ProjectQueue, project_id: string, closed: AbortSignal) {
+    this.#working = working
+    this.#project_id = project_id
+    this.closed = closed
+  }
+
+  /** Runs `act` in its turn. */
+  async turn<T>(act: () => Promise<T>): Promise<T> {
+    await this.#begin()
+    try {
+      return await act()
+    } finally {
+      this.#endTurn()
+    }
+  }
+
+  /** Within a turn: waits for what works elsewhere, while others have theirs. */
+  async outside<T>(act: () => Promise<T>): Promise<T> {
+    this.#endTurn()
+    const result = await act()
+    await this.#begin()
+    return result
+  }
+
+  /** `pieces` as the body of an answer, each read in its turn. */
+  stream(pieces: AsyncIterable<Buffer>): Readable {
+    return Readable.from(this.#inTurns(pieces), { objectMode: false })
+  }
+
+  async *#inTurns(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    const iterator = pieces[Symbol.asyncIterator]()
+    try {
+      for (;;) {
+        const { value, done } = await this.turn(() => iterator.next())
+        if (done) return
+        yield value
+      }
+    } finally {
+      await iterator.return?.()
+    }
+  }
+
+  async #begin(): Promise<void> {
+    this.#endTurn = await this.#working.enter(this.#project_id, this.closed)
+  }
+}
