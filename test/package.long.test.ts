@@ -111,11 +111,16 @@ describe('the package', () => {
     const { version }: { version: string } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'))
     assert.equal((await offpeak('--version')).stdout, `${version}\n`)
     const reviews = join(folder, 'node_modules/offpeak/examples/reviews.csv')
-    await offpeak('run', reviews, '--model', 'sim-1', '--prompt', 'Classify: {{text}}', '-o', 'out.csv')
-    assert.match(
-      await readFile(join(folder, 'out.csv'), 'utf8'),
-      /^id,product,stars,text,answer,error\n1,kettle,/,
-    )
+    const asked = ['--model', 'sim-1', '--prompt', 'Classify: {{text}}']
+    await offpeak('run', reviews, ...asked, '-o', 'out.csv')
+    const table = (name: string) => readFile(join(folder, name), 'utf8')
+    assert.match(await table('out.csv'), /^id,product,stars,text,answer,error\n1,kettle,/)
+    // A check that cannot run says so in the column "error", and the exit code does.
+    const schema = join(folder, 'node_modules/offpeak/examples/review-schema.json')
+    await offpeak('run', reviews, ...asked, '--schema', schema, '-o', 'checked.csv')
+    const checked = await table('checked.csv')
+    assert.match(checked, /^id,product,stars,text,sentiment,topic,wants_reply,error\n/)
+    assert.equal(checked.match(/,(true|false),$/gm)?.length, 20)
   })
 })
 
