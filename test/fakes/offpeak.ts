@@ -1,6 +1,6 @@
 // The command line in this process, against the service of a test.
 import assert from 'node:assert/strict'
-import { runProgram } from '../../src/cli/program.ts'
+import { type ProgramOptions, runProgram } from '../../src/cli/program.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import type { TestService } from '../service.ts'
 import { launchOnly } from './launch-only.ts'
@@ -13,7 +13,7 @@ export interface Ended {
 }
 
 export async function offpeak(service: TestService, ...args: string[]): Promise<Ended> {
-  return await offpeakUntil(service, new AbortController().signal, ...args)
+  return await offpeakWith(service, {}, args)
 }
 
 /** Interrupted, as by Ctrl-C, when `signal` aborts. */
@@ -22,15 +22,24 @@ export async function offpeakUntil(
   signal: AbortSignal,
   ...args: string[]
 ): Promise<Ended> {
+  return await offpeakWith(service, { interruption: () => signal }, args)
+}
+
+export async function offpeakWith(
+  service: TestService,
+  more: Partial<ProgramOptions>,
+  args: readonly string[],
+): Promise<Ended> {
   const terminal = capturedTerminal()
   const code = await runProgram(args, {
     launch: launchOnly(),
     access: { baseUrl: service.url, apiKey: service.key },
     terminal,
     clock: systemClock,
-    interruption: () => signal,
+    interruption: () => new AbortController().signal,
     version: '1.2.3',
     withStack: false,
+    ...more,
   })
   return { code, out: terminal.out(), err: terminal.err() }
 }

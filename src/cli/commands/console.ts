@@ -1,10 +1,14 @@
-// console: opens the console in a browser, signed in by a one-time link.
+// console: opens the console in a browser by a one-time link. All users of a machine can read the arguments of its
+// processes, so that the browser is given a page that only its user can read, and that leads to the link.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
 import type { Command } from 'commander'
 import { ConsoleLink } from '../../wire/console-session.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
-import type { Shell } from '../shell.ts'
+import type { Environment, Shell } from '../shell.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
@@ -15,7 +19,7 @@ interface ConsoleFlags extends ApiFlags {
 
 export function addConsole(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'console', 'open the console in a browser, signed in')
+    apiCommand(program, 'console', 'open the console in a browser, without a key')
       .option('--no-open', 'print the link without opening it')
       .action((flags: ConsoleFlags) => openConsole(shell, flags)),
     'offpeak console',
@@ -31,24 +35,42 @@ async function openConsole(shell: Shell, flags: ConsoleFlags): Promise<void> {
     if (flags.json) printJson(stdout, { url, expires_at: link.expires_at })
     else writeLine(stdout, url)
     writeLine(stderr, 'The link signs in once, within a minute.')
-    if (flags.open && !flags.json && !(await opened(url)))
+    if (flags.open && !flags.json && !(await opened(url, shell.env)))
       writeLine(stderr, 'No browser could be started; open the link yourself.')
   })
 }
 
-/** What opens a link, by platform. */
+/** What opens a page, by platform. */
 const OPENERS: Partial<Record<NodeJS.Platform, readonly [string, ...string[]]>> = {
   darwin: ['open'],
   win32: ['rundll32', 'url.dll,FileProtocolHandler'],
 }
 
 /** Whether a browser was started; how it does from then on is its own affair. */
-async function opened(url: string): Promise<boolean> {
+async function opened(url: string, env: Environment): Promise<boolean> {
   const [command, ...args] = OPENERS[process.platform] ?? ['xdg-open']
-  const child = spawn(command, [...args, url], { stdio: 'ignore', detached: true })
-  child.unref()
-  return await once(child, 'spawn').then(
-    () => true,
-    () => false,
+  try {
+    const page = await pageTo(url, env)
+    const child = spawn(command, [...args, page], { stdio: 'ignore', detached: true, env })
+    child.unref()
+    await once(child, 'spawn')
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** The path of a page that leads to `url` at once. It stays until the next one; its link works once, for a minute. */
+async function pageTo(url: string, env: Environment): Promise<string> {
+  const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'offpeak')
+  const path = join(folder, 'console.html')
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  await rm(path, { force: true })
+  const target = url.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;')
+  await writeFile(
+    path,
+    `<!doctype html><meta charset="utf-8"><title>Offpeak</title><meta http-equiv="refresh" content="0; url=${target}">\n`,
+    { mode: 0o600, flag: 'wx' },
   )
+  return path
 }
