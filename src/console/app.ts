@@ -9,11 +9,13 @@ import { Icon } from './parts/icon.ts'
 import { Empty, Loading, Notice } from './parts/notice.ts'
 import { Page } from './parts/page.ts'
 import { href, useAddress } from './router.ts'
-import { signOut, useSession } from './session.ts'
-import { SignIn } from './sign-in.ts'
+import { signOut, useLink, useSession } from './session.ts'
+import { LinkSignIn, SignIn } from './sign-in.ts'
 
 export function App(): View {
   const session = useSession()
+  const link = useLink()
+  if (link !== null) return h(LinkSignIn, { link, session })
   if (!session) return h(SignIn, null)
   return h('div', { class: 'shell' }, [
     h('a', { class: 'skip', href: '#main' }, t('skip')),

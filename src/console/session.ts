@@ -13,29 +13,58 @@ export function useSession(): ConsoleSession | null | undefined {
   return useCell(session)
 }
 
+/** The token of a one-time link that the page was opened with, until it is used or dismissed. */
+const link = new Cell<string | null>(null)
+
+export function useLink(): string | null {
+  return useCell(link)
+}
+
 export function may(scope: Scope): boolean {
   return session.value?.scopes.includes(scope) ?? false
 }
 
-/** Asks who is signed in; a one-time link in the address signs in first. */
+/** Asks who is signed in. A one-time link in the address signs nobody in by itself: anybody can send one. */
 export async function readSession(): Promise<void> {
   whenSignedOut(() => session.set(null))
-  // Whether there is a cookie; only the service can see it. Without one there is nothing to ask.
-  const cookie = document.documentElement.dataset.cookie === 'yes'
-  const link = new URLSearchParams(location.hash.slice(1)).get('link')
+  readLink()
+  // A link that is pasted into the address of the open page does not load it again.
+  addEventListener('hashchange', readLink)
+  // Whether there is a cookie; only the service can see it, and not where another site or a file led here.
+  const cookie = document.documentElement.dataset.cookie === 'yes' || link.value !== null
   try {
-    if (link !== null) {
-      history.replaceState(null, '', location.pathname + location.search)
-      session.set(await post<ConsoleSession>(PATH, { link }))
-    } else session.set(cookie ? await get<ConsoleSession>(PATH) : null)
+    session.set(cookie ? await get<ConsoleSession>(PATH) : null)
   } catch (error) {
     if (!(error instanceof ApiFailure)) throw error
     session.set(null)
   }
 }
 
+function readLink(): void {
+  const token = new URLSearchParams(location.hash.slice(1)).get('link')
+  if (token === null) return
+  history.replaceState(null, '', location.pathname + location.search)
+  link.set(token)
+}
+
 export async function signIn(api_key: string): Promise<void> {
   session.set(await post<ConsoleSession>(PATH, { api_key }))
+}
+
+/** Ends the session that there was, unless the link has expired. */
+export async function signInByLink(token: string): Promise<void> {
+  const before = session.value
+  try {
+    session.set(await post<ConsoleSession>(PATH, { link: token }))
+  } catch (error) {
+    session.set(before)
+    throw error
+  }
+  dismissLink()
+}
+
+export function dismissLink(): void {
+  link.set(null)
 }
 
 export async function signOut(): Promise<void> {

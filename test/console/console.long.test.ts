@@ -1,10 +1,13 @@
 // The console in a real Chromium before a whole service.
 import assert from 'node:assert/strict'
-import { readFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Browser } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
+import { offpeakWith } from '../fakes/offpeak.ts'
 import { completion, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
 import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
@@ -89,6 +92,69 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     )
     await page.getByRole('button', { name: 'Sign out' }).click()
     await page.getByLabel('API key').waitFor()
+  })
+
+  test('a link asks before it signs in, and ends the session that there was', async () => {
+    const other = await createKey(service.stores.store, service.stores.store.clock, service.config.region, {
+      project: 'other',
+      plan: 'payg',
+    })
+    const made = await fetch(`${service.url}/console/links`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${other.key}` },
+    })
+    const { path } = (await made.json()) as { path: string }
+    await using visitor = await Visitor.arrive(browser, service.url)
+    visitor.expected = [401]
+    const { page } = visitor
+    const asks = page.getByRole('heading', { name: 'Sign in with this link?' })
+    const batches = page.getByRole('heading', { name: 'Batches', level: 1 })
+    await visitor.signIn(operator)
+    const [old] = await page.context().cookies()
+    await visitor.open(path)
+    await asks.waitFor()
+    await page.getByText('You are signed in to team.').waitFor()
+    assert.ok(!page.url().includes('link='))
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+    await page.getByRole('button', { name: 'Cancel' }).click()
+    await batches.waitFor()
+    assert.equal(await page.locator('.account-name').innerText(), 'team')
+
+    await visitor.open(path)
+    await asks.waitFor()
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await batches.waitFor()
+    assert.equal(await page.locator('.account-name').innerText(), 'other')
+    const ended = await fetch(`${service.url}/console/session`, {
+      headers: { cookie: `${old?.name}=${old?.value}` },
+    })
+    assert.equal(ended.status, 401)
+
+    await visitor.open(path)
+    await asks.waitFor()
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByText('The link was used before or has expired.').waitFor()
+    await page.getByRole('button', { name: 'Cancel' }).click()
+    await batches.waitFor()
+  })
+
+  test('the page that offpeak console opens signs in for good', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offpeak-console-'))
+    for (const name of ['xdg-open', 'open']) await symlink('/bin/true', join(folder, name))
+    const env = { PATH: folder, XDG_CACHE_HOME: folder }
+    const { code, err } = await offpeakWith(service, { env }, ['console'])
+    assert.equal(code, 0, err)
+    const context = await browser.newContext()
+    const page = await context.newPage()
+    await page.goto(`file://${folder}/offpeak/console.html`)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    const batches = page.getByRole('heading', { name: 'Batches', level: 1 })
+    await batches.waitFor()
+    await page.reload()
+    await page.getByRole('heading', { level: 1 }).waitFor()
+    assert.equal(await batches.count(), 1, 'still signed in')
+    await context.close()
+    await rm(folder, { recursive: true })
   })
 
   test('revoking the key ends its sessions with the next call', async () => {

@@ -27,7 +27,10 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'signIn.title': 'An der Konsole anmelden',
   'signIn.apiKey': 'API-Schlüssel',
   'signIn.hint':
-    'Der Schlüssel wird einmal gesendet und nicht aufbewahrt. Auf der Maschine des Dienstes öffnet dieser Befehl die Konsole angemeldet:',
+    'Der Schlüssel wird einmal gesendet und nicht aufbewahrt. Auf der Maschine des Dienstes öffnet dieser Befehl die Konsole ohne ihn:',
+  'link.title': 'Mit diesem Link anmelden?',
+  'link.text': 'Fahren Sie nur fort, wenn Sie den Link selbst erzeugt haben, mit',
+  'link.replaces': 'Sie sind bei {project} angemeldet. Diese Sitzung endet.',
 
   change: 'Ändern',
   remove: 'Entfernen',

@@ -25,7 +25,10 @@ export const messages = {
   'signIn.title': 'Sign in to the console',
   'signIn.apiKey': 'API key',
   'signIn.hint':
-    'The key is sent once and not kept. On the machine of the service, this opens the console signed in:',
+    'The key is sent once and not kept. On the machine of the service, this opens the console without it:',
+  'link.title': 'Sign in with this link?',
+  'link.text': 'Continue only if you made the link yourself, with',
+  'link.replaces': 'You are signed in to {project}. That session ends.',
 
   change: 'Change',
   remove: 'Remove',

@@ -78,6 +78,26 @@ describe('signing in to the console', () => {
     }
   })
 
+  test('signing in ends the session that the browser had; a link that has expired does not', async () => {
+    await using server = await testServer()
+    const old = await signIn(server)
+    const { json: link } = await server.call('POST', '/console/links')
+    const use = (token: unknown) =>
+      server.call('POST', '/console/session', {
+        key: null,
+        body: { link: token },
+        headers: { ...CONSOLE, cookie: old },
+      })
+    const read = (cookie: string) =>
+      server.call('GET', '/console/session', { key: null, headers: { cookie } })
+    assert.equal((await use(`${link.token}x`)).outcome, '401 invalid_api_key')
+    assert.equal((await read(old)).outcome, '200')
+    const signedIn = await use(link.token)
+    assert.equal(signedIn.outcome, '200')
+    assert.equal((await read(old)).outcome, '401 invalid_api_key')
+    assert.equal((await read(cookieOf(signedIn))).outcome, '200')
+  })
+
   test('without its header nothing is changed: not by a cookie, and nobody is signed in', async () => {
     await using server = await testServer()
     const cookie = await signIn(server)

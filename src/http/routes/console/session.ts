@@ -49,7 +49,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version }
       operation: 'createConsoleSession',
       summary: 'Sign a browser in',
       description:
-        'With an API key, or with the token of a one-time link. The answer sets the cookie `offpeak_console`, which then authenticates like the key, until the key is revoked, the session expires or it is deleted. Calls that change something carry `X-Offpeak-Console: 1`, this one too.',
+        'With an API key, or with the token of a one-time link. The answer sets the cookie `offpeak_console`, which then authenticates like the key, until the key is revoked, the session expires or it is deleted; a session whose cookie came with the call ends. Calls that change something carry `X-Offpeak-Console: 1`, this one too.',
       answer: ConsoleSession,
       headers: ConsoleHeader,
       errors: ['invalid_request', 'invalid_api_key', 'cross_site_request'],
@@ -64,6 +64,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version }
       const { token, token_sha256 } = makeConsoleToken()
       const key_id =
         link === undefined ? (await authenticate(store.read, region, `Bearer ${api_key}`)).key_id : undefined
+      const replaced = consoleTokenOf(request.headers.cookie)
       const caller = await store.write(async (tx) => {
         const signedIn = key_id ?? (await takeConsoleLink(tx, hashConsoleToken(link ?? '') ?? '', now))
         if (signedIn === undefined)
@@ -76,6 +77,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version }
           created: now,
           expires,
         })
+        if (replaced !== null) await deleteConsoleSession(tx, replaced)
         return await authenticateSession(tx, token_sha256, now)
       })
       // From here on the call has a caller, and so a record.
