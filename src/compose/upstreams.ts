@@ -195,6 +195,7 @@ export function batchApiOf(upstream: BatchApiUpstream, clock: Clock): HttpBatchA
     file_purpose,
     lineMetadata: upstream.line_metadata,
     keepFiles: upstream.keep_files,
+    resultsFrom: upstream.results_from,
     now: () => clock.now(),
   })
 }
