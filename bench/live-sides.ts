@@ -1,7 +1,8 @@
 // How batch work may be sent beside live traffic (bench/live.ts): as without `live`, with the worker's share, by a
 // scheduler that knows everything, and by one that knows the server but sees no more of it than the worker does.
-import { ConcurrencyLimit, type Sent } from '../src/dispatch/send/concurrency.ts'
-import type { LiveShare } from '../src/dispatch/send/live-share.ts'
+import { ConcurrencyLimit, type Sent } from '../src/dispatch/concurrency.ts'
+import type { LiveShare } from '../src/dispatch/live/live-share.ts'
+import { sentAt } from '../test/fakes/slotted-server.ts'
 import { type BatchSide, type Day, type DayResult, SAMPLE_MS } from './live-day.ts'
 
 /** As the worker's loops. */
@@ -14,7 +15,9 @@ export function asWithoutLive(): BatchSide {
   const sent: Sent[] = []
   const send = (day: Day): void => {
     while (limit.inFlight < limit.limit) {
-      sent.push(limit.acquire(day.now))
+      const call = sentAt(day.now)
+      limit.acquire(call)
+      sent.push(call)
       day.send()
     }
   }
@@ -22,7 +25,7 @@ export function asWithoutLive(): BatchSide {
     start(day) {
       send(day)
       side.answered = (sentAt, _, now) => {
-        const at = sent.findIndex((one) => one.at === sentAt)
+        const at = sent.findIndex((one) => one.sentAt === sentAt)
         limit.onAnswered(sent.splice(at, 1)[0]!, now)
         send(day)
       }

@@ -10,7 +10,7 @@
 //   node bench/live.ts [--day-s 600] [--days 2] [--engine h100,seats,cache,slow] [--draws 12] [--seed 1]
 //                      [--policy fcfs] [--trace]
 import { parseArgs } from 'node:util'
-import { LiveShare } from '../src/dispatch/send/live-share.ts'
+import { LiveShare } from '../src/dispatch/live/live-share.ts'
 import { type BatchSide, capacityOf, Day, type DayResult, quantile } from './live-day.ts'
 import { CASES, drawnCase, type LiveCase } from './live-engines.ts'
 import { asWithoutLive, keepingToShare, knowingAll, knowingServer } from './live-sides.ts'

@@ -6,11 +6,9 @@
 import { parseArgs } from 'node:util'
 import { openaiBackend } from '../src/backends/openai/openai-backend.ts'
 import { modelsById } from '../src/compose/upstreams.ts'
-import { freshJob, type Job } from '../src/dispatch/send/lane.ts'
-import { answered } from '../src/dispatch/send/line-outcome.ts'
+import { Run } from '../src/dispatch/run.ts'
 import { type ChunkLine, readChunkLines } from '../src/jsonl/chunk-lines.ts'
-import { OpenChunk } from '../src/results/open-chunk.ts'
-import type { Outcome } from '../src/results/outcome.ts'
+import { recordAnswer } from '../src/results/record-line.ts'
 import { sealChunk } from '../src/results/seal.ts'
 import { readBatchInput } from '../src/store/batches.ts'
 import type { ChunkRow } from '../src/store/schema.ts'
@@ -41,6 +39,8 @@ const backend = openaiBackend({
   timeout_ms: 60_000,
   connections_max: Number(values.concurrency),
 })
+
+const SERVER = { name: 'bench', tier: 0, price: null }
 
 interface Opened {
   claim: ChunkRow
@@ -98,39 +98,39 @@ async function measure(): Promise<Record<string, number>> {
     }
   })
 
-  const chunks = opened.map((one) => new OpenChunk(one.claim, batch, one.lines, one.bytes, []))
-  const jobs: Job[] = chunks.flatMap((chunk) => chunk.lines.map((_, position) => freshJob(chunk, position)))
+  const runs = opened.map((one) => new Run(one.claim, batch, one.lines, one.bytes))
+  const jobs = runs.flatMap((run) => run.lines.map((_, position) => ({ run, position })))
   const answers: Awaited<ReturnType<typeof backend.send>>[] = []
   const send = await cpuOf(async () => {
     let next = 0
     const loop = async (): Promise<void> => {
       for (let at = next++; at < jobs.length; at = next++) {
-        const { chunk, position } = jobs[at]!
-        const { body } = chunk.lines[position]!
+        const { run, position } = jobs[at]!
+        const { body } = run.lines[position]!
         answers[at] = await backend.send({
           endpoint: '/v1/chat/completions',
-          project_id: chunk.batch.project_id,
-          body: chunk.bytes.subarray(body.start, body.end),
-          signal: chunk.signal,
+          project_id: run.batch.project_id,
+          body: run.bytes.subarray(body.start, body.end),
+          signal: run.signal,
         })
       }
     }
     await Promise.all(Array.from({ length: Number(values.concurrency) }, loop))
   })
-  const outcomes = new Map<OpenChunk, Outcome[]>(chunks.map((chunk) => [chunk, []]))
   const record = await cpuOf(async () => {
-    for (const [at, job] of jobs.entries()) {
+    for (const [at, { run, position }] of jobs.entries()) {
       const answer = answers[at]
       if (answer?.kind !== 'answered') throw new Error('the model server refused')
-      job.attempts.push({ at: 1.7e12, upstream: 'bench', tier: 0, status: 200, duration_ms: 2 })
-      outcomes
-        .get(job.chunk)
-        ?.push(answered(job, answer, { name: 'bench', tier: 0, price: null }, models.get('bench'), 1.7e12))
+      const attempts = {
+        listed: [{ at: 1.7e12, upstream: 'bench', tier: 0, status: 200, duration_ms: 2 }],
+        omitted: 0,
+      }
+      recordAnswer(run.recorded(position), answer, SERVER, attempts, models.get('bench'), 1.7e12)
     }
   })
   const seal = await cpuOf(async () => {
-    for (const [{ claim }, written] of outcomes) {
-      await sealChunk(sealed, { project_id: batch.project_id, batch_id, idx: claim.idx }, 'again', written)
+    for (const { claim, results } of runs) {
+      await sealChunk(sealed, { project_id: batch.project_id, batch_id, idx: claim.idx }, 'again', results)
     }
   })
   const sum = open + scan + send + record + seal

@@ -50,7 +50,7 @@ worker: {flush_interval: 20ms, lease: 2s}`)
     (await store.read.selectFrom('remote_batches').select('state').execute()).map(({ state }) => state)
   await deleteOldRemoteBatches(store)
   assert.deepEqual(await states(), ['done'])
-  const inAYear = { now: () => Date.now() + 400 * 86_400_000, after: () => () => {} }
+  const inAYear = { now: () => Date.now() + 400 * 86_400_000, after: () => () => {}, soon() {} }
   await runMaintenance({ store, sealed, clock: inAYear })
   await deleteOldRemoteBatches(store)
   assert.deepEqual(await states(), [])

@@ -39,7 +39,7 @@ async function close({ service, upstream }: Ended): Promise<void> {
 }
 
 function at(now: number): Clock {
-  return { now: () => now, after: () => () => {} }
+  return { now: () => now, after: () => () => {}, soon() {} }
 }
 
 /** What lies in the folder of blobs; audit records belong to no file and stay. */

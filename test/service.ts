@@ -13,7 +13,6 @@ import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { shownConfig } from '../src/config/shown-config.ts'
-import type { Worker } from '../src/dispatch/worker.ts'
 import { PROJECT_SCOPES } from '../src/domain/api-key.ts'
 import type { Log } from '../src/domain/log.ts'
 import { buildServer } from '../src/http/server.ts'
@@ -22,6 +21,7 @@ import { readStatistics } from '../src/results/batch-statistics.ts'
 import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
 import { readKey } from '../src/store/api-keys.ts'
 import type { BatchRow } from '../src/store/schema.ts'
+import type { Worker } from '../src/worker/worker.ts'
 
 const SILENT: Log = { info() {}, warn() {}, error() {} }
 

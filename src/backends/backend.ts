@@ -4,7 +4,6 @@
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import type { Answer } from '../jsonl/answer-scan.ts'
-import type { BatchApi } from './batch-api/batch-api.ts'
 import type { FailureReason } from './failure-reason.ts'
 
 export interface BackendCall {
@@ -60,8 +59,6 @@ export interface Backend {
   readTraffic?(): Promise<ServerTraffic | null>
   /** Closes connections; attempts still in flight are aborted. */
   close(): Promise<void>
-  /** Of a batch API, which takes lines by the chunk: `send` is not for it. */
-  readonly batches?: BatchApi
   /** Of a server that runs only while lines wait for it; others are simply there. */
   readonly onDemand?: ServerOnDemand
 }

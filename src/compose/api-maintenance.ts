@@ -2,13 +2,14 @@
 // whose input was deleted, and deletes expired data. It uses the same leases as workers, so no work is done twice if a
 // worker starts meanwhile. It also reports since when no worker has been running.
 import type { Config } from '../config/config.ts'
-import { ChunkReader } from '../dispatch/claim/chunk-reader.ts'
-import { Closer } from '../dispatch/claim/closer.ts'
 import type { Log } from '../domain/log.ts'
 import { planBatch } from '../intake/plan.ts'
 import { runMaintenance } from '../maintenance/maintenance.ts'
 import { hasWorker } from '../store/lane-reports.ts'
 import type { BatchRow } from '../store/schema.ts'
+import { ChunkReader } from '../worker/chunk-reader.ts'
+import { Closer } from '../worker/closer.ts'
+import { Leases } from '../worker/leases.ts'
 import type { Stores } from './stores.ts'
 import { modelsById } from './upstreams.ts'
 import { finishRules } from './worker.ts'
@@ -49,8 +50,7 @@ export class ApiMaintenance {
       clock,
       log,
       rules,
-      sessionId,
-      leased: () => [],
+      leases: new Leases({ store, clock, sessionId }),
       plan: (task, signal) =>
         planBatch({ store, sealed, clock, models, plans: config.plans, rules, onEnded }, task, signal),
       onEnded,

@@ -3,9 +3,9 @@
 
 import { assertNotFrozen } from '../admin/database-freeze.ts'
 import type { Config } from '../config/config.ts'
-import { Session } from '../dispatch/session.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
+import { Session } from '../worker/session.ts'
 import type { Stores } from './stores.ts'
 
 /** Beyond this clock skew a warning is logged: the machine's clock dates its logs. */

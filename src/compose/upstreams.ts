@@ -1,12 +1,11 @@
 // Creates a client for each model server that the configuration names.
 import type { Backend } from '../backends/backend.ts'
-import { batchApiBackend } from '../backends/openai/batch-api-backend.ts'
 import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
 import type {
-  BatchApiUpstream,
+  BatchApiUpstream as BatchApiConfig,
   Config,
   EngineConfig,
   LiveConfig,
@@ -15,9 +14,9 @@ import type {
   UpstreamConfig,
 } from '../config/config.ts'
 import { addressOf } from '../config/settings.ts'
-import { LiveServer } from '../dispatch/send/live-server.ts'
-import type { Spill } from '../dispatch/send/tiers.ts'
-import { Upstream, type UpstreamTerms } from '../dispatch/send/upstream.ts'
+import { LiveServer } from '../dispatch/live/live-server.ts'
+import type { Spill } from '../dispatch/routes.ts'
+import { ModelServer, type Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
@@ -28,6 +27,7 @@ import { outputFileOf } from '../engines/engine-output.ts'
 import { launchEngine } from '../engines/engine-process.ts'
 import { filled } from '../engines/engine-spec.ts'
 import { Machine } from '../engines/machine.ts'
+import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import { certificatesOf } from './certificates.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
@@ -73,6 +73,8 @@ export function spillsOf(models: readonly ModelConfig[]): Map<string, Spill> {
   )
 }
 
+type ServerConfig = Exclude<UpstreamConfig, BatchApiConfig>
+
 export interface UpstreamDeps {
   budget: ResponseMemory
   /** What a name with `discover: dns` resolves to; empty while that is not known. */
@@ -85,13 +87,15 @@ export interface UpstreamDeps {
 
 /** The upstreams of a configuration; those that stay the same in the next one are kept, with what they have learned. */
 export class ConfiguredUpstreams {
-  readonly #makeBackend: (of: UpstreamConfig, address: string | null) => Backend
+  readonly #makeBackend: (of: ServerConfig, address: string | null) => Backend
+  readonly #clock: Clock
   readonly #addressesOf: (host: string) => readonly string[]
   #known = new Map<string, Upstream>()
   #liveServers = new Map<string, LiveServer>()
 
   constructor(config: Config, deps: UpstreamDeps) {
     this.#makeBackend = backendMaker(config, deps)
+    this.#clock = deps.clock
     this.#addressesOf = deps.addressesOf
   }
 
@@ -109,9 +113,11 @@ export class ConfiguredUpstreams {
         ),
       ]),
     )
-    const used = new Set([...this.#known.values()].map(({ backend }) => backend))
+    // An engine may be the backend of several.
+    const backendOf = (one: Upstream): object => (one instanceof ModelServer ? one.backend : one)
+    const used = new Set([...this.#known.values()].map(backendOf))
     for (const [key, upstream] of before)
-      if (!this.#known.has(key) && !used.has(upstream.backend)) upstream.retire()
+      if (!this.#known.has(key) && !used.has(backendOf(upstream))) upstream.retire()
     return upstreams
   }
 
@@ -135,15 +141,20 @@ export class ConfiguredUpstreams {
     let upstream = before.get(key)
     if (upstream) upstream.setTerms(terms)
     else {
-      const alias = config.type !== 'sim' && config.model !== model ? config.model : null
-      const live = config.type === 'openai' ? config.live : null
-      upstream = new Upstream({
-        backend: this.#makeBackend(config, address),
-        ...terms,
-        modelAlias: alias,
-        live: live && this.#liveServer(config, live, address),
-        priority: live?.priority ?? null,
-      })
+      const modelAlias = config.type !== 'sim' && config.model !== model ? config.model : null
+      if (config.type === 'openai-batch') {
+        const api = batchApiOf(config, this.#clock)
+        upstream = new BatchApiUpstream({ ...terms, name: config.name, api, modelAlias })
+      } else {
+        const live = config.type === 'openai' ? config.live : null
+        upstream = new ModelServer({
+          backend: this.#makeBackend(config, address),
+          ...terms,
+          modelAlias,
+          live: live && this.#liveServer(config, live, address),
+          priority: live?.priority ?? null,
+        })
+      }
     }
     this.#known.set(key, upstream)
     return upstream
@@ -180,7 +191,7 @@ function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker
   }
 }
 
-export function batchApiOf(upstream: BatchApiUpstream, clock: Clock): HttpBatchApi {
+export function batchApiOf(upstream: BatchApiConfig, clock: Clock): HttpBatchApi {
   const { base_url, api_key, api_key_file, proxy, headers, timeout_ms, completion_window, file_purpose } =
     upstream
   return new HttpBatchApi({
@@ -195,7 +206,6 @@ export function batchApiOf(upstream: BatchApiUpstream, clock: Clock): HttpBatchA
     file_purpose,
     lineMetadata: upstream.line_metadata,
     keepFiles: upstream.keep_files,
-    resultsFrom: upstream.results_from,
     now: () => clock.now(),
   })
 }
@@ -203,7 +213,7 @@ export function batchApiOf(upstream: BatchApiUpstream, clock: Clock): HttpBatchA
 function backendMaker(
   config: Config,
   { budget, clock, log, earlyEngine }: UpstreamDeps,
-): (of: UpstreamConfig, address: string | null) => Backend {
+): (of: ServerConfig, address: string | null) => Backend {
   const machine = new Machine(config.engines, clock)
   const engines = new Map<string, Engine>()
 
@@ -259,7 +269,6 @@ function backendMaker(
       const { name, latency_ms, faults, capacity, context_window } = upstream
       return simBackend({ name, latency_ms, faults, capacity, context_window })
     }
-    if (upstream.type === 'openai-batch') return batchApiBackend(upstream.name, batchApiOf(upstream, clock))
     if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
     return client(upstream, address)(upstream, upstream.api_key)
   }

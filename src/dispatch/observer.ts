@@ -1,7 +1,7 @@
 // What the worker reports to metrics. It is called for every line, so it must be cheap.
 import type { BackendResult } from '../backends/backend.ts'
 import type { RecordObserver } from '../results/record-observer.ts'
-import type { Upstream } from './send/upstream.ts'
+import type { Upstream } from './upstream.ts'
 
 export interface Observer extends RecordObserver {
   /** These upstreams are in use from now on, by model. */

@@ -6,6 +6,8 @@ export interface Clock {
   now(): number
   /** Runs `fn` once, `ms` milliseconds from now; the returned function cancels it. */
   after(ms: number, fn: () => void): () => void
+  /** Runs `fn` at the end of this turn of the event loop. */
+  soon(fn: () => void): void
 }
 
 /** setTimeout turns a longer delay into 1 ms, so a longer wait is divided into steps. */
@@ -22,10 +24,11 @@ export const systemClock: Clock = {
     arm(Math.max(0, ms))
     return () => clearTimeout(timer)
   },
+  soon: (fn) => void setImmediate(fn),
 }
 
 /** A monotonic clock: unaffected by changes of the system time, with an arbitrary origin, in fractions of ms. */
-export const steadyClock: Clock = { now: () => performance.now(), after: systemClock.after }
+export const steadyClock: Clock = { ...systemClock, now: () => performance.now() }
 
 /** Resolves after `ms` on `clock`, or when `signal` aborts; it never rejects. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {

@@ -1,25 +1,23 @@
 // The task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
-import { lineRecordLine, NOT_BILLED } from '../audit/line-record.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { stopReason } from '../domain/batch.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
 import type { Clock } from '../domain/clock.ts'
 import { type ErrorGroup, groupErrors } from '../domain/error-groups.ts'
-import { lineRequestId } from '../domain/ids.ts'
+import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import { NO_TOKENS } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
-import { dayOf } from '../domain/utc-day.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { encodeFirstLines, FirstLines, requestHash } from '../jsonl/first-lines.ts'
 import { settle } from '../ledger/settle.ts'
-import { type EndedLine, type Tally, tally } from '../ledger/tally.ts'
+import type { Tally } from '../ledger/tally.ts'
 import { addBatchStatistics, statisticsOf } from '../results/batch-statistics.ts'
+import { ChunkResults } from '../results/chunk-results.ts'
 import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
-import type { Written } from '../results/journal.ts'
-import { errorLine } from '../results/result-line.ts'
+import { recordFailure } from '../results/record-line.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { addToBatch, moveBatch, readBatchRow, setBatchErrors, setChunkCount } from '../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../store/blob-rows.ts'
@@ -52,7 +50,7 @@ export interface PlanDeps {
 interface FailedChunk {
   span: ChunkSpan
   result: SealedChunk
-  tallies: Tally[]
+  tallies: readonly Tally[]
   problems: BatchProblem[]
   errors: ErrorGroup[]
 }
@@ -82,7 +80,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
     await setChunkCount(tx, batch.id, spans.length)
-    if (failed) return await recordFailure(tx, deps, batch, failed)
+    if (failed) return await failWhole(tx, deps, batch, failed)
     await insertChunks(tx, batch, spans, firstLines)
     await holdBack(tx, batch.id, clock.now())
     await moveBatch(tx, batch.id, 'queued', clock.now())
@@ -156,14 +154,13 @@ async function failedThroughout(
     const lines = (await readLines(deps, batch, content, span))?.lines
     if (lines === undefined || lines.some((line) => line.fault === null)) return null
     const now = clock.now()
-    const written = lines.map((line) => writtenFault(batch, line, now))
+    const results = failedResults(batch, lines, now)
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
-    const tallies = tally(lines.map((line) => endedLine(line, now)))
     const problems = failed.length === 0 ? lines.slice(0, PROBLEMS_MAX).map(problemOf) : []
-    const errors = groupErrors(lines.flatMap(({ fault }) => (fault ? [fault] : [])))
-    const result = await sealChunk(sealed, chunk, attempt, written)
-    failed.push({ span, result, tallies, problems, errors })
+    const result = await sealChunk(sealed, chunk, attempt, results)
+    const { tallies, failures } = results.takeFresh()
+    failed.push({ span, result, tallies: tallies.all, problems, errors: groupErrors(failures) })
   }
   return failed
 }
@@ -217,50 +214,22 @@ function problemOf({ line, fault }: ChunkLine): BatchProblem {
   return { line, code: fault?.code ?? '', message: fault?.message ?? '', param: fault?.param ?? null }
 }
 
-function writtenFault(batch: BatchRow, line: ChunkLine, now: number): Written {
-  const error = line.fault
-  if (error === null) throw new Error(`line ${line.line} can run`)
-  const request_id = lineRequestId(batch.id, line.line)
-  const { custom_id_json, model, entity, conversation, tags } = line
-  return {
-    line: line.line,
-    part: 'error',
-    result: errorLine(request_id, custom_id_json, error),
-    audit: lineRecordLine({
-      request_id,
-      batch_id: batch.id,
-      custom_id_json,
-      line: line.line,
-      model,
-      entity,
-      conversation,
-      tags,
-      attempts: [],
-      attempts_omitted: 0,
-      ...NOT_BILLED,
-      shared_from: null,
-      error,
-      traceparent: batch.traceparent,
-      finished: now,
-    }),
+/** Every line of the chunk fails, with its own error. */
+function failedResults(batch: BatchRow, lines: readonly ChunkLine[], now: number): ChunkResults {
+  const results = new ChunkResults(null, lines)
+  const requestIdPrefix = lineRequestIdPrefix(batch.id)
+  for (const [position, line] of lines.entries()) {
+    if (line.fault === null) throw new Error(`line ${line.line} can run`)
+    recordFailure(
+      { batch, requestIdPrefix, line, position, results, isReserved: false, reservedOn: null },
+      line.fault,
+      now,
+    )
   }
+  return results
 }
 
-/** A failed line, which costs nothing. */
-function endedLine({ known_model, entity, projected }: ChunkLine, now: number): EndedLine {
-  return {
-    part: 'error',
-    day: dayOf(now),
-    model: known_model,
-    entity,
-    usage: null,
-    cost_nanos: 0,
-    projected,
-    isReserved: false,
-  }
-}
-
-async function recordFailure(
+async function failWhole(
   tx: Writer,
   { rules, clock }: PlanDeps,
   batch: BatchRow,

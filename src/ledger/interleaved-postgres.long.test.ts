@@ -73,7 +73,7 @@ async function work(store: Store, chunk: TestChunk, seed: number): Promise<numbe
   await pending
   const row = await readChunk(store.read, chunk.batch_id, chunk.idx)
   assert.ok(row)
-  await store.write((tx) => parkChunk(tx, row, NOW, 'usage_limit'))
+  await store.write((tx) => parkChunk(tx, store.claimSql, row, 0, 'usage_limit'))
   return spent
 }
 

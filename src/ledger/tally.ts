@@ -1,7 +1,7 @@
 // Sums finished lines by day, entity and model for the ledger. Most chunks have one entity and one model, so a
 // thousand lines become one group.
 import { sumOf } from '../domain/exact-count.ts'
-import type { TokenUsage } from '../domain/money.ts'
+import { addTokens, type TokenUsage } from '../domain/money.ts'
 import { addInPlace, NO_SPEND, type Spend } from '../domain/spend.ts'
 
 /** The facts of a finished line that the ledger needs. */
@@ -41,25 +41,53 @@ export interface Tally {
   reserved: Spend
 }
 
-export function tally(lines: Iterable<EndedLine>): Tally[] {
-  const sums = new Map<string, Tally>()
-  let last: Tally | undefined
-  for (const line of lines) {
-    if (!last || !belongs(line, last)) {
-      const key = JSON.stringify([line.day, line.entity, line.model])
-      last = sums.get(key) ?? emptyTally(line)
-      sums.set(key, last)
-    }
-    add(last, line)
+export class Tallies {
+  readonly #groups: Tally[] = []
+  #last: Tally | undefined
+
+  get all(): readonly Tally[] {
+    return this.#groups
   }
-  return [...sums.values()]
+
+  add(line: EndedLine): void {
+    if (!this.#last || !belongs(line, this.#last)) this.#last = this.#groupOf(line)
+    add(this.#last, line)
+  }
+
+  /** Adds the sums of other lines. */
+  join(other: Tally): void {
+    const sums = this.#groupOf(other)
+    sums.succeeded += other.succeeded
+    sums.failed += other.failed
+    sums.cost_nanos = sumOf(sums.cost_nanos, other.cost_nanos)
+    Object.assign(sums, addTokens(sums, other))
+    addInPlace(sums.projected, other.projected)
+    addInPlace(sums.reserved, other.reserved)
+  }
+
+  #groupOf(line: TallyKey): Tally {
+    let group = this.#groups.find((one) => belongs(line, one))
+    if (!group) {
+      group = emptyTally(line)
+      this.#groups.push(group)
+    }
+    return group
+  }
 }
 
-function belongs(line: EndedLine, sums: Tally): boolean {
+export function tally(lines: Iterable<EndedLine>): readonly Tally[] {
+  const tallies = new Tallies()
+  for (const line of lines) tallies.add(line)
+  return tallies.all
+}
+
+type TallyKey = Pick<EndedLine, 'day' | 'entity' | 'model'>
+
+function belongs(line: TallyKey, sums: Tally): boolean {
   return sums.day === line.day && sums.entity === line.entity && sums.model === line.model
 }
 
-function emptyTally({ day, entity, model }: EndedLine): Tally {
+function emptyTally({ day, entity, model }: TallyKey): Tally {
   return {
     day,
     entity,

@@ -2,9 +2,9 @@
 import type { Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
 import type { Observer } from '../dispatch/observer.ts'
-import type { Upstream } from '../dispatch/send/upstream.ts'
+import type { Upstream } from '../dispatch/upstream.ts'
 import { usd } from '../domain/money.ts'
-import type { Outcome } from '../results/outcome.ts'
+import type { Fresh } from '../results/chunk-results.ts'
 import type { RecordWork } from '../results/record-observer.ts'
 import { CellCounter, CellHistogram, type CountCell, type HistogramCell } from './cells.ts'
 
@@ -124,19 +124,27 @@ export function dispatchMetrics(
     park: records.cell({ work: 'park' }),
   }
 
-  function count(outcome: Outcome): void {
-    const model = outcome.model ?? UNKNOWN_MODEL
-    const cells = ofModel.get(model) ?? addModel(model)
-    let cell = cells.lines.get(outcome.code)
+  function countLines(model: string | null, outcome: string, count: number): ModelCells {
+    const name = model ?? UNKNOWN_MODEL
+    const cells = ofModel.get(name) ?? addModel(name)
+    let cell = cells.lines.get(outcome)
     if (!cell) {
-      cell = lines.cell({ model, outcome: outcome.code })
-      cells.lines.set(outcome.code, cell)
+      cell = lines.cell({ model: name, outcome })
+      cells.lines.set(outcome, cell)
     }
-    cell.value++
-    cells.cost.value += usd(outcome.cost_nanos)
-    if (!outcome.usage) return
-    cells.input.value += outcome.usage.prompt_tokens
-    cells.output.value += outcome.usage.completion_tokens
+    cell.value += count
+    return cells
+  }
+
+  function count({ tallies, failures }: Fresh): void {
+    for (const { model, succeeded, cost_nanos, prompt_tokens, completion_tokens } of tallies.all) {
+      if (succeeded === 0) continue
+      const cells = countLines(model, 'ok', succeeded)
+      cells.cost.value += usd(cost_nanos)
+      cells.input.value += prompt_tokens
+      cells.output.value += completion_tokens
+    }
+    for (const { model, code } of failures) countLines(model, code, 1)
   }
 
   return {
@@ -151,9 +159,7 @@ export function dispatchMetrics(
       const cells = ofUpstream.get(upstream)
       if (cells) cells.retries.value++
     },
-    committed(ended) {
-      for (const outcome of ended) count(outcome)
-    },
+    committed: count,
     recorded: (work, durationMs) => ofWork[work].observe(durationMs / 1000),
   }
 }

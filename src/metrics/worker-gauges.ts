@@ -1,7 +1,7 @@
 // Gauges of a worker, read at each scrape.
 import { Counter, Gauge, type Registry } from 'prom-client'
-import type { Upstream } from '../dispatch/send/upstream.ts'
-import type { Worker } from '../dispatch/worker.ts'
+import type { Upstream } from '../dispatch/upstream.ts'
+import type { Worker } from '../worker/worker.ts'
 
 export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 'status'>): void {
   const registers = [registry]
@@ -39,7 +39,7 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
     registers,
     collect() {
       for (const [model, lane] of worker.lanes)
-        for (const { name, live } of lane.upstreams)
+        for (const { name, live } of lane.route.servers)
           if (live) this.set({ model, upstream: name }, live.share.current)
     },
   })
@@ -51,7 +51,7 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
     collect() {
       this.reset()
       for (const [model, lane] of worker.lanes)
-        for (const { name, live } of lane.upstreams)
+        for (const { name, live } of lane.route.servers)
           if (live) this.inc({ model, upstream: name }, live.backOffs)
     },
   })
@@ -63,7 +63,7 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
     collect() {
       this.reset()
       for (const [model, lane] of worker.lanes)
-        for (const { name, live } of lane.upstreams)
+        for (const { name, live } of lane.route.servers)
           if (live) this.inc({ model, upstream: name }, live.rejected)
     },
   })

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { outcomeOf, queuedBatch } from '../../test/support/queued-batch.ts'
+import { endLines, queuedBatch } from '../../test/support/queued-batch.ts'
+import type { Run } from '../dispatch/run.ts'
 import { windowAt } from '../domain/limit.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { listJournalParts } from '../store/journal-parts.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByProject } from '../store/usage-days.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
-import { encodeEntries, JOURNAL_OWNER } from './journal.ts'
-import type { OpenChunk } from './open-chunk.ts'
+import { JOURNAL_OWNER } from './journal.ts'
 import { sealChunk } from './seal.ts'
 
 const RULES = { file_retention_ms: () => 1_000 }
@@ -32,7 +32,7 @@ test('a repeated commit changes nothing and is reported', async () => {
 
 test('a commit under a lost lease changes nothing, and the others of its group take effect', async () => {
   await using world = await makeWorld(2)
-  const [lost, kept] = world.chunks as [OpenChunk, OpenChunk]
+  const [lost, kept] = world.chunks as [Run, Run]
   await world.store.write((tx) => releaseChunk(tx, lost.claim))
   const late = await world.journal(lost, 0)
   const { lost: found } = await world.commit([late, await world.journal(kept, 0)])
@@ -45,9 +45,9 @@ test('a commit under a lost lease changes nothing, and the others of its group t
 
 test('the commit that seals the last chunk ends the batch and drops the journals', async () => {
   await using world = await makeWorld(2)
-  const [first, second] = world.chunks as [OpenChunk, OpenChunk]
+  const [first, second] = world.chunks as [Run, Run]
   await world.commit([await world.journal(first, 0)])
-  first.commitSeq++
+  first.results.commitSeq++
   assert.deepEqual((await world.commit([await world.seal(second, 0, 1)])).ended, [])
   const { ended } = await world.commit([await world.seal(first, 1)])
   assert.equal(ended[0]?.status, 'completed')
@@ -72,15 +72,12 @@ test('a transaction that fails after the commits leaves nothing of them', async 
 async function makeWorld(count: number) {
   const queued = await queuedBatch({ chunks: count, lines: 2 })
   const { store, sealed, clock, project_id } = queued
-  const commitOf = (chunk: OpenChunk): Omit<ChunkCommit, 'record'> => ({
-    claim: chunk.lease,
+  const commitOf = (chunk: Run): Omit<ChunkCommit, 'record'> => ({
+    claim: chunk.results.lease,
     begunAt: clock.now(),
-    fresh: chunk.takeFresh(),
+    fresh: chunk.results.takeFresh(),
     hasReservations: false,
   })
-  const finish = (chunk: OpenChunk, positions: readonly number[]): void => {
-    for (const position of positions) chunk.finish(outcomeOf(chunk, position))
-  }
   return {
     ...queued,
     chunks: await queued.open(),
@@ -88,19 +85,18 @@ async function makeWorld(count: number) {
     commit: (commits: ChunkCommit[]): Promise<Committed> =>
       store.write((tx) => commitChunks(tx, commits, RULES, clock.now())),
     /** Finishes these lines, which lie in a journal. */
-    async journal(chunk: OpenChunk, ...positions: number[]): Promise<ChunkCommit> {
-      finish(chunk, positions)
+    async journal(chunk: Run, ...positions: number[]): Promise<ChunkCommit> {
+      endLines(chunk, positions)
       const commit = commitOf(chunk)
-      const { pieces, bytes } = encodeEntries(commit.fresh)
       const key = `journals/${chunk.claim.idx}`
-      const journal = await sealed.put(JOURNAL_OWNER, key, pieces)
-      return { ...commit, record: { journal, byte_start: 0, byte_end: bytes } }
+      const journal = await sealed.put(JOURNAL_OWNER, key, chunk.results.entriesOf(commit.fresh.positions))
+      return { ...commit, record: { journal, byte_start: 0, byte_end: commit.fresh.bytes } }
     },
     /** Finishes the last lines of a chunk and seals it. */
-    async seal(chunk: OpenChunk, ...positions: number[]): Promise<ChunkCommit> {
-      finish(chunk, positions)
-      const journalled = chunk.commitSeq > chunk.claim.commit_seq
-      const written = await sealChunk(sealed, chunk.claim, 'test', chunk.allFinished())
+    async seal(chunk: Run, ...positions: number[]): Promise<ChunkCommit> {
+      endLines(chunk, positions)
+      const journalled = chunk.results.commitSeq > chunk.claim.commit_seq
+      const written = await sealChunk(sealed, chunk.claim, 'test', chunk.results)
       return { ...commitOf(chunk), record: { sealed: written, journalled } }
     },
     async counts() {

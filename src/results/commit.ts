@@ -6,7 +6,6 @@ import { groupErrors } from '../domain/error-groups.ts'
 import { sumOf } from '../domain/exact-count.ts'
 import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
-import { type Tally, tally } from '../ledger/tally.ts'
 import { limitCrossed } from '../notify/limit-crossed.ts'
 import { recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
@@ -17,9 +16,9 @@ import { releaseKept } from '../store/remote-batches.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addBatchStatistics, type StatisticsDelta, statisticsOf } from './batch-statistics.ts'
+import type { Fresh } from './chunk-results.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
-import type { Outcome } from './outcome.ts'
 import { journalSums } from './reverse-journal.ts'
 import type { SealedChunk } from './seal.ts'
 
@@ -29,7 +28,7 @@ export interface ChunkCommit {
   /** When the first line was sent under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
   /** The lines that this commit counts: those finished since the last one. */
-  fresh: readonly Outcome[]
+  fresh: Fresh
   /** Whether reservations were requested for the chunk under this lease. */
   hasReservations: boolean
   /**
@@ -65,10 +64,10 @@ export async function commitChunks(
   const blobs = new Map<string, { project_id: string; blob: SealedBlob }>()
   const parts: JournalPartRow[] = []
   for (const commit of commits) {
-    const { claim, record } = commit
-    const tallies = tally(commit.fresh)
-    const errors = groupErrors(commit.fresh.filter(({ code }) => code !== 'ok'))
-    const sums = sum(commit.fresh, tallies)
+    const { claim, record, fresh } = commit
+    const tallies = fresh.tallies.all
+    const errors = groupErrors(fresh.failures)
+    const sums = sum(fresh)
     const sealed = 'sealed' in record ? record.sealed : null
     const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
     if (fenced === 'lost') lost.push(commit)
@@ -92,7 +91,7 @@ export async function commitChunks(
       })
     }
     add(deltas, claim.batch_id, sums, sealed)
-    if (commit.fresh.length > 0) {
+    if (fresh.positions.length > 0) {
       const known = statistics.get(claim.batch_id) ?? []
       statistics.set(claim.batch_id, [...known, statisticsOf(tallies, errors)])
     }
@@ -134,16 +133,15 @@ interface Sums {
   expired_lines: number
 }
 
-function sum(outcomes: readonly Outcome[], tallies: readonly Tally[]): Sums {
-  const sums = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, expired_lines: 0 }
-  for (const tally of tallies) {
+function sum({ tallies, expired_lines }: Fresh): Sums {
+  const sums = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, expired_lines }
+  for (const tally of tallies.all) {
     const { succeeded, failed, cost_nanos } = tally
     sums.completed += succeeded
     sums.failed += failed
     sums.cost_nanos = sumOf(sums.cost_nanos, cost_nanos)
     sums.usage = addTokens(sums.usage, tally)
   }
-  for (const outcome of outcomes) if (outcome.expired) sums.expired_lines++
   return sums
 }
 

@@ -10,7 +10,7 @@ import type { ChunkRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { usageOfEntity } from '../store/usage-days.ts'
 import { readChunkJournal } from './chunk-journal.ts'
-import { fieldOf, type Journalled } from './journal.ts'
+import { type Journalled, spanOf } from './journal.ts'
 import { readSpans } from './read-spans.ts'
 
 /** In the order of `lines`. */
@@ -21,7 +21,7 @@ export async function journalledLines(
   const pieces: Buffer[] = []
   for await (const piece of readSpans(
     sealed,
-    lines.map((line) => fieldOf(line, 'audit')),
+    lines.map((line) => spanOf(line, 'audit')),
   ))
     pieces.push(piece)
   const records = Buffer.concat(pieces).toString('utf8').split('\n').filter(Boolean)

@@ -2,27 +2,14 @@
 // text: `LINE PART`, the result line, the audit line. After the last entry comes an index (line-index.ts).
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { JournalPartRow } from '../store/schema.ts'
-import {
-  encodeLineIndex,
-  entryHead,
-  type LinePlace,
-  type LineSizes,
-  placesInJournal,
-  readLineIndex,
-} from './line-index.ts'
-import type { Outcome } from './outcome.ts'
-import type { Bytes } from './read-spans.ts'
+import { type LinePlace, placesInJournal, readLineIndex } from './line-index.ts'
 import { scanRows } from './scan-rows.ts'
-
-/** A finished line that is in memory. */
-export type Written = Pick<Outcome, 'line' | 'part' | 'result' | 'audit'>
+import type { Span } from './stream-span.ts'
 
 /** The place of a finished line that is in a journal and not in memory. */
 export interface Journalled extends LinePlace {
   journal: SealedBlob
 }
-
-export type FinishedLine = Written | Journalled
 
 /** The journal's bytes are intact, but contain something else than entries. */
 export class JournalMalformed extends Error {}
@@ -34,38 +21,9 @@ export const JOURNAL_OWNER = 'offpeak'
 const HEAD_BYTES_MAX = 32
 const HEAD = /^([1-9]\d*) (output|error)\n$/
 
-/** Entries as the pieces of a journal, and how many bytes they are. */
-export function encodeEntries(lines: readonly Written[]): { pieces: Buffer[]; bytes: number } {
-  const pieces = lines.flatMap(({ line, part, result, audit }) => [
-    Buffer.from(entryHead(line, part)),
-    result,
-    audit,
-  ])
-  return { pieces, bytes: pieces.reduce((sum, piece) => sum + piece.length, 0) }
-}
-
-/** The index at the end of a journal. */
-export function journalIndex(lines: readonly Written[]): Buffer {
-  return encodeLineIndex(lines.map(sizesOf))
-}
-
-function sizesOf({ line, part, result, audit }: Written): LineSizes {
-  return { line, part, resultBytes: result.length, auditBytes: audit.length }
-}
-
-/** One field of a line: its bytes, or their place. */
-export function fieldOf(line: FinishedLine, field: 'result' | 'audit'): Bytes {
-  if (isInMemory(line)) return line[field]
+/** Where a field of a line is. */
+export function spanOf(line: Journalled, field: 'result' | 'audit'): Span {
   return { project_id: JOURNAL_OWNER, blob: line.journal, range: line[field] }
-}
-
-export function isInMemory(line: FinishedLine): line is Written {
-  return !('journal' in line)
-}
-
-/** The places of lines that were written to `journal` from `byte_start` on. */
-export function placed(lines: readonly Written[], journal: SealedBlob, byte_start: number): Journalled[] {
-  return placesInJournal(lines.map(sizesOf), byte_start).map((place) => ({ ...place, journal }))
 }
 
 interface Part {

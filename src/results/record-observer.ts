@@ -1,11 +1,11 @@
 // What the recorder reports to metrics.
-import type { Outcome } from './outcome.ts'
+import type { Fresh } from './chunk-results.ts'
 
 /** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
 export type RecordWork = 'journal' | 'seal' | 'commit' | 'park'
 
 export interface RecordObserver {
   /** These lines have ended, and that is durable. */
-  committed(lines: readonly Outcome[]): void
+  committed(lines: Fresh): void
   recorded(work: RecordWork, durationMs: number): void
 }

@@ -10,21 +10,23 @@ import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import { memoryBlobs } from '../../test/simulation/memory-blobs.ts'
 import { leasedChunks } from '../../test/support/test-books.ts'
+import { writeLine } from '../../test/support/write-line.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
-import { unreadableLines } from '../dispatch/claim/unreadable-chunk.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
-import { NO_SPEND } from '../domain/spend.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { readBatchRow } from '../store/batches.ts'
-import { readChunk } from '../store/chunks.ts'
+import { parkChunk, readChunk } from '../store/chunks.ts'
 import { postgresStore } from '../store/postgres/store.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { readChunkJournal } from './chunk-journal.ts'
-import { OpenChunk } from './open-chunk.ts'
-import type { Outcome } from './outcome.ts'
+import { ChunkResults } from './chunk-results.ts'
 import { Recorder } from './recorder.ts'
+
+interface OpenChunk {
+  results: ChunkResults
+}
 
 const FLUSH_MS = 100
 const BLOB_FRESH_MS = 120_000
@@ -43,7 +45,7 @@ test('a commit that times out and takes effect during the next attempt counts on
   await using stage = await stalling()
   const { recorder, chunks, clock, store } = stage
   stage.stall = true
-  for (const chunk of chunks) recorder.record(chunk, outcome(chunk, 1))
+  for (const chunk of chunks) stage.record(chunk, [1])
   await stage.failsDuring(() => clock.advance(FLUSH_MS))
   // Its blobs are too old by now, so the next attempt writes them again under other keys.
   await clock.advance(2 * BLOB_FRESH_MS)
@@ -52,7 +54,7 @@ test('a commit that times out and takes effect during the next attempt counts on
   await stage.allGoesOn(recorder.flush())
 
   for (const chunk of chunks) {
-    const { batch_id, idx } = chunk.claim
+    const { batch_id, idx } = chunk.results.lease
     const row = await readChunk(store.read, batch_id, idx)
     assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 1, 10])
     const { written } = await readChunkJournal({ db: store.read, sealed: stage.sealed }, { batch_id, idx })
@@ -60,11 +62,11 @@ test('a commit that times out and takes effect during the next attempt counts on
       written.map(({ line }) => line),
       [1],
     )
-    for (const line of [2, 3]) recorder.record(chunk, outcome(chunk, line))
+    stage.record(chunk, [2, 3])
   }
   await recorder.flush()
   assert.deepEqual(stage.closed, ['sealed', 'sealed'])
-  const batch = await readBatchRow(store.read, chunks[0]!.batch.id)
+  const batch = await readBatchRow(store.read, chunks[0]!.results.lease.batch_id)
   assert.deepEqual([batch?.completed, batch?.cost_nanos], [2 * LINES, 2 * LINES * 10])
   assert.deepEqual((await reconcile({ store, sealed: stage.sealed })).mismatches, [])
 })
@@ -77,7 +79,9 @@ test('a park that times out and takes effect later leaves the chunk parked, not 
   stage.stall = true
   let parked: Promise<void> = Promise.resolve()
   await stage.failsDuring(async () => {
-    parked = recorder.park(chunks[0]!, 0, 'usage_limit')
+    parked = recorder.park(chunks[0]!, (tx, lease) =>
+      parkChunk(tx, stage.store.claimSql, lease, 0, 'usage_limit'),
+    )
   })
   stage.stall = false
   await stage.allGoesOn(parked)
@@ -95,8 +99,8 @@ test('commits with an unknown outcome leak no connection', { skip: withoutPostgr
   await stage.store.write((tx) => touch(tx, stage.chunks[0]!))
 })
 
-async function touch(tx: Writer, chunk: OpenChunk): Promise<void> {
-  await tx.updateTable('batches').set({ rate_lines: 0 }).where('id', '=', chunk.batch.id).execute()
+async function touch(tx: Writer, { results }: OpenChunk): Promise<void> {
+  await tx.updateTable('batches').set({ rate_lines: 0 }).where('id', '=', results.lease.batch_id).execute()
 }
 
 /** A recorder with two open chunks of one batch, on a database whose commits hang while `stall` is set. */
@@ -154,9 +158,8 @@ async function stalling({ pool_max = 10 } = {}) {
       }),
   }
   const claims = await store.write((tx) => leasedChunks(tx, 2, clock.now()))
-  const batch = await readBatchRow(store.read, claims[0]!.batch_id)
   const chunks: OpenChunk[] = []
-  const recorder = new Recorder({
+  const recorder = new Recorder<OpenChunk>({
     store,
     sealed,
     clock,
@@ -173,8 +176,8 @@ async function stalling({ pool_max = 10 } = {}) {
   })
   for (const { batch_id, idx } of claims) {
     const row = await readChunk(store.read, batch_id, idx)
-    const lines = unreadableLines({ first_line: 1, line_count: LINES }, [])
-    const chunk = new OpenChunk(row!, batch!, lines, Buffer.alloc(0), [])
+    const lines = Array.from({ length: LINES }, (_, i) => ({ line: i + 1 }))
+    const chunk = { results: new ChunkResults(row!, lines) }
     chunks.push(chunk)
     recorder.track(chunk)
   }
@@ -187,6 +190,11 @@ async function stalling({ pool_max = 10 } = {}) {
       stage.stall = on
     },
     allGoesOn,
+    /** These lines of the chunk were answered. */
+    record(chunk: OpenChunk, lines: readonly number[]) {
+      for (const line of lines) answer(chunk.results, line)
+      recorder.recorded([chunk])
+    },
     store,
     chunks,
     recorder,
@@ -198,25 +206,19 @@ async function stalling({ pool_max = 10 } = {}) {
   }
 }
 
-function outcome(chunk: OpenChunk, line: number): Outcome {
-  const id = `${lineRequestIdPrefix(chunk.batch.id)}${line}`
+function answer(results: ChunkResults, line: number): void {
+  const id = `${lineRequestIdPrefix(results.lease.batch_id)}${line}`
   const body = '{"usage":{"cost_usd":0.00000001}}'
   const audit = `{"id":"${id}","usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"cost_usd":0.00000001}`
-  return {
-    line,
-    part: 'output',
-    result: Buffer.from(`{"id":"${id}","custom_id":"${line}","response":{"body":${body}},"error":null}\n`),
-    audit: Buffer.from(`${audit}\n`),
-    code: 'ok',
-    message: '',
-    usageByServer: false,
-    expired: false,
-    day: 0,
-    model: 'm',
-    entity: 'user:a',
-    usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
-    cost_nanos: 10,
-    projected: NO_SPEND,
-    isReserved: false,
-  }
+  const result = `{"id":"${id}","custom_id":"${line}","response":{"body":${body}},"error":null}`
+  writeLine(
+    results,
+    line - 1,
+    { part: 'output', result: Buffer.from(`${result}\n`), audit: Buffer.from(`${audit}\n`) },
+    {
+      entity: 'user:a',
+      usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
+      cost_nanos: 10,
+    },
+  )
 }

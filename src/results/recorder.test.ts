@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { outcomeOf, queuedBatch } from '../../test/support/queued-batch.ts'
+import { endLines, queuedBatch } from '../../test/support/queued-batch.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { BlobStoreFailed } from '../blobs/blobs.ts'
+import type { Run } from '../dispatch/run.ts'
 import { reconcile } from '../ledger/reconcile.ts'
-import { releaseChunk } from '../store/chunks.ts'
+import { parkChunk, releaseChunk } from '../store/chunks.ts'
 import { readFileRow } from '../store/files.ts'
 import { StatementRejected } from '../store/store.ts'
 import { readChunkJournal } from './chunk-journal.ts'
 import { readContent } from './download.ts'
-import type { OpenChunk } from './open-chunk.ts'
 import { Recorder } from './recorder.ts'
 
 const FLUSH_MS = 1_000
@@ -17,9 +17,9 @@ const FLUSH_MS = 1_000
 test('a chunk is sealed at its last line, without a journal, and its results are in input order', async () => {
   await using world = await makeWorld({ lines: 3 })
   const [chunk] = world.chunks
-  for (const position of [2, 0]) world.recorder.record(chunk!, outcomeOf(chunk!, position))
+  world.record(chunk!, [2, 0])
   assert.deepEqual(await world.journalled(chunk!), [])
-  world.recorder.record(chunk!, outcomeOf(chunk!, 1, 'error'))
+  world.record(chunk!, [1], 'error')
   await world.recorder.flush()
   assert.deepEqual(world.closed, ['0 sealed'])
   assert.equal((await world.batch()).status, 'completed')
@@ -29,12 +29,12 @@ test('a chunk is sealed at its last line, without a journal, and its results are
 
 test('finished lines of an open chunk are journalled after the flush interval, those of all chunks at once', async () => {
   await using world = await makeWorld({ chunks: 2, lines: 2 })
-  const [first, second] = world.chunks as [OpenChunk, OpenChunk]
-  world.recorder.record(first, outcomeOf(first, 0))
+  const [first, second] = world.chunks as [Run, Run]
+  world.record(first, [0])
   await world.clock.advance(FLUSH_MS / 2)
-  world.recorder.record(second, outcomeOf(second, 0))
+  world.record(second, [0])
   await world.clock.advance(FLUSH_MS / 2 - 1)
-  assert.ok(first.hasFresh, 'no journal has taken the line')
+  assert.ok(first.results.hasFresh, 'no journal has taken the line')
   await world.clock.advance(1)
   await world.until(() => world.settled.length === 2)
   assert.deepEqual(world.settled, ['0: 1', '1: 3'])
@@ -46,15 +46,15 @@ test('finished lines of an open chunk are journalled after the flush interval, t
 test('a chunk whose worker crashed after a journal is continued by the next worker', async () => {
   await using world = await makeWorld({ lines: 2 })
   const [chunk] = world.chunks
-  world.recorder.record(chunk!, outcomeOf(chunk!, 1))
+  world.record(chunk!, [1])
   await world.recorder.flush()
   world.recorder.untrack(chunk!)
   await world.store.write((tx) => releaseChunk(tx, chunk!.claim))
 
   const [again] = await world.open()
-  assert.deepEqual(again!.runnable(), [0])
+  assert.deepEqual(again!.positions(), [0])
   world.recorder.track(again!)
-  world.recorder.record(again!, outcomeOf(again!, 0))
+  world.record(again!, [0])
   await world.recorder.flush()
   assert.deepEqual(await world.output(), ['l1', 'l2'])
   assert.deepEqual(await world.mismatches(), [])
@@ -65,12 +65,12 @@ test('a line that was finished under a lost lease is not counted', async () => {
   const [chunk] = world.chunks
   await world.store.write((tx) => releaseChunk(tx, chunk!.claim))
   const [again] = await world.open()
-  world.recorder.record(chunk!, outcomeOf(chunk!, 0))
+  world.record(chunk!, [0])
   await world.recorder.flush()
   assert.deepEqual(world.closed, ['0 lost'])
   assert.equal((await world.batch()).completed, 0)
   world.recorder.track(again!)
-  world.recorder.record(again!, outcomeOf(again!, 0))
+  world.record(again!, [0])
   await world.recorder.flush()
   assert.equal((await world.batch()).completed, 1)
 })
@@ -79,7 +79,7 @@ test('a line is settled once although the blob store failed, and then the databa
   await using world = await makeWorld({ lines: 1 })
   const [chunk] = world.chunks
   world.fail = 'blobs'
-  world.recorder.record(chunk!, outcomeOf(chunk!, 0))
+  world.record(chunk!, [0])
   await world.until(() => world.recorder.failingSince !== null)
   world.fail = 'commits'
   await world.until(() => world.refused > 1, 100)
@@ -95,8 +95,10 @@ test('a line is settled once although the blob store failed, and then the databa
 test('a parked chunk keeps its finished lines', async () => {
   await using world = await makeWorld({ lines: 2 })
   const [chunk] = world.chunks
-  world.recorder.record(chunk!, outcomeOf(chunk!, 0))
-  await world.recorder.park(chunk!, world.clock.now() + 5_000, 'usage_limit')
+  world.record(chunk!, [0])
+  await world.recorder.park(chunk!, (tx, lease) =>
+    parkChunk(tx, world.store.claimSql, lease, 5_000, 'usage_limit'),
+  )
   assert.deepEqual(world.closed, ['0 parked'])
   const [row] = await world.rows()
   assert.deepEqual([row?.state, row?.parked_reason, row?.completed], ['parked', 'usage_limit', 1])
@@ -105,9 +107,9 @@ test('a parked chunk keeps its finished lines', async () => {
 
 test('a chunk whose results the database rejects is requeued with the reason, and blocks no other chunk', async () => {
   await using world = await makeWorld({ chunks: 2, lines: 1 })
-  const [bad, good] = world.chunks as [OpenChunk, OpenChunk]
+  const [bad, good] = world.chunks as [Run, Run]
   world.rejected = bad.claim.idx
-  for (const chunk of [bad, good]) world.recorder.record(chunk, outcomeOf(chunk, 0))
+  for (const chunk of [bad, good]) world.record(chunk, [0])
   await world.until(() => world.closed.length === 2, 100)
   assert.deepEqual(world.closed.sort(), ['0 parked', '1 sealed'])
   const [row] = await world.rows()
@@ -134,7 +136,7 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     refused: 0,
     /** The index of the chunk whose results the database rejects. */
     rejected: null as number | null,
-    journalled: async ({ claim }: OpenChunk): Promise<number[]> =>
+    journalled: async ({ claim }: Run): Promise<number[]> =>
       (await readChunkJournal({ db: store.read, sealed }, claim)).written.map(({ line }) => line),
     /** The custom_ids of the output file. */
     async output(): Promise<string[]> {
@@ -155,7 +157,7 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     if (key.includes('journals/')) world.journals.push(key)
     return bytes
   }
-  const recorder = new Recorder({
+  const recorder = new Recorder<Run>({
     store: {
       ...store,
       write: async (change) => {
@@ -187,12 +189,19 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     answers: new ResponseMemory(1_000_000),
     blobFreshMs: 120_000,
     onClosed: ({ claim }, how) => world.closed.push(`${claim.idx} ${how}`),
-    onSettled: ({ claim }, outcomes) =>
-      world.settled.push(`${claim.idx}: ${outcomes.map(({ line }) => line)}`),
+    onSettled: ({ claim, lines }, { positions }) =>
+      world.settled.push(`${claim.idx}: ${positions.map((position) => lines[position]!.line)}`),
     onCommitted() {},
     onRejected() {},
     onEnded() {},
   })
   for (const chunk of world.chunks) recorder.track(chunk)
-  return Object.assign(world, { recorder })
+  return Object.assign(world, {
+    recorder,
+    /** Lines of the chunk have ended. */
+    record(run: Run, positions: readonly number[], part?: 'error') {
+      endLines(run, positions, part)
+      recorder.recorded([run])
+    },
+  })
 }

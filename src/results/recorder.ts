@@ -8,18 +8,15 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import type { Log } from '../domain/log.ts'
-import { parkChunk, readChunk, rejectChunk } from '../store/chunks.ts'
-import { pausedUntil } from '../store/pauses.ts'
-import { wakeIfEnded } from '../store/remote-batches.ts'
-import type { BatchRow } from '../store/schema.ts'
-import type { StatementRejected, Store } from '../store/store.ts'
+import { type Fenced, parkChunk, readChunk, rejectChunk } from '../store/chunks.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import type { StatementRejected, Store, Writer } from '../store/store.ts'
+import type { ChunkResults, Fresh } from './chunk-results.ts'
 import type { ChunkCommit } from './commit.ts'
 import { type CommitEnd, CommitQueue, type CommitRecord } from './commit-queue.ts'
 import type { FinishRules } from './finish.ts'
-import { encodeEntries, JOURNAL_OWNER, journalIndex, placed } from './journal.ts'
-import { KeptBytes } from './kept-bytes.ts'
-import type { OpenChunk } from './open-chunk.ts'
-import type { Outcome } from './outcome.ts'
+import { JOURNAL_OWNER } from './journal.ts'
+import { encodeLineIndex } from './line-index.ts'
 import type { RecordObserver } from './record-observer.ts'
 import { type SealedChunk, sealChunk } from './seal.ts'
 import { type RetryUntilStored, StoreRetries } from './store-retries.ts'
@@ -33,7 +30,15 @@ const JOURNAL_SHARE_MIN = 0.5
 const RESULTS_REJECTED =
   'the database rejects a value in the results of a chunk; its unfinished lines end as errors'
 
-export interface RecorderOptions {
+/** A leased chunk whose results are recorded. */
+export interface RecordedRun {
+  readonly results: ChunkResults
+}
+
+/** `sealed`: all of it is committed. `parked`: its lease has ended. `lost`: another worker has the lease. */
+export type RunEnd = 'sealed' | 'parked' | 'lost'
+
+export interface RecorderOptions<R extends RecordedRun> {
   store: Store
   sealed: SealedBlobs
   clock: Clock
@@ -44,36 +49,32 @@ export interface RecorderOptions {
   answers: ResponseMemory
   /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
-  /** The chunk was sealed or parked, or its lease is lost. */
-  onClosed: (chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost') => void
-  /** These lines of a chunk are committed. */
-  onSettled: (chunk: OpenChunk, outcomes: readonly Outcome[]) => void
+  onClosed: (run: R, how: RunEnd) => void
+  /** These lines are committed. */
+  onSettled: (run: R, lines: Fresh) => void
   /** Lines were settled, so limits may have room. */
   onCommitted: () => void
   /** The database rejects results of the chunk: no further line of it may be sent. */
-  onRejected: (chunk: OpenChunk) => void
+  onRejected: (run: R) => void
   onEnded: (batch: BatchRow) => void
   observe?: RecordObserver | undefined
 }
 
-export class Recorder {
-  readonly #options: RecorderOptions
-  readonly #open = new Set<OpenChunk>()
-  readonly #kept: KeptBytes
-  /** When the oldest finished line that is in no journal was finished. */
-  readonly #freshSince = new WeakMap<OpenChunk, number>()
-  /** Chunks of which this process has written to a journal. */
-  readonly #journalled = new WeakSet<OpenChunk>()
+export class Recorder<R extends RecordedRun> {
+  readonly #options: RecorderOptions<R>
+  readonly #open = new Set<R>()
+  /** Bytes of results in memory, of open chunks and of those that are being sealed. */
+  readonly #kept = new Map<R, number>()
+  #keptBytes = 0
   #cancelTimer: (() => void) | null = null
   readonly #writing = new Set<Promise<void>>()
-  readonly #sealing = new Map<OpenChunk, Promise<void>>()
+  readonly #sealing = new Map<R, Promise<void>>()
   readonly #retries: StoreRetries
   readonly #retryUntilStored: RetryUntilStored
   readonly #commits: CommitQueue
 
-  constructor(options: RecorderOptions) {
+  constructor(options: RecorderOptions<R>) {
     this.#options = options
-    this.#kept = new KeptBytes(options.answers)
     this.#retries = new StoreRetries(options)
     this.#retryUntilStored = this.#retries.retryUntilStored
     this.#commits = new CommitQueue({
@@ -91,51 +92,41 @@ export class Recorder {
     return this.#retries.failingSince
   }
 
-  track(chunk: OpenChunk): void {
-    this.#open.add(chunk)
-    if (chunk.unfinished === 0) this.#seal(chunk)
+  /** The chunk is open. */
+  track(run: R): void {
+    this.#open.add(run)
+    this.recorded([run])
   }
 
-  untrack(chunk: OpenChunk): void {
-    this.#open.delete(chunk)
-    this.#kept.drop(chunk)
+  /** Its lease is lost. */
+  untrack(run: R): void {
+    this.#open.delete(run)
+    this.#keep(run, 0)
   }
 
-  /** A line of a tracked chunk has ended. */
-  record(chunk: OpenChunk, outcome: Outcome): void {
-    chunk.finish(outcome)
-    if (!this.#open.has(chunk)) return
-    this.#kept.count(chunk)
-    if (chunk.unfinished === 0) this.#seal(chunk)
-    else {
-      if (!this.#freshSince.has(chunk)) this.#freshSince.set(chunk, this.#options.clock.now())
-      if (this.#freshBytes() > this.#options.answers.unwrittenBytesMax) this.#startJournal(0)
-      else this.#arm()
+  /** Lines of these chunks have been recorded. */
+  recorded(runs: Iterable<R>): void {
+    for (const run of runs) {
+      if (!this.#open.has(run)) continue
+      this.#keep(run, run.results.keptBytes)
+      if (run.results.unfinished === 0) this.#seal(run)
     }
+    if (this.#freshBytes() > this.#options.answers.unwrittenBytesMax) this.#startJournal(0)
+    else this.#arm()
   }
 
   /**
-   * Parks an open chunk until `runAt` (Unix ms), after its finished lines are journalled. No line of it may be in
-   * flight, and none may be sent from now on, because its reservations are released with its lease. A chunk that is
-   * stopped meanwhile is not parked. `model` is the model that its unfinished lines wait for, if there is one.
+   * Ends the lease of an open chunk after its finished lines are journalled. No line of it may be in flight, and none may
+   * be sent from now on, because its reservations are released with its lease. `write` ends the lease, and is repeated
+   * until it succeeds.
    */
-  async park(chunk: OpenChunk, runAt: number, reason: string, model?: string | null): Promise<void> {
-    if (chunk.parking) return
-    chunk.parking = true
-    while (chunk.journalling || chunk.hasFresh) await (chunk.journalling ?? this.#journal([chunk]))
-    if (!this.#open.has(chunk) || (chunk.stopped !== null && chunk.remote.size === 0)) return
-    this.#open.delete(chunk)
+  async park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
+    const { results } = run
+    while (results.journalling || results.hasFresh) await (results.journalling ?? this.#journal([run]))
+    if (!this.#open.delete(run)) return
     const { store } = this.#options
-    const parked = await this.#retryUntilStored('park', () =>
-      store.write(async (tx) => {
-        const until =
-          reason === 'paused' ? await pausedUntil(tx, chunk.claim, unfinishedModels(chunk), runAt) : runAt
-        const parked = await parkChunk(tx, chunk.lease, until, reason, model, chunk.lineTries())
-        if (chunk.remote.size > 0) await wakeIfEnded(tx, chunk.claim)
-        return parked
-      }),
-    )
-    this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
+    const parked = await this.#retryUntilStored('park', () => store.write((tx) => write(tx, results.lease)))
+    this.#close(run, parked === 'lost' ? 'lost' : 'parked')
   }
 
   /** Resolves when every recorded line is committed, or its lease is lost. */
@@ -143,23 +134,34 @@ export class Recorder {
     for (;;) {
       // Lines that finished while a journal was being written go into the next one.
       this.#startJournal(0)
-      const journals = [...this.#open].map((chunk) => chunk.journalling).filter((journal) => journal !== null)
+      const journals = [...this.#open]
+        .map(({ results }) => results.journalling)
+        .filter((journal) => journal !== null)
       if (this.#writing.size === 0 && journals.length === 0 && !this.#commits.running) return
       await Promise.all([...this.#writing, ...journals, this.#commits.running])
     }
   }
 
   /** Resolves when the finished lines of these chunks are committed, or their leases are lost. */
-  async settle(chunks: readonly OpenChunk[]): Promise<void> {
-    await Promise.all(chunks.map((chunk) => chunk.journalling))
-    const fresh = chunks.filter((chunk) => this.#open.has(chunk) && chunk.hasFresh && !chunk.journalling)
-    const rest = chunks.flatMap((chunk) => [chunk.journalling, this.#sealing.get(chunk)])
+  async settle(runs: readonly R[]): Promise<void> {
+    await Promise.all(runs.map(({ results }) => results.journalling))
+    const fresh = runs.filter(
+      (run) => this.#open.has(run) && run.results.hasFresh && !run.results.journalling,
+    )
+    const rest = runs.flatMap((run) => [run.results.journalling, this.#sealing.get(run)])
     await Promise.all([fresh.length > 0 ? this.#journal(fresh) : null, ...rest])
+  }
+
+  #keep(run: R, bytes: number): void {
+    this.#keptBytes += bytes - (this.#kept.get(run) ?? 0)
+    if (bytes === 0) this.#kept.delete(run)
+    else this.#kept.set(run, bytes)
+    this.#options.answers.result_bytes = this.#keptBytes
   }
 
   #freshBytes(): number {
     let bytes = 0
-    for (const chunk of this.#open) bytes += chunk.freshBytes
+    for (const { results } of this.#open) bytes += results.freshBytes
     return bytes
   }
 
@@ -168,8 +170,8 @@ export class Recorder {
     if (this.#cancelTimer) return
     const { clock, flushIntervalMs } = this.#options
     let waitedMs = Number.NEGATIVE_INFINITY
-    for (const chunk of this.#open)
-      if (!chunk.journalling) waitedMs = Math.max(waitedMs, this.#waitedMs(chunk))
+    for (const { results } of this.#open)
+      if (!results.journalling) waitedMs = Math.max(waitedMs, this.#waitedMs(results))
     if (waitedMs === Number.NEGATIVE_INFINITY) return
     this.#cancelTimer = clock.after(Math.max(0, flushIntervalMs - waitedMs), () => {
       this.#startJournal(flushIntervalMs * JOURNAL_SHARE_MIN)
@@ -180,101 +182,100 @@ export class Recorder {
   #startJournal(waitedMs: number): void {
     this.#cancelTimer?.()
     this.#cancelTimer = null
-    const chunks = [...this.#open].filter(
-      (chunk) =>
-        chunk.hasFresh && chunk.unfinished > 0 && !chunk.journalling && this.#waitedMs(chunk) >= waitedMs,
+    const runs = [...this.#open].filter(
+      ({ results }) =>
+        results.hasFresh &&
+        results.unfinished > 0 &&
+        !results.journalling &&
+        this.#waitedMs(results) >= waitedMs,
     )
-    if (chunks.length > 0) this.#background(this.#journal(chunks))
+    if (runs.length > 0) this.#background(this.#journal(runs))
     this.#arm()
   }
 
   /** How long the oldest finished line of a chunk has waited; infinite if the clock was set back meanwhile. */
-  #waitedMs(chunk: OpenChunk): number {
-    const since = this.#freshSince.get(chunk)
-    if (since === undefined) return Number.NEGATIVE_INFINITY
-    const waitedMs = this.#options.clock.now() - since
+  #waitedMs({ freshSince }: ChunkResults): number {
+    if (freshSince === null) return Number.NEGATIVE_INFINITY
+    const waitedMs = this.#options.clock.now() - freshSince
     return waitedMs < 0 ? Number.POSITIVE_INFINITY : waitedMs
   }
 
-  async #journal(chunks: readonly OpenChunk[]): Promise<void> {
-    const parts = chunks.map((chunk) => {
-      const fresh = chunk.takeFresh()
-      this.#freshSince.delete(chunk)
-      this.#journalled.add(chunk)
-      return { chunk, fresh, ...encodeEntries(fresh) }
+  async #journal(runs: readonly R[]): Promise<void> {
+    const parts = runs.map((run) => {
+      run.results.isJournalled = true
+      return { run, fresh: run.results.takeFresh() }
     })
     const written = this.#writeJournal(parts)
-    for (const chunk of chunks) {
-      chunk.journalling = written.finally(() => {
-        chunk.journalling = null
+    for (const run of runs) {
+      run.results.journalling = written.finally(() => {
+        run.results.journalling = null
         // Lines that finished meanwhile need the next journal, or the seal that waited for this one.
-        if (!this.#open.has(chunk)) return
-        if (chunk.unfinished === 0) this.#seal(chunk)
+        if (!this.#open.has(run)) return
+        if (run.results.unfinished === 0) this.#seal(run)
         else this.#arm()
       })
     }
     await written
   }
 
-  async #writeJournal(
-    parts: readonly { chunk: OpenChunk; fresh: Outcome[]; pieces: Buffer[]; bytes: number }[],
-  ): Promise<void> {
+  async #writeJournal(parts: readonly { run: R; fresh: Fresh }[]): Promise<void> {
     const { sealed, clock } = this.#options
     const put = (of: typeof parts): Promise<SealedBlob> =>
       sealed.put(JOURNAL_OWNER, `journals/${newId('request', clock.now()).slice('req_'.length)}`, [
-        ...of.flatMap(({ pieces }) => pieces),
-        journalIndex(of.flatMap(({ fresh }) => fresh)),
+        ...of.flatMap(({ run, fresh }) => run.results.entriesOf(fresh.positions)),
+        encodeLineIndex(of.flatMap(({ run, fresh }) => run.results.sizes(fresh.positions))),
       ])
     const journal = await this.#retryUntilStored('journal', () => put(parts))
     let at = 0
     const commits = parts.map(async (part) => {
-      const { chunk, fresh, bytes } = part
+      const { run, fresh } = part
       const byte_start = at
-      at += bytes
+      at += fresh.bytes
       const record = { journal, byte_start, byte_end: at }
-      const commit = { ...commitOf(chunk), fresh, record }
-      const committed = await this.#commit(chunk, commit, async () => ({
+      const commit = { ...commitOf(run), fresh, record }
+      const committed = await this.#commit(run, commit, async () => ({
         journal: await put([part]),
         byte_start: 0,
-        byte_end: bytes,
+        byte_end: fresh.bytes,
       }))
-      if (!committed || !('journal' in committed) || !this.#kept.isTooMuch) return
-      chunk.forget(placed(fresh, committed.journal, committed.byte_start))
-      if (this.#kept.has(chunk)) this.#kept.count(chunk)
+      const isTooMuch = this.#keptBytes > this.#options.answers.keptBytesMax
+      if (!committed || !('journal' in committed) || !isTooMuch) return
+      run.results.forget(fresh.positions, committed.journal, committed.byte_start)
+      if (this.#kept.has(run)) this.#keep(run, run.results.keptBytes)
     })
     await Promise.all(commits)
   }
 
-  #close(chunk: OpenChunk, how: 'sealed' | 'parked' | 'lost'): void {
-    this.#kept.drop(chunk)
-    chunk.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': how })
-    this.#options.onClosed(chunk, how)
+  #close(run: R, how: RunEnd): void {
+    this.#keep(run, 0)
+    run.results.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': how })
+    this.#options.onClosed(run, how)
   }
 
-  #seal(chunk: OpenChunk): void {
-    if (chunk.journalling) return
-    this.#open.delete(chunk)
-    chunk.trace?.enter('seal', this.#options.clock.now())
-    const sealing = this.#writeSeal(chunk).finally(() => this.#sealing.delete(chunk))
-    this.#sealing.set(chunk, sealing)
+  #seal(run: R): void {
+    if (run.results.journalling) return
+    this.#open.delete(run)
+    run.results.trace?.enter('seal', this.#options.clock.now())
+    const sealing = this.#writeSeal(run).finally(() => this.#sealing.delete(run))
+    this.#sealing.set(run, sealing)
     this.#background(sealing)
   }
 
-  async #writeSeal(chunk: OpenChunk): Promise<void> {
+  async #writeSeal(run: R): Promise<void> {
     const { sealed, clock } = this.#options
-    const { project_id, batch_id, idx, epoch } = chunk.claim
-    const finished = chunk.allFinished()
+    const { results } = run
+    const { project_id, batch_id, idx, epoch } = results.lease
     const write = (): Promise<SealedChunk> =>
-      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, finished)
-    const result = await this.#retryUntilStored('seal', () => this.#unlessDamaged(chunk, write))
-    if (result === 'damaged') return await this.#parkDamaged(chunk)
-    if (result === 'lost') return this.#close(chunk, 'lost')
-    chunk.trace?.enter('commit', clock.now())
-    const fresh = chunk.takeFresh()
-    const journalled = this.#journalled.has(chunk) || chunk.claim.completed + chunk.claim.failed > 0
+      sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, results)
+    const result = await this.#retryUntilStored('seal', () => this.#unlessDamaged(run, write))
+    if (result === 'damaged') return await this.#parkDamaged(run)
+    if (result === 'lost') return this.#close(run, 'lost')
+    results.trace?.enter('commit', clock.now())
+    const fresh = results.takeFresh()
+    const journalled = results.isJournalled
     const record = { sealed: result, journalled }
-    await this.#commit(chunk, { ...commitOf(chunk), fresh, record }, async () => {
-      const again = await this.#unlessDamaged(chunk, write)
+    await this.#commit(run, { ...commitOf(run), fresh, record }, async () => {
+      const again = await this.#unlessDamaged(run, write)
       // The commit of a lost chunk is rejected anyway.
       if (again === 'lost') return record
       if (again === 'damaged') return null
@@ -286,73 +287,73 @@ export class Recorder {
    * Runs `write`, which reads journals. `lost`: another worker has claimed the chunk, and its journals may be deleted.
    * `damaged`: a journal of the chunk cannot be read.
    */
-  async #unlessDamaged<T>(chunk: OpenChunk, write: () => Promise<T>): Promise<T | 'lost' | 'damaged'> {
+  async #unlessDamaged<T>(run: R, write: () => Promise<T>): Promise<T | 'lost' | 'damaged'> {
     for (let readings = 1; ; readings++) {
       try {
         return await write()
       } catch (error) {
         if (!isDamaged(error)) throw error
-        if (!(await this.#isLeased(chunk))) return 'lost'
+        if (!(await this.#isLeased(run))) return 'lost'
         // Read twice, because one failed read is no proof of damage.
         if (readings === 2) return 'damaged'
       }
     }
   }
 
-  async #isLeased({ claim }: OpenChunk): Promise<boolean> {
+  async #isLeased({ results: { lease: claim } }: R): Promise<boolean> {
     const now = await readChunk(this.#options.store.read, claim.batch_id, claim.idx)
     return now?.state === 'leased' && now.epoch === claim.epoch
   }
 
   /** A journal of the chunk is damaged. The worker that claims it next reverses the charges of the lost lines. */
-  async #parkDamaged(chunk: OpenChunk): Promise<void> {
-    const { store, clock } = this.#options
-    if (chunk.hasFresh) await this.#journal([chunk])
+  async #parkDamaged(run: R): Promise<void> {
+    const { store } = this.#options
+    if (run.results.hasFresh) await this.#journal([run])
     const parked = await this.#retryUntilStored('park', () =>
-      store.write((tx) => parkChunk(tx, chunk.lease, clock.now(), 'stores_failing')),
+      store.write((tx) => parkChunk(tx, store.claimSql, run.results.lease, 0, 'stores_failing')),
     )
-    this.#close(chunk, parked === 'lost' ? 'lost' : 'parked')
+    this.#close(run, parked === 'lost' ? 'lost' : 'parked')
   }
 
   /** Resolves with the places of the committed lines; null if the chunk cannot be recorded any more. */
   async #commit(
-    chunk: OpenChunk,
+    run: R,
     commit: ChunkCommit,
     rewrite: () => Promise<CommitRecord | null>,
   ): Promise<CommitRecord | null> {
-    const end = await this.#commits.commit(commit, rewrite, (how) => this.#settle(chunk, commit, how))
+    const end = await this.#commits.commit(commit, rewrite, (how) => this.#settle(run, commit, how))
     if (end.how === 'accepted') return end.record
-    if (end.how === 'rejected') await this.#reject(chunk, end.error)
+    if (end.how === 'rejected') await this.#reject(run, end.error)
     if (end.how === 'unwritable') {
-      chunk.putBack(commit.fresh)
-      await this.#parkDamaged(chunk)
+      run.results.putBack(commit.fresh)
+      await this.#parkDamaged(run)
     }
     return null
   }
 
-  #settle(chunk: OpenChunk, { fresh }: ChunkCommit, end: CommitEnd): void {
+  #settle(run: R, { fresh }: ChunkCommit, end: CommitEnd): void {
     const { onSettled, observe } = this.#options
     if (end.how === 'accepted') {
-      chunk.commitSeq++
+      run.results.commitSeq++
       observe?.committed(fresh)
-      onSettled(chunk, fresh)
-      if ('sealed' in end.record) this.#close(chunk, 'sealed')
+      onSettled(run, fresh)
+      if ('sealed' in end.record) this.#close(run, 'sealed')
       return
     }
-    this.#open.delete(chunk)
-    if (end.how === 'lost') this.#close(chunk, 'lost')
+    this.#open.delete(run)
+    if (end.how === 'lost') this.#close(run, 'lost')
   }
 
   /** The database rejects results of the chunk. The worker that claims it next ends its lines as errors. */
-  async #reject(chunk: OpenChunk, error: StatementRejected): Promise<void> {
+  async #reject(run: R, error: StatementRejected): Promise<void> {
     const { store, log, onRejected } = this.#options
-    const { batch_id, idx } = chunk.claim
+    const { batch_id, idx } = run.results.lease
     log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REJECTED)
-    onRejected(chunk)
+    onRejected(run)
     const rejected = await this.#retryUntilStored('park', () =>
-      store.write((tx) => rejectChunk(tx, chunk.lease, error.message)),
+      store.write((tx) => rejectChunk(tx, run.results.lease, error.message)),
     )
-    this.#close(chunk, rejected === 'lost' ? 'lost' : 'parked')
+    this.#close(run, rejected === 'lost' ? 'lost' : 'parked')
   }
 
   #background(work: Promise<void>): void {
@@ -361,11 +362,6 @@ export class Recorder {
   }
 }
 
-function unfinishedModels(chunk: OpenChunk): string[] {
-  const unfinished = chunk.lines.filter((_, position) => !chunk.isFinished(position))
-  return [...new Set(unfinished.flatMap(({ model }) => model ?? []))]
-}
-
-function commitOf(chunk: OpenChunk): Pick<ChunkCommit, 'claim' | 'begunAt' | 'hasReservations'> {
-  return { claim: chunk.lease, begunAt: chunk.begunAt, hasReservations: chunk.hasReservations }
+function commitOf({ results }: RecordedRun): Pick<ChunkCommit, 'claim' | 'begunAt' | 'hasReservations'> {
+  return { claim: results.lease, begunAt: results.begunAt, hasReservations: results.hasReservations }
 }

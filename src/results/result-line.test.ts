@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
-import { outputLine } from './result-line.ts'
+import { ByteWriter } from './byte-writer.ts'
+import { RESULT_BYTES_MAX, writeOutputLine } from './result-line.ts'
 import { spliceCost } from './splice-cost.ts'
 
 const USAGE = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}'
@@ -14,7 +15,10 @@ function spliced(answer: string, cost: string): string {
   const bytes = Buffer.from(answer)
   const completion = new AnswerScanner().scan(bytes, '/v1/chat/completions')
   assert.ok(completion, answer)
-  const line = outputLine('req_1', '"ä"', bytes, spliceCost(completion.cost, cost, USAGE)).toString()
+  const out = new ByteWriter()
+  out.bytes = Buffer.alloc(2 * bytes.length + RESULT_BYTES_MAX)
+  writeOutputLine(out, 'req_', '1', '"ä"', bytes, spliceCost(completion.cost, cost, USAGE), null)
+  const line = out.bytes.toString('utf8', 0, out.at)
   const head = '{"id":"req_1","custom_id":"ä","response":{"status_code":200,"request_id":"req_1","body":'
   const tail = '},"error":null}\n'
   assert.ok(line.startsWith(head) && line.endsWith(tail), line)

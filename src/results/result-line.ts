@@ -1,11 +1,11 @@
-// Builds the lines of the output and error files as bytes. `custom_id` and the model's answer keep their original
+// Writes the lines of the output and error files as bytes. `custom_id` and the model's answer keep their original
 // bytes; only the cost is inserted.
 import type { WireError } from '../domain/errors.ts'
+import type { ByteWriter } from './byte-writer.ts'
 import type { Splice } from './splice-cost.ts'
 
 /** What follows the response of a line that succeeded. */
 export const RESULT_TAIL = ',"error":null}\n'
-const TAIL = `}${RESULT_TAIL}`
 const NEWLINE = 0x0a
 const CARRIAGE_RETURN = 0x0d
 const SPACE = 0x20
@@ -16,6 +16,9 @@ export interface SharedFrom {
   custom_id_json: string
 }
 
+/** More bytes than a result line has beside its custom_id, its answer or error, and the line that it shares. */
+export const RESULT_BYTES_MAX = 400
+
 /** A member with the comma behind it; '' for a line that was sent itself. */
 export function sharedFromJson(from: SharedFrom | null): string {
   return from === null ? '' : `"shared_from":{"id":"${from.request_id}","custom_id":${from.custom_id_json}},`
@@ -23,36 +26,59 @@ export function sharedFromJson(from: SharedFrom | null): string {
 
 /**
  * `answer` is the JSON of the answer. Its raw line breaks, which JSON has only between tokens, become blanks,
- * because a result is one line.
+ * because a result is one line. `request_id`: its prefix and its number.
  */
-export function outputLine(
-  request_id: string,
+export function writeOutputLine(
+  out: ByteWriter,
+  requestIdPrefix: string,
+  number: string,
   custom_id_json: string,
   answer: Buffer,
   { start, end, text }: Splice,
-  shared_from: SharedFrom | null = null,
-): Buffer {
-  const head = `{"id":"${request_id}","custom_id":${custom_id_json},${sharedFromJson(shared_from)}"response":{"status_code":200,"request_id":"${request_id}","body":`
-  const headBytes = Buffer.byteLength(head)
-  const line = Buffer.allocUnsafe(headBytes + answer.length - (end - start) + text.length + TAIL.length)
-  let at = line.write(head)
-  at += answer.copy(line, at, 0, start)
-  at += line.write(text, at, 'latin1')
-  at += answer.copy(line, at, end)
-  blank(line, headBytes, at)
-  line.write(TAIL, at, 'latin1')
-  return line
+  shared_from: SharedFrom | null,
+): void {
+  writeHead(out, requestIdPrefix, number, custom_id_json, shared_from)
+  out.ascii('"response":{"status_code":200,"request_id":"')
+  out.ascii(requestIdPrefix)
+  out.ascii(number)
+  out.ascii('","body":')
+  const from = out.at
+  out.copy(answer, 0, start)
+  out.ascii(text)
+  out.copy(answer, end, answer.length)
+  if (answer.includes(NEWLINE) || answer.includes(CARRIAGE_RETURN)) blankLineBreaks(out.bytes, from, out.at)
+  out.ascii('}')
+  out.ascii(RESULT_TAIL)
 }
 
-export function errorLine(
-  request_id: string,
+export function writeErrorLine(
+  out: ByteWriter,
+  requestIdPrefix: string,
+  number: string,
   custom_id_json: string,
   error: WireError,
-  shared_from: SharedFrom | null = null,
-): Buffer {
-  return asLine(
-    `{"id":"${request_id}","custom_id":${custom_id_json},${sharedFromJson(shared_from)}"response":null,"error":${errorJson(error)}}`,
-  )
+  shared_from: SharedFrom | null,
+): void {
+  writeHead(out, requestIdPrefix, number, custom_id_json, shared_from)
+  out.ascii('"response":null,"error":')
+  out.text(errorJson(error))
+  out.ascii('}\n')
+}
+
+function writeHead(
+  out: ByteWriter,
+  requestIdPrefix: string,
+  number: string,
+  custom_id_json: string,
+  shared_from: SharedFrom | null,
+): void {
+  out.ascii('{"id":"')
+  out.ascii(requestIdPrefix)
+  out.ascii(number)
+  out.ascii('","custom_id":')
+  out.text(custom_id_json)
+  out.ascii(',')
+  if (shared_from !== null) out.text(sharedFromJson(shared_from))
 }
 
 /** Cached: every unfinished line of a cancelled batch ends with the same error object. */
@@ -64,13 +90,7 @@ export function errorJson(error: WireError): string {
   return json
 }
 
-/** JSON text as one line of a JSONL file, its line break included. */
-export function asLine(json: string): Buffer {
-  return Buffer.from(`${json}\n`)
-}
-
-function blank(line: Buffer, from: number, to: number): void {
-  for (const c of [NEWLINE, CARRIAGE_RETURN]) {
-    for (let at = line.indexOf(c, from); at !== -1 && at < to; at = line.indexOf(c, at + 1)) line[at] = SPACE
-  }
+function blankLineBreaks(bytes: Buffer, from: number, to: number): void {
+  for (let at = from; at < to; at++)
+    if (bytes[at] === NEWLINE || bytes[at] === CARRIAGE_RETURN) bytes[at] = SPACE
 }

@@ -3,27 +3,24 @@ import { randomBytes } from 'node:crypto'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import { temporaryDisk } from '../../test/support/temporary-disk.ts'
+import { type WrittenLine, writeLine } from '../../test/support/write-line.ts'
 import type { Blobs } from '../blobs/blobs.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlob, type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
-import {
-  encodeEntries,
-  type FinishedLine,
-  findJournalled,
-  JOURNAL_OWNER,
-  journalIndex,
-  placed,
-  scanJournal,
-  type Written,
-} from './journal.ts'
-import { placesInBlobs, readLineIndex } from './line-index.ts'
+import { ChunkResults } from './chunk-results.ts'
+import { findJournalled, JOURNAL_OWNER, type Journalled, scanJournal } from './journal.ts'
+import { encodeLineIndex, placesInBlobs, readLineIndex } from './line-index.ts'
 import { sealChunk } from './seal.ts'
 
 const master = masterKeyFromText(randomBytes(32).toString('base64'), 'a test')
 const CHUNK = { project_id: 'proj_1', batch_id: 'batch_1', idx: 0 }
 const MIB = 1024 * 1024
 
-function written(line: number, part: 'output' | 'error', bytes: number): Written {
+interface Line extends WrittenLine {
+  line: number
+}
+
+function written(line: number, part: 'output' | 'error', bytes: number): Line {
   return {
     line,
     part,
@@ -32,13 +29,30 @@ function written(line: number, part: 'output' | 'error', bytes: number): Written
   }
 }
 
+/** Results of lines that were finished in this order. */
+function resultsOf(lines: readonly Line[]): ChunkResults {
+  const results = new ChunkResults(null, lines)
+  for (const [position, line] of lines.entries()) writeLine(results, position, line)
+  return results
+}
+
+/** A journal of lines, and the bytes of its entries; `index` unless it is of an earlier version. */
 async function writeJournal(
   sealed: SealedBlobs,
   key: string,
-  lines: readonly Written[],
+  lines: readonly Line[],
+  { index = true } = {},
 ): Promise<{ blob: SealedBlob; bytes: number }> {
-  const { pieces, bytes } = encodeEntries(lines)
-  return { blob: await sealed.put(JOURNAL_OWNER, key, [...pieces, journalIndex(lines)]), bytes }
+  const results = resultsOf(lines)
+  const { positions, bytes } = results.takeFresh()
+  const pieces = results.entriesOf(positions)
+  if (index) pieces.push(encodeLineIndex(results.sizes(positions)))
+  return { blob: await sealed.put(JOURNAL_OWNER, key, pieces), bytes }
+}
+
+/** All entries of a journal. */
+function whole(blob: SealedBlob, bytes: number) {
+  return { part: { byte_start: 0, byte_end: bytes }, blob }
 }
 
 describe('sealing', () => {
@@ -54,13 +68,15 @@ describe('sealing', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(line, { minLength: 1, maxLength: 12 }), async (shapes) => {
         const lines = shapes.map(({ part, bytes }, i) => written(i + 1, part, bytes))
-        const homeOf = (home: number): Written[] => lines.filter((_, i) => shapes[i]!.home === home).reverse()
-        const finished: FinishedLine[] = homeOf(0)
+        const homeOf = (home: number): Line[] => lines.filter((_, i) => shapes[i]!.home === home).reverse()
+        const journalled: Journalled[] = []
         for (const home of [1, 2]) {
-          const { blob } = await writeJournal(sealed, `journals/${++run}`, homeOf(home))
-          finished.push(...placed(homeOf(home), blob, 0))
+          const { blob, bytes } = await writeJournal(sealed, `journals/${++run}`, homeOf(home))
+          journalled.push(...(await findJournalled(sealed, whole(blob, bytes))))
         }
-        const { seal, blobs } = await sealChunk(sealed, CHUNK, String(++run), finished)
+        const results = new ChunkResults(null, lines, journalled)
+        for (const line of homeOf(0)) writeLine(results, line.line - 1, line)
+        const { seal, blobs } = await sealChunk(sealed, CHUNK, String(++run), results)
         const content = async (key: string | null): Promise<Buffer> => {
           const blob = blobs.find((one) => one.key === key)
           return blob ? await sealed.readAll(CHUNK.project_id, blob) : Buffer.alloc(0)
@@ -92,12 +108,14 @@ describe('sealing', () => {
   test('lines from journals are streamed, without more than a window in memory', async () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)
-    const finished: FinishedLine[] = []
+    const journalled: Journalled[] = []
     for (let at = 0; at < 10; at++) {
       const lines = Array.from({ length: 10 }, (_, i) => written(1 + i * 10 + at, 'output', MIB / 2))
-      const { blob } = await writeJournal(sealed, `journals/${at}`, lines)
-      finished.push(...placed(lines, blob, 0))
+      const { blob, bytes } = await writeJournal(sealed, `journals/${at}`, lines)
+      journalled.push(...(await findJournalled(sealed, whole(blob, bytes))))
     }
+    const numbers = Array.from({ length: 100 }, (_, i) => ({ line: i + 1 }))
+    const results = new ChunkResults(null, numbers, journalled)
     let ahead = 0
     let peak = 0
     const watched: SealedBlobs = {
@@ -122,7 +140,7 @@ describe('sealing', () => {
       read: () => assert.fail('a short line is read with its neighbours'),
       delete: () => assert.fail('nothing is deleted'),
     }
-    const { seal } = await sealChunk(watched, CHUNK, 'a', finished)
+    const { seal } = await sealChunk(watched, CHUNK, 'a', results)
     assert.ok(seal.output_bytes > 50 * MIB)
     assert.ok(peak < 3 * MIB, `${peak} bytes were read ahead`)
   })
@@ -135,12 +153,8 @@ describe('a journal', () => {
     const sealed = sealBlobs(blobs, master)
     const first = Array.from({ length: 30 }, (_, i) => written(i + 1, i % 3 ? 'output' : 'error', 400_000))
     const second = Array.from({ length: 3 }, (_, i) => written(i + 7, 'output', 10))
-    const { pieces, bytes } = encodeEntries([...first, ...second])
-    const blob = await sealed.put(JOURNAL_OWNER, 'journals/1', [
-      ...pieces,
-      journalIndex([...first, ...second]),
-    ])
-    const border = encodeEntries(first).bytes
+    const { blob, bytes } = await writeJournal(sealed, 'journals/1', [...first, ...second])
+    const border = resultsOf(first).freshBytes
     for (const [byte_start, byte_end, lines] of [
       [0, border, first],
       [border, bytes, second],
@@ -161,10 +175,13 @@ describe('a journal', () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)
     const lines = [written(4, 'output', 10), written(2, 'error', 20)]
-    const { pieces, bytes } = encodeEntries(lines)
-    const blob = await sealed.put(JOURNAL_OWNER, 'journals/1', pieces)
-    const found = await findJournalled(sealed, { part: { byte_start: 0, byte_end: bytes }, blob })
-    assert.deepEqual(found, placed(lines, blob, 0))
+    const old = await writeJournal(sealed, 'journals/1', lines, { index: false })
+    const { blob, bytes } = await writeJournal(sealed, 'journals/2', lines)
+    const found = await findJournalled(sealed, whole(old.blob, old.bytes))
+    assert.deepEqual(
+      found.map((line) => ({ ...line, journal: blob })),
+      await findJournalled(sealed, whole(blob, bytes)),
+    )
   })
 })
 

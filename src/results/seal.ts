@@ -2,9 +2,9 @@
 // with an index (line-index.ts). Results are streamed from journals. Empty blobs are not written.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { ChunkSeal } from '../store/chunks.ts'
-import { type FinishedLine, fieldOf } from './journal.ts'
+import type { ChunkResults } from './chunk-results.ts'
 import { encodeLineIndex } from './line-index.ts'
-import { bytesIn, readSpans } from './read-spans.ts'
+import { readSpans } from './read-spans.ts'
 
 export interface SealedChunk {
   seal: ChunkSeal
@@ -15,36 +15,33 @@ export interface SealedChunk {
 
 type Source = Iterable<Buffer> | AsyncIterable<Buffer>
 
+/** As much as a frame of a blob takes. */
+const PIECE_BYTES = 256 * 1024
+
 /**
- * Writes the blobs of a chunk under keys of this attempt. `finished` has every line of the chunk once, in any order.
- * Throws BlobMissing or BlobDamaged if a journal cannot be read.
+ * Writes the blobs of a chunk under keys of this attempt, once every line has a result. Throws BlobMissing or BlobDamaged
+ * if a journal cannot be read.
  */
 export async function sealChunk(
   sealed: SealedBlobs,
   chunk: { project_id: string; batch_id: string; idx: number },
   attempt: string,
-  finished: readonly FinishedLine[],
+  results: ChunkResults,
 ): Promise<SealedChunk> {
-  if (finished.length === 0) throw new Error('a chunk without lines cannot be sealed')
-  const inOrder = finished.toSorted((a, b) => a.line - b.line)
-  const index = encodeLineIndex(
-    inOrder.map((line) => ({
-      line: line.line,
-      part: line.part,
-      resultBytes: bytesIn(fieldOf(line, 'result')),
-      auditBytes: bytesIn(fieldOf(line, 'audit')),
-    })),
-  )
+  if (results.lineCount === 0) throw new Error('a chunk without lines cannot be sealed')
+  if (results.unfinished > 0) throw new Error('a chunk with unfinished lines cannot be sealed')
+  const all = Array.from({ length: results.lineCount }, (_, position) => position)
+  const index = encodeLineIndex(results.sizes(all))
   const put = async (name: string, source: Source): Promise<SealedBlob> => {
     const key = `batches/${chunk.batch_id}/${String(chunk.idx).padStart(7, '0')}-${attempt}-${name}`
     return await sealed.put(chunk.project_id, key, source)
   }
-  const outputs = inOrder.filter((line) => line.part === 'output')
-  const errors = inOrder.filter((line) => line.part === 'error')
+  const outputs = all.filter((position) => !results.isError(position))
+  const errors = all.filter((position) => results.isError(position))
   const [output, error, audit] = await Promise.all([
-    outputs.length === 0 ? null : put('output', rows(sealed, outputs, 'result', [])),
-    errors.length === 0 ? null : put('error', rows(sealed, errors, 'result', [])),
-    put('audit', rows(sealed, inOrder, 'audit', [index])),
+    outputs.length === 0 ? null : put('output', rows(sealed, results, outputs, 'result')),
+    errors.length === 0 ? null : put('error', rows(sealed, results, errors, 'result')),
+    put('audit', rows(sealed, results, all, 'audit', index)),
   ])
   return {
     seal: {
@@ -60,13 +57,38 @@ export async function sealChunk(
   }
 }
 
-/** If everything is in memory, nothing is copied. */
 function rows(
   sealed: SealedBlobs,
-  lines: readonly FinishedLine[],
+  results: ChunkResults,
+  positions: readonly number[],
   field: 'result' | 'audit',
-  tail: readonly Buffer[],
+  tail: Buffer | null = null,
 ): Source {
-  const all = [...lines.map((line) => fieldOf(line, field)), ...tail]
-  return all.every(Buffer.isBuffer) ? all : readSpans(sealed, all)
+  if (results.isInMemory) return copied(results, positions, field, tail)
+  const all = positions.map((position) => results.fieldOf(position, field))
+  return readSpans(sealed, tail === null ? all : [...all, tail])
+}
+
+/** Fields that are in memory, gathered into pieces: a view of each would be an object for each line. */
+function* copied(
+  results: ChunkResults,
+  positions: readonly number[],
+  field: 'result' | 'audit',
+  tail: Buffer | null,
+): Generator<Buffer> {
+  let left = results.bytesOf(positions, field)
+  let piece = Buffer.allocUnsafeSlow(Math.min(left, PIECE_BYTES))
+  let at = 0
+  for (const position of positions) {
+    const bytes = results.fieldBytes(position, field)
+    if (at + bytes > piece.length) {
+      if (at > 0) yield piece.subarray(0, at)
+      left -= at
+      at = 0
+      piece = Buffer.allocUnsafeSlow(Math.max(bytes, Math.min(left, PIECE_BYTES)))
+    }
+    at += results.copyField(position, field, piece, at)
+  }
+  if (at > 0) yield piece.subarray(0, at)
+  if (tail !== null) yield tail
 }

@@ -88,6 +88,47 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
   return claims
 }
 
+/**
+ * Leases ready chunks that batch APIs have lines of, earliest deadline first: their results wait to be recorded. That
+ * needs no model and no room under a limit, so neither keeps them from being claimed.
+ */
+export async function claimRemote(tx: Writer, worker_id: string, count: number): Promise<ChunkRow[]> {
+  const chosen = await tx
+    .selectFrom('chunks')
+    .select(['batch_id', 'idx'])
+    .where('state', '=', sql.lit('ready'))
+    .where('remote_batches', '>', sql.lit(0))
+    .orderBy('deadline')
+    .limit(count)
+    .forUpdate()
+    .skipLocked()
+    .execute()
+  const claims: ChunkRow[] = []
+  for (const { batch_id, idx } of chosen)
+    claims.push(
+      ...(await tx
+        .updateTable('chunks')
+        .set((eb) => ({ state: 'leased', worker_id, epoch: eb('epoch', '+', 1) }))
+        .where('batch_id', '=', batch_id)
+        .where('idx', '=', idx)
+        .returningAll()
+        .execute()),
+    )
+  return claims
+}
+
+/** Whether there is any. */
+export async function hasReadyRemote(db: Reader): Promise<boolean> {
+  const row = await db
+    .selectFrom('chunks')
+    .select('idx')
+    .where('state', '=', sql.lit('ready'))
+    .where('remote_batches', '>', sql.lit(0))
+    .limit(1)
+    .executeTakeFirst()
+  return row !== undefined
+}
+
 /** Whether there is anything to claim, without taking the write lock. */
 export async function hasReadyChunk(
   db: Reader,

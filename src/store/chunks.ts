@@ -191,12 +191,13 @@ export async function fenceReservation(
 }
 
 /**
- * Parks the chunk until `run_at` (Unix ms). `model`: the model of all unfinished lines, if there is only one.
+ * Parks the chunk for `afterMs` by the database's clock: the worker's may be wrong. `model`: the model of all unfinished lines, if there is only one.
  */
 export async function parkChunk(
   tx: Writer,
+  { now }: ClaimSql,
   lease: CommitLease,
-  run_at: number,
+  afterMs: number,
   reason: string,
   model?: string | null,
   line_tries?: string | null,
@@ -206,7 +207,7 @@ export async function parkChunk(
     .set((eb) => ({
       state: 'parked',
       worker_id: null,
-      run_at,
+      run_at: sql<number>`cast(${now} as bigint) + ${Math.max(0, Math.ceil(afterMs))}`,
       parked_reason: reason,
       commit_seq: eb('commit_seq', '+', 1),
     }))
@@ -259,6 +260,17 @@ export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
     .where('state', '=', 'leased')
     .executeTakeFirst()
   if (result.numUpdatedRows > 0n) await deleteReservations(tx, lease)
+}
+
+/** Makes chunks of a project ready that wait for a limit: limits were changed, or have room again. */
+export async function wakeOverLimit(tx: Writer, project_id: string): Promise<void> {
+  await tx
+    .updateTable('chunks')
+    .set({ state: 'ready', parked_reason: null })
+    .where('state', '=', sql.lit('parked' as const))
+    .where('parked_reason', '=', 'usage_limit')
+    .where('project_id', '=', project_id)
+    .execute()
 }
 
 /** Makes parked chunks ready when their time has come; returns their number. */

@@ -4,18 +4,20 @@ import type { RemoteBatchRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /**
- * Takes up to `limit` of those that are due, and says when each is due again: `nextIn`, in ms from now. Nobody else takes
- * them before.
+ * Takes up to `limit` of an upstream's that are due, and says when each is due again: `nextIn`, in ms from now. No other
+ * worker takes them before.
  */
 export async function takeDueBatches(
   tx: Writer,
   { now }: ClaimSql,
+  upstream: string,
   nextIn: (row: RemoteBatchRow) => number,
   limit: number,
 ): Promise<RemoteBatchRow[]> {
   const due = await tx
     .selectFrom('remote_batches')
     .selectAll()
+    .where('upstream', '=', upstream)
     .where('poll_at', 'is not', null)
     .where('poll_at', '<=', now)
     .orderBy('poll_at')
@@ -35,10 +37,11 @@ export async function takeDueBatches(
   return due
 }
 
-/** What is open of a model at a batch API. `first`: the oldest batch, as it mostly finishes them in that order. */
+/** What is open of a model and a project at a batch API. `first`: the oldest batch, as most end in that order. */
 export interface OpenAtBatchApi {
   model: string
   upstream: string
+  project_id: string
   first: string
   lines: number
 }
@@ -46,11 +49,11 @@ export interface OpenAtBatchApi {
 export async function openAtBatchApis(db: Reader): Promise<OpenAtBatchApi[]> {
   const rows = await db
     .selectFrom('remote_batches')
-    .select(['model', 'upstream'])
+    .select(['model', 'upstream', 'project_id'])
     .select(({ fn }) => [fn.min('id').as('first'), fn.sum('line_count').as('lines')])
     .where('state', '=', 'open')
     .where('poll_at', 'is not', null)
-    .groupBy(['model', 'upstream'])
+    .groupBy(['model', 'upstream', 'project_id'])
     .execute()
   return rows.map((row) => ({ ...row, lines: Number(row.lines) }))
 }
@@ -77,16 +80,16 @@ export async function hastenNextBatch(
     .execute()
 }
 
-/** When the next one is due (Unix ms); null if none ever is. */
-export async function nextDueBatch(db: Reader): Promise<number | null> {
-  const first = await db
+/** The upstreams of which batches are due. */
+export async function dueUpstreams(db: Reader, now: number): Promise<string[]> {
+  const rows = await db
     .selectFrom('remote_batches')
-    .select('poll_at')
+    .select('upstream')
+    .distinct()
     .where('poll_at', 'is not', null)
-    .orderBy('poll_at')
-    .limit(1)
-    .executeTakeFirst()
-  return first?.poll_at ?? null
+    .where('poll_at', '<=', now)
+    .execute()
+  return rows.map(({ upstream }) => upstream)
 }
 
 /** Has an open batch of one of these upstreams looked at now, by its ID there. False if there is none. */

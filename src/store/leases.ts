@@ -4,10 +4,9 @@
 // epoch change nothing.
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
-import { releaseChunk } from './chunks.ts'
 import { dropLaneReports } from './lane-reports.ts'
 import { deleteReservationsOfWorker } from './reservations.ts'
-import type { ChunkRow, SessionRole } from './schema.ts'
+import type { ChunkRow, SessionRole, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 import { dropWorkerReport } from './worker-reports.ts'
 
@@ -63,47 +62,38 @@ export async function lockSession(tx: Writer, claimSql: ClaimSql, worker_id: str
   return row !== undefined
 }
 
-/**
- * Requeues chunks that are leased to a worker without its knowledge, because the answer to its claim was lost. Returns
- * their number. `batch_ids`: only of these batches.
- */
-export async function releaseStrayChunks(
-  tx: Writer,
+/** The chunks that are leased to a worker, as far as the database knows. */
+export async function leasedChunks(
+  db: Reader,
   worker_id: string,
-  held: readonly Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>[],
-  batch_ids?: readonly string[],
-): Promise<number> {
-  // A chunk that was claimed again has another epoch.
-  const name = ({ batch_id, idx, epoch }: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>): string =>
-    `${batch_id} ${idx} ${epoch}`
-  const known = new Set(held.map(name))
-  const leased = await tx
+): Promise<Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>[]> {
+  return await db
     .selectFrom('chunks')
     .select(['batch_id', 'idx', 'epoch'])
     .where('worker_id', '=', worker_id)
     .where('state', '=', sql.lit('leased' as const))
-    .$if(batch_ids !== undefined, (query) => query.where('batch_id', 'in', batch_ids ?? []))
     .execute()
-  const strays = leased.filter((chunk) => !known.has(name(chunk)))
-  for (const stray of strays) await releaseChunk(tx, stray)
-  return strays.length
 }
 
-/** The same for tasks. `subjects`: only tasks about these. */
-export async function releaseStrayTasks(
-  tx: Writer,
-  worker_id: string,
-  held: readonly string[],
-  subjects?: readonly string[],
-): Promise<number> {
-  let query = tx
-    .updateTable('tasks')
-    .set({ state: 'ready', worker_id: null })
+/** The same for tasks. */
+export async function leasedTasks(db: Reader, worker_id: string): Promise<Pick<TaskRow, 'id' | 'epoch'>[]> {
+  return await db
+    .selectFrom('tasks')
+    .select(['id', 'epoch'])
     .where('worker_id', '=', worker_id)
     .where('state', '=', sql.lit('leased' as const))
-  if (held.length > 0) query = query.where('id', 'not in', held)
-  if (subjects) query = query.where('subject', 'in', subjects)
-  return Number((await query.executeTakeFirst()).numUpdatedRows)
+    .execute()
+}
+
+/** Requeues a task at once, unless it was leased again since. */
+export async function releaseTask(tx: Writer, { id, epoch }: Pick<TaskRow, 'id' | 'epoch'>): Promise<void> {
+  await tx
+    .updateTable('tasks')
+    .set({ state: 'ready', worker_id: null })
+    .where('id', '=', id)
+    .where('epoch', '=', epoch)
+    .where('state', '=', sql.lit('leased' as const))
+    .execute()
 }
 
 /** Ends a session and requeues its chunks and tasks. */

@@ -1,25 +1,22 @@
 // Batches at batch APIs. The row of such a batch is its durable intent: it is stored before anything is sent, under the
-// lease of the chunk whose lines it takes, and whoever claims the chunk next continues from it.
-//
-//   intended ──► creating ──► open ──► ended ──► recorded ──► done
-//       │            │          └────────┬──────► abandoned ──┘
-//       └────────────┴───────────────────┘
+// lease of the chunk whose lines it takes, and the worker that claims the chunk next continues from it. Its states and
+// their transitions are in domain/remote-batch.ts; each change here names the state that it starts from.
 //
 // Until it has ended, its chunk is parked. What its lines have reserved is kept meanwhile under an index that no chunk
 // has, so that releasing the reservations of the chunk leaves it alone.
 import { sql } from 'kysely'
 import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
+import { assertRemoteTransition, type RemoteBatchState, UNRECORDED_STATES } from '../domain/remote-batch.ts'
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
 import type { LineRanges } from './line-ranges.ts'
 import { addReservations } from './reservations.ts'
-import type { ChunkRow, RemoteBatchRow, RemoteBatchState, ReservationRow } from './schema.ts'
+import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
 
-/** States in which lines of the chunk are at the batch API, or have results there that are not recorded. */
-const UNRECORDED: readonly RemoteBatchState[] = ['intended', 'creating', 'open', 'ended']
+const UNRECORDED: readonly RemoteBatchState[] = UNRECORDED_STATES
 
 /** What the lines of a batch are projected to cost: it is reserved while they are there, whether a limit matches or not. */
 export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
@@ -140,6 +137,7 @@ export async function changeRemoteBatch(
   change: Change,
   lease?: Lease,
 ): Promise<boolean> {
+  if (change.state !== undefined) assertRemoteTransition(id, from, change.state)
   if (lease && !(await hasLease(tx, lease))) return false
   const { numUpdatedRows } = await tx
     .updateTable('remote_batches')
@@ -160,6 +158,7 @@ export async function announceCreation(
   { id, state, file_id }: Pick<RemoteBatchRow, 'id' | 'state' | 'file_id'>,
   lease: Lease,
 ): Promise<boolean> {
+  assertRemoteTransition(id, state, 'creating')
   if (!(await hasLease(tx, lease))) return false
   const { numUpdatedRows } = await tx
     .updateTable('remote_batches')
@@ -197,6 +196,7 @@ export async function endRemoteBatch(
   look_at: number,
 ): Promise<boolean> {
   const { batch_id, idx } = batch
+  assertRemoteTransition(batch.id, batch.state, 'ended')
   // A worker that parks the chunk sees this end, or the chunk is parked when it is looked at here.
   const chunk = await tx
     .selectFrom('chunks')
@@ -264,7 +264,8 @@ export async function settleRemoteBatch(
     .where('idx', '=', idx)
     .forUpdate()
     .executeTakeFirst()
-  if (chunk?.epoch !== epoch || chunk.state === 'ready') return false
+  // A write that takes effect late must not reserve for a chunk that was parked meanwhile.
+  if (chunk?.epoch !== epoch || (chunk.state !== 'leased' && chunk.state !== 'sealed')) return false
   const row = await tx
     .selectFrom('remote_batches')
     .select(['state', 'reserved'])
@@ -273,6 +274,7 @@ export async function settleRemoteBatch(
     .executeTakeFirst()
   // Nobody else settles it under this epoch: an answer was lost, and its files there may be deleted by now.
   if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
+  assertRemoteTransition(id, row.state, change.state)
   await tx
     .updateTable('remote_batches')
     .set((eb) => ({

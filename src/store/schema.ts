@@ -8,6 +8,7 @@ import type { EndpointPath } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus } from '../domain/file.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
+import type { RemoteBatchState } from '../domain/remote-batch.ts'
 import type { UploadStatus } from '../domain/upload.ts'
 
 export interface Schema {
@@ -212,7 +213,6 @@ interface ChunkTable {
  * has results to record, or none. `recorded`: its files there are to be deleted. `abandoned`: it is to be cancelled if
  * it is still there. `done`: nothing is left to do.
  */
-export type RemoteBatchState = 'intended' | 'creating' | 'open' | 'ended' | 'recorded' | 'abandoned' | 'done'
 
 /** A batch at a batch API, made of lines of one chunk (store/remote-batches.ts). */
 interface RemoteBatchTable {

@@ -17,7 +17,7 @@ let database = { ahead_ms: NOON, take_ms: [0], fails: false }
 /** Began to count at a moment of its own, in fractions of ms. */
 const ticks = testClock(1_234.5)
 let waited_ms = 0
-const steady = { now: () => ticks.now() + waited_ms, after: ticks.after }
+const steady = { now: () => ticks.now() + waited_ms, after: ticks.after, soon: ticks.soon }
 const store = sqliteStore({
   path: join(folder, 'offpeak.db'),
   leaseNow() {

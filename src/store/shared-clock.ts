@@ -54,6 +54,7 @@ export async function sharedClock(
     now: () => Math.floor(steady.now() + offset_ms),
     // Timers use the monotonic clock.
     after: steady.after,
+    soon: steady.soon,
     stop() {
       stopped = true
       cancel()

@@ -49,10 +49,11 @@ import { dropJournal, insertJournalParts, listJournalParts } from '../../src/sto
 import { type LaneReport, listLaneReports, setLaneReports } from '../../src/store/lane-reports.ts'
 import {
   closeSession,
+  leasedChunks,
+  leasedTasks,
   lockSession,
   openSession,
-  releaseStrayChunks,
-  releaseStrayTasks,
+  releaseTask,
   renewSession,
   requeueExpiredLeases,
 } from '../../src/store/leases.ts'
@@ -495,7 +496,7 @@ export function storeConformance(
       assert.deepEqual([first?.epoch, second?.epoch], [1, 2])
       const delta = { completed: 3, failed: 1, cost_nanos: 10 }
       assert.equal(await store.write((tx) => commitChunk(tx, first!, delta, SEAL)), 'lost')
-      assert.equal(await store.write((tx) => parkChunk(tx, first!, NOW, 'late')), 'lost')
+      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, first!, 0, 'late')), 'lost')
       await store.write((tx) => releaseChunk(tx, first!))
       const next = { ...second!, commit_seq: second!.commit_seq + 1 }
       assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null)), 'accepted')
@@ -520,29 +521,28 @@ export function storeConformance(
         await store.write((tx) => commitChunk(tx, claim!, delta, null)),
         await store.write((tx) => commitChunk(tx, claim!, delta, null)),
         await store.write((tx) => commitChunk(tx, claim!, delta, SEAL)),
-        await store.write((tx) => parkChunk(tx, claim!, NOW, 'late')),
+        await store.write((tx) => parkChunk(tx, store.claimSql, claim!, 0, 'late')),
       ]
       assert.deepEqual(outcomes, ['accepted', 'repeated', 'repeated', 'repeated'])
       const row = await readChunk(store.read, batch.id, 0)
       assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 3, 10])
       const next = { ...claim!, commit_seq: claim!.commit_seq + 1 }
-      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'accepted')
-      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'repeated')
+      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, next, 0, 'resting')), 'accepted')
+      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, next, 0, 'resting')), 'repeated')
       const [again] = await store.write(async (tx) => {
         await wakeParked(tx, store.claimSql)
         return await claimChunks(tx, order(worker_id))
       })
       assert.deepEqual([again?.epoch, again?.commit_seq], [2, 2])
-      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'lost')
+      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, next, 0, 'resting')), 'lost')
     })
 
     test('a parked chunk is ready again at its time', async (store) => {
       await seed(store, 'a', 2)
       const worker_id = await open(store)
       const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
-      const clock = await databaseNow(store)
-      await store.write((tx) => parkChunk(tx, claims[0]!, clock - 1, 'blocked'))
-      await store.write((tx) => parkChunk(tx, claims[1]!, clock + HOUR_MS, 'blocked'))
+      await store.write((tx) => parkChunk(tx, store.claimSql, claims[0]!, 0, 'blocked'))
+      await store.write((tx) => parkChunk(tx, store.claimSql, claims[1]!, HOUR_MS, 'blocked'))
       assert.equal(await hasReadyChunk(store.read), false)
       assert.equal(await store.write((tx) => wakeParked(tx, store.claimSql)), 1)
       const again = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
@@ -621,12 +621,18 @@ export function storeConformance(
       },
     )
 
-    test('stray leases are released, known ones are not', async (store) => {
-      const { batch } = await seed(store, 'a', 3)
+    test('a worker sees what it has leased, and a lease is released only as long as it is the same one', async (store) => {
+      await seed(store, 'a', 3)
       const worker_id = await open(store)
       const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
-      const strays = await store.write((tx) => releaseStrayChunks(tx, worker_id, [claims[1]!]))
-      assert.equal(strays, 1)
+      const leased = claims.map(({ batch_id, idx, epoch }) => ({ batch_id, idx, epoch }))
+      const seen = await leasedChunks(store.read, worker_id)
+      assert.deepEqual(
+        seen.map((chunk) => ({ ...chunk })),
+        leased,
+      )
+      const [first] = claims
+      await store.write((tx) => releaseChunk(tx, first!))
       const again = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 5 }))
       assert.deepEqual(
         again.map((chunk) => [chunk.idx, chunk.epoch]),
@@ -635,10 +641,24 @@ export function storeConformance(
           [2, 1],
         ],
       )
+      await store.write((tx) => releaseChunk(tx, first!))
+      assert.equal((await leasedChunks(store.read, worker_id)).length, 3)
+    })
+
+    test('the same goes for the tasks of a worker', async (store) => {
+      const { batch } = await seed(store)
+      const worker_id = await open(store)
       await store.write((tx) => insertTask(tx, planOf(batch), NOW))
-      const task = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan')))
-      assert.equal(await store.write((tx) => releaseStrayTasks(tx, worker_id, [task!.id])), 0)
-      assert.equal(await store.write((tx) => releaseStrayTasks(tx, worker_id, [])), 1)
+      const claim = () => store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan')))
+      const leased = async () => (await leasedTasks(store.read, worker_id)).map((task) => ({ ...task }))
+      const first = await claim()
+      assert.deepEqual(await leased(), [{ id: first!.id, epoch: first!.epoch }])
+      await store.write((tx) => releaseTask(tx, first!))
+      assert.deepEqual(await leased(), [])
+      const again = await claim()
+      assert.equal(again!.id, first!.id)
+      await store.write((tx) => releaseTask(tx, first!))
+      assert.deepEqual(await leased(), [{ id: again!.id, epoch: again!.epoch }])
     })
   })
 

@@ -34,6 +34,8 @@ export function testClock(start = 1_700_000_000_000): TestClock {
       }
     },
 
+    soon: queueMicrotask,
+
     async advance(ms) {
       if (ms < 0) throw new RangeError('time does not run backwards')
       const until = now + ms

@@ -19,6 +19,7 @@ export function fastClock(start = 1_700_000_000_000): FastClock {
       })
       return () => clearImmediate(soon)
     },
+    soon: queueMicrotask,
     waits,
   }
 }

@@ -1,6 +1,6 @@
 // A model server with slots before which several workers find their level, all on a clock that is made of events:
 // every worker always has lines, and fills what it may have in flight at once. Nothing is real but the limits.
-import type { ConcurrencyLimit, Sent } from '../../src/dispatch/send/concurrency.ts'
+import type { ConcurrencyLimit, Sent } from '../../src/dispatch/concurrency.ts'
 
 export interface SlottedServer {
   limits: readonly ConcurrencyLimit[]
@@ -26,6 +26,11 @@ const TRANSPORT_MS = 1
 /** How long a worker that was throttled with nothing else in flight sends nothing. */
 const PAUSE_MS = 250
 const WATCH_MS = 10
+
+/** A call that is about to be sent, Unix ms. */
+export function sentAt(now: number): Sent {
+  return { sentAt: now, inFlight: 0, cohort: null }
+}
 
 /** In [0, 1), the same in every run. */
 export function seeded(seed: number): () => number {
@@ -55,7 +60,8 @@ export function serveSlots(server: SlottedServer, until: number): Served {
     if (now < pausedUntil[worker]!) return
     const limit = limits[worker]!
     while (limit.limit > limit.inFlight) {
-      const sent = limit.acquire(now)
+      const sent = sentAt(now)
+      limit.acquire(sent)
       agenda.add(now + TRANSPORT_MS, () => arrive(worker, sent))
     }
   }

@@ -4,7 +4,7 @@ import { DatabaseSync } from 'node:sqlite'
 import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { BATCH_STATUSES, type BatchStatus, canTransition, isTerminal } from '../../src/domain/batch.ts'
-import { fieldOf, scanJournal } from '../../src/results/journal.ts'
+import { scanJournal, spanOf } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
 import type { SentLine } from './model-server.ts'
 import type { Tally } from './tally.ts'
@@ -240,7 +240,7 @@ export class InvariantChecker {
       const blob = { key, wrapped_key: String(row.wrapped_key), bytes: Number(row.bytes) }
       try {
         const lines = await scanJournal(this.#sealed, { part, blob })
-        const results = lines.map((line) => fieldOf(line, 'result'))
+        const results = lines.map((line) => spanOf(line, 'result'))
         for await (const result of readSpans(this.#sealed, results)) this.#finish(String(result).trimEnd())
       } catch (error) {
         this.violations.push(`journal ${key} was committed and cannot be read: ${error}`)

@@ -76,6 +76,7 @@ export class Machine {
           cancel()
         }
       },
+      soon: (fn) => queueMicrotask(() => this.#deliver(fn)),
     }
     this.store = {
       read: store.read,

@@ -40,11 +40,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'lines in a journal are counted again when their chunk is sealed',
-    file: 'src/results/open-chunk.ts',
-    find: `    const fresh = this.#fresh
-    this.#fresh = []`,
-    replace: `    const fresh = [...this.#fresh]
-    if (this.#unfinished === 0) this.#fresh = []`,
+    file: 'src/results/chunk-results.ts',
+    find: `    this.#fresh = new Fresh()
+    this.freshSince = null
+    return fresh`,
+    replace: `    if (this.#unfinished > 0) this.#fresh = new Fresh()
+    this.freshSince = null
+    return fresh`,
   },
   {
     bug: 'a commit whose answer was lost or late is repeated',
@@ -57,15 +59,15 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a chunk that is being requeued goes on sending',
-    file: 'src/results/recorder.ts',
-    find: '    chunk.parking = true\n',
+    file: 'src/dispatch/run.ts',
+    find: "    this.#phase = 'parking'",
     replace: '',
   },
   {
-    bug: 'a journal counts its lines twice in every total',
+    bug: 'a commit counts its lines twice in every total',
     file: 'src/results/commit.ts',
-    find: 'const tallies = tally(commit.fresh)',
-    replace: "const tallies = tally('journal' in record ? [...commit.fresh, ...commit.fresh] : commit.fresh)",
+    find: '  for (const tally of tallies.all) {',
+    replace: '  for (const tally of [...tallies.all, ...tallies.all]) {',
   },
   {
     bug: 'a statement that the database refuses blocks the commits beside it',
@@ -75,10 +77,10 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a claim that takes effect late is never detected',
-    file: 'src/dispatch/claim/stray-leases.ts',
-    find: 'this.#releaseAt = this.#clock.now() + RELEASE_INTERVAL_MS',
+    file: 'src/worker/leases.ts',
+    find: 'this.#releaseAt = clock.now() + RELEASE_INTERVAL_MS',
     replace: 'this.#releaseAt = null',
-    test: 'src/dispatch/claim/claimer.test.ts',
+    test: 'src/worker/claimer.test.ts',
   },
   {
     bug: 'a journal is destroyed while another chunk needs it',
@@ -88,21 +90,24 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'lines are sent after the window has closed',
-    file: 'src/dispatch/send/sender.ts',
-    find: 'if (at >= chunk.claim.deadline) {',
-    replace: 'if (at < 0) {',
+    file: 'src/dispatch/sender.ts',
+    find: 'if (now >= run.claim.deadline) {',
+    replace: 'if (now < 0) {',
   },
   {
     bug: 'a worker claims under an expired session',
-    file: 'src/dispatch/claim/claimer.ts',
-    find: 'if (!(await lockSession(tx, store.claimSql, id))) return []',
-    replace: 'await lockSession(tx, store.claimSql, id)',
+    file: 'src/worker/leases.ts',
+    find: '(await lockSession(tx, store.claimSql, id)) ? ',
+    replace: '(await lockSession(tx, store.claimSql, id)) !== null ? ',
   },
   {
     bug: 'a claim whose answer was lost is forgotten',
-    file: 'src/dispatch/claim/claimer.ts',
-    find: '      // The claim may have taken effect all the same; the next look releases its leases.\n      this.#strays.suspect()\n',
-    replace: '',
+    file: 'src/worker/leases.ts',
+    find: `      } catch (error) {
+        this.suspect()
+`,
+    replace: `      } catch (error) {
+`,
   },
   {
     bug: 'a batch may move from any status to any other',
@@ -149,15 +154,15 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a line that is always throttled is retried for ever',
-    file: 'src/dispatch/send/retry-policy.ts',
+    file: 'src/dispatch/retry-policy.ts',
     find: '      tries.weightedThrottles >= policy.throttled_attempts_max ||',
     replace: '',
   },
   {
     bug: 'a circuit that one batch opened is never probed by a line that failed before',
-    file: 'src/dispatch/send/lane.ts',
-    find: 'if (!due || (due.avoid === upstream && chooseUpstream(this.#tiers.inUse(now), upstream, now))) return null',
-    replace: 'if (due !== this.#dueRetry(-1)) return null',
+    file: 'src/dispatch/lane.ts',
+    find: 'if (isAvoided && chooseServer(this.#route.serversInUse(now), server, now)) return null',
+    replace: 'if (isAvoided) return null',
   },
   {
     bug: 'deleted result files keep their content',
@@ -168,8 +173,9 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a worker waits for ever for the journals of a chunk that it has lost',
     file: 'src/results/recorder.ts',
-    find: "if (!(await this.#isLeased(chunk))) return 'lost'",
-    replace: 'await this.#isLeased(chunk)\n        throw error',
+    find: "if (!(await this.#isLeased(run))) return 'lost'",
+    replace: `await this.#isLeased(run)
+        throw error`,
   },
   {
     bug: 'a connection to a model server is shared between projects',
@@ -196,48 +202,50 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the cost of finished lines counts only after their commit',
     file: 'src/dispatch/limits/reserved-funds.ts',
-    find: '    if (!chunk.reservedUnsent.has(position)) return true\n',
-    replace: '    if (position >= 0) return true\n',
+    find: `    if (!run.isReserved(position)) return true
+`,
+    replace: `    if (position >= 0) return true
+`,
   },
   {
     bug: 'lines that a server cannot answer close it to every batch',
-    file: 'src/dispatch/send/circuit.ts',
-    find: '    if (this.#faults.isAtFault(batch_id)) return false\n',
+    file: 'src/dispatch/circuit.ts',
+    find: `    if (this.#faults.isAtFault(batch_id)) return false
+`,
     replace: '',
-    test: 'src/dispatch/send/circuit.test.ts',
+    test: 'src/dispatch/circuit.test.ts',
   },
   {
     bug: 'an answer confirms no earlier miss',
-    file: 'src/dispatch/send/batch-faults.ts',
-    find: '      tally.missed += confirmed\n',
+    file: 'src/dispatch/batch-faults.ts',
+    find: `      tally.missed += confirmed
+`,
     replace: '',
-    test: 'src/dispatch/send/batch-faults.test.ts',
+    test: 'src/dispatch/batch-faults.test.ts',
   },
   {
     bug: 'a higher tier is used while the lower one answers',
-    file: 'src/dispatch/send/tiers.ts',
+    file: 'src/dispatch/routes.ts',
     find: 'if (since === null || now - since < whenDownMs) break',
     replace: 'if (since !== null && now - since < whenDownMs) break',
   },
   {
     bug: 'hours are an hour late',
-    file: 'src/dispatch/send/upstream.ts',
-    find: 'hours?.at(now).concurrency_max ?? concurrency_max',
-    replace: 'hours?.at(now - 3_600_000).concurrency_max ?? concurrency_max',
+    file: 'src/dispatch/upstream.ts',
+    find: 'hours.at(now).concurrency_max',
+    replace: 'hours.at(now - 3_600_000).concurrency_max',
   },
   {
     bug: 'lines of batches at risk go to a higher tier though that is switched off',
-    file: 'src/dispatch/send/tiers.ts',
-    find: 'return this.#tiers.length <= 1 || !this.#spill.whenAtRisk ? [] :',
-    replace: 'return this.#tiers.length <= 1 ? [] :',
-    seed: 70,
+    file: 'src/dispatch/routes.ts',
+    find: 'isAtRisk && this.#spill.whenAtRisk ? this.#tiers.length',
+    replace: 'isAtRisk ? this.#tiers.length',
   },
   {
     bug: 'a batch at a batch API is not looked for before it is created again',
-    file: 'src/dispatch/remote/remote-intent.ts',
-    find: 'const found = await api.find(wanted, intent.signal)',
+    file: 'src/remote/creation.ts',
+    find: 'const found = await api.find(wanted, creation.signal)',
     replace: 'const found: SeenBatch[] = []',
-    seed: 8,
   },
   {
     bug: 'lines at a batch API do not count towards a cap',
@@ -255,23 +263,23 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'lines that a batch API left are sent again whatever limits say by then',
-    file: 'src/dispatch/limits/reserved-funds.ts',
-    find: '    if (chunk.unchecked.delete(position)) return false\n',
+    file: 'src/remote/rows.ts',
+    find: `      run.setAllowed(position, false)
+`,
     replace: '',
-    seed: 59,
   },
   {
     bug: 'lines are charged to the day on which they end, whichever limits allowed them',
-    file: 'src/results/open-chunk.ts',
-    find: 'return this.#days.get(position) ?? dayOf(now)',
-    replace: 'return dayOf(now)',
+    file: 'src/results/record-line.ts',
+    find: 'reservedOn ?? dayOf(now)',
+    replace: 'dayOf(now)',
     test: 'src/dispatch/limits/limit-gate.test.ts',
   },
   {
     bug: 'a lease is judged by the system time alone',
-    file: 'src/dispatch/session.ts',
+    file: 'src/worker/session.ts',
     find: ' && now.steady - this.#renewedAt.steady < leaseMs',
     replace: '',
-    test: 'src/dispatch/session.test.ts',
+    test: 'src/worker/session.test.ts',
   },
 ]

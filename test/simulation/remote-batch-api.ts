@@ -4,7 +4,7 @@
 import type { Backend } from '../../src/backends/backend.ts'
 import { type BatchApi, BatchApiError, type SeenBatch } from '../../src/backends/batch-api/batch-api.ts'
 import { unfinished } from '../../src/backends/batch-api/result-line.ts'
-import type { Upstream } from '../../src/dispatch/send/upstream.ts'
+import type { Upstream } from '../../src/dispatch/upstream.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import type { Machine } from './machine.ts'
 import type { ModelServer } from './model-server.ts'
@@ -206,6 +206,7 @@ export class RemoteBatchApi {
       error_file_id: null,
       detail: null,
       isThrottled: false,
+      blamed: null,
       report: '{}',
     }
     this.#batches.push(batch)

@@ -1,12 +1,12 @@
 // The servers that the configuration of a run names: a model server in one tier or two, and in some runs a batch API for
 // the model `n`, alone or before a model server.
 import type { Backend } from '../../src/backends/backend.ts'
-import { batchApiBackend } from '../../src/backends/openai/batch-api-backend.ts'
-import type { Spill } from '../../src/dispatch/send/tiers.ts'
-import { Upstream } from '../../src/dispatch/send/upstream.ts'
+import type { Spill } from '../../src/dispatch/routes.ts'
+import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import type { Log } from '../../src/domain/log.ts'
 import { Machine as Budget } from '../../src/engines/machine.ts'
+import { BatchApiUpstream } from '../../src/remote/batch-api-upstream.ts'
 import type { Machine } from './machine.ts'
 import { RemoteBatchApi } from './remote-batch-api.ts'
 import { SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
@@ -120,12 +120,13 @@ export class Servers {
       })
     if (before) return before
     const { api } = this.#remote
-    const remote = new Upstream({
-      backend: batchApiBackend('batch-api', api.apiFor(machine)),
+    const remote = new BatchApiUpstream({
+      name: 'batch-api',
+      api: api.apiFor(machine),
       concurrency_max: 4,
       modelAlias: null,
     })
-    const own = new Upstream({
+    const own = new ModelServer({
       backend: lowest(api.higherTier(server.backendFor(machine), machine, REMOTE_SPILL.whenDownMs, remote)),
       concurrency_max: places(),
       modelAlias: null,

@@ -2,8 +2,8 @@
 // outages of the lowest tier, and reloads. They draw from a random stream of their own, so that they do not change the
 // rest of a run.
 import type { Backend, BackendCall, BackendResult } from '../../src/backends/backend.ts'
-import type { Spill } from '../../src/dispatch/send/tiers.ts'
-import { Upstream } from '../../src/dispatch/send/upstream.ts'
+import type { Spill } from '../../src/dispatch/routes.ts'
+import { ModelServer } from '../../src/dispatch/upstream.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
 import type { Machine } from './machine.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
@@ -144,18 +144,18 @@ export class UpstreamChanges {
   }
 
   /** What a configuration says just now. */
-  upstreams({ machine, lowest, server, concurrency_max }: ServersOf): Upstream[] {
+  upstreams({ machine, lowest, server, concurrency_max }: ServersOf): ModelServer[] {
     const random = this.#random
     /** When the lowest tier last answered this machine, by its clock. */
     const answered = { at: Number.NEGATIVE_INFINITY }
-    const first = new Upstream({
+    const first = new ModelServer({
       backend: lowest(this.#watched(server(), machine, answered)),
       concurrency_max: concurrency_max(),
       modelAlias: null,
       hours: this.#season && new OpeningHours(this.#season.hours),
     })
     if (!this.#hasTiers) return [first]
-    const second = new Upstream({
+    const second = new ModelServer({
       backend: this.#hosted(server(), machine, first, answered),
       concurrency_max: random.pick(PLACES),
       modelAlias: null,
@@ -183,7 +183,7 @@ export class UpstreamChanges {
     }
   }
 
-  #hosted(server: Backend, { name, clock }: Machine, first: Upstream, answered: { at: number }): Backend {
+  #hosted(server: Backend, { name, clock }: Machine, first: ModelServer, answered: { at: number }): Backend {
     return {
       ...server,
       name: 'hosted',

@@ -7,16 +7,16 @@ import { join } from 'node:path'
 import { classify } from '../../src/backends/verdict/classify.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
-import { ChunkReader } from '../../src/dispatch/claim/chunk-reader.ts'
-import { freshJob } from '../../src/dispatch/send/lane.ts'
-import { answered, failed } from '../../src/dispatch/send/line-outcome.ts'
+import { FINISHED } from '../../src/dispatch/line-state.ts'
+import type { Run } from '../../src/dispatch/run.ts'
+import type { DedupeMode } from '../../src/domain/dedupe.ts'
 import { DEFAULT_ENDPOINT } from '../../src/domain/endpoint.ts'
 import { wireError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
 import type { Log } from '../../src/domain/log.ts'
 import type { Model } from '../../src/domain/model.ts'
-import type { OpenChunk } from '../../src/results/open-chunk.ts'
-import type { Outcome } from '../../src/results/outcome.ts'
+import { NO_ATTEMPTS } from '../../src/results/line-record.ts'
+import { recordAnswer, recordFailure } from '../../src/results/record-line.ts'
 import {
   insertBatch,
   moveBatch,
@@ -33,6 +33,7 @@ import { ensureProject } from '../../src/store/projects.ts'
 import type { BatchRow, ChunkRow } from '../../src/store/schema.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import type { Store } from '../../src/store/store.ts'
+import { ChunkReader } from '../../src/worker/chunk-reader.ts'
 import { testClock } from '../fakes/clock.ts'
 import { ANSWER } from '../fakes/scripted-backend.ts'
 import { memoryBlobs } from '../simulation/memory-blobs.ts'
@@ -60,6 +61,9 @@ export interface BatchSize {
   chunks: number
   /** Lines of each chunk. */
   lines: number
+  dedupe?: DedupeMode | undefined
+  /** Of the line with this number; `l<n>` unless told. */
+  content?: ((line: number) => string) | undefined
 }
 
 /** Three attempts, 100 ms apart; an unreachable server is not waited for. */
@@ -97,7 +101,7 @@ export async function queuedBatch(size: BatchSize) {
       }
     },
     /** A new worker leases and opens every chunk that is ready. */
-    async open(): Promise<OpenChunk[]> {
+    async open(): Promise<Run[]> {
       const claims = await store.write(async (tx) => {
         const worker_id = await openSession(tx, store.claimSql, LEASE_MS, clock.now())
         return await claimChunks(tx, { worker_id, urgentBefore: 0, count: size.chunks })
@@ -115,27 +119,27 @@ export async function queuedBatch(size: BatchSize) {
   }
 }
 
-/** Line `n` of the file has the custom_id `l<n>`, the content `l<n>` and the entity `user:a`. */
+/** Line `n` of the file has the custom_id `l<n>` and the entity `user:a`. */
 export async function addQueuedBatch(
   store: Store,
   sealed: SealedBlobs,
-  { chunks, lines }: BatchSize,
+  { chunks, lines, dedupe, content = (line) => `l${line}` }: BatchSize,
   now: number,
 ): Promise<BatchRow> {
   const texts = Array.from({ length: chunks }, (_, idx) =>
-    Array.from({ length: lines }, (_, i) => requestLine(`l${idx * lines + i + 1}`)).join(''),
+    Array.from({ length: lines }, (_, i) => requestLine(idx * lines + i + 1, content)).join(''),
   )
   const file_id = newId('file', now)
-  const content = await sealed.put('p', `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
+  const upload = await sealed.put('p', `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
   return await store.write(async (tx) => {
     const { id: project_id } = await ensureProject(tx, { id: 'p', name: 'p', plan: 'payg', created: now })
-    await insertBlobs(tx, project_id, [content], now)
+    await insertBlobs(tx, project_id, [upload], now)
     await insertFile(tx, {
       id: file_id,
       project_id,
       purpose: 'batch',
       filename: 'in.jsonl',
-      bytes: content.bytes,
+      bytes: upload.bytes,
       line_count: chunks * lines,
       status: 'processed',
       status_details: null,
@@ -143,7 +147,7 @@ export async function addQueuedBatch(
       created: now,
       expires_at: now + 2 * WINDOW_MS,
       deleted_at: null,
-      content_blob: content.key,
+      content_blob: upload.key,
       index_blob: null,
       batch_id: null,
       part: null,
@@ -159,6 +163,7 @@ export async function addQueuedBatch(
       header_entity: 'user:a',
       language: null,
       total: chunks * lines,
+      ...(dedupe === undefined ? {} : { dedupe }),
       created: now,
       expires_at: now + WINDOW_MS,
     })
@@ -176,16 +181,19 @@ export async function addQueuedBatch(
   })
 }
 
-function requestLine(custom_id: string): string {
-  const body = { model: MODEL.id, messages: [{ role: 'user', content: custom_id }] }
-  return `${JSON.stringify({ custom_id, method: 'POST', url: '/v1/chat/completions', body })}\n`
+function requestLine(line: number, content: (line: number) => string): string {
+  const body = { model: MODEL.id, messages: [{ role: 'user', content: content(line) }] }
+  return `${JSON.stringify({ custom_id: `l${line}`, method: 'POST', url: '/v1/chat/completions', body })}\n`
 }
 
-/** The outcome of a line that is answered with `ANSWER`, or that the server rejects. */
-export function outcomeOf(chunk: OpenChunk, position: number, part: Outcome['part'] = 'output'): Outcome {
-  const job = freshJob(chunk, position)
-  const now = chunk.batch.created
+/** Ends lines as if the server had answered them with `ANSWER`, or rejected them. */
+export function endLines(run: Run, positions: readonly number[], part: 'output' | 'error' = 'output'): void {
+  const now = run.batch.created
   const result = classify({ status: 200, body: Buffer.from(JSON.stringify(ANSWER)) }, DEFAULT_ENDPOINT)
-  if (part === 'output' && result.kind === 'answered') return answered(job, result, SERVER, MODEL, now)
-  return failed(job, wireError('upstream_rejected'), now)
+  for (const position of positions) {
+    const line = run.recorded(position)
+    if (part === 'error') recordFailure(line, wireError('upstream_rejected'), now)
+    else if (result.kind === 'answered') recordAnswer(line, result, SERVER, NO_ATTEMPTS, MODEL, now)
+    run.move(position, FINISHED, 'a test has ended it')
+  }
 }

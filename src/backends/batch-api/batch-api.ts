@@ -3,6 +3,15 @@
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { BackendResult } from '../backend.ts'
 
+/** A line that a batch API names as a reason why it takes none of a file. */
+export interface BlamedLine {
+  /** As the file has it; null where it is named by its number. */
+  custom_id: string | null
+  /** From 1; null where it is named by its custom_id. */
+  line: number | null
+  message: string
+}
+
 export interface NewBatch {
   /** Unique: the file's name begins with it, and metadata and idempotency key carry it. */
   name: string
@@ -29,6 +38,8 @@ export interface SeenBatch {
   detail: string | null
   /** Whether it failed for lack of room, and may be accepted later. */
   isThrottled: boolean
+  /** The lines that it failed for; empty where it names none, null where it failed for something else. */
+  blamed: readonly BlamedLine[] | null
   /** JSON of its counts and its cost, as far as it says. */
   report: string
 }
@@ -66,12 +77,19 @@ export class BatchApiError extends Error {
   readonly result: Extract<BackendResult, { kind: 'throttled' | 'failed' }>
   /** Whether the call surely had no effect: it was refused, or reached nobody. */
   readonly hadNoEffect: boolean
+  /** The lines that are the reason; empty where none is named, null where the reason is something else. */
+  readonly blamed: readonly BlamedLine[] | null
 
-  constructor(result: BatchApiError['result'], hadNoEffect: boolean) {
+  constructor(
+    result: BatchApiError['result'],
+    hadNoEffect: boolean,
+    blamed: readonly BlamedLine[] | null = null,
+  ) {
     super(result.reason)
     this.name = 'BatchApiError'
     this.result = result
     this.hadNoEffect = hadNoEffect
+    this.blamed = blamed
   }
 
   /** Whether there is nothing where something was looked for. */

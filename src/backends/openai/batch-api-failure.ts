@@ -3,6 +3,7 @@ import type { Dispatcher } from 'undici'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { BatchApiError } from '../batch-api/batch-api.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
+import { blamedByCall } from './blamed-lines.ts'
 
 const ERROR_BYTES_MAX = 64 * 1024
 const NOT_CONNECTED = [
@@ -27,7 +28,7 @@ export async function refusedCall(
   now: number,
 ): Promise<BatchApiError> {
   const text = await body.text().catch(() => '')
-  const { message } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), redact)
+  const { message, codes } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), redact)
   const reason = `the batch API answered ${status}`
   const words = message === '' ? {} : { words: message }
   const hadNoEffect = REFUSED.includes(status)
@@ -51,6 +52,7 @@ export async function refusedCall(
       ...wait,
     },
     hadNoEffect,
+    blamedByCall(status, codes, message),
   )
 }
 
@@ -74,11 +76,7 @@ export function brokenCall(error: unknown, redact: Redact): BatchApiError {
 }
 
 /** It was answered with something else than the batch API's definition says. */
-export function notUnderstood(what: string, moreForOperators = ''): BatchApiError {
+export function notUnderstood(what: string): BatchApiError {
   const reason = `the batch API answered with ${what}`
-  const operatorReason = `${reason}${moreForOperators}`
-  return new BatchApiError(
-    { kind: 'failed', status: 200, code: 'upstream_invalid_response', reason, operatorReason },
-    false,
-  )
+  return new BatchApiError({ kind: 'failed', status: 200, code: 'upstream_invalid_response', reason }, false)
 }

@@ -27,8 +27,6 @@ export interface HttpBatchApiOptions {
   file_purpose: string | null
   lineMetadata: boolean
   keepFiles: boolean
-  /** Origins beside its own that it may redirect to for results. */
-  resultsFrom: readonly string[]
   now: () => number
 }
 
@@ -54,7 +52,7 @@ export class HttpBatchApi implements BatchApi {
   readonly #address: ServerAddress
   /** Loaded for the first call: the client takes 20 MiB. */
   #dispatcher: Promise<Dispatcher> | null = null
-  /** For the other origins that results are read from: without the client certificate. */
+  /** For where the batch API redirects to: without the client certificate. */
   #elsewhere: Promise<Dispatcher> | null = null
   readonly #keyFile: KeyFile | null
   readonly #dialect: BatchApiDialect
@@ -189,10 +187,7 @@ export class HttpBatchApi implements BatchApi {
     }
   }
 
-  /**
-   * Goes where an answer redirects to, which is no other place than the configuration allows: a batch API must not choose
-   * what is called from here. What this service is known by stays with the batch API.
-   */
+  /** Goes where an answer redirects to; what this service is known by stays with the batch API. */
   async #followed(answer: Dispatcher.ResponseData, signal?: AbortSignal): Promise<Dispatcher.ResponseData> {
     let from = new URL(this.#address.origin)
     for (let hops = 0; hops < REDIRECTS_MAX; hops++) {
@@ -200,13 +195,10 @@ export class HttpBatchApi implements BatchApi {
       if (!REDIRECTS.includes(answer.statusCode) || typeof location !== 'string') break
       await answer.body.dump()
       const to = URL.parse(location, from)
-      const { certificates, resultsFrom } = this.#options
-      const isOwn = to?.origin === this.#address.origin
-      if (to === null || !(isOwn || resultsFrom.includes(to.origin)))
-        throw notUnderstood(
-          'a redirect that is not followed',
-          to === null ? '' : ` to ${to.origin}: where results may be there, name it in results_from`,
-        )
+      if (to === null || !['https:', from.protocol].includes(to.protocol))
+        throw notUnderstood('a redirect that is not followed')
+      const isOwn = to.origin === this.#address.origin
+      const { certificates } = this.#options
       if (!isOwn)
         this.#elsewhere ??= dispatcherOf({
           ...this.#options,

@@ -3,6 +3,7 @@
 // numbers or text, and some leave metadata out of their lists.
 import type { SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
+import { blamedByBatch } from './blamed-lines.ts'
 
 /** How a batch ended, in the words of several batch APIs. */
 const ENDS: Readonly<Record<string, string>> = {
@@ -65,6 +66,7 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
     error_file_id,
     detail: detail === '' ? null : detail,
     isThrottled: ended === 'failed' && THROTTLED.test(detail),
+    blamed: ended === 'failed' ? blamedByBatch(batch, redact) : null,
     report: reportOf(status, request_counts, cost_usd),
   }
 }

@@ -4,11 +4,12 @@ import { test } from 'node:test'
 import { testClock } from '../../../test/fakes/clock.ts'
 import { addLimit, leasedChunks, testBooks } from '../../../test/support/test-books.ts'
 import type { ChunkLine } from '../../jsonl/chunk-lines.ts'
-import { OpenChunk } from '../../results/open-chunk.ts'
 import { readBatchRow } from '../../store/batches.ts'
 import { readChunk } from '../../store/chunks.ts'
 import { reservedByProject } from '../../store/reservations.ts'
 import type { Store } from '../../store/store.ts'
+import { UNFUNDED, UNSENT } from '../line-state.ts'
+import { Run } from '../run.ts'
 import { LimitGate } from './limit-gate.ts'
 import { ReservedFunds } from './reserved-funds.ts'
 
@@ -78,36 +79,41 @@ for (const order of ['before', 'after'] as const)
     const batch = await readBatchRow(books.store.read, claim.batch_id)
     assert.ok(row && batch)
     const lines = Array.from({ length: LINES }, (_, i) => chunkLine(i + 1))
-    const chunk = new OpenChunk(row, batch, lines, Buffer.alloc(0), [])
+    const run = new Run(row, batch, lines, Buffer.alloc(0))
     const funds = new ReservedFunds()
-    const resumed: number[] = []
     const gate = new LimitGate({
       store,
       clock: testClock(NOW),
       random: () => 0.5,
       funds,
-      sender: {
-        withdraw: () => ({ fresh: chunk.runnable().filter((line) => !chunk.waiting.has(line)), tried: [] }),
-        resume: (_, positions) => resumed.push(...positions),
-        refuse: () => {},
+      lines: {
+        holdForCheck() {
+          for (const position of run.positions()) run.setAllowed(position, false)
+          for (const position of run.positions(UNSENT)) run.move(position, UNFUNDED, 'it is checked')
+        },
+        checked() {
+          for (const position of run.positions(UNFUNDED))
+            if (run.isAllowed(position)) run.move(position, UNSENT, 'it is allowed')
+        },
+        reject: () => assert.fail('the limits are larger than a line'),
       },
       settle: async () => {},
-      openChunks: () => [chunk],
+      runs: () => [run],
       park: () => assert.fail('there is room for every line'),
       onLost: () => assert.fail('the lease is not lost'),
     })
-    assert.equal(await gate.admit(chunk, 1), null)
-    funds.open(chunk)
+    assert.equal(await gate.admit(run, 1), null)
+    for (const position of run.positions()) run.move(position, UNSENT, 'it is allowed')
 
     delay()
     await assert.rejects(gate.recheck(new Map([[claim.project_id, 2]])), /no answer came in time/)
-    assert.deepEqual(resumed, [], 'nothing is sent while it is not known what is reserved')
+    assert.deepEqual(run.positions(UNSENT), [], 'nothing is sent while it is not known what is reserved')
     if (order === 'before') await settle()
     await gate.recheck(new Map([[claim.project_id, 2]]))
     await settle()
 
     assert.equal((await reservedByProject(books.store.read, claim.project_id)).tokens, LINES * TOKENS)
-    assert.deepEqual(resumed, [0, 1, 2, 3])
+    assert.deepEqual(run.positions(UNSENT), [0, 1, 2, 3])
 
     await books.store.write((tx) =>
       tx

@@ -9,32 +9,39 @@ import type { Clock } from '../../domain/clock.ts'
 import { type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
 import { limitCrossed } from '../../notify/limit-crossed.ts'
 import { recordEvent } from '../../notify/record-event.ts'
-import type { OpenChunk } from '../../results/open-chunk.ts'
 import { fenceReservation } from '../../store/chunks.ts'
 import { StatementRejected, type Store } from '../../store/store.ts'
+import type { Run } from '../run.ts'
+import type { ReservedFunds } from './reserved-funds.ts'
 
 interface Pending {
-  chunk: OpenChunk
+  run: Run
   lines: readonly ReserveLine[]
   resolve: (reservation: Reservation | null) => void
   reject: (error: unknown) => void
 }
 
+export interface ReservationQueueOptions {
+  store: Store
+  clock: Clock
+  funds: Pick<ReservedFunds, 'setReserved'>
+}
+
 export class ReservationQueue {
-  readonly #options: { store: Store; clock: Clock }
+  readonly #options: ReservationQueueOptions
   #queue: Pending[] = []
   #reserving = false
-  readonly #attempts = new WeakMap<OpenChunk, Attempts>()
+  readonly #attempts = new WeakMap<Run, Attempts>()
 
-  constructor(options: { store: Store; clock: Clock }) {
+  constructor(options: ReservationQueueOptions) {
     this.#options = options
   }
 
   /** Null when the lease is lost. */
-  reserve(chunk: OpenChunk, lines: readonly ReserveLine[]): Promise<Reservation | null> {
-    chunk.hasReservations = true
+  reserve(run: Run, lines: readonly ReserveLine[]): Promise<Reservation | null> {
+    run.results.hasReservations = true
     return new Promise((resolve, reject) => {
-      this.#queue.push({ chunk, lines, resolve, reject })
+      this.#queue.push({ run, lines, resolve, reject })
       if (!this.#reserving) void this.#reserveQueued()
     })
   }
@@ -67,17 +74,17 @@ export class ReservationQueue {
 
   /** An attempt before which another one took effect is queued again, with the outcome of that one. */
   async #reserveGroup(group: readonly Pending[]): Promise<void> {
-    const { store, clock } = this.#options
-    const attempts = group.map(({ chunk }) => this.#attemptsOf(chunk).begin())
+    const { store, clock, funds } = this.#options
+    const attempts = group.map(({ run }) => this.#attemptsOf(run).begin())
     const answers = await store.write(async (tx) => {
       const now = clock.now()
       const answers: { effective: number | null; reservation: Reservation | null }[] = []
-      for (const [i, { chunk, lines }] of group.entries()) {
+      for (const [i, { run, lines }] of group.entries()) {
         const attempt = attempts[i]!
-        const effective = await fenceReservation(tx, chunk.claim, attempt)
+        const effective = await fenceReservation(tx, run.claim, attempt)
         const reservation =
-          effective === attempt.next ? await reserve(tx, { claim: chunk.claim, lines }, now) : null
-        if (reservation) this.#attemptsOf(chunk).expect(attempt.next, outcomeOf(lines, reservation))
+          effective === attempt.next ? await reserve(tx, { claim: run.claim, lines }, now) : null
+        if (reservation) this.#attemptsOf(run).expect(attempt.next, outcomeOf(lines, reservation))
         for (const crossing of reservation?.crossings ?? [])
           await recordEvent(tx, limitCrossed(crossing), now)
         answers.push({ effective, reservation })
@@ -86,23 +93,21 @@ export class ReservationQueue {
     })
     for (const [i, pending] of group.entries()) {
       const { effective, reservation } = answers[i]!
-      const { chunk } = pending
-      const outcome = effective === null ? undefined : this.#attemptsOf(chunk).confirm(effective)
+      const { run } = pending
+      const outcome = effective === null ? undefined : this.#attemptsOf(run).confirm(effective)
       if (reservation || !outcome) {
         pending.resolve(reservation)
         continue
       }
-      for (const [position, isReserved] of outcome)
-        if (isReserved) chunk.reserved.add(position)
-        else chunk.reserved.delete(position)
-      const lines = pending.lines.map((line) => ({ ...line, isReserved: chunk.reserved.has(line.position) }))
+      for (const [position, isReserved] of outcome) funds.setReserved(run, position, isReserved)
+      const lines = pending.lines.map((line) => ({ ...line, isReserved: run.isReserved(line.position) }))
       this.#queue.push({ ...pending, lines })
     }
   }
 
-  #attemptsOf(chunk: OpenChunk): Attempts {
-    const attempts = this.#attempts.get(chunk) ?? new Attempts(chunk.claim.reservation_seq)
-    this.#attempts.set(chunk, attempts)
+  #attemptsOf(run: Run): Attempts {
+    const attempts = this.#attempts.get(run) ?? new Attempts(run.claim.reservation_seq)
+    this.#attempts.set(run, attempts)
     return attempts
   }
 }

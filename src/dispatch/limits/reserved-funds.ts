@@ -8,9 +8,10 @@
 // of finished lines beyond their reservations, until a check of all open chunks has read it from the database. The
 // remaining funds are the difference.
 import { type LimitMetric, WHOLE_PROJECT } from '../../domain/limit.ts'
-import { counted, isZero, type Spend } from '../../domain/spend.ts'
-import type { Capped, OpenChunk } from '../../results/open-chunk.ts'
-import type { Outcome } from '../../results/outcome.ts'
+import { addSpend, counted, isZero, type Spend } from '../../domain/spend.ts'
+import type { Fresh } from '../../results/chunk-results.ts'
+import { IN_FLIGHT, type LineState, REMOTE } from '../line-state.ts'
+import type { Capped, Run } from '../run.ts'
 
 /** Committed excess, as a share of the unsent reservations, from which a check is due. */
 const LOW_SHARE = 0.25
@@ -26,106 +27,124 @@ interface Account {
 
 export class ReservedFunds {
   readonly #accounts = new Map<string, Map<string, Account>>()
-  /** The uncommitted excess of each open chunk, by entity. */
-  readonly #open = new Map<OpenChunk, Map<string | null, Spend>>()
+  /** The uncommitted excess of each run, by entity. */
+  readonly #open = new Map<Run, Map<string | null, Spend>>()
+  /** Projects whose reserved funds did not cover a line. */
+  readonly #short = new Set<string>()
 
   /** These spenders of a project are capped. */
   cap(project_id: string, capped: readonly Capped[]): void {
     for (const { spender, metric } of capped) this.#account(project_id, spender).metrics.add(metric)
   }
 
-  /** Forgets limits that no open chunk has met. */
+  /** Forgets limits that no run has met. */
   capAsReserved(project_id: string): void {
     for (const account of this.#accounts.get(project_id)?.values() ?? []) account.metrics.clear()
     for (const { claim, capped } of this.#open.keys())
       if (claim.project_id === project_id) this.cap(project_id, capped)
   }
 
-  /** Adds a chunk with its reservations, unless it was added before. */
-  open(chunk: OpenChunk): void {
-    if (this.#open.has(chunk)) return
-    this.#open.set(chunk, new Map())
-    this.cap(chunk.claim.project_id, chunk.capped)
-    for (const position of chunk.reservedUnsent) this.#addUnsent(chunk, position, 1)
+  /** Adds a run with its reservations, unless it was added before. */
+  open(run: Run): void {
+    if (this.#open.has(run)) return
+    this.#open.set(run, new Map())
+    this.cap(run.claim.project_id, run.capped)
+    for (const position of run.positions())
+      if (isUnsentReserved(run, position)) this.#addUnsent(run, position, 1)
   }
 
-  /** Removes a sealed, parked or lost chunk; its uncommitted excess is dropped. */
-  close(chunk: OpenChunk): void {
-    const uncommitted = this.#open.get(chunk)
+  /** Removes a run that is sealed, parked or lost; its uncommitted excess is dropped. */
+  close(run: Run): void {
+    const uncommitted = this.#open.get(run)
     if (!uncommitted) return
-    for (const position of chunk.reservedUnsent) this.#addUnsent(chunk, position, -1)
+    for (const position of run.positions())
+      if (isUnsentReserved(run, position)) this.#addUnsent(run, position, -1)
     for (const [entity, excess] of uncommitted)
-      for (const account of this.#accountsOf(chunk, entity)) add(account.excess, excess, -1)
-    this.#open.delete(chunk)
-    const { project_id } = chunk.claim
-    if (this.chunksOf(project_id).length === 0) this.#accounts.delete(project_id)
+      for (const account of this.#accountsOf(run, entity)) add(account.excess, excess, -1)
+    this.#open.delete(run)
+    const { project_id } = run.claim
+    if (this.runsOf(project_id).length === 0) this.#accounts.delete(project_id)
   }
 
   /** The session expired, and all its reservations with it. */
   closeAll(): void {
     this.#open.clear()
     this.#accounts.clear()
+    this.#short.clear()
   }
 
-  /** The chunks of a project that are open or about to be opened. */
-  chunksOf(project_id: string): OpenChunk[] {
+  /** The runs of a project that are open or about to be opened. */
+  runsOf(project_id: string): Run[] {
     return [...this.#open.keys()].filter(({ claim }) => claim.project_id === project_id)
   }
 
-  /** A line is reserved and not in flight. */
-  reserve(chunk: OpenChunk, position: number): void {
-    if (chunk.reservedUnsent.has(position) || isZero(chunk.lines[position]!.projected)) return
-    chunk.reservedUnsent.add(position)
-    if (this.#open.has(chunk)) this.#addUnsent(chunk, position, 1)
+  /** Whether the line's projected spend is reserved from now on. */
+  setReserved(run: Run, position: number, is: boolean): void {
+    const isReserved = is && !isZero(run.lines[position]!.projected)
+    if (run.isReserved(position) === isReserved) return
+    const isCounted = this.#open.has(run) && isUnsent(run.stateOf(position))
+    run.setReserved(position, isReserved)
+    if (isCounted) this.#addUnsent(run, position, isReserved ? 1 : -1)
   }
 
-  /** The line has no reservation any more, or it is in flight. */
-  release(chunk: OpenChunk, position: number): void {
-    if (chunk.reservedUnsent.delete(position) && this.#open.has(chunk)) this.#addUnsent(chunk, position, -1)
+  /** A line with a reservation has changed its state: in flight, the reservation counts as used. */
+  moved(run: Run, position: number, from: LineState, to: LineState): void {
+    if (isUnsent(from) === isUnsent(to) || !this.#open.has(run)) return
+    this.#addUnsent(run, position, isUnsent(to) ? 1 : -1)
   }
 
-  /** Whether the funds cover the line. If so, its reservation counts as used. */
-  draw(chunk: OpenChunk, position: number): boolean {
-    if (chunk.unchecked.delete(position)) return false
-    if (!chunk.reservedUnsent.has(position)) return true
-    const { projected, entity } = chunk.lines[position]!
-    for (const { metrics, unsent, excess } of this.#accountsOf(chunk, entity))
+  /** Whether the funds cover the line. */
+  covers(run: Run, position: number): boolean {
+    if (!run.isReserved(position)) return true
+    const { projected, entity } = run.lines[position]!
+    for (const { metrics, unsent, excess } of this.#accountsOf(run, entity))
       for (const metric of metrics) {
         const need = counted(projected, metric)
         if (need > 0 && counted(unsent, metric) - counted(excess, metric) < need) return false
       }
-    this.release(chunk, position)
     return true
   }
 
-  /** A line has ended, sent or not. */
-  ended(chunk: OpenChunk, outcome: Outcome): void {
-    const uncommitted = this.#open.get(chunk)
-    if (!uncommitted) return
-    this.release(chunk, chunk.positionOf(outcome.line))
-    const excess = this.#excessOf(chunk, outcome)
-    if (!excess) return
-    for (const account of this.#accountsOf(chunk, outcome.entity)) add(account.excess, excess, 1)
-    const sum = uncommitted.get(outcome.entity)
-    if (sum) add(sum, excess, 1)
-    else uncommitted.set(outcome.entity, { ...excess })
+  /** They did not cover a line of this run. */
+  fellShort(run: Run): void {
+    this.#short.add(run.claim.project_id)
   }
 
-  /** These outcomes are committed. */
-  committed(chunk: OpenChunk, outcomes: readonly Outcome[]): void {
-    const uncommitted = this.#open.get(chunk)
-    if (!uncommitted || uncommitted.size === 0) return
-    for (const outcome of outcomes) {
-      const sum = uncommitted.get(outcome.entity)
-      const excess = sum && this.#excessOf(chunk, outcome)
-      if (!excess) continue
-      // A line that ended before the project had a limit was not counted as excess.
-      const part = {
-        cost_nanos: Math.min(sum.cost_nanos, excess.cost_nanos),
-        tokens: Math.min(sum.tokens, excess.tokens),
-      }
-      add(sum, part, -1)
-      for (const account of this.#accountsOf(chunk, outcome.entity)) add(account.committed, part, 1)
+  /** Whether they did not cover a line of the project since the last call. */
+  takeShort(project_id: string): boolean {
+    return this.#short.delete(project_id)
+  }
+
+  isShort(project_id: string): boolean {
+    return this.#short.has(project_id)
+  }
+
+  /** A line was answered, and has cost so much. */
+  ended(run: Run, position: number, spent: Spend): void {
+    const uncommitted = this.#open.get(run)
+    if (!uncommitted || !this.#accounts.has(run.claim.project_id)) return
+    const { entity, projected } = run.lines[position]!
+    const isReserved = run.isReserved(position)
+    const excess = {
+      cost_nanos: Math.max(0, spent.cost_nanos - (isReserved ? projected.cost_nanos : 0)),
+      tokens: Math.max(0, spent.tokens - (isReserved ? projected.tokens : 0)),
+    }
+    if (isZero(excess)) return
+    for (const account of this.#accountsOf(run, entity)) add(account.excess, excess, 1)
+    addSpend(uncommitted, entity, excess)
+    const { fresh } = run.results
+    fresh.excess ??= new Map()
+    addSpend(fresh.excess, entity, excess)
+  }
+
+  /** These lines are committed. */
+  committed(run: Run, { excess }: Fresh): void {
+    const uncommitted = this.#open.get(run)
+    if (!uncommitted || excess === null) return
+    for (const [entity, part] of excess) {
+      const sum = uncommitted.get(entity)
+      if (sum) add(sum, part, -1)
+      for (const account of this.#accountsOf(run, entity)) add(account.committed, part, 1)
     }
   }
 
@@ -138,7 +157,7 @@ export class ReservedFunds {
     return false
   }
 
-  /** Call this before all open chunks of a project are checked, and the function that it returns after that. */
+  /** Call this before all runs of a project are checked, and the function that it returns after that. */
   beginExcessCheck(project_id: string): () => void {
     const before = [...(this.#accounts.get(project_id)?.values() ?? [])].map(
       (account) => [account, { ...account.committed }] as const,
@@ -151,22 +170,12 @@ export class ReservedFunds {
     }
   }
 
-  /** The cost of a line beyond its reservation, if its project has limits. */
-  #excessOf({ claim }: OpenChunk, { isReserved, projected, cost_nanos, usage }: Outcome): Spend | null {
-    if (!this.#accounts.has(claim.project_id)) return null
-    const excess = {
-      cost_nanos: Math.max(0, cost_nanos - (isReserved ? projected.cost_nanos : 0)),
-      tokens: Math.max(0, (usage?.total_tokens ?? 0) - (isReserved ? projected.tokens : 0)),
-    }
-    return isZero(excess) ? null : excess
+  #addUnsent(run: Run, position: number, sign: 1 | -1): void {
+    const { entity, projected } = run.lines[position]!
+    for (const account of this.#accountsOf(run, entity)) add(account.unsent, projected, sign)
   }
 
-  #addUnsent(chunk: OpenChunk, position: number, sign: 1 | -1): void {
-    const { entity, projected } = chunk.lines[position]!
-    for (const account of this.#accountsOf(chunk, entity)) add(account.unsent, projected, sign)
-  }
-
-  #accountsOf({ claim: { project_id } }: OpenChunk, entity: string | null): Account[] {
+  #accountsOf({ claim: { project_id } }: Run, entity: string | null): Account[] {
     const whole = this.#account(project_id, WHOLE_PROJECT)
     return entity === null ? [whole] : [whole, this.#account(project_id, entity)]
   }
@@ -184,6 +193,15 @@ export class ReservedFunds {
     }
     return account
   }
+}
+
+function isUnsentReserved(run: Run, position: number): boolean {
+  return run.isReserved(position) && isUnsent(run.stateOf(position))
+}
+
+/** Whether a line in this state has a reservation that was not used yet. */
+function isUnsent(state: LineState): boolean {
+  return state < IN_FLIGHT || (state > IN_FLIGHT && state < REMOTE)
 }
 
 function nothing(): Spend {

@@ -1,0 +1,188 @@
+// The adaptive concurrency limit of an upstream. At first every answer raises the limit, so it reaches the capacity
+// within a few answers' time. A throttle (429, 503) shows the capacity exactly: it is the number of lines still in
+// flight. From then on one more line is tried every half round; if these trials succeed, the limit rises again as at
+// first, so that returning capacity is used at once. A failure (5xx, timeout) lowers the limit by a factor; after an
+// outage the limit recovers at once. If more lines in flight only make answers slower (plateau.ts), the limit is set
+// back and does not grow for a while.
+//
+// Several workers of one upstream converge to equal shares: all try to grow equally often, and the worker with the
+// larger share loses more.
+import { type Cohort, Plateau } from './plateau.ts'
+
+const START = 32
+/**
+ * How the limit rises: by how many lines per answer, and up to which multiple of the proven concurrency. With slow
+ * answers it rises more carefully, because lines that wait in a server's queue for too long time out.
+ */
+const RISE = { lines: 2, factorMax: 8 }
+const SLOW_RISE = { lines: 1, factorMax: 2 }
+const SLOW_MS = 2_000
+const FAILURE_FACTOR = 0.7
+/** How many trials must succeed in a row before the limit rises freely; failures cost lines their attempts. */
+const TRIALS_AFTER_THROTTLE = 2
+const TRIALS_AFTER_FAILURE = 16
+/** How long the limit does not grow after a plateau: at least, and as a multiple of the latency. */
+const PLATEAU_PAUSE_MS = 5_000
+const PLATEAU_PAUSE_LATENCIES = 5
+
+export interface ConcurrencyOptions {
+  max: number
+  start?: number
+  /** Whether it looks for the number of lines beyond which answers only become slower. Default true. */
+  seeksPlateau?: boolean
+}
+
+/** A call in flight. */
+export interface Sent {
+  /** Unix ms. */
+  readonly sentAt: number
+  /** How many were in flight when it was sent, itself included. */
+  inFlight: number
+  /** Null before it is sent. */
+  cohort: Cohort | null
+}
+
+export class ConcurrencyLimit {
+  #max: number
+  readonly #plateau: Plateau
+  readonly #seeksPlateau: boolean
+  #limit: number
+  #inFlight = 0
+  /** Up to here every answer raises the limit; beyond it only trials do. */
+  #riseTo = Number.POSITIVE_INFINITY
+  #trialsLeft = 0
+  /** Whether there was no answer since the last failure. */
+  #failing = false
+  /** Answers until the end of the round. */
+  #roundLeft = 0
+  /** Whether the limit was reached in this round; if not, its answers say nothing about the capacity. */
+  #wasFull = false
+  #growAt = 0
+  #answeredAt: number | null = null
+  /** Failures of calls that were sent before this moment lower the limit no further. */
+  #failureCountedAt = Number.NEGATIVE_INFINITY
+
+  constructor(options: ConcurrencyOptions) {
+    this.#max = Math.max(1, options.max)
+    this.#limit = Math.min(this.#max, options.start ?? START)
+    this.#plateau = new Plateau(this.#limit)
+    this.#seeksPlateau = options.seeksPlateau ?? true
+    this.#startRound()
+  }
+
+  setMax(max: number): void {
+    this.#max = Math.max(1, max)
+    if (this.#limit > this.#max) this.#lowerTo(this.#max, 0)
+  }
+
+  get max(): number {
+    return this.#max
+  }
+
+  get limit(): number {
+    return this.#limit
+  }
+
+  get inFlight(): number {
+    return this.#inFlight
+  }
+
+  /** When the last answer came (ms); null before the first. */
+  get answeredAt(): number | null {
+    return this.#answeredAt
+  }
+
+  /** Each call that is acquired ends in exactly one of the methods below. */
+  acquire(sent: Sent): void {
+    this.#inFlight++
+    if (this.#inFlight >= this.#limit) this.#wasFull = true
+    sent.inFlight = this.#inFlight
+    sent.cohort = this.#plateau.onSent()
+  }
+
+  /** The call was answered, or its content was rejected: in both cases the upstream had capacity for it. */
+  onAnswered(sent: Sent, now: number): void {
+    const isFull = this.#inFlight >= this.#limit
+    this.#inFlight--
+    this.#failing = false
+    this.#answeredAt = now
+    const latencyMs = now - sent.sentAt
+    if (isFull && now >= this.#growAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
+    if (this.#plateau.onAnswered(sent.cohort!, sent.inFlight, latencyMs)) this.#backToProven(sent, now)
+    else if (--this.#roundLeft <= 0) this.#endRound(now)
+  }
+
+  /** The upstream has no capacity beyond what is still in flight. */
+  onThrottled(sent: Sent): void {
+    this.#inFlight--
+    this.#plateau.onEnded(sent.cohort!)
+    this.#riseTo = 0
+    this.#lowerTo(Math.min(this.#limit, this.#inFlight), TRIALS_AFTER_THROTTLE)
+  }
+
+  /** The call failed. */
+  onFailed(sent: Sent, now: number): void {
+    this.#inFlight--
+    if (this.#plateau.onEnded(sent.cohort!)) this.#backToProven(sent, now)
+    if (sent.sentAt < this.#failureCountedAt) return
+    this.#failureCountedAt = now
+    const lower = Math.floor(this.#limit * FAILURE_FACTOR)
+    // Further failures of the same outage say nothing more about the capacity.
+    if (!this.#failing) this.#riseTo = lower
+    this.#failing = true
+    this.#lowerTo(lower, TRIALS_AFTER_FAILURE)
+  }
+
+  /** The worker aborted the call: it says nothing about the upstream. */
+  onAborted(sent: Sent, now: number): void {
+    this.#inFlight--
+    if (this.#plateau.onEnded(sent.cohort!)) this.#backToProven(sent, now)
+  }
+
+  /** Restores a limit that was lowered for another reason than missing capacity. */
+  restore(limit: number): void {
+    if (limit <= this.#limit) return
+    this.#limit = Math.min(this.#max, limit)
+    this.#riseTo = Number.POSITIVE_INFINITY
+    this.#trialsLeft = 0
+    this.#plateau.reset(this.#limit)
+    this.#startRound()
+  }
+
+  #rise({ lines, factorMax }: typeof RISE): void {
+    const bound = Math.min(this.#max, this.#riseTo, Math.max(START, this.#plateau.proven) * factorMax)
+    this.#limit = Math.max(this.#limit, Math.min(bound, this.#limit + lines))
+  }
+
+  #backToProven(sent: Sent, now: number): void {
+    if (!this.#seeksPlateau) return
+    this.#growAt = now + Math.max(PLATEAU_PAUSE_MS, PLATEAU_PAUSE_LATENCIES * (now - sent.sentAt))
+    this.#riseTo = 0
+    this.#lowerTo(Math.min(this.#limit, this.#plateau.proven), TRIALS_AFTER_THROTTLE)
+  }
+
+  #lowerTo(to: number, trials: number): void {
+    this.#limit = Math.max(1, to)
+    this.#trialsLeft = trials
+    this.#plateau.reset(this.#limit)
+    this.#startRound()
+  }
+
+  #endRound(now: number): void {
+    if (this.#wasFull && now >= this.#growAt && this.#limit >= this.#riseTo) {
+      if (this.#trialsLeft === 0) this.#riseTo = Number.POSITIVE_INFINITY
+      else {
+        this.#trialsLeft--
+        this.#limit = Math.min(this.#max, this.#limit + 1)
+      }
+    }
+    this.#startRound()
+  }
+
+  /** A round is as many answers as the limit, or half as many for a trial. */
+  #startRound(): void {
+    const isTrial = this.#limit >= this.#riseTo
+    this.#roundLeft = isTrial ? Math.ceil(this.#limit / 2) : this.#limit
+    this.#wasFull = this.#inFlight >= this.#limit
+  }
+}

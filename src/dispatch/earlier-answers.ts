@@ -1,0 +1,171 @@
+// Finds the answer of an identical line that another worker has, or that this one had before it was restarted. The plan
+// has stored which line of the batch was the first with the same request; its result is in its chunk's journals or
+// blobs as soon as its commit has counted it.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { type Clock, sleep } from '../domain/clock.ts'
+import { base32 } from '../domain/ids.ts'
+import type { Log } from '../domain/log.ts'
+import { AnswerScanner } from '../jsonl/answer-scan.ts'
+import { decodeFirstLines } from '../jsonl/first-lines.ts'
+import { openPlaces, sealedPlaces } from '../results/finished-lines.ts'
+import { JOURNAL_OWNER } from '../results/journal.ts'
+import type { SharedAnswer } from '../results/record-line.ts'
+import { RESULT_TAIL } from '../results/result-line.ts'
+import type { Span } from '../results/stream-span.ts'
+import { readBlobRow } from '../store/blob-rows.ts'
+import { listChunkStarts, readChunk } from '../store/chunks.ts'
+import type { ChunkRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import type { Run } from './run.ts'
+
+/** How often the chunk of an unfinished line is read again. */
+const LOOK_INTERVAL_MS = 500
+/** How long a line waits for a worker to claim the chunk of the other one. */
+const CLAIM_WAIT_MS = 5_000
+/** A longer answer is not read into memory: its request is sent again. */
+const ANSWER_BYTES_MAX = 4 * 1024 * 1024
+/** Chunks and batches whose places are remembered. */
+const LOOKS_MAX = 64
+
+/** What is known of a chunk: its row, and where its finished lines are; null for one that ended with an error. */
+interface Look {
+  at: number
+  chunk: ChunkRow
+  places: ReadonlyMap<number, Span | null>
+}
+
+export interface EarlierAnswersOptions {
+  store: Pick<Store, 'read'>
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
+  sessionId: () => string
+  /** A chunk that this worker has open. */
+  openRun: (batch_id: string, idx: number) => Run | undefined
+}
+
+export class EarlierAnswers {
+  readonly #options: EarlierAnswersOptions
+  readonly #firsts = new WeakMap<Run, Uint32Array>()
+  readonly #starts = new Map<string, Promise<readonly number[]>>()
+  readonly #looks = new Map<string, Promise<Look | null>>()
+  readonly #scanner = new AnswerScanner()
+
+  constructor(options: EarlierAnswersOptions) {
+    this.#options = options
+  }
+
+  /** The number of the first line with the same request; 0 if it is this one, or none is known. */
+  firstOf(run: Run, position: number): number {
+    const { first_lines } = run.claim
+    if (!first_lines) return 0
+    const firsts = this.#firsts.get(run) ?? decodeFirstLines(first_lines)
+    this.#firsts.set(run, firsts)
+    return firsts[position] ?? 0
+  }
+
+  /** Waits while another worker has the line. Null if the request is to be sent. */
+  async find(run: Run, position: number, signal: AbortSignal): Promise<SharedAnswer | null> {
+    try {
+      return await this.#find(run.batch, this.firstOf(run, position), signal)
+    } catch (err) {
+      this.#options.log.warn(
+        { err },
+        'the answer of an identical line could not be read; the request is sent',
+      )
+      return null
+    }
+  }
+
+  async #find(batch: Run['batch'], line: number, signal: AbortSignal): Promise<SharedAnswer | null> {
+    const { clock, openRun, sessionId } = this.#options
+    const idx = await this.#chunkOf(batch.id, line)
+    for (const since = clock.now(); !signal.aborted; ) {
+      const own = openRun(batch.id, idx)
+      const isOpenHere = own !== undefined && own.stopped === null
+      // The two meet in memory.
+      if (isOpenHere && own.lines.some((one, at) => one.line === line && !own.isFinished(at))) return null
+      const look = await this.#look(batch.id, idx)
+      const place = look?.places.get(line)
+      if (place) return await this.#read(batch, line, place)
+      if (!look || place === null || look.chunk.state === 'sealed' || look.chunk.state === 'parked')
+        return null
+      const isElsewhere = look.chunk.state === 'leased' && look.chunk.worker_id !== sessionId()
+      if (!isElsewhere && !isOpenHere && clock.now() - since >= CLAIM_WAIT_MS) return null
+      await sleep(clock, LOOK_INTERVAL_MS, signal)
+    }
+    return null
+  }
+
+  async #chunkOf(batch_id: string, line: number): Promise<number> {
+    const starts = remembered(this.#starts, batch_id, () =>
+      listChunkStarts(this.#options.store.read, batch_id),
+    )
+    return (await starts).findLastIndex((first_line) => first_line <= line)
+  }
+
+  async #look(batch_id: string, idx: number): Promise<Look | null> {
+    const key = `${batch_id} ${idx}`
+    const now = this.#options.clock.now()
+    const last = this.#looks.get(key)
+    const known = await last
+    const isOld = known && known.chunk.state !== 'sealed' && now - known.at >= LOOK_INTERVAL_MS
+    // Of many lines that ask at once, one reads.
+    if (isOld && this.#looks.get(key) === last) this.#looks.delete(key)
+    return await remembered(this.#looks, key, () => this.#lookAgain(batch_id, idx, known ?? null))
+  }
+
+  async #lookAgain(batch_id: string, idx: number, known: Look | null): Promise<Look | null> {
+    const { store, sealed, clock } = this.#options
+    const at = clock.now()
+    const chunk = await readChunk(store.read, batch_id, idx)
+    if (!chunk) return null
+    const isSame = known?.chunk.epoch === chunk.epoch && known.chunk.commit_seq === chunk.commit_seq
+    if (known && isSame && known.chunk.state === chunk.state) return { ...known, at, chunk }
+    const ports = { db: store.read, sealed }
+    const places = new Map<number, Span | null>()
+    if (chunk.state !== 'sealed') {
+      for (const { line, part, journal, result } of await openPlaces(ports, chunk))
+        places.set(
+          line,
+          part === 'error' ? null : { project_id: JOURNAL_OWNER, blob: journal, range: result },
+        )
+      return { at, chunk, places }
+    }
+    const blob = chunk.output_blob === null ? undefined : await readBlobRow(store.read, chunk.output_blob)
+    for (const { line, part, result } of (await sealedPlaces(ports, chunk)) ?? [])
+      places.set(
+        line,
+        part === 'error' || !blob ? null : { project_id: blob.project_id, blob, range: result },
+      )
+    return { at, chunk, places }
+  }
+
+  async #read(batch: Run['batch'], line: number, place: Span): Promise<SharedAnswer | null> {
+    if (place.range.end - place.range.start > ANSWER_BYTES_MAX) return null
+    const bytes = await this.#options.sealed.readAll(place.project_id, place.blob, place.range)
+    const { id, custom_id, shared_from } = JSON.parse(bytes.toString('utf8'))
+    const head = `"request_id":"${id}","body":`
+    const end = bytes.lastIndexOf(`}${RESULT_TAIL.trimEnd()}`)
+    const body = bytes.subarray(bytes.indexOf(head) + head.length, end)
+    const answer = this.#scanner.scan(body, batch.endpoint)
+    if (!answer || !id.endsWith(base32(line))) return null
+    const from = shared_from ?? { id, custom_id }
+    return {
+      body,
+      answer,
+      from: { request_id: from.id, custom_id_json: JSON.stringify(from.custom_id) },
+    }
+  }
+}
+
+/** Of the values that were asked for last. A failure is not remembered. */
+function remembered<T>(values: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
+  const value = values.get(key) ?? make()
+  values.delete(key)
+  values.set(key, value)
+  value.catch(() => values.delete(key))
+  const [oldest] = values.keys()
+  if (values.size > LOOKS_MAX && oldest !== undefined) values.delete(oldest)
+  return value
+}

@@ -1,0 +1,364 @@
+// How the ways of answering a line meet: pauses, limits, retries, identical requests, reloads and both executors.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { lineWorld } from '../../test/support/line-world.ts'
+import { RETRY } from '../../test/support/queued-batch.ts'
+import type { BatchApi } from '../backends/batch-api/batch-api.ts'
+import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
+import {
+  FINISHED,
+  FOLLOWING,
+  IllegalTransition,
+  IN_FLIGHT,
+  isLegal,
+  LINE_STATES,
+  PAUSED,
+  REMOTE,
+  RETRYING,
+  UNFUNDED,
+  UNSENT,
+  UNSUBMITTED,
+} from './line-state.ts'
+import { Route } from './routes.ts'
+import { Run } from './run.ts'
+
+/** All lines ask the same. */
+const ALIKE = { dedupe: 'all', content: () => 'the same' } as const
+
+function batchApi(tier = 0): BatchApiUpstream {
+  return new BatchApiUpstream({
+    name: 'batch-api',
+    api: { close: async () => {} } as BatchApi,
+    concurrency_max: 4,
+    modelAlias: null,
+    tier,
+  })
+}
+
+test('a run counts its lines by state, and refuses what the table does not allow without changing anything', async () => {
+  await using world = await lineWorld({ lines: 3 })
+  const { run } = world
+  fc.assert(
+    fc.property(fc.array(fc.tuple(fc.nat(2), fc.nat(LINE_STATES.length - 1))), (moves) => {
+      for (const [position, to] of moves) {
+        const from = run.stateOf(position)
+        if (isLegal(from, to)) run.move(position, to, 'a test')
+        else assert.throws(() => run.move(position, to, 'a test'), IllegalTransition)
+        assert.equal(run.stateOf(position), isLegal(from, to) ? to : from)
+      }
+      for (const state of LINE_STATES.keys()) assert.equal(run.count(state), run.positions(state).length)
+    }),
+  )
+})
+
+test('a line for a batch API whose earlier answer is not found is handed over, and not searched again', async () => {
+  let searches = 0
+  await using world = await lineWorld({
+    ...{ lines: 2, ...ALIKE },
+    upstreams: () => [batchApi()],
+    earlier: {
+      firstOf: () => 1,
+      async find() {
+        searches++
+        return null
+      },
+    },
+  })
+  await world.start()
+  const { run, lines } = world
+  const begin = () => run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0))
+  assert.deepEqual(begin(), [])
+  await world.settled()
+  assert.deepEqual([run.count(UNSUBMITTED), searches], [2, 1])
+  assert.deepEqual(begin(), [0])
+  assert.equal(searches, 1)
+})
+
+test('of identical lines one is sent, and the others end with its answer, at no cost', async () => {
+  await using world = await lineWorld({ chunks: 2, lines: 4, ...ALIKE })
+  for (const run of world.runs) await world.start(run)
+  assert.equal(world.server.sent.length, 1)
+  assert.deepEqual(
+    world.runs.map((run) => run.count(FOLLOWING)),
+    [3, 4],
+  )
+  await world.server.inFlight[0]!.answer()
+  assert.equal(world.ended.length, 8)
+  assert.deepEqual(
+    world.outcomes.filter(({ record }) => record.cost_usd > 0).map(({ line }) => line),
+    [1],
+  )
+})
+
+test('a line whose own answer was lost with its chunk is sent again, and billed', async () => {
+  await using world = await lineWorld({ lines: 1, ...ALIKE })
+  const { run } = world
+  const again = new Run(run.claim, run.batch, run.lines, run.bytes)
+  await world.start()
+  await world.server.inFlight[0]!.answer()
+  world.lines.close(run, false)
+  await world.start(again)
+  assert.equal(world.server.sent.length, 2)
+  await world.server.inFlight[0]!.answer()
+  assert.equal(world.outcomes.at(-1)?.record.shared_from ?? null, null)
+})
+
+test('when the line that others follow is rejected, they fail with the same error and are not sent', async () => {
+  await using world = await lineWorld({ lines: 3, ...ALIKE })
+  await world.start()
+  await world.server.inFlight[0]!.respond(400, { error: { message: 'no such parameter' } })
+  assert.deepEqual(
+    world.ended,
+    ['l1', 'l2', 'l3'].map((line) => `${line} upstream_rejected`),
+  )
+  assert.equal(world.server.sent.length, 1)
+  assert.ok(world.outcomes[2]!.record.shared_from)
+})
+
+test('a pause leaves followers behind a line in flight, and pauses all of them when that missed', async () => {
+  await using world = await lineWorld({ lines: 4, ...ALIKE })
+  await world.start()
+  world.paused = true
+  world.lines.placeAll(world.run, 'its batch is paused')
+  assert.deepEqual([world.run.count(IN_FLIGHT), world.run.count(FOLLOWING)], [1, 3])
+  await world.server.inFlight[0]!.respond(429, {})
+  assert.equal(world.run.count(PAUSED), 4)
+  await world.advance(60_000)
+  assert.equal(world.server.sent.length, 1, 'nothing is sent while it is paused')
+  world.paused = false
+  world.lines.placeAll(world.run, 'it is resumed')
+  await world.settled()
+  assert.equal(world.server.sent.length, 2)
+  await world.server.inFlight[0]!.answer()
+  assert.equal(world.ended.length, 4)
+})
+
+test('a lowered limit takes the leader and its followers back, and each waits for the check on its own', async () => {
+  await using world = await lineWorld({ lines: 4, concurrency: 1, ...ALIKE })
+  world.maySend = false
+  await world.start()
+  const { run, lines } = world
+  world.maySend = true
+  lines.holdForCheck(run)
+  assert.equal(run.count(UNFUNDED), 4)
+  run.setAllowed(2, true)
+  lines.checked(run)
+  await world.settled()
+  assert.deepEqual(run.positions(IN_FLIGHT), [2])
+  await world.server.inFlight[0]!.answer()
+  assert.deepEqual(run.positions(UNFUNDED), [0, 1, 3], 'what no check allowed shares no answer either')
+  for (const position of [0, 1, 3]) run.setAllowed(position, true)
+  lines.checked(run)
+  await world.settled()
+  assert.equal(world.ended.length, 4)
+  assert.equal(world.server.sent.length, 1)
+})
+
+test('a check of the limits while an identical line waits for its next attempt sends none of them twice', async () => {
+  await using world = await lineWorld({ lines: 3, ...ALIKE })
+  await world.start()
+  await world.server.inFlight[0]!.respond(500, { error: { message: 'a bug' } })
+  const { run, lines } = world
+  assert.deepEqual([run.count(RETRYING), run.count(FOLLOWING)], [1, 2])
+  lines.holdForCheck(run)
+  assert.equal(run.count(UNFUNDED), 3)
+  for (const position of [0, 1, 2]) run.setAllowed(position, true)
+  lines.checked(run)
+  await world.advance(RETRY.backoff_max_ms)
+  assert.equal(world.server.sent.length, 2)
+  await world.server.inFlight[0]!.answer()
+  assert.equal(world.ended.length, 3)
+})
+
+test('lines of other chunks follow no line of a chunk that is closed', async () => {
+  await using world = await lineWorld({ chunks: 2, lines: 2, ...ALIKE })
+  for (const run of world.runs) await world.start(run)
+  const [first, second] = world.runs
+  world.lines.close(first!, true)
+  await world.settled()
+  assert.deepEqual([second!.count(IN_FLIGHT), second!.count(FOLLOWING)], [1, 1])
+  await world.server.inFlight[0]!.answer()
+  assert.deepEqual(world.ended, [], 'the answer of the closed chunk is dropped')
+  await world.server.inFlight[0]!.answer()
+  assert.deepEqual(world.ended, ['l3 ok', 'l4 ok'])
+})
+
+test('identical lines of a model that a batch API answers are handed over once, and the others follow', async () => {
+  await using world = await lineWorld({ lines: 8, ...ALIKE, upstreams: () => [batchApi()] })
+  await world.start()
+  const { run, lines } = world
+  assert.equal(run.count(UNSUBMITTED), 8)
+  const begun = run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0))
+  assert.deepEqual(begun, [0])
+  assert.equal(run.count(FOLLOWING), 7)
+  run.move(0, REMOTE, 'it is handed over')
+  assert.equal(run.count(FOLLOWING), 7, 'they wait for it there too')
+  assert.ok(lines.followsOnlyItself(run))
+})
+
+test('lines of another chunk do not wait for hours for what a batch API has', async () => {
+  await using world = await lineWorld({ chunks: 2, lines: 1, ...ALIKE, upstreams: () => [batchApi()] })
+  for (const run of world.runs) await world.start(run)
+  const [first, second] = world.runs
+  assert.ok(world.lines.begin(first!, 0, 0))
+  first!.move(0, REMOTE, 'it is handed over')
+  assert.ok(world.lines.begin(second!, 0, 0))
+})
+
+test('while a batch API has an identical line of another chunk, a model server gets one, not all', async () => {
+  const remote = batchApi()
+  await using world = await lineWorld({
+    ...{ chunks: 2, lines: 3, ...ALIKE },
+    upstreams: (server) => [server, remote],
+  })
+  world.lane.route = new Route([remote])
+  const [first, second] = world.runs
+  await world.start(first)
+  for (const position of first!.positions(UNSUBMITTED))
+    if (world.lines.begin(first!, position, 0)) first!.move(position, REMOTE, 'it is handed over')
+  world.lane.route = new Route([world.modelServer])
+  await world.start(second)
+  assert.deepEqual([second!.count(IN_FLIGHT), second!.count(FOLLOWING)], [1, 2])
+  assert.equal(first!.count(FOLLOWING), 2, 'they wait for the batch API')
+  const now = world.clock.now()
+  const result = { kind: 'throttled', status: 429, reason: 'no' } as const
+  world.lines.missed(first!, 0, result, 'server', { upstream: remote, at: now, now, draw: 0.5 })
+  await world.advance(60_000)
+  assert.deepEqual([first!.count(IN_FLIGHT), first!.count(FOLLOWING)], [0, 3], 'the batch API has left it')
+  await world.inFlight('the same').answer()
+  assert.equal(world.server.sent.length, 1)
+  assert.equal(world.ended.length, 6)
+})
+
+test('a leader that falls over to a batch API takes no follower of another chunk along', async () => {
+  const remote = batchApi()
+  await using world = await lineWorld({
+    chunks: 2,
+    lines: 2,
+    ...ALIKE,
+    retry: { attempts_max: 10 },
+    upstreams: (server) => [server, remote],
+  })
+  for (const run of world.runs) await world.start(run)
+  const [first, second] = world.runs
+  assert.equal(world.server.sent.length, 1)
+  world.lane.route = new Route([remote])
+  await world.server.inFlight[0]!.breakConnection()
+  await world.advance(RETRY.backoff_max_ms)
+  world.lines.modelsChanged(world.runs)
+  assert.equal(first!.count(UNSUBMITTED), 2)
+  assert.equal(second!.count(UNSUBMITTED), 2)
+})
+
+test('lines that a batch API left wait for their backoff before a model server gets them', async () => {
+  const remote = batchApi()
+  await using world = await lineWorld({ lines: 2, upstreams: (server) => [server, remote] })
+  world.lane.route = new Route([remote])
+  await world.start()
+  const { run, lines } = world
+  for (const position of [0, 1]) {
+    assert.ok(lines.begin(run, position, 0))
+    run.move(position, REMOTE, 'it is handed over')
+  }
+  world.lane.route = new Route([world.modelServer])
+  const now = world.clock.now()
+  const result = { kind: 'throttled', status: 429, reason: 'slow down', retry_after_ms: 30_000 } as const
+  for (const position of [0, 1])
+    lines.missed(run, position, result, 'server', { upstream: remote, at: now, now, draw: 0.5 })
+  assert.equal(run.count(RETRYING), 2)
+  await world.advance(29_999)
+  assert.deepEqual(world.server.sent, [])
+  await world.advance(60_000)
+  assert.deepEqual(world.server.sent, ['l1', 'l2'])
+})
+
+test('a batch API that fails one call after the other rejects none of the lines that were handed over', async () => {
+  const remote = batchApi()
+  await using world = await lineWorld({ lines: 1, retry: { attempts_max: 10 }, upstreams: () => [remote] })
+  await world.start()
+  const { run, lines } = world
+  const result = {
+    kind: 'failed',
+    status: 500,
+    code: 'upstream_unavailable',
+    reason: 'it answered 500: oops',
+  } as const
+  for (let calls = 0; calls < 4; calls++) {
+    assert.equal(run.count(UNSUBMITTED), 1)
+    run.move(0, REMOTE, 'it is handed over')
+    const now = world.clock.now()
+    lines.missed(run, 0, result, 'server', { upstream: remote, at: now, now })
+    await world.advance(60_000)
+    const other = remote.callFor('another batch', {}, world.clock.now())
+    remote.begin(other)
+    remote.took(other, world.clock.now())
+  }
+  assert.deepEqual(world.ended, [])
+})
+
+test('lines of a model that a reload has removed end, in whatever state they wait', async () => {
+  await using world = await lineWorld({ lines: 5, concurrency: 2, ...{ retry: { attempts_max: 10 } } })
+  await world.start()
+  await world.server.inFlight[0]!.respond(500, { error: { message: 'a bug' } })
+  const { run } = world
+  assert.deepEqual([run.count(RETRYING), run.count(IN_FLIGHT), run.count(UNSENT)], [1, 1, 3])
+  world.lanes.clear()
+  world.lines.modelsChanged([run])
+  await world.settled()
+  assert.deepEqual(
+    world.ended.sort(),
+    ['l1', 'l3', 'l4', 'l5'].map((line) => `${line} model_not_found`),
+  )
+  for (const attempt of [...world.server.inFlight]) await attempt.answer()
+  assert.deepEqual(world.ended.slice(4), ['l2 ok'])
+})
+
+test('a reload that removes the model of identical lines ends each of them once', async () => {
+  await using world = await lineWorld({ lines: 4, ...ALIKE, retry: { attempts_max: 10 } })
+  await world.start()
+  await world.server.inFlight[0]!.respond(500, { error: { message: 'a bug' } })
+  assert.deepEqual([world.run.count(RETRYING), world.run.count(FOLLOWING)], [1, 3])
+  world.lanes.clear()
+  world.lines.modelsChanged([world.run])
+  await world.settled()
+  assert.equal(new Set(world.ended).size, 4)
+})
+
+test('a cancelled batch ends every line that waits, whatever for, and each once', async () => {
+  await using world = await lineWorld({
+    lines: 6,
+    concurrency: 1,
+    content: (line) => (line < 4 ? 'same' : `l${line}`),
+    dedupe: 'all',
+  })
+  await world.start()
+  world.run.isLimited = true
+  world.run.setAllowed(5, false)
+  world.lines.place(world.run, 5, 'it waits for a limit')
+  world.lines.stop(world.run, 'batch_cancelled', false)
+  await world.settled()
+  await world.server.inFlight[0]!.answer()
+  assert.equal(new Set(world.ended).size, 6)
+  assert.equal(world.run.count(FINISHED), 6)
+  assert.equal(world.ended.filter((end) => end.endsWith('batch_cancelled')).length, 5)
+})
+
+test('counts of a lane follow its lines, and are nothing after its runs have ended', async () => {
+  await using world = await lineWorld({ chunks: 2, lines: 5, concurrency: 2, retry: { attempts_max: 10 } })
+  for (const run of world.runs) await world.start(run)
+  assert.deepEqual([world.lane.unsent, world.lane.retrying], [8, 0])
+  await world.server.inFlight[0]!.respond(500, { error: { message: 'a bug' } })
+  assert.deepEqual([world.lane.unsent, world.lane.retrying], [8, 1])
+  for (const run of world.runs) world.lines.close(run, true)
+  assert.deepEqual([world.lane.unsent, world.lane.retrying, world.lane.unsubmitted], [0, 0, 0])
+})
+
+test('a clock that is set back delays no line that waits for its next attempt', async () => {
+  await using world = await lineWorld({ lines: 1, retry: { attempts_max: 10 } })
+  await world.start()
+  await world.server.inFlight[0]!.respond(500, { error: { message: 'a bug' } })
+  world.skewMs = -3_600_000
+  await world.advance(RETRY.backoff_max_ms)
+  assert.equal(world.server.sent.length, 2)
+})

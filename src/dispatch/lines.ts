@@ -1,0 +1,504 @@
+// What becomes of lines: where a line that waits is placed, and how it ends. Limits, pauses, retries, identical requests,
+// reloads and both executors ask here for what is to happen to a line; the state itself is with its run.
+//
+// A line that waits is, in this order: paused, if its batch or its model is; unfunded, until a check of the limits allows
+// it; retrying, until it is due; then unsent or unsubmitted, as the tiers of its model say (routes.ts).
+import type { BackendResult } from '../backends/backend.ts'
+import type { Clock } from '../domain/clock.ts'
+import { type WireError, wireError } from '../domain/errors.ts'
+import type { Log } from '../domain/log.ts'
+import type { Model } from '../domain/model.ts'
+import { NO_ATTEMPTS } from '../results/line-record.ts'
+import { type Answered, recordAnswer, recordFailure, recordShared } from '../results/record-line.ts'
+import type { SharedFrom } from '../results/result-line.ts'
+import type { Entry } from './batch-lines.ts'
+import { Duplicates, isOwn } from './duplicates.ts'
+import type { EarlierAnswers } from './earlier-answers.ts'
+import type { Lane } from './lane.ts'
+import { LikelyRejections } from './likely-rejections.ts'
+import type { ReservedFunds } from './limits/reserved-funds.ts'
+import {
+  FINISHED,
+  FOLLOWING,
+  IllegalTransition,
+  type LineState,
+  PAUSED,
+  RETRYING,
+  SEARCHING,
+  UNFUNDED,
+  UNSENT,
+  UNSUBMITTED,
+} from './line-state.ts'
+import type { Observer } from './observer.ts'
+import type { PromptLearner } from './prompt-learner.ts'
+import { Retries } from './retries.ts'
+import {
+  type Blame,
+  backoffMs,
+  countMiss,
+  isExhausted,
+  type MissedResult,
+  type RetryPolicy,
+} from './retry-policy.ts'
+import type { Run, RunStop } from './run.ts'
+import { inPromptOrder } from './shared-prefix.ts'
+import { addAttempt, attemptOf, ensureTries, exhausted, ParkedTries } from './tries.ts'
+import type { Turn } from './turn.ts'
+import type { Upstream } from './upstream.ts'
+
+/** Not in flight, not at a batch API, and not finished. */
+const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const
+/** Of these, those that are placed anew when what they wait for may have changed. */
+const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
+
+export interface LinesOptions {
+  clock: Clock
+  /** In [0, 1). */
+  random: () => number
+  log: Log
+  models: ReadonlyMap<string, Model>
+  retry: RetryPolicy
+  /** By model; changed by reloads. */
+  lanes: ReadonlyMap<string, Lane>
+  turn: Turn
+  funds: ReservedFunds
+  /** Whether lines of the run that name this model are paused. */
+  isPaused: (run: Run, model: string) => boolean
+  learner?: Pick<PromptLearner, 'ended'> | undefined
+  /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
+  earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
+  /** The state of a line is not what it must be: the run is to be given up. */
+  onBroken: (run: Run) => void
+  observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
+}
+
+/** An attempt that has ended. */
+export interface EndedAttempt {
+  upstream: Upstream
+  /** When it began and ended (Unix ms). */
+  at: number
+  now: number
+  /** The ID of the batch at the batch API that had the line. */
+  remote_batch?: string
+  /** In [0, 1), equal for lines that are to be tried again together. */
+  draw?: number
+  /** Whether the next attempt may go to the same upstream although this one missed. */
+  mayStay?: boolean
+}
+
+export class Lines {
+  readonly #options: LinesOptions
+  readonly #duplicates = new Duplicates()
+  readonly #rejections = new LikelyRejections()
+  readonly #retries: Retries
+  readonly #parked = new ParkedTries()
+  #atRisk: ReadonlySet<string> = new Set()
+
+  constructor(options: LinesOptions) {
+    this.#options = options
+    this.#retries = new Retries(options.clock, (run, position) => this.place(run, position, 'it is due'))
+  }
+
+  /**
+   * Something was done with a line that its state does not allow, or its end could not be recorded: a mistake of this
+   * program. Its run is given up; the next worker that claims the chunk begins with what is committed.
+   */
+  broken(run: Run, error: unknown): void {
+    const { batch_id: batch, idx: chunk } = run.claim
+    this.#options.log.error({ err: error, batch, chunk }, 'a line is in a wrong state; its chunk is given up')
+    this.#options.onBroken(run)
+  }
+
+  #guarded(run: Run, work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.broken(run, error)
+    }
+  }
+
+  /** Batches that may miss their deadline. */
+  set atRisk(batchIds: ReadonlySet<string>) {
+    this.#atRisk = batchIds
+  }
+
+  /** A claimed chunk is about to be opened: what is known of its lines. */
+  adopt(run: Run): void {
+    run.listen(this.#onMove)
+    this.#parked.restore(run)
+  }
+
+  /** Places every line of a run that waits; lines that cannot run end at once. */
+  open(run: Run): void {
+    const now = this.#options.clock.now()
+    this.#guarded(run, () => {
+      for (const position of run.positions(UNFUNDED)) {
+        const { fault } = run.lines[position]!
+        if (fault) this.#fail(run, position, fault, now, 'it cannot run')
+      }
+      this.placeAll(run, 'its chunk was opened')
+    })
+  }
+
+  /** The lease has ended: lines of other runs that followed lines of it are placed. `isParked`: it may come back. */
+  close(run: Run, isParked: boolean): void {
+    if (isParked) this.#parked.keep(run)
+    const followers = this.#duplicates.close(run)
+    for (const position of run.positions(UNSENT, RETRYING, UNSUBMITTED))
+      this.#count(run, position, run.stateOf(position), -1)
+    this.#options.funds.close(run)
+    run.close()
+    this.#placeEach(followers, 'the line that it followed is gone')
+  }
+
+  /** The worker stops: nothing becomes due any more. */
+  end(): void {
+    this.#retries.close()
+  }
+
+  /** Places every line of the run that waits. */
+  placeAll(run: Run, cause: string): void {
+    this.#place(run, run.positions(...PLACED), cause)
+  }
+
+  place(run: Run, position: number, cause: string): void {
+    this.#place(run, [position], cause)
+  }
+
+  #placeEach(entries: readonly Entry[], cause: string): void {
+    for (const { run, position } of entries) this.place(run, position, cause)
+  }
+
+  #place(run: Run, positions: readonly number[], cause: string): void {
+    if (run.mayMove) this.#guarded(run, () => this.#placeEachOf(run, positions, cause))
+  }
+
+  #placeEachOf(run: Run, positions: readonly number[], cause: string): void {
+    const now = this.#options.clock.now()
+    let fresh: Map<Lane, number[]> | null = null
+    for (const position of positions) {
+      const { model } = run.lines[position]!
+      const lane = model === null ? undefined : this.#options.lanes.get(model)
+      if (model === null || !lane) {
+        this.#fail(run, position, wireError('model_not_found', undefined, { param: 'model' }), now, cause)
+        continue
+      }
+      const from = run.stateOf(position)
+      const to = this.#placeOf(run, position, model, lane, now)
+      if (to === from) continue
+      if (to === UNFUNDED) this.#options.turn.checkLimits()
+      run.move(position, to, cause)
+      if (to === RETRYING) this.#retries.add(run, position, run.dueOf(position))
+      else if (to === UNSUBMITTED) this.#options.turn.touch(run)
+      else if (to === UNSENT) {
+        if (positions.length === 1 || run.triesOf(position)) lane.addAgain(run, position)
+        else {
+          fresh ??= new Map()
+          const own = fresh.get(lane)
+          if (own) own.push(position)
+          else fresh.set(lane, [position])
+        }
+        this.#options.turn.schedule()
+      }
+    }
+    for (const [lane, own] of fresh ?? []) lane.add(run, inPromptOrder(run, own))
+  }
+
+  #placeOf(run: Run, position: number, model: string, lane: Lane, now: number): LineState {
+    if (this.#options.isPaused(run, model)) return PAUSED
+    if (!run.isAllowed(position)) return UNFUNDED
+    if (run.dueOf(position) > now) return RETRYING
+    const avoid = run.triesOf(position)?.avoid ?? null
+    const isAtRisk = this.#atRisk.has(run.batch.id)
+    const line = { isAtRisk, avoid, isLate: run.isLate }
+    return lane.route.prefersServers(line, () => lane.areServersLow(now), now) ? UNSENT : UNSUBMITTED
+  }
+
+  /** Places lines of models that both executors answer: tiers, hours or risk may have changed. */
+  review(runs: Iterable<Run>): void {
+    const { lanes } = this.#options
+    if (![...lanes.values()].some(({ route }) => route.isMixed)) return
+    for (const run of runs) {
+      if (!run.mayMove) continue
+      const positions = run
+        .positions(UNSENT, UNSUBMITTED)
+        .filter((position) => lanes.get(run.lines[position]!.model ?? '')?.route.isMixed)
+      this.#place(run, positions, 'the upstreams of its model have changed')
+    }
+  }
+
+  /** Models were removed or added: lines of a model that is gone end as those of an unknown one. */
+  modelsChanged(runs: Iterable<Run>): void {
+    const { lanes, clock } = this.#options
+    for (const run of runs) {
+      if (!run.mayMove) continue
+      this.#guarded(run, () => {
+        for (const position of run.positions(...WAITING)) {
+          const { model } = run.lines[position]!
+          // A line that others follow takes them along.
+          if (run.isFinished(position) || (model !== null && lanes.has(model))) continue
+          const error = wireError('model_not_found', undefined, { param: 'model' })
+          this.#fail(run, position, error, clock.now(), 'its model was removed')
+        }
+        this.placeAll(run, 'the configuration has changed')
+      })
+    }
+  }
+
+  // Limits.
+
+  /** Lines of the run that no limit has been checked for, or that wait: until they are allowed, none of them is sent. */
+  holdForCheck(run: Run): void {
+    run.isLimited = true
+    const positions = run.positions(UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED)
+    for (const position of positions) run.setAllowed(position, false)
+    // A line that others follow takes them along.
+    this.#guarded(run, () => {
+      for (const position of positions)
+        if (run.stateOf(position) !== UNFUNDED) run.move(position, UNFUNDED, 'limits are checked')
+    })
+  }
+
+  /** Limits were checked: allowed lines are placed. */
+  checked(run: Run): void {
+    this.#place(run, run.positions(UNFUNDED), 'limits were checked')
+  }
+
+  /** No limit can ever allow the line. */
+  reject(run: Run, position: number, error: WireError): void {
+    this.#fail(run, position, error, this.#options.clock.now(), 'a limit rejects it')
+  }
+
+  // A line whose turn has come.
+
+  /**
+   * Whether the line is to be sent. If not, it follows an identical one, has ended with its answer, or waits for funds.
+   */
+  begin(run: Run, position: number, now: number): boolean {
+    const { earlier, funds, turn } = this.#options
+    if (run.batch.dedupe !== null) {
+      const isStored = (): boolean =>
+        earlier !== undefined && !run.wasSearched(position) && earlier.firstOf(run, position) !== 0
+      const next = this.#duplicates.turn(run, position, isStored)
+      if (next.kind === 'follow') run.move(position, FOLLOWING, 'an identical line is being answered')
+      else if (next.kind === 'share') this.#share(run, position, next.answer, now)
+      else if (next.kind === 'search') {
+        run.move(position, SEARCHING, 'an identical line has an answer')
+        void this.#search(run, position, next.signal)
+      }
+      if (next.kind !== 'send') return false
+    }
+    if (funds.covers(run, position)) return true
+    run.setAllowed(position, false)
+    run.move(position, UNFUNDED, 'the reserved funds do not cover it')
+    funds.fellShort(run)
+    turn.checkLimits()
+    return false
+  }
+
+  /** If no answer is found, the line is sent after all. */
+  async #search(run: Run, position: number, signal: AbortSignal): Promise<void> {
+    const { earlier, clock } = this.#options
+    const found = (await earlier?.find(run, position, signal)) ?? null
+    if (signal.aborted || !run.mayMove || run.stateOf(position) !== SEARCHING) return
+    this.#duplicates.searched(run, position)
+    const answer = found !== null && isOwn(run, position, found) ? null : found
+    if (answer === null) {
+      run.setSearched(position)
+      this.place(run, position, 'no earlier answer was found')
+      return
+    }
+    const key = this.#duplicates.keyOf(run, position)
+    if (key !== null) this.#duplicates.remember(key, answer)
+    const followers = this.#duplicates.dissolve(run, position)
+    for (const one of [{ run, position }, ...followers])
+      this.#guarded(one.run, () => this.#share(one.run, one.position, answer, clock.now()))
+  }
+
+  /** A batch API has the line, and whatever asks the same in its chunk waits for it. */
+  ledByRemote(run: Run, position: number): void {
+    this.#duplicates.leadRemote(run, position)
+  }
+
+  /** Whether each line of the run that follows another one follows a line of the run. */
+  followsOnlyItself(run: Run): boolean {
+    return this.#duplicates.followsOnlyItself(run)
+  }
+
+  // How lines end.
+
+  /** A server has answered the line. Returns what it cost (nano-dollars). */
+  answered(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
+    const { models, learner, funds, log } = this.#options
+    const { upstream, now } = attempt
+    let followers: readonly Entry[] = []
+    let cost = 0
+    const line = run.lines[position]!
+    const tries = run.triesOf(position)
+    if (tries) this.#rejections.onAnswered(tries, upstream)
+    const last = attemptOf(
+      upstream,
+      { kind: 'answered', status: 200, ...result },
+      attempt.at,
+      now,
+      attempt.remote_batch,
+    )
+    const attempts = tries
+      ? { listed: [...tries.listed, last], omitted: tries.omitted }
+      : { listed: [last], omitted: 0 }
+    try {
+      const { cost_nanos, usage, isPromptReported } = recordAnswer(
+        run.recorded(position),
+        result,
+        upstream,
+        attempts,
+        models.get(line.model ?? ''),
+        now,
+      )
+      cost = cost_nanos
+      followers = this.#duplicates.answered(run, position, result)
+      this.#finish(run, position, 'it was answered')
+      funds.ended(run, position, { cost_nanos, tokens: usage.total_tokens })
+      if (isPromptReported) learner?.ended(line, usage.prompt_tokens)
+    } catch (error) {
+      if (error instanceof IllegalTransition) throw error
+      // Another attempt would fail in the same way.
+      log.error({ err: error, upstream: upstream.name }, 'an answer could not be recorded')
+      const fault = wireError('internal_error', 'The service failed to handle this attempt.')
+      recordFailure(run.recorded(position), fault, now, { attempts })
+      this.#finish(run, position, 'its answer could not be recorded')
+      return cost
+    }
+    if (followers.length === 0) return cost
+    const shared = { ...result, from: run.sharedFrom(position) }
+    for (const one of followers) this.#guarded(one.run, () => this.#share(one.run, one.position, shared, now))
+    return cost
+  }
+
+  /** A server has rejected the line: it would reject all that are identical. */
+  refused(
+    run: Run,
+    position: number,
+    result: Extract<BackendResult, { kind: 'refused' }>,
+    attempt: EndedAttempt,
+  ): void {
+    this.#addAttempt(run, position, result, attempt)
+    const details = result.param === undefined ? {} : { param: result.param }
+    this.#failAll(run, position, wireError(result.code, result.message, details), attempt.now)
+  }
+
+  /** The line has no answer. It is tried again, unless its attempts are exhausted or its run has stopped. */
+  missed(run: Run, position: number, result: MissedResult, blame: Blame, attempt: EndedAttempt): void {
+    const { retry, random, observe } = this.#options
+    const { upstream, now } = attempt
+    const tries = this.#addAttempt(run, position, result, attempt)
+    countMiss(tries.count, result, blame, upstream.circuit.answeredAt, now)
+    const { stopped } = run
+    if (stopped === 'lost' || stopped === 'drained') {
+      run.move(position, UNFUNDED, 'its run has stopped')
+      return
+    }
+    if (stopped !== null) {
+      this.#fail(run, position, wireError(stopped), now, 'its run has stopped')
+      return
+    }
+    const windowMs = run.claim.deadline - run.batch.created
+    // A call for many lines says nothing about any of them.
+    const rejection = blame === 'line' ? this.#rejections.find(tries, upstream) : null
+    if (rejection !== null || isExhausted(retry, tries.count, result, now, windowMs)) {
+      this.#failAll(run, position, rejection ?? exhausted(tries, result), now)
+      return
+    }
+    if (result.kind === 'failed') tries.avoid = attempt.mayStay ? null : upstream
+    observe?.retried(upstream)
+    const waitMs = backoffMs(retry, tries.count, result, attempt.draw ?? random(), windowMs)
+    if (result.kind === 'throttled') tries.count.throttledMs += waitMs
+    run.setDue(position, now + waitMs)
+    this.place(run, position, 'its attempt missed')
+  }
+
+  #addAttempt(run: Run, position: number, result: BackendResult, attempt: EndedAttempt) {
+    const tries = ensureTries(run, position)
+    addAttempt(tries, attemptOf(attempt.upstream, result, attempt.at, attempt.now, attempt.remote_batch))
+    return tries
+  }
+
+  /**
+   * Sends no further line of the run. Lines that wait end with the reason, unless it is `lost` or `drained`. Lines in
+   * flight continue, unless `abort`.
+   */
+  stop(run: Run, reason: RunStop, abort: boolean): void {
+    const { turn, clock } = this.#options
+    run.stop(reason)
+    if (abort) run.abort()
+    if (reason !== 'lost' && reason !== 'drained' && !run.isClosed) {
+      const now = clock.now()
+      const error = wireError(reason)
+      this.#guarded(run, () => {
+        for (const position of run.positions(...WAITING)) {
+          // A line that could never run keeps its own error, even if the batch expired.
+          const own = run.lines[position]!.fault ?? error
+          this.#fail(run, position, own, now, 'its run has stopped', null, reason === 'batch_expired')
+        }
+      })
+    }
+    turn.touch(run)
+  }
+
+  /** Fails the line, and those that follow it. */
+  #failAll(run: Run, position: number, error: WireError, now: number): void {
+    const from = run.sharedFrom(position)
+    const followers = this.#duplicates.dissolve(run, position)
+    this.#fail(run, position, error, now, 'it failed')
+    const cause = 'the line that it followed failed'
+    for (const one of followers)
+      this.#guarded(one.run, () => this.#fail(one.run, one.position, error, now, cause, from))
+  }
+
+  #fail(
+    run: Run,
+    position: number,
+    error: WireError,
+    now: number,
+    cause: string,
+    shared_from: SharedFrom | null = null,
+    expired = error.code === 'batch_expired',
+  ): void {
+    const attempts = run.triesOf(position) ?? NO_ATTEMPTS
+    recordFailure(run.recorded(position), error, now, { attempts, shared_from, expired })
+    this.#finish(run, position, cause)
+  }
+
+  #share(run: Run, position: number, answer: Parameters<typeof recordShared>[1], now: number): void {
+    recordShared(run.recorded(position), answer, run.triesOf(position) ?? NO_ATTEMPTS, now)
+    this.#finish(run, position, 'it shares an answer')
+  }
+
+  #finish(run: Run, position: number, cause: string): void {
+    run.move(position, FINISHED, cause)
+    this.#options.turn.touch(run)
+  }
+
+  // What follows from a transition.
+
+  readonly #onMove = (run: Run, position: number, from: LineState, to: LineState): void => {
+    this.#count(run, position, from, -1)
+    this.#count(run, position, to, 1)
+    if (run.isReserved(position)) this.#options.funds.moved(run, position, from, to)
+    if (run.batch.dedupe === null) return
+    if (to === UNFUNDED || to === PAUSED || to === UNSUBMITTED || to === FINISHED) {
+      const followers = this.#duplicates.dissolve(run, position)
+      this.#placeEach(followers, 'the line that it followed is not sent now')
+    }
+  }
+
+  /** Keeps the counts of the line's lane. */
+  #count(run: Run, position: number, state: LineState, by: 1 | -1): void {
+    if (state !== UNSENT && state !== RETRYING && state !== UNSUBMITTED) return
+    const lane = this.#options.lanes.get(run.lines[position]!.model ?? '')
+    if (!lane) return
+    if (state === UNSENT) lane.unsent += by
+    else if (state === RETRYING) lane.retrying += by
+    else lane.unsubmitted += by
+  }
+}

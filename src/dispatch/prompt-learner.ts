@@ -1,0 +1,46 @@
+// Learns how many bytes of prompt a token of each model has, from the usage that servers report. The sums are added to
+// those of other workers every few seconds, and the totals are used for the projections of this worker. Sums are
+// written with an asynchronous commit: a crash loses some seconds of them.
+import type { Model } from '../domain/model.ts'
+import { LONG_PROMPT_BYTES, learnedTokens, type PromptStatistics } from '../domain/tokens.ts'
+import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import { addPromptStatistics, readPromptStatistics } from '../store/prompt-statistics.ts'
+import type { Store } from '../store/store.ts'
+
+export class PromptLearner {
+  readonly #store: Store
+  /** Changed in place; projections read it. */
+  readonly #models: Map<string, Model>
+  #seen = new Map<string, PromptStatistics>()
+
+  constructor(store: Store, models: Map<string, Model>) {
+    this.#store = store
+    this.#models = models
+  }
+
+  /** A server reported how many tokens the line's prompt has. */
+  ended({ known_model: model, prompt_bytes }: ChunkLine, prompt_tokens: number): void {
+    if (model === null || prompt_bytes === null) return
+    const tokens = learnedTokens(prompt_bytes, prompt_tokens)
+    if (tokens === null) return
+    let sums = this.#seen.get(model)
+    if (!sums) {
+      sums = { bytes: 0, tokens: 0, long_bytes: 0, long_tokens: 0 }
+      this.#seen.set(model, sums)
+    }
+    sums.bytes += prompt_bytes
+    sums.tokens += tokens
+    if (prompt_bytes <= LONG_PROMPT_BYTES) return
+    sums.long_bytes += prompt_bytes
+    sums.long_tokens += tokens
+  }
+
+  /** Call this every few seconds. */
+  async share(): Promise<void> {
+    const seen = this.#seen
+    this.#seen = new Map()
+    if (seen.size > 0) await this.#store.writeAsyncCommit((tx) => addPromptStatistics(tx, seen))
+    const all = await readPromptStatistics(this.#store.read)
+    for (const [id, model] of this.#models) this.#models.set(id, { ...model, seen: all.get(id) })
+  }
+}

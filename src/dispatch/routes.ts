@@ -1,0 +1,206 @@
+// Where lines of a model may go: to upstreams of the lowest tier that is in use, and to those of higher tiers only by the
+// rules of spill-over. A tier comes into use when every upstream below it that is inside its hours has been down for some
+// time; while one of them answers, nothing goes higher. Lines of at-risk batches may go to any tier, and still take the
+// lowest one that has room.
+//
+// A line's tier also decides who gets it: model servers, or the executor of remote batches. Of a tier that has both,
+// model servers have what they can soon send, and batch APIs the rest.
+import { ModelServer, type Upstream } from './upstream.ts'
+
+export interface Spill {
+  /** How long the lower tiers must have been down; null: however long they are, nothing spills over for that. */
+  whenDownMs: number | null
+  /** Whether lines of at-risk batches may spill over. */
+  whenAtRisk: boolean
+}
+
+export const NO_SPILL: Spill = { whenDownMs: null, whenAtRisk: false }
+
+interface Tier {
+  upstreams: readonly Upstream[]
+  servers: readonly ModelServer[]
+}
+
+type Servers = readonly (readonly ModelServer[])[]
+
+/** What is known of a line that has to go somewhere. */
+export interface RoutedLine {
+  isAtRisk: boolean
+  /** Where it missed its last answer. */
+  avoid: Upstream | null
+  /** Whether a batch API would answer it too late. */
+  isLate: boolean
+}
+
+export class Route {
+  readonly upstreams: readonly Upstream[]
+  readonly servers: readonly ModelServer[]
+  readonly #tiers: readonly Tier[]
+  readonly #spill: Spill
+  /** By number of tiers: the servers of the lowest ones, and those of the others. */
+  readonly #lowest: readonly Servers[]
+  readonly #higher: readonly Servers[]
+
+  constructor(upstreams: readonly Upstream[], spill: Spill = NO_SPILL) {
+    this.upstreams = upstreams
+    this.servers = serversOf(upstreams)
+    this.#spill = spill
+    const byTier = Map.groupBy(upstreams, ({ tier }) => tier)
+    this.#tiers = [...byTier]
+      .sort(([a], [b]) => a - b)
+      .map(([, ofTier]) => ({ upstreams: ofTier, servers: serversOf(ofTier) }))
+    const servers = this.#tiers.map((tier) => tier.servers)
+    const counts = Array.from({ length: servers.length + 1 }, (_, count) => count)
+    this.#lowest = counts.map((count) => servers.slice(0, count).filter((some) => some.length > 0))
+    this.#higher = counts.map((count) => servers.slice(count).filter((some) => some.length > 0))
+  }
+
+  /** Whether it has model servers, and other upstreams beside them. */
+  get isMixed(): boolean {
+    return this.servers.length > 0 && this.servers.length < this.upstreams.length
+  }
+
+  /** The servers of its tier, itself included. */
+  peersOf({ tier }: ModelServer): readonly ModelServer[] {
+    return this.#tiers.find(({ upstreams: [first] }) => first?.tier === tier)?.servers ?? []
+  }
+
+  /** The upstreams that any line may be sent to. */
+  inUse(now: number): readonly Upstream[] {
+    return this.#tiers.slice(0, this.#level(now) + 1).flatMap(({ upstreams }) => upstreams)
+  }
+
+  /** The servers that any line may be sent to, lowest tier first. */
+  serversInUse(now: number): Servers {
+    return this.#lowest[this.#level(now) + 1] ?? []
+  }
+
+  /** Those that lines of at-risk batches may be sent to beside them, lowest tier first. */
+  serversForAtRisk(now: number): Servers {
+    if (this.#tiers.length <= 1 || !this.#spill.whenAtRisk) return []
+    return this.#higher[this.#level(now) + 1] ?? []
+  }
+
+  /** The upstreams that a line may go to, at risk or not. */
+  forRisk(isAtRisk: boolean, now: number): readonly Upstream[] {
+    return this.#tiersFor(isAtRisk, null, now).flat()
+  }
+
+  /** What lines may go to that this upstream left unfinished, lowest tier first: any tier, if any may be spilled to. */
+  besides(upstream: Upstream): readonly (readonly Upstream[])[] {
+    const { whenDownMs, whenAtRisk } = this.#spill
+    const isOpen = whenDownMs !== null || whenAtRisk
+    return this.#tiers
+      .map(({ upstreams }) =>
+        upstreams.filter((one) => one !== upstream && (isOpen || one.tier <= upstream.tier)),
+      )
+      .filter((ofTier) => ofTier.length > 0)
+  }
+
+  /** The servers among them. */
+  serversBesides(upstream: Upstream): Servers {
+    return this.besides(upstream)
+      .map(serversOf)
+      .filter((servers) => servers.length > 0)
+  }
+
+  /** Whether servers that answer at once may answer lines that a batch API may answer too late. */
+  mayReplace(upstream: Upstream, now: number): boolean {
+    const { whenAtRisk } = this.#spill
+    return this.servers.some(
+      (one) => one !== upstream && (whenAtRisk || one.tier <= upstream.tier) && !one.blocked(now),
+    )
+  }
+
+  /** Whether a model server is to get the line. `areServersLow`: they can soon send more than they have. */
+  prefersServers(
+    { isAtRisk, avoid, isLate }: RoutedLine,
+    areServersLow: () => boolean,
+    now: number,
+  ): boolean {
+    if (!this.isMixed) return this.servers.length > 0
+    if (isLate && this.upstreams.some((one) => this.mayReplace(one, now))) return true
+    const tiers = this.#tiersFor(isAtRisk, avoid, now)
+    for (const ofTier of tiers) {
+      const usable = ofTier.filter((one) => !one.blocked(now))
+      const isServer = usable.some((one) => one instanceof ModelServer)
+      if (isServer && usable.every((one) => one instanceof ModelServer)) return true
+      if (usable.length > 0) return isServer && areServersLow()
+    }
+    // Nothing takes lines just now: they wait where they would go first.
+    return tiers[0]?.some((one) => one instanceof ModelServer) ?? true
+  }
+
+  #tiersFor(isAtRisk: boolean, avoid: Upstream | null, now: number): readonly (readonly Upstream[])[] {
+    if (avoid !== null && !(avoid instanceof ModelServer)) {
+      const others = this.besides(avoid)
+      if (others.length > 0) return others
+    }
+    const level = isAtRisk && this.#spill.whenAtRisk ? this.#tiers.length : this.#level(now) + 1
+    return this.#tiers.slice(0, level).map(({ upstreams }) => upstreams)
+  }
+
+  /** When the next tier comes into use by the passing of time alone (Unix ms); infinity if it does not. */
+  nextAt(now: number): number {
+    const level = this.#level(now)
+    const since = level < this.#tiers.length - 1 ? this.#downSince(level, now) : null
+    const { whenDownMs } = this.#spill
+    return since === null || whenDownMs === null ? Number.POSITIVE_INFINITY : since + whenDownMs
+  }
+
+  #level(now: number): number {
+    const { whenDownMs } = this.#spill
+    let level = 0
+    if (whenDownMs === null) return level
+    while (level < this.#tiers.length - 1) {
+      const since = this.#downSince(level, now)
+      if (since === null || now - since < whenDownMs) break
+      level++
+    }
+    return level
+  }
+
+  /** Since when all upstreams up to this tier that are inside their hours have been down; null unless they are. */
+  #downSince(level: number, now: number): number | null {
+    let since: number | null = null
+    for (let at = 0; at <= level; at++) {
+      for (const upstream of this.#tiers[at]!.upstreams) {
+        if (upstream.placesAllowed(now) === 0) continue
+        if (upstream.downSince === null) return null
+        since = Math.max(since ?? 0, upstream.downSince)
+      }
+    }
+    return since
+  }
+}
+
+function serversOf(upstreams: readonly Upstream[]): readonly ModelServer[] {
+  return upstreams.filter((one) => one instanceof ModelServer)
+}
+
+/**
+ * Of the lowest tier that has a server with a free place: the one with the largest free share, and `avoid` only if there
+ * is no other. Null where none has a place.
+ */
+export function chooseServer(tiers: Servers, avoid: Upstream | null, now: number): ModelServer | null {
+  for (let at = 0; at < tiers.length; at++) {
+    let best: ModelServer | null = null
+    let bestShare = -1
+    for (const server of tiers[at]!) {
+      if (!server.accepts(now)) continue
+      const share = server === avoid ? 0 : server.freePlaces(now) / server.limit.limit
+      if (share <= bestShare) continue
+      best = server
+      bestShare = share
+    }
+    if (best) return best
+  }
+  return null
+}
+
+/** Of tiers that lines go to only now and then: one whose circuit is open is probed by them, or would stay open. */
+export function chooseOrProbe(tiers: Servers, now: number): ModelServer | null {
+  for (const servers of tiers)
+    for (const one of servers) if (one.circuit.probeDue(now) && one.freePlaces(now) > 0) return one
+  return chooseServer(tiers, null, now)
+}

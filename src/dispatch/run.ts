@@ -1,0 +1,350 @@
+// A run: a chunk that this worker has leased. It alone knows where each of its lines is: one state a line
+// (line-state.ts), and what belongs to the line beside it, by position. Queues, groups and timers elsewhere have entries
+// (run, position), which count only if the run says so when their turn comes.
+import { setMaxListeners } from 'node:events'
+import type { StopReason } from '../domain/batch.ts'
+import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
+import type { LimitMetric } from '../domain/limit.ts'
+import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import { ChunkResults } from '../results/chunk-results.ts'
+import type { Journalled } from '../results/journal.ts'
+import type { SentLine } from '../results/record-line.ts'
+import type { SharedFrom } from '../results/result-line.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import {
+  COMMITTED,
+  FINISHED,
+  IllegalTransition,
+  IN_FLIGHT,
+  isLegal,
+  LINE_STATES,
+  type LineState,
+  RETRYING,
+  UNFUNDED,
+  UNSENT,
+} from './line-state.ts'
+import type { LineTries } from './tries.ts'
+
+/** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker is shutting down. */
+export type RunStop = StopReason | 'lost' | 'drained'
+
+/** A spender and a metric that a limit caps. */
+export interface Capped {
+  spender: string
+  metric: LimitMetric
+}
+
+/** The limits of a project at a time: they change with their version, and their windows with the UTC day. */
+export interface LimitsSeen {
+  /** 0: the project has none. */
+  version: number
+  day: number
+}
+
+/** Told of each transition; set by who places lines (lines.ts). */
+export type OnMove = (run: Run, position: number, from: LineState, to: LineState) => void
+
+/** The line's projected spend is part of the run's reservation. */
+const RESERVED = 1
+/** The last check of the limits allows it. */
+const ALLOWED = 2
+/** An identical line's answer was looked for, and none was found. */
+const SEARCHED = 4
+
+const NOBODY: OnMove = () => {}
+
+export class Run {
+  readonly claim: ChunkRow
+  readonly batch: BatchRow
+  readonly requestIdPrefix: string
+  readonly results: ChunkResults
+  #lines: readonly ChunkLine[]
+  #bytes: Buffer
+  readonly #states: Uint8Array
+  readonly #counts = new Uint32Array(LINE_STATES.length)
+  readonly #flags: Uint8Array
+  /** By position, from the first miss on. */
+  #tries: (LineTries | undefined)[] | null = null
+  /** By position, the UTC day under whose limits a line was reserved last; 0: under none. */
+  #days: Uint32Array | null = null
+  /** By position, when a line may be sent again (Unix ms). */
+  #due: Float64Array | null = null
+  #onMove: OnMove = NOBODY
+  #abort: AbortController | null = null
+  #stopped: RunStop | null = null
+  #phase: 'open' | 'parking' | 'closed' = 'open'
+  #entities: ReadonlySet<string> | null = null
+  /** The limits that its last reservation met. */
+  capped: readonly Capped[] = []
+  /** The limits that its lines were last checked under. */
+  limitsSeen: LimitsSeen = { version: 0, day: 0 }
+  /** Whether its lines may be sent only when limits allow them. */
+  isLimited = false
+  /** A batch API would answer its lines too late. */
+  isLate = false
+  /** Work on remote batches that is under way: the run is neither parked nor ended before it is done. */
+  remoteWork = 0
+  /** Alarms that end it, such as the end of its window. */
+  readonly alarms: (() => void)[] = []
+  /** It is in a turn's list (turn.ts). */
+  isTouched = false
+
+  constructor(
+    claim: ChunkRow,
+    batch: BatchRow,
+    lines: readonly ChunkLine[],
+    bytes: Buffer,
+    journalled: readonly Journalled[] = [],
+  ) {
+    this.claim = claim
+    this.batch = batch
+    this.#lines = lines
+    this.#bytes = bytes
+    this.requestIdPrefix = lineRequestIdPrefix(batch.id)
+    this.results = new ChunkResults(claim, lines, journalled)
+    this.#states = new Uint8Array(lines.length)
+    this.#flags = new Uint8Array(lines.length)
+    this.#counts[UNFUNDED] = lines.length
+    for (let position = 0; position < lines.length; position++)
+      if (this.results.isFinished(position)) this.move(position, COMMITTED, 'it is in a journal')
+  }
+
+  get lines(): readonly ChunkLine[] {
+    return this.#lines
+  }
+
+  /** Of the input: what the positions in its lines refer to. */
+  get bytes(): Buffer {
+    return this.#bytes
+  }
+
+  /** From now on. */
+  listen(onMove: OnMove): void {
+    this.#onMove = onMove
+  }
+
+  stateOf(position: number): LineState {
+    return this.#states[position]!
+  }
+
+  /** How many lines are in a state. */
+  count(state: LineState): number {
+    return this.#counts[state]!
+  }
+
+  get unfinished(): number {
+    return this.#states.length - this.#counts[FINISHED]! - this.#counts[COMMITTED]!
+  }
+
+  isFinished(position: number): boolean {
+    return this.#states[position]! >= FINISHED
+  }
+
+  /** Unfinished lines in one of these states, or in any. */
+  positions(...states: readonly LineState[]): number[] {
+    const found: number[] = []
+    for (let position = 0; position < this.#states.length; position++) {
+      const state = this.#states[position]!
+      if (states.length === 0 ? state < FINISHED : states.includes(state)) found.push(position)
+    }
+    return found
+  }
+
+  /** Throws an IllegalTransition, which changes nothing. */
+  move(position: number, to: LineState, cause: string): void {
+    const from = this.#states[position]!
+    if (!isLegal(from, to)) throw new IllegalTransition(this.nameOf(position), from, to, cause)
+    this.#states[position] = to
+    this.#counts[from]!--
+    this.#counts[to]!++
+    this.#onMove(this, position, from, to)
+  }
+
+  /** Whether an entry in a queue of lines to send counts. */
+  isUnsent(position: number): boolean {
+    return this.#states[position] === UNSENT && this.mayMove
+  }
+
+  /** Whether an entry in a list of lines that wait for their next attempt counts. */
+  isRetrying(position: number): boolean {
+    return this.#states[position] === RETRYING && this.mayMove
+  }
+
+  /** For logs and errors. */
+  nameOf(position: number): string {
+    const { batch_id, idx } = this.claim
+    return `line ${this.#lines[position]?.line} of chunk ${idx} of ${batch_id}`
+  }
+
+  // What belongs to a line beside its state.
+
+  isReserved(position: number): boolean {
+    return (this.#flags[position]! & RESERVED) !== 0
+  }
+
+  setReserved(position: number, is: boolean): void {
+    this.#setFlag(position, RESERVED, is)
+  }
+
+  /** The UTC day under whose limits it was reserved last, and to which it is charged; null: no limit matched it. */
+  reservedOn(position: number): number | null {
+    return this.#days?.[position] || null
+  }
+
+  reserveOn(position: number, day: number | null): void {
+    if (day === null && this.#days === null) return
+    this.#days ??= new Uint32Array(this.#lines.length)
+    this.#days[position] = day ?? 0
+  }
+
+  /** Whether limits allow it to be sent. */
+  isAllowed(position: number): boolean {
+    return !this.isLimited || (this.#flags[position]! & ALLOWED) !== 0
+  }
+
+  setAllowed(position: number, is: boolean): void {
+    this.#setFlag(position, ALLOWED, is)
+  }
+
+  /** Whether the answer of an identical line was looked for: it is not a second time. */
+  wasSearched(position: number): boolean {
+    return (this.#flags[position]! & SEARCHED) !== 0
+  }
+
+  setSearched(position: number): void {
+    this.#setFlag(position, SEARCHED, true)
+  }
+
+  #setFlag(position: number, flag: number, is: boolean): void {
+    if (is) this.#flags[position]! |= flag
+    else this.#flags[position]! &= ~flag
+  }
+
+  triesOf(position: number): LineTries | undefined {
+    return this.#tries?.[position]
+  }
+
+  setTries(position: number, tries: LineTries): void {
+    this.#tries ??= new Array(this.#lines.length).fill(undefined)
+    this.#tries[position] = tries
+  }
+
+  /** Of unfinished lines. */
+  *allTries(): Generator<[position: number, tries: LineTries]> {
+    for (const [position, tries] of this.#tries?.entries() ?? [])
+      if (tries && !this.isFinished(position)) yield [position, tries]
+  }
+
+  /** When it may be sent again (Unix ms). */
+  dueOf(position: number): number {
+    return this.#due?.[position] ?? 0
+  }
+
+  setDue(position: number, at: number): void {
+    this.#due ??= new Float64Array(this.#lines.length)
+    this.#due[position] = at
+  }
+
+  // The run as a whole.
+
+  get stopped(): RunStop | null {
+    return this.#stopped
+  }
+
+  /** The first reason stands, but `lost` overrides. */
+  stop(reason: RunStop): void {
+    if (this.#stopped === null || reason === 'lost') this.#stopped = reason
+  }
+
+  get isParking(): boolean {
+    return this.#phase === 'parking'
+  }
+
+  get isClosed(): boolean {
+    return this.#phase === 'closed'
+  }
+
+  /** Whether its lines may be placed and sent. */
+  get mayMove(): boolean {
+    return this.#stopped === null && this.#phase === 'open'
+  }
+
+  /** Whether nothing of it is under way. */
+  get isIdle(): boolean {
+    return this.#counts[IN_FLIGHT] === 0 && this.remoteWork === 0
+  }
+
+  /** Its lease is about to be given up: none of its lines moves from here on but to an end. */
+  park(): void {
+    this.#phase = 'parking'
+  }
+
+  /** Its lease has ended. Entries in queues outlive it, so its memory is given up here. */
+  close(): void {
+    this.#phase = 'closed'
+    for (const cancel of this.alarms.splice(0)) cancel()
+    this.#lines = []
+    this.#bytes = NOTHING
+    this.#tries = null
+    this.#onMove = NOBODY
+  }
+
+  /** Aborts what is in flight. */
+  abort(): void {
+    this.#controller.abort()
+  }
+
+  get isAborted(): boolean {
+    return this.#abort?.signal.aborted ?? false
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  get #controller(): AbortController {
+    if (this.#abort === null) {
+      this.#abort = new AbortController()
+      setMaxListeners(0, this.#abort.signal)
+    }
+    return this.#abort
+  }
+
+  /** What model servers are told of its lines that have no span; null where nobody traces. */
+  get traceparent(): string | null {
+    return this.results.trace?.traceparent ?? this.batch.traceparent
+  }
+
+  /** The entities of its lines. */
+  get entities(): ReadonlySet<string> {
+    this.#entities ??= new Set(this.#lines.map((line) => line.entity).filter((entity) => entity !== null))
+    return this.#entities
+  }
+
+  /** The models of its unfinished lines. */
+  get models(): ReadonlySet<string> {
+    const models = new Set<string>()
+    for (const position of this.positions()) {
+      const { model } = this.#lines[position]!
+      if (model !== null) models.add(model)
+    }
+    return models
+  }
+
+  /** Where the end of a line is recorded. */
+  recorded(position: number): SentLine {
+    const { batch, requestIdPrefix, results, bytes } = this
+    const line = this.#lines[position]!
+    const isReserved = this.isReserved(position)
+    const reservedOn = this.reservedOn(position)
+    return { batch, requestIdPrefix, results, line, bytes, position, isReserved, reservedOn }
+  }
+
+  /** What lines that share its answer name. */
+  sharedFrom(position: number): SharedFrom {
+    const { line, custom_id_json } = this.#lines[position]!
+    return { request_id: this.requestIdPrefix + base32(line), custom_id_json }
+  }
+}
+
+const NOTHING = Buffer.alloc(0)

@@ -1,0 +1,175 @@
+// Sends single lines to model servers: whichever line a lane says is next, once, and says what came of it (lines.ts).
+import type { BackendCall, BackendResult } from '../backends/backend.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
+import type { Log } from '../domain/log.ts'
+import type { Span } from '../domain/tracing.ts'
+import type { Ticket } from './circuit.ts'
+import type { Lane } from './lane.ts'
+import { endSpan, startSpan } from './line-span.ts'
+import { IN_FLIGHT } from './line-state.ts'
+import { LineWarnings } from './line-warnings.ts'
+import type { Lines } from './lines.ts'
+import type { Observer } from './observer.ts'
+import type { Cohort } from './plateau.ts'
+import { requestBody } from './request-body.ts'
+import type { Blame } from './retry-policy.ts'
+import type { Run } from './run.ts'
+import { ensureTries, hasMissed } from './tries.ts'
+import type { Turn } from './turn.ts'
+import type { Call, ModelServer } from './upstream.ts'
+
+export interface SenderOptions {
+  clock: Clock
+  log: Log
+  /** By model; changed by reloads. */
+  lanes: ReadonlyMap<string, Lane>
+  lines: Pick<Lines, 'begin' | 'answered' | 'refused' | 'missed' | 'stop' | 'broken'>
+  turn: Turn
+  /** Whether lines may be sent now. When it becomes true, a turn is scheduled. */
+  maySend: () => boolean
+  /** The first line of a run was sent, and its batch was queued. */
+  onBegun: (run: Run) => void
+  observe?: Pick<Observer, 'attempted'> | undefined
+}
+
+/** A request under way: what the backend is asked, and what the server's limits need to know of it. */
+export class Attempt implements BackendCall, Call {
+  readonly run: Run
+  readonly position: number
+  readonly server: ModelServer
+  readonly sentAt: number
+  readonly missedBefore: boolean
+  readonly endpoint: EndpointPath
+  readonly body: Uint8Array
+  readonly span: Span | null
+  probing: Ticket['probing'] = null
+  inFlight = 0
+  cohort: Cohort | null = null
+
+  constructor(run: Run, position: number, server: ModelServer, sentAt: number) {
+    const tries = run.triesOf(position)
+    this.run = run
+    this.position = position
+    this.server = server
+    this.sentAt = sentAt
+    this.missedBefore = hasMissed(tries)
+    this.endpoint = run.lines[position]!.endpoint
+    this.body = requestBody(run, position, server)
+    const { trace } = run.results
+    this.span = trace?.samplesLine() ? startSpan(trace, run, position, server, sentAt) : null
+  }
+
+  get batch_id(): string {
+    return this.run.batch.id
+  }
+
+  get line(): object {
+    return ensureTries(this.run, this.position)
+  }
+
+  get project_id(): string {
+    return this.run.batch.project_id
+  }
+
+  get signal(): AbortSignal {
+    return this.run.signal
+  }
+
+  get traceparent(): string | null {
+    return this.span?.traceparent ?? this.run.traceparent
+  }
+}
+
+export class Sender {
+  readonly #options: SenderOptions
+  readonly #warnings: LineWarnings
+
+  constructor(options: SenderOptions) {
+    this.#options = options
+    this.#warnings = new LineWarnings(options.log)
+  }
+
+  /** Sends as many lines as the servers accept now. */
+  pump(): void {
+    const { maySend, lanes, clock } = this.#options
+    if (!maySend()) return
+    const now = clock.now()
+    for (const lane of lanes.values()) lane.pump(now, this.#send)
+  }
+
+  readonly #send = (run: Run, position: number, server: ModelServer, now: number): void => {
+    const { lines, log, onBegun } = this.#options
+    try {
+      if (now >= run.claim.deadline) {
+        // The deadline's alarm is late if the clock was set forward or the process was suspended.
+        lines.stop(run, 'batch_expired', true)
+        return
+      }
+      if (!lines.begin(run, position, now)) return
+      const attempt = new Attempt(run, position, server, now)
+      run.move(position, IN_FLIGHT, 'it is sent')
+      server.begin(attempt)
+      if (run.results.begunAt === null && run.batch.status === 'queued') {
+        run.results.begunAt = now
+        onBegun(run)
+      }
+      sendTo(server, attempt).then(
+        (result) => this.#onResult(attempt, result),
+        (error: unknown) => this.#onResult(attempt, internalFault(server, error, log)),
+      )
+    } catch (error) {
+      lines.broken(run, error)
+    }
+  }
+
+  #onResult(attempt: Attempt, result: BackendResult): void {
+    const { clock, lines, turn, observe } = this.#options
+    const { run, position, server, sentAt: at, span } = attempt
+    try {
+      const now = clock.now()
+      if (span) endSpan(span, result, attempt.endpoint, now)
+      const isAborted = run.isAborted && result.kind === 'failed'
+      const isOurs = result.kind === 'failed' && result.code === 'internal_error'
+      observe?.attempted(server, isAborted ? 'aborted' : result.kind, now - at)
+      let blame: Blame = isOurs ? 'line' : 'server'
+      if (isAborted || isOurs) server.withdraw(attempt, now)
+      else {
+        const found = server.end(attempt, result, now)
+        if (found === 'line' && (run.triesOf(position)?.count.own ?? 0) > 0)
+          this.#warnings.failsOnBatch(run, server, result, now)
+        blame = found ?? blame
+      }
+      if (!isAborted) this.#warnings.failsForOperators(server, result, now)
+      turn.schedule()
+      if (run.isClosed) return
+      const ended = { upstream: server, at, now }
+      if (result.kind === 'answered') lines.answered(run, position, result, ended)
+      else if (result.kind === 'refused') lines.refused(run, position, result, ended)
+      else lines.missed(run, position, result, blame, ended)
+      turn.touch(run)
+    } catch (error) {
+      lines.broken(run, error)
+    }
+  }
+}
+
+/** A backend does not throw for anything that a server answers: that would be a mistake of the service. */
+function sendTo({ backend }: ModelServer, attempt: Attempt): Promise<BackendResult> {
+  try {
+    return backend.send(attempt)
+  } catch (error) {
+    return Promise.reject(error)
+  }
+}
+
+/** The error's text goes to the log only, because it may contain anything. */
+function internalFault(
+  { name }: ModelServer,
+  error: unknown,
+  log: Log,
+): Extract<BackendResult, { kind: 'failed' }> {
+  log.error({ err: error, upstream: name }, 'an attempt failed because of an internal error')
+  const reason = 'The service failed to handle this attempt.'
+  return { kind: 'failed', status: null, code: 'internal_error', reason }
+}

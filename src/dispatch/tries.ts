@@ -1,0 +1,123 @@
+// The tries of a line that missed an answer: their counts, which bound them, and the attempts for its audit record. The
+// counts of unfinished lines are stored with a chunk that is parked, for the worker that claims it next; the attempts stay
+// in the memory of this worker, which uses them if it is the one.
+import type { BackendResult } from '../backends/backend.ts'
+import { reasonForCaller } from '../backends/failure-reason.ts'
+import { type WireError, wireError } from '../domain/errors.ts'
+import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
+import { type MissedResult, noTries, type TryCount } from './retry-policy.ts'
+import type { Run } from './run.ts'
+import type { Upstream } from './upstream.ts'
+
+/** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
+const ATTEMPTS_LISTED_MAX = 20
+/** Lines of parked chunks whose attempts are remembered; beyond that, the chunks that were parked first are forgotten. */
+const PARKED_LINES_MAX = 20_000
+
+export interface LineTries extends LineAttempts {
+  readonly count: TryCount
+  listed: AttemptRecord[]
+  /** Where the last attempt failed: the next one goes to another upstream if possible. */
+  avoid: Upstream | null
+}
+
+/** Those of a line, made with its first miss. */
+export function ensureTries(run: Run, position: number): LineTries {
+  let tries = run.triesOf(position)
+  if (!tries) {
+    tries = { count: noTries(), listed: [], omitted: 0, avoid: null }
+    run.setTries(position, tries)
+  }
+  return tries
+}
+
+/** Whether the line missed an answer before, on any upstream. */
+export function hasMissed(tries: LineTries | undefined): boolean {
+  return tries !== undefined && tries.count.failures + tries.count.throttles > 0
+}
+
+export function attemptOf(
+  { name, tier }: Pick<Upstream, 'name' | 'tier'>,
+  result: BackendResult,
+  at: number,
+  now: number,
+  remote_batch?: string,
+): AttemptRecord {
+  const attempt: AttemptRecord = { at, upstream: name, tier, status: result.status, duration_ms: now - at }
+  if (remote_batch !== undefined) attempt.remote_batch = remote_batch
+  if (result.kind !== 'answered')
+    attempt.reason = result.kind === 'refused' ? result.code : reasonForCaller(result)
+  return attempt
+}
+
+export function addAttempt(tries: LineTries, attempt: AttemptRecord): void {
+  tries.listed.push(attempt)
+  if (tries.listed.length <= ATTEMPTS_LISTED_MAX) return
+  tries.listed.shift()
+  tries.omitted++
+}
+
+/** What a line fails with that is not tried again. */
+export function exhausted({ listed, omitted }: LineTries, result: MissedResult): WireError {
+  const count = listed.length + omitted
+  const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
+  return wireError(
+    code,
+    `${reasonForCaller(result)} (after ${count === 1 ? '1 attempt' : `${count} attempts`}).`,
+  )
+}
+
+/** The value of the column `line_tries`: a list of line numbers, each with its counts. */
+export function storedTries(run: Run): string | null {
+  const stored = [...run.allTries()].map(([position, { count }]) => [run.lines[position]!.line, count])
+  return stored.length === 0 ? null : JSON.stringify(stored)
+}
+
+/** The tries of parked chunks, by batch and index in the order in which they were parked. */
+export class ParkedTries {
+  readonly #chunks = new Map<string, { epoch: number; lines: readonly (readonly [number, LineTries])[] }>()
+  #lines = 0
+
+  keep(run: Run): void {
+    const key = keyOf(run)
+    this.#forget(key)
+    const lines = [...run.allTries()]
+    if (lines.length === 0) return
+    this.#chunks.set(key, { epoch: run.claim.epoch, lines })
+    this.#lines += lines.length
+    for (const oldest of this.#chunks.keys()) {
+      if (this.#lines <= PARKED_LINES_MAX) break
+      this.#forget(oldest)
+    }
+  }
+
+  /** Gives a run that was just claimed the tries of earlier leases. */
+  restore(run: Run): void {
+    const key = keyOf(run)
+    const parked = this.#chunks.get(key)
+    this.#forget(key)
+    // Every claim raises the epoch: no other worker claimed it in between.
+    if (parked?.epoch === run.claim.epoch - 1) {
+      for (const [position, tries] of parked.lines)
+        if (!run.isFinished(position)) run.setTries(position, tries)
+      return
+    }
+    const stored = new Map<number, TryCount>(JSON.parse(run.claim.line_tries ?? '[]'))
+    if (stored.size === 0) return
+    for (const [position, { line }] of run.lines.entries()) {
+      const count = stored.get(line)
+      if (!count || run.isFinished(position)) continue
+      const omitted = count.failures + count.throttles
+      run.setTries(position, { count, listed: [], omitted, avoid: null })
+    }
+  }
+
+  #forget(key: string): void {
+    this.#lines -= this.#chunks.get(key)?.lines.length ?? 0
+    this.#chunks.delete(key)
+  }
+}
+
+function keyOf({ claim }: Run): string {
+  return `${claim.batch_id} ${claim.idx}`
+}

@@ -1,0 +1,68 @@
+// A batch API as the executor of remote batches sees it: lines are handed over to it by the chunk.
+import type { BatchApi } from '../backends/batch-api/batch-api.ts'
+import { type Call, Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'
+
+export interface BatchApiUpstreamOptions extends UpstreamTerms {
+  /** Names the upstream in audit records, logs and metrics. */
+  name: string
+  api: BatchApi
+  /** What it calls the model; null when it is the model's own ID. */
+  modelAlias: string | null
+}
+
+export class BatchApiUpstream extends Upstream {
+  readonly name: string
+  readonly api: BatchApi
+  /** The JSON string that replaces `model` in the body; null to send the body untouched. */
+  readonly modelJson: Buffer | null
+  readonly bodyEnd = null
+  /** By project: lines that it has, as seen last, and those that are on their way to it. */
+  #open: ReadonlyMap<string, number> = new Map()
+  readonly #onTheirWay = new Map<string, number>()
+
+  constructor(options: BatchApiUpstreamOptions) {
+    super(options, { max: options.concurrency_max })
+    this.name = options.name
+    this.api = options.api
+    this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
+  }
+
+  async close(): Promise<void> {
+    await this.api.close()
+  }
+
+  /** A call to it for lines of a batch; none of them is to blame if it fails. */
+  callFor(batch_id: string, line: object, sentAt: number): Call {
+    return { batch_id, line, sentAt, missedBefore: false, probing: null, inFlight: 0, cohort: null }
+  }
+
+  /** Lines that it has, of all projects. */
+  get linesThere(): number {
+    let lines = 0
+    for (const map of [this.#open, this.#onTheirWay]) for (const count of map.values()) lines += count
+    return lines
+  }
+
+  /** Lines that it has of one project. */
+  linesOf(project_id: string): number {
+    return (this.#open.get(project_id) ?? 0) + (this.#onTheirWay.get(project_id) ?? 0)
+  }
+
+  /** Those of all workers together. */
+  sawLines(open: ReadonlyMap<string, number>): void {
+    this.#open = open
+  }
+
+  /** Lines are handed over to it; the function that is returned says what came of that. */
+  handOver(project_id: string, lines: number): (areThere: boolean) => void {
+    const add = (by: number): void =>
+      void this.#onTheirWay.set(project_id, (this.#onTheirWay.get(project_id) ?? 0) + by)
+    add(lines)
+    return (areThere) => {
+      add(-lines)
+      if (this.#onTheirWay.get(project_id) === 0) this.#onTheirWay.delete(project_id)
+      if (areThere)
+        this.#open = new Map(this.#open).set(project_id, (this.#open.get(project_id) ?? 0) + lines)
+    }
+  }
+}

@@ -1,0 +1,248 @@
+// Records the results of batches that have ended at a batch API, as if each line had been sent alone. Lines without an
+// answer are tried again, together, when all results are read.
+import type { BackendResult } from '../backends/backend.ts'
+import { BatchApiError, type BlamedLine } from '../backends/batch-api/batch-api.ts'
+import { unfinished } from '../backends/batch-api/result-line.ts'
+import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
+import { REMOTE } from '../dispatch/line-state.ts'
+import type { EndedAttempt, Lines } from '../dispatch/lines.ts'
+import type { Observer } from '../dispatch/observer.ts'
+import type { Blame, MissedResult } from '../dispatch/retry-policy.ts'
+import type { Run } from '../dispatch/run.ts'
+import { type Clock, sleep } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import { linesOf } from '../store/line-ranges.ts'
+import { changeRemoteBatch } from '../store/remote-batches.ts'
+import type { RemoteBatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import type { BatchApiUpstream } from './batch-api-upstream.ts'
+import { cancelMs } from './recall.ts'
+import { endpointOf, remoteId, remoteIdOf } from './request-file.ts'
+import { type ResultFaults, readRemoteResults } from './results.ts'
+import type { RemoteRows } from './rows.ts'
+
+/** How long a batch that has ended waits when its results cannot be read. */
+const UNREADABLE_MS_MIN = 1_000
+const UNREADABLE_MS_MAX = 60_000
+const ROOM_MS = 20
+/** The longest wait for room at a batch API that names no time. */
+const FULL_MS_MAX = 15 * 60_000
+
+export interface CollectorOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  random: () => number
+  rows: RemoteRows
+  lines: Pick<Lines, 'answered' | 'refused' | 'missed' | 'place'>
+  answers: Pick<ResponseMemory, 'hasRoom'>
+  observe?: Pick<Observer, 'attempted'> | undefined
+  /** The batch API takes none of these lines because of some of them. */
+  onBlamed: (
+    run: Run,
+    positions: readonly number[],
+    blamed: readonly BlamedLine[],
+    result: MissedResult,
+    attempt: EndedAttempt,
+  ) => void
+}
+
+export class Collector {
+  readonly #options: CollectorOptions
+
+  constructor(options: CollectorOptions) {
+    this.#options = options
+  }
+
+  /** Records what a batch has answered. Returns when to try again (Unix ms), if its results cannot be read now. */
+  async collect(run: Run, row: RemoteBatchRow, stop: AbortSignal): Promise<number | null> {
+    const { rows, lines } = this.#options
+    const upstream = rows.upstreamOf(row)
+    if (!upstream || row.status === 'abandoned') {
+      const positions = rows.positionsOf(run, row)
+      if (!(await rows.settle(run, row, 'abandoned'))) return null
+      for (const position of positions)
+        if (upstream)
+          endRemoteLine(this.#options, run, position, goneResult(row), 'server', this.#attempt(row, upstream))
+        else lines.place(run, position, 'its batch API is not configured any more')
+      return null
+    }
+    const deadline = this.#deadline(run, stop)
+    try {
+      return await this.#collect(run, row, upstream, deadline.signal)
+    } catch (error) {
+      if (!(error instanceof BatchApiError)) throw error
+      return stop.aborted ? null : await this.#unreadable(run, row, error)
+    } finally {
+      deadline.cancel()
+    }
+  }
+
+  /** Results are read until the batch's window closes, or as long as a batch there may take to be cancelled. */
+  #deadline({ batch, stopped }: Run, stop: AbortSignal): { signal: AbortSignal; cancel: () => void } {
+    const { clock } = this.#options
+    const controller = new AbortController()
+    const leftMs = stopped === null ? batch.expires_at - clock.now() : 0
+    const cancelTimer = clock.after(Math.max(0, leftMs) + cancelMs(batch), () => controller.abort())
+    const abort = (): void => controller.abort()
+    stop.addEventListener('abort', abort, { once: true })
+    if (stop.aborted) abort()
+    return {
+      signal: controller.signal,
+      cancel: () => {
+        cancelTimer()
+        stop.removeEventListener('abort', abort)
+      },
+    }
+  }
+
+  async #collect(
+    run: Run,
+    row: RemoteBatchRow,
+    upstream: BatchApiUpstream,
+    signal: AbortSignal,
+  ): Promise<number | null> {
+    const { rows, answers, clock, random } = this.#options
+    const draw = random()
+    const positions = rows.positionsOf(run, row)
+    const byId = new Map(positions.map((position) => [remoteIdOf(run, position), position]))
+    let cost_nanos = 0
+    const onAnswer = async (custom_id: string, result: BackendResult): Promise<void> => {
+      const position = byId.get(custom_id)!
+      byId.delete(custom_id)
+      if (run.isClosed || run.stateOf(position) !== REMOTE) return
+      cost_nanos += endRemoteLine(this.#options, run, position, result, 'line', this.#attempt(row, upstream))
+      while (!answers.hasRoom && !signal.aborted) await sleep(clock, ROOM_MS, signal)
+    }
+    let missed = new Map<string, BackendResult>()
+    let blamed: readonly BlamedLine[] | null = null
+    if (positions.length > 0) {
+      const ids = {
+        wanted: new Set(byId.keys()),
+        known: new Set(Array.from(linesOf(row), (line) => remoteId(run, line))),
+      }
+      const endpoint = endpointOf(run, positions)
+      const read = await readRemoteResults(upstream.api, row, endpoint, ids, onAnswer, signal)
+      missed = read.missed
+      this.#report(row, read.faults, byId.size - missed.size)
+      if (row.status === 'failed' && row.remote_id !== null && byId.size === positions.length)
+        blamed = (await upstream.api.read(row.remote_id, signal))?.blamed ?? null
+    }
+    if (run.isClosed) return null
+    const left = [...byId.values()]
+    const missing = this.#missing(row, upstream, run, left)
+    if (!(await rows.settle(run, row, 'recorded', cost_nanos))) return clock.now()
+    const attempt = { ...this.#attempt(row, upstream), draw }
+    if (blamed !== null && left.length > 0) {
+      this.#options.onBlamed(run, left, blamed, missing, attempt)
+      return null
+    }
+    for (const [id, position] of byId) {
+      const result = missed.get(id) ?? missing
+      const isOwn = row.cancelled_at === null && result.kind !== 'throttled'
+      endRemoteLine(this.#options, run, position, result, isOwn ? 'line' : 'server', attempt)
+    }
+    return null
+  }
+
+  #attempt(row: RemoteBatchRow, upstream: BatchApiUpstream): EndedAttempt {
+    const { clock } = this.#options
+    return { upstream, at: row.created, now: clock.now(), remote_batch: row.remote_id ?? row.id }
+  }
+
+  /** What came of the lines that the files of an ended batch leave out. */
+  #missing(row: RemoteBatchRow, upstream: BatchApiUpstream, run: Run, left: readonly number[]): MissedResult {
+    const { clock, log } = this.#options
+    const { status, detail, cancelled_at } = row
+    if (status === 'throttled') {
+      const reason = 'the batch API has no room for the batch'
+      const words = detail ?? undefined
+      const result = throttledAgain({ kind: 'throttled', status: 429, reason, words }, run, left)
+      const { retry_after_ms } = result
+      log.warn(
+        { remote_batch: row.remote_id, upstream: row.upstream, lines: left.length, reason, retry_after_ms },
+        'a batch API has no room for a batch; its lines are sent again later',
+      )
+      // Others wait as well.
+      const now = clock.now()
+      const call = upstream.callFor(row.batch_id, row, now)
+      upstream.begin(call)
+      upstream.end(call, result, now)
+      return result
+    }
+    if (cancelled_at !== null)
+      return unfinished(
+        'the remote batch was cancelled, since its lines were to be answered elsewhere or not at all',
+      )
+    if (status !== 'completed' && left.length > 0)
+      log.warn(
+        { remote_batch: row.remote_id, upstream: row.upstream, status, lines: left.length },
+        'a remote batch ended before all of its lines were answered; the others are sent again',
+      )
+    return status === 'completed'
+      ? unfinished('the remote batch has no result of it')
+      : unfinished(`the remote batch ended as ${status} before it was answered`, detail)
+  }
+
+  /** The batch has ended and its results cannot be read now. */
+  async #unreadable(run: Run, row: RemoteBatchRow, error: BatchApiError): Promise<number> {
+    const { store, clock, log, rows } = this.#options
+    const now = clock.now()
+    const failing_since = row.failing_since ?? now
+    const detail = reasonForCaller(error.result)
+    log.warn(
+      { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(error.result) },
+      'the results of a remote batch cannot be read; it is tried again',
+    )
+    const isOver = rows.mayGiveUp(row, failing_since, run.stopped !== null || error.isGone)
+    const change = isOver ? { status: 'abandoned', detail } : { failing_since, detail }
+    await rows.stored(() => store.write((tx) => changeRemoteBatch(tx, row.id, 'ended', change)))
+    const waitMs = Math.min(UNREADABLE_MS_MAX, Math.max(UNREADABLE_MS_MIN, (now - failing_since) / 4))
+    return isOver ? now : now + waitMs
+  }
+
+  #report(row: RemoteBatchRow, faults: ResultFaults, missing: number): void {
+    const { doubled, unknown, unreadable } = faults
+    if (doubled + unknown + unreadable + (row.status === 'completed' ? missing : 0) === 0) return
+    this.#options.log.warn(
+      { remote_batch: row.remote_id, upstream: row.upstream, doubled, unknown, unreadable, missing },
+      'the results of a remote batch are not those of its lines; missing lines are sent again',
+    )
+  }
+}
+
+/** A line that a batch API had ends, or is tried again. Returns what it cost (nano-dollars). */
+export function endRemoteLine(
+  { lines, observe }: Pick<CollectorOptions, 'lines' | 'observe'>,
+  run: Run,
+  position: number,
+  result: BackendResult,
+  blame: Blame,
+  attempt: EndedAttempt,
+): number {
+  observe?.attempted(attempt.upstream, result.kind, attempt.now - attempt.at)
+  if (result.kind === 'answered') return lines.answered(run, position, result, attempt)
+  if (result.kind === 'refused') lines.refused(run, position, result, attempt)
+  else lines.missed(run, position, result, blame, attempt)
+  return 0
+}
+
+/** Of lines of a batch that was given up. */
+function goneResult({ detail }: RemoteBatchRow): MissedResult {
+  return { ...unfinished('the remote batch was given up', detail), unreachable: true }
+}
+
+/** A batch API without room is asked again after half of the time that the lines have waited for it. */
+export function throttledAgain(
+  result: Extract<BackendResult, { kind: 'throttled' }>,
+  run: Run,
+  positions: readonly number[],
+): Extract<BackendResult, { kind: 'throttled' }> {
+  const waitedMs = positions.reduce(
+    (most, position) => Math.max(most, run.triesOf(position)?.count.throttledMs ?? 0),
+    0,
+  )
+  const waitMs = Math.min(FULL_MS_MAX, Math.round(waitedMs / 2))
+  return { ...result, retry_after_ms: Math.max(result.retry_after_ms ?? 0, waitMs) }
+}

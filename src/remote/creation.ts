@@ -1,0 +1,249 @@
+// Creates a batch at a batch API of lines of a run, at most once. Each step is stored before the call that it announces,
+// under the lease of the chunk, so that the worker that claims the chunk after a crash knows what may be there:
+//
+//   intended   a file may have been uploaded, under a name that no other has; it is looked for before another is
+//   creating   the batch may have been created; it is looked for, and created again only when it is not there long
+//              after the last attempt could have had an effect
+//   open       it is there, and its ID is known
+import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
+import { unfinished } from '../backends/batch-api/result-line.ts'
+import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
+import type { Run } from '../dispatch/run.ts'
+import { stopReason } from '../domain/batch.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
+import type { Log } from '../domain/log.ts'
+import { announceCreation, changeRemoteBatch, creationAge, readRemoteBatch } from '../store/remote-batches.ts'
+import type { RemoteBatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+
+/** How soon a batch is looked at after it was created. */
+const FIRST_LOOK_MS = 250
+/** How often a batch is to be created before its lines are sent again in another, or elsewhere. */
+const CREATIONS_MAX = 3
+/** How long a batch that may have been created is left alone before it is looked for; grows with its age. */
+const LOOK_AGAIN_MS_MIN = 500
+const LOOK_AGAIN_MS_MAX = 30_000
+/** How long one that is not there is left alone while its lines are paused. */
+const PAUSED_MS = 2_000
+
+const TWICE = 'a batch API created a batch twice; the second is cancelled'
+
+/**
+ * - `open`: the batch is there.
+ * - `returned`: its lines are sent again; `result` is what came of them, and `left` what may be there of it.
+ * - `unsent`: it is not, and a limit that was changed since keeps its lines from being sent.
+ * - `later`: nobody knows yet; look again at `at` (Unix ms).
+ * - `lost`: another worker has the chunk.
+ */
+export type CreationEnd =
+  | { kind: 'open' }
+  | {
+      kind: 'returned'
+      result: BatchApiError['result']
+      left: 'nothing' | 'file' | 'batch'
+      /** The lines that are the reason, if the batch API says that lines are. */
+      blamed: BatchApiError['blamed']
+    }
+  | { kind: 'unsent' }
+  | { kind: 'later'; at: number }
+  | { kind: 'lost' }
+
+export interface Creation {
+  run: Run
+  row: RemoteBatchRow
+  /** Whether this worker has just stored it. */
+  isNew: boolean
+  api: BatchApi
+  /** Aborted when the worker stops. */
+  signal: AbortSignal
+  endpoint: EndpointPath
+  /** The lines of the file. */
+  content: () => Uint8Array[]
+  metadata: Readonly<Record<string, string>>
+}
+
+export interface CreationsOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  /** Whether the lease certainly holds. */
+  isCertain: () => boolean
+  isPaused: (run: Run, model: string) => boolean
+  /** Whether a limit on lines of the run is passed by what is spent and reserved. */
+  isOverLimit: (run: Run) => Promise<boolean>
+  /** Whether lines may be given up at a batch API that does not answer, since then (Unix ms). */
+  mayGiveUp: (row: RemoteBatchRow, failing_since: number, isStopped: boolean) => boolean
+}
+
+export class Creations {
+  readonly #options: CreationsOptions
+
+  constructor(options: CreationsOptions) {
+    this.#options = options
+  }
+
+  /** Continues from where its row says. */
+  async pursue(creation: Creation): Promise<CreationEnd> {
+    const { row } = creation
+    if (row.state === 'intended') return await this.#upload(creation)
+    try {
+      return await this.#lookUp(creation)
+    } catch (error) {
+      return await this.#unknown(creation, error)
+    }
+  }
+
+  async #upload(creation: Creation): Promise<CreationEnd> {
+    const { run, row, isNew, api, signal } = creation
+    if (this.#hasStopped(run)) return NOT_SENT
+    if (!isNew && this.#isPaused(creation)) return this.#whenResumed()
+    let file_id: string
+    try {
+      // A worker that crashed may have uploaded it.
+      const known = isNew ? null : await api.findFile(row.id, signal)
+      if (!isNew && (await this.#options.isOverLimit(run))) {
+        if (known !== null) await api.remove(known)
+        return { kind: 'unsent' }
+      }
+      file_id = known ?? (await api.upload(row.id, creation.content(), signal))
+    } catch (error) {
+      if (!(error instanceof BatchApiError)) throw error
+      if (signal.aborted) return { kind: 'later', at: this.#options.clock.now() }
+      return returned(error, error.hadNoEffect ? 'nothing' : 'file')
+    }
+    return await this.#create(creation, file_id)
+  }
+
+  async #create(creation: Creation, file_id: string): Promise<CreationEnd> {
+    const { store, clock, isCertain } = this.#options
+    const { run, row, api, endpoint, metadata } = creation
+    row.file_id = file_id
+    const announced = await store.write((tx) => announceCreation(tx, store.claimSql, row, run.results.lease))
+    if (!announced) return { kind: 'lost' }
+    row.state = 'creating'
+    row.creations++
+    // An attempt that was just made may still take effect: it is not given up for what failed before.
+    row.failing_since = null
+    if (!isCertain() || run.stopped !== null) return { kind: 'later', at: clock.now() }
+    try {
+      const created = await api.create({ name: row.id, file_id, endpoint, metadata }, creation.signal)
+      return await this.#opened(creation, created)
+    } catch (error) {
+      if (error instanceof BatchApiError && error.hadNoEffect) return returned(error, 'file')
+      return await this.#unknown(creation, error)
+    }
+  }
+
+  async #lookUp(creation: Creation): Promise<CreationEnd> {
+    const { store, clock, log } = this.#options
+    const { run, row, api } = creation
+    // Before it is looked for: what is on its way then may still take effect.
+    const ageMs = await creationAge(store.read, store.claimSql, row.id)
+    const wanted = { name: row.id, file_id: row.file_id, since: row.created }
+    const found = await api.find(wanted, creation.signal)
+    const [first, ...others] = found ?? []
+    for (const { id } of others) {
+      log.warn({ remote_batch: id, first: first?.id }, TWICE)
+      await api.cancel(id, creation.signal)
+    }
+    if (first) return await this.#opened(creation, first)
+    if (ageMs < api.settleMs) {
+      const restMs = api.settleMs - ageMs
+      return { kind: 'later', at: clock.now() + Math.min(restMs, waitMs(ageMs)) }
+    }
+    if (found === null) {
+      const { id: name, upstream } = row
+      if (row.creations >= CREATIONS_MAX || this.#hasStopped(run))
+        return { kind: 'returned', result: unfinished(NEVER_KNOWN), left: 'batch', blamed: null }
+      log.warn(
+        { upstream, name },
+        'a batch API may have created a batch, and its batches cannot be listed; it is created again under the same idempotency key',
+      )
+    } else if (row.creations >= CREATIONS_MAX)
+      return { kind: 'returned', result: unfinished(NEVER_KNOWN, row.detail), left: 'file', blamed: null }
+    if (this.#hasStopped(run)) return NOT_SENT
+    if (this.#isPaused(creation)) return this.#whenResumed()
+    // What may be there already is in flight.
+    if (found !== null && (await this.#options.isOverLimit(run))) return { kind: 'unsent' }
+    return await this.#create(creation, row.file_id ?? '')
+  }
+
+  async #opened(creation: Creation, { id }: SeenBatch): Promise<CreationEnd> {
+    const { row } = creation
+    const { store, clock } = this.#options
+    const poll_at = clock.now() + FIRST_LOOK_MS
+    const known = { status: null, detail: null, failing_since: null }
+    const change = { ...known, state: 'open' as const, remote_id: id, poll_at }
+    // If a power failure takes this back, it is found there by its name.
+    if (!(await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, change))))
+      await this.#cancelUnknown(creation, id)
+    row.state = 'open'
+    row.remote_id = id
+    return { kind: 'open' }
+  }
+
+  /**
+   * Another worker has gone on with the row meanwhile: this one stood still for so long that its call to create the batch
+   * had become impossible by all appearance. A batch that the row does not name is one too many.
+   */
+  async #cancelUnknown({ row, api, signal }: Creation, id: string): Promise<void> {
+    const { store, log } = this.#options
+    const stored = await readRemoteBatch(store.read, row.id)
+    if (!stored || stored.state === 'creating' || stored.remote_id === id) return
+    log.warn({ remote_batch: id, first: stored.remote_id }, TWICE)
+    await api.cancel(id, signal)
+  }
+
+  /** The batch may be there, and nobody can tell now. */
+  async #unknown(creation: Creation, error: unknown): Promise<CreationEnd> {
+    const { run, row, api } = creation
+    const { store, clock, log, mayGiveUp } = this.#options
+    if (!(error instanceof BatchApiError)) throw error
+    if (run.stopped === 'lost') return { kind: 'lost' }
+    const now = clock.now()
+    if (creation.signal.aborted) return { kind: 'later', at: now }
+    const failing_since = row.failing_since ?? now
+    if (mayGiveUp(row, failing_since, run.stopped !== null)) return returned(error, 'batch')
+    const detail = reasonForCaller(error.result)
+    if (row.failing_since === null || row.detail !== detail) {
+      log.warn(
+        { upstream: row.upstream, name: row.id, reason: reasonForLog(error.result) },
+        'it is not known whether a batch API has created a batch; it is looked for',
+      )
+      await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { failing_since, detail }))
+      Object.assign(row, { failing_since, detail })
+    }
+    const ageMs = now - (row.creating_at ?? row.created)
+    return { kind: 'later', at: now + Math.max(waitMs(ageMs), Math.min(api.settleMs, LOOK_AGAIN_MS_MIN)) }
+  }
+
+  #isPaused({ run, row }: Creation): boolean {
+    return this.#options.isPaused(run, row.model)
+  }
+
+  #whenResumed(): CreationEnd {
+    return { kind: 'later', at: this.#options.clock.now() + PAUSED_MS }
+  }
+
+  #hasStopped({ batch, stopped }: Run): boolean {
+    return stopped !== null || stopReason(batch, this.#options.clock.now()) !== null
+  }
+}
+
+const NOT_SENT: CreationEnd = {
+  kind: 'returned',
+  result: unfinished('it was not sent'),
+  left: 'file',
+  blamed: null,
+}
+
+function returned({ result, blamed }: BatchApiError, left: 'nothing' | 'file' | 'batch'): CreationEnd {
+  return { kind: 'returned', result, left, blamed }
+}
+
+const NEVER_KNOWN = 'the batch API did not say whether it had created the batch'
+
+function waitMs(ageMs: number): number {
+  return Math.max(LOOK_AGAIN_MS_MIN, Math.min(LOOK_AGAIN_MS_MAX, ageMs / 2))
+}

@@ -1,0 +1,390 @@
+// The executor of lines that batch APIs answer. Lines of a run that are to go to a batch API are handed over as a batch
+// there; the run is then parked until that has ended, and keeps no lease, no memory and no place meanwhile (poller.ts looks
+// at the batch). The worker that claims the chunk next records the results line by line, as if each line had been sent
+// alone; what has no answer is placed like any other line.
+//
+// Whichever project has the fewest lines at a batch API goes first there: a run is one call, but a thousand lines.
+import type { BlamedLine } from '../backends/batch-api/batch-api.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
+import type { Lane } from '../dispatch/lane.ts'
+import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
+import {
+  FOLLOWING,
+  IllegalTransition,
+  PAUSED,
+  REMOTE,
+  UNFUNDED,
+  UNSUBMITTED,
+} from '../dispatch/line-state.ts'
+import type { EndedAttempt, Lines } from '../dispatch/lines.ts'
+import type { Observer } from '../dispatch/observer.ts'
+import type { MissedResult } from '../dispatch/retry-policy.ts'
+import type { Run } from '../dispatch/run.ts'
+import type { Turn } from '../dispatch/turn.ts'
+import type { Call } from '../dispatch/upstream.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import type { RemoteBatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { BatchApiUpstream } from './batch-api-upstream.ts'
+import { Collector, endRemoteLine, throttledAgain } from './collect.ts'
+import { Creations } from './creation.ts'
+import { recallAt } from './recall.ts'
+import { endpointOf, remoteIdOf, requestFile, requestMetadata } from './request-file.ts'
+import { RemoteRows } from './rows.ts'
+
+/** How long a run is parked at most before it is looked at for its own sake. */
+const PARK_MS = 3_600_000
+/** How long a run waits after a store failed. */
+const FAILED_MS = 1_000
+/** So many lines rejected one by one, and none accepted in between: it is not about single lines. */
+const ALONE_MAX = 3
+
+export interface ExecutorOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  /** In [0, 1). */
+  random: () => number
+  lanes: ReadonlyMap<string, Lane>
+  lines: Lines
+  turn: Turn
+  funds: ReservedFunds
+  answers: Pick<ResponseMemory, 'hasRoom'>
+  /** Whether the lease certainly holds. */
+  isCertain: () => boolean
+  isPaused: (run: Run, model: string) => boolean
+  /** Whether a limit on lines of the run is passed by what is spent and reserved. */
+  isOverLimit: (run: Run) => Promise<boolean>
+  isAtRisk: (batch_id: string) => boolean
+  outagePatienceMs: number
+  /** The first line of a run was handed over, and its batch was queued. */
+  onBegun: (run: Run) => void
+  /** Resolves when the finished lines of these runs are committed, or their leases are lost. */
+  settle: (runs: readonly Run[]) => Promise<void>
+  observe?: Pick<Observer, 'attempted'> | undefined
+  park: (run: Run, runAt: number) => void
+}
+
+/** Lines of a run that are handed over together. */
+interface HandOver {
+  run: Run
+  upstream: BatchApiUpstream
+  positions: number[]
+}
+
+export class RemoteExecutor {
+  readonly rows: RemoteRows
+  readonly #options: ExecutorOptions
+  readonly #creations: Creations
+  readonly #collector: Collector
+  /** When an open run has to be looked at again (Unix ms). */
+  readonly #lookAt = new WeakMap<Run, number>()
+  /** By position, which lines are handed over apart from others, since some line of both was rejected. */
+  readonly #parts = new WeakMap<Run, Map<number, number>>()
+  /** How many lines of a run were rejected one by one since the batch API took any. */
+  readonly #alone = new WeakMap<Run, number>()
+  #nextPart = 1
+  readonly #abort = new AbortController()
+
+  constructor(options: ExecutorOptions) {
+    this.#options = options
+    this.rows = new RemoteRows(options)
+    this.#creations = new Creations({
+      ...options,
+      mayGiveUp: (row, since, isStopped) => this.rows.mayGiveUp(row, since, isStopped),
+    })
+    this.#collector = new Collector({
+      ...options,
+      rows: this.rows,
+      onBlamed: (run, positions, blamed, result, attempt) =>
+        this.#onBlamed(run, positions, blamed, result, attempt),
+    })
+  }
+
+  /** Calls under way end; the worker stops. */
+  abort(): void {
+    this.#abort.abort()
+  }
+
+  /** Before a run is opened. */
+  async attach(run: Run): Promise<void> {
+    await this.rows.load(run)
+  }
+
+  /** After a run was opened. */
+  opened(run: Run): void {
+    for (const row of this.rows.of(run)) {
+      if (row.state === 'ended') this.#during(run, () => this.#collect(run, row))
+      else if (row.state !== 'open') this.#during(run, () => this.#resume(run, row))
+    }
+  }
+
+  /** Hands over what waits for batch APIs, as far as these have room. */
+  submit(runs: Iterable<Run>): void {
+    const { clock, isAtRisk } = this.#options
+    const waiting = new Set<Run>()
+    for (const run of runs) if (run.mayMove && run.count(UNSUBMITTED) > 0) waiting.add(run)
+    while (waiting.size > 0) {
+      const now = clock.now()
+      let first: HandOver | null = null
+      for (const run of waiting) {
+        const next = this.#next(run, now)
+        if (next === null) waiting.delete(run)
+        else if (first === null || isBefore(next, first, isAtRisk)) first = next
+      }
+      if (first === null) return
+      this.#handOver(first, now)
+      if (!first.run.mayMove || first.run.count(UNSUBMITTED) === 0) waiting.delete(first.run)
+    }
+  }
+
+  /** What could be handed over of a run; null if no batch API has room for any of it. */
+  #next(run: Run, now: number): HandOver | null {
+    const parts = this.#parts.get(run)
+    const groups = Map.groupBy(
+      run.positions(UNSUBMITTED),
+      // What a batch is charged to is one day.
+      (position) => `${parts?.get(position) ?? 0} ${run.reservedOn(position)} ${run.lines[position]!.model}`,
+    )
+    for (const positions of groups.values()) {
+      const upstream = this.#choose(run, positions[0]!, now)
+      if (upstream) return { run, upstream, positions }
+    }
+    return null
+  }
+
+  /** The batch API of the lowest tier that has room; there the one with the fewest lines, and `avoid` only alone. */
+  #choose(run: Run, position: number, now: number): BatchApiUpstream | null {
+    const route = this.#options.lanes.get(run.lines[position]!.model ?? '')?.route
+    if (!route) return null
+    const avoid = run.triesOf(position)?.avoid ?? null
+    const others = avoid === null || !(avoid instanceof BatchApiUpstream) ? [] : route.besides(avoid)
+    const tiers = [...others, route.forRisk(this.#options.isAtRisk(run.batch.id), now)]
+    for (const ofTier of tiers) {
+      let best: BatchApiUpstream | null = null
+      for (const one of ofTier) {
+        if (!(one instanceof BatchApiUpstream) || one.freePlaces(now) === 0) continue
+        if (!one.circuit.closed && !one.circuit.probeDue(now)) continue
+        if (best === null || one.tier < best.tier) best = one
+        else if (one.tier === best.tier && one.linesThere < best.linesThere) best = one
+      }
+      if (best) return best
+    }
+    return null
+  }
+
+  #handOver({ run, upstream, positions }: HandOver, now: number): void {
+    const { lines, lanes, onBegun } = this.#options
+    if (now >= run.claim.deadline) {
+      lines.stop(run, 'batch_expired', true)
+      return
+    }
+    const route = lanes.get(run.lines[positions[0]!]!.model!)?.route
+    if (now >= recallAt(run.batch) && route?.mayReplace(upstream, now)) {
+      // It would answer them too late, and servers are there that may not.
+      run.isLate = true
+      for (const position of positions) lines.place(run, position, 'its batch API would be too late')
+      if (positions.every((position) => run.stateOf(position) !== UNSUBMITTED)) return
+    }
+    const taken = positions.filter(
+      (position) => run.stateOf(position) === UNSUBMITTED && lines.begin(run, position, now),
+    )
+    for (const position of taken) run.move(position, REMOTE, 'it is handed over')
+    if (taken.length === 0) return
+    const call = upstream.callFor(run.batch.id, {}, now)
+    upstream.begin(call)
+    if (run.results.begunAt === null && run.batch.status === 'queued') {
+      run.results.begunAt = now
+      onBegun(run)
+    }
+    this.#during(run, () => this.#submit(run, upstream, taken, call))
+  }
+
+  async #submit(
+    run: Run,
+    upstream: BatchApiUpstream,
+    positions: readonly number[],
+    call: Call,
+  ): Promise<void> {
+    const { clock } = this.#options
+    const arrived = upstream.handOver(run.claim.project_id, positions.length)
+    let isThere = false
+    try {
+      const row = await this.rows.intend(run, upstream, positions)
+      if (row !== null) isThere = await this.#pursue(run, row, upstream, call)
+    } finally {
+      if (call.cohort !== null) upstream.withdraw(call, clock.now())
+      arrived(isThere)
+    }
+  }
+
+  async #collect(run: Run, row: RemoteBatchRow): Promise<void> {
+    const again = await this.#collector.collect(run, row, this.#abort.signal)
+    if (again !== null) this.#lookAgainAt(run, again)
+  }
+
+  /** Continues what another worker, or this one before, has begun. */
+  async #resume(run: Run, row: RemoteBatchRow): Promise<void> {
+    const upstream = this.rows.upstreamOf(row)
+    if (upstream) await this.#pursue(run, row, upstream, null)
+    else {
+      const positions = this.rows.positionsOf(run, row)
+      if (await this.rows.settle(run, row, 'abandoned'))
+        this.#place(run, positions, 'its batch API is not configured any more')
+    }
+  }
+
+  /** `call`: of lines that were just handed over; ended here. Whether the batch is there. */
+  async #pursue(
+    run: Run,
+    row: RemoteBatchRow,
+    upstream: BatchApiUpstream,
+    call: Call | null,
+  ): Promise<boolean> {
+    const { clock, random } = this.#options
+    const { api } = upstream
+    const at = clock.now()
+    const positions = this.rows.positionsOf(run, row)
+    const end = await this.#creations.pursue({
+      run,
+      row,
+      isNew: call !== null,
+      api,
+      signal: this.#abort.signal,
+      endpoint: endpointOf(run, positions),
+      content: () => requestFile(run, positions, upstream, api.lineMetadata),
+      metadata: requestMetadata(run),
+    })
+    const now = clock.now()
+    if (call !== null) {
+      if (end.kind === 'open') upstream.took(call, now)
+      else if (end.kind === 'returned' && end.blamed === null) upstream.end(call, end.result, now)
+      else upstream.withdraw(call, now)
+      call.cohort = null
+    }
+    if (end.kind === 'open') this.#alone.delete(run)
+    if (end.kind === 'later') this.#lookAgainAt(run, end.at)
+    if (end.kind !== 'returned' && end.kind !== 'unsent') return end.kind === 'open'
+    const left = end.kind === 'unsent' ? 'file' : end.left
+    const state = left === 'batch' ? 'abandoned' : left === 'file' ? 'recorded' : 'done'
+    if (!(await this.rows.settle(run, row, state))) {
+      this.#lookAgainAt(run, now + FAILED_MS)
+      return false
+    }
+    if (run.isClosed) return false
+    if (end.kind === 'unsent') {
+      this.#place(run, positions, 'a limit keeps it from being handed over')
+      return false
+    }
+    const attempt = { upstream, at, now, draw: random(), mayStay: left !== 'batch' }
+    if (end.blamed !== null) this.#onBlamed(run, positions, end.blamed, end.result, attempt)
+    else {
+      const result = end.result.kind === 'throttled' ? throttledAgain(end.result, run, positions) : end.result
+      for (const position of positions) endRemoteLine(this.#options, run, position, result, 'server', attempt)
+    }
+    return false
+  }
+
+  /**
+   * The batch API takes none of these lines because of some of them. Those that it names fail. Where it names none, the
+   * lines are handed over in two parts, and a line that is rejected alone fails.
+   */
+  #onBlamed(
+    run: Run,
+    positions: readonly number[],
+    blamed: readonly BlamedLine[],
+    result: MissedResult,
+    attempt: EndedAttempt,
+  ): void {
+    const named = new Map<number, string>()
+    for (const { custom_id, line, message } of blamed) {
+      const position =
+        line !== null
+          ? positions[line - 1]
+          : positions.find((one) => run.stateOf(one) === REMOTE && remoteIdOf(run, one) === custom_id)
+      if (position !== undefined) named.set(position, message)
+    }
+    if (named.size === 0 && positions.length === 1) {
+      named.set(positions[0]!, result.words ?? result.reason)
+      this.#alone.set(run, (this.#alone.get(run) ?? 0) + 1)
+    }
+    for (const [position, words] of named) {
+      const message = `The batch API rejected the line: "${words}".`
+      const refused = {
+        kind: 'refused',
+        status: result.status ?? 400,
+        code: 'upstream_rejected',
+        message,
+      } as const
+      endRemoteLine(this.#options, run, position, refused, 'line', attempt)
+    }
+    const rest = positions.filter((position) => run.stateOf(position) === REMOTE)
+    if (named.size === 0) this.#halve(run, rest)
+    if ((this.#alone.get(run) ?? 0) < ALONE_MAX) {
+      this.#place(run, rest, 'another line was rejected')
+      return
+    }
+    // They are not taken whatever they are: as with a server that rejects them one by one.
+    this.#parts.delete(run)
+    for (const position of rest) endRemoteLine(this.#options, run, position, result, 'line', attempt)
+  }
+
+  #halve(run: Run, positions: readonly number[]): void {
+    const parts = this.#parts.get(run) ?? new Map<number, number>()
+    this.#parts.set(run, parts)
+    const first = this.#nextPart
+    this.#nextPart += 2
+    for (const [i, position] of positions.entries())
+      parts.set(position, i < positions.length / 2 ? first : first + 1)
+  }
+
+  #place(run: Run, positions: readonly number[], cause: string): void {
+    for (const position of positions)
+      if (run.stateOf(position) === REMOTE) this.#options.lines.place(run, position, cause)
+  }
+
+  /** Parks a run of which nothing is left to do here. */
+  parkIfIdle(run: Run): void {
+    const { clock, park, lines } = this.#options
+    if (run.count(REMOTE) === 0 || !run.isIdle || run.isParking || run.isClosed) return
+    if (run.stopped === 'lost' || run.stopped === 'drained') return
+    const waiting = run.count(REMOTE) + run.count(PAUSED) + run.count(FOLLOWING)
+    if (run.unfinished > waiting || (run.count(FOLLOWING) > 0 && !lines.followsOnlyItself(run))) return
+    if (run.count(UNFUNDED) > 0) return
+    const now = clock.now()
+    park(run, Math.min(this.#lookAt.get(run) ?? now + PARK_MS, now + PARK_MS))
+  }
+
+  /** The run is neither parked nor ended before the work is done. */
+  #during(run: Run, work: () => Promise<void>): void {
+    const { turn, log, clock, lines } = this.#options
+    run.remoteWork++
+    work()
+      .catch((error: unknown) => {
+        if (error instanceof IllegalTransition) return lines.broken(run, error)
+        const { id: batch } = run.batch
+        log.error(
+          { err: error, batch, chunk: run.claim.idx },
+          'work on a remote batch failed; it is tried again',
+        )
+        this.#lookAgainAt(run, clock.now() + FAILED_MS)
+      })
+      .finally(() => {
+        run.remoteWork--
+        turn.touch(run)
+      })
+  }
+
+  #lookAgainAt(run: Run, at: number): void {
+    this.#lookAt.set(run, Math.min(Math.round(at), this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY))
+  }
+}
+
+/** At-risk batches first, then the project that has the fewest lines there, then the earliest deadline. */
+function isBefore(a: HandOver, b: HandOver, isAtRisk: (batch_id: string) => boolean): boolean {
+  const risk = Number(isAtRisk(b.run.batch.id)) - Number(isAtRisk(a.run.batch.id))
+  if (risk !== 0) return risk < 0
+  const lines = a.upstream.linesOf(a.run.claim.project_id) - b.upstream.linesOf(b.run.claim.project_id)
+  return lines !== 0 ? lines < 0 : a.run.claim.deadline < b.run.claim.deadline
+}

@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
+import type { BatchApi } from '../backends/batch-api/batch-api.ts'
+import { newId } from '../domain/ids.ts'
+import { changeRemoteBatch, intendRemoteBatch } from '../store/remote-batches.ts'
+import { BatchApiUpstream } from './batch-api-upstream.ts'
+import { Poller } from './poller.ts'
+
+const CHUNKS = 4
+const MINUTE_MS = 60_000
+
+test('the oldest batch at a batch API is looked at most often, and the next one as soon as it has ended', async () => {
+  await using world = await makeWorld()
+  await world.pollFor(10 * MINUTE_MS)
+  const [first, ...others] = world.looks()
+  for (const count of others) assert.ok(count > 3 && count * 2 < first!, `${count} looks, the first ${first}`)
+  world.ended.add('there-0')
+  let before = world.looks()
+  while ((await world.states())[0] === 'open') {
+    before = world.looks()
+    await world.pollFor(1)
+  }
+  assert.equal(world.looks()[1], before[1]! + 1, 'the second one is looked at in the same moment')
+  world.ended.add('there-1').add('there-2').add('there-3')
+  await world.pollFor(MINUTE_MS)
+  assert.deepEqual(await world.states(), ['ended', 'ended', 'ended', 'ended'])
+})
+
+/** Chunks that are all at one batch API, which answers no batch but those in `ended`. */
+async function makeWorld() {
+  const world = await queuedBatch({ chunks: CHUNKS, lines: 1 })
+  const { clock, store } = world
+  const ended = new Set<string>()
+  const looks: string[] = []
+  const api: Pick<BatchApi, 'read'> = {
+    async read(id) {
+      looks.push(id)
+      const isEnded = ended.has(id)
+      return {
+        id,
+        status: isEnded ? 'completed' : 'in_progress',
+        isKnown: true,
+        done: 0,
+        ended: isEnded ? 'completed' : null,
+        output_file_id: null,
+        error_file_id: null,
+        detail: null,
+        isThrottled: false,
+        blamed: null,
+        report: '{}',
+      }
+    },
+  }
+  const upstream = new BatchApiUpstream({
+    name: 'cell',
+    api: api as BatchApi,
+    concurrency_max: 4,
+    modelAlias: null,
+  })
+  for (const [i, chunk] of (await world.open()).entries()) {
+    const id = newId('remote', clock.now())
+    const { line } = chunk.lines[0]!
+    const intent = { id, model: 'm', upstream: 'cell', created: clock.now(), line_count: 1, day: null }
+    const open = { state: 'open' as const, remote_id: `there-${i}`, poll_at: clock.now() }
+    await store.write(async (tx) => {
+      await intendRemoteBatch(tx, chunk.claim, {
+        ...intent,
+        lines: [[line, line]],
+        reservation: [],
+        moved: [],
+      })
+      await changeRemoteBatch(tx, id, 'intended', { state: 'creating' })
+      await changeRemoteBatch(tx, id, 'creating', open)
+    })
+  }
+  const poller = new Poller({
+    store,
+    clock,
+    log: SILENT,
+    rows: {
+      hasBatchApi: true,
+      upstreamOf: () => upstream,
+      mayGiveUp: () => false,
+      sawOpen() {},
+      mayReplace: () => false,
+    },
+    onReady() {},
+  })
+  return {
+    ended,
+    looks: () => Array.from({ length: CHUNKS }, (_, i) => looks.filter((id) => id === `there-${i}`).length),
+    async pollFor(ms: number) {
+      for (const until = clock.now() + ms; clock.now() < until; await clock.advance(1_000))
+        await poller.look()
+    },
+    states: async () =>
+      (await store.read.selectFrom('remote_batches').select('state').orderBy('id').execute()).map(
+        ({ state }) => state,
+      ),
+    async [Symbol.asyncDispose]() {
+      await poller.close()
+      await world[Symbol.asyncDispose]()
+    },
+  }
+}

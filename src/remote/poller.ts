@@ -1,0 +1,359 @@
+// Looks at the batches that batch APIs have, at each batch API by itself, seldom enough to be no burden and more often
+// while they are young: one that has ended makes its chunk ready, one whose own batch is ending is cancelled, one that was given up is cancelled as soon
+// as its batch API answers again, and the files of one that is recorded are deleted there. Looking needs no lease:
+// whatever is seen is stored on condition that nothing else was stored meanwhile. Commits do not wait for the disk: what
+// a power failure takes back is seen again.
+import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
+import { type FailureReason, reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
+import { stopReason } from '../domain/batch.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
+import { readChunk } from '../store/chunks.ts'
+import {
+  dueUpstreams,
+  hastenNextBatch,
+  openAtBatchApis,
+  takeDueBatches,
+} from '../store/due-remote-batches.ts'
+import { changeRemoteBatch, endRemoteBatch, settleRemoteBatch } from '../store/remote-batches.ts'
+import type { RemoteBatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { cancelMs, isOnTime, recallAt } from './recall.ts'
+import type { RemoteRows } from './rows.ts'
+
+/** How often it is asked whether any is due. */
+const LOOK_MS = 100
+/** The same, in a worker without a batch API. */
+const IDLE_LOOK_MS = 30_000
+/** Batches that are looked at concurrently. */
+const AT_ONCE = 16
+/** A batch is looked at again after this share of its age: the oldest of its model there; those that wait behind it. */
+const AGE_SHARE = 0.05
+const WAITING_SHARE = 0.2
+const POLL_MS_MIN = 200
+const POLL_MS_MAX = 60_000
+/** How long a batch is left alone when its batch API was looked at too often. */
+const THROTTLED_MS = 15_000
+/** How long it is tried to cancel a batch that was given up, or to delete files. */
+const TIDY_MS = 24 * 3_600_000
+const UNTIDIED_MS_MIN = 300
+const UNTIDIED_MS_MAX = 15 * 60_000
+/** A batch that was given up answers lines for nothing until it is cancelled. */
+const ABANDONED_SHARE = 0.1
+/** How long other workers leave a batch alone that is not open. */
+const OTHERS_MS = 30_000
+/** When a batch that has ended is looked at for its own sake. */
+const ENDED_LOOK_MS = 30_000
+
+export interface PollerOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp' | 'mayReplace' | 'sawOpen' | 'hasBatchApi'>
+  /** Chunks were made ready. */
+  onReady: () => void
+}
+
+export class Poller {
+  readonly #options: PollerOptions
+  readonly #abort = new AbortController()
+  /** By name of the upstream: a batch API that does not answer delays the looks at no other one. */
+  readonly #looking = new Map<string, Promise<void>>()
+  #lookAt = 0
+
+  constructor(options: PollerOptions) {
+    this.#options = options
+  }
+
+  /** To be called several times a second. */
+  async look(): Promise<void> {
+    const { store, clock, rows, log } = this.#options
+    const now = clock.now()
+    // Set back, the clock must not keep it from looking.
+    if (this.#abort.signal.aborted || (now < this.#lookAt && this.#lookAt - now <= IDLE_LOOK_MS)) return
+    this.#lookAt = now + (rows.hasBatchApi ? LOOK_MS : IDLE_LOOK_MS)
+    for (const upstream of await dueUpstreams(store.read, now)) {
+      if (this.#looking.has(upstream)) continue
+      const looking = this.#lookAtUpstream(upstream)
+        .catch((error: unknown) => {
+          if (!this.#abort.signal.aborted)
+            log.error({ err: error, upstream }, 'looking at remote batches failed; it is tried again')
+        })
+        .finally(() => this.#looking.delete(upstream))
+      this.#looking.set(upstream, looking)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#abort.abort()
+    await Promise.all(this.#looking.values())
+  }
+
+  async #lookAtUpstream(upstream: string): Promise<void> {
+    const { store, rows } = this.#options
+    while (!this.#abort.signal.aborted) {
+      const open = await openAtBatchApis(store.read)
+      rows.sawOpen(open)
+      const firsts = new Map<string, string>()
+      for (const { model, upstream: name, first } of open) {
+        const key = `${model} ${name}`
+        const known = firsts.get(key)
+        if (known === undefined || first < known) firsts.set(key, first)
+      }
+      const isFirst = ({ id, model }: RemoteBatchRow): boolean => firsts.get(`${model} ${upstream}`) === id
+      const nextIn = (row: RemoteBatchRow): number => this.#nextIn(row, isFirst(row))
+      const due = await store.writeAsyncCommit((tx) =>
+        takeDueBatches(tx, store.claimSql, upstream, nextIn, AT_ONCE),
+      )
+      if (due.length === 0) return
+      await Promise.all(due.map((row) => this.#lookAtOne(row)))
+    }
+  }
+
+  /** When to look again at a batch that nothing changes about (ms from now). */
+  #nextIn(row: RemoteBatchRow, isFirst: boolean): number {
+    const { clock } = this.#options
+    if (row.state !== 'open') return OTHERS_MS
+    const changedAt = row.failing_since ?? row.cancelled_at ?? row.creating_at ?? row.created
+    const isWaiting = !isFirst && row.failing_since === null && row.cancelled_at === null
+    const waitMs = pollMs(clock.now() - changedAt, isWaiting ? WAITING_SHARE : AGE_SHARE)
+    return Math.max(waitMs, this.#options.rows.upstreamOf(row)?.api.pollMsMin ?? 0)
+  }
+
+  async #lookAtOne(row: RemoteBatchRow): Promise<void> {
+    const { rows, log } = this.#options
+    const api = rows.upstreamOf(row)?.api ?? null
+    try {
+      if (row.state === 'open') await this.#poll(row, api)
+      else if (row.state === 'ended') await this.#checkSealed(row)
+      else if (row.state === 'recorded') await this.#tidy(row, api)
+      else if (row.state === 'abandoned') await this.#cancelAbandoned(row, api)
+    } catch (error) {
+      if (!(error instanceof BatchApiError) && !this.#abort.signal.aborted)
+        log.error({ err: error, remote_batch: row.id }, 'looking at a remote batch failed; it is tried again')
+      await this.#again(row, this.#abort.signal.aborted ? 0 : POLL_MS_MAX / 4)
+    }
+  }
+
+  async #poll(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
+    const { store, clock } = this.#options
+    const { signal } = this.#abort
+    const [batch] = await readBatchStatuses(store.read, [row.batch_id])
+    const isStopped = batch === undefined || stopReason(batch, clock.now()) !== null
+    const fail = (reason: FailureReason, mayGo = isStopped): Promise<void> =>
+      this.#failing(row, batch, mayGo, reason)
+    if (api === null || row.remote_id === null)
+      return await fail({ reason: 'its upstream is not configured any more' })
+    let seen: SeenBatch | null
+    try {
+      seen = await api.read(row.remote_id, signal)
+      if (seen !== null && seen.ended === null && (isStopped || this.#isLate(row, batch, seen)))
+        await this.#cancel(row, api, seen, isStopped)
+    } catch (error) {
+      if (!(error instanceof BatchApiError) || signal.aborted) throw error
+      const { kind, retry_after_ms } = error.result
+      if (kind === 'throttled') return await this.#again(row, Math.max(retry_after_ms ?? 0, THROTTLED_MS))
+      return await fail(error.result)
+    }
+    if (seen === null) return await fail({ reason: 'the batch API does not know the batch (404)' }, true)
+    if (seen.ended !== null) {
+      const { output_file_id, error_file_id, detail, report: remote_report } = seen
+      const status = seen.isThrottled ? 'throttled' : seen.ended
+      return await this.#end(row, { status, output_file_id, error_file_id, detail, remote_report })
+    }
+    if (row.cancelled_at !== null && clock.now() - row.cancelled_at > (batch ? cancelMs(batch) : TIDY_MS))
+      return await this.#end(row, { status: 'abandoned', detail: 'it was not cancelled in time' })
+    await this.#seen(row, batch, seen)
+  }
+
+  /** Nothing has come of it yet. */
+  async #seen(row: RemoteBatchRow, batch: BatchStatusRow | undefined, seen: SeenBatch): Promise<void> {
+    const { store, clock, log } = this.#options
+    const now = clock.now()
+    const { status, isKnown } = seen
+    const fields = { remote_batch: row.remote_id, upstream: row.upstream, status }
+    if (!isKnown && row.status !== status)
+      log.warn(fields, 'a remote batch has a status that is not known; it is looked at until that changes')
+    if (row.failing_since !== null) log.info(fields, 'a remote batch can be looked at again')
+    const marks = batch ? [recallAt(batch), batch.expires_at] : []
+    const poll_at = marks.find((at) => now < at && row.poll_at !== null && row.poll_at > at)
+    if (row.failing_since === null && row.status === status && poll_at === undefined) return
+    const change = {
+      status,
+      detail: null,
+      failing_since: null,
+      ...(poll_at === undefined ? {} : { poll_at }),
+    }
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', change))
+  }
+
+  /** Whether its lines are to be answered elsewhere, so that they are in time. */
+  #isLate(row: RemoteBatchRow, batch: BatchStatusRow | undefined, seen: SeenBatch | null): boolean {
+    const { clock, rows } = this.#options
+    const now = clock.now()
+    if (batch === undefined || now < recallAt(batch)) return false
+    if (seen !== null && isOnTime(seen, row.creating_at ?? row.created, batch, now)) return false
+    return rows.mayReplace(row)
+  }
+
+  async #cancel(
+    row: RemoteBatchRow,
+    api: BatchApi,
+    { id, status }: SeenBatch,
+    isStopped: boolean,
+  ): Promise<void> {
+    const { store, clock, log } = this.#options
+    if (row.cancelled_at !== null && status.startsWith('cancel')) return
+    await api.cancel(id, this.#abort.signal)
+    if (row.cancelled_at !== null) return
+    row.cancelled_at = clock.now()
+    const { cancelled_at, upstream } = row
+    log.info(
+      { remote_batch: id, upstream, batch: row.batch_id },
+      isStopped
+        ? 'cancelled a remote batch, since its batch is ending'
+        : 'cancelled a remote batch that may be late; what it leaves is answered by other servers',
+    )
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { cancelled_at }))
+  }
+
+  async #end(row: RemoteBatchRow, end: Parameters<typeof endRemoteBatch>[2]): Promise<void> {
+    const { store, clock, onReady } = this.#options
+    await store.writeAsyncCommit((tx) => endRemoteBatch(tx, row, end, clock.now() + ENDED_LOOK_MS))
+    onReady()
+    await store.writeAsyncCommit((tx) => hastenNextBatch(tx, row, clock.now()))
+  }
+
+  /** The batch API does not answer, or does not know the batch. */
+  async #failing(
+    row: RemoteBatchRow,
+    batch: BatchStatusRow | undefined,
+    mayGoAnyway: boolean,
+    why: FailureReason,
+  ): Promise<void> {
+    const { store, clock, rows, log } = this.#options
+    const now = clock.now()
+    const failing_since = row.failing_since ?? now
+    const isOverdue =
+      batch !== undefined && now - failing_since > cancelMs(batch) && this.#isLate(row, batch, null)
+    const fields = { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(why) }
+    const detail = reasonForCaller(why)
+    if (isOverdue || rows.mayGiveUp(row, failing_since, mayGoAnyway)) {
+      log.warn(fields, 'a remote batch is given up; its lines are sent again')
+      return await this.#end(row, { status: 'abandoned', detail })
+    }
+    if (row.failing_since !== null && row.detail === detail) return
+    log.warn(fields, 'a remote batch cannot be looked at; it is tried again')
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { failing_since, detail }))
+  }
+
+  /** The worker that recorded its results crashed before it noted that. */
+  async #checkSealed(row: RemoteBatchRow): Promise<void> {
+    const { store, clock } = this.#options
+    const chunk = await readChunk(store.read, row.batch_id, row.idx)
+    if (chunk?.state !== 'sealed') return await this.#again(row, ENDED_LOOK_MS)
+    const change = { state: 'recorded' as const, answered: 0, cost_nanos: 0, poll_at: clock.now() }
+    await store.write((tx) => settleRemoteBatch(tx, row, chunk.epoch, change))
+  }
+
+  /** Deletes its files there. */
+  async #tidy(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
+    const { signal } = this.#abort
+    if (api === null) return await this.#done(row)
+    try {
+      const ids = new Set([row.file_id ?? (await api.findFile(row.id, signal))])
+      for (const id of [row.output_file_id, row.error_file_id]) ids.add(id)
+      if (row.status === 'abandoned' && row.remote_id !== null) {
+        const seen = await api.read(row.remote_id, signal)
+        if (seen && seen.ended === null)
+          return await this.#untidied(row, 'a batch that was given up goes on there')
+        if (seen) await this.#report(row, seen)
+        for (const id of [seen?.output_file_id, seen?.error_file_id]) ids.add(id ?? null)
+      }
+      for (const id of ids) if (id !== null) await api.remove(id)
+    } catch (error) {
+      if (!(error instanceof BatchApiError)) throw error
+      return await this.#untidied(row, reasonForLog(error.result))
+    }
+    await this.#done(row)
+  }
+
+  /** What a batch has done there whose results are not recorded here. */
+  async #report(row: RemoteBatchRow, { report: remote_report }: SeenBatch): Promise<void> {
+    const { store } = this.#options
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, { remote_report }))
+  }
+
+  /** Files could not be deleted, or a batch that was given up could not be cancelled; it is tried again for a while. */
+  async #untidied(row: RemoteBatchRow, reason: string): Promise<void> {
+    const { store, clock, log } = this.#options
+    const now = clock.now()
+    const failing_since = row.failing_since ?? now
+    if (now - failing_since < TIDY_MS) {
+      const waitMs = (now - failing_since) * (row.state === 'abandoned' ? ABANDONED_SHARE : 1)
+      const poll_at = now + Math.max(UNTIDIED_MS_MIN, Math.min(UNTIDIED_MS_MAX, waitMs))
+      return void (await store.write((tx) =>
+        changeRemoteBatch(tx, row.id, row.state, { failing_since, poll_at }),
+      ))
+    }
+    const { file_id, output_file_id, error_file_id, remote_id, upstream } = row
+    log.warn(
+      { upstream, remote_batch: remote_id, files: [file_id, output_file_id, error_file_id], reason },
+      'what a remote batch has left at a batch API could not be deleted there',
+    )
+    await this.#done(row)
+  }
+
+  async #cancelAbandoned(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
+    const { store, clock, log } = this.#options
+    const { signal } = this.#abort
+    if (api === null) return await this.#done(row)
+    const since = row.creating_at ?? row.created
+    let remote_id = row.remote_id
+    try {
+      if (remote_id === null) {
+        const found = await api.find({ name: row.id, file_id: row.file_id, since }, signal)
+        for (const { id } of found?.slice(1) ?? []) await api.cancel(id, signal)
+        remote_id = found?.[0]?.id ?? null
+      }
+      if (remote_id !== null) await api.cancel(remote_id, signal)
+    } catch (error) {
+      if (!(error instanceof BatchApiError)) throw error
+      return await this.#untidied(row, reasonForLog(error.result))
+    }
+    log.info(
+      { remote_batch: remote_id, upstream: row.upstream },
+      'cancelled a remote batch that was given up',
+    )
+    // Its files are deleted once it has ended there.
+    const poll_at = clock.now() + POLL_MS_MIN
+    const change = {
+      state: 'recorded' as const,
+      status: 'abandoned',
+      remote_id,
+      poll_at,
+      failing_since: null,
+    }
+    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'abandoned', change))
+  }
+
+  async #done(row: RemoteBatchRow): Promise<void> {
+    const { store } = this.#options
+    await store.writeAsyncCommit((tx) =>
+      changeRemoteBatch(tx, row.id, row.state, { state: 'done', poll_at: null }),
+    )
+  }
+
+  async #again(row: RemoteBatchRow, waitMs: number): Promise<void> {
+    const { store, clock } = this.#options
+    const poll_at = clock.now() + waitMs
+    await store
+      .writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, { poll_at }))
+      .catch(() => {})
+  }
+}
+
+function pollMs(ageMs: number, share: number): number {
+  return Math.round(Math.min(POLL_MS_MAX, Math.max(POLL_MS_MIN, ageMs * share)))
+}

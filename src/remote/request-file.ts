@@ -1,0 +1,45 @@
+// What a batch API is sent: a file of requests. A line's `custom_id` there is its request ID here, so its record there
+// names the line; the caller's own custom_id stays here, as it need not be unique among several batches.
+
+import { type BodyForm, requestBody } from '../dispatch/request-body.ts'
+import type { Run } from '../dispatch/run.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
+import { base32 } from '../domain/ids.ts'
+
+const NEWLINE = Buffer.from('}\n')
+
+/** The name of a line at a batch API. */
+export function remoteIdOf(run: Run, position: number): string {
+  return remoteId(run, run.lines[position]!.line)
+}
+
+export function remoteId({ requestIdPrefix }: Pick<Run, 'requestIdPrefix'>, line: number): string {
+  return requestIdPrefix + base32(line)
+}
+
+/** In the order of `positions`. `lineMetadata`: with entity, tags and conversation of each line. */
+export function requestFile(
+  run: Run,
+  positions: readonly number[],
+  form: BodyForm,
+  lineMetadata: boolean,
+): Uint8Array[] {
+  return positions.flatMap((position) => {
+    const { endpoint, entity, tags, conversation } = run.lines[position]!
+    const known = Object.entries({ entity, tags, conversation }).filter(([, value]) => value !== null)
+    const metadata =
+      lineMetadata && known.length > 0 ? `"metadata":${JSON.stringify(Object.fromEntries(known))},` : ''
+    const id = remoteIdOf(run, position)
+    const head = `{"custom_id":"${id}","method":"POST","url":"${endpoint}",${metadata}"body":`
+    return [Buffer.from(head), requestBody(run, position, form), NEWLINE]
+  })
+}
+
+/** Of the whole batch, for people who look at it there. */
+export function requestMetadata({ batch, claim }: Run): Record<string, string> {
+  return { offpeak_batch: batch.id, offpeak_chunk: String(claim.idx) }
+}
+
+export function endpointOf(run: Run, positions: readonly number[]): EndpointPath {
+  return run.lines[positions[0] ?? 0]!.endpoint
+}

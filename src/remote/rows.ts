@@ -1,0 +1,242 @@
+// What batch APIs have of the runs of this worker: the rows of remote batches, and what their lines have reserved. A line
+// of a row is `remote` in its run until its result is recorded, or never will be.
+import type { Lane } from '../dispatch/lane.ts'
+import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
+import { REMOTE, UNFUNDED } from '../dispatch/line-state.ts'
+import type { Lines } from '../dispatch/lines.ts'
+import type { Run } from '../dispatch/run.ts'
+import { type Clock, sleep } from '../domain/clock.ts'
+import { newId } from '../domain/ids.ts'
+import { addSpend, type Spend } from '../domain/spend.ts'
+import type { OpenAtBatchApi } from '../store/due-remote-batches.ts'
+import { linesOf, rangesOf } from '../store/line-ranges.ts'
+import {
+  intendRemoteBatch,
+  type RemoteReservation,
+  settleRemoteBatch,
+  unrecordedBatches,
+} from '../store/remote-batches.ts'
+import type { RemoteBatchRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { BatchApiUpstream } from './batch-api-upstream.ts'
+
+/** How often writing a row is tried before its chunk is left to the worker that claims it next. */
+const WRITES_MAX = 5
+
+export interface RemoteRowsOptions {
+  store: Store
+  clock: Clock
+  lanes: ReadonlyMap<string, Lane>
+  lines: Pick<Lines, 'ledByRemote'>
+  funds: Pick<ReservedFunds, 'setReserved'>
+  outagePatienceMs: number
+  /** Resolves when the finished lines of these runs are committed, or their leases are lost. */
+  settle: (runs: readonly Run[]) => Promise<void>
+}
+
+export class RemoteRows {
+  readonly #options: RemoteRowsOptions
+  readonly #rows = new WeakMap<Run, RemoteBatchRow[]>()
+
+  constructor(options: RemoteRowsOptions) {
+    this.#options = options
+  }
+
+  of(run: Run): readonly RemoteBatchRow[] {
+    return this.#rows.get(run) ?? []
+  }
+
+  /** The upstream that has the batch; undefined if it is no longer configured. */
+  upstreamOf({ model, upstream }: Pick<RemoteBatchRow, 'model' | 'upstream'>): BatchApiUpstream | undefined {
+    const found = this.#options.lanes.get(model)?.upstreams.find(({ name }) => name === upstream)
+    return found instanceof BatchApiUpstream ? found : undefined
+  }
+
+  get hasBatchApi(): boolean {
+    for (const { upstreams } of this.#options.lanes.values())
+      if (upstreams.some((one) => one instanceof BatchApiUpstream)) return true
+    return false
+  }
+
+  /** How many lines batch APIs have, so that those with fewer get more, and projects with fewer go first. */
+  sawOpen(open: readonly OpenAtBatchApi[]): void {
+    for (const { model, upstreams } of this.#options.lanes.values())
+      for (const one of upstreams)
+        if (one instanceof BatchApiUpstream)
+          one.sawLines(
+            new Map(
+              open
+                .filter((at) => at.model === model && at.upstream === one.name)
+                .map(({ project_id, lines }) => [project_id, lines]),
+            ),
+          )
+  }
+
+  /** Whether lines at a batch API that has not answered since then (Unix ms) are to be finished elsewhere. */
+  mayGiveUp(
+    row: Pick<RemoteBatchRow, 'model' | 'upstream'>,
+    failing_since: number,
+    isStopped: boolean,
+  ): boolean {
+    const { clock, outagePatienceMs, lanes } = this.#options
+    if (clock.now() - failing_since < outagePatienceMs) return false
+    const upstream = this.upstreamOf(row)
+    if (isStopped || upstream === undefined) return true
+    return (lanes.get(row.model)?.route.besides(upstream).length ?? 1) > 0
+  }
+
+  /** Whether servers that answer at once may answer its lines. */
+  mayReplace(row: Pick<RemoteBatchRow, 'model' | 'upstream'>): boolean {
+    const { clock, lanes } = this.#options
+    const upstream = this.upstreamOf(row)
+    return upstream !== undefined && (lanes.get(row.model)?.route.mayReplace(upstream, clock.now()) ?? false)
+  }
+
+  /** Finds the lines of a claimed chunk that batch APIs have. */
+  async load(run: Run): Promise<void> {
+    const { claim } = run
+    if (claim.remote_batches === 0 || claim.record_error !== null) return
+    const rows = await unrecordedBatches(this.#options.store.read, claim)
+    const positions = new Map(run.lines.map(({ line }, position) => [line, position]))
+    for (const row of rows) {
+      for (const line of linesOf(row)) {
+        const position = positions.get(line)
+        // The input is gone: such a line ends with its own error.
+        if (position === undefined || run.lines[position]!.fault !== null) continue
+        if (run.stateOf(position) !== UNFUNDED) continue
+        run.move(position, REMOTE, 'a batch API has it')
+        run.reserveOn(position, row.day)
+        this.#options.lines.ledByRemote(run, position)
+      }
+    }
+    this.#rows.set(run, rows)
+  }
+
+  /**
+   * Stores that remote lines of the run, all of one model and reserved under the limits of one day, are about to be handed
+   * over; null if the lease is lost.
+   */
+  async intend(
+    run: Run,
+    upstream: BatchApiUpstream,
+    positions: readonly number[],
+  ): Promise<RemoteBatchRow | null> {
+    const { store, clock, funds } = this.#options
+    const created = clock.now()
+    const lines = rangesOf(positions.map((position) => run.lines[position]!.line))
+    const reservation = reservationOf(run, positions)
+    const reserved = positions.filter((position) => run.isReserved(position))
+    const moved = reservationOf(run, reserved)
+    const model = run.lines[positions[0]!]!.model!
+    const intent = {
+      id: newId('remote', created),
+      model,
+      upstream: upstream.name,
+      created,
+      line_count: positions.length,
+      day: run.reservedOn(positions[0]!),
+    }
+    const isStored = await this.stored(() =>
+      store.write((tx) => intendRemoteBatch(tx, run.claim, { ...intent, lines, reservation, moved })),
+    )
+    if (!isStored) return null
+    for (const position of reserved) funds.setReserved(run, position, false)
+    const { batch_id, idx, project_id } = run.claim
+    const row: RemoteBatchRow = {
+      ...intent,
+      batch_id,
+      idx,
+      project_id,
+      state: 'intended',
+      lines: JSON.stringify(lines),
+      reserved: JSON.stringify(reservation),
+      file_id: null,
+      remote_id: null,
+      output_file_id: null,
+      error_file_id: null,
+      status: null,
+      detail: null,
+      creating_at: null,
+      creations: 0,
+      cancelled_at: null,
+      failing_since: null,
+      poll_at: null,
+      answered: 0,
+      cost_nanos: 0,
+      remote_report: null,
+    }
+    this.#rows.set(run, [...this.of(run), row])
+    return row
+  }
+
+  /** Its lines that are still remote, in input order. */
+  positionsOf(run: Run, row: RemoteBatchRow): number[] {
+    const lines = new Set(linesOf(row))
+    return run.positions(REMOTE).filter((position) => lines.has(run.lines[position]!.line))
+  }
+
+  /**
+   * Nothing more of the batch will be recorded, once what it answered is committed: what its lines that are still remote
+   * have reserved is the run's own again. `cost_nanos`: of the lines that it answered under this lease. False if the lease
+   * is lost; then the worker that has it now settles the batch.
+   */
+  async settle(
+    run: Run,
+    row: RemoteBatchRow,
+    state: 'recorded' | 'abandoned' | 'done',
+    cost_nanos = 0,
+  ): Promise<boolean> {
+    const { store, clock, settle, funds } = this.#options
+    const positions = this.positionsOf(run, row)
+    const returned = spendOf(run, positions)
+    const lines = new Set(linesOf(row))
+    const { results } = run
+    const answered = run.lines.filter(
+      ({ line }, position) => lines.has(line) && results.isFinished(position) && !results.isError(position),
+    ).length
+    await settle([run])
+    if (run.stopped === 'lost') return false
+    const change = { state, answered, cost_nanos, poll_at: state === 'done' ? null : clock.now() }
+    const isOurs = await this.stored(() =>
+      store.write((tx) => settleRemoteBatch(tx, row, run.claim.epoch, change, returned)),
+    )
+    if (!isOurs) return false
+    this.#rows.set(
+      run,
+      this.of(run).filter((one) => one !== row),
+    )
+    for (const position of run.isClosed ? [] : positions) {
+      funds.setReserved(run, position, true)
+      // Limits may have changed while it was there.
+      run.setAllowed(position, false)
+    }
+    if (positions.length > 0) results.hasReservations = true
+    return true
+  }
+
+  /** Writes a row; a write may be repeated. */
+  async stored(write: () => Promise<boolean>): Promise<boolean> {
+    const { clock } = this.#options
+    for (let tries = 1; ; tries++) {
+      try {
+        return await write()
+      } catch (error) {
+        if (tries === WRITES_MAX) throw error
+        await sleep(clock, 200 * tries)
+      }
+    }
+  }
+}
+
+function reservationOf(run: Run, positions: readonly number[]): RemoteReservation {
+  return [...spendOf(run, positions)].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens])
+}
+
+function spendOf(run: Run, positions: readonly number[]): Map<string | null, Spend> {
+  const spend = new Map<string | null, Spend>()
+  for (const position of positions) {
+    const { entity, projected } = run.lines[position]!
+    addSpend(spend, entity, projected)
+  }
+  return spend
+}

@@ -1,0 +1,183 @@
+// The audit record of one line: who, what, when, every attempt, and what it cost. It outlives the files, so it has
+// nothing of their content; while the result file exists, reading a record shows its response too. A record is one line
+// of JSON.
+import type { WireError } from '../domain/errors.ts'
+import { type TokenUsage, usdLiteral } from '../domain/money.ts'
+import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import type { ByteWriter } from './byte-writer.ts'
+import { errorJson, type SharedFrom, sharedFromJson } from './result-line.ts'
+
+export interface AttemptRecord {
+  /** Unix ms. */
+  at: number
+  upstream: string
+  tier: number
+  /** HTTP status; null when there was no answer. */
+  status: number | null
+  duration_ms: number
+  /** Absent for the attempt that was answered. */
+  reason?: string
+  /** The ID of the batch at the batch API; absent for a line that was sent alone. */
+  remote_batch?: string
+}
+
+/** The attempts of a line; those that are no longer listed are counted. */
+export interface LineAttempts {
+  listed: readonly AttemptRecord[]
+  omitted: number
+}
+
+export const NO_ATTEMPTS: LineAttempts = { listed: [], omitted: 0 }
+
+/** How a line ended, as its record says it. */
+export interface LineEnd {
+  attempts: LineAttempts
+  /** The server that answered; null where none did. */
+  upstream: { name: string; tier: number } | null
+  usage: TokenUsage | null
+  /** Whether the server reported no usage, so that it was estimated. */
+  usage_estimated: boolean
+  /** JSON of what the server reported, where that cannot be and another usage is billed. */
+  usage_reported: string | null
+  cost_nanos: number
+  /** The line whose answer or error this one shares, without having been sent. */
+  shared_from: SharedFrom | null
+  error: WireError | null
+  /** Unix ms. */
+  finished: number
+}
+
+/** Bytes that a record has at most beside the texts that `recordTextBytes` counts. */
+export const RECORD_BYTES_MAX = 1_200
+const ATTEMPT_BYTES_MAX = 200
+
+/** More bytes than all texts of the record take. */
+export function recordTextBytes(line: ChunkLine, end: LineEnd): number {
+  const { model, entity, conversation, tags } = line
+  let characters = (model?.length ?? 0) + (entity?.length ?? 0)
+  characters += (conversation?.length ?? 0) + (tags?.length ?? 0) + (end.usage_reported?.length ?? 0)
+  characters += end.upstream?.name.length ?? 0
+  for (const { upstream, reason = '', remote_batch = '' } of end.attempts.listed)
+    characters += ATTEMPT_BYTES_MAX + upstream.length + reason.length + remote_batch.length
+  // A character is six bytes of JSON at most.
+  return 6 * characters
+}
+
+/** `batch` and the request ID are ASCII; `custom_id_json` and errors are written as they are. */
+export function writeRecord(
+  out: ByteWriter,
+  batch: { id: string; traceparent: string | null },
+  requestIdPrefix: string,
+  number: string,
+  line: ChunkLine,
+  end: LineEnd,
+): void {
+  out.ascii('{"id":"')
+  out.ascii(requestIdPrefix)
+  out.ascii(number)
+  out.ascii('","object":"request","kind":"line","batch_id":"')
+  out.ascii(batch.id)
+  out.ascii('","custom_id":')
+  out.text(line.custom_id_json)
+  out.ascii(',"line":')
+  out.count(line.line)
+  out.ascii(',"model":')
+  out.text(quoted(line.model))
+  out.ascii(',"entity":')
+  out.text(quoted(line.entity))
+  out.ascii(',"conversation":')
+  out.text(quoted(line.conversation))
+  out.ascii(',"tags":')
+  out.text(quoted(line.tags))
+  out.ascii(end.error === null ? ',"status_code":200,"attempts":[' : ',"status_code":null,"attempts":[')
+  writeAttempts(out, end.attempts)
+  out.ascii(',')
+  if (end.upstream !== null) {
+    out.ascii('"upstream":')
+    out.text(quoted(end.upstream.name))
+    out.ascii(',"tier":')
+    out.count(end.upstream.tier)
+    out.ascii(',')
+  }
+  out.ascii('"usage":')
+  if (end.usage === null) out.ascii('null')
+  else writeUsage(out, end.usage)
+  if (end.usage_estimated) out.ascii(',"usage_estimated":true')
+  if (end.usage_reported !== null) out.text(`,"usage_reported":${end.usage_reported}`)
+  out.ascii(',"cost_usd":')
+  out.ascii(usdLiteral(end.cost_nanos))
+  out.ascii(',')
+  if (end.shared_from !== null) out.text(sharedFromJson(end.shared_from))
+  out.ascii('"error":')
+  if (end.error === null) out.ascii('null,')
+  else out.text(`${errorJson(end.error)},`)
+  if (batch.traceparent !== null) out.ascii(`"traceparent":"${batch.traceparent}",`)
+  out.ascii('"created":')
+  out.count(Math.floor(end.finished / 1000))
+  out.ascii('}\n')
+}
+
+function writeAttempts(out: ByteWriter, { listed, omitted }: LineAttempts): void {
+  for (let i = 0; i < listed.length; i++) {
+    const attempt = listed[i]!
+    out.ascii(i === 0 ? '{"at":' : ',{"at":')
+    writeSeconds(out, attempt.at)
+    out.ascii(',"upstream":')
+    out.text(quoted(attempt.upstream))
+    out.ascii(',"tier":')
+    out.count(attempt.tier)
+    out.ascii(',"status":')
+    if (attempt.status === null) out.ascii('null')
+    else out.count(attempt.status)
+    out.ascii(',"duration_ms":')
+    if (Number.isInteger(attempt.duration_ms) && attempt.duration_ms >= 0) out.count(attempt.duration_ms)
+    else out.ascii(String(Math.round(attempt.duration_ms * 10) / 10))
+    if (attempt.remote_batch !== undefined)
+      out.text(`,"remote_batch":${JSON.stringify(attempt.remote_batch)}`)
+    if (attempt.reason !== undefined) out.text(`,"reason":${JSON.stringify(attempt.reason)}`)
+    out.ascii('}')
+  }
+  out.ascii(']')
+  if (omitted > 0) out.ascii(`,"attempts_omitted":${omitted}`)
+}
+
+function writeUsage(out: ByteWriter, usage: TokenUsage): void {
+  const { cached_tokens = 0, reasoning_tokens = 0 } = usage
+  out.ascii('{"prompt_tokens":')
+  out.count(usage.prompt_tokens)
+  out.ascii(',"completion_tokens":')
+  out.count(usage.completion_tokens)
+  out.ascii(',"total_tokens":')
+  out.count(usage.total_tokens)
+  if (cached_tokens > 0) out.ascii(`,"cached_tokens":${cached_tokens}`)
+  if (reasoning_tokens > 0) out.ascii(`,"reasoning_tokens":${reasoning_tokens}`)
+  out.ascii('}')
+}
+
+/** Unix ms as seconds with their fraction, as JSON prints the quotient. */
+function writeSeconds(out: ByteWriter, ms: number): void {
+  const seconds = Math.floor(ms / 1000)
+  const rest = ms - seconds * 1000
+  if (!Number.isInteger(ms) || ms < 0) {
+    out.ascii(String(ms / 1000))
+    return
+  }
+  out.count(seconds)
+  if (rest === 0) return
+  out.ascii(rest < 10 ? '.00' : rest < 100 ? '.0' : '.')
+  out.count(rest % 100 === 0 ? rest / 100 : rest % 10 === 0 ? rest / 10 : rest)
+}
+
+/** Models, upstreams, entities, conversations and tags as JSON: the same few for most lines. */
+const known = new Map<string, string>()
+const KNOWN_MAX = 4096
+
+function quoted(value: string | null): string {
+  if (value === null) return 'null'
+  let json = known.get(value)
+  if (json !== undefined) return json
+  if (known.size === KNOWN_MAX) known.clear()
+  json = JSON.stringify(value)
+  known.set(value, json)
+  return json
+}

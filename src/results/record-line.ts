@@ -1,0 +1,255 @@
+// Records the end of a line: its result line, its audit record and its cost, as bytes and sums (chunk-results.ts).
+import { ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
+import type { WireError } from '../domain/errors.ts'
+import { base32 } from '../domain/ids.ts'
+import type { Model } from '../domain/model.ts'
+import { costNanos, FREE, type Price, type TokenUsage, usdLiteral } from '../domain/money.ts'
+import { estimateTokens } from '../domain/tokens.ts'
+import { boundUsage } from '../domain/usage-bound.ts'
+import { dayOf } from '../domain/utc-day.ts'
+import type { Answer, CostPlace } from '../jsonl/answer-scan.ts'
+import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import { promptTokensMax } from '../jsonl/prompt-bound.ts'
+import type { ChunkResults, Ended } from './chunk-results.ts'
+import {
+  type LineAttempts,
+  type LineEnd,
+  NO_ATTEMPTS,
+  RECORD_BYTES_MAX,
+  recordTextBytes,
+  writeRecord,
+} from './line-record.ts'
+import {
+  errorJson,
+  RESULT_BYTES_MAX,
+  type SharedFrom,
+  writeErrorLine,
+  writeOutputLine,
+} from './result-line.ts'
+import { type Splice, spliceCost } from './splice-cost.ts'
+
+/** How much of a reported usage that is not billed is kept. */
+const REPORTED_BYTES_MAX = 1000
+const NO_USAGE: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
+
+/** An answer of a server: its bytes, and what was found in them. */
+export interface Answered {
+  body: Buffer
+  answer: Answer
+}
+
+/** An answer that identical lines share, and the line that was sent. */
+export interface SharedAnswer extends Answered {
+  from: SharedFrom
+}
+
+/** A line that ends, and where its result goes. */
+export interface RecordedLine {
+  batch: { id: string; traceparent: string | null }
+  requestIdPrefix: string
+  line: ChunkLine
+  position: number
+  results: ChunkResults
+  /** Whether its projected spend is reserved. */
+  isReserved: boolean
+  /** The UTC day under whose limits it was reserved, and to which it is charged; null: the one on which it ends. */
+  reservedOn: number | null
+}
+
+/** A line that was sent. */
+export interface SentLine extends RecordedLine {
+  /** What the positions in the line refer to. */
+  bytes: Buffer
+}
+
+/** Of a line that was answered itself: what it used. */
+export interface AnsweredLine {
+  cost_nanos: number
+  usage: TokenUsage
+  /** Whether the server reported how many tokens the prompt has. */
+  isPromptReported: boolean
+}
+
+/**
+ * Only answered lines cost anything. `model` is undefined if the configuration has dropped it; the line is then free.
+ * `attempts`: all of them, the answered one last.
+ */
+export function recordAnswer(
+  to: SentLine,
+  { body, answer }: Answered,
+  upstream: { name: string; tier: number; price: Price | null },
+  attempts: LineAttempts,
+  model: Pick<Model, 'price' | 'context_window'> | undefined,
+  now: number,
+): AnsweredLine {
+  const { line } = to
+  const { price, context_window } = model ?? { price: FREE, context_window: null }
+  const counted = answer.usage ?? estimateUsage(line.input_tokens, answer.generated_bytes)
+  const { inputs, choices, output_tokens_max, endpoint, body: place } = line
+  const promptMax = (reported: number): number =>
+    promptTokensMax(to.bytes.subarray(place.start, place.end), endpoint, inputs, reported)
+  const bounds = { context_window, inputs, choices, output_tokens_max, promptTokensMax: promptMax }
+  const usage = boundUsage(counted, bounds)
+  const isCorrected = usage !== counted
+  const { prompt_tokens, completion_tokens, cached_tokens } = usage
+  const cost_nanos = costNanos(prompt_tokens, completion_tokens, upstream.price ?? price, cached_tokens)
+  const splice = costSplice(isCorrected ? answer.usage_place : answer.cost, cost_nanos, usage, line)
+  const isRejected = answer.isUsageRejected || (isCorrected && answer.usage !== null)
+  writeOutput(to, body, splice, usage, {
+    attempts,
+    upstream,
+    usage,
+    usage_estimated: answer.usage === null,
+    usage_reported: isRejected ? reportedUsage(body, answer) : null,
+    cost_nanos,
+    shared_from: null,
+    error: null,
+    finished: now,
+  })
+  return { cost_nanos, usage, isPromptReported: answer.usage?.prompt_tokens === prompt_tokens }
+}
+
+/** Records a line that shares the answer of an identical one: it used nothing and costs nothing. */
+export function recordShared(
+  to: RecordedLine,
+  { body, answer, from }: SharedAnswer,
+  attempts: LineAttempts,
+  now: number,
+): void {
+  writeOutput(to, body, costSplice(answer.usage_place, 0, NO_USAGE, to.line), NO_USAGE, {
+    ...unbilled(attempts, now),
+    usage: NO_USAGE,
+    shared_from: from,
+  })
+}
+
+/** Records a line that fails. `shared_from`: the identical line whose error it shares. */
+export function recordFailure(
+  to: RecordedLine,
+  error: WireError,
+  now: number,
+  {
+    attempts = NO_ATTEMPTS,
+    shared_from = null,
+    expired = error.code === 'batch_expired',
+  }: { attempts?: LineAttempts; shared_from?: SharedFrom | null; expired?: boolean } = {},
+): void {
+  const { results, batch, requestIdPrefix, line, position } = to
+  const number = base32(line.line)
+  const end: LineEnd = { ...unbilled(attempts, now), shared_from, error }
+  const textBytes =
+    2 * maxBytes(errorJson(error)) + sharedBytes(line, shared_from) + recordTextBytes(line, end)
+  results.begin(position, 'error', RESULT_BYTES_MAX + RECORD_BYTES_MAX + textBytes)
+  writeErrorLine(results.out, requestIdPrefix, number, line.custom_id_json, error, shared_from)
+  results.endResult()
+  writeRecord(results.out, batch, requestIdPrefix, number, line, end)
+  const failure = { model: line.known_model, code: error.code, message: error.message }
+  results.end(position, ended(to, 'error', null, 0, now, failure, expired), now)
+}
+
+function writeOutput(to: RecordedLine, body: Buffer, splice: Splice, usage: TokenUsage, end: LineEnd): void {
+  const { results, batch, requestIdPrefix, line, position } = to
+  const number = base32(line.line)
+  const textBytes = splice.text.length + sharedBytes(line, end.shared_from) + recordTextBytes(line, end)
+  results.begin(position, 'output', RESULT_BYTES_MAX + RECORD_BYTES_MAX + body.length + textBytes)
+  writeOutputLine(results.out, requestIdPrefix, number, line.custom_id_json, body, splice, end.shared_from)
+  results.endResult()
+  writeRecord(results.out, batch, requestIdPrefix, number, line, end)
+  const { cost_nanos, finished } = end
+  results.end(position, ended(to, 'output', usage, cost_nanos, finished, null, false), finished)
+}
+
+/** More bytes than the custom_id takes in both, and the line that is shared. */
+function sharedBytes(line: ChunkLine, from: SharedFrom | null): number {
+  const own = 2 * maxBytes(line.custom_id_json)
+  return from === null ? own : own + 2 * (100 + maxBytes(from.custom_id_json))
+}
+
+/** UTF-8 has three bytes for a UTF-16 unit at most. */
+function maxBytes(text: string): number {
+  return 3 * text.length
+}
+
+/** Read before the next line is recorded. */
+const scratch: Ended = {
+  part: 'output',
+  day: 0,
+  model: null,
+  entity: null,
+  usage: null,
+  cost_nanos: 0,
+  projected: { cost_nanos: 0, tokens: 0 },
+  isReserved: false,
+  failure: null,
+  expired: false,
+}
+
+function ended(
+  { line, isReserved, reservedOn }: RecordedLine,
+  part: Ended['part'],
+  usage: TokenUsage | null,
+  cost_nanos: number,
+  now: number,
+  failure: Ended['failure'],
+  expired: boolean,
+): Ended {
+  scratch.part = part
+  scratch.day = reservedOn ?? dayOf(now)
+  scratch.model = line.known_model
+  scratch.entity = line.entity
+  scratch.usage = usage
+  scratch.cost_nanos = cost_nanos
+  scratch.projected = line.projected
+  scratch.isReserved = isReserved
+  scratch.failure = failure
+  scratch.expired = expired
+  return scratch
+}
+
+function unbilled(attempts: LineAttempts, finished: number): LineEnd {
+  return {
+    attempts,
+    upstream: null,
+    usage: null,
+    usage_estimated: false,
+    usage_reported: null,
+    cost_nanos: 0,
+    shared_from: null,
+    error: null,
+    finished,
+  }
+}
+
+/** Where the server reports no usage: what was projected for the input, and what was generated by its length. */
+function estimateUsage(input_tokens: number, generated_bytes: number): TokenUsage {
+  const completion_tokens = estimateTokens(generated_bytes)
+  return { prompt_tokens: input_tokens, completion_tokens, total_tokens: input_tokens + completion_tokens }
+}
+
+/** What the server reported, as JSON: a text where it is long. */
+function reportedUsage(body: Buffer, { usage_place }: Answer): string | null {
+  const { start, end, kind } = usage_place
+  if (kind !== 'usage') return null
+  if (end - start <= REPORTED_BYTES_MAX) return JSON.stringify(JSON.parse(body.toString('utf8', start, end)))
+  return JSON.stringify(`${body.toString('utf8', start, start + REPORTED_BYTES_MAX)}…`)
+}
+
+function costSplice(
+  place: CostPlace,
+  cost_nanos: number,
+  usage: TokenUsage,
+  { endpoint }: ChunkLine,
+): Splice {
+  const isWhole = place.kind === 'usage' || place.kind === 'usage_member'
+  return spliceCost(place, usdLiteral(cost_nanos), isWhole ? usageLiteral(usage, endpoint) : '')
+}
+
+/** As the endpoint names the counts. */
+function usageLiteral(
+  { prompt_tokens, completion_tokens, total_tokens }: TokenUsage,
+  endpoint: EndpointPath,
+): string {
+  const { input, output } = ENDPOINTS[endpoint].usage
+  const generated = output === null ? '' : `"${output}":${completion_tokens},`
+  return `{"${input}":${prompt_tokens},${generated}"total_tokens":${total_tokens}}`
+}

@@ -1,0 +1,52 @@
+// How many chunks a worker may have open at once. Each model has its own slots, so that batches of a slow server cannot
+// fill a worker. The last slots, and the last of the memory, are for projects without open chunks.
+import type { Run } from '../dispatch/run.ts'
+
+/** Open chunks of one model; chunks with lines of several models count as a model of their own. */
+const PER_MODEL_MAX = 64
+/** Further slots of a model, for projects without an open chunk of it. */
+const EXTRA_PER_MODEL = 16
+const OPEN_CHUNKS_MAX = 512
+/** Further memory, as a share, for projects without open chunks and models without open chunks. */
+const EXTRA_MEMORY_SHARE = 0.5
+
+/** Null stands for chunks of several models. */
+export type SlotModel = string | null
+
+export interface ChunkSlots {
+  /** Whether a chunk may be opened, unless it is of a `taken` model. */
+  hasRoom: boolean
+  /** Whether the slots for projects without open chunks are taken as well. */
+  full: boolean
+  /** Models of which only projects without an open chunk of the model may open another one. */
+  taken: SlotModel[]
+  /** Models of which no further chunk is opened. */
+  packed: SlotModel[]
+  /** By model, the projects that have chunks of it open. */
+  holders: ReadonlyMap<SlotModel, ReadonlySet<string>>
+}
+
+type SlotUser = Pick<Run, 'bytes'> & { claim: { project_id: string; model: string | null } }
+
+export function chunkSlots(runs: Iterable<SlotUser>, memoryBytes: number): ChunkSlots {
+  const counts = new Map<SlotModel, number>()
+  const holders = new Map<SlotModel, Set<string>>()
+  let open = 0
+  let bytes = 0
+  for (const { claim, bytes: input } of runs) {
+    const { model, project_id } = claim
+    open++
+    bytes += input.length
+    counts.set(model, (counts.get(model) ?? 0) + 1)
+    holders.set(model, (holders.get(model) ?? new Set()).add(project_id))
+  }
+  const atLeast = (count: number): SlotModel[] =>
+    [...counts].filter(([, of]) => of >= count).map(([model]) => model)
+  return {
+    hasRoom: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memoryBytes),
+    full: open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memoryBytes * (1 + EXTRA_MEMORY_SHARE)),
+    taken: atLeast(PER_MODEL_MAX),
+    packed: atLeast(PER_MODEL_MAX + EXTRA_PER_MODEL),
+    holders,
+  }
+}

@@ -1,0 +1,346 @@
+// Claims chunks while the upstreams have room: enough lines ahead that no slot stays empty, no more than memory
+// allows, and always one chunk of every waiting project, and in turn of the entities within a project, so that none
+// starves.
+
+import type { Run } from '../dispatch/run.ts'
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import type { Tracing } from '../domain/tracing.ts'
+import { ChunkTrace } from '../results/chunk-trace.ts'
+import { type BatchInput, readBatchInput } from '../store/batches.ts'
+import {
+  type ClaimOrder,
+  claimChunks,
+  claimRemote,
+  hasReadyChunk,
+  hasReadyRemote,
+  type ModelChoice,
+} from '../store/chunk-claims.ts'
+import { parkChunk, rejectChunk } from '../store/chunks.ts'
+import { claimOfEntities, waitingEntities } from '../store/entity-claims.ts'
+import type { ChunkRow } from '../store/schema.ts'
+import { StatementRejected, type Store, type Writer } from '../store/store.ts'
+import type { ChunkReader } from './chunk-reader.ts'
+import { chunkSlots } from './chunk-slots.ts'
+import type { Demand } from './demand.ts'
+import type { Leases } from './leases.ts'
+import { InputUnreadable } from './unreadable-chunk.ts'
+
+/** Chunks whose deadline is closer than this are claimed before others. */
+const URGENT_MS = 10 * 60_000
+/** Chunks claimed in one transaction. */
+const CLAIMS_PER_COMMIT_MAX = 4
+const UNREADABLE_PARK_MS = 30_000
+/** How long a chunk is parked when a store or a limit check failed. */
+const UNOPENED_PARK_MS = 1_000
+/** Entities of one project with open chunks in this worker. */
+const ENTITIES_MAX = 8
+/** How often a worker with enough lines looks for waiting projects and entities. */
+const OTHERS_MS = 200
+
+export interface ClaimerOptions {
+  store: Store
+  reader: ChunkReader
+  clock: Clock
+  log: Log
+  memoryBytes: number
+  leases: Leases
+  sessionId: () => string
+  /** What should be claimed next. */
+  demand: () => Demand
+  /** Batches that may miss their deadline. */
+  atRisk: () => readonly string[]
+  /** No chunk can be opened, though upstreams could take more lines. */
+  onCrowded: () => void
+  runs: () => Iterable<Run>
+  /** Reserves for a run under that version of the limits. A result means: park it until `retryAt` (Unix ms). */
+  prepare: (run: Run, limit_version: number) => Promise<{ retryAt: number } | null>
+  /** Projects of which no chunk is claimed now. */
+  paused: () => string[]
+  onOpened: (run: Run) => void
+  /** It was prepared, and will not be opened: its lease has ended, or is about to. */
+  onNotOpened: (run: Run) => void
+  tracing?: Tracing | undefined
+}
+
+type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProject' | 'models'>> &
+  Pick<ClaimOrder, 'onlyBatches'>
+
+export class Claimer {
+  readonly #options: ClaimerOptions
+  #running: Promise<void> | null = null
+  #lookAgain = false
+  #closed = false
+  /** When the last claim began (Unix ms). */
+  #claimedFrom = 0
+  /** The last look found no chunk. */
+  #foundNothing = false
+  /** When to look again for chunks of other projects (Unix ms). */
+  #othersAt = 0
+  /** When to look again for waiting entities (Unix ms), and by project the entity that was served last. */
+  #entitiesAt = 0
+  readonly #lastEntity = new Map<string, string>()
+  /** Leased chunks that are not open yet. */
+  readonly #opening = new Set<ChunkRow>()
+  /** The last claim returned as many chunks as requested, so the next claim need not look first. */
+  #lastClaimWasFull = false
+
+  constructor(options: ClaimerOptions) {
+    this.#options = options
+    options.leases.knowsChunks(() => [...Array.from(options.runs(), ({ claim }) => claim), ...this.#opening])
+  }
+
+  /** Claims more chunks, unless the last look found nothing. */
+  refill(): void {
+    if (!this.#foundNothing) this.#start()
+  }
+
+  /** Looks for chunks now; if it is looking already, once more after that. */
+  look(): void {
+    this.#foundNothing = false
+    this.#othersAt = 0
+    this.#entitiesAt = 0
+    this.#start()
+  }
+
+  #start(): void {
+    if (this.#closed) return
+    if (this.#running) {
+      this.#lookAgain = true
+      return
+    }
+    this.#running = this.#lookUntilFull().finally(() => {
+      this.#running = null
+      if (this.#lookAgain) {
+        this.#lookAgain = false
+        this.#start()
+      }
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.#running
+  }
+
+  async #lookUntilFull(): Promise<void> {
+    try {
+      while (!this.#closed && (await this.#claimSome())) {
+        // Each claim may leave room for more.
+      }
+    } catch (error) {
+      this.#options.log.error({ err: error }, 'claiming chunks failed')
+    }
+  }
+
+  async #claimSome(): Promise<boolean> {
+    const { store, clock, leases } = this.#options
+    if (await this.#claimEnded()) return true
+    let looked = false
+    for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
+      const partial = isPartial(order)
+      if (partial && this.#isEarly(this.#othersAt) && !leases.isReleaseDue) continue
+      const expected = leases.isReleaseDue || (this.#lastClaimWasFull && !order.onePerProject)
+      if (
+        expected ||
+        (await hasReadyChunk(store.read, order.exceptProjects, order.models, order.onlyBatches))
+      )
+        return await this.#claim(order)
+      if (partial) looked = true
+      else this.#foundNothing = true
+    }
+    if (looked) this.#othersAt = clock.now() + OTHERS_MS
+    return await this.#claimForEntities()
+  }
+
+  /** Claims chunks whose remote batches have ended, whatever else there is. */
+  async #claimEnded(): Promise<boolean> {
+    const { store, runs, memoryBytes } = this.#options
+    if (chunkSlots(runs(), memoryBytes).full || !(await hasReadyRemote(store.read))) return false
+    const claims = await this.#lease((tx, worker_id) => claimRemote(tx, worker_id, CLAIMS_PER_COMMIT_MAX))
+    return await this.#openAll(claims)
+  }
+
+  async #claim(order: Wanted): Promise<boolean> {
+    const { store, atRisk } = this.#options
+    const claims = await this.#lease((tx, worker_id, now) => {
+      const urgent = { urgentBefore: now + URGENT_MS, urgentBatches: atRisk() }
+      return claimChunks(tx, { worker_id, ...urgent, ...order, among: store.claimSql })
+    })
+    this.#lastClaimWasFull = !order.onePerProject && claims.length === order.count
+    return await this.#openAll(claims)
+  }
+
+  /** Claims one chunk of each waiting entity of the projects that have open chunks here. */
+  async #claimForEntities(): Promise<boolean> {
+    const { store, clock, runs, demand, paused, memoryBytes } = this.#options
+    if (this.#isEarly(this.#entitiesAt)) return false
+    const { hasRoom, taken } = chunkSlots(runs(), memoryBytes)
+    if (!hasRoom) return false
+    const models = { exceptModels: [...demand().blocked, ...taken] }
+    const byProject = Map.groupBy(runs(), (run) => run.claim.project_id)
+    for (const [project_id, own] of byProject) {
+      if (paused().includes(project_id)) continue
+      const busy = [...new Set(own.map((run) => run.claim.entity))]
+      const after = this.#lastEntity.get(project_id) ?? null
+      const count = Math.min(CLAIMS_PER_COMMIT_MAX, ENTITIES_MAX - busy.length)
+      const entities = await waitingEntities(store.read, { project_id, after, busy, count })
+      if (entities.length === 0) continue
+      this.#lastEntity.set(project_id, entities.at(-1)!)
+      const claims = await this.#lease((tx, worker_id) =>
+        claimOfEntities(tx, { worker_id, project_id, entities, models }),
+      )
+      if (await this.#openAll(claims)) return true
+    }
+    this.#entitiesAt = clock.now() + OTHERS_MS
+    for (const project_id of this.#lastEntity.keys())
+      if (!byProject.has(project_id)) this.#lastEntity.delete(project_id)
+    return false
+  }
+
+  async #lease(
+    choose: (tx: Writer, worker_id: string, now: number) => Promise<ChunkRow[]>,
+  ): Promise<ChunkRow[]> {
+    const { clock, leases } = this.#options
+    this.#claimedFrom = clock.now()
+    const claims = await leases.claim(
+      (tx, id) => choose(tx, id, clock.now()),
+      (claimed) => {
+        for (const claim of claimed) this.#opening.add(claim)
+      },
+    )
+    return claims ?? []
+  }
+
+  /** Whether it is too early for something that is done at intervals. Set back, the clock must not keep it from that. */
+  #isEarly(at: number): boolean {
+    const leftMs = at - this.#options.clock.now()
+    return leftMs > 0 && leftMs <= OTHERS_MS
+  }
+
+  async #openAll(claims: readonly ChunkRow[]): Promise<boolean> {
+    // Chunks that are claimed together are mostly of one batch, whose input is read once.
+    const inputs = new Map<string, Promise<BatchInput>>()
+    for (const { batch_id } of claims) if (!inputs.has(batch_id)) inputs.set(batch_id, this.#input(batch_id))
+    const opened = await Promise.allSettled(
+      claims.map((claim) =>
+        this.#open(claim, inputs.get(claim.batch_id)!).finally(() => this.#opening.delete(claim)),
+      ),
+    )
+    const failed = opened.find((one) => one.status === 'rejected')
+    if (failed) {
+      // Neither opened nor parked, it is a stray lease.
+      this.#options.leases.suspect()
+      throw failed.reason
+    }
+    return claims.length > 0
+  }
+
+  /** Chunks of at-risk batches whose models take no others just now. */
+  #wantedAtRisk(): Wanted[] {
+    const { demand, atRisk, runs, paused, memoryBytes } = this.#options
+    const { full, packed } = chunkSlots(runs(), memoryBytes)
+    const onlyModels = demand().atRiskOnly.filter((model) => !packed.includes(model))
+    const onlyBatches = atRisk()
+    if (full || onlyModels.length === 0 || onlyBatches.length === 0) return []
+    const count = CLAIMS_PER_COMMIT_MAX
+    return [{ count, exceptProjects: paused(), onePerProject: false, models: { onlyModels }, onlyBatches }]
+  }
+
+  /** The claims to try, in order; none when there is no room. */
+  #wanted(): Wanted[] {
+    const { demand, runs, paused, memoryBytes, onCrowded } = this.#options
+    const { wantsMore, low, full, blocked } = demand()
+    const slots = chunkSlots(runs(), memoryBytes)
+    const { hasRoom, taken, packed, holders } = slots
+    if (low.length > 0 && (!hasRoom || taken.length > 0)) onCrowded()
+    if (slots.full) return []
+    const any = { count: CLAIMS_PER_COMMIT_MAX, exceptProjects: paused(), onePerProject: false }
+    const oneOf = (models: ModelChoice, projects: Iterable<string>): Wanted => {
+      const exceptProjects = [...new Set([...projects, ...any.exceptProjects])]
+      return { ...any, exceptProjects, onePerProject: true, models }
+    }
+    const all = [...holders.values()].flatMap((projects) => [...projects])
+    const others = oneOf({ exceptModels: [...blocked, ...packed] }, all)
+    if (!hasRoom) {
+      const idle = low.filter((model) => !holders.has(model))
+      return idle.length > 0 ? [others, oneOf({ onlyModels: idle }, [])] : [others]
+    }
+    const newcomers = taken
+      .filter((model) => !packed.includes(model) && (model === null || !blocked.includes(model)))
+      .map((model) => oneOf({ onlyModels: [model] }, holders.get(model) ?? []))
+    if (wantsMore)
+      return [{ ...any, models: { exceptModels: [...blocked, ...full, ...taken] } }, ...newcomers]
+    const wanted = low.filter((model) => !taken.includes(model))
+    return wanted.length > 0
+      ? [{ ...any, models: { onlyModels: wanted } }, others, ...newcomers]
+      : [others, ...newcomers]
+  }
+
+  async #open(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {
+    const { clock, log } = this.#options
+    const claimedAt = clock.now()
+    let trace: ChunkTrace | null = null
+    let run: Run | null = null
+    const notOpened = (how: string, error?: string): void => {
+      trace?.end(clock.now(), { 'offpeak.chunk.end': how }, error)
+      if (run) this.#options.onNotOpened(run)
+    }
+    try {
+      const input = await reading
+      trace = ChunkTrace.begin(this.#options.tracing, input.batch, claim, this.#claimedFrom)
+      trace?.enter('open', claimedAt)
+      run = await this.#options.reader.read(claim, input)
+      run.results.trace = trace
+      const postponed = await this.#options.prepare(run, input.limit_version)
+      // If the session expired meanwhile, another worker may have claimed the chunk.
+      const isOurs = claim.worker_id === this.#options.sessionId()
+      if (postponed) await this.#park(run.results.lease, postponed.retryAt, 'usage_limit')
+      if (isOurs && !postponed) this.#options.onOpened(run)
+      else notOpened(postponed ? 'parked' : 'lost')
+    } catch (error) {
+      notOpened('parked', 'not_opened')
+      if (error instanceof StatementRejected) return await this.#reject(claim, error)
+      log.error(
+        { err: error, batch: claim.batch_id, chunk: claim.idx },
+        'a chunk could not be opened; it is tried again later',
+      )
+      const [reason, waitMs] =
+        error instanceof InputUnreadable
+          ? (['input_unreadable', UNREADABLE_PARK_MS] as const)
+          : (['stores_failing', UNOPENED_PARK_MS] as const)
+      await this.#park(claim, clock.now() + waitMs, reason)
+    }
+  }
+
+  /** The database rejects a value in the chunk: its lines end as errors. */
+  async #reject(claim: ChunkRow, error: StatementRejected): Promise<void> {
+    const { store, log } = this.#options
+    log.error(
+      { err: error, batch: claim.batch_id, chunk: claim.idx },
+      'the database rejects a value in a chunk; its lines end as errors',
+    )
+    const rejected = await store.write((tx) => rejectChunk(tx, claim, error.message))
+    if (rejected !== 'accepted') this.#options.leases.suspect()
+  }
+
+  async #park(claim: ChunkRow, runAt: number, reason: string): Promise<void> {
+    const { store, clock } = this.#options
+    const parked = await store.write((tx) =>
+      parkChunk(tx, store.claimSql, claim, runAt - clock.now(), reason),
+    )
+    // A commit whose answer was lost may have changed the row: the chunk is then released as a stray.
+    if (parked !== 'accepted') this.#options.leases.suspect()
+  }
+
+  async #input(batch_id: string): Promise<BatchInput> {
+    const input = await readBatchInput(this.#options.store.read, batch_id)
+    if (!input) throw new Error(`batch ${batch_id} is gone`)
+    return input
+  }
+}
+
+/** Whether the claim leaves some ready chunks out. */
+function isPartial({ exceptProjects, models }: Wanted): boolean {
+  return exceptProjects.length > 0 || 'onlyModels' in models || models.exceptModels.length > 0
+}

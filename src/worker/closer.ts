@@ -1,0 +1,230 @@
+// Ends the remaining lines of batches that are cancelled, expired or without their input. These lines are not sent, so
+// closing needs no model server, no reservation and no slot, and it goes before all other work. Chunks are claimed
+// under the same leases as others and committed by the same fenced transaction, several at a time. Runs that a worker has
+// open are stopped by that worker (worker.ts).
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { FINISHED } from '../dispatch/line-state.ts'
+import type { Observer } from '../dispatch/observer.ts'
+import type { Run } from '../dispatch/run.ts'
+import { type StopReason, stopReason } from '../domain/batch.ts'
+import type { Clock } from '../domain/clock.ts'
+import { wireError } from '../domain/errors.ts'
+import type { Log } from '../domain/log.ts'
+import { type ChunkCommit, type Committed, commitChunks } from '../results/commit.ts'
+import type { FinishRules } from '../results/finish.ts'
+import { recordFailure } from '../results/record-line.ts'
+import { sealChunk } from '../results/seal.ts'
+import { type BatchInput, readBatchInput } from '../store/batches.ts'
+import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
+import { claimClosable, claimPlan, listClosable, listEnding } from '../store/ending-batches.ts'
+import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
+import { StatementRejected, type Store } from '../store/store.ts'
+import { postponeTask } from '../store/tasks.ts'
+import type { ChunkReader } from './chunk-reader.ts'
+import type { Leases } from './leases.ts'
+
+/** Batches per look. */
+const BATCHES_MAX = 100
+/** Chunks that are claimed and committed in one transaction: at most so many, and so many bytes of input. */
+const CHUNKS_PER_COMMIT_MAX = 16
+const BYTES_PER_COMMIT_MAX = 8 * 1024 * 1024
+/** How long a chunk or a plan waits after a failure of a store. */
+const RETRY_MS = 1_000
+
+export interface CloserOptions {
+  store: Store
+  sealed: SealedBlobs
+  reader: ChunkReader
+  clock: Clock
+  log: Log
+  rules: FinishRules
+  leases: Leases
+  /** Makes the chunks of a batch that ends before it was planned. */
+  plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
+  onEnded: (batch: BatchRow) => void
+  observe?: Observer | undefined
+}
+
+export class Closer {
+  readonly #options: CloserOptions
+  readonly #abort = new AbortController()
+  #running: Promise<void> | null = null
+  #lookAgain = false
+  /** Leased by this part of the worker. */
+  readonly #closing = new Set<ChunkRow>()
+  readonly #planning = new Set<TaskRow>()
+
+  constructor(options: CloserOptions) {
+    this.#options = options
+    options.leases.knowsChunks(() => this.#closing)
+    options.leases.knowsTasks(() => this.#planning)
+  }
+
+  /** Looks for chunks to close; if it is looking already, once more after that. */
+  look(): void {
+    if (this.#abort.signal.aborted) return
+    if (this.#running) {
+      this.#lookAgain = true
+      return
+    }
+    this.#running = this.#closeAll().finally(() => {
+      this.#running = null
+      if (!this.#lookAgain) return
+      this.#lookAgain = false
+      this.look()
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#abort.abort()
+    await this.#running
+  }
+
+  async #closeAll(): Promise<void> {
+    const { store, clock, log } = this.#options
+    try {
+      for (;;) {
+        if (this.#abort.signal.aborted) return
+        const ending = await listEnding(store.read, clock.now(), BATCHES_MAX)
+        const ids = await listClosable(store.read, store.claimSql, ending)
+        if (ids.length === 0) return
+        await this.#plan(ids)
+        const anyClaimed = await this.#closeSome(ids)
+        // Other workers claimed them first, or the session has expired.
+        if (!anyClaimed) return
+      }
+    } catch (error) {
+      this.#options.leases.suspect()
+      log.error({ err: error }, 'closing batches failed; it is tried again')
+    }
+  }
+
+  async #plan(ids: readonly string[]): Promise<void> {
+    const { store, clock, log, plan, leases } = this.#options
+    for (;;) {
+      const task = await leases.claim(
+        (tx, id) => claimPlan(tx, store.claimSql, id, ids),
+        (claimed) => void (claimed && this.#planning.add(claimed)),
+      )
+      if (!task) return
+      try {
+        await plan(task, this.#abort.signal)
+      } catch (error) {
+        log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
+        const text = error instanceof Error ? error.message : String(error)
+        await store.write((tx) => postponeTask(tx, task, clock.now() + RETRY_MS, text))
+      } finally {
+        this.#planning.delete(task)
+      }
+    }
+  }
+
+  /** Whether there was anything to claim. */
+  async #closeSome(ids: readonly string[]): Promise<boolean> {
+    const { store, leases } = this.#options
+    const claims = await leases.claim(
+      (tx, id) => claimClosable(tx, store.claimSql, id, ids, CHUNKS_PER_COMMIT_MAX),
+      (claimed) => {
+        for (const claim of claimed) this.#closing.add(claim)
+      },
+    )
+    if (!claims || claims.length === 0) return false
+    try {
+      await this.#closeClaimed(claims)
+    } finally {
+      for (const claim of claims) this.#closing.delete(claim)
+    }
+    return true
+  }
+
+  async #closeClaimed(claims: readonly ChunkRow[]): Promise<void> {
+    const { store } = this.#options
+    const inputs = new Map<string, Promise<BatchInput | undefined>>()
+    for (const { batch_id } of claims)
+      if (!inputs.has(batch_id)) inputs.set(batch_id, readBatchInput(store.read, batch_id))
+    for (const group of inGroups(claims)) {
+      const sealed = await Promise.all(group.map((claim) => this.#seal(claim, inputs.get(claim.batch_id)!)))
+      await this.#commit(sealed.filter((commit) => commit !== null))
+    }
+  }
+
+  async #commit(commits: readonly ChunkCommit[]): Promise<void> {
+    if (commits.length === 0) return
+    const { store, clock, rules, onEnded, observe } = this.#options
+    let committed: Committed
+    try {
+      committed = await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
+    } catch (error) {
+      if (!(error instanceof StatementRejected)) throw error
+      return await this.#isolate(commits, error)
+    }
+    const { lost, ended } = committed
+    for (const commit of commits) if (!lost.includes(commit)) observe?.committed(commit.fresh)
+    for (const batch of ended) onEnded(batch)
+  }
+
+  /** The database rejects a value in one of these commits: that chunk is rejected, and the others are committed. */
+  async #isolate(commits: readonly ChunkCommit[], error: StatementRejected): Promise<void> {
+    const { store } = this.#options
+    const [first, ...others] = commits
+    if (first && others.length === 0) await store.write((tx) => rejectChunk(tx, first.claim, error.message))
+    else for (const commit of commits) await this.#commit([commit])
+  }
+
+  /** Null when the chunk cannot be closed now, or its batch is not ending any more. */
+  async #seal(claim: ChunkRow, reading: Promise<BatchInput | undefined>): Promise<ChunkCommit | null> {
+    const { store, sealed, reader, clock, log } = this.#options
+    let lease = claim
+    try {
+      const input = await reading
+      if (!input) throw new Error(`batch ${claim.batch_id} is gone`)
+      const reason = stopReason(input.batch, clock.now())
+      if (reason === null) {
+        await store.write((tx) => releaseChunk(tx, claim))
+        return null
+      }
+      const run = await reader.read(claim, input)
+      const { results } = run
+      lease = results.lease
+      endAll(run, reason, clock.now())
+      const attempt = `${run.claim.epoch}-${clock.now().toString(36)}`
+      const record = {
+        sealed: await sealChunk(sealed, claim, attempt, results),
+        journalled: results.isJournalled,
+      }
+      return { claim: lease, begunAt: null, fresh: results.takeFresh(), hasReservations: false, record }
+    } catch (error) {
+      log.error(
+        { err: error, batch: claim.batch_id, chunk: claim.idx },
+        'a chunk could not be closed; it is tried again later',
+      )
+      await store.write((tx) => parkChunk(tx, store.claimSql, lease, RETRY_MS, 'stores_failing'))
+      return null
+    }
+  }
+}
+
+function endAll(run: Run, reason: StopReason, now: number): void {
+  const error = wireError(reason)
+  for (const position of run.positions()) {
+    // A line that could never run keeps its own error, even if the batch expired.
+    const own = run.lines[position]!.fault ?? error
+    recordFailure(run.recorded(position), own, now, { expired: reason === 'batch_expired' })
+    run.move(position, FINISHED, 'its batch is ending')
+  }
+}
+
+function inGroups(claims: readonly ChunkRow[]): ChunkRow[][] {
+  const groups: ChunkRow[][] = []
+  let bytes = Number.POSITIVE_INFINITY
+  for (const claim of claims) {
+    const own = claim.byte_end - claim.byte_start
+    if (bytes + own > BYTES_PER_COMMIT_MAX) {
+      groups.push([])
+      bytes = 0
+    }
+    groups.at(-1)!.push(claim)
+    bytes += own
+  }
+  return groups
+}

@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { testClock } from '../../test/fakes/clock.ts'
+import { temporaryDisk } from '../../test/support/temporary-disk.ts'
+import type { BackendResult } from '../backends/backend.ts'
+import { LiveServer } from '../dispatch/live/live-server.ts'
+import { type Call, ModelServer } from '../dispatch/upstream.ts'
+import { listLaneReports } from '../store/lane-reports.ts'
+import { openSession } from '../store/leases.ts'
+import { sqliteStore } from '../store/sqlite/store.ts'
+import { LaneReporter } from './lane-reporter.ts'
+
+const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }
+const NOBODY_THERE: BackendResult = {
+  kind: 'failed',
+  status: null,
+  code: 'upstream_unavailable',
+  reason: 'no connection (ECONNREFUSED)',
+  operatorReason: 'connect ECONNREFUSED 10.0.0.1:8000',
+  unreachable: true,
+}
+const BROKEN: BackendResult = {
+  kind: 'failed',
+  status: 500,
+  code: 'upstream_unavailable',
+  reason: '500',
+  words: 'no',
+}
+const REFUSED: BackendResult = { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'no' }
+
+async function reporting() {
+  const disk = await temporaryDisk()
+  const clock = testClock()
+  const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
+  await store.migrate()
+  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
+  const live = new LiveServer({ waiting_max: 0, cache_max: 0.85 })
+  const upstream = new ModelServer({
+    live,
+    backend: { name: 'u', send: () => Promise.reject(new Error('nothing is sent')), close: async () => {} },
+    concurrency_max: 8,
+    modelAlias: null,
+  })
+  const lane = { inUse: [upstream], waiting: 5, inFlight: 0 }
+  const reporter = new LaneReporter({
+    store,
+    clock,
+    sessionId: () => workerId,
+    lanes: new Map([['m', lane]]),
+  })
+  return {
+    clock,
+    /** Reads a server on which others have so many requests, of which so many wait. */
+    async read(running: number, waiting: number) {
+      const traffic = { running, waiting, cache: null, tokens: null }
+      await live.read(async () => traffic, { inFlight: 0, workers: 0 }, clock.now)
+    },
+    /** Sends one line of `batch_id`, with this result. */
+    tried(batch_id: string, result: BackendResult) {
+      const call: Call = {
+        ...{ batch_id, missedBefore: false, line: {}, sentAt: clock.now() },
+        ...{ probing: null, inFlight: 0, cohort: null },
+      }
+      upstream.begin(call)
+      upstream.end(call, result, clock.now())
+    },
+    async reported() {
+      await reporter.report()
+      return await listLaneReports(store.read, store.claimSql)
+    },
+    async [Symbol.asyncDispose]() {
+      await store.close()
+      await disk[Symbol.asyncDispose]()
+    },
+  }
+}
+
+test('a model is throttled from the first throttled line until a line is answered', async () => {
+  await using setup = await reporting()
+  const { clock, tried } = setup
+  const reported = async () => (await setup.reported()).map(({ state, since }) => [state, since])
+  assert.deepEqual(await reported(), [])
+  const since = clock.now()
+  tried('a', THROTTLED)
+  assert.deepEqual(await reported(), [['throttled', since]])
+  // The pause is over and the next line was sent.
+  await clock.advance(1_000)
+  assert.deepEqual(await reported(), [['throttled', since]])
+  tried('a', THROTTLED)
+  assert.deepEqual(await reported(), [['throttled', since]])
+  await clock.advance(1_000)
+  tried('a', REFUSED)
+  assert.deepEqual(await reported(), [])
+})
+
+test('a model is reported while other requests take all of its server, from five seconds on', async () => {
+  await using setup = await reporting()
+  const { clock, read } = setup
+  const reported = async () => (await setup.reported()).map(({ state, since }) => [state, since])
+  const since = clock.now()
+  for (let s = 0; s < 5; s++) {
+    await read(8, 3)
+    assert.deepEqual(await reported(), [])
+    await clock.advance(1_000)
+  }
+  assert.deepEqual(await reported(), [['live_traffic', since]])
+  // One reading without others may be chance.
+  for (let s = 0; s < 60; s++) {
+    await clock.advance(1_000)
+    await read(1, 0)
+  }
+  assert.deepEqual(await reported(), [])
+})
+
+test('an unreachable server is reported after a second, with the reason, even for a single line', async () => {
+  await using setup = await reporting()
+  const { clock, tried, reported } = setup
+  tried('a', NOBODY_THERE)
+  await clock.advance(1_000)
+  const [report] = await reported()
+  assert.deepEqual(
+    [report?.state, report?.reason, report?.last_error],
+    ['unavailable', 'no connection (ECONNREFUSED)', 'connect ECONNREFUSED 10.0.0.1:8000'],
+  )
+  tried('a', REFUSED)
+  assert.deepEqual(await reported(), [])
+})
+
+test('failures on lines of a batch are reported with the error, until a line of the batch is answered', async () => {
+  await using setup = await reporting()
+  const { tried, reported } = setup
+  tried('bad', BROKEN)
+  tried('good', REFUSED)
+  const [report] = await reported()
+  assert.deepEqual([report?.state, report?.batches, report?.isOpen], ['failing', { bad: '500: no' }, false])
+  for (let i = 0; i < 8; i++) tried('bad', BROKEN)
+  assert.equal((await reported())[0]?.isOpen, true)
+  tried('bad', REFUSED)
+  assert.deepEqual(await reported(), [])
+})

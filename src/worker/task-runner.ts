@@ -1,0 +1,148 @@
+// Runs background tasks under leases: each kind has a handler, which ends the task in the same transaction
+// that records its effect. A task whose handler throws is retried with exponential backoff.
+import type { Clock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
+import type { TaskKind, TaskRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
+import type { Leases } from './leases.ts'
+
+interface TaskPool {
+  kinds: readonly TaskKind[]
+  large: boolean
+  slots: number
+  /** How many of the slots are for projects that use no other slot. */
+  extraSlots: number
+}
+
+/**
+ * How many tasks run at once. Small tasks have slots that large tasks cannot take, and so have deliveries, which wait
+ * for other people's servers.
+ */
+const TASK_POOLS: readonly TaskPool[] = [
+  { kinds: ['validate', 'plan', 'purge'], large: false, slots: 3, extraSlots: 1 },
+  { kinds: ['validate', 'plan', 'purge'], large: true, slots: 3, extraSlots: 1 },
+  { kinds: ['deliver'], large: false, slots: 16, extraSlots: 4 },
+]
+const BACKOFF_MS_MIN = 1_000
+const BACKOFF_MS_MAX = 60_000
+
+export interface TaskRunnerOptions {
+  store: Store
+  clock: Clock
+  log: Log
+  handlers: TaskHandlers
+  leases: Leases
+  /** A task has ended, and may have created chunks or other tasks. */
+  onDone: (task: TaskRow) => void
+}
+
+export class TaskRunner {
+  readonly #options: TaskRunnerOptions
+  readonly #running = new Map<Promise<void>, { pool: TaskPool; project_id: string }>()
+  /** By pool, the project of the task that was started last. */
+  readonly #lastProject = new Map<TaskPool, string>()
+  /** Leased by this part of the worker. */
+  readonly #leased = new Set<TaskRow>()
+  #abort = new AbortController()
+  #looking: Promise<void> | null = null
+  #lookAgain = false
+  #closed = false
+
+  constructor(options: TaskRunnerOptions) {
+    this.#options = options
+    options.leases.knowsTasks(() => this.#leased)
+  }
+
+  look(): void {
+    if (this.#closed) return
+    if (this.#looking) {
+      this.#lookAgain = true
+      return
+    }
+    this.#looking = this.#claimAll().finally(() => {
+      this.#looking = null
+      if (this.#lookAgain) {
+        this.#lookAgain = false
+        this.look()
+      }
+    })
+  }
+
+  /** The leases are lost: running tasks are aborted, and their commits would be rejected. */
+  abandon(): void {
+    this.#abort.abort()
+    this.#abort = new AbortController()
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#abort.abort()
+    await this.#looking
+    await Promise.all(this.#running.keys())
+  }
+
+  async #claimAll(): Promise<void> {
+    const { log } = this.#options
+    try {
+      for (const pool of TASK_POOLS) while (!this.#closed && (await this.#claimOne(pool)));
+    } catch (error) {
+      log.error({ err: error }, 'claiming tasks failed')
+    }
+  }
+
+  async #claimOne(pool: TaskPool): Promise<boolean> {
+    const { store, leases } = this.#options
+    const choice = this.#choiceFor(pool)
+    if (!choice) return false
+    if (!leases.isReleaseDue && !(await hasDueTask(store.read, store.claimSql, choice))) return false
+    const task = await leases.claim(
+      (tx, id) => claimTask(tx, store.claimSql, id, choice),
+      (claimed) => void (claimed && this.#leased.add(claimed)),
+    )
+    if (task) this.#start(task, pool)
+    return task !== undefined
+  }
+
+  /** Null when every slot of the pool is taken. */
+  #choiceFor(pool: TaskPool): TaskChoice | null {
+    const running = [...this.#running.values()].filter((task) => task.pool === pool)
+    if (running.length >= pool.slots) return null
+    const { large } = pool
+    const kinds = pool.kinds.filter((kind) => kind in this.#options.handlers)
+    if (kinds.length === 0) return null
+    const exceptProjects =
+      running.length < pool.slots - pool.extraSlots ? [] : running.map((task) => task.project_id)
+    return { kinds, large, exceptProjects, after: this.#lastProject.get(pool) ?? null }
+  }
+
+  #start(task: TaskRow, pool: TaskPool): void {
+    this.#lastProject.set(pool, task.project_id)
+    const run = this.#run(task).finally(() => {
+      this.#running.delete(run)
+      this.#leased.delete(task)
+      this.#options.onDone(task)
+      this.look()
+    })
+    this.#running.set(run, { pool, project_id: task.project_id })
+  }
+
+  async #run(task: TaskRow): Promise<void> {
+    const { store, clock, log, handlers } = this.#options
+    const { signal } = this.#abort
+    try {
+      await handlers[task.kind]!(task, signal)
+    } catch (error) {
+      if (signal.aborted) return
+      log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
+      const waitMs = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(task.attempts - 1, 10))
+      const text = error instanceof Error ? error.message : String(error)
+      await store
+        .write((tx) => postponeTask(tx, task, clock.now() + waitMs, text))
+        .catch((failure: unknown) => {
+          this.#options.leases.suspect()
+          log.error({ err: failure }, 'a failed task could not be postponed yet')
+        })
+    }
+  }
+}

@@ -1,0 +1,186 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { scriptedBackend } from '../../test/fakes/scripted-backend.ts'
+import { queuedBatch, RETRY, SILENT } from '../../test/support/queued-batch.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
+import { ModelServer } from '../dispatch/upstream.ts'
+import { reconcile } from '../ledger/reconcile.ts'
+import { moveBatch } from '../store/batches.ts'
+import { closeSession, openSession } from '../store/leases.ts'
+import type { Store } from '../store/store.ts'
+import { Worker } from './worker.ts'
+
+const DRAIN_MS = 10_000
+
+test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
+  await using world = await makeWorld({ chunks: 2, lines: 2 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 4, 10)
+  for (const attempt of [...world.server.inFlight]) await attempt.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  const { status, completed, cost_nanos } = await world.batch()
+  assert.deepEqual([status, completed, cost_nanos], ['completed', 4, 4 * 5_000])
+  assert.deepEqual((await reconcile(world)).mismatches, [])
+})
+
+test('a worker that shuts down lets lines in flight finish and requeues the others', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 3, concurrency: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const stopped = world.stop()
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.hasStopped, 10)
+  await stopped
+  assert.deepEqual(world.server.sent, ['l1'], 'no further line is sent')
+  const [row] = await world.chunks()
+  assert.deepEqual([row?.state, row?.completed], ['ready', 1])
+})
+
+test('a worker that shuts down aborts lines that are in flight for too long, and requeues them', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const stopped = world.stop()
+  await world.clock.advance(DRAIN_MS - 1)
+  assert.equal(world.hasStopped, false)
+  await world.clock.advance(1)
+  await world.until(() => world.hasStopped)
+  await stopped
+  const [row] = await world.chunks()
+  assert.deepEqual([row?.state, row?.completed, row?.failed], ['ready', 0, 0])
+})
+
+test('a worker notices that a batch is cancelled, and sends no further line of it', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 3, concurrency: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const { id } = await world.batch()
+  await world.store.write((tx) => moveBatch(tx, id, 'cancelling', world.clock.now()))
+  await world.until(() => world.worker.lanes.get('m')?.waiting === 0, 10)
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  assert.deepEqual(world.server.sent, ['l1'])
+  const { status, completed, failed } = await world.batch()
+  assert.deepEqual([status, completed, failed], ['cancelled', 1, 2])
+})
+
+test('a worker whose lease was taken away drops its chunks, and claims again under a new session', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const [before] = await world.chunks()
+  await world.store.write((tx) => closeSession(tx, before!.worker_id!))
+  await world.until(() => world.server.sent.length === 2, 10)
+  assert.equal(world.server.inFlight.length, 1, 'the first attempt was aborted')
+  const [after] = await world.chunks()
+  assert.equal(after!.epoch, before!.epoch + 1)
+  assert.notEqual(after!.worker_id, before!.worker_id)
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  const { completed, cost_nanos } = await world.batch()
+  assert.deepEqual([completed, cost_nanos], [1, 5_000])
+})
+
+test('a worker that cannot reach a server leaves its chunks to a worker that can', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1, outagePatienceMs: 3_600_000 })
+  const { store, clock } = world
+  await world.worker.start()
+  const waitsFor = async (ms: number): Promise<void> => {
+    for (let passed = 0; passed < ms; passed += 500) {
+      for (const attempt of [...world.server.inFlight]) await attempt.unreachable()
+      await clock.advance(500)
+    }
+  }
+  await waitsFor(15_000)
+  assert.equal((await world.chunks())[0]?.state, 'leased', 'no other worker runs')
+  await store.write((tx) => openSession(tx, store.claimSql, 3_600_000, clock.now()))
+  let parked = false
+  for (let tries = 0; tries < 100 && !parked; tries++) {
+    await waitsFor(500)
+    const [row] = await world.chunks()
+    parked = row?.state === 'parked' && row.parked_reason === 'model_unavailable'
+    assert.ok(Number.isInteger(row?.run_at))
+  }
+  assert.ok(parked)
+})
+
+test('a worker whose database fails while chunks are open goes on when it answers again', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  world.databaseFails = true
+  world.worker.wake()
+  await world.clock.advance(2_000)
+  world.databaseFails = false
+  await world.server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  assert.deepEqual(world.server.sent, ['l1'])
+})
+
+/** A worker that is not started yet, beside a queued batch. */
+async function makeWorld(size: {
+  chunks: number
+  lines: number
+  concurrency?: number
+  outagePatienceMs?: number
+}) {
+  const queued = await queuedBatch(size)
+  const { clock, store, sealed, models } = queued
+  const server = scriptedBackend()
+  const upstream = new ModelServer({
+    backend: server.backend,
+    concurrency_max: size.concurrency ?? 8,
+    modelAlias: null,
+  })
+  const world = {
+    ...queued,
+    server,
+    /** The statuses of batches that ended. */
+    ended: [] as string[],
+    hasStopped: false,
+    databaseFails: false,
+    stop: (): Promise<void> =>
+      worker.stop().then(() => {
+        world.hasStopped = true
+      }),
+    async [Symbol.asyncDispose]() {
+      const stopped = world.stop()
+      await queued.until(() => world.hasStopped, 100)
+      await stopped
+      await queued[Symbol.asyncDispose]()
+    },
+  }
+  const failable: Store = {
+    ...store,
+    get read() {
+      if (world.databaseFails) throw new Error('no connection')
+      return store.read
+    },
+    write: async (change) => {
+      if (world.databaseFails) throw new Error('no connection')
+      return await store.write(change)
+    },
+  }
+  const worker = new Worker({
+    store: failable,
+    sealed,
+    clock,
+    steadyClock: clock,
+    log: SILENT,
+    random: () => 0.5001,
+    models,
+    upstreams: new Map([['m', [upstream]]]),
+    retry: { ...RETRY, outage_patience_ms: size.outagePatienceMs ?? RETRY.outage_patience_ms },
+    rules: { file_retention_ms: () => 1e9 },
+    leaseMs: 60_000,
+    drainMs: DRAIN_MS,
+    flushIntervalMs: 1_000,
+    memoryBytes: 1_000_000,
+    answers: new ResponseMemory(1_000_000),
+    blobFreshMs: 120_000,
+    tasks: { plan: () => assert.fail('the batch has its chunks already') },
+    maintenance: async () => {},
+    onEnded: ({ status }) => world.ended.push(status),
+  })
+  return Object.assign(world, { worker })
+}

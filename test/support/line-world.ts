@@ -1,0 +1,142 @@
+// The ways of a line in one worker without claims and commits: its placing, its sending and its end, before a scripted
+// model server or whatever upstreams the test gives. The chunks of one batch are leased. What a turn of the event loop
+// has changed is followed up as in the worker; time passes only when the test moves the clock.
+import { Lane } from '../../src/dispatch/lane.ts'
+import { ReservedFunds } from '../../src/dispatch/limits/reserved-funds.ts'
+import { Lines, type LinesOptions } from '../../src/dispatch/lines.ts'
+import type { RetryPolicy } from '../../src/dispatch/retry-policy.ts'
+import { NO_SPILL, Route, type Spill } from '../../src/dispatch/routes.ts'
+import type { Run } from '../../src/dispatch/run.ts'
+import { Sender } from '../../src/dispatch/sender.ts'
+import { Turn } from '../../src/dispatch/turn.ts'
+import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
+import type { Clock } from '../../src/domain/clock.ts'
+import { scriptedBackend } from '../fakes/scripted-backend.ts'
+import { type BatchSize, queuedBatch, RETRY } from './queued-batch.ts'
+
+export interface LineWorldOptions extends Omit<BatchSize, 'chunks'> {
+  chunks?: number
+  /** Of the scripted server. */
+  concurrency?: number
+  retry?: Partial<RetryPolicy>
+  /** Beside the scripted server, or instead of it. */
+  upstreams?: (server: ModelServer) => Upstream[]
+  spill?: Spill
+  earlier?: LinesOptions['earlier']
+}
+
+/** What is known of a line that has ended: its result line and its audit record. */
+export interface EndedLine {
+  line: number
+  /** `ok` or that of its error. */
+  code: string
+  result: { error: { code: string; message: string } | null }
+  record: {
+    cost_usd: number
+    usage: { total_tokens: number } | null
+    attempts: unknown[]
+    shared_from?: unknown
+  }
+}
+
+export async function lineWorld(options: LineWorldOptions) {
+  const { chunks = 1, lines, dedupe, content } = options
+  const queued = await queuedBatch({ chunks, lines, dedupe, content })
+  return linesIn(queued, await queued.open(), options)
+}
+
+/** The same with a batch and runs of its chunks that are there. */
+export function linesIn(
+  queued: Awaited<ReturnType<typeof queuedBatch>>,
+  runs: readonly Run[],
+  options: Omit<LineWorldOptions, keyof BatchSize>,
+) {
+  const { concurrency = 8, retry = {}, spill = NO_SPILL } = options
+  const { models, batch } = queued
+  const clock: Clock = { ...queued.clock, now: () => queued.clock.now() + world.skewMs }
+  const server = scriptedBackend()
+  const modelServer = new ModelServer({
+    backend: server.backend,
+    concurrency_max: concurrency,
+    modelAlias: null,
+  })
+  const upstreams = options.upstreams?.(modelServer) ?? [modelServer]
+  const turn = new Turn(clock)
+  const lane = new Lane('m', new Route(upstreams, spill), clock, () => turn.schedule())
+  const lanes = new Map([['m', lane]])
+  const funds = new ReservedFunds()
+  const world = {
+    ...queued,
+    clock,
+    advance: queued.clock.advance,
+    /** By how much the worker's clock was set. */
+    skewMs: 0,
+    runs,
+    run: runs[0] as Run,
+    server,
+    modelServer,
+    lane,
+    lanes,
+    turn,
+    funds,
+    logged: [] as { level: string; fields: object; text: string }[],
+    paused: false,
+    maySend: true,
+    checks: 0,
+    broken: [] as Run[],
+    /** Called at the end of each turn, before lines are sent. */
+    beforeSending: (): void => {},
+    /** The end of each line, in the order in which they ended. */
+    outcomes: [] as EndedLine[],
+    get ended(): string[] {
+      return world.outcomes.map(({ line, code }) => `l${line} ${code}`)
+    },
+    inFlight: (content: string) => server.inFlight.find((one) => one.content === content)!,
+    /** Opens a run. */
+    async start(run: Run = runs[0]!): Promise<void> {
+      lines.adopt(run)
+      funds.open(run)
+      lines.open(run)
+      await world.settled()
+    },
+    /** What is under way has ended, without time passing. */
+    settled: () => queued.clock.advance(0),
+    batch,
+  }
+  const log = (level: string) => (fields: object, text: string) =>
+    void world.logged.push({ level, fields, text })
+  const logs = { info: log('info'), warn: log('warn'), error: log('error') }
+  const lines = new Lines({
+    ...{ clock, models, lanes, turn, funds },
+    random: () => 0.5,
+    log: logs,
+    retry: { ...RETRY, ...retry },
+    isPaused: () => world.paused,
+    onBroken: (run) => world.broken.push(run),
+    earlier: options.earlier,
+  })
+  const sender = new Sender({
+    ...{ clock, lanes, lines, turn },
+    log: logs,
+    maySend: () => world.maySend,
+    onBegun() {},
+  })
+  const seen = new Map<Run, number>()
+  turn.begin(({ runs: touched, checksLimits }) => {
+    for (const run of touched) {
+      const { positions } = run.results.fresh
+      for (const position of positions.slice(seen.get(run) ?? 0)) world.outcomes.push(endOf(run, position))
+      seen.set(run, positions.length)
+    }
+    if (checksLimits) world.checks++
+    world.beforeSending()
+    sender.pump()
+  })
+  return Object.assign(world, { lines, sender })
+}
+
+function endOf(run: Run, position: number): EndedLine {
+  const read = (field: 'result' | 'audit') => JSON.parse(String(run.results.fieldOf(position, field)))
+  const result = read('result')
+  return { line: run.lines[position]!.line, code: result.error?.code ?? 'ok', result, record: read('audit') }
+}
