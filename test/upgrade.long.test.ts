@@ -11,7 +11,7 @@ import { after, describe, test } from 'node:test'
 import { isDeepStrictEqual } from 'node:util'
 import { withoutPostgres } from './fakes/postgres-server.ts'
 import { type SharedStorage, sharedStorage } from './fakes/shared-storage.ts'
-import { CrashTest, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
 import { install, previousRelease } from './support/previous-release.ts'
 
 const COUNT = 40
@@ -66,7 +66,8 @@ function assertAdditive(before: Column[], after: Column[]): void {
 
 async function upgradedAtWork(): Promise<void> {
   assert.ok('commit' in earlier)
-  await using crash = await CrashTest.begin()
+  // No worker is killed, so no lease has to expire soon.
+  await using crash = await CrashTest.begin('', '1s', '10s')
   const newest = crash.main
   const released = install(earlier, join(crash.folder, 'earlier'))
   crash.main = released
@@ -74,7 +75,7 @@ async function upgradedAtWork(): Promise<void> {
   crash.blockUnless((content) => Number(content.slice(1)) < FIRST)
   const { id } = await crash.batchOf(COUNT)
   await crash.committed(id, FIRST)
-  await until(() => crash.held.length === COUNT - FIRST)
+  await crash.holds(COUNT - FIRST)
 
   const before = columns(crash)
   crash.main = newest
@@ -97,7 +98,7 @@ async function upgradedAtWork(): Promise<void> {
   crash.blockUnless((content) => Number(content.slice(1)) < FIRST)
   const left = await crash.batchOf(COUNT)
   await crash.committed(left.id, FIRST)
-  await until(() => crash.held.length === COUNT - FIRST)
+  await crash.holds(COUNT - FIRST)
   assert.equal(await old.end('SIGTERM'), 0, old.log())
   assert.doesNotMatch(old.log(), /"level":50/)
 

@@ -80,6 +80,11 @@ export class CrashTest implements AsyncDisposable {
     for (const call of this.held.splice(0)) echo(call)
   }
 
+  /** Resolves when so many lines are held. A line counts once, though its worker may have lost its lease and sent it again. */
+  async holds(count: number): Promise<void> {
+    await until(() => new Set(this.held.map(contentOf)).size >= count)
+  }
+
   /** How often each line arrived. */
   counts(): Map<string, number> {
     const counts = new Map<string, number>()
