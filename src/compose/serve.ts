@@ -163,6 +163,9 @@ function running(
   }
 }
 
+/** A blob in a bucket is written in parts of 8 MiB, of which a few are on their way. */
+const BUCKET_MEMORY = { bytes: 192 * 1024 * 1024, callBytes: 8 * 1024 * 1024 }
+
 const never = new Promise<never>(() => {})
 
 async function startApi(
@@ -216,6 +219,7 @@ async function startApi(
     plans: config.plans,
     models,
     file_bytes_max: config.limits.file_bytes_max,
+    incomingMemory: config.blobs.kind === 's3' ? BUCKET_MEMORY : undefined,
     streamingValidation,
     requests_per_minute: config.rate_limit.requests_per_minute,
     wait_for_file_ms: config.create.wait_for_file_ms,

@@ -353,6 +353,14 @@ export const ERRORS = table({
     message: 'The parts do not make up the content that was announced.',
     advice: 'Send the missing parts, or name the parts in the right order; the upload stays pending.',
   },
+  upload_completing: {
+    status: 409,
+    type: invalid,
+    places: http,
+    retryable: true,
+    message: 'Another call is completing the upload.',
+    advice: 'Wait for the time that `Retry-After` gives, then read the upload: it may have its file.',
+  },
   batch_not_pausable: {
     status: 422,
     type: invalid,

@@ -6,6 +6,7 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
+import type { IncomingMemory } from '../intake/incoming.ts'
 import type { StreamingValidation } from '../intake/streaming-validation.ts'
 import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
@@ -26,6 +27,8 @@ export interface RouteDependencies {
   plans: ReadonlyMap<string, Plan>
   models: ReadonlyMap<string, Model>
   file_bytes_max: number
+  /** What content may take while it is received, where a folder's needs do not fit. */
+  incomingMemory?: IncomingMemory | undefined
   /** Validates large uploads while they arrive. Without it they are validated once they are stored. */
   streamingValidation?: StreamingValidation
   /** How long creating a batch waits for a file that is being validated. */

@@ -1,5 +1,6 @@
 // Every endpoint, one file each.
 
+import { Incoming } from '../intake/incoming.ts'
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Idempotency } from './request/idempotency.ts'
 import { HeavyReads } from './response/heavy-reads.ts'
@@ -24,7 +25,6 @@ import { getFileRoute } from './routes/files/get-file.ts'
 import { getFileContentRoute } from './routes/files/get-file-content.ts'
 import { listFilesRoute } from './routes/files/list-files.ts'
 import { uploadFileRoute } from './routes/files/upload-file.ts'
-import { UploadSlots } from './routes/files/upload-slots.ts'
 import { keyRoutes } from './routes/keys/keys.ts'
 import { createLimitRoute } from './routes/limits/create-limit.ts'
 import { deleteLimitRoute } from './routes/limits/delete-limit.ts'
@@ -66,27 +66,27 @@ import { updateWebhookRoute } from './routes/webhooks/update-webhook.ts'
 import type { App } from './type-provider.ts'
 
 export function addRoutes(app: App, deps: RouteDependencies): void {
-  const uploads = new UploadSlots()
+  const incoming = new Incoming(deps.store, deps.incomingMemory)
   const reads = new HeavyReads()
   const idempotency = new Idempotency(deps.store, deps.clock)
-  uploadFileRoute(app, { ...deps, idempotency, uploads })
+  uploadFileRoute(app, { ...deps, idempotency, incoming })
   listFilesRoute(app, deps)
   getFileRoute(app, deps)
   getFileContentRoute(app, deps)
   deleteFileRoute(app, deps)
-  createUploadRoute(app, { ...deps, uploads })
+  createUploadRoute(app, { ...deps, incoming })
   listUploadsRoute(app, deps)
   getUploadRoute(app, deps)
-  addUploadPartRoute(app, deps)
+  addUploadPartRoute(app, { ...deps, incoming })
   listUploadPartsRoute(app, deps)
-  completeUploadRoute(app, deps)
+  completeUploadRoute(app, { ...deps, incoming })
   cancelUploadRoute(app, deps)
   createBatchRoute(app, { ...deps, idempotency })
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
   getBatchResultsRoute(app, { ...deps, checks: new SchemaChecks(), reads })
   liveRoute(app, deps)
-  retryBatchRoute(app, { ...deps, idempotency })
+  retryBatchRoute(app, { ...deps, idempotency, incoming })
   batchLineRoutes(app, { ...deps, reads })
   batchStatisticsRoutes(app, deps)
   cancelBatchRoute(app, deps)
@@ -100,7 +100,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   projectRoutes(app, deps)
   settingsRoute(app, deps)
   statusRoute(app, deps)
-  getQuotasRoute(app, { ...deps, uploads })
+  getQuotasRoute(app, { ...deps, incoming })
   createLimitRoute(app, { ...deps, idempotency })
   listLimitsRoute(app, deps)
   getLimitRoute(app, deps)

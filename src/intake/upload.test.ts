@@ -26,7 +26,14 @@ import { validateFile } from './validate-file.ts'
 
 const CONTENT = '{"custom_id":"a"}\n'
 const NOW = Date.UTC(2026, 0, 1)
-const UPLOAD = { project_id: 'proj_1', now: NOW, retention_ms: 1000, file_bytes_max: 1000, form_bytes: 0 }
+const UPLOAD = {
+  take() {},
+  project_id: 'proj_1',
+  now: NOW,
+  retention_ms: 1000,
+  file_bytes_max: 1000,
+  form_bytes: 0,
+}
 
 async function stores(t: TestContext): Promise<{ store: Store; blobs: Blobs; sealed: SealedBlobs }> {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-upload-'))

@@ -13,6 +13,7 @@ import type { Store, Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import { ExpiresAfter } from './expires-after.ts'
 import { safeFilename } from './filename.ts'
+import type { TakeBytes } from './incoming.ts'
 import { type StoredUpload, storeUpload } from './store-upload.ts'
 import type { StreamingValidation } from './streaming-validation.ts'
 
@@ -29,6 +30,8 @@ export interface Upload {
   file_bytes_max: number
   /** The size of the form from `Content-Length`; 0 without that header. */
   form_bytes: number
+  /** Called before each piece is stored. */
+  take: TakeBytes
   /** The hash to compute of the content. */
   digest?: 'sha256' | 'md5'
 }
@@ -93,7 +96,7 @@ export async function receiveContent(
 ): Promise<Omit<Received, 'expires_at'>> {
   const id = newId('file', upload.now)
   const hash = upload.digest === undefined ? null : createHash(upload.digest)
-  const pieces = plain(bounded(content, upload.file_bytes_max, 'file'))
+  const pieces = plain(bounded(content, upload.file_bytes_max, 'file', upload.take))
   const stored = await storeUpload(deps, hash ? hashed(pieces, hash) : pieces, { ...upload, id })
   return { id, filename: safeFilename(filename), digest: hash?.digest('hex') ?? null, ...stored }
 }
@@ -179,12 +182,14 @@ export async function* bounded(
   source: AsyncIterable<Buffer>,
   bytes_max: number,
   param: string,
+  take: TakeBytes,
 ): AsyncGenerator<Buffer> {
   let bytes = 0
   for await (const piece of source) {
     bytes += piece.length
     if (bytes > bytes_max)
       throw new ApiError('payload_too_large', `The ${param} is larger than ${bytes_max} bytes.`, { param })
+    take(piece.length)
     yield piece
   }
 }

@@ -16,6 +16,7 @@ import { remoteLooks } from './migrations/0011-remote-looks.ts'
 import { firstLines } from './migrations/0012-first-lines.ts'
 import { chargedDays } from './migrations/0013-charged-days.ts'
 import { listIndexes } from './migrations/0014-list-indexes.ts'
+import { uploadCompletions } from './migrations/0015-upload-completions.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -42,6 +43,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0012-first-lines': firstLines,
   '0013-charged-days': chargedDays,
   '0014-list-indexes': listIndexes,
+  '0015-upload-completions': uploadCompletions,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

@@ -574,6 +574,14 @@ interface UploadTable {
   /** How soon the file is to be gone, where that is sooner than the plan says. */
   file_expires_after_ms: number | null
   file_id: string | null
+  /** Raised by each call that begins to complete it. */
+  completion_attempt: Generated<number>
+  /** Until when that call has the upload to itself unless it renews, by the database's clock; null once it has failed. */
+  completing_until: Generated<number | null>
+  /** What it asks for, as a hash. */
+  completion_order: Generated<string | null>
+  /** JSON of the error that it ended with. */
+  completion_failure: Generated<string | null>
   created: number
   /** When it and its parts are gone unless it is completed. */
   expires_at: number

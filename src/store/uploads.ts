@@ -5,7 +5,15 @@ import { markForDeletion } from './blob-rows.ts'
 import { exactSum } from './exact-sum.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
-import type { Reader, Writer } from './store.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
+
+/** Of an upload that no call has begun to complete. */
+export const NOT_COMPLETING = {
+  completion_attempt: 0,
+  completing_until: null,
+  completion_order: null,
+  completion_failure: null,
+}
 
 export async function insertUploadRow(tx: Writer, upload: UploadRow): Promise<void> {
   await tx.insertInto('uploads').values(upload).execute()
@@ -117,6 +125,73 @@ export async function endUpload(
       now,
     )
   return true
+}
+
+/**
+ * Gives the upload to one call that completes it, for `lease_ms` unless it renews; the number of its attempt. Null when
+ * another call has the upload, or when it is not pending.
+ */
+export async function beginCompletion(
+  tx: Writer,
+  { now }: ClaimSql,
+  id: string,
+  { order, lease_ms }: { order: string; lease_ms: number },
+): Promise<number | null> {
+  const begun = await tx
+    .updateTable('uploads')
+    .set((eb) => ({
+      completion_attempt: eb('completion_attempt', '+', 1),
+      completing_until: eb(now, '+', lease_ms),
+      completion_order: order,
+      completion_failure: null,
+    }))
+    .where('id', '=', id)
+    .where('status', '=', 'pending')
+    .where(({ or, eb }) => or([eb('completing_until', 'is', null), eb('completing_until', '<=', now)]))
+    .returning('completion_attempt')
+    .executeTakeFirst()
+  return begun?.completion_attempt ?? null
+}
+
+export async function renewCompletion(
+  tx: Writer,
+  { now }: ClaimSql,
+  id: string,
+  { attempt, lease_ms }: { attempt: number; lease_ms: number },
+): Promise<void> {
+  await tx
+    .updateTable('uploads')
+    .set((eb) => ({ completing_until: eb(now, '+', lease_ms) }))
+    .where('id', '=', id)
+    .where('completion_attempt', '=', attempt)
+    .where('completing_until', 'is not', null)
+    .execute()
+}
+
+/** The attempt has failed: the next one may begin. */
+export async function leaveCompletion(
+  tx: Writer,
+  id: string,
+  attempt: number,
+  completion_failure: string | null,
+): Promise<void> {
+  await tx
+    .updateTable('uploads')
+    .set({ completing_until: null, completion_failure })
+    .where('id', '=', id)
+    .where('completion_attempt', '=', attempt)
+    .execute()
+}
+
+/** Whether a call has the upload now. */
+export async function isCompleting(db: Reader, { now }: ClaimSql, id: string): Promise<boolean> {
+  const row = await db
+    .selectFrom('uploads')
+    .select('id')
+    .where('id', '=', id)
+    .where('completing_until', '>', now)
+    .executeTakeFirst()
+  return row !== undefined
 }
 
 /** A statement of SQLite and PostgreSQL takes more values. */

@@ -69,6 +69,14 @@ import {
   postponeTask,
   type TaskChoice,
 } from '../../src/store/tasks.ts'
+import {
+  beginCompletion,
+  insertUploadRow,
+  isCompleting,
+  leaveCompletion,
+  NOT_COMPLETING,
+  renewCompletion,
+} from '../../src/store/uploads.ts'
 
 /** An empty database, gone when it is disposed of together with whatever is connected to it. */
 export interface EmptyDatabase extends AsyncDisposable {
@@ -789,6 +797,27 @@ export function storeConformance(
       assert.equal(await readIdempotency(store.read, row, [row.route], NOW + HOUR_MS), undefined)
       assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, NOW + HOUR_MS, 0)), 0)
       assert.equal(await store.write((tx) => forgetIdempotencyKeys(tx, NOW + HOUR_MS, 9)), 1)
+    })
+
+    test('one call at a time has an upload to complete, until it leaves or its lease is over', async (store, other) => {
+      await seed(store)
+      const upload = { id: 'upload_x', project_id: 'proj_a', status: 'pending' as const }
+      const rest = { filename: 'f', mime_type: 't', bytes: 1, part_bytes: 0, file_expires_after_ms: null }
+      const times = { file_id: null, created: NOW, expires_at: NOW + HOUR_MS }
+      await store.write((tx) => insertUploadRow(tx, { ...upload, ...rest, ...times, ...NOT_COMPLETING }))
+      const begun = (mine: Store, lease_ms: number): Promise<number | null> =>
+        mine.write((tx) => beginCompletion(tx, mine.claimSql, 'upload_x', { order: 'o', lease_ms }))
+      const both = await Promise.all([store, other].map((mine) => begun(mine, HOUR_MS)))
+      assert.deepEqual(both.sort(), [1, null])
+      assert.equal(await isCompleting(store.read, store.claimSql, 'upload_x'), true)
+      await store.write((tx) => leaveCompletion(tx, 'upload_x', 1, '{}'))
+      assert.equal(await isCompleting(store.read, store.claimSql, 'upload_x'), false)
+      assert.equal(await begun(other, 0), 2)
+      assert.equal(await begun(store, HOUR_MS), 3, 'the lease of the second is over')
+      const late = { attempt: 2, lease_ms: HOUR_MS }
+      await other.write((tx) => renewCompletion(tx, other.claimSql, 'upload_x', late))
+      await other.write((tx) => leaveCompletion(tx, 'upload_x', 2, '{}'))
+      assert.equal(await isCompleting(store.read, store.claimSql, 'upload_x'), true)
     })
 
     testSideBySide(

@@ -11,8 +11,9 @@ import {
 } from '@aws-sdk/client-s3'
 import { attempt, hasCode } from './s3-error.ts'
 
-/** Parts on their way while the source makes the next one. */
+/** Parts on their way while the source makes the next one: of one upload, and of all uploads of this process. */
 const PARTS_AT_ONCE = 3
+const PARTS_AT_ONCE_ALL = 8
 /** S3 counts parts to here. */
 const PARTS_MAX = 10_000
 
@@ -38,11 +39,14 @@ export async function uploadInParts(
     for await (const part of parts) {
       number++
       if (number > PARTS_MAX) throw new RangeError(`a blob of more than ${PARTS_MAX} parts is too large`)
+      await roomForPart()
       bytes += part.length
-      const sent = sendPart(client, upload, number, part, doing).then((completed) => {
-        done.push(completed)
-        sending.delete(sent)
-      })
+      const sent = sendPart(client, upload, number, part, doing)
+        .finally(partSent)
+        .then((completed) => {
+          done.push(completed)
+          sending.delete(sent)
+        })
       // A failure is seen by whoever waits for the set next, below.
       sent.catch(() => {})
       sending.add(sent)
@@ -57,6 +61,21 @@ export async function uploadInParts(
     await client.send(new AbortMultipartUploadCommand(upload)).catch(() => {})
     throw error
   }
+}
+
+let onTheirWay = 0
+const waiting: (() => void)[] = []
+
+/** Whoever waits keeps one part in memory. */
+async function roomForPart(): Promise<void> {
+  if (onTheirWay < PARTS_AT_ONCE_ALL) onTheirWay++
+  else await new Promise<void>((resolve) => waiting.push(resolve))
+}
+
+function partSent(): void {
+  const next = waiting.shift()
+  if (next) next()
+  else onTheirWay--
 }
 
 type Upload = Place & { UploadId: string | undefined }

@@ -5,6 +5,7 @@ import { pipeline, type Readable, Transform } from 'node:stream'
 import { constants, createGunzip, createZstdDecompress } from 'node:zlib'
 import type { FastifyRequest } from 'fastify'
 import { ApiError } from '../../domain/errors.ts'
+import type { Announced } from '../../intake/incoming.ts'
 import type { FormPart } from '../../intake/upload.ts'
 
 /** The form around a file: fields, boundaries, headers. */
@@ -18,9 +19,12 @@ export function checkFormLength(request: FastifyRequest, file_bytes_max: number,
     throw tooLarge(file_bytes_max, param)
 }
 
-/** The size of the form; 0 where nobody knows before its end. */
-export function formBytes({ headers }: Pick<FastifyRequest, 'headers'>): number {
-  return encodingOf(headers) === null ? Number(headers['content-length'] ?? 0) : 0
+/** What is known of the form before it is read. */
+export function announcedForm({ headers }: Pick<FastifyRequest, 'headers'>): Announced {
+  const encoding = encodingOf(headers)
+  // Nobody knows what a compressed body comes to.
+  const bytes = encoding === null ? Number(headers['content-length'] ?? 0) : 0
+  return { bytes, zstd: encoding === 'zstd' }
 }
 
 /** Throws invalid_multipart for a form that is malformed or incomplete. */

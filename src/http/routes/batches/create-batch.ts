@@ -16,13 +16,13 @@ import { callerOf, planOf } from '../../access/caller.ts'
 import { viewOf } from '../../access/compat.ts'
 import { headerText } from '../../request/header-text.ts'
 import { type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
+import { whileConnected } from '../../request/while-connected.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { fileIdOf, shownFileId } from '../files/file-id.ts'
 import { showBatch } from './show-batch.ts'
 import { showEstimate } from './show-estimate.ts'
-import { whileConnected } from './while-connected.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
 /** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */

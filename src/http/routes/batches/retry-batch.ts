@@ -7,6 +7,7 @@ import { ProjectQueue } from '../../../domain/project-queue.ts'
 import { ValidationWaits } from '../../../intake/await-validation.ts'
 import { checkQuotas } from '../../../intake/check-quota.ts'
 import { createBatch, orderBatch } from '../../../intake/create-batch.ts'
+import type { Incoming } from '../../../intake/incoming.ts'
 import { readProjection } from '../../../intake/read-projection.ts'
 import { uploadFailedLines } from '../../../intake/retry-lines.ts'
 import { METADATA_PAIRS_MAX } from '../../../jsonl/line-scan-metadata.ts'
@@ -20,12 +21,12 @@ import { callerOf, planOf } from '../../access/caller.ts'
 import { viewOf } from '../../access/compat.ts'
 import { type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { BatchParams } from '../../request/params.ts'
+import { whileConnected } from '../../request/while-connected.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showBatch } from './show-batch.ts'
 import { visibleBatch } from './visible-batch.ts'
-import { whileConnected } from './while-connected.ts'
 
 type Deps = Pick<
   RouteDependencies,
@@ -39,10 +40,10 @@ type Deps = Pick<
   | 'wait_for_file_ms'
   | 'streamingValidation'
   | 'file_bytes_max'
-> & { idempotency: Idempotency }
+> & { idempotency: Idempotency; incoming: Incoming }
 
 export function retryBatchRoute(app: App, deps: Deps): void {
-  const { store, clock, idempotency, region, plans, wake, file_bytes_max } = deps
+  const { store, clock, idempotency, incoming, region, plans, wake, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
   const waits = new ValidationWaits(store, clock, deps.wait_for_file_ms)
   app.addHook('preClose', async () => waits.stop())
@@ -127,8 +128,10 @@ export function retryBatchRoute(app: App, deps: Deps): void {
                 retention_ms: plan.file_retention_ms,
                 file_bytes_max,
               }
-              const made = await uploadFailedLines(deps, old, which, upload, (tx, bytes) =>
-                checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes }),
+              const made = await incoming.receive({ project_id, quotas }, { bytes: 0, zstd: false }, (take) =>
+                uploadFailedLines(deps, old, which, { ...upload, take }, (tx, bytes) =>
+                  checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes }),
+                ),
               )
               file = made
               wake()

@@ -2,21 +2,20 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
-import { quotaExceeded } from '../../../domain/quota.ts'
-import { checkQuotas, type QuotaHolder, readUse } from '../../../intake/check-quota.ts'
+import { checkQuotas } from '../../../intake/check-quota.ts'
 import { EXPIRES_AFTER_S_MAX } from '../../../intake/expires-after.ts'
+import type { Incoming } from '../../../intake/incoming.ts'
 import { discard, insertUpload, receiveForm, receiveUpload, type Upload } from '../../../intake/upload.ts'
 import type { Writer } from '../../../store/store.ts'
 import { FileObject } from '../../../wire/file.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { viewOf } from '../../access/compat.ts'
-import { checkFormLength, formBytes, formOf } from '../../request/form.ts'
+import { announcedForm, checkFormLength, formOf } from '../../request/form.ts'
 import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 import { showFile } from './show-file.ts'
-import type { UploadSlots } from './upload-slots.ts'
 
 const UploadForm = Type.Object(
   {
@@ -41,13 +40,13 @@ const UploadForm = Type.Object(
 type Deps = Pick<
   RouteDependencies,
   'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'streamingValidation' | 'wake'
-> & { idempotency: Idempotency; uploads: UploadSlots }
+> & { idempotency: Idempotency; incoming: Incoming }
 
 /** Call this in the transaction that creates the file. */
 type QuotaCheck = (tx: Writer, bytes: number) => Promise<void>
 
 export function uploadFileRoute(app: App, deps: Deps): void {
-  const { sealed, clock, region, plans, file_bytes_max, wake, idempotency, uploads } = deps
+  const { sealed, clock, region, plans, file_bytes_max, wake, idempotency, incoming } = deps
   route(app, {
     method: 'POST',
     url: '/v1/files',
@@ -77,16 +76,17 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       const { project_id } = caller
       const { quotas, file_retention_ms } = planOf(plans, caller)
       const isOnce = hasIdempotencyKey(request.headers)
-      const upload = {
+      const announced = announcedForm(request)
+      const order = {
         project_id,
         now: clock.now(),
         retention_ms: file_retention_ms,
         file_bytes_max,
-        form_bytes: formBytes(request),
+        form_bytes: announced.bytes,
         ...(isOnce ? { digest: 'sha256' as const } : {}),
       }
-      return await uploads.hold(project_id, quotas.uploads, async () => {
-        await refuseFull({ project_id, quotas })
+      return await incoming.receive({ project_id, quotas }, announced, async (take) => {
+        const upload = { ...order, take }
         const check: QuotaCheck = (tx, bytes) =>
           checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes })
         if (isOnce) return await receiveOnce(request, reply, upload, check)
@@ -96,14 +96,6 @@ export function uploadFileRoute(app: App, deps: Deps): void {
       })
     },
   })
-
-  /** Rejects the upload before its file arrives if the project's quota is used up. */
-  async function refuseFull({ project_id, quotas }: QuotaHolder): Promise<void> {
-    const { stored_bytes: limit } = quotas
-    if (limit === null) return
-    const { stored_bytes: used = 0 } = await readUse(deps.store.read, project_id, ['stored_bytes'])
-    if (used >= limit) throw quotaExceeded('stored_bytes', limit, used, 1)
-  }
 
   /** An upload under an Idempotency-Key: the same file sent again creates no second file. */
   async function receiveOnce(

@@ -1,17 +1,17 @@
 // GET /v1/quotas
 import { QUOTA_NAMES } from '../../../domain/quota.ts'
 import { isStored, readUse } from '../../../intake/check-quota.ts'
+import type { Incoming } from '../../../intake/incoming.ts'
 import { sumPendingUploads } from '../../../store/uploads.ts'
 import { QuotasObject } from '../../../wire/quota.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import type { UploadSlots } from '../files/upload-slots.ts'
 
-type Deps = Pick<RouteDependencies, 'store' | 'plans'> & { uploads: UploadSlots }
+type Deps = Pick<RouteDependencies, 'store' | 'plans'> & { incoming: Incoming }
 
-export function getQuotasRoute(app: App, { store, plans, uploads }: Deps): void {
+export function getQuotasRoute(app: App, { store, plans, incoming }: Deps): void {
   route(app, {
     method: 'GET',
     url: '/v1/quotas',
@@ -43,7 +43,7 @@ export function getQuotasRoute(app: App, { store, plans, uploads }: Deps): void 
           limits: row('limits', used.limits ?? 0),
           webhooks: row('webhooks', used.webhooks ?? 0),
           entities_per_batch: row('entities_per_batch', null),
-          uploads: row('uploads', uploads.used(caller.project_id) + pending.uploads),
+          uploads: row('uploads', incoming.files(caller.project_id) + pending.uploads),
         },
       }
     },

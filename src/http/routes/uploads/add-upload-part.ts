@@ -1,13 +1,14 @@
 // POST /v1/uploads/{upload_id}/parts
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
+import type { Incoming } from '../../../intake/incoming.ts'
 import type { FormPart } from '../../../intake/upload.ts'
 import { addPart, openUpload } from '../../../intake/upload-parts.ts'
 import type { UploadPartRow } from '../../../store/schema.ts'
 import { readUpload } from '../../../store/uploads.ts'
 import { UploadPartObject } from '../../../wire/upload.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
-import { checkFormLength, formOf } from '../../request/form.ts'
+import { announcedForm, checkFormLength, formOf } from '../../request/form.ts'
 import { refuseIdempotencyKey } from '../../request/idempotency.ts'
 import { UploadParams } from '../../request/params.ts'
 import { route } from '../../route.ts'
@@ -25,10 +26,10 @@ const PartForm = Type.Object(
   { title: 'AddUploadPart' },
 )
 
-type Deps = Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'plans'>
+type Deps = Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'plans'> & { incoming: Incoming }
 
 export function addUploadPartRoute(app: App, deps: Deps): void {
-  const { store, sealed, clock, plans } = deps
+  const { store, sealed, clock, plans, incoming } = deps
   route(app, {
     method: 'POST',
     url: '/v1/uploads/:upload_id/parts',
@@ -51,16 +52,19 @@ export function addUploadPartRoute(app: App, deps: Deps): void {
       const found = await readUpload(store.read, caller.project_id, request.params.upload_id, now())
       const upload = openUpload(found)
       checkFormLength(request, upload.bytes, 'data')
-      let added: UploadPartRow | null = null
-      for await (const part of formOf(request, upload.bytes, 'data')) {
-        if (added) throw refuse(part, 'comes after the part. Send the field `data` alone.')
-        if (part.fieldname !== 'data')
-          throw refuse(part, 'is no field of this form. It has the field `data`.')
-        if (part.type !== 'file') throw refuse(part, 'must be sent as a file, with a filename.')
-        added = await addPart({ store, sealed }, owner, upload, part.file, now)
-      }
-      if (!added) throw new ApiError('invalid_request', '`data` is required.', { param: 'data' })
-      return showUploadPart(added)
+      const partOf = { id: upload.id, left: upload.bytes - upload.part_bytes }
+      return await incoming.receive(owner, { ...announcedForm(request), partOf }, async (take) => {
+        let added: UploadPartRow | null = null
+        for await (const part of formOf(request, upload.bytes, 'data')) {
+          if (added) throw refuse(part, 'comes after the part. Send the field `data` alone.')
+          if (part.fieldname !== 'data')
+            throw refuse(part, 'is no field of this form. It has the field `data`.')
+          if (part.type !== 'file') throw refuse(part, 'must be sent as a file, with a filename.')
+          added = await addPart({ store, sealed }, owner, upload, part.file, take, now)
+        }
+        if (!added) throw new ApiError('invalid_request', '`data` is required.', { param: 'data' })
+        return showUploadPart(added)
+      })
     },
   })
 }

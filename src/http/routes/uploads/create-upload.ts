@@ -1,5 +1,6 @@
 // POST /v1/uploads
 import { ApiError } from '../../../domain/errors.ts'
+import type { Incoming } from '../../../intake/incoming.ts'
 import { createUpload } from '../../../intake/upload-parts.ts'
 import { CreateUpload, UploadObject } from '../../../wire/upload.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
@@ -8,15 +9,14 @@ import { refuseIdempotencyKey } from '../../request/idempotency.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
-import type { UploadSlots } from '../files/upload-slots.ts'
 import { showUpload } from './show-upload.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans' | 'file_bytes_max'> & {
-  uploads: UploadSlots
+  incoming: Incoming
 }
 
 export function createUploadRoute(app: App, deps: Deps): void {
-  const { store, clock, region, plans, file_bytes_max, uploads } = deps
+  const { store, clock, region, plans, file_bytes_max, incoming } = deps
   route(app, {
     method: 'POST',
     url: '/v1/uploads',
@@ -46,7 +46,7 @@ export function createUploadRoute(app: App, deps: Deps): void {
         mime_type,
         bytes,
         file_expires_after_ms: expires_after ? expires_after.seconds * 1000 : null,
-        running: uploads.used(caller.project_id),
+        running: incoming.files(caller.project_id),
       }
       const upload = await store.write((tx) => createUpload(tx, order, clock.now()))
       return showUpload(upload, viewOf(request, region))

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { ONE_LINE, TEST_PLANS, type TestServer, testServer } from '../../../../test/support/test-server.ts'
+import type { SealedBlobs } from '../../../blobs/sealed.ts'
 import { runMaintenance } from '../../../maintenance/maintenance.ts'
+import { beginCompletion } from '../../../store/uploads.ts'
 
 const CONTENT = ONE_LINE.repeat(3)
 const PARTS = [CONTENT.slice(0, 20), CONTENT.slice(20, 100), CONTENT.slice(100)]
@@ -66,6 +69,101 @@ test('two calls that complete an upload at once make one file', async () => {
   const files = (await Promise.all(calls)).map(({ json }) => (json.file as { id: string }).id)
   assert.equal(new Set(files).size, 1)
   assert.equal((await server.call('GET', '/v1/files')).data.length, 1)
+})
+
+/** Content is stored only once the test opens the gate. */
+function gated({ sealed }: TestServer['deps']) {
+  const gate = Promise.withResolvers<void>()
+  const begun = Promise.withResolvers<void>()
+  const files: string[] = []
+  const put: SealedBlobs['put'] = async (project_id, key, source) => {
+    if (!key.startsWith('files/')) return await sealed.put(project_id, key, source)
+    files.push(key)
+    begun.resolve()
+    await gate.promise
+    return await sealed.put(project_id, key, source)
+  }
+  return { sealed: { ...methodsOf(sealed), put }, open: gate.resolve, begun: begun.promise, files }
+}
+
+function methodsOf(sealed: SealedBlobs): SealedBlobs {
+  return {
+    put: (...args) => sealed.put(...args),
+    read: (...args) => sealed.read(...args),
+    readAll: (...args) => sealed.readAll(...args),
+    delete: (key) => sealed.delete(key),
+  }
+}
+
+/** Resolves when the server has begun as many more calls as it is given, and each waits for something. */
+async function callsWait({ app }: TestServer, calls: number): Promise<void> {
+  await new Promise<void>((resolve) => {
+    app.server.on('request', () => {
+      if (--calls === 0) resolve()
+    })
+  })
+  for (let turn = 0; turn < 50; turn++) await setImmediate()
+}
+
+const WRONG_MD5 = '0'.repeat(32)
+
+test('of calls that complete an upload alike one runs at a time, and those that wait share its failure', async () => {
+  await using plain = await testServer()
+  const gate = gated(plain.deps)
+  await using server = await testServer({ ...plain.deps, sealed: gate.sealed })
+  const { key } = plain.key
+  const { id } = await plain.call('POST', '/v1/uploads', {
+    body: { filename: 'in.jsonl', purpose: 'batch', bytes: CONTENT.length, mime_type: 'text/jsonl' },
+  })
+  const part_ids = [(await send(plain, id, CONTENT)).id]
+  const complete = (md5: string | null) =>
+    server.call('POST', `/v1/uploads/${id}/complete`, { key, body: { part_ids, md5 } })
+  const allWait = callsWait(server, 30)
+  const calls = Array.from({ length: 30 }, () => complete(WRONG_MD5))
+  await allWait
+  const other = await complete(null)
+  assert.deepEqual([other.outcome, other.headers.get('retry-after')], ['409 upload_completing', '1'])
+  gate.open()
+  const outcomes = (await Promise.all(calls)).map(({ outcome, error }) => `${outcome} ${error.param}`)
+  assert.deepEqual([...new Set(outcomes)], ['422 upload_mismatch md5'])
+  assert.equal(gate.files.length, 1)
+  assert.ok(
+    (await keysOf(plain)).every((stored) => stored.startsWith('uploads/')),
+    'what it stored is gone',
+  )
+  assert.equal((await complete(null)).json.status, 'completed')
+})
+
+test('calls of two processes complete an upload one at a time, and share a failure', async () => {
+  await using first = await testServer()
+  const gate = gated(first.deps)
+  await using slow = await testServer({ ...first.deps, sealed: gate.sealed })
+  const { key } = first.key
+  const { id } = await begin(first)
+  const part_ids = [(await send(first, id, CONTENT)).id]
+  const complete = (server: TestServer) =>
+    server.call('POST', `/v1/uploads/${id}/complete`, { key, body: { part_ids, md5: WRONG_MD5 } })
+  const running = complete(slow)
+  await gate.begun
+  const waits = callsWait(first, 1)
+  const waiting = complete(first)
+  await waits
+  gate.open()
+  assert.equal((await running).outcome, '422 upload_mismatch')
+  await first.clock.advance(1_000)
+  assert.equal((await waiting).outcome, '422 upload_mismatch')
+  assert.equal(gate.files.length, 1)
+})
+
+test('an upload whose completion was interrupted by a crash is completed by the next call', async () => {
+  await using server = await testServer()
+  const { store } = server.deps
+  const { id } = await begin(server)
+  const part_ids = [(await send(server, id, CONTENT)).id]
+  const crashed = { order: 'of a process that crashed', lease_ms: 0 }
+  assert.equal(await store.write((tx) => beginCompletion(tx, store.claimSql, id, crashed)), 1)
+  const done = await server.call('POST', `/v1/uploads/${id}/complete`, { body: { part_ids } })
+  assert.equal(done.json.status, 'completed')
 })
 
 test('what does not make up the content is refused by name, and the upload goes on', async () => {

@@ -1,0 +1,150 @@
+// The content that calls bring: files, parts of uploads, lines that are run again. A call takes memory of this process
+// and a slot of its project before its content is read, and its bytes count against the project's quota before they are
+// stored. Whatever way content comes in, it comes through here. Each API process counts by itself; the transaction that
+// makes a file or a part of the content counts for all (check-quota.ts).
+import { ApiError } from '../domain/errors.ts'
+import { quotaExceeded } from '../domain/quota.ts'
+import { SharedSlots } from '../domain/shared-slots.ts'
+import type { Store } from '../store/store.ts'
+import { type QuotaHolder, readUse } from './check-quota.ts'
+
+const MIB = 1024 * 1024
+/** Of a call with little content. */
+const CALL_BYTES_MIN = MIB / 4
+/** The window of a decompressor (RFC 9659). */
+const ZSTD_BYTES = 8 * MIB
+/** Fields and boundaries of a form are no content. */
+const FORM_BYTES = 64 * 1024
+const RETRY_S = 1
+
+export interface IncomingMemory {
+  /** For all calls together. */
+  bytes: number
+  /** What a large blob takes while it is written. */
+  callBytes: number
+}
+
+/** A blob in a folder is written from a few frames and a gathered megabyte. */
+const MEMORY: IncomingMemory = { bytes: 128 * MIB, callBytes: 2 * MIB }
+
+/** What is known of the content of a call before it is read. */
+export interface Announced {
+  /** 0: unknown. */
+  bytes: number
+  zstd: boolean
+  /** A part of this upload, of whose announced size so many bytes have not come yet. */
+  partOf?: { id: string; left: number }
+  /** It counts as stored already. */
+  isCounted?: boolean
+}
+
+/** Call this with the length of each piece before the piece is stored. Throws quota_exceeded. */
+export type TakeBytes = (bytes: number) => void
+
+interface Receipt {
+  upload: string | null
+  bytes: number
+  /** How many of its bytes count as stored already. */
+  free: number
+}
+
+interface Project {
+  /** Its stored bytes, as the database said last, and what this process has stored since. */
+  stored: number
+  receipts: Set<Receipt>
+}
+
+export class Incoming {
+  readonly #store: Pick<Store, 'read'>
+  readonly #callBytes: number
+  readonly #memory: SharedSlots
+  readonly #projects = new Map<string, Project>()
+
+  constructor(store: Pick<Store, 'read'>, { bytes, callBytes }: IncomingMemory = MEMORY) {
+    this.#store = store
+    this.#callBytes = callBytes
+    this.#memory = new SharedSlots(bytes)
+  }
+
+  /** Calls of the project that bring a whole file. */
+  files(project_id: string): number {
+    const receipts = [...(this.#projects.get(project_id)?.receipts ?? [])]
+    return receipts.filter(({ upload }) => upload === null).length
+  }
+
+  /** Runs `act`, which stores the content. Throws quota_exceeded, and service_unavailable where there is no memory for it. */
+  async receive<T>(
+    holder: QuotaHolder,
+    announced: Announced,
+    act: (take: TakeBytes) => Promise<T>,
+  ): Promise<T> {
+    const { project_id, quotas } = holder
+    const project = this.#projects.get(project_id) ?? { stored: 0, receipts: new Set() }
+    const calls = project.receipts.size
+    if (quotas.uploads !== null && calls >= quotas.uploads)
+      throw quotaExceeded('uploads', quotas.uploads, calls, 1)
+    const freeMemory = this.#memory.take(project_id, this.#memoryOf(announced))
+    if (freeMemory === null)
+      throw new ApiError('service_unavailable', 'The service receives too much at once.', {}, RETRY_S)
+    const { partOf, isCounted = false } = announced
+    const least = Math.max(0, announced.bytes - FORM_BYTES)
+    const receipt: Receipt = {
+      upload: partOf?.id ?? null,
+      bytes: 0,
+      free: isCounted ? Number.POSITIVE_INFINITY : freeOf(project, announced),
+    }
+    project.receipts.add(receipt)
+    this.#projects.set(project_id, project)
+    try {
+      const { stored_bytes: limit } = quotas
+      if (limit !== null) {
+        const use = await readUse(this.#store.read, project_id, ['stored_bytes'])
+        project.stored = use.stored_bytes ?? 0
+      }
+      const take: TakeBytes = (bytes) => {
+        receipt.bytes += bytes
+        const own = countOf(receipt)
+        if (limit === null || own === 0) return
+        const all = project.stored + sumOf(project)
+        if (all > limit) throw quotaExceeded('stored_bytes', limit, all - own, own)
+      }
+      // At least a byte will follow.
+      take(Math.max(1, least))
+      let ahead = receipt.bytes
+      const value = await act((bytes) => {
+        const announcedBefore = Math.min(ahead, bytes)
+        ahead -= announcedBefore
+        if (bytes > announcedBefore) take(bytes - announcedBefore)
+      })
+      project.stored += countOf(receipt)
+      return value
+    } finally {
+      project.receipts.delete(receipt)
+      if (project.receipts.size === 0) this.#projects.delete(project_id)
+      freeMemory()
+    }
+  }
+
+  #memoryOf({ bytes, zstd }: Announced): number {
+    const content = bytes === 0 ? this.#callBytes : Math.min(this.#callBytes, bytes)
+    return Math.max(CALL_BYTES_MIN, content) + (zstd ? ZSTD_BYTES : 0)
+  }
+}
+
+/** Calls that bring parts of one upload share the bytes that it was announced with. */
+function freeOf({ receipts }: Project, { bytes, partOf }: Announced): number {
+  if (partOf === undefined) return 0
+  const others = [...receipts].filter(({ upload }) => upload === partOf.id)
+  const left = others.reduce((sum, { free }) => sum - free, partOf.left)
+  return Math.max(0, bytes === 0 ? left : Math.min(left, bytes))
+}
+
+function countOf({ bytes, free }: Receipt): number {
+  return Math.max(0, bytes - free)
+}
+
+function sumOf({ receipts }: Project): number {
+  let sum = 0
+  for (const receipt of receipts) sum += countOf(receipt)
+  return sum
+}
