@@ -81,6 +81,8 @@ export interface RouteSpec<S extends FastifySchema> extends Declared {
 }
 
 const NO_PARAMETERS = Type.Object({})
+/** Of calls without a key. */
+const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 
 export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): void {
   const { method, url, access, doc, accepts, raw, handler } = spec
@@ -88,6 +90,7 @@ export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): vo
     method,
     url,
     handler,
+    ...(access === 'public' ? { bodyLimit: PUBLIC_BODY_BYTES_MAX } : {}),
     // Public endpoints ignore unknown parameters: load balancers and scrapers may add some.
     schema: access === 'public' ? accepts : { querystring: NO_PARAMETERS, ...accepts },
     config: { declared: { method, url, access, doc, accepts, ...(raw ? { raw } : {}) } },

@@ -103,6 +103,39 @@ test('another content type is a 415, a body beyond the limit a 413', async () =>
   assert.equal(big.outcome, '413 payload_too_large')
 })
 
+test('JSON bodies take memory before they are read, and no project takes all of it', async () => {
+  await using server = await testServer()
+  const { key: other } = await server.issue({ project: 'other' })
+  const head = (key: string): string =>
+    `POST /v1/limits HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-type: application/json\r\ncontent-length: 1048576\r\n\r\n{`
+  const sockets = Array.from({ length: 20 }, () => connect(server.port, '127.0.0.1'))
+  const refused: string[] = []
+  const fourRefused = Promise.withResolvers<void>()
+  for (const socket of sockets) {
+    socket.once('data', (answer: Buffer) => {
+      refused.push(parse(answer.toString()).outcome)
+      if (refused.length === 4) fourRefused.resolve()
+    })
+    socket.write(head(server.key.key))
+  }
+  await fourRefused.promise
+  assert.deepEqual([...new Set(refused)], ['503 service_unavailable'])
+  const limit = { scope: 'project', metric: 'tokens', amount: 5, window: 'day' }
+  assert.equal((await server.call('POST', '/v1/limits', { key: other, body: limit })).status, 200)
+  for (const socket of sockets) socket.destroy()
+  // The connections that were closed are noticed one after the other.
+  let outcome = ''
+  while (outcome !== '200') outcome = (await server.call('POST', '/v1/limits', { body: limit })).outcome
+})
+
+test('calls without a key have small bodies', async () => {
+  await using server = await testServer()
+  const body = { api_key: 'x'.repeat(65 * 1024) }
+  const headers = { 'x-offpeak-console': '1' }
+  const answer = await server.call('POST', '/console/session', { key: null, body, headers })
+  assert.equal(answer.outcome, '413 payload_too_large')
+})
+
 test('a broken percent-encoding in the URL is a 400', async () => {
   await using server = await testServer()
   const answer = await server.call('GET', '/v1/files/%zz')

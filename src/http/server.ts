@@ -14,6 +14,7 @@ import { HttpRecords } from '../audit/http-record.ts'
 import type { CompatMode } from '../domain/compat.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
+import { SharedSlots } from '../domain/shared-slots.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { httpMetrics } from '../metrics/http-metrics.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
@@ -71,6 +72,11 @@ const TIMEOUTS: Timeouts = {
 const UNAVAILABLE = 503
 /** JSON requests are small; uploads have a limit of their own. */
 const JSON_BYTES_MAX = 1024 * 1024
+/** JSON requests that are being read or answered, of all projects together; calls without a key count as one project. */
+const JSON_MEMORY_BYTES = 32 * 1024 * 1024
+const NO_PROJECT = ''
+const TOO_MUCH = 'Too many requests with large bodies are under way.'
+const CROWDED_RETRY_S = 1
 /** No bound beyond Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024
 const RECORDED_PATH_LENGTH_MAX = 2048
@@ -160,9 +166,19 @@ export function buildServer(deps: ServerDependencies): App {
       throw new ApiError('invalid_request', 'The URL holds a broken percent-encoding.')
   })
 
-  app.addHook('preParsing', async (request) => {
-    const { declared } = request.routeOptions.config
-    if (declared && hasBody(request)) checkBodyHeaders(request.headers, declared.doc?.form !== undefined)
+  const bodies = new SharedSlots(JSON_MEMORY_BYTES)
+  app.addHook('preParsing', async (request, reply) => {
+    const { config, bodyLimit } = request.routeOptions
+    const { declared } = config
+    if (!declared || !hasBody(request)) return
+    const isForm = declared.doc?.form !== undefined
+    checkBodyHeaders(request.headers, isForm)
+    if (isForm) return
+    // A body of unknown length may be as long as it can.
+    const bytes = Math.min(Number(request.headers['content-length'] ?? bodyLimit), bodyLimit)
+    const giveBack = bodies.take(request.caller?.project_id ?? NO_PROJECT, bytes)
+    if (!giveBack) throw new ApiError('service_unavailable', TOO_MUCH, {}, CROWDED_RETRY_S)
+    reply.raw.once('close', giveBack)
   })
 
   app.addHook('preValidation', async (request) => {

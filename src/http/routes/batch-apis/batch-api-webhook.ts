@@ -10,8 +10,6 @@ import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
-const BYTES_MAX = 64 * 1024
-
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'wake' | 'batchApiSecrets'>
 
 export function batchApiWebhookRoute(app: App, { store, clock, wake, batchApiSecrets }: Deps): void {
@@ -31,7 +29,6 @@ export function batchApiWebhookRoute(app: App, { store, clock, wake, batchApiSec
     accepts: {},
     async handler({ headers, body, log }) {
       const bytes = Buffer.isBuffer(body) ? body : Buffer.alloc(0)
-      if (bytes.length > BYTES_MAX) throw new ApiError('payload_too_large')
       const signed = batchApiSecrets().filter(({ secret }) => isSigned(secret, headers, bytes))
       if (signed.length === 0) throw new ApiError('invalid_signature')
       const remote_id = batchOf(bytes)
