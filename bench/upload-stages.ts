@@ -101,7 +101,7 @@ export async function uploadStages(text: string, input: string): Promise<void> {
 }
 
 async function alongside(early: StreamingValidation, sample: Buffer): Promise<void> {
-  const along = early.begin(Number.MAX_SAFE_INTEGER)
+  const along = early.begin('p', Number.MAX_SAFE_INTEGER)
   for await (const piece of pieces(sample)) await along?.take(piece)
   if (!(await along?.verdict())) throw new Error('the file is not in order')
 }

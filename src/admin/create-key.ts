@@ -5,7 +5,7 @@ import type { CompatMode } from '../domain/compat.ts'
 import { newId } from '../domain/ids.ts'
 import { insertKey } from '../store/api-keys.ts'
 import { ensureProject } from '../store/projects.ts'
-import type { Store } from '../store/store.ts'
+import type { Store, Writer } from '../store/store.ts'
 
 export interface KeyOrder {
   /** The project's name; it is made if there is none. */
@@ -18,6 +18,9 @@ export interface KeyOrder {
   /** How its answers are rendered; null: in the API's own form. */
   compat?: CompatMode | null
 }
+
+/** Runs in the transaction that creates the key; throws where the project may have no more. */
+export type KeyCheck = (tx: Writer, project_id: string) => Promise<void>
 
 export interface IssuedKey {
   id: string
@@ -35,12 +38,14 @@ export async function createKey(
   clock: Clock,
   region: string,
   { project, plan, scopes = PROJECT_SCOPES, name, compat = null }: KeyOrder,
+  check: KeyCheck = async () => {},
 ): Promise<IssuedKey> {
   const now = clock.now()
   const id = newId('key', now)
   const { key, secret_sha256 } = makeApiKey(region, id)
   const owner = await store.write(async (tx) => {
     const found = await ensureProject(tx, { id: newId('project', now), name: project, plan, created: now })
+    await check(tx, found.id)
     await insertKey(tx, {
       id,
       project_id: found.id,

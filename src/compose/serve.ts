@@ -221,7 +221,7 @@ async function startApi(
     file_bytes_max: config.limits.file_bytes_max,
     incomingMemory: config.blobs.kind === 's3' ? BUCKET_MEMORY : undefined,
     streamingValidation,
-    requests_per_minute: config.rate_limit.requests_per_minute,
+    ...config.rate_limit,
     wait_for_file_ms: config.create.wait_for_file_ms,
     webhooks: { ...config.webhooks, keys },
     batchApiSecrets,

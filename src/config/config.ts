@@ -9,9 +9,11 @@ import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { ConfigFile } from './schema.ts'
 import type { TracingConfig } from './tracing.ts'
 
-type Unchanged = 'region' | 'rate_limit' | 'limits' | 'metrics' | 'log' | 'webhooks'
+type Unchanged = 'region' | 'limits' | 'metrics' | 'log' | 'webhooks'
 
 export interface Config extends Pick<ConfigFile, Unchanged> {
+  /** Calls per minute of a key, and of all keys of a project together; null: no limit. */
+  rate_limit: { requests_per_minute: number | null; project_requests_per_minute: number | null }
   /**
    * Port 0 lets the system pick one. `stop_delay_ms`: how long an API that is asked to stop goes on answering,
    * no longer ready, so that load balancers can stop using it.

@@ -55,7 +55,7 @@ describe('without a file', () => {
       data_dir: join(empty, 'offpeak-data'),
       database: { kind: 'sqlite', path: join(empty, 'offpeak-data', 'offpeak.db') },
       blobs: { kind: 'disk', root: join(empty, 'offpeak-data', 'blobs') },
-      rate_limit: { requests_per_minute: 6000 },
+      rate_limit: { requests_per_minute: 6000, project_requests_per_minute: 24000 },
       create: { wait_for_file_ms: 10_000 },
       plans: new Map([
         [
@@ -227,12 +227,13 @@ describe('where a value comes from', () => {
 describe('what is understood', () => {
   test('a rate limit of 0 or off is none', () => {
     for (const off of ['0', 'off', '"off"', 'false']) {
-      assert.equal(
-        load(`rate_limit: {requests_per_minute: ${off}}`).rate_limit.requests_per_minute,
-        null,
-        off,
-      )
+      const none = { requests_per_minute: null, project_requests_per_minute: null }
+      assert.deepEqual(load(`rate_limit: {requests_per_minute: ${off}}`).rate_limit, none, off)
+      const ofProject = load(`rate_limit: {project_requests_per_minute: ${off}}`).rate_limit
+      assert.deepEqual(ofProject, { ...none, requests_per_minute: 6000 }, off)
     }
+    const own = load('rate_limit: {requests_per_minute: 10, project_requests_per_minute: 15}').rate_limit
+    assert.deepEqual(own, { requests_per_minute: 10, project_requests_per_minute: 15 })
   })
 
   test('a plan may be changed or added, and the built-in ones stay', () => {
@@ -372,6 +373,10 @@ describe('what is refused', () => {
     [
       'rate_limit: {requests_per_minute: -1}',
       'rate_limit.requests_per_minute: expected a whole number, or 0 or off',
+    ],
+    [
+      'rate_limit: {project_requests_per_minute: few}',
+      'rate_limit.project_requests_per_minute: expected a whole number, auto, or 0 or off',
     ],
     ['limits: {lines_max: 0}', 'limits.lines_max: expected a whole number from 1 to 34359738367, found 0'],
     ['limits: {line_bytes_max: 8 Megs}', 'limits.line_bytes_max: expected a size such as 8MiB or 10GiB'],

@@ -355,6 +355,14 @@ export const CONFIG_FILE = section({
       6000,
       orWord(integer(1), { 0: null, ...OFF }, 'a whole number, or 0 or off for no rate limit'),
     ),
+    project_requests_per_minute: byDefault(
+      'auto',
+      orWord(
+        integer(1),
+        { 0: null, ...OFF, auto: 'auto' } as const,
+        'a whole number, auto, or 0 or off for no rate limit',
+      ),
+    ),
   }),
   plans: PLANS,
   limits: section({

@@ -28,6 +28,7 @@ export function toConfig(
   return {
     ...file,
     listen: { host: listen.host, port: listen.port, stop_delay_ms: listen.stop_delay },
+    rate_limit: rateLimitOf(file.rate_limit),
     data_dir: dataDir,
     database:
       database.kind === 'sqlite'
@@ -63,6 +64,20 @@ export function toConfig(
     retention: { audit_ms: file.retention.audit },
     tracing,
     master_key: present(env.OFFPEAK_MASTER_KEY),
+  }
+}
+
+/** A project's keys together send as much as a few of them. */
+const KEYS_OF_PROJECT = 4
+
+function rateLimitOf({
+  requests_per_minute: ofKey,
+  project_requests_per_minute: ofProject,
+}: ConfigFile['rate_limit']): Config['rate_limit'] {
+  const byDefault = ofKey === null ? null : ofKey * KEYS_OF_PROJECT
+  return {
+    requests_per_minute: ofKey,
+    project_requests_per_minute: ofProject === 'auto' ? byDefault : ofProject,
   }
 }
 

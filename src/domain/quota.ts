@@ -11,6 +11,9 @@ export const QUOTA_NAMES = [
   'webhooks',
   'entities_per_batch',
   'uploads',
+  'downloads',
+  'streams',
+  'keys',
 ] as const
 export type QuotaName = (typeof QUOTA_NAMES)[number]
 
@@ -26,7 +29,13 @@ export const QUOTAS_DEFAULT: Quotas = {
   // A batch writes a row for each, in the transaction that creates it.
   entities_per_batch: 5000,
   uploads: 16,
+  downloads: 64,
+  streams: 100,
+  keys: 100,
 }
+
+/** Counted by each API process, and free again as soon as a call ends. */
+const OF_CALLS: readonly QuotaName[] = ['uploads', 'downloads', 'streams']
 
 /** What each quota counts, and how to get below it. */
 const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
@@ -47,6 +56,9 @@ const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
   webhooks: { what: 'webhooks', advice: 'Delete a webhook first.' },
   entities_per_batch: { what: 'different entities in one batch', advice: 'Split the file by entity.' },
   uploads: { what: 'concurrent uploads', advice: 'Wait until one of them has ended, then try again.' },
+  downloads: { what: 'concurrent downloads', advice: 'Wait until one of them has ended, then try again.' },
+  streams: { what: 'concurrent streams of live updates', advice: 'End one of them first.' },
+  keys: { what: 'API keys', advice: 'Revoke keys that are no longer needed.' },
 }
 
 /** `used` is what the project has; `more` is what the call would add. */
@@ -57,5 +69,5 @@ export function quotaExceeded(name: QuotaName, limit: number, used: number, more
       ? `this batch has ${more}`
       : `it has ${used}, and this call would add ${more}`
   const message = `The quota \`${name}\` is used up: a project on this plan may have ${limit} ${what}; ${use}. ${advice}`
-  return new ApiError('quota_exceeded', message, { quota: name }, name === 'uploads' ? 1 : undefined)
+  return new ApiError('quota_exceeded', message, { quota: name }, OF_CALLS.includes(name) ? 1 : undefined)
 }

@@ -3,6 +3,7 @@
 import { Incoming } from '../intake/incoming.ts'
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Idempotency } from './request/idempotency.ts'
+import { ProjectSlots } from './request/project-slots.ts'
 import { HeavyReads } from './response/heavy-reads.ts'
 import type { RouteDependencies } from './route-dependencies.ts'
 import { batchApiWebhookRoute } from './routes/batch-apis/batch-api-webhook.ts'
@@ -17,7 +18,7 @@ import { pauseBatchRoutes } from './routes/batches/pause-batch.ts'
 import { retryBatchRoute } from './routes/batches/retry-batch.ts'
 import { consoleRoutes } from './routes/console/console.ts'
 import { rootRoute } from './routes/console/root.ts'
-import { consoleSessionRoutes } from './routes/console/session.ts'
+import { type CountCall, consoleSessionRoutes } from './routes/console/session.ts'
 import { getEventRoute } from './routes/events/get-event.ts'
 import { listEventsRoute } from './routes/events/list-events.ts'
 import { deleteFileRoute } from './routes/files/delete-file.ts'
@@ -65,14 +66,20 @@ import { testWebhookRoute } from './routes/webhooks/test-webhook.ts'
 import { updateWebhookRoute } from './routes/webhooks/update-webhook.ts'
 import type { App } from './type-provider.ts'
 
-export function addRoutes(app: App, deps: RouteDependencies): void {
+/** At once in one process. A download keeps a connection to a bucket open (blobs/s3/), and both keep some memory. */
+const DOWNLOADS_MAX = 256
+const STREAMS_MAX = 1_000
+
+export function addRoutes(app: App, deps: RouteDependencies & { countCall: CountCall }): void {
   const incoming = new Incoming(deps.store, deps.incomingMemory)
   const reads = new HeavyReads()
+  const downloads = new ProjectSlots('downloads', DOWNLOADS_MAX)
+  const streams = new ProjectSlots('streams', STREAMS_MAX)
   const idempotency = new Idempotency(deps.store, deps.clock)
   uploadFileRoute(app, { ...deps, idempotency, incoming })
   listFilesRoute(app, deps)
   getFileRoute(app, deps)
-  getFileContentRoute(app, deps)
+  getFileContentRoute(app, { ...deps, downloads })
   deleteFileRoute(app, deps)
   createUploadRoute(app, { ...deps, incoming })
   listUploadsRoute(app, deps)
@@ -85,7 +92,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   listBatchesRoute(app, deps)
   getBatchRoute(app, deps)
   getBatchResultsRoute(app, { ...deps, checks: new SchemaChecks(), reads })
-  liveRoute(app, deps)
+  liveRoute(app, { ...deps, streams })
   retryBatchRoute(app, { ...deps, idempotency, incoming })
   batchLineRoutes(app, { ...deps, reads })
   batchStatisticsRoutes(app, deps)
@@ -100,7 +107,7 @@ export function addRoutes(app: App, deps: RouteDependencies): void {
   projectRoutes(app, deps)
   settingsRoute(app, deps)
   statusRoute(app, deps)
-  getQuotasRoute(app, { ...deps, incoming })
+  getQuotasRoute(app, { ...deps, incoming, downloads, streams })
   createLimitRoute(app, { ...deps, idempotency })
   listLimitsRoute(app, deps)
   getLimitRoute(app, deps)

@@ -23,7 +23,7 @@ import type { Caller } from './access/caller.ts'
 import { compatOfHeader } from './access/compat.ts'
 import { consoleTokenOf, requireConsoleHeader } from './access/console-cookie.ts'
 import { KeyUses } from './access/key-uses.ts'
-import { RateLimit } from './access/rate-limit.ts'
+import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
 import { drain } from './connection/drain.ts'
 import { callerTrace, traceCalls } from './connection/trace-calls.ts'
@@ -43,6 +43,8 @@ import type { App } from './type-provider.ts'
 export interface ServerDependencies extends RouteDependencies {
   /** Calls per minute and key; null: no limit. */
   requests_per_minute: number | null
+  /** The same of all keys of a project together. */
+  project_requests_per_minute?: number | null
   log?: FastifyBaseLogger
   timeouts?: Partial<Timeouts>
   /** Without it, calls have no spans. */
@@ -103,8 +105,10 @@ export function buildServer(deps: ServerDependencies): App {
   const routes = new RouteTable()
   const records = new HttpRecords(store)
   const anonymous = new AnonymousRecords(store, clock)
-  const rateLimit =
-    deps.requests_per_minute === null ? null : new RateLimit(store, clock, deps.requests_per_minute)
+  const limitOf = (requests_per_minute: number | null, counted: Counted): RateLimit | null =>
+    requests_per_minute === null ? null : new RateLimit(store, clock, requests_per_minute, counted)
+  const keyLimit = limitOf(deps.requests_per_minute, 'key')
+  const projectLimit = limitOf(deps.project_requests_per_minute ?? null, 'project')
   const observe = deps.metrics ? httpMetrics(deps.metrics) : null
   const keyUses = new KeyUses(store, clock)
   const nextRequestId = (): string => newId('request', clock.now())
@@ -198,13 +202,20 @@ export function buildServer(deps: ServerDependencies): App {
       if (access === null && error instanceof ApiError) return
       throw error
     }
-    keyUses.note(request.caller.key_id)
-    const rateLimitStatus = await rateLimit?.count(request.caller.key_id)
-    if (rateLimitStatus) {
-      reply.headers(rateLimitStatus.headers)
-      if (rateLimitStatus.apiError) throw rateLimitStatus.apiError
-    }
+    await countCall(request.caller, reply)
     if (access !== null) authorize(request.caller, access)
+  }
+
+  /** Throws rate_limit_exceeded. */
+  async function countCall({ key_id, project_id }: Caller, reply: FastifyReply): Promise<void> {
+    keyUses.note(key_id)
+    const ofKey = await keyLimit?.count(key_id)
+    // A call that is refused for its key is not counted for its project.
+    const ofProject = ofKey?.apiError ? undefined : await projectLimit?.count(project_id)
+    const status = tighter(ofKey, ofProject)
+    if (!status) return
+    reply.headers(status.headers)
+    if (status.apiError) throw status.apiError
   }
 
   /** A key wins over the cookie of a session. */
@@ -319,7 +330,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   routes.watch(app)
   app.decorate('routeTable', routes)
-  addRoutes(app, deps)
+  addRoutes(app, { ...deps, countCall })
   return app
 }
 

@@ -2,6 +2,7 @@
 // waits for the result. It polls the file's row, and keeps neither a transaction nor a connection in between. The
 // number of waiting calls is limited; a call above the limit does not wait.
 import { type Clock, sleep } from '../domain/clock.ts'
+import { SharedSlots } from '../domain/shared-slots.ts'
 import { readFile } from '../store/files.ts'
 import type { Store } from '../store/store.ts'
 
@@ -23,8 +24,7 @@ export class ValidationWaits {
   readonly #clock: Clock
   readonly #waitMs: number
   readonly #stopped = new AbortController()
-  readonly #byProject = new Map<string, number>()
-  #waiting = 0
+  readonly #slots = new SharedSlots(WAITING_MAX)
 
   constructor(store: Pick<Store, 'read'>, clock: Clock, waitMs: number) {
     this.#store = store
@@ -34,17 +34,13 @@ export class ValidationWaits {
 
   /** Resolves when the file is not pending, or when the wait has reached its limit. */
   async wait({ project_id, file_id, signal }: ValidationWait): Promise<void> {
-    const waiting = this.#byProject.get(project_id) ?? 0
-    if (this.#waiting >= WAITING_MAX || waiting >= WAITING_PER_PROJECT_MAX) return
-    this.#byProject.set(project_id, waiting + 1)
-    this.#waiting++
+    const mayWait = this.#slots.used(project_id) < WAITING_PER_PROJECT_MAX
+    const giveBack = mayWait ? this.#slots.take(project_id) : null
+    if (!giveBack) return
     try {
       await this.#poll(project_id, file_id, AbortSignal.any([signal, this.#stopped.signal]))
     } finally {
-      this.#waiting--
-      const left = (this.#byProject.get(project_id) ?? 1) - 1
-      if (left > 0) this.#byProject.set(project_id, left)
-      else this.#byProject.delete(project_id)
+      giveBack()
     }
   }
 

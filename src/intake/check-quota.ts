@@ -3,6 +3,7 @@
 import { atMost } from '../domain/exact-count.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/quota.ts'
+import { countKeys } from '../store/api-keys.ts'
 import { countLimits, lockProject, sumOpenBatches, sumStoredBytes } from '../store/quota-use.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { sumPendingUploads } from '../store/uploads.ts'
@@ -12,7 +13,8 @@ import { countWebhooks } from '../store/webhooks.ts'
 const AT_ONCE_MAX = 256
 
 /** Quotas of what the database counts. */
-export type StoredQuota = Exclude<QuotaName, 'entities_per_batch' | 'uploads'>
+const NOT_STORED = ['entities_per_batch', 'uploads', 'downloads', 'streams'] as const
+export type StoredQuota = Exclude<QuotaName, (typeof NOT_STORED)[number]>
 export type Use = Partial<Record<StoredQuota, number>>
 
 export interface QuotaHolder {
@@ -47,9 +49,10 @@ export async function readUse(db: Reader, project_id: string, names: readonly St
   }
   if (names.includes('limits')) use.limits = await countLimits(db, project_id)
   if (names.includes('webhooks')) use.webhooks = await countWebhooks(db, project_id)
+  if (names.includes('keys')) use.keys = await countKeys(db, project_id)
   return use
 }
 
 export function isStored(name: QuotaName): name is StoredQuota {
-  return name !== 'entities_per_batch' && name !== 'uploads'
+  return !NOT_STORED.some((other) => other === name)
 }

@@ -17,7 +17,7 @@ export async function storeUpload(
   { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
 ): Promise<StoredUpload> {
   const contentKey = `files/${id}/upload`
-  const validation = streamingValidation?.begin(form_bytes) ?? null
+  const validation = streamingValidation?.begin(project_id, form_bytes) ?? null
   if (validation === null) {
     const content = await sealed.put(
       project_id,

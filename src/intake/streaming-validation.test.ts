@@ -30,7 +30,7 @@ function readings(t: TestContext, limits = LIMITS): StreamingValidation {
 }
 
 async function judge(early: StreamingValidation, content: Buffer, piece_bytes = 50_000) {
-  const along = early.begin(BIG)
+  const along = early.begin('d', BIG)
   assert(along)
   for (let at = 0; at < content.length; at += piece_bytes)
     await along.take(content.subarray(at, at + piece_bytes))
@@ -71,8 +71,8 @@ test('any file that is not in order is left to the validation that can say why',
 
 test('several files are read at once, each by itself; more than a few are not', async (t) => {
   const early = readings(t)
-  const along = Array.from({ length: 4 }, () => early.begin(BIG))
-  assert.equal(early.begin(BIG), null)
+  const along = ['a', 'a', 'b', 'c'].map((project_id) => early.begin(project_id, BIG))
+  assert.equal(early.begin('d', BIG), null)
   const contents = along.map((_, i) => file(1000 + i))
   for (let at = 0; at < contents[3]!.length; at += 30_000)
     for (const [i, one] of along.entries()) await one?.take(contents[i]!.subarray(at, at + 30_000))
@@ -81,19 +81,27 @@ test('several files are read at once, each by itself; more than a few are not', 
     found.map((one) => one?.line_count),
     [1000, 1001, 1002, 1003],
   )
-  assert(early.begin(BIG))
+  assert(early.begin('a', BIG))
+})
+
+test('one project cannot have all that are read at once', (t) => {
+  const early = readings(t)
+  assert(early.begin('a', BIG))
+  assert(early.begin('a', BIG))
+  assert.equal(early.begin('a', BIG), null)
+  assert(early.begin('b', BIG))
 })
 
 test('a small file, or one whose size nobody gives, starts no thread', (t) => {
   const early = readings(t)
-  assert.equal(early.begin(1_000_000), null)
-  assert.equal(early.begin(0), null)
-  assert.equal(early.begin(Number.NaN), null)
+  assert.equal(early.begin('a', 1_000_000), null)
+  assert.equal(early.begin('a', 0), null)
+  assert.equal(early.begin('a', Number.NaN), null)
 })
 
 test('an upload waits for its reading instead of piling up', async (t) => {
   const early = readings(t)
-  const along = early.begin(BIG)
+  const along = early.begin('a', BIG)
   assert(along)
   const content = file(10_000)
   const wait = along.take(content)
@@ -104,7 +112,7 @@ test('an upload waits for its reading instead of piling up', async (t) => {
 
 test('an upload that breaks off makes room for another', async (t) => {
   const early = readings(t)
-  const along = Array.from({ length: 4 }, () => early.begin(BIG))
+  const along = ['a', 'a', 'b', 'c'].map((project_id) => early.begin(project_id, BIG))
   await along[0]?.take(file(100))
   along[0]?.leave()
   assert.equal(await along[0]?.verdict(), null)
@@ -113,7 +121,7 @@ test('an upload that breaks off makes room for another', async (t) => {
 
 test('uploads go on without a thread that ended, and the next one has a new one', async (t) => {
   const early = readings(t)
-  const along = early.begin(BIG)
+  const along = early.begin('a', BIG)
   assert(along)
   const wait = along.take(file(10_000))
   await early.close()

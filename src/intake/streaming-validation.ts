@@ -6,13 +6,14 @@
 // The first large file starts the thread; it ends after an idle time.
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
+import { SharedSlots } from '../domain/shared-slots.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
 import type { ValidFile } from './streaming-validator.ts'
 import type { ValidationLimits } from './validation-first-pass.ts'
 
 /** Smaller files are validated in less time than a thread takes to start. */
 const FILE_BYTES_MIN = 8 * 1024 * 1024
-/** More concurrent files are not faster on two cores. */
+/** More concurrent files are not faster on two cores; one project has half of them. */
 const UPLOADS_MAX = 4
 const BLOCK_BYTES = 256 * 1024
 /** Blocks of one upload, full and empty. */
@@ -41,6 +42,7 @@ export interface StreamingUpload {
 export class StreamingValidation {
   readonly #options: StreamingValidationOptions
   readonly #uploads = new Map<number, Upload>()
+  readonly #slots = new SharedSlots(UPLOADS_MAX)
   #thread: Worker | null = null
   #nextId = 1
   #cancelEnd = (): void => {}
@@ -50,8 +52,9 @@ export class StreamingValidation {
   }
 
   /** Null if the file is to be validated afterwards; `bytes` is its size, or a little more. */
-  begin(bytes: number): StreamingUpload | null {
-    if (!(bytes >= FILE_BYTES_MIN) || this.#uploads.size >= UPLOADS_MAX) return null
+  begin(project_id: string, bytes: number): StreamingUpload | null {
+    const giveBack = bytes >= FILE_BYTES_MIN ? this.#slots.take(project_id) : null
+    if (!giveBack) return null
     this.#cancelEnd()
     const thread = this.#thread ?? this.#start()
     const id = this.#nextId++
@@ -59,6 +62,7 @@ export class StreamingValidation {
       (message, transfer) => thread.postMessage({ id, ...message } satisfies ToThread, transfer),
       () => {
         this.#uploads.delete(id)
+        giveBack()
         if (this.#uploads.size === 0) this.#endWhenIdle()
       },
     )

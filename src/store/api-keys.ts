@@ -41,15 +41,45 @@ export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promis
     await tx.updateTable('api_keys').set({ last_used_at: at }).where('id', '=', id).execute()
 }
 
-/** False when there is no such key or it was revoked before. */
+/** Keys of the project that are not revoked. */
+export async function countKeys(db: Reader, project_id: string): Promise<number> {
+  const { keys } = await db
+    .selectFrom('api_keys')
+    .select((eb) => eb.fn.countAll<number>().as('keys'))
+    .where('project_id', '=', project_id)
+    .where('revoked_at', 'is', null)
+    .executeTakeFirstOrThrow()
+  return keys
+}
+
+/** Of each project the newest revoked keys are kept. */
+const REVOKED_KEPT_MAX = 1_000
+
+/** Ends its sessions as well. False when there is no such key or it was revoked before. */
 export async function revokeKey(tx: Writer, id: string, now: number): Promise<boolean> {
-  const result = await tx
+  const revoked = await tx
     .updateTable('api_keys')
     .set({ revoked_at: now })
     .where('id', '=', id)
     .where('revoked_at', 'is', null)
+    .returning('project_id')
     .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  if (!revoked) return false
+  await tx.deleteFrom('console_sessions').where('key_id', '=', id).execute()
+  const old = await tx
+    .selectFrom('api_keys')
+    .select('id')
+    .where('project_id', '=', revoked.project_id)
+    .where('revoked_at', 'is not', null)
+    .orderBy('id', 'desc')
+    .limit(1)
+    .offset(REVOKED_KEPT_MAX)
+    .executeTakeFirst()
+  if (old) {
+    await tx.deleteFrom('rate_buckets').where('key_id', '=', old.id).execute()
+    await tx.deleteFrom('api_keys').where('id', '=', old.id).execute()
+  }
+  return true
 }
 
 function withProject(db: Reader) {

@@ -4,10 +4,25 @@ import type { KeyWithProject } from './api-keys.ts'
 import type { ConsoleSessionRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** Removes those that have expired as well: nothing else has to. */
+/** A key has so many sessions, and as many links. */
+const OF_KEY_MAX = 20
+
+/** Removes those that have expired, and the oldest of the key where it has too many: nothing else has to. */
 export async function insertConsoleSession(tx: Writer, row: ConsoleSessionRow): Promise<void> {
   await tx.deleteFrom('console_sessions').where('expires', '<=', row.created).execute()
   await tx.insertInto('console_sessions').values(row).execute()
+  const older = await tx
+    .selectFrom('console_sessions')
+    .select('token_sha256')
+    .where('key_id', '=', row.key_id)
+    .where('kind', '=', row.kind)
+    .where('token_sha256', '!=', row.token_sha256)
+    .orderBy('created', 'desc')
+    .orderBy('token_sha256')
+    .limit(OF_KEY_MAX)
+    .offset(OF_KEY_MAX - 1)
+    .execute()
+  for (const { token_sha256 } of older) await deleteConsoleSession(tx, token_sha256)
 }
 
 export type KeyOfSession = KeyWithProject & { session_expires: number }
@@ -32,6 +47,18 @@ export async function readConsoleSession(
     .where('kind', '=', 'session')
     .where('expires', '>', now)
     .executeTakeFirst()
+}
+
+/** Whether there is such a link; looks without a transaction, for anybody may ask. */
+export async function hasConsoleLink(db: Reader, token_sha256: string, now: number): Promise<boolean> {
+  const link = await db
+    .selectFrom('console_sessions')
+    .select('key_id')
+    .where('token_sha256', '=', token_sha256)
+    .where('kind', '=', 'link')
+    .where('expires', '>', now)
+    .executeTakeFirst()
+  return link !== undefined
 }
 
 /** Uses up a one-time link; the ID of its key, or undefined when it has expired or was used before. */

@@ -17,6 +17,7 @@ import { firstLines } from './migrations/0012-first-lines.ts'
 import { chargedDays } from './migrations/0013-charged-days.ts'
 import { listIndexes } from './migrations/0014-list-indexes.ts'
 import { uploadCompletions } from './migrations/0015-upload-completions.ts'
+import { sessionsOfKeys } from './migrations/0016-sessions-of-keys.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -44,6 +45,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0013-charged-days': chargedDays,
   '0014-list-indexes': listIndexes,
   '0015-upload-completions': uploadCompletions,
+  '0016-sessions-of-keys': sessionsOfKeys,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

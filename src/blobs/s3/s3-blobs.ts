@@ -25,7 +25,8 @@ const ATTEMPTS_MAX = 5
 const CONNECT_TIMEOUT_MS = 5_000
 /** Without a byte in either direction. */
 const SILENCE_TIMEOUT_MS = 20_000
-const SOCKETS_MAX = 128
+/** Slow readers keep theirs open: more than the downloads of an API process have (http/routes.ts). */
+const SOCKETS_MAX = 1024
 /** Fetched before the reader asks for it. */
 const READ_AHEAD_BYTES = 1024 * 1024
 /** A read that breaks off goes on where it was; so often without getting further. */

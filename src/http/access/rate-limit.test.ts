@@ -27,6 +27,28 @@ test('the limit of calls per minute applies to each key, over all endpoints', as
   assert.equal((await server.call('GET', '/healthz', { key: null })).status, 200)
 })
 
+test('the keys of a project share what the project may send, sign-ins to the console included', async () => {
+  await using server = await testServer({ requests_per_minute: 3, project_requests_per_minute: 5 })
+  const { key } = await server.issue()
+  const call = (options = {}) => server.call('GET', '/v1/models', options)
+  for (const left of ['2', '1', '0'])
+    assert.equal((await call()).headers.get('x-ratelimit-remaining-requests'), left)
+  const first = await call({ key })
+  const [limit, remaining] = ['limit', 'remaining'].map((name) =>
+    first.headers.get(`x-ratelimit-${name}-requests`),
+  )
+  assert.deepEqual([limit, remaining], ['5', '1'], 'the project has fewer calls left than the key')
+  const signIn = { key: null, body: { api_key: key }, headers: { 'x-offpeak-console': '1' } }
+  assert.equal((await server.call('POST', '/console/session', signIn)).status, 200)
+  const refused = await call({ key })
+  assert.equal(refused.outcome, '429 rate_limit_exceeded')
+  assert.match(String(refused.error.message), /a project may send 5 a minute/)
+  const refusedSignIn = await server.call('POST', '/console/session', signIn)
+  assert.equal(refusedSignIn.outcome, '429 rate_limit_exceeded')
+  const { key: foreign } = await server.issue({ project: 'other' })
+  assert.equal((await call({ key: foreign })).status, 200)
+})
+
 test('without a limit nothing is counted', async () => {
   await using server = await testServer({ requests_per_minute: null })
   const answer = await server.call('GET', '/v1/models')

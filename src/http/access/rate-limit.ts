@@ -1,4 +1,4 @@
-// Limits the calls per minute of each key, over all API processes: a token bucket that holds a minute's calls and
+// Limits the calls per minute of each key and of each project, over all API processes: a token bucket that holds a minute's calls and
 // refills evenly, so a caller that has used them up waits for the next call, not for the next minute. Each process
 // leases portions of the bucket from the database and counts them down in memory (quota leasing): all processes
 // together never pass the limit, and few calls cost a write. The emptier the bucket, the smaller the portion. A
@@ -20,7 +20,7 @@ export interface RateLimitStatus {
   apiError: ApiError | undefined
 }
 
-/** What this process has taken for a key; times on this process's clock, Unix ms. */
+/** What this process has taken for a key or a project; times on this process's clock, Unix ms. */
 interface Portion {
   /** The calls left, which expire at `ends`. */
   left: number
@@ -31,7 +31,11 @@ interface Portion {
   empty_until: number
 }
 
+/** Whose calls are counted together. */
+export type Counted = 'key' | 'project'
+
 export class RateLimit {
+  readonly #counted: Counted
   readonly #store: Pick<Store, 'writeAsyncCommit' | 'claimSql'>
   readonly #clock: Clock
   readonly #bucket: Bucket
@@ -43,53 +47,55 @@ export class RateLimit {
     store: Pick<Store, 'writeAsyncCommit' | 'claimSql'>,
     clock: Clock,
     requests_per_minute: number,
+    counted: Counted = 'key',
   ) {
+    this.#counted = counted
     this.#store = store
     this.#clock = clock
     const interval_us = Math.max(1, Math.round((MINUTE_MS * 1000) / requests_per_minute))
     this.#bucket = { calls_max: requests_per_minute, interval_us }
   }
 
-  /** Counts one call of this key. */
-  async count(key_id: string): Promise<RateLimitStatus> {
+  /** Counts one call of this key or project. */
+  async count(holder: string): Promise<RateLimitStatus> {
     for (;;) {
       const now = this.#clock.now()
-      const portion = this.#portions.get(key_id)
+      const portion = this.#portions.get(holder)
       if (portion && portion.left > 0 && now < portion.ends) {
         portion.left--
         return { headers: this.#headers(portion, now), apiError: undefined }
       }
       if (portion && now < portion.empty_until) return this.#refuse(portion, now)
-      await this.#take(key_id, portion ? this.#inBucket(portion, now) : this.#bucket.calls_max)
+      await this.#take(holder, portion ? this.#inBucket(portion, now) : this.#bucket.calls_max)
     }
   }
 
-  /** Concurrent calls of a key wait for the same portion. */
-  #take(key_id: string, in_bucket: number): Promise<void> {
-    const running = this.#taking.get(key_id)
+  /** Concurrent calls of one holder wait for the same portion. */
+  #take(holder: string, in_bucket: number): Promise<void> {
+    const running = this.#taking.get(holder)
     if (running) return running
     const calls = Math.max(1, Math.floor(in_bucket * PORTION_SHARE))
-    const taking = this.#takeNow(key_id, calls).finally(() => this.#taking.delete(key_id))
-    this.#taking.set(key_id, taking)
+    const taking = this.#takeNow(holder, calls).finally(() => this.#taking.delete(holder))
+    this.#taking.set(holder, taking)
     return taking
   }
 
-  async #takeNow(key_id: string, calls: number): Promise<void> {
+  async #takeNow(holder: string, calls: number): Promise<void> {
     const { granted, full_in_us } = await this.#store.writeAsyncCommit((tx) =>
-      takeCalls(tx, this.#store.claimSql, key_id, calls, this.#bucket),
+      takeCalls(tx, this.#store.claimSql, holder, calls, this.#bucket),
     )
     const now = this.#clock.now()
     const fullAt = now + full_in_us / 1000
     const empty_until = granted > 0 ? 0 : Math.max(this.#nextCallAt(fullAt), now + RECHECK_MS)
-    this.#portions.set(key_id, { left: granted, ends: now + MINUTE_MS, fullAt, empty_until })
+    this.#portions.set(holder, { left: granted, ends: now + MINUTE_MS, fullAt, empty_until })
     this.#forgetEnded(now)
   }
 
-  /** Removes unused keys from memory. */
+  /** Removes from memory what is not used. */
   #forgetEnded(now: number): void {
     if (now < this.#forgetAt) return
     this.#forgetAt = now + MINUTE_MS
-    for (const [key_id, { ends }] of this.#portions) if (ends <= now) this.#portions.delete(key_id)
+    for (const [holder, { ends }] of this.#portions) if (ends <= now) this.#portions.delete(holder)
   }
 
   #inBucket({ fullAt }: Portion, now: number): number {
@@ -105,7 +111,7 @@ export class RateLimit {
 
   #refuse(portion: Portion, now: number): RateLimitStatus {
     const wait_s = Math.max(1, Math.ceil((this.#nextCallAt(portion.fullAt) - now) / 1000))
-    const message = `Too many requests: a key may send ${this.#bucket.calls_max} a minute. Wait ${wait_s} s.`
+    const message = `Too many requests: a ${this.#counted} may send ${this.#bucket.calls_max} a minute. Wait ${wait_s} s.`
     return {
       headers: this.#headers(portion, now),
       apiError: new ApiError('rate_limit_exceeded', message, {}, wait_s),
@@ -121,4 +127,18 @@ export class RateLimit {
       'x-ratelimit-reset-requests': `${Math.max(0, Math.ceil((portion.fullAt - now) / 1000))}s`,
     }
   }
+}
+
+/** Of two limits that count a call, what is told: an error, else the one with the fewest calls left. */
+export function tighter(
+  a: RateLimitStatus | undefined,
+  b: RateLimitStatus | undefined,
+): RateLimitStatus | undefined {
+  if (!a || !b) return a ?? b
+  if (a.apiError || b.apiError) return a.apiError ? a : b
+  return remaining(a) <= remaining(b) ? a : b
+}
+
+function remaining({ headers }: RateLimitStatus): number {
+  return Number(headers['x-ratelimit-remaining-requests'])
 }

@@ -204,6 +204,54 @@ describe('signing in to the console', () => {
     assert.ok(!JSON.stringify(rows).includes(cookie.split('=')[1] ?? ''))
   })
 
+  test('a key has so many sessions and links; the oldest end', async () => {
+    await using server = await testServer()
+    const first = await signIn(server)
+    for (let i = 0; i < 25; i++) {
+      await server.clock.advance(1)
+      await signIn(server)
+      await server.call('POST', '/console/links')
+    }
+    const { key, id } = await server.issue()
+    await server.call('POST', '/console/links', { key })
+    const rows = async (): Promise<string[]> =>
+      (await server.deps.store.read.selectFrom('console_sessions').selectAll().execute()).map(
+        (row) => `${row.kind} of ${row.key_id === id ? 'another' : 'one'}`,
+      )
+    const counts = Object.groupBy(await rows(), (row) => row)
+    assert.deepEqual(
+      Object.entries(counts)
+        .map(([kind, all]) => [kind, all?.length])
+        .sort(),
+      [
+        ['link of another', 1],
+        ['link of one', 20],
+        ['session of one', 20],
+      ],
+    )
+    const ended = await server.call('GET', '/console/session', { key: null, headers: { cookie: first } })
+    assert.equal(ended.outcome, '401 invalid_api_key')
+    await server.deps.store.write((tx) => revokeKey(tx, server.key.id, server.clock.now()))
+    assert.deepEqual(await rows(), ['link of another'], 'they end with their key')
+  })
+
+  test('signing in with a token that is none writes nothing', async () => {
+    await using server = await testServer()
+    let writes = 0
+    const { store } = server.deps
+    const write: typeof store.write = (change) => {
+      writes++
+      return store.write(change)
+    }
+    await using watched = await testServer({ ...server.deps, store: { ...store, write } })
+    writes = 0
+    const none = { key: null, body: { link: `opc_${'x'.repeat(43)}` }, headers: CONSOLE }
+    assert.equal((await watched.call('POST', '/console/session', none)).outcome, '401 invalid_api_key')
+    const noKey = { ...none, body: { api_key: 'x' } }
+    assert.equal((await watched.call('POST', '/console/session', noKey)).outcome, '401 invalid_api_key')
+    assert.equal(writes, 0)
+  })
+
   test('/ leads browsers to the console, and nobody else', async () => {
     await using server = await testServer()
     const browser = await fetch(server.url, { redirect: 'manual', headers: { accept: 'text/html,*/*' } })

@@ -1,13 +1,14 @@
 // POST, GET and DELETE /console/session: signs a browser in, says who is signed in, and signs out. A key or a
 // one-time link becomes a row (hash, key, expiry) and a cookie; the key itself is not kept. POST /console/links makes
 // such a link.
-import type { FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { unixSeconds } from '../../../domain/clock.ts'
 import { hashConsoleToken, makeConsoleToken } from '../../../domain/console-token.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import {
   deleteConsoleSession,
+  hasConsoleLink,
   insertConsoleSession,
   takeConsoleLink,
 } from '../../../store/console-sessions.ts'
@@ -31,6 +32,7 @@ import type { App } from '../../type-provider.ts'
 
 const SESSION_MS = 7 * 24 * 3_600_000
 const LINK_MS = 60_000
+const LINK_ENDED = 'The link was used before or has expired. Make another one.'
 
 const ConsoleHeader = Type.Object({
   'X-Offpeak-Console': Type.Optional(
@@ -38,9 +40,12 @@ const ConsoleHeader = Type.Object({
   ),
 })
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version'>
+/** Counts a call against the rate limits; the server does so itself where a call comes with a key. */
+export type CountCall = (caller: Caller, reply: FastifyReply) => Promise<void>
 
-export function consoleSessionRoutes(app: App, { store, clock, region, version }: Deps): void {
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version'> & { countCall: CountCall }
+
+export function consoleSessionRoutes(app: App, { store, clock, region, version, countCall }: Deps): void {
   route(app, {
     method: 'POST',
     url: '/console/session',
@@ -52,7 +57,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version }
         'With an API key, or with the token of a one-time link. The answer sets the cookie `offpeak_console`, which then authenticates like the key, until the key is revoked, the session expires or it is deleted; a session whose cookie came with the call ends. Calls that change something carry `X-Offpeak-Console: 1`, this one too.',
       answer: ConsoleSession,
       headers: ConsoleHeader,
-      errors: ['invalid_request', 'invalid_api_key', 'cross_site_request'],
+      errors: ['invalid_request', 'invalid_api_key', 'cross_site_request', 'rate_limit_exceeded'],
     },
     accepts: { body: CreateConsoleSession },
     async handler(request, reply) {
@@ -62,13 +67,17 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version }
         throw new ApiError('invalid_request', 'Give `api_key` or `link`.', { param: 'api_key' })
       const now = clock.now()
       const { token, token_sha256 } = makeConsoleToken()
-      const key_id =
-        link === undefined ? (await authenticate(store.read, region, `Bearer ${api_key}`)).key_id : undefined
       const replaced = consoleTokenOf(request.headers.cookie)
+      const linkHash = hashConsoleToken(link ?? '') ?? ''
+      // Anybody may call: nothing is written for those who have neither.
+      const owner =
+        link === undefined ? await authenticate(store.read, region, `Bearer ${api_key}`) : undefined
+      if (owner) await countCall(owner, reply)
+      else if (!(await hasConsoleLink(store.read, linkHash, now)))
+        throw new ApiError('invalid_api_key', LINK_ENDED)
       const caller = await store.write(async (tx) => {
-        const signedIn = key_id ?? (await takeConsoleLink(tx, hashConsoleToken(link ?? '') ?? '', now))
-        if (signedIn === undefined)
-          throw new ApiError('invalid_api_key', 'The link was used before or has expired. Make another one.')
+        const signedIn = owner?.key_id ?? (await takeConsoleLink(tx, linkHash, now))
+        if (signedIn === undefined) throw new ApiError('invalid_api_key', LINK_ENDED)
         const expires = now + SESSION_MS
         await insertConsoleSession(tx, {
           token_sha256,

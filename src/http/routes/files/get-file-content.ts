@@ -5,8 +5,9 @@ import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { readContent } from '../../../results/download.ts'
 import { readFile } from '../../../store/files.ts'
-import { callerOf } from '../../access/caller.ts'
+import { callerOf, planOf } from '../../access/caller.ts'
 import { FileParams } from '../../request/params.ts'
+import type { ProjectSlots } from '../../request/project-slots.ts'
 import { attachment } from '../../response/content-disposition.ts'
 import { type Encoding, encode, encodingFor } from '../../response/encode.ts'
 import { route } from '../../route.ts'
@@ -21,10 +22,9 @@ const JSONL = 'application/x-ndjson'
 /** Less is not worth it. */
 const ENCODED_BYTES_MIN = 1024
 
-export function getFileContentRoute(
-  app: App,
-  { store, sealed, clock }: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'>,
-): void {
+type Deps = Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'plans'> & { downloads: ProjectSlots }
+
+export function getFileContentRoute(app: App, { store, sealed, clock, plans, downloads }: Deps): void {
   route(app, {
     method: ['GET', 'HEAD'],
     url: '/v1/files/:file_id/content',
@@ -48,7 +48,7 @@ export function getFileContentRoute(
           }),
         ),
       }),
-      errors: ['file_not_found', 'range_not_satisfiable'],
+      errors: ['file_not_found', 'range_not_satisfiable', 'quota_exceeded'],
     },
     accepts: { params: FileParams },
     async handler(request, reply) {
@@ -79,6 +79,9 @@ export function getFileContentRoute(
       if (encoding === null) reply.header('content-length', range.end - range.start)
       else reply.header('content-encoding', encoding)
       if (request.method === 'HEAD') return reply.send()
+      const caller = callerOf(request)
+      const { quotas } = planOf(plans, caller)
+      reply.raw.once('close', downloads.take({ project_id: caller.project_id, quotas }))
       const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
         objectMode: false,
       })

@@ -6,6 +6,7 @@ import { createKey } from '../../../admin/create-key.ts'
 import { isScope, PROJECT_SCOPES, type Scope } from '../../../domain/api-key.ts'
 import { unixSeconds } from '../../../domain/clock.ts'
 import { ApiError } from '../../../domain/errors.ts'
+import { checkQuotas } from '../../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../../store/api-keys.ts'
 import { readProject } from '../../../store/projects.ts'
 import type { Reader } from '../../../store/store.ts'
@@ -19,7 +20,7 @@ import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region'>
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans'>
 
 const ListQuery = Type.Object({
   ...PageQuery,
@@ -30,7 +31,7 @@ const ListQuery = Type.Object({
   ),
 })
 
-export function keyRoutes(app: App, { store, clock, region }: Deps): void {
+export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void {
   route(app, {
     method: 'GET',
     url: '/v1/keys',
@@ -66,7 +67,7 @@ export function keyRoutes(app: App, { store, clock, region }: Deps): void {
       summary: 'Issue an API key',
       description: 'The answer has the key itself, this once. A key gives no scope that it has not itself.',
       answer: NewApiKey,
-      errors: ['missing_scope', 'project_not_found'],
+      errors: ['missing_scope', 'project_not_found', 'quota_exceeded'],
     },
     accepts: { body: CreateApiKey },
     async handler(request) {
@@ -83,7 +84,11 @@ export function keyRoutes(app: App, { store, clock, region }: Deps): void {
         throw new ApiError('invalid_request', 'Name the `scopes` of the new key.', { param: 'scopes' })
       const project_id = request.body.project_id ?? caller.project_id
       const { name: project, plan } = await checkProject(store.read, caller, project_id)
-      const { id, key } = await createKey(store, clock, region, { project, plan, scopes, name })
+      const quotas = plans.get(plan)?.quotas
+      const order = { project, plan, scopes, name }
+      const { id, key } = await createKey(store, clock, region, order, async (tx) => {
+        if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1 })
+      })
       const row = await readKey(store.read, id)
       if (!row) throw new Error(`the key ${id} was not stored`)
       return { ...showKey(row), key }

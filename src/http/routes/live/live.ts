@@ -1,14 +1,16 @@
 // GET /v1/live: the project's batches as they change. As an event stream, at most once a second; without one, how they
 // are now. A stream is one call: its events are neither recorded nor counted against the rate limit.
 import { Readable } from 'node:stream'
-import type { FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { unixSeconds } from '../../../domain/clock.ts'
 import { ApiError } from '../../../domain/errors.ts'
+import { SharedSlots } from '../../../domain/shared-slots.ts'
 import type { BatchObject } from '../../../wire/batch.ts'
 import { LiveUpdate } from '../../../wire/live.ts'
 import { authenticate, authenticateSession } from '../../access/auth.ts'
-import { callerOf } from '../../access/caller.ts'
+import { callerOf, planOf } from '../../access/caller.ts'
 import { consoleTokenOf } from '../../access/console-cookie.ts'
+import type { ProjectSlots } from '../../request/project-slots.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
@@ -19,16 +21,21 @@ const EVENT_STREAM = 'text/event-stream'
 const KEEP_ALIVE_MS = 15_000
 /** A reader that is this far behind gets what it missed in one event, once it has caught up. */
 const BEHIND_BYTES = 64 * 1024
-const STREAMS_MAX = 1000
+/** Of one key or session. */
+const STREAMS_PER_CALLER_MAX = 16
+const TOO_MANY = `A key or a session may have ${STREAMS_PER_CALLER_MAX} streams of live updates at once. End one of them first.`
 const RETRY_S = 5
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models'>
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'plans'> & {
+  streams: ProjectSlots
+}
 
-export function liveRoute(app: App, { store, clock, region, models }: Deps): void {
+export function liveRoute(app: App, { store, clock, region, models, plans, streams }: Deps): void {
   const feed = new LiveFeed({ store, clock, region, models, log: app.log })
-  const streams = new Set<Readable>()
+  const open = new Set<Readable>()
+  const byCaller = new SharedSlots(Number.POSITIVE_INFINITY)
   app.addHook('preClose', async () => {
-    for (const stream of streams) stream.push(null)
+    for (const stream of open) stream.push(null)
   })
 
   route(app, {
@@ -42,13 +49,14 @@ export function liveRoute(app: App, { store, clock, region, models }: Deps): voi
         'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new. It ends when its key is revoked. Without that header, one LiveUpdate with the unfinished batches.',
       answer: LiveUpdate,
       also: { [EVENT_STREAM]: LiveUpdate },
+      errors: ['quota_exceeded'],
     },
     accepts: {},
     async handler(request, reply) {
       const { project_id } = callerOf(request)
+      if (!request.headers.accept?.includes(EVENT_STREAM)) return update(await feed.snapshot(project_id))
+      takeSlots(request, reply)
       const unfinished = update(await feed.snapshot(project_id))
-      if (!request.headers.accept?.includes(EVENT_STREAM)) return unfinished
-      if (streams.size >= STREAMS_MAX) throw new ApiError('service_unavailable', undefined, {}, RETRY_S)
       const stream = new Readable({ read() {} })
       follow(request, stream, project_id, unfinished.batches)
       stream.push(eventOf(unfinished))
@@ -58,6 +66,18 @@ export function liveRoute(app: App, { store, clock, region, models }: Deps): voi
         .send(stream)
     },
   })
+
+  /** Until the answer has ended. Throws quota_exceeded and service_unavailable. */
+  function takeSlots(request: FastifyRequest, reply: FastifyReply): void {
+    const caller = callerOf(request)
+    const name = consoleTokenOf(request.headers.cookie) ?? caller.key_id
+    if (byCaller.used(name) >= STREAMS_PER_CALLER_MAX)
+      throw new ApiError('quota_exceeded', TOO_MANY, { quota: 'streams' }, RETRY_S)
+    const { quotas } = planOf(plans, caller)
+    reply.raw.once('close', streams.take({ project_id: caller.project_id, quotas }))
+    const giveBack = byCaller.take(name)
+    if (giveBack) reply.raw.once('close', giveBack)
+  }
 
   function update(batches: BatchObject[]): LiveUpdate {
     return { object: 'live', at: unixSeconds(clock.now()), batches }
@@ -83,10 +103,10 @@ export function liveRoute(app: App, { store, clock, region, models }: Deps): voi
       behind.clear()
       sentAt = clock.now()
     })
-    streams.add(stream)
+    open.add(stream)
     stream.once('close', () => {
       leave()
-      streams.delete(stream)
+      open.delete(stream)
     })
   }
 

@@ -5,13 +5,18 @@ import type { Incoming } from '../../../intake/incoming.ts'
 import { sumPendingUploads } from '../../../store/uploads.ts'
 import { QuotasObject } from '../../../wire/quota.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
+import type { ProjectSlots } from '../../request/project-slots.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
 
-type Deps = Pick<RouteDependencies, 'store' | 'plans'> & { incoming: Incoming }
+type Deps = Pick<RouteDependencies, 'store' | 'plans'> & {
+  incoming: Incoming
+  downloads: ProjectSlots
+  streams: ProjectSlots
+}
 
-export function getQuotasRoute(app: App, { store, plans, incoming }: Deps): void {
+export function getQuotasRoute(app: App, { store, plans, incoming, downloads, streams }: Deps): void {
   route(app, {
     method: 'GET',
     url: '/v1/quotas',
@@ -20,7 +25,7 @@ export function getQuotasRoute(app: App, { store, plans, incoming }: Deps): void
       operation: 'getQuotas',
       summary: 'Read the quotas of the project and their use',
       description:
-        'Each API process counts uploads by itself. A call that would exceed a quota is answered with 429 `quota_exceeded`.',
+        'Each API process counts uploads, downloads and streams by itself. A call that would exceed a quota is answered with 429 `quota_exceeded`.',
       answer: QuotasObject,
     },
     accepts: {},
@@ -44,6 +49,9 @@ export function getQuotasRoute(app: App, { store, plans, incoming }: Deps): void
           webhooks: row('webhooks', used.webhooks ?? 0),
           entities_per_batch: row('entities_per_batch', null),
           uploads: row('uploads', incoming.files(caller.project_id) + pending.uploads),
+          downloads: row('downloads', downloads.used(caller.project_id)),
+          streams: row('streams', streams.used(caller.project_id)),
+          keys: row('keys', used.keys ?? 0),
         },
       }
     },

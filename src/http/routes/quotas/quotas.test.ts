@@ -1,5 +1,6 @@
 // Each quota of a plan: what passes it is refused, nothing is left of it, and the caller can see how much is used.
 import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
 import { connect } from 'node:net'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
@@ -15,11 +16,11 @@ import { QUOTAS_DEFAULT, type Quotas } from '../../../domain/quota.ts'
 import { emptySums, type TokenSums } from '../../../jsonl/projection.ts'
 import { moveBatch } from '../../../store/batches.ts'
 
-function serverWith(quotas: Partial<Quotas>): Promise<TestServer> {
+function serverWith(quotas: Partial<Quotas>, file_bytes_max = 1024 * 1024): Promise<TestServer> {
   const plans = [...TEST_PLANS].map(
     ([name, plan]) => [name, { ...plan, quotas: { ...QUOTAS_DEFAULT, ...quotas } }] as const,
   )
-  return testServer({ plans: new Map(plans) })
+  return testServer({ plans: new Map(plans), file_bytes_max })
 }
 
 async function shown(server: TestServer, name: string): Promise<unknown[]> {
@@ -138,4 +139,56 @@ test('different entities in one batch', async () => {
     if (entities === 4)
       refused(answer, 'entities_per_batch', /may have 3 different entities in one batch; this batch has 4/)
   }
+})
+
+test('keys: a revoked one makes room, and only so many revoked ones are kept', async () => {
+  await using server = await serverWith({ keys: 3 })
+  const { key } = await server.issue({ scopes: ['keys:write', 'keys:read'] })
+  const create = () => server.call('POST', '/v1/keys', { key, body: {} })
+  const made = await create()
+  assert.equal(made.status, 200)
+  refused(await create(), 'keys', /may have 3 API keys; it has 3, .* Revoke keys/)
+  const both = { key, headers: {} }
+  assert.equal((await server.call('DELETE', `/v1/keys/${made.id}`, both)).status, 200)
+  assert.equal((await create()).status, 200)
+  assert.deepEqual(await shown(server, 'keys'), [3, 3])
+})
+
+test('streams: bounded for a project, and for each key and session', async () => {
+  await using server = await serverWith({ streams: 18 })
+  const { key: second } = await server.issue()
+  const { key: foreign } = await server.issue({ project: 'other' })
+  const left = new AbortController()
+  const watch = async (key = server.key.key): Promise<number> => {
+    const headers = { authorization: `Bearer ${key}`, accept: 'text/event-stream' }
+    const response = await fetch(`${server.url}/v1/live`, { headers, signal: left.signal })
+    if (response.status !== 200) await response.text()
+    return response.status
+  }
+  const some = await Promise.all(Array.from({ length: 16 }, () => watch()))
+  assert.deepEqual([...new Set(some)], [200])
+  assert.equal(await watch(), 429, 'of one key')
+  assert.deepEqual([await watch(second), await watch(second), await watch(second)], [200, 200, 429])
+  assert.deepEqual(await shown(server, 'streams'), [18, 18])
+  assert.equal(await watch(foreign), 200)
+  left.abort()
+  while ((await shown(server, 'streams'))[1] !== 0);
+  assert.equal((await server.call('GET', '/v1/live')).status, 200)
+})
+
+test('downloads: a slow reader has a slot until it leaves', async () => {
+  await using server = await serverWith({ downloads: 1 }, 32 * 1024 * 1024)
+  // More than the buffers of a connection hold.
+  const { id } = await server.upload(randomBytes(6 * 1024 * 1024).toString('hex'))
+  const slow = connect(server.port, '127.0.0.1')
+  const path = `/v1/files/${id}/content`
+  slow.write(`GET ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.key.key}\r\n\r\n`)
+  while ((await shown(server, 'downloads'))[1] !== 1);
+  const second = await server.call('GET', path)
+  assert.deepEqual([second.outcome, second.error.quota], ['429 quota_exceeded', 'downloads'])
+  assert.equal((await server.call('HEAD', path)).status, 200)
+  slow.destroy()
+  while ((await shown(server, 'downloads'))[1] !== 0);
+  const after = await server.call('GET', path, { headers: { range: 'bytes=0-9' } })
+  assert.equal(after.status, 206)
 })
