@@ -1,7 +1,12 @@
 // Identical requests of a batch that are sent once: whole service, real HTTP.
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { echo, send, type TestUpstream, testUpstream } from './fakes/upstream.ts'
+import { EarlierAnswers } from '../src/dispatch/earlier-answers.ts'
+import { Run } from '../src/dispatch/run.ts'
+import { deletePendingBlobs } from '../src/maintenance/maintenance.ts'
+import { readBatchRow } from '../src/store/batches.ts'
+import { readChunk } from '../src/store/chunks.ts'
+import { type Call, echo, send, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from './service.ts'
 
 async function start(t: TestContext): Promise<{ service: TestService; upstream: TestUpstream }> {
@@ -248,6 +253,51 @@ test('a worker that was restarted finds the answers of identical lines in their 
   const all = await linesOf(service, batch.output_file_id)
   const source = all.find(({ id: line }) => line === shared?.shared_from?.id)
   assert.deepEqual([source?.custom_id, source?.shared_from], [shared?.shared_from?.custom_id, undefined])
+})
+
+test('an answer is found in the sealed chunk if its journal is deleted before it is read', async (t) => {
+  const { service, upstream } = await start(t)
+  const slow = Promise.withResolvers<Call>()
+  upstream.reply = (call) => {
+    if (call.body.messages[0]?.content === 'slow') slow.resolve(call)
+    else echo(call)
+  }
+  const id = await parkedBatch(service, ['x', 'slow'], ['x'])
+  await releaseChunk(service, id, 0)
+  await finished(service, id, 999)
+  const { store, sealed } = service.stores
+  const [claim, batch] = [await readChunk(store.read, id, 1), await readBatchRow(store.read, id)]
+  assert.ok(claim && batch)
+  const read: string[] = []
+  const warnings: object[] = []
+  const earlier = new EarlierAnswers({
+    store,
+    sealed: {
+      put: (...args) => sealed.put(...args),
+      read: (...args) => sealed.read(...args),
+      delete: (key) => sealed.delete(key),
+      async readAll(project_id, blob, range) {
+        // The index of a journal is read to its end, an answer is not.
+        if (range?.end !== blob.bytes) read.push(blob.key.split('/')[0]!)
+        if (read.length === 1 && range?.end !== blob.bytes) {
+          echo(await slow.promise)
+          await finished(service, id, 1000)
+          await service.worker.stop()
+          await deletePendingBlobs(store, sealed)
+        }
+        return await sealed.readAll(project_id, blob, range)
+      },
+    },
+    clock: store.clock,
+    log: { info() {}, error() {}, warn: (fields) => void warnings.push(fields) },
+    sessionId: () => 'another',
+    openRun: () => undefined,
+  })
+  const found = await earlier.find(new Run(claim, batch, [], Buffer.alloc(0)), 0, t.signal)
+  assert.deepEqual([found?.from.custom_id_json, warnings], ['"line-1"', []])
+  assert.equal(read.length, 2)
+  assert.equal(read[0], 'journals')
+  assert.notEqual(read[1], 'journals')
 })
 
 test('two workers send a request once: one waits for the answer that the other one gets', async (t) => {

@@ -1,6 +1,7 @@
 // Finds the answer of an identical line that another worker has, or that this one had before it was restarted. The plan
 // has stored which line of the batch was the first with the same request; its result is in its chunk's journals or
 // blobs as soon as its commit has counted it.
+import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { base32 } from '../domain/ids.ts'
@@ -80,14 +81,24 @@ export class EarlierAnswers {
   async #find(batch: Run['batch'], line: number, signal: AbortSignal): Promise<SharedAnswer | null> {
     const { clock, openRun, sessionId } = this.#options
     const idx = await this.#chunkOf(batch.id, line)
+    let unread: { look: Look; place: Span } | undefined
     for (const since = clock.now(); !signal.aborted; ) {
       const own = openRun(batch.id, idx)
       const isOpenHere = own !== undefined && own.stopped === null
       // The two meet in memory.
       if (isOpenHere && own.lines.some((one, at) => one.line === line && !own.isFinished(at))) return null
-      const look = await this.#look(batch.id, idx)
+      const look = await this.#look(batch.id, idx, unread?.look)
       const place = look?.places.get(line)
-      if (place) return await this.#read(batch, line, place)
+      if (look && place) {
+        try {
+          return await this.#read(batch, line, place)
+        } catch (error) {
+          // If the chunk was sealed meanwhile, its journals are deleted, and the answer is in its blobs.
+          if (!isDamaged(error) || place === unread?.place) throw error
+          unread = { look, place }
+          continue
+        }
+      }
       if (!look || place === null || look.chunk.state === 'sealed' || look.chunk.state === 'parked')
         return null
       const isElsewhere = look.chunk.state === 'leased' && look.chunk.worker_id !== sessionId()
@@ -104,12 +115,14 @@ export class EarlierAnswers {
     return (await starts).findLastIndex((first_line) => first_line <= line)
   }
 
-  async #look(batch_id: string, idx: number): Promise<Look | null> {
+  /** `unread`: what is known to be out of date, because a place of it could not be read. */
+  async #look(batch_id: string, idx: number, unread: Look | undefined): Promise<Look | null> {
     const key = `${batch_id} ${idx}`
     const now = this.#options.clock.now()
     const last = this.#looks.get(key)
     const known = await last
-    const isOld = known && known.chunk.state !== 'sealed' && now - known.at >= LOOK_INTERVAL_MS
+    const isOld =
+      known && (known === unread || (known.chunk.state !== 'sealed' && now - known.at >= LOOK_INTERVAL_MS))
     // Of many lines that ask at once, one reads.
     if (isOld && this.#looks.get(key) === last) this.#looks.delete(key)
     return await remembered(this.#looks, key, () => this.#lookAgain(batch_id, idx, known ?? null))
