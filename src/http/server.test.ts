@@ -1,11 +1,12 @@
 // What every call goes through, whatever it asks for.
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Registry } from 'prom-client'
-import { Answer, testServer } from '../../test/support/test-server.ts'
+import { Answer, object, testServer } from '../../test/support/test-server.ts'
 import { isId } from '../domain/ids.ts'
 import { readHttpRequest } from '../store/http-requests.ts'
 
@@ -288,6 +289,45 @@ test('concurrent calls are all recorded', async () => {
   const answers = await Promise.all(Array.from({ length: 40 }, () => server.call('GET', '/v1/models')))
   for (const { request_id } of answers)
     assert.ok(await readHttpRequest(server.deps.store.read, server.key.project_id, request_id))
+})
+
+test('what a call takes is free again if its caller left before it was admitted', async () => {
+  await using server = await testServer({ requests_per_minute: 100_000 })
+  const file = (await server.upload()).id
+  const { store } = server.deps
+  const commit = store.writeAsyncCommit
+  const gate = Promise.withResolvers<void>()
+  store.writeAsyncCommit = async (change) => {
+    await gate.promise
+    return await commit(change)
+  }
+  await server.clock.advance(60_000)
+  const heads = [
+    'POST /v1/batches HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 1000000',
+    'GET /v1/live HTTP/1.1\r\naccept: text/event-stream',
+    `GET /v1/files/${file}/content HTTP/1.1`,
+  ]
+  const calls = heads.flatMap((head) => Array.from({ length: 20 }, () => head))
+  const closed: Promise<unknown>[] = []
+  const arrived = Promise.withResolvers<void>()
+  server.app.server.on('request', (_request, answer) => {
+    closed.push(once(answer, 'close'))
+    if (closed.length === calls.length) arrived.resolve()
+  })
+  const sockets = calls.map((head) => {
+    const socket = connect(server.port, '127.0.0.1')
+    socket.write(`${head}\r\nhost: x\r\nauthorization: Bearer ${server.key.key}\r\n\r\n`)
+    return socket
+  })
+  await arrived.promise
+  // A body that ends early would be answered, and its record would wait.
+  for (const socket of sockets) socket.resetAndDestroy()
+  await Promise.all(closed)
+  gate.resolve()
+  assert.equal((await server.call('POST', '/v1/batches', { body: {} })).outcome, '400 invalid_request')
+  const { json } = await server.call('GET', '/v1/quotas')
+  const { downloads, streams } = object(json.quotas)
+  assert.deepEqual([object(downloads).used, object(streams).used], [0, 0])
 })
 
 test('metrics count every call by endpoint and status; without a registry there is no such endpoint', async () => {

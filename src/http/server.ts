@@ -35,6 +35,7 @@ import { parseJson } from './request/parse-json.ts'
 import { compressAnswer } from './response/compress-answer.ts'
 import { responseHeaders } from './response/response-headers.ts'
 import { MethodNotAllowed, sendError } from './response/send-error.ts'
+import { whenClosed } from './response/when-closed.ts'
 import { type Access, RouteTable } from './route.ts'
 import type { RouteDependencies } from './route-dependencies.ts'
 import { addRoutes } from './routes.ts'
@@ -182,7 +183,7 @@ export function buildServer(deps: ServerDependencies): App {
     const bytes = Math.min(Number(request.headers['content-length'] ?? bodyLimit), bodyLimit)
     const giveBack = bodies.take(request.caller?.project_id ?? NO_PROJECT, bytes)
     if (!giveBack) throw new ApiError('service_unavailable', TOO_MUCH, {}, CROWDED_RETRY_S)
-    reply.raw.once('close', giveBack)
+    whenClosed(reply.raw, giveBack)
   })
 
   app.addHook('preValidation', async (request) => {

@@ -9,7 +9,8 @@ export async function whileConnected<T>(
 ): Promise<T> {
   const left = new AbortController()
   const leave = (): void => left.abort()
-  socket.once('close', leave)
+  if (socket.destroyed) leave()
+  else socket.once('close', leave)
   let value: T
   try {
     value = await act(left.signal)

@@ -5,6 +5,7 @@ import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { ApiError } from '../../domain/errors.ts'
 import { ProjectQueue, type QueueBounds, QueueFull } from '../../domain/project-queue.ts'
+import { whenClosed } from './when-closed.ts'
 
 /** Each holds some MiB, and a slow reader may hold it for long. */
 const OPEN: QueueBounds = { atOnce: 64, perProject: 4, waitingMax: 100 }
@@ -21,8 +22,7 @@ export class HeavyReads {
     const left = new AbortController()
     const leave = (): void =>
       left.abort(new ApiError('invalid_request', 'The connection ended before the answer was complete.'))
-    if (answer.destroyed) leave()
-    answer.once('close', leave)
+    whenClosed(answer, leave)
     try {
       const close = await this.#open.enter(project_id, left.signal)
       left.signal.addEventListener('abort', close, { once: true })

@@ -81,7 +81,7 @@ export function getFileContentRoute(app: App, { store, sealed, clock, plans, dow
       if (request.method === 'HEAD') return reply.send()
       const caller = callerOf(request)
       const { quotas } = planOf(plans, caller)
-      reply.raw.once('close', downloads.take({ project_id: caller.project_id, quotas }))
+      downloads.take({ project_id: caller.project_id, quotas }, reply.raw)
       const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
         objectMode: false,
       })

@@ -11,6 +11,7 @@ import { authenticate, authenticateSession } from '../../access/auth.ts'
 import { callerOf, planOf } from '../../access/caller.ts'
 import { consoleTokenOf } from '../../access/console-cookie.ts'
 import type { ProjectSlots } from '../../request/project-slots.ts'
+import { whenClosed } from '../../response/when-closed.ts'
 import { route } from '../../route.ts'
 import type { RouteDependencies } from '../../route-dependencies.ts'
 import type { App } from '../../type-provider.ts'
@@ -74,9 +75,9 @@ export function liveRoute(app: App, { store, clock, region, models, plans, strea
     if (byCaller.used(name) >= STREAMS_PER_CALLER_MAX)
       throw new ApiError('quota_exceeded', TOO_MANY, { quota: 'streams' }, RETRY_S)
     const { quotas } = planOf(plans, caller)
-    reply.raw.once('close', streams.take({ project_id: caller.project_id, quotas }))
+    streams.take({ project_id: caller.project_id, quotas }, reply.raw)
     const giveBack = byCaller.take(name)
-    if (giveBack) reply.raw.once('close', giveBack)
+    if (giveBack) whenClosed(reply.raw, giveBack)
   }
 
   function update(batches: BatchObject[]): LiveUpdate {
