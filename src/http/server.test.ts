@@ -342,6 +342,8 @@ test('metrics count every call by endpoint and status; without a registry there 
   const { text } = await server.call('GET', '/metrics', { key })
   assert.match(text, /_count\{method="GET",route="\/v1\/files\/:file_id",status="404"\} 2/)
   assert.match(text, /_count\{method="GET",route="none",status="404"\} 1/)
+  const again = await server.call('GET', '/metrics', { key })
+  assert.ok(again.text === text, 'it is made once a second')
   await using bare = await testServer()
   assert.equal((await bare.call('GET', '/metrics')).status, 404)
 })
