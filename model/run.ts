@@ -1,7 +1,8 @@
-// Checks the models with TLC: `npm run model [-- --quick] [--if-available] [NAME...]`. Each model must hold with all of its
+// Checks the models with TLC: `npm run model [-- --quick] [--no-guards] [--if-available] [NAME...]`. Each model must hold with all of its
 // guards, take every step that Steps.tla has for its rows, and be violated, as checks.ts says, without any one of them.
 //
 //   --quick         one or two faults in a behaviour, instead of all combinations
+//   --no-guards     not what is violated without each guard
 //   --if-available  exits 0 where Java or TLC is missing
 //   NAME            only these models or guards
 import { execFile, spawnSync } from 'node:child_process'
@@ -23,7 +24,11 @@ const TAKEN: Readonly<Record<string, readonly ModelStep[]>> = {
 }
 
 const { values: flags, positionals: names } = parseArgs({
-  options: { quick: { type: 'boolean' }, 'if-available': { type: 'boolean' } },
+  options: {
+    quick: { type: 'boolean' },
+    'no-guards': { type: 'boolean' },
+    'if-available': { type: 'boolean' },
+  },
   allowPositionals: true,
 })
 
@@ -97,7 +102,7 @@ function checks(): Check[] {
       all.push({ title: `${model}: ${what}`, model, cfg, breaks: null, steps })
     }
     for (const [guard, { breaks, bounds }] of Object.entries(guards)) {
-      if (!isWanted && !names.includes(guard)) continue
+      if (flags['no-guards'] || (!isWanted && !names.includes(guard))) continue
       const cfg = unchecked(configOf(model, { ...bounds, [guard]: 'FALSE' }))
       const checked = breaks === 'Deadlock' ? cfg : `${cfg}CHECK_DEADLOCK FALSE\nINVARIANT ${breaks}\n`
       all.push({ title: `${model} without ${guard}`, model, cfg: checked, breaks, steps: [] })
