@@ -36,12 +36,9 @@ export function hasMissed(tries: LineTries | undefined): boolean {
   return tries !== undefined && tries.count.failures + tries.count.throttles > 0
 }
 
-/** What the attempt of an answered line tells. */
-export const ANSWERED = { kind: 'answered', status: 200 } as const
-
 export function attemptOf(
   { name, tier }: Pick<Upstream, 'name' | 'tier'>,
-  result: BackendResult | typeof ANSWERED,
+  result: BackendResult,
   at: number,
   now: number,
   remote_batch?: string,

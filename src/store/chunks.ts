@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
-import { isStorable, storableText } from '../domain/storable-text.ts'
+import { isStorable } from '../domain/storable-text.ts'
 import { exactPlus } from './exact-sum.ts'
 import { deleteReservations } from './reservations.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
@@ -235,7 +235,7 @@ export async function rejectChunk(tx: Writer, lease: CommitLease, why: string): 
       state: 'ready',
       worker_id: null,
       model: null,
-      record_error: storableText(why).slice(0, REFUSED_CHARACTERS_MAX),
+      record_error: why.slice(0, REFUSED_CHARACTERS_MAX),
       commit_seq: eb('commit_seq', '+', 1),
     }))
     .where('batch_id', '=', lease.batch_id)

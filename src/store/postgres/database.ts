@@ -2,6 +2,7 @@
 // one while the server is unavailable waits for a limited time.
 import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
 import { Pool, type PoolConfig } from 'pg'
+import { storableText } from '../../domain/storable-text.ts'
 import { isUnanswered, isUnavailable, outageFailure } from './database-failure.ts'
 import { numberTypes } from './number-types.ts'
 import { type Remedy, type RetryPlan, withRetries } from './retries.ts'
@@ -35,7 +36,7 @@ export function answeringPool(pool: Pool): PostgresPool {
     function query(cursor: never): never
     function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
       if (unanswered) return Promise.reject(unanswered)
-      return client.query(text, [...(parameters ?? [])]).catch((error: unknown) => {
+      return client.query(text, bindable(parameters)).catch((error: unknown) => {
         if (isUnanswered(error)) unanswered = error
         throw error
       })
@@ -59,12 +60,17 @@ function reading(pool: Pool, patience: RetryPlan): PostgresPoolClient['query'] {
   function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
   function query(cursor: never): never
   function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
-    const ask = (): Promise<unknown> => pool.query(text, [...(parameters ?? [])])
+    const ask = (): Promise<unknown> => pool.query(text, bindable(parameters))
     return withRetries(patience, ask, untilAvailable).catch((error: unknown) => {
       throw outageFailure(error)
     })
   }
   return query
+}
+
+/** Servers and callers may say what no text of the database can hold. */
+function bindable(parameters: readonly unknown[] = []): unknown[] {
+  return parameters.map((value) => (typeof value === 'string' ? storableText(value) : value))
 }
 
 function untilAvailable(error: unknown): Remedy {

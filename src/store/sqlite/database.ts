@@ -2,6 +2,7 @@
 // the worker runs the same few hundred times a second.
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
+import { storableText } from '../../domain/storable-text.ts'
 import { UnbindableValue, withFailureMessage } from './database-failure.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
@@ -90,8 +91,8 @@ function adapt(path: string, statement: StatementSync): SqliteStatement {
 
 function bindable(parameters: readonly unknown[]): SQLInputValue[] {
   return parameters.map((value) => {
-    if (value === null || typeof value === 'number' || typeof value === 'string' || typeof value === 'bigint')
-      return value
+    if (typeof value === 'string') return storableText(value)
+    if (value === null || typeof value === 'number' || typeof value === 'bigint') return value
     throw new UnbindableValue(`cannot bind a ${typeof value} to a statement`)
   })
 }
