@@ -3,13 +3,14 @@
 //
 //   node bench/dispatch.ts [--lines 100000] [--bytes 1024] [--concurrency 64] [--rounds 3] [--workers 1]
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { writeLines } from './batch-client.ts'
 import { start } from './processes.ts'
 import { startService } from './service.ts'
+import { lineCosts } from './worker-counts.ts'
 
 const { values } = parseArgs({
   options: {
@@ -69,6 +70,14 @@ console.table(
 )
 const [api, ...workers] = service.peak_mib()
 console.log(`peak memory: API ${api} MiB, worker ${workers.join(' and ')} MiB`)
+await service.stop()
+const counted = join(folder, 'counted')
+mkdirSync(counted)
+const line = await lineCosts(counted, upstream.first, Number(values.bytes))
+console.log(
+  `per line: ${Math.round(line.heapBytes)} bytes on the worker's heap (goal for 1 KiB: 8192), ` +
+    `${(line.statements * 1_000).toFixed(1)} statements per 1,000 lines`,
+)
 console.log(
   JSON.stringify({
     bench: 'dispatch',
@@ -77,9 +86,9 @@ console.log(
     concurrency: Number(values.concurrency),
     pairs,
     peak_mib: { api, workers },
+    line,
   }),
 )
-await service.stop()
 await upstream.stop()
 rmSync(folder, { recursive: true })
 

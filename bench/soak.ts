@@ -53,14 +53,14 @@ try {
   // What is opened once and kept belongs to no batch.
   await Promise.all(clients.map((client) => client.oneBatch()))
   await setTimeout(SETTLE_MS)
-  const idle = await sample(url, pids, 0)
+  const idle = await sample(url, key, pids, 0)
   const begun = performance.now()
   const samples: Sample[] = []
   let going = true
   const looking = (async () => {
     while (going) {
       await setTimeout(EVERY_MS)
-      const now = await sample(url, pids, (performance.now() - begun) / 1000)
+      const now = await sample(url, key, pids, (performance.now() - begun) / 1000)
       samples.push(now)
       console.log(
         `${now.at_s.toFixed(0).padStart(5)} s ${String(counts.lines).padStart(9)} lines  API ${told(now.api)}  worker ${told(now.worker)}`,
@@ -75,7 +75,7 @@ try {
   going = false
   await looking
   await setTimeout(SETTLE_MS)
-  const rest = await sample(url, pids, (performance.now() - begun) / 1000)
+  const rest = await sample(url, key, pids, (performance.now() - begun) / 1000)
   const { rows, faults } = verdictOf(idle, samples, rest)
   console.table(rows)
   const { complaints, ...done } = counts
@@ -89,8 +89,9 @@ try {
   rmSync(folder, { recursive: true })
 }
 
-async function sample(url: string, pids: readonly number[], at_s: number): Promise<Sample> {
-  const metrics = await (await fetch(`${url}/metrics`)).text()
+async function sample(url: string, key: string, pids: readonly number[], at_s: number): Promise<Sample> {
+  const headers = { authorization: `Bearer ${key}` }
+  const metrics = await (await fetch(`${url}/metrics`, { headers })).text()
   const heap = (name: string): number => {
     const rows = metrics.matchAll(/^nodejs_heap_size_used_bytes\{([^}]*)\} (\S+)/gm)
     const bytes = [...rows].filter(([, labels]) => labels?.includes(`"${name}`)).map((row) => Number(row[2]))

@@ -5,10 +5,12 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { Registry } from 'prom-client'
+import { Gauge, Registry } from 'prom-client'
 import { metricsPlace, serveMetricsPage } from '../src/compose/metrics-page.ts'
 import { serve } from '../src/compose/serve.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { MetricsText } from '../src/metrics/metrics-text.ts'
+import { testClock } from './fakes/clock.ts'
 import { completion, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 
@@ -79,7 +81,10 @@ test('the page of a running service shows lines, money, servers, stores and what
     let batch = await call('POST', '/v1/batches', JSON.stringify(order))
     while (batch.status !== 'completed') batch = await call('GET', `/v1/batches/${batch.id}`)
 
-    const response = await fetch(`${running.url}/metrics`)
+    const refused = await fetch(`${running.url}/metrics`)
+    assert.equal(refused.status, 401, 'it names servers and costs')
+    await refused.text()
+    const response = await fetch(`${running.url}/metrics`, { headers: { authorization: `Bearer ${key}` } })
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/)
     const families = parse(await response.text())
     const samples = (name: string) => Object.fromEntries(families.get(name)?.samples ?? [])
@@ -181,6 +186,47 @@ test('the page of a port of its own shows health and metrics, and nothing else',
   }
 })
 
+test('the metrics are made once a second, however many ask for them and however long it takes', async () => {
+  const clock = testClock()
+  const registry = new Registry()
+  let made = 0
+  const arrived = Promise.withResolvers<void>()
+  new Gauge({
+    name: 'looks',
+    help: 'How often somebody looked.',
+    registers: [registry],
+    async collect() {
+      this.set(++made)
+      await arrived.promise
+    },
+  })
+  const metrics = new MetricsText(registry, clock)
+  const twelve = Array.from({ length: 12 }, () => metrics.read())
+  await clock.advance(5_000)
+  twelve.push(metrics.read())
+  arrived.resolve()
+  const looks = async (text: Promise<string>) =>
+    parse(await text)
+      .get('looks')
+      ?.samples.get('')
+  assert.deepEqual([...new Set(await Promise.all(twelve.map(looks)))], [1])
+  await clock.advance(999)
+  assert.equal(await looks(metrics.read()), 1)
+  await clock.advance(1)
+  assert.equal(await looks(metrics.read()), 2)
+
+  const page = await serveMetricsPage(
+    { host: '127.0.0.1', port: 0 },
+    { notReadyReason: async () => null, registry, clock },
+  )
+  const readPage = async () => await (await fetch(`${page.url}/metrics`)).text()
+  try {
+    for (let reads = 0; reads < 2; reads++) assert.equal(await looks(readPage()), 3)
+  } finally {
+    await page.close()
+  }
+})
+
 test('two processes of one machine that choose for themselves get a port each', async () => {
   const of = { notReadyReason: async () => null, registry: new Registry() }
   const listen = { host: '127.0.0.1', port: 'auto' } as const
@@ -216,7 +262,9 @@ test('an API alone does not show metrics to its callers, and counts their calls 
   const overrides = { data: folder, port: '0', log_level: 'silent' }
   const running = await serve(loadConfig({ env, overrides, cwd: folder }), { role: 'api' })
   try {
-    const answer = await fetch(`${running.url}/metrics`)
+    // Whoever asks without a key is not told whether it is here.
+    const key = (await readFile(join(folder, 'api-key'), 'utf8')).trim()
+    const answer = await fetch(`${running.url}/metrics`, { headers: { authorization: `Bearer ${key}` } })
     assert.equal(answer.status, 404)
     await answer.text()
     assert.match(

@@ -29,10 +29,11 @@ test('a Prometheus that scrapes the service has a result for every query of the 
   const data = join(folder, 'data')
   const config = loadConfig({ env: {}, overrides: { data, port: '0', log_level: 'silent' }, cwd: folder })
   const service = await serve(config, { role: 'all' })
-  const prometheus = await startPrometheus(folder, [new URL(service.url ?? '').host])
+  const prometheus = await startPrometheus(folder, [new URL(service.url ?? '').host], join(data, 'api-key'))
   try {
-    await assertMetricsAreClean(service.url ?? '')
-    await runBatch(service.url ?? '', (await readFile(join(data, 'api-key'), 'utf8')).trim())
+    const key = (await readFile(join(data, 'api-key'), 'utf8')).trim()
+    await assertMetricsAreClean(service.url ?? '', key)
+    await runBatch(service.url ?? '', key)
     const queries = await dashboardQueries()
     assert.ok(queries.length > 20)
     for (const query of queries) {
@@ -53,8 +54,9 @@ test('a Prometheus that scrapes the service has a result for every query of the 
   }
 })
 
-async function assertMetricsAreClean(url: string): Promise<void> {
-  const page = await (await fetch(`${url}/metrics`)).text()
+async function assertMetricsAreClean(url: string, key: string): Promise<void> {
+  const headers = { authorization: `Bearer ${key}` }
+  const page = await (await fetch(`${url}/metrics`, { headers })).text()
   const own = page
     .split('\n')
     .filter((row) => /offpeak_/.test(row))

@@ -5,8 +5,12 @@ import { globSync, readFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path/posix'
 import { describe, test } from 'node:test'
 import { errorsPage } from '../docs/generate.ts'
+import { MODELS } from '../model/checks.ts'
+import { edge, LINE_STEPS, REMOTE_BATCH_STEPS } from '../model/steps.ts'
+import { LINE_STATES, LINE_TRANSITIONS } from '../src/dispatch/line-state.ts'
 import { BATCH_STATUSES, BATCH_TRANSITIONS, isTerminal } from '../src/domain/batch.ts'
 import { FILE_STATUSES, FILE_TRANSITIONS } from '../src/domain/file.ts'
+import { REMOTE_BATCH_STATES, REMOTE_BATCH_TRANSITIONS } from '../src/domain/remote-batch.ts'
 import { GROUPS } from './support/test-groups.ts'
 
 const ROOT = new URL('../', import.meta.url).pathname
@@ -28,6 +32,10 @@ const LAYERS: readonly (readonly string[])[] = [
   ['metrics'],
   ['http', 'cli', 'console'],
 ]
+
+const REMOTE_BATCH_EDGES = REMOTE_BATCH_STATES.flatMap((from) =>
+  REMOTE_BATCH_TRANSITIONS[from].map((to) => edge(from, to)),
+)
 
 const ADAPTERS = [
   'store/sqlite',
@@ -225,7 +233,7 @@ describe('the structure of src/', () => {
 
 describe('pages that follow tables', () => {
   const page = readFileSync(join(ROOT, 'docs/state-machine.md'), 'utf8')
-  const [batches = '', files = ''] = page.split(/^## /m).slice(1)
+  const [batches = '', files = '', remoteBatches = '', lines = ''] = page.split(/^## /m).slice(1)
 
   test('npm test runs each test file once, but for the long ones', () => {
     const grouped = Object.values(GROUPS).flat()
@@ -250,6 +258,34 @@ describe('pages that follow tables', () => {
     const moves = FILE_STATUSES.flatMap((from) => FILE_TRANSITIONS[from].map((to) => `${from} → ${to}`))
     const terminal = FILE_STATUSES.filter((status) => FILE_TRANSITIONS[status].length === 0)
     assertTransitions(files, moves, terminal)
+  })
+
+  test('docs/state-machine.md has exactly the transitions of a remote batch', () => {
+    assertTransitions(remoteBatches, REMOTE_BATCH_EDGES, ['done'])
+  })
+
+  test('docs/state-machine.md has exactly the transitions of a line', () => {
+    const rows = lines.matchAll(/^\| `([a-z ]+)` \| [^|]+ \| ([^|]*)\|$/gm)
+    const drawn = Array.from(rows, ([, from, cell = '']) => [
+      from,
+      Array.from(cell.matchAll(/`([a-z ]+)`/g), ([, to]) => to),
+    ])
+    assert.deepEqual(Object.fromEntries(drawn), LINE_TRANSITIONS)
+  })
+
+  test('model/Steps.tla has exactly the transitions of a remote batch and of a line', () => {
+    const modelled = REMOTE_BATCH_STEPS.map(({ from, to }) => edge(from, to))
+    assert.deepEqual(modelled.sort(), REMOTE_BATCH_EDGES.sort())
+    const edges = LINE_STATES.flatMap((from) => LINE_TRANSITIONS[from].map((to) => edge(from, to)))
+    assert.deepEqual([...LINE_STEPS].sort(), edges.sort())
+  })
+
+  test('each constant of a model that is a guard is taken out by npm run model', () => {
+    for (const [model, { guards }] of Object.entries(MODELS)) {
+      const cfg = readFileSync(join(ROOT, `model/${model}.cfg`), 'utf8')
+      const named = Array.from(cfg.matchAll(/^ {2}(\w+) = TRUE$/gm), ([, name]) => name)
+      assert.deepEqual(Object.keys(guards), named, model)
+    }
   })
 
   /** Diagram, table and prose of a section match the code. */

@@ -1,12 +1,14 @@
 // Serves /metrics, /healthz and /readyz of a process on a port for operators, which callers of the API need not reach.
-// An API process shows its metrics on its own port only where the configuration says so.
+// On the port of the API the metrics need a key with the scope `operator`.
 import { once } from 'node:events'
 import type { Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
 import type { Role } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
+import { type Clock, systemClock } from '../domain/clock.ts'
 import { http } from '../domain/http-module.ts'
+import { MetricsText } from '../metrics/metrics-text.ts'
 
 /** Used by several exporters for Prometheus, such as OpenTelemetry's. */
 const PORT = 9464
@@ -22,6 +24,7 @@ export interface MetricsOf {
   /** Why the process is not ready; null: it is ready. */
   notReadyReason: () => Promise<string | null>
   registry: Registry
+  clock?: Clock
 }
 
 /**
@@ -41,9 +44,10 @@ export function metricsPlace(
 /** `auto` is 9464, or a free port where 9464 is taken. */
 export async function serveMetricsPage(
   listen: { host: string; port: number | 'auto' },
-  { notReadyReason, registry }: MetricsOf,
+  { notReadyReason, registry, clock = systemClock }: MetricsOf,
 ): Promise<MetricsPage> {
   let stopping = false
+  const metrics = new MetricsText(registry, clock)
   const server = http.createServer(async (request, response) => {
     const path = request.url?.split('?', 1)[0]
     if (request.method !== 'GET') answer(response, 405, 'text/plain', 'Use GET.\n')
@@ -52,7 +56,7 @@ export async function serveMetricsPage(
       const reason = stopping ? 'stopping' : await notReadyReason().catch(() => 'the stores are unavailable')
       json(response, reason === null ? 200 : 503, { status: reason ?? 'ready' })
     } else if (path === '/metrics')
-      answer(response, 200, registry.contentType, await registry.metrics().catch(() => ''))
+      answer(response, 200, metrics.contentType, await metrics.read().catch(() => ''))
     else answer(response, 404, 'text/plain', 'Not found: use /healthz, /readyz or /metrics.\n')
   })
   if (listen.port !== 'auto') await listening(server, listen.host, listen.port)

@@ -226,7 +226,11 @@ export class Lane {
         this.#spill(now, send) || (isOpen && this.#probe(inUse, now, send, (one) => this.#earlyProbe(one)))
       )
     const entry = this.#take(again) ?? this.#queue.next(server, this.#route.peersOf(server))
-    if (entry === null) return false
+    if (entry === null) {
+      // No fresh line was left to take turns with.
+      this.#sentFailed = false
+      return firstOf(this.#failed) !== null
+    }
     send(entry.run, entry.position, server, now)
     return true
   }

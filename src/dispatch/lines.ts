@@ -42,7 +42,7 @@ import {
 } from './retry-policy.ts'
 import type { Run, RunStop } from './run.ts'
 import { inPromptOrder } from './shared-prefix.ts'
-import { addAttempt, attemptOf, ensureTries, exhausted, ParkedTries } from './tries.ts'
+import { ANSWERED, addAttempt, attemptOf, ensureTries, exhausted, ParkedTries } from './tries.ts'
 import type { Turn } from './turn.ts'
 import type { Upstream } from './upstream.ts'
 
@@ -132,9 +132,10 @@ export class Lines {
   open(run: Run): void {
     const now = this.#options.clock.now()
     this.#guarded(run, () => {
-      for (const position of run.positions(UNFUNDED)) {
+      for (let position = 0; position < run.lines.length; position++) {
         const { fault } = run.lines[position]!
-        if (fault) this.#fail(run, position, fault, now, 'it cannot run')
+        if (fault !== null && run.stateOf(position) === UNFUNDED)
+          this.#fail(run, position, fault, now, 'it cannot run')
       }
       this.placeAll(run, 'its chunk was opened')
     })
@@ -336,13 +337,7 @@ export class Lines {
     const line = run.lines[position]!
     const tries = run.triesOf(position)
     if (tries) this.#rejections.onAnswered(tries, upstream)
-    const last = attemptOf(
-      upstream,
-      { kind: 'answered', status: 200, ...result },
-      attempt.at,
-      now,
-      attempt.remote_batch,
-    )
+    const last = attemptOf(upstream, ANSWERED, attempt.at, now, attempt.remote_batch)
     const attempts = tries
       ? { listed: [...tries.listed, last], omitted: tries.omitted }
       : { listed: [last], omitted: 0 }

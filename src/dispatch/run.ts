@@ -72,6 +72,7 @@ export class Run {
   #onMove: OnMove = NOBODY
   #abort: AbortController | null = null
   #stopped: RunStop | null = null
+  #recorded: SentLine | null = null
   #phase: 'open' | 'parking' | 'closed' = 'open'
   #entities: ReadonlySet<string> | null = null
   /** The limits that its last reservation met. */
@@ -331,13 +332,25 @@ export class Run {
     return models
   }
 
-  /** Where the end of a line is recorded. */
+  /** Where the end of a line is recorded; read before the next one. */
   recorded(position: number): SentLine {
     const { batch, requestIdPrefix, results, bytes } = this
     const line = this.#lines[position]!
-    const isReserved = this.isReserved(position)
-    const reservedOn = this.reservedOn(position)
-    return { batch, requestIdPrefix, results, line, bytes, position, isReserved, reservedOn }
+    this.#recorded ??= {
+      batch,
+      requestIdPrefix,
+      results,
+      bytes,
+      line,
+      position,
+      isReserved: false,
+      reservedOn: null,
+    }
+    this.#recorded.line = line
+    this.#recorded.position = position
+    this.#recorded.isReserved = this.isReserved(position)
+    this.#recorded.reservedOn = this.reservedOn(position)
+    return this.#recorded
   }
 
   /** What lines that share its answer name. */

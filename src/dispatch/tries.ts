@@ -36,9 +36,12 @@ export function hasMissed(tries: LineTries | undefined): boolean {
   return tries !== undefined && tries.count.failures + tries.count.throttles > 0
 }
 
+/** What the attempt of an answered line tells. */
+export const ANSWERED = { kind: 'answered', status: 200 } as const
+
 export function attemptOf(
   { name, tier }: Pick<Upstream, 'name' | 'tier'>,
-  result: BackendResult,
+  result: BackendResult | typeof ANSWERED,
   at: number,
   now: number,
   remote_batch?: string,

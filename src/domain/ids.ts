@@ -26,9 +26,10 @@ export const ID_PREFIXES = {
 export type IdKind = keyof typeof ID_PREFIXES
 
 /** Crockford's base32, in the order of its values. */
-const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
+/** Crockford's, in lower case. */
+export const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
 const ULID_LENGTH = 26
-const LINE_DIGITS = 7
+export const LINE_DIGITS = 7
 /** 32^7 - 1; the largest line number that a request ID can carry. */
 export const LINE_NUMBER_MAX = 32 ** LINE_DIGITS - 1
 

@@ -17,9 +17,10 @@ export type RemoteBatchState = (typeof REMOTE_BATCH_STATES)[number]
 
 export const REMOTE_BATCH_TRANSITIONS: Readonly<Record<RemoteBatchState, readonly RemoteBatchState[]>> = {
   intended: ['creating', 'recorded', 'abandoned', 'done'],
-  creating: ['creating', 'open', 'recorded', 'abandoned', 'done'],
-  open: ['ended', 'recorded', 'abandoned', 'done'],
-  ended: ['recorded', 'abandoned', 'done'],
+  creating: ['creating', 'open', 'recorded', 'abandoned'],
+  // `abandoned`: that it is there was stored after its worker had stopped waiting for that, and given it up.
+  open: ['ended', 'abandoned'],
+  ended: ['recorded', 'abandoned'],
   recorded: ['done'],
   abandoned: ['recorded', 'done'],
   done: [],

@@ -14,16 +14,16 @@ export interface LineBounds {
   /** All choices together; 0 where neither the line nor the model has a limit. */
   output_tokens_max: number
   /** Of all inputs together, by what the line says, whatever the model: no less than `reported` where that is possible. */
-  promptTokensMax: (reported: number) => number
+  promptTokensMax(reported: number): number
 }
 
 /** The reported object itself where it is possible. */
 export function boundUsage(reported: TokenUsage, bounds: LineBounds): TokenUsage {
-  const { context_window, inputs, choices, output_tokens_max, promptTokensMax } = bounds
+  const { context_window, inputs, choices, output_tokens_max } = bounds
   const window = context_window ?? CONTEXT_WINDOW_MAX
   const completionMax = atMost(Math.min(window * choices, output_tokens_max || Number.POSITIVE_INFINITY))
   const promptReported = Math.max(reported.prompt_tokens, reported.total_tokens - completionMax)
-  const promptMax = atMost(Math.min(window * inputs, promptTokensMax(promptReported)))
+  const promptMax = atMost(Math.min(window * inputs, bounds.promptTokensMax(promptReported)))
   const prompt_tokens = Math.min(reported.prompt_tokens, promptMax)
   const completion_tokens = Math.min(reported.completion_tokens, completionMax)
   // Some servers count tokens in the total only.

@@ -130,7 +130,7 @@ export function addRoutes(app: App, deps: RouteDependencies & { countCall: Count
   consoleRoutes(app, deps)
   consoleSessionRoutes(app, deps)
   healthRoutes(app, deps)
-  if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics)
+  if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics, deps.clock)
   openapiRoute(app)
   configSchemaRoute(app)
   docsRoutes(app)

@@ -122,7 +122,7 @@ function chunkLine(
     conversation: own?.conversation ?? defaults.metadata.conversation ?? null,
     tags: own?.tags ?? defaults.metadata.tags ?? null,
     body: { start: body.span.start, end: body.span.end },
-    model_spans: body.model_spans.map(({ start, end }) => ({ start, end })),
+    model_spans: body.model_spans,
     prompt: promptSpan(body),
     endpoint: scanned.url,
     input_tokens: tokens.input_tokens,

@@ -8,6 +8,8 @@ import { Field } from './line-scan-field.ts'
 import { type MessageFacts, MessagesScan } from './line-scan-messages.ts'
 import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
 
+const NO_SPANS: Span[] = []
+
 export interface BodyFacts {
   /** The endpoint as whose body it was read. */
   readonly endpoint: Endpoint
@@ -62,7 +64,8 @@ class FieldSet {
 
 export class BodyScan implements BodyFacts {
   readonly span: Span = { start: 0, end: 0 }
-  readonly model_spans: Span[] = []
+  /** New ones for each line. */
+  model_spans: Span[] = NO_SPANS
   readonly messages = new MessagesScan()
   tools_problem_index = -1
   response_format_type: string | null = null
@@ -92,7 +95,7 @@ export class BodyScan implements BodyFacts {
   reset(): void {
     setSpan(this.span, 0, 0)
     this.model = null
-    this.model_spans.length = 0
+    this.model_spans = NO_SPANS
     this.messages.reset()
     for (const field of this.#set.found) field.reset()
     this.#set.found.length = 0
@@ -190,7 +193,10 @@ export class BodyScan implements BodyFacts {
       json.skipValue()
       this.model = null
     }
-    this.model_spans.push({ start, end: json.at })
+    const span = { start, end: json.at }
+    // Mostly the only one: an array that grows would have room for seventeen.
+    if (this.model_spans.length === 0) this.model_spans = [span]
+    else this.model_spans.push(span)
   }
 
   #scanTools(json: JsonScanner): void {

@@ -6,6 +6,8 @@ import { LineScanner } from './line-scan.ts'
 import { projectTokens, promptOf } from './projection.ts'
 import { promptTokensMax } from './prompt-bound.ts'
 
+const whole = (bytes: Buffer) => ({ start: 0, end: bytes.length })
+
 const CHAT = '/v1/chat/completions'
 const MORE_THAN_BYTES = 2 ** 31
 const IMAGE = 65_536
@@ -21,7 +23,7 @@ function inputsOf(url: EndpointPath, body: object): number {
 /** Beyond the bytes of the body. */
 function beyondBytes(url: EndpointPath, body: object, reported = MORE_THAN_BYTES): number {
   const bytes = Buffer.from(JSON.stringify(body))
-  return promptTokensMax(bytes, url, inputsOf(url, body), reported) - bytes.length
+  return promptTokensMax(bytes, whole(bytes), url, inputsOf(url, body), reported) - bytes.length
 }
 
 /** As ChatML, by a tokenizer that knows nothing but bytes, and the two marks of a message. */
@@ -45,7 +47,8 @@ test('no tokenizer makes more of a chat than its bytes and a template', () => {
   fc.assert(
     fc.property(fc.array(message, { maxLength: 20 }), (messages) => {
       const tokens = byteTokens(messages)
-      assert.ok(promptTokensMax(Buffer.from(JSON.stringify({ messages })), CHAT, 1, tokens) >= tokens)
+      const bytes = Buffer.from(JSON.stringify({ messages }))
+      assert.ok(promptTokensMax(bytes, whole(bytes), CHAT, 1, tokens) >= tokens)
     }),
     { numRuns: 30 },
   )
@@ -121,7 +124,8 @@ describe('what the bytes of a body do not bound', () => {
 })
 
 test('a body is parsed only for a report that its bytes do not explain', () => {
-  assert.equal(promptTokensMax(Buffer.from('{"messages": no'), CHAT, 1, 4_096), 4_096 + 15)
+  const bytes = Buffer.from('{"messages": no')
+  assert.equal(promptTokensMax(bytes, whole(bytes), CHAT, 1, 4_096), 4_096 + 15)
 })
 
 test('whatever is projected for a line can be billed', () => {
@@ -139,6 +143,9 @@ test('whatever is projected for a line can be billed', () => {
     const price = { input_picos: 0, output_picos: 0 }
     const { input_tokens } = projectTokens(scanned, { ...model, price, supports, endpoints: [url] })
     const bytes = Buffer.from(JSON.stringify(body))
-    assert.ok(promptTokensMax(bytes, url, inputsOf(url, body), input_tokens) >= input_tokens, url)
+    assert.ok(
+      promptTokensMax(bytes, whole(bytes), url, inputsOf(url, body), input_tokens) >= input_tokens,
+      url,
+    )
   }
 })

@@ -12,6 +12,7 @@
 //
 // Few servers report more than the bytes of a body, so only those bodies are parsed.
 import { ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
+import type { Span } from './line-scan-span.ts'
 
 /** The most that is known of is 48,000. */
 const IMAGE_TOKENS = 65_536
@@ -24,10 +25,16 @@ const ITEMS: readonly unknown[] = [undefined, 'message', 'function_call', 'funct
 const REFERENCES = ['previous_response_id', 'conversation', 'prompt', 'web_search_options']
 
 /** A bound that is no less than `reported` where that is possible; Infinity where only the window of the model is one. */
-export function promptTokensMax(body: Buffer, path: EndpointPath, inputs: number, reported: number): number {
-  const least = body.length + ENDPOINTS[path].templateTokensMax * inputs
+export function promptTokensMax(
+  bytes: Buffer,
+  { start, end }: Span,
+  path: EndpointPath,
+  inputs: number,
+  reported: number,
+): number {
+  const least = end - start + ENDPOINTS[path].templateTokensMax * inputs
   if (reported <= least) return least
-  const parsed: unknown = JSON.parse(body.toString())
+  const parsed: unknown = JSON.parse(bytes.toString('utf8', start, end))
   return least + beyondBytes(record(parsed), path, inputs)
 }
 

@@ -1,7 +1,12 @@
 // Writes text into a buffer piece by piece. A line's result and audit record are written for every line: composed as one
 // string, they would be built, copied flat and encoded, which costs twice the time and three times their size on the heap.
 
+import { BASE32 } from '../domain/ids.ts'
+import { NANOS_PER_USD } from '../domain/money.ts'
+
 const ZERO = 0x30
+const POINT = 0x2e
+const NANO_DIGITS = 9
 const ASCII_MAX = 0x7f
 /** Longer texts are left to the encoder of the runtime, which a call costs more than a few dozen characters. */
 const LOOP_MAX = 48
@@ -44,6 +49,36 @@ export class ByteWriter {
   copy(from: Buffer, start: number, end: number): void {
     from.copy(this.bytes, this.at, start, end)
     this.at += end - start
+  }
+
+  /** The last `digits` digits of a whole number in Crockford's base 32, as in IDs. */
+  base32(value: number, digits: number): void {
+    const { bytes } = this
+    let rest = value
+    for (let at = this.at + digits - 1; at >= this.at; at--) {
+      const higher = Math.floor(rest / 32)
+      bytes[at] = BASE32.charCodeAt(rest - higher * 32)
+      rest = higher
+    }
+    this.at += digits
+  }
+
+  /** Nano-dollars as a number of USD, without trailing zeros. */
+  usd(nanos: number): void {
+    const whole = Math.floor(nanos / NANOS_PER_USD)
+    this.count(whole)
+    let rest = nanos - whole * NANOS_PER_USD
+    if (rest === 0) return
+    let digits = NANO_DIGITS
+    for (; rest % 10 === 0; digits--) rest /= 10
+    const { bytes } = this
+    bytes[this.at++] = POINT
+    for (let at = this.at + digits - 1; at >= this.at; at--) {
+      const tens = Math.floor(rest / 10)
+      bytes[at] = ZERO + rest - tens * 10
+      rest = tens
+    }
+    this.at += digits
   }
 
   /** A whole number that is not negative, in decimal. */

@@ -2,7 +2,8 @@
 // nothing of their content; while the result file exists, reading a record shows its response too. A record is one line
 // of JSON.
 import type { WireError } from '../domain/errors.ts'
-import { type TokenUsage, usdLiteral } from '../domain/money.ts'
+import { LINE_DIGITS } from '../domain/ids.ts'
+import type { TokenUsage } from '../domain/money.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { ByteWriter } from './byte-writer.ts'
 import { errorJson, type SharedFrom, sharedFromJson } from './result-line.ts'
@@ -68,13 +69,12 @@ export function writeRecord(
   out: ByteWriter,
   batch: { id: string; traceparent: string | null },
   requestIdPrefix: string,
-  number: string,
   line: ChunkLine,
   end: LineEnd,
 ): void {
   out.ascii('{"id":"')
   out.ascii(requestIdPrefix)
-  out.ascii(number)
+  out.base32(line.line, LINE_DIGITS)
   out.ascii('","object":"request","kind":"line","batch_id":"')
   out.ascii(batch.id)
   out.ascii('","custom_id":')
@@ -105,7 +105,7 @@ export function writeRecord(
   if (end.usage_estimated) out.ascii(',"usage_estimated":true')
   if (end.usage_reported !== null) out.text(`,"usage_reported":${end.usage_reported}`)
   out.ascii(',"cost_usd":')
-  out.ascii(usdLiteral(end.cost_nanos))
+  out.usd(end.cost_nanos)
   out.ascii(',')
   if (end.shared_from !== null) out.text(sharedFromJson(end.shared_from))
   out.ascii('"error":')

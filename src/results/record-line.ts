@@ -1,11 +1,9 @@
 // Records the end of a line: its result line, its audit record and its cost, as bytes and sums (chunk-results.ts).
-import { ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
-import { base32 } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
-import { costNanos, FREE, type Price, type TokenUsage, usdLiteral } from '../domain/money.ts'
+import { costNanos, FREE, type Price, type TokenUsage } from '../domain/money.ts'
 import { estimateTokens } from '../domain/tokens.ts'
-import { boundUsage } from '../domain/usage-bound.ts'
+import { boundUsage, type LineBounds } from '../domain/usage-bound.ts'
 import { dayOf } from '../domain/utc-day.ts'
 import type { Answer, CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
@@ -26,7 +24,6 @@ import {
   writeErrorLine,
   writeOutputLine,
 } from './result-line.ts'
-import { type Splice, spliceCost } from './splice-cost.ts'
 
 /** How much of a reported usage that is not billed is kept. */
 const REPORTED_BYTES_MAX = 1000
@@ -85,17 +82,14 @@ export function recordAnswer(
   const { line } = to
   const { price, context_window } = model ?? { price: FREE, context_window: null }
   const counted = answer.usage ?? estimateUsage(line.input_tokens, answer.generated_bytes)
-  const { inputs, choices, output_tokens_max, endpoint, body: place } = line
-  const promptMax = (reported: number): number =>
-    promptTokensMax(to.bytes.subarray(place.start, place.end), endpoint, inputs, reported)
-  const bounds = { context_window, inputs, choices, output_tokens_max, promptTokensMax: promptMax }
-  const usage = boundUsage(counted, bounds)
+  bound.line = to
+  bound.context_window = context_window
+  const usage = boundUsage(counted, bound)
   const isCorrected = usage !== counted
   const { prompt_tokens, completion_tokens, cached_tokens } = usage
   const cost_nanos = costNanos(prompt_tokens, completion_tokens, upstream.price ?? price, cached_tokens)
-  const splice = costSplice(isCorrected ? answer.usage_place : answer.cost, cost_nanos, usage, line)
   const isRejected = answer.isUsageRejected || (isCorrected && answer.usage !== null)
-  writeOutput(to, body, splice, usage, {
+  writeOutput(to, body, isCorrected ? answer.usage_place : answer.cost, usage, {
     attempts,
     upstream,
     usage,
@@ -116,7 +110,7 @@ export function recordShared(
   attempts: LineAttempts,
   now: number,
 ): void {
-  writeOutput(to, body, costSplice(answer.usage_place, 0, NO_USAGE, to.line), NO_USAGE, {
+  writeOutput(to, body, answer.usage_place, NO_USAGE, {
     ...unbilled(attempts, now),
     usage: NO_USAGE,
     shared_from: from,
@@ -135,27 +129,44 @@ export function recordFailure(
   }: { attempts?: LineAttempts; shared_from?: SharedFrom | null; expired?: boolean } = {},
 ): void {
   const { results, batch, requestIdPrefix, line, position } = to
-  const number = base32(line.line)
   const end: LineEnd = { ...unbilled(attempts, now), shared_from, error }
   const textBytes =
     2 * maxBytes(errorJson(error)) + sharedBytes(line, shared_from) + recordTextBytes(line, end)
   results.begin(position, 'error', RESULT_BYTES_MAX + RECORD_BYTES_MAX + textBytes)
-  writeErrorLine(results.out, requestIdPrefix, number, line.custom_id_json, error, shared_from)
+  writeErrorLine(results.out, requestIdPrefix, line.line, line.custom_id_json, error, shared_from)
   results.endResult()
-  writeRecord(results.out, batch, requestIdPrefix, number, line, end)
+  writeRecord(results.out, batch, requestIdPrefix, line, end)
   const failure = { model: line.known_model, code: error.code, message: error.message }
   results.end(position, ended(to, 'error', null, 0, now, failure, expired), now)
 }
 
-function writeOutput(to: RecordedLine, body: Buffer, splice: Splice, usage: TokenUsage, end: LineEnd): void {
+function writeOutput(
+  to: RecordedLine,
+  body: Buffer,
+  place: CostPlace,
+  usage: TokenUsage,
+  end: LineEnd,
+): void {
   const { results, batch, requestIdPrefix, line, position } = to
-  const number = base32(line.line)
-  const textBytes = splice.text.length + sharedBytes(line, end.shared_from) + recordTextBytes(line, end)
+  const { cost_nanos, finished, shared_from } = end
+  const textBytes = sharedBytes(line, shared_from) + recordTextBytes(line, end)
   results.begin(position, 'output', RESULT_BYTES_MAX + RECORD_BYTES_MAX + body.length + textBytes)
-  writeOutputLine(results.out, requestIdPrefix, number, line.custom_id_json, body, splice, end.shared_from)
+  const { custom_id_json, endpoint } = line
+  const { out } = results
+  writeOutputLine(
+    out,
+    requestIdPrefix,
+    line.line,
+    custom_id_json,
+    body,
+    place,
+    cost_nanos,
+    usage,
+    endpoint,
+    shared_from,
+  )
   results.endResult()
-  writeRecord(results.out, batch, requestIdPrefix, number, line, end)
-  const { cost_nanos, finished } = end
+  writeRecord(out, batch, requestIdPrefix, line, end)
   results.end(position, ended(to, 'output', usage, cost_nanos, finished, null, false), finished)
 }
 
@@ -169,6 +180,31 @@ function sharedBytes(line: ChunkLine, from: SharedFrom | null): number {
 function maxBytes(text: string): number {
   return 3 * text.length
 }
+
+/** What the usage of the line is bounded by that is recorded just now. */
+class Bound implements LineBounds {
+  line: SentLine | null = null
+  context_window: number | null = null
+
+  get inputs(): number {
+    return this.line!.line.inputs
+  }
+
+  get choices(): number {
+    return this.line!.line.choices
+  }
+
+  get output_tokens_max(): number {
+    return this.line!.line.output_tokens_max
+  }
+
+  promptTokensMax(reported: number): number {
+    const { bytes, line } = this.line!
+    return promptTokensMax(bytes, line.body, line.endpoint, line.inputs, reported)
+  }
+}
+
+const bound = new Bound()
 
 /** Read before the next line is recorded. */
 const scratch: Ended = {
@@ -232,24 +268,4 @@ function reportedUsage(body: Buffer, { usage_place }: Answer): string | null {
   if (kind !== 'usage') return null
   if (end - start <= REPORTED_BYTES_MAX) return JSON.stringify(JSON.parse(body.toString('utf8', start, end)))
   return JSON.stringify(`${body.toString('utf8', start, start + REPORTED_BYTES_MAX)}…`)
-}
-
-function costSplice(
-  place: CostPlace,
-  cost_nanos: number,
-  usage: TokenUsage,
-  { endpoint }: ChunkLine,
-): Splice {
-  const isWhole = place.kind === 'usage' || place.kind === 'usage_member'
-  return spliceCost(place, usdLiteral(cost_nanos), isWhole ? usageLiteral(usage, endpoint) : '')
-}
-
-/** As the endpoint names the counts. */
-function usageLiteral(
-  { prompt_tokens, completion_tokens, total_tokens }: TokenUsage,
-  endpoint: EndpointPath,
-): string {
-  const { input, output } = ENDPOINTS[endpoint].usage
-  const generated = output === null ? '' : `"${output}":${completion_tokens},`
-  return `{"${input}":${prompt_tokens},${generated}"total_tokens":${total_tokens}}`
 }

@@ -4,9 +4,8 @@ import fc from 'fast-check'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { ByteWriter } from './byte-writer.ts'
 import { RESULT_BYTES_MAX, writeOutputLine } from './result-line.ts'
-import { spliceCost } from './splice-cost.ts'
 
-const USAGE = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}'
+const USAGE = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 }
 const COUNTS = '"prompt_tokens":3.0,"completion_tokens":1e1,"x":1'
 const CHOICES = '"choices":[{"message":{"role":"a"}}]'
 
@@ -17,9 +16,21 @@ function spliced(answer: string, cost: string): string {
   assert.ok(completion, answer)
   const out = new ByteWriter()
   out.bytes = Buffer.alloc(2 * bytes.length + RESULT_BYTES_MAX)
-  writeOutputLine(out, 'req_', '1', '"ä"', bytes, spliceCost(completion.cost, cost, USAGE), null)
+  writeOutputLine(
+    out,
+    'req_',
+    1,
+    '"ä"',
+    bytes,
+    completion.cost,
+    Number(cost) * 1e9,
+    USAGE,
+    '/v1/chat/completions',
+    null,
+  )
   const line = out.bytes.toString('utf8', 0, out.at)
-  const head = '{"id":"req_1","custom_id":"ä","response":{"status_code":200,"request_id":"req_1","body":'
+  const head =
+    '{"id":"req_0000001","custom_id":"ä","response":{"status_code":200,"request_id":"req_0000001","body":'
   const tail = '},"error":null}\n'
   assert.ok(line.startsWith(head) && line.endsWith(tail), line)
   return line.slice(head.length, -tail.length)
@@ -84,7 +95,7 @@ test('for any answer, the parsed result is the answer with the cost added', () =
       const expected: Record<string, unknown> = JSON.parse(text)
       if (JSON.stringify(expected.choices) !== JSON.stringify(choices)) return
       const own = expected.usage
-      expected.usage = { ...(isUsage(own) ? own : JSON.parse(USAGE)), cost_usd: 0.25 }
+      expected.usage = { ...(isUsage(own) ? own : USAGE), cost_usd: 0.25 }
       assert.deepEqual(JSON.parse(spliced(text, '0.25')), expected)
     }),
   )

@@ -196,8 +196,9 @@ export class Worker {
       blobFreshMs: options.blobFreshMs,
       onClosed: (run, how) => this.#onClosed(run, how),
       onSettled: (run, fresh) => {
-        if (!run.isClosed)
-          for (const position of fresh.positions) run.move(position, COMMITTED, 'its commit took effect')
+        const { positions } = fresh
+        for (let i = 0; i < positions.length && !run.isClosed; i++)
+          run.move(positions[i]!, COMMITTED, 'its commit took effect')
         funds.committed(run, fresh)
       },
       onCommitted: () => {

@@ -23,15 +23,20 @@ export interface Prometheus {
   stop(): Promise<void>
 }
 
-/** Scrapes `hosts` every second, with our rules; keeps its files in `folder`. */
-export async function startPrometheus(folder: string, hosts: readonly string[]): Promise<Prometheus> {
+/** Scrapes `hosts` every second, with the key if one is needed, and with our rules; keeps its files in `folder`. */
+export async function startPrometheus(
+  folder: string,
+  hosts: readonly string[],
+  keyFile?: string,
+): Promise<Prometheus> {
+  const key = keyFile === undefined ? '' : `authorization: {credentials_file: ${keyFile}}, `
   const config = join(folder, 'prometheus.yaml')
   await writeFile(
     config,
     `
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [${RULES}]
-scrape_configs: [{job_name: offpeak, static_configs: [{targets: ${JSON.stringify(hosts)}}]}]
+scrape_configs: [{job_name: offpeak, ${key}static_configs: [{targets: ${JSON.stringify(hosts)}}]}]
 `,
   )
   const flags = [`--config.file=${config}`, `--storage.tsdb.path=${join(folder, 'tsdb')}`]

@@ -8,6 +8,7 @@ import { scanJournal, spanOf } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
 import type { SentLine } from './model-server.ts'
 import type { Tally } from './tally.ts'
+import { Behaviour, type Change, traceReader } from './trace.ts'
 
 /** The last attempt of a line. */
 interface Attempt {
@@ -33,6 +34,8 @@ export class InvariantChecker {
   readonly #db: DatabaseSync
   readonly #sealed: SealedBlobs
   readonly #tally: Tally
+  readonly #behaviour = new Behaviour()
+  readonly #changes: () => Change[]
   readonly #deadline = new Map<string, number>()
   #chunks = new Map<string, ChunkState>()
   #batches = new Map<string, BatchStatus>()
@@ -53,6 +56,7 @@ export class InvariantChecker {
   constructor(path: string, sealed: SealedBlobs, tally: Tally) {
     this.#tally = tally
     this.#db = new DatabaseSync(path, { readOnly: true })
+    this.#changes = traceReader(this.#db)
     this.#sealed = sealed
   }
 
@@ -160,6 +164,7 @@ export class InvariantChecker {
     this.#tally.count('checked: transactions')
     for (const row of this.#db.prepare('SELECT id FROM workers').all())
       if (!this.#sessions.has(String(row.id))) this.#sessions.set(String(row.id), machine)
+    for (const why of this.#behaviour.transaction(this.#changes())) this.violations.push(`${machine}: ${why}`)
     this.#checkBatches()
     this.#checkChunks(machine)
     await this.#checkJournals()

@@ -37,6 +37,7 @@ async function killMutant({ file, find, replace, test, seed: known }: Mutant): P
   try {
     for (const part of [
       'src',
+      'model',
       'test/fakes',
       'test/simulation',
       'test/support',

@@ -23,6 +23,7 @@ import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { Servers } from './servers.ts'
 import { ORPHAN_AGE_MS, type SimulatedWorker, SWEEP, startWorker } from './simulated-worker.ts'
 import { Tally } from './tally.ts'
+import { keepTrace } from './trace.ts'
 import { UpstreamChanges, VISITS } from './upstream-changes.ts'
 import { Workload } from './workload.ts'
 
@@ -106,6 +107,7 @@ async function emptyDatabase(): Promise<string> {
     const store = sqliteStore({ path })
     await store.migrate()
     await store.close()
+    keepTrace(path)
     return path
   })()
   return await template

@@ -18,7 +18,11 @@ export class ResponseError extends Error {
 
 const END_OF_HEAD = Buffer.from('\r\n\r\n')
 const START = 'HTTP/1.'
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [^\n]*)?$/
+/** Of a whole head, whose first line has no lone line feed. */
+const STATUS_LINE = /^HTTP\/1\.[01] [1-9]\d\d(?: [^\n]*)?(?:\r\n|$)/
+const MINOR_VERSION_AT = 'HTTP/1.'.length
+const STATUS_AT = 'HTTP/1.1 '.length
+const ONE = 0x31
 const LENGTH = /^\d{1,15}$/
 const CHUNK_SIZE = /^([0-9a-f]{1,13})\s*(?:;|$)/i
 const HEAD_BYTES_MAX = 64 * 1024
@@ -29,6 +33,7 @@ const QUOTED_LENGTH_MAX = 40
 const NOTHING = Buffer.alloc(0)
 const CR = 0x0d
 const LF = 0x0a
+const SPACE = 0x20
 
 /** What is read next. `close`: a body that ends with its connection. */
 type Part = 'head' | 'length' | 'close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'done'
@@ -165,7 +170,8 @@ export class ResponseReader {
       return start
     }
     if (this.#part === 'length' && length - start >= this.#left) {
-      this.#body = Buffer.from(bytes.subarray(start, start + this.#left))
+      this.#body = Buffer.allocUnsafe(this.#left)
+      bytes.copy(this.#body, 0, start, start + this.#left)
       this.#part = 'done'
       return start + this.#left
     }
@@ -188,11 +194,10 @@ export class ResponseReader {
   #parseHead(head: string): void {
     let lineEnd = head.indexOf('\r\n')
     if (lineEnd === -1) lineEnd = head.length
-    const status = STATUS_LINE.exec(head.slice(0, lineEnd))
-    if (status === null) throw this.#notHttp(head.slice(0, lineEnd))
-    this.#status = Number(status[2])
+    if (!STATUS_LINE.test(head)) throw this.#notHttp(head.slice(0, lineEnd))
+    this.#status = Number(head.slice(STATUS_AT, STATUS_AT + 3))
     if (this.#status === 101) throw new ResponseError('the server changed to another protocol, unasked')
-    this.#keepsAlive = status[1] === '1'
+    this.#keepsAlive = head.charCodeAt(MINOR_VERSION_AT) === ONE
     this.#keepAliveS = null
     this.#headers = {}
     let content_length: string | null = null
@@ -211,7 +216,10 @@ export class ResponseReader {
         throw this.#notHttp(head.slice(at, lineEnd))
       if (!mayMatter(head.charCodeAt(at))) continue
       const name = head.slice(at, colon).toLowerCase()
-      const value = head.slice(colon + 1, lineEnd).trim()
+      let valueStart = colon + 1
+      while (head.charCodeAt(valueStart) === SPACE) valueStart++
+      const raw = head.slice(valueStart, lineEnd)
+      const value = isBlank(raw.charCodeAt(raw.length - 1)) || isBlank(raw.charCodeAt(0)) ? raw.trim() : raw
       if (name === 'content-length') {
         if (content_length !== null && content_length !== value)
           throw new ResponseError('the answer has two lengths')
@@ -339,6 +347,10 @@ function isNameEnd(c: number): boolean {
 function mayMatter(first: number): boolean {
   const c = first | 0x20
   return c === 0x63 || c === 0x6b || c === 0x72 || c === 0x74
+}
+
+function isBlank(c: number): boolean {
+  return c <= SPACE || c >= 0x80
 }
 
 function timeoutOf(value: string): number | null {

@@ -106,16 +106,16 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     return traced.head
   }
 
-  function exchange(asked: BackendCall): Promise<Exchanged> {
-    const { body, project_id, signal } = asked
-    return new Promise((resolve) => {
-      const call = new Exchange(headOf(asked), body, project_id, (exchanged) => {
-        if (signal !== undefined) watch.leave(signal, call)
-        resolve(exchanged)
-      })
-      if (signal !== undefined) watch.enter(signal, call)
-      pool.dispatch(call)
-    })
+  function resultOf(outcome: Exchanged, endpoint: EndpointPath): BackendResult {
+    const { secrets } = prepared
+    if (outcome.kind === 'whole') return classify(outcome, endpoint, secrets)
+    const { code, reason, words, operatorReason, unreachable } = outcome
+    return {
+      ...broken(code, secrets.redact(reason)),
+      ...(words === undefined ? {} : { words: secrets.redact(words) }),
+      ...(operatorReason === undefined ? {} : { operatorReason: secrets.redact(operatorReason) }),
+      ...(unreachable === true ? { unreachable } : {}),
+    }
   }
 
   const traffic = options.metrics_url
@@ -132,20 +132,21 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     name,
     ...(traffic && { readTraffic: () => traffic.read() }),
 
-    async send(call) {
-      if (call.signal?.aborted) return broken('upstream_unavailable', 'aborted')
-      const outcome = await exchange(call)
-      const { secrets } = prepared
-      if (outcome.kind === 'broken') {
-        const { code, reason, words, operatorReason, unreachable } = outcome
-        return {
-          ...broken(code, secrets.redact(reason)),
-          ...(words === undefined ? {} : { words: secrets.redact(words) }),
-          ...(operatorReason === undefined ? {} : { operatorReason: secrets.redact(operatorReason) }),
-          ...(unreachable === true ? { unreachable } : {}),
-        }
-      }
-      return classify(outcome, call.endpoint, secrets)
+    send(call) {
+      const { body, project_id, signal, endpoint } = call
+      if (signal?.aborted) return Promise.resolve(broken('upstream_unavailable', 'aborted'))
+      return new Promise((resolve, reject) => {
+        const exchange = new Exchange(headOf(call), body, project_id, (outcome) => {
+          if (signal !== undefined) watch.leave(signal, exchange)
+          try {
+            resolve(resultOf(outcome, endpoint))
+          } catch (error) {
+            reject(error)
+          }
+        })
+        if (signal !== undefined) watch.enter(signal, exchange)
+        pool.dispatch(exchange)
+      })
     },
 
     async close() {

@@ -49,21 +49,24 @@ export class ReservedFunds {
     if (this.#open.has(run)) return
     this.#open.set(run, new Map())
     this.cap(run.claim.project_id, run.capped)
-    for (const position of run.positions())
-      if (isUnsentReserved(run, position)) this.#addUnsent(run, position, 1)
+    this.#addAllUnsent(run, 1)
   }
 
   /** Removes a run that is sealed, parked or lost; its uncommitted excess is dropped. */
   close(run: Run): void {
     const uncommitted = this.#open.get(run)
     if (!uncommitted) return
-    for (const position of run.positions())
-      if (isUnsentReserved(run, position)) this.#addUnsent(run, position, -1)
+    this.#addAllUnsent(run, -1)
     for (const [entity, excess] of uncommitted)
       for (const account of this.#accountsOf(run, entity)) add(account.excess, excess, -1)
     this.#open.delete(run)
     const { project_id } = run.claim
     if (this.runsOf(project_id).length === 0) this.#accounts.delete(project_id)
+  }
+
+  #addAllUnsent(run: Run, sign: 1 | -1): void {
+    for (let position = 0; position < run.lines.length; position++)
+      if (isUnsentReserved(run, position)) this.#addUnsent(run, position, sign)
   }
 
   /** The session expired, and all its reservations with it. */
