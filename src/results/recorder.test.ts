@@ -105,6 +105,22 @@ test('a parked chunk keeps its finished lines', async () => {
   assert.deepEqual(await world.journalled(chunk!), [1])
 })
 
+test('a chunk whose last line ends while it is being parked is sealed, and counts all of its lines', async () => {
+  await using world = await makeWorld({ lines: 2 })
+  const [chunk] = world.chunks
+  world.record(chunk!, [0])
+  const parked = world.recorder.park(chunk!, (tx, lease) =>
+    parkChunk(tx, world.store.claimSql, lease, 5_000, 'paused'),
+  )
+  world.record(chunk!, [1])
+  await world.until(() => world.closed.length > 0, 100)
+  await parked
+  assert.deepEqual(world.closed, ['0 sealed'])
+  assert.equal(world.journals.length, 1, 'the seal counts the last line, and no journal')
+  assert.equal((await world.batch()).completed, 2)
+  assert.deepEqual(await world.mismatches(), [])
+})
+
 test('a chunk whose results the database rejects is requeued with the reason, and blocks no other chunk', async () => {
   await using world = await makeWorld({ chunks: 2, lines: 1 })
   const [bad, good] = world.chunks as [Run, Run]

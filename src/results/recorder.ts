@@ -122,7 +122,9 @@ export class Recorder<R extends RecordedRun> {
    */
   async park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
     const { results } = run
-    while (results.journalling || results.hasFresh) await (results.journalling ?? this.#journal([run]))
+    // When its last line has ended meanwhile, it is sealed instead, and the seal counts what is fresh.
+    while (this.#open.has(run) && (results.journalling || results.hasFresh))
+      await (results.journalling ?? this.#journal([run]))
     if (!this.#open.delete(run)) return
     const { store } = this.#options
     const parked = await this.#retryUntilStored('park', () => store.write((tx) => write(tx, results.lease)))
