@@ -1,6 +1,6 @@
 // Pauses of batches and of models, as a worker applies them to its runs: paused lines are not sent, those in flight may
 // finish, and a run of which nothing else is left is parked until it is resumed.
-import type { BatchStatusRow } from '../store/batches.ts'
+import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
 import { listPausedModels } from '../store/pauses.ts'
 import type { Store } from '../store/store.ts'
 import { PAUSED, UNFUNDED } from './line-state.ts'
@@ -29,8 +29,14 @@ export class Pauses {
     return this.#batches.get(id) ?? paused_at !== null
   }
 
-  /** Reads which models are paused, before a chunk is opened; true if that has changed. */
-  async load(): Promise<boolean> {
+  /** Before a chunk of this batch is opened: whether the batch is paused, and which models are. */
+  async loadFor(batch_id: string): Promise<void> {
+    const [statuses] = await Promise.all([readBatchStatuses(this.#store.read, [batch_id]), this.#load()])
+    for (const { id, paused_at } of statuses) this.#batches.set(id, paused_at !== null)
+  }
+
+  /** Reads which models are paused; true if that has changed. */
+  async #load(): Promise<boolean> {
     const paused = await listPausedModels(this.#store.read)
     const models = new Set(paused.map(({ project_id, model }) => nameOf(project_id, model)))
     const isSame = models.size === this.#models.size && [...models].every((one) => this.#models.has(one))
@@ -45,7 +51,7 @@ export class Pauses {
     batches: readonly BatchStatusRow[],
     lines: Pick<Lines, 'placeAll'>,
   ): Promise<Run[]> {
-    const isChanged = await this.load()
+    const isChanged = await this.#load()
     const before = new Map(runs.map((run) => [run, this.#isPaused(run.batch)]))
     this.#batches.clear()
     for (const { id, paused_at } of batches) this.#batches.set(id, paused_at !== null)

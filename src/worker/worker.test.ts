@@ -2,11 +2,14 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { scriptedBackend } from '../../test/fakes/scripted-backend.ts'
 import { queuedBatch, RETRY, SILENT } from '../../test/support/queued-batch.ts'
+import { addLimit } from '../../test/support/test-books.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { ModelServer } from '../dispatch/upstream.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { moveBatch } from '../store/batches.ts'
 import { closeSession, openSession } from '../store/leases.ts'
+import { pauseBatch } from '../store/pauses.ts'
+import { reservedByProject } from '../store/reservations.ts'
 import type { Store } from '../store/store.ts'
 import { Worker } from './worker.ts'
 
@@ -117,6 +120,21 @@ test('a worker whose database fails while chunks are open goes on when it answer
   assert.deepEqual(world.server.sent, ['l1'])
 })
 
+test('a worker sends no line of a batch that is paused while its chunk is being opened', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 2 })
+  const { store, project_id, clock } = world
+  await store.write((tx) => addLimit(tx, project_id, { amount: 1_000_000, window: 'day' }))
+  const { id } = await world.batch()
+  world.afterWrite = async () => {
+    if ((await reservedByProject(store.read, project_id)).tokens > 0)
+      world.isPaused = (await store.write((tx) => pauseBatch(tx, id, clock.now()))).paused_at !== null
+  }
+  await world.worker.start()
+  await world.until(() => world.isPaused, 10)
+  await clock.advance(5_000)
+  assert.deepEqual(world.server.sent, [])
+})
+
 /** A worker that is not started yet, beside a queued batch. */
 async function makeWorld(size: {
   chunks: number
@@ -139,6 +157,8 @@ async function makeWorld(size: {
     ended: [] as string[],
     hasStopped: false,
     databaseFails: false,
+    isPaused: false,
+    afterWrite: async () => {},
     stop: (): Promise<void> =>
       worker.stop().then(() => {
         world.hasStopped = true
@@ -158,7 +178,9 @@ async function makeWorld(size: {
     },
     write: async (change) => {
       if (world.databaseFails) throw new Error('no connection')
-      return await store.write(change)
+      const value = await store.write(change)
+      if (!world.isPaused) await world.afterWrite()
+      return value
     },
   }
   const worker = new Worker({

@@ -444,10 +444,12 @@ export class Worker {
 
   /** A chunk was claimed. What it returns means: no line of it can be sent before then (Unix ms). */
   async #prepare(run: Run, limitVersion: number): Promise<{ retryAt: number } | null> {
-    await this.#pauses.load()
     this.#lines.adopt(run)
     await this.#executor.attach(run)
-    return this.#stopReason(run) === null ? await this.#gate.admit(run, limitVersion) : null
+    const postponed = this.#stopReason(run) === null ? await this.#gate.admit(run, limitVersion) : null
+    // Last, because a reservation may take its time.
+    await this.#pauses.loadFor(run.batch.id)
+    return postponed
   }
 
   #onOpened(run: Run): void {
