@@ -3,6 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ApiMaintenance } from '../src/compose/api-maintenance.ts'
 import { register } from '../src/compose/process-registration.ts'
+import { modelsById } from '../src/compose/upstreams.ts'
+import { finishRules } from '../src/compose/worker.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireLine } from './service.ts'
 
@@ -19,13 +21,15 @@ async function start() {
   const { stores, config } = service
   const registration = await register(stores, config, silent)
   const ended = Promise.withResolvers<void>()
-  const maintenance = new ApiMaintenance(
-    config,
-    stores,
-    silent,
-    () => registration.id,
-    () => ended.resolve(),
-  )
+  const maintenance = new ApiMaintenance({
+    ...stores,
+    log: silent,
+    models: modelsById(config.models),
+    plans: config.plans,
+    rules: finishRules(config),
+    sessionId: () => registration.id,
+    onEnded: () => ended.resolve(),
+  })
   maintenance.start()
   return {
     service,

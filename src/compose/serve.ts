@@ -31,7 +31,7 @@ import { openStores, type Stores } from './stores.ts'
 import { openTracing } from './tracing.ts'
 import { batchApiSecretsOf, modelsById } from './upstreams.ts'
 import { version } from './version.ts'
-import { makeReloadable } from './worker.ts'
+import { finishRules, makeReloadable } from './worker.ts'
 import { workerCount } from './worker-count.ts'
 
 /** Reads the configuration again. */
@@ -199,13 +199,13 @@ async function startApi(
     return true
   }
   const place = metricsPlace(config, workers === null ? 'api' : 'all')
-  const maintenance = new ApiMaintenance(
-    config,
-    stores,
-    log,
-    () => registration.id,
-    (batch) => tracing && traceBatch(tracing, batch, store.clock.now()),
-  )
+  const maintenance = new ApiMaintenance({
+    ...{ store, sealed, log, models },
+    plans: config.plans,
+    rules: finishRules(config),
+    sessionId: () => registration.id,
+    onEnded: (batch) => tracing && traceBatch(tracing, batch, store.clock.now()),
+  })
   maintenance.start()
   const server = buildServer({
     store,

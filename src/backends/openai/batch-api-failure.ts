@@ -23,7 +23,13 @@ type Redact = (text: string) => string
 
 /** It was answered with an error. */
 export async function refusedCall(
-  { statusCode: status, headers, body }: Pick<Dispatcher.ResponseData, 'statusCode' | 'headers' | 'body'>,
+  {
+    statusCode: status,
+    headers,
+    body,
+  }: Pick<Dispatcher.ResponseData, 'statusCode' | 'headers'> & {
+    body: Pick<Dispatcher.ResponseData['body'], 'text'>
+  },
   redact: Redact,
   now: number,
 ): Promise<BatchApiError> {
