@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ApiMaintenance } from '../src/compose/api-maintenance.ts'
 import { register } from '../src/compose/process-registration.ts'
+import type { OpenStore } from '../src/compose/stores.ts'
 import { modelsById } from '../src/compose/upstreams.ts'
 import { finishRules } from '../src/compose/worker.ts'
 import { testUpstream } from './fakes/upstream.ts'
@@ -11,8 +12,8 @@ import { configFor, line, TestService, type WireBatch, type WireLine } from './s
 const silent = { info() {}, warn() {}, error() {} }
 const LINES = 1_500
 
-/** An API whose only worker has stopped, after it had judged a file. */
-async function start() {
+/** An API whose only worker has stopped, after it had judged a file. `through`: on the way to its store. */
+async function start(through = (store: OpenStore): OpenStore => store) {
   const upstream = await testUpstream()
   const service = await TestService.start(configFor(upstream.base_url))
   const lines = Array.from({ length: LINES }, (_, i) => JSON.stringify(line(`l${i}`)))
@@ -23,6 +24,7 @@ async function start() {
   const ended = Promise.withResolvers<void>()
   const maintenance = new ApiMaintenance({
     ...stores,
+    store: through(stores.store),
     log: silent,
     models: modelsById(config.models),
     plans: config.plans,
@@ -70,6 +72,29 @@ test('a batch that nobody planned expires with its window', async () => {
   assert.deepEqual([ended.status, ended.request_counts.failed], ['expired', LINES])
   assert.deepEqual(await errorCodes(service, ended), ['batch_expired'])
   assert.equal(at.upstream.calls.length, 0)
+})
+
+test('a claim of the API whose answer was lost holds no chunk back', async () => {
+  let lost = 0
+  await using at = await start((store) => ({
+    ...store,
+    async write(change) {
+      const value = await store.write(change)
+      const leased = await store.read
+        .selectFrom('chunks')
+        .select('idx')
+        .where('state', '=', 'leased')
+        .execute()
+      if (leased.length > 0 && lost++ === 0) throw new Error('the connection broke before the answer came')
+      return value
+    },
+  }))
+  const { service, file } = at
+  const { id } = await service.create(file.id)
+  await service.request('POST', `/v1/batches/${id}/cancel`)
+  await at.ended
+  assert.equal((await service.get(id)).status, 'cancelled')
+  assert.ok(lost > 0)
 })
 
 test('a batch that is cancelled ends, and its deleted input is destroyed', async () => {

@@ -81,6 +81,8 @@ export class ApiMaintenance {
   async #run(): Promise<void> {
     const { store, sealed } = this.#options
     const { clock } = store
+    // What it has leased, no worker can claim.
+    await this.#leases.releaseStrays()
     if (await hasWorker(store.read, store.claimSql)) {
       this.#workerSeen = clock.now()
       return

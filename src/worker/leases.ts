@@ -81,6 +81,15 @@ export class Leases {
     return claimed
   }
 
+  /** Where nothing else may be claimed for long: looks for strays, if they are to be looked for. */
+  async releaseStrays(): Promise<void> {
+    if (this.isReleaseDue)
+      await this.claim(
+        async () => null,
+        () => {},
+      )
+  }
+
   async #release(worker_id: string): Promise<void> {
     const { store, clock } = this.#options
     const known = new Set(this.#chunks.flatMap((of) => Array.from(of(), nameOf)))
