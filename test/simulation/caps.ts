@@ -5,8 +5,9 @@ import { type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/l
 import { insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
+import type { PlannedBatch } from './plans.ts'
 import { resultLines } from './result-lines.ts'
-import type { PlannedBatch, SimulatedRun } from './run.ts'
+import type { SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
 /** Prompt tokens that the model server counts: as estimated, and far more than estimated. */
@@ -40,7 +41,6 @@ export class Caps {
   readonly inFlightMax = 2
   /** Whether the run crosses the end of a month. */
   readonly isMonthEnd: boolean
-  readonly entities = new Map<string, string>()
 
   constructor(seed: number) {
     this.#random = seededRandom(seed + 0x5eed)
@@ -109,6 +109,10 @@ export class Caps {
     return true
   }
 
+  hasAny(project_id: string): boolean {
+    return this.#list.some((cap) => cap.project_id === project_id)
+  }
+
   wants(p: number): boolean {
     return this.#random.chance(p)
   }
@@ -153,24 +157,20 @@ async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number
 
 /** What was billed for lines that were last sent before `at`. */
 async function sentBefore(run: SimulatedRun, cap: Cap, at: number): Promise<number> {
+  const { plans, server } = run
   let sum = 0
-  for (const planned of run.batches.filter(({ project_id }) => project_id === cap.project_id))
+  for (const planned of plans.batches.filter(({ project_id }) => project_id === cap.project_id))
     for (const text of await outputsOf(run, planned)) {
       const { custom_id, response } = JSON.parse(text)
-      if (cap.subject !== '' && run.caps.entities.get(custom_id) !== cap.subject) continue
-      if ((run.server.sentAt.get(custom_id) ?? 0) >= at) continue
+      const line = plans.line(planned.id, custom_id)
+      if (!line || (cap.subject !== '' && line.entity !== cap.subject)) continue
+      if (server.sentAt(line.request) >= at) continue
       const { total_tokens, cost_usd } = response.body.usage
       sum += cap.metric === 'tokens' ? total_tokens : Math.round(cost_usd * 1e9)
     }
   return sum
 }
 
-async function outputsOf(run: SimulatedRun, planned: PlannedBatch): Promise<string[]> {
-  if (planned.read) return planned.read.outputs
-  const batch = await run.store.read
-    .selectFrom('batches')
-    .selectAll()
-    .where('id', '=', planned.id)
-    .executeTakeFirstOrThrow()
-  return (await resultLines(run, batch)).outputs
+async function outputsOf(run: SimulatedRun, { id, read }: PlannedBatch): Promise<string[]> {
+  return read ? read.outputs : (await resultLines(run, { id })).outputs
 }

@@ -1,143 +1,176 @@
-// Reads the database on a connection of its own. After every transaction it compares the new state with the state
-// before and reports the invariants that the transaction broke.
-import { DatabaseSync } from 'node:sqlite'
+// After every transaction it compares what is committed with what was before, and reports the invariants that the
+// transaction broke; and for each request that a server gets, whether it may be sent just now.
 import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
-import { BATCH_STATUSES, type BatchStatus, canTransition, isTerminal } from '../../src/domain/batch.ts'
+import { canTransition, isTerminal } from '../../src/domain/batch.ts'
 import { scanJournal, spanOf } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
-import type { SentLine } from './model-server.ts'
+import {
+  type BatchState,
+  type Change,
+  type ChunkState,
+  type CommittedPart,
+  CommittedState,
+} from './committed-state.ts'
+import type { Machine } from './machine.ts'
+import type { SentRequest } from './model-server.ts'
+import type { Ask, PlannedLine, Plans } from './plans.ts'
 import type { Tally } from './tally.ts'
-import { Behaviour, type Change, traceReader } from './trace.ts'
+import { Behaviour, traceReader } from './trace.ts'
 
-/** The last attempt of a line. */
+/** An attempt at a request. */
 interface Attempt {
   machine: string
-  chunk: string
-  /** The session that leased the chunk; null without a lease. */
+  /** The session under which it was sent; null without one. */
   session: string | null
   /** `final`: answered or refused; `failed`: may be retried. */
   state: 'in flight' | 'final' | 'failed'
 }
 
-interface ChunkState {
-  state: string
-  epoch: number
-  worker_id: string | null
-  counted: string
-}
+/** How long a worker that runs may go on sending what was paused: it looks every 300 ms. */
+const PAUSE_MS = 1_500
 
 export class InvariantChecker {
   readonly violations: string[] = []
-  /** By the line's text: the committed result line. */
+  /** By the name of the line: the committed result line. */
   readonly finished = new Map<string, string>()
-  readonly #db: DatabaseSync
+  readonly #state: CommittedState
   readonly #sealed: SealedBlobs
+  readonly #plans: Plans
   readonly #tally: Tally
   readonly #behaviour = new Behaviour()
-  readonly #changes: () => Change[]
-  readonly #deadline = new Map<string, number>()
-  #chunks = new Map<string, ChunkState>()
-  #batches = new Map<string, BatchStatus>()
-  /** The machine that opened each session. */
-  readonly #sessions = new Map<string, string>()
-  #lastPart = 0
-  readonly #attempts = new Map<string, Attempt>()
-  /** By batch name: its ID, and the number of the last line of each chunk, counted from 0. */
-  readonly #plans = new Map<string, { id: string; ends: readonly number[] }>()
-  /** By machine: lines whose answers it received. */
+  readonly #steps: ReturnType<typeof traceReader>
+  readonly #now: () => number
+  /** The machine that opened each session, and the last one of each machine. */
+  readonly #machineOf = new Map<string, string>()
+  readonly #sessionOf = new Map<string, string>()
+  /** By request, the attempts that are in flight, and the last one. */
+  readonly #attempts = new Map<string, Attempt[]>()
+  /** By machine: requests whose answers it received. */
   readonly #answered = new Map<string, Set<string>>()
-  /** Machines that have lost a lease: lines that they had received answers for may be sent again. */
+  /** Machines that have lost a lease: requests that they had received answers for may be sent again. */
   readonly #lost = new Set<string>()
-  /** Lines whose results a machine had to commit before its graceful shutdown, and the machine. */
+  /** Requests whose results a machine had to commit before its graceful shutdown, and the machine. */
   readonly #finishedBeforeStop = new Map<string, string>()
+  /** By batch, and by project and model: since when it is paused. */
+  readonly #pausedSince = new Map<string, number>()
+  /** By journal blob, the names of the lines that it has. */
+  readonly linesOfJournal = new Map<string, string[]>()
   #turn: Promise<void> = Promise.resolve()
 
-  constructor(path: string, sealed: SealedBlobs, tally: Tally) {
-    this.#tally = tally
-    this.#db = new DatabaseSync(path, { readOnly: true })
-    this.#changes = traceReader(this.#db)
-    this.#sealed = sealed
+  constructor(options: { path: string; sealed: SealedBlobs; plans: Plans; now: () => number; tally: Tally }) {
+    this.#state = new CommittedState(options.path)
+    this.#steps = traceReader(this.#state.connection)
+    this.#sealed = options.sealed
+    this.#plans = options.plans
+    this.#now = options.now
+    this.#tally = options.tally
   }
 
-  /** Lines of a batch are `NAME/lNUMBER`; chunk `i` ends with line `ends[i]`. None may be sent from `deadline` on. */
-  addBatch(batch_name: string, deadline: number, plan: { id: string; ends: readonly number[] }): void {
-    this.#deadline.set(batch_name, deadline)
-    this.#plans.set(batch_name, plan)
-  }
-
-  /** When the window of a line closes (Unix ms). */
-  deadlineOf(line: string): number {
-    return this.#deadline.get(line.slice(0, line.indexOf('/'))) ?? 0
-  }
-
-  onRequest({ machine, line, at }: SentLine): void {
-    this.#tally.count('checked: lines sent')
-    const deadline = this.deadlineOf(line)
-    if (at >= deadline) this.violations.push(`${machine} sent ${line} ${at - deadline} ms after its window`)
-    if (this.finished.has(line)) this.violations.push(`${machine} sent ${line}, which was committed`)
-    const stopped = this.#finishedBeforeStop.get(line)
-    if (stopped)
-      this.violations.push(
-        `${machine} sent ${line}, which ${stopped} had an answer for before its graceful shutdown`,
+  onRequest({ machine, request, at }: SentRequest): void {
+    this.#tally.count('checked: requests sent')
+    const ask = this.#plans.ask(request)
+    const { expires_at } = ask.batch
+    if (at >= expires_at)
+      this.#violate(`${machine.name} sent ${request} ${at - expires_at} ms after its window`)
+    const open = this.#unfinished(machine, request, ask)
+    const stopped = this.#finishedBeforeStop.get(request)
+    if (stopped !== undefined)
+      this.#violate(
+        `${machine.name} sent ${request}, which ${stopped} had an answer for before its graceful shutdown`,
       )
-    this.#checkAttempt(machine, line)
+    this.#checkPauses(machine, request, ask)
+    this.#checkAttempt(machine, request, ask, open)
   }
 
-  /** A batch API has taken a line. */
-  onHandedOver(machine: string, line: string): void {
-    this.#tally.count('checked: lines handed over')
-    if (this.finished.has(line)) this.violations.push(`${machine} handed over ${line}, which was committed`)
+  /** A batch API has taken a request. */
+  onHandedOver(machine: Machine, request: string): void {
+    this.#tally.count('checked: requests handed over')
+    this.#unfinished(machine, request, this.#plans.ask(request))
   }
 
-  /** A line is sent while its chunk is leased, and again only after a failure, a crash or a lost lease. */
-  #checkAttempt(machine: string, line: string): void {
-    const chunk = this.#chunkOf(line)
-    const now = this.#chunks.get(chunk)
-    const session = now?.worker_id ?? null
-    const parked = now?.state === 'parked' || now?.state === 'sealed'
-    if (!now) this.violations.push(`${machine} sent ${line}, whose chunk ${chunk} does not exist`)
-    if (parked) this.violations.push(`${machine} sent ${line}, whose chunk is ${now.state}`)
-    const last = this.#attempts.get(line)
-    if (last && last.state !== 'failed' && last.session !== null && this.#isLive(last.session))
-      this.violations.push(`${machine} sent ${line} again, which is ${last.state} on ${last.machine}`)
-    this.#attempts.set(line, { machine, chunk, session, state: 'in flight' })
+  #unfinished(machine: Machine, request: string, { lines }: Ask): PlannedLine[] {
+    const open = lines.filter(({ name }) => !this.finished.has(name))
+    if (open.length === 0) this.#violate(`${machine.name} sent ${request}, which was committed`)
+    return open
   }
 
-  #chunkOf(line: string): string {
-    const [name = '', rest = ''] = line.split('/')
-    const plan = this.#plans.get(name)
-    const number = Number.parseInt(rest.slice(1), 10)
-    return `${plan?.id} ${plan?.ends.findIndex((end) => number <= end)}`
+  #checkPauses(machine: Machine, request: string, { batch, lines }: Ask): void {
+    const since =
+      this.#pausedSince.get(batch.id) ?? this.#pausedSince.get(`${batch.project_id} ${lines[0]?.model}`)
+    if (since === undefined) return
+    const pausedMs = this.#now() - Math.max(since, machine.runsSince)
+    if (pausedMs > PAUSE_MS)
+      this.#violate(`${machine.name} sent ${request} ${pausedMs} ms after it was paused`)
   }
 
-  #isLive(session: string): boolean {
-    return this.#db.prepare('SELECT id FROM workers WHERE id = ?').get(session) !== undefined
+  /**
+   * A request is sent while a chunk of its lines is leased, and again only after a failure, a crash or a lost lease. Of
+   * identical lines that share their answer, a worker sends one at a time.
+   */
+  #checkAttempt(machine: Machine, request: string, { lines }: Ask, open: readonly PlannedLine[]): void {
+    const chunks = open.map((line) => this.#chunkOf(line))
+    if (chunks.every((chunk) => chunk === undefined || chunk.state === 'parked' || chunk.state === 'sealed'))
+      this.#violate(`${machine.name} sent ${request}, whose chunk is ${chunks[0]?.state ?? 'not there'}`)
+    const attempts = this.#attempts.get(request) ?? []
+    const [only] = lines
+    if (lines.length === 1 && only) {
+      const last = attempts.at(-1)
+      if (last && last.state !== 'failed' && last.session !== null && this.#state.isLive(last.session))
+        this.#violate(`${machine.name} sent ${request} again, which is ${last.state} on ${last.machine}`)
+      const session = this.#chunkOf(only)?.worker_id ?? null
+      this.#attempts.set(request, [{ machine: machine.name, session, state: 'in flight' }])
+      return
+    }
+    const session = this.#sessionOf.get(machine.name) ?? null
+    const flying = attempts.filter((one) => one.state === 'in flight')
+    const own = flying.filter((one) => one.machine === machine.name && one.session === session).length
+    const isShared = lines.every((line) => line.isShared)
+    if (own >= (isShared ? 1 : open.length))
+      this.#violate(`${machine.name} sent ${request}, of which it has ${own} in flight`)
+    this.#attempts.set(request, [...flying, { machine: machine.name, session, state: 'in flight' }])
   }
 
-  onEnded(machine: string, line: string, result: BackendResult['kind']): void {
-    const attempt = this.#attempts.get(line)
+  #chunkOf(line: PlannedLine): ChunkState | undefined {
+    return this.#state.chunks.get(this.#plans.chunkKey(line))
+  }
+
+  onEnded(machine: Machine, request: string, result: BackendResult['kind']): void {
     const isFinal = result === 'answered' || result === 'refused'
-    if (attempt?.machine === machine) attempt.state = isFinal ? 'final' : 'failed'
+    const attempt = this.#attempts
+      .get(request)
+      ?.find((one) => one.machine === machine.name && one.state === 'in flight')
+    if (attempt) attempt.state = isFinal ? 'final' : 'failed'
     if (result !== 'answered') return
-    const lines = this.#answered.get(machine) ?? new Set()
-    this.#answered.set(machine, lines)
-    lines.add(line)
+    const requests = this.#answered.get(machine.name) ?? new Set()
+    this.#answered.set(machine.name, requests)
+    requests.add(request)
   }
 
-  onLost(machine: string): void {
-    this.#lost.add(machine)
+  onLost(machine: Machine): void {
+    this.#lost.add(machine.name)
   }
 
   /** A worker has finished its graceful shutdown. */
-  onStopped(machine: string): void {
-    for (const row of this.#db
-      .prepare("SELECT batch_id, idx, worker_id FROM chunks WHERE state = 'leased'")
-      .all())
-      if (this.#sessions.get(String(row.worker_id)) === machine)
-        this.violations.push(`${machine} has stopped and still leases ${row.batch_id} ${row.idx}`)
+  onStopped({ name: machine }: Machine): void {
+    for (const { key, state, worker_id } of this.#state.chunks.values())
+      if (state === 'leased' && worker_id !== null && this.#machineOf.get(worker_id) === machine)
+        this.#violate(`${machine} has stopped and still leases ${key}`)
     if (this.#lost.has(machine)) return
-    for (const line of this.#answered.get(machine) ?? []) this.#finishedBeforeStop.set(line, machine)
+    // The answer of one line may be lost while another line has it.
+    for (const request of this.#answered.get(machine) ?? [])
+      if (this.#plans.ask(request).lines.length === 1) this.#finishedBeforeStop.set(request, machine)
+  }
+
+  /** Journals were damaged: their lines are sent again, unless a worker has them in memory. */
+  onDamaged(names: readonly string[]): void {
+    for (const name of names) {
+      this.finished.delete(name)
+      const request = this.#plans.requestOfLine(name)
+      this.#finishedBeforeStop.delete(request)
+      this.#attempts.delete(request)
+      for (const requests of this.#answered.values()) requests.delete(request)
+    }
   }
 
   /** Runs one transaction of `machine`, alone, and checks its effects. */
@@ -157,106 +190,94 @@ export class InvariantChecker {
   }
 
   close(): void {
-    this.#db.close()
+    this.#state.close()
+  }
+
+  #violate(violation: string): void {
+    this.violations.push(violation)
   }
 
   async #checkTransaction(machine: string): Promise<void> {
     this.#tally.count('checked: transactions')
-    for (const row of this.#db.prepare('SELECT id FROM workers').all())
-      if (!this.#sessions.has(String(row.id))) this.#sessions.set(String(row.id), machine)
-    for (const why of this.#behaviour.transaction(this.#changes())) this.violations.push(`${machine}: ${why}`)
-    this.#checkBatches()
-    this.#checkChunks(machine)
-    await this.#checkJournals()
+    for (const why of this.#behaviour.transaction(this.#steps())) this.#violate(`${machine}: ${why}`)
+    const { sessions, batches, chunks, parts } = this.#state.changes()
+    for (const session of sessions) {
+      this.#machineOf.set(session, machine)
+      this.#sessionOf.set(machine, session)
+    }
+    for (const change of batches) this.#checkBatch(change)
+    for (const change of chunks) this.#checkChunk(machine, change)
+    for (const part of parts) await this.#checkPart(part)
+    this.#notePauses()
   }
 
-  #checkBatches(): void {
-    for (const row of this.#db.prepare('SELECT id, status, in_progress_at FROM batches').all()) {
-      const id = String(row.id)
-      const to = BATCH_STATUSES.find((status) => status === row.status)
-      if (!to) throw new Error(`batch ${id} is ${row.status}`)
-      const from = this.#batches.get(id)
-      this.#batches.set(id, to)
-      if (from === undefined || from === to) continue
-      if (isTerminal(from)) this.violations.push(`${id} left ${from} for ${to}`)
-      // One transaction may start a batch and end it.
-      else if (from === 'queued' && row.in_progress_at !== null && canTransition('in_progress', to)) continue
-      else if (!canTransition(from, to)) this.violations.push(`${id} went from ${from} to ${to}`)
+  #checkBatch({ before, after: { id, status: to } }: Change<BatchState>): void {
+    const from = before?.status
+    if (!before || from === undefined || from === to) return
+    if (isTerminal(from)) this.#violate(`${id} left ${from} for ${to}`)
+    // One transaction may start a batch and end it.
+    else if (from === 'queued' && this.#state.batches.get(id)?.hasStarted && canTransition('in_progress', to))
+      return
+    else if (!canTransition(from, to)) this.#violate(`${id} went from ${from} to ${to}`)
+  }
+
+  #checkChunk(machine: string, { before, after }: Change<ChunkState>): void {
+    const { key } = after
+    if (!before) return
+    if (after.epoch < before.epoch) this.#violate(`the epoch of ${key} decreased`)
+    if (before.state === 'sealed' && after.state !== 'sealed')
+      this.#violate(`${key} was sealed and is ${after.state}`)
+    if (before.state === 'leased' && after.state === 'parked') this.#checkParking(machine, before)
+    const isCommitted =
+      before.counted !== after.counted || (after.state === 'sealed' && before.state !== 'sealed')
+    if (!isCommitted) return
+    const lessee = before.worker_id === null ? undefined : this.#machineOf.get(before.worker_id)
+    if (before.state !== 'leased' || lessee !== machine)
+      this.#violate(`${machine} committed to ${key}, which was ${before.state} to ${lessee}`)
+  }
+
+  #checkParking(machine: string, { key, worker_id }: ChunkState): void {
+    for (const line of this.#plans.linesOfChunk(key)) {
+      if (this.#plans.ask(line.request).lines.length > 1) continue
+      const attempt = this.#attempts.get(line.request)?.at(-1)
+      if (attempt?.state === 'in flight' && attempt.session === worker_id)
+        this.#violate(`${machine} parked ${key} while ${line.request} was in flight`)
     }
   }
 
-  #checkChunks(machine: string): void {
-    const now = new Map<string, ChunkState>()
-    const rows = this.#db
-      .prepare('SELECT batch_id, idx, state, epoch, worker_id, completed, failed, cost_nanos FROM chunks')
-      .all()
-    for (const row of rows) {
-      const key = `${row.batch_id} ${row.idx}`
-      const after: ChunkState = {
-        state: String(row.state),
-        epoch: Number(row.epoch),
-        worker_id: row.worker_id === null ? null : String(row.worker_id),
-        counted: `${row.completed} ${row.failed} ${row.cost_nanos}`,
-      }
-      now.set(key, after)
-      const before = this.#chunks.get(key)
-      if (!before) continue
-      if (after.epoch < before.epoch) this.violations.push(`the epoch of ${key} decreased`)
-      if (before.state === 'sealed' && after.state !== 'sealed')
-        this.violations.push(`${key} was sealed and is ${after.state}`)
-      if (before.state === 'leased' && after.state === 'parked')
-        for (const [line, attempt] of this.#attempts)
-          if (attempt.chunk === key && attempt.session === before.worker_id && attempt.state === 'in flight')
-            this.violations.push(`${machine} parked ${key} while ${line} was in flight`)
-      const committed =
-        before.counted !== after.counted || (after.state === 'sealed' && before.state !== 'sealed')
-      if (!committed) continue
-      const lessee = before.worker_id === null ? undefined : this.#sessions.get(before.worker_id)
-      if (before.state !== 'leased' || lessee !== machine)
-        this.violations.push(`${machine} committed to ${key}, which was ${before.state} to ${lessee}`)
-    }
-    this.#chunks = now
+  #notePauses(): void {
+    const paused = new Set(this.#state.pausedModels)
+    for (const { id, paused: isPaused } of this.#state.batches.values()) if (isPaused) paused.add(id)
+    for (const one of this.#pausedSince.keys()) if (!paused.has(one)) this.#pausedSince.delete(one)
+    for (const one of paused) if (!this.#pausedSince.has(one)) this.#pausedSince.set(one, this.#now())
   }
 
   /** A line is finished when the commit that names its journal is. */
-  async #checkJournals(): Promise<void> {
-    const parts = this.#db
-      .prepare(
-        `SELECT journal_parts.rowid AS number, batch_id, idx, journal_blob, byte_start, byte_end, wrapped_key, bytes
-         FROM journal_parts LEFT JOIN blobs ON blobs.key = journal_blob
-         WHERE journal_parts.rowid > ? ORDER BY journal_parts.rowid`,
-      )
-      .all(this.#lastPart)
-    for (const row of parts) {
-      this.#lastPart = Number(row.number)
-      if (row.wrapped_key === null) {
-        this.violations.push(`journal ${row.journal_blob} has no key`)
-        continue
-      }
-      const key = String(row.journal_blob)
-      const part = {
-        batch_id: String(row.batch_id),
-        idx: Number(row.idx),
-        journal_blob: key,
-        byte_start: Number(row.byte_start),
-        byte_end: Number(row.byte_end),
-        sums: null,
-      }
-      const blob = { key, wrapped_key: String(row.wrapped_key), bytes: Number(row.bytes) }
-      try {
-        const lines = await scanJournal(this.#sealed, { part, blob })
-        const results = lines.map((line) => spanOf(line, 'result'))
-        for await (const result of readSpans(this.#sealed, results)) this.#finish(String(result).trimEnd())
-      } catch (error) {
-        this.violations.push(`journal ${key} was committed and cannot be read: ${error}`)
-      }
+  async #checkPart({ journal_blob: key, wrapped_key, bytes, ...place }: CommittedPart): Promise<void> {
+    if (wrapped_key === null) return this.#violate(`journal ${key} has no key`)
+    const part = { ...place, journal_blob: key, sums: null }
+    try {
+      const lines = await scanJournal(this.#sealed, { part, blob: { key, wrapped_key, bytes } })
+      const results = lines.map((line) => spanOf(line, 'result'))
+      for await (const result of readSpans(this.#sealed, results))
+        this.#finish(place.batch_id, String(result).trimEnd(), key)
+    } catch (error) {
+      this.#violate(`journal ${key} was committed and cannot be read: ${error}`)
     }
   }
 
-  #finish(result: string): void {
+  #finish(batch_id: string, result: string, journal: string): void {
     this.#tally.count('checked: lines committed')
-    const line = String(JSON.parse(result).custom_id)
-    if (this.finished.has(line)) this.violations.push(`${line} was finished twice`)
-    this.finished.set(line, result)
+    const custom_id = String(JSON.parse(result).custom_id)
+    const line = this.#plans.line(batch_id, custom_id)
+    if (!line) {
+      this.#violate(`${batch_id} has a result of ${custom_id}, which it did not ask`)
+      return
+    }
+    if (this.finished.has(line.name)) this.#violate(`${line.name} was finished twice`)
+    this.finished.set(line.name, result)
+    const names = this.linesOfJournal.get(journal) ?? []
+    this.linesOfJournal.set(journal, names)
+    names.push(line.name)
   }
 }

@@ -1,80 +1,110 @@
 // The invariants that are checked after a run. Each violation is a sentence.
 import { isTerminal } from '../../src/domain/batch.ts'
-import { costNanos, nanosFromUsd } from '../../src/domain/money.ts'
 import { readBatchRow } from '../../src/store/batches.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { ledgerViolations } from './ledger-violations.ts'
+import type { PlannedBatch, PlannedLine } from './plans.ts'
+import { remoteViolations } from './remote-violations.ts'
+import { type CheckedLine, checkLine } from './result-checks.ts'
 import { resultLines } from './result-lines.ts'
-import { type PlannedBatch, SIM_MODEL, type SimulatedRun } from './run.ts'
+import type { SimulatedRun } from './run.ts'
 
 export async function violations(run: SimulatedRun): Promise<string[]> {
   const found = [...run.checker.violations]
-  for (const planned of run.batches) {
+  let total = 0
+  for (const planned of run.plans.batches) {
     const batch = await readBatchRow(run.store.read, planned.id)
+    total += batch?.total ?? 0
     if (!batch || !isTerminal(batch.status)) found.push(`${planned.name} is still ${batch?.status}`)
     else
       found.push(
         ...(await ofBatch(run, planned, batch).catch((error) => [
-          `${planned.name} cannot be read: ${error}`,
+          `${planned.name} cannot be read: ${error.stack}`,
         ])),
       )
   }
-  if (found.length === 0) found.push(...(await ofLedger(run)), ...(await ofStores(run)))
+  if (found.length === 0)
+    found.push(...(await ofLedger(run, total)), ...(await ofStores(run)), ...(await remoteViolations(run)))
   return found
 }
 
-async function ofBatch(run: SimulatedRun, planned: PlannedBatch, batch: BatchRow): Promise<string[]> {
+async function ofBatch(run: SimulatedRun, planned: PlannedBatch, row: BatchRow): Promise<string[]> {
   const { name } = planned
   const found: string[] = []
-  const { outputs, errors } = planned.read ?? (await resultLines(run, batch))
+  const { outputs, errors } = planned.read ?? (await resultLines(run, row))
   if (planned.read) found.push(...(await remainingBlobs(run, planned)))
-  const all = [...outputs, ...errors].map(customId)
-  const seen = new Set(all)
-  if (seen.size !== all.length) found.push(`${name}: a line is in the files twice`)
-  const missing = planned.lines.filter((line) => !seen.has(line))
-  if (missing.length > 0) found.push(`${name} ended ${batch.status} without ${missing.join(', ')}`)
-  if (seen.size > planned.lines.length - missing.length) found.push(`${name} has lines of another batch`)
-  for (const part of [outputs, errors]) {
-    const places = part.map((line) => planned.lines.indexOf(customId(line)))
-    if (places.some((place, i) => i > 0 && place <= places[i - 1]!)) found.push(`${name} is out of order`)
-  }
-  const { completed, failed, total, output_lines, error_lines } = batch
+  const { completed, failed, total, output_lines, error_lines } = row
   if (completed !== outputs.length || failed !== errors.length || completed + failed !== total)
     found.push(
       `${name} counts ${completed} + ${failed} of ${total}; its files have ${outputs.length} + ${errors.length}`,
     )
   if (output_lines !== outputs.length || error_lines !== errors.length)
     found.push(`${name}'s files say ${output_lines} + ${error_lines} lines`)
-  let cost = 0
-  for (const text of outputs) {
-    const nanos = nanosFromUsd(JSON.parse(text).response.body.usage.cost_usd)
-    cost += nanos
-    if (!isCostOfAnAnswer(run, customId(text), nanos)) found.push(`${customId(text)} costs ${nanos}`)
-  }
-  if (cost !== batch.cost_nanos) found.push(`${name} costs ${batch.cost_nanos}, its lines ${cost}`)
-  for (const text of [...outputs, ...errors]) {
-    const finished = run.checker.finished.get(customId(text))
-    if (finished !== undefined && finished !== text)
-      found.push(`${customId(text)} was finished as ${finished} and came back as ${text}`)
-  }
-  const lost = planned.lines.filter((line) => run.checker.finished.has(line) && !seen.has(line))
-  if (lost.length > 0) found.push(`${name} lost ${lost.join(', ')}, which were finished`)
+  // A batch that ended before its file was validated has none.
+  if (total > 0 || planned.lines.length === 0) found.push(...ofLines(run, planned, row, { outputs, errors }))
   const events = await run.store.read
     .selectFrom('events')
     .select('type')
-    .where('data', 'like', `%${batch.id}%`)
+    .where('data', 'like', `%${row.id}%`)
     .where('type', 'in', ['batch.completed', 'batch.failed', 'batch.expired', 'batch.cancelled'])
     .execute()
-  if (events.length !== 1 || events[0]?.type !== `batch.${batch.status}`)
-    found.push(`${name} is ${batch.status}; its events: ${events.map(({ type }) => type).join(', ')}`)
+  if (events.length !== 1 || events[0]?.type !== `batch.${row.status}`)
+    found.push(`${name} is ${row.status}; its events: ${events.map(({ type }) => type).join(', ')}`)
   return found
 }
 
-/** An answer without token counts is priced by estimate, so its cost cannot be checked here. */
-function isCostOfAnAnswer({ server }: SimulatedRun, line: string, nanos: number): boolean {
-  if (server.unmetered.has(line)) return true
-  const answers = server.answers.get(line) ?? []
-  return answers.some((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price) === nanos)
+function ofLines(
+  run: SimulatedRun,
+  planned: PlannedBatch,
+  row: BatchRow,
+  { outputs, errors }: { outputs: readonly string[]; errors: readonly string[] },
+): string[] {
+  const { name } = planned
+  const found: string[] = []
+  const places = new Map(planned.lines.map((line, place) => [line, place]))
+  const checked: CheckedLine[] = []
+  for (const part of [outputs, errors]) {
+    let last = -1
+    for (const text of part) {
+      const line = run.plans.line(planned.id, customId(text))
+      if (!line) {
+        found.push(`${name} has a line of another batch: ${text}`)
+        continue
+      }
+      const place = places.get(line) ?? -1
+      if (place <= last) found.push(`${name} is out of order`)
+      last = place
+      checked.push(checkLine(run, { planned, row }, line, text, found))
+      const finished = run.checker.finished.get(line.name)
+      if (finished !== undefined && finished !== text)
+        found.push(`${line.name} was finished as ${finished} and came back as ${text}`)
+    }
+  }
+  const seen = new Set(checked.map(({ line }) => line))
+  if (seen.size !== checked.length) found.push(`${name}: a line is in the files twice`)
+  const missing = planned.lines.filter((line) => !seen.has(line))
+  if (missing.length > 0) found.push(`${name} ended ${row.status} without ${namesOf(missing)}`)
+  const lost = missing.filter((line) => run.checker.finished.has(line.name))
+  if (lost.length > 0) found.push(`${name} lost ${namesOf(lost)}, which were finished`)
+  const cost = checked.reduce((sum, { cost_nanos }) => sum + cost_nanos, 0)
+  if (cost !== row.cost_nanos) found.push(`${name} costs ${row.cost_nanos}, its lines ${cost}`)
+  return [...found, ...unbilled(run, checked)]
+}
+
+/**
+ * Each request that has an answer is billed at least once. The line that was sent for the others may end unanswered after
+ * that: its own result was not committed when its worker crashed, and its batch ended before it was sent again.
+ */
+function unbilled({ tally }: SimulatedRun, checked: readonly CheckedLine[]): string[] {
+  const found: string[] = []
+  for (const [request, of] of Map.groupBy(checked, ({ line }) => line.request)) {
+    const answered = of.filter(({ isAnswered }) => isAnswered)
+    if (answered.length === 0 || answered.some(({ isShared }) => !isShared)) continue
+    const unanswered = of.filter(({ isAnswered }) => !isAnswered)
+    if (unanswered.length === 0) found.push(`${request} was answered and never billed`)
+    else tally.count('dedupe: answered, but the line that was sent ended otherwise')
+  }
+  return found
 }
 
 /** Blobs of deleted files that still exist. */
@@ -88,10 +118,9 @@ async function remainingBlobs({ store }: SimulatedRun, { id, name }: PlannedBatc
   return left.map(({ key }) => `the files of ${name} were deleted, and ${key} still exists`)
 }
 
-async function ofLedger(run: SimulatedRun): Promise<string[]> {
-  const { store, sealed, batches, caps } = run
-  const found = await ledgerViolations({ store, sealed })
-  const lines = batches.reduce((sum, batch) => sum + batch.lines.length, 0)
+async function ofLedger(run: SimulatedRun, lines: number): Promise<string[]> {
+  const { store, caps } = run
+  const found = await ledgerViolations(run)
   const entries = await store.read.selectFrom('ledger_entries').selectAll().execute()
   const usage = await store.read.selectFrom('usage_days').selectAll().execute()
   const settled = entries.reduce((sum, entry) => sum + entry.lines, 0)
@@ -121,6 +150,10 @@ async function ofStores({ store, blobs }: SimulatedRun): Promise<string[]> {
   const tasks = await store.read.selectFrom('tasks').select(['kind', 'state']).execute()
   if (tasks.length > 0) found.push(`tasks remain: ${JSON.stringify(tasks)}`)
   return found
+}
+
+function namesOf(lines: readonly PlannedLine[]): string {
+  return lines.map(({ name }) => name).join(', ')
 }
 
 function customId(text: string): string {

@@ -33,6 +33,8 @@ export interface MachineOptions {
   storeFaults: () => StoreFaults
   store: Store
   blobs: Blobs
+  /** What of a transaction the database refuses to store, if there can be any in this run. */
+  refuses: (tx: Writer) => Promise<boolean>
   /** Called around each transaction that this machine commits. */
   observe: <T>(machine: Machine, write: () => Promise<T>) => Promise<T>
   onCrash: (machine: Machine) => void
@@ -57,11 +59,14 @@ export class Machine {
   #state: 'running' | 'suspended' | 'crashed' = 'running'
   #skewMs = 0
   #delayed: (() => void)[] = []
+  /** Since when it has been running without a break (Unix ms). */
+  runsSince: number
 
   constructor(options: MachineOptions) {
     this.#options = options
     this.name = options.name
     const { clock, store, observe } = options
+    this.runsSince = clock.now()
     this.steadyClock = clock
     this.clock = {
       now: () => clock.now() + this.#skewMs,
@@ -83,7 +88,10 @@ export class Machine {
       claimSql: store.claimSql,
       write: (change) => this.#write(change),
       writeAsyncCommit: (change) =>
-        this.#step(() => observe(this, () => store.writeAsyncCommit(change)), databaseError),
+        this.#step(
+          () => observe(this, () => store.writeAsyncCommit((tx) => this.#takes(tx, change))),
+          databaseError,
+        ),
       maintainHttpRequests: (now, keep_from) => store.maintainHttpRequests(now, keep_from),
       check: () => store.check(),
       migrate: () => store.migrate(),
@@ -114,6 +122,7 @@ export class Machine {
   resume(): void {
     if (this.#state !== 'suspended') return
     this.#state = 'running'
+    this.runsSince = this.#options.clock.now()
     const waiting = this.#delayed
     this.#delayed = []
     for (const run of waiting) this.#deliver(run)
@@ -160,17 +169,18 @@ export class Machine {
     return new Promise<never>(() => {})
   }
 
+  async #takes<T>(tx: Writer, change: (tx: Writer) => Promise<T>): Promise<T> {
+    const value = await change(tx)
+    if (await this.#options.refuses(tx)) throw new StatementRejected(new Error('this text cannot be stored'))
+    return value
+  }
+
   #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
     const { store, observe, storeFaults } = this.#options
-    const takes = async (tx: Writer): Promise<T> => {
-      const value = await change(tx)
-      if (await hasPoison(tx)) throw new StatementRejected(new Error('this text cannot be stored'))
-      return value
-    }
     const fits = async (tx: Writer): Promise<T> => {
-      if (!storeFaults().isFull) return await takes(tx)
+      if (!storeFaults().isFull) return await this.#takes(tx, change)
       const before = await blobRows(tx)
-      const value = await takes(tx)
+      const value = await this.#takes(tx, change)
       if ((await blobRows(tx)) > before) {
         this.#options.tally.count('stores: full')
         throw databaseError('it is full')
@@ -231,12 +241,4 @@ async function blobRows(tx: Writer): Promise<number> {
     .select((eb) => eb.fn.countAll<number>().as('count'))
     .executeTakeFirstOrThrow()
   return Number(count)
-}
-
-/** The database refuses every statement that stores usage of this entity. */
-export const POISON = 'user:poison'
-
-async function hasPoison(tx: Writer): Promise<boolean> {
-  const row = await tx.selectFrom('usage_days').select('day').where('entity', '=', POISON).executeTakeFirst()
-  return row !== undefined
 }

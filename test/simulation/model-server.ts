@@ -1,10 +1,14 @@
-// A model server that all machines share. It answers, and it times out, delays, throttles, and sends malformed or
-// duplicate answers. It records requests and answers for the invariant checks. Each answer to a line has another
-// cost, so a line that is billed for the wrong attempt is detected.
-import type { Backend, BackendResult } from '../../src/backends/backend.ts'
+// A model server that all machines share. It answers, and it times out, delays, throttles, sends malformed and duplicate
+// answers, and bodies that are large or do not end. It records requests and answers for the invariant checks. Each answer
+// says which request of which batch it is to, and has another cost than the ones before, so an answer that goes elsewhere
+// and a line that is billed for the wrong attempt are detected.
+import type { BackendResult } from '../../src/backends/backend.ts'
+import type { Receiving, ResponseMemory } from '../../src/backends/response-memory.ts'
 import { classify } from '../../src/backends/verdict/classify.ts'
 import { type Clock, sleep } from '../../src/domain/clock.ts'
+import { ABORTED, type Answering, bodyOf } from './answering.ts'
 import type { Machine } from './machine.ts'
+import type { Plans } from './plans.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
 
@@ -16,55 +20,65 @@ export interface ServerFaults {
   duplicates: number
   throttles: number
   usageMissing: number
+  /** Beside the others: bodies that are large or do not end. */
+  largeBodies: number
 }
 
-export interface SentLine {
-  machine: string
-  /** The line's text. */
-  line: string
+export interface SentRequest {
+  machine: Machine
+  /** Which request of which batch: `b0/l5`. */
+  request: string
   /** By the clock of the machine that sent it. */
   at: number
 }
 
 const TIMEOUT_MS = 3_000
-const ABORTED: BackendResult = {
-  kind: 'failed',
-  status: null,
-  code: 'upstream_unavailable',
-  reason: 'aborted',
-}
+/** Bodies of which most of a worker's memory for answers is full. They are counted, and never there. */
+const PIECE_BYTES = 200_000
+const PIECE_MS = 15
+const PIECES_MAX = 8
+const ENDLESS_CHANCE = 0.3
+/** A client reads no further. */
+const ENDLESS_PIECES = 25
 
 export class ModelServer {
   readonly #clock: Clock
   readonly #random: SeededRandom
+  /** Of bodies, so that they do not change the rest of a run. */
+  readonly #bodies: SeededRandom
+  readonly #plans: Plans
   readonly #faults: () => ServerFaults
   readonly #capacity: number
-  readonly #onRequest: (asked: SentLine) => void
-  readonly #onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
+  readonly #onRequest: (sent: SentRequest) => void
+  readonly #onEnded: (machine: Machine, request: string, result: BackendResult['kind']) => void
   readonly #tally: Tally
   #inFlight = 0
-  /** By line: completion tokens of each answer, one fewer each time. */
+  /** By request: completion tokens of each answer, one fewer each time. */
   readonly answers = new Map<string, number[]>()
-  /** When each line was last sent, by the clock of the simulation. */
-  readonly sentAt = new Map<string, number>()
-  /** Prompt tokens of every line. */
+  /** When each request was first sent and last, by the clock of the simulation. */
+  readonly #sentAt = new Map<string, { first: number; last: number }>()
+  /** Prompt tokens of every request. */
   readonly prompt_tokens: number
-  /** Lines with an answer without `usage`. */
+  /** Requests with an answer without `usage`. */
   readonly unmetered = new Set<string>()
 
   constructor(options: {
     clock: Clock
     random: SeededRandom
+    bodies: SeededRandom
+    plans: Plans
     faults: () => ServerFaults
     capacity: number
     prompt_tokens: number
-    onRequest: (asked: SentLine) => void
+    onRequest: (sent: SentRequest) => void
     /** The machine has received the result of an attempt. */
-    onEnded: (machine: string, line: string, result: BackendResult['kind']) => void
+    onEnded: (machine: Machine, request: string, result: BackendResult['kind']) => void
     tally: Tally
   }) {
     this.#clock = options.clock
     this.#random = options.random
+    this.#bodies = options.bodies
+    this.#plans = options.plans
     this.#faults = options.faults
     this.#capacity = options.capacity
     this.prompt_tokens = options.prompt_tokens
@@ -73,41 +87,89 @@ export class ModelServer {
     this.#tally = options.tally
   }
 
-  /** The server as seen by one machine. */
-  backendFor(machine: Machine): Backend {
-    return {
-      name: 'model-server',
-      send: async ({ body, signal }) => {
-        const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
-        const line = String(messages[0].content)
-        this.sentAt.set(line, this.#clock.now())
-        this.#onRequest({ machine: machine.name, line, at: machine.clock.now() })
-        const random = this.#random
-        const outcome = this.#outcome()
-        const latencyMs =
-          outcome === 'timeouts' ? TIMEOUT_MS : random.int(5, random.chance(0.05) ? 2_500 : 200)
-        const full = this.#inFlight >= this.#capacity
-        this.#tally.count(`server: ${full ? 'full' : outcome}`)
-        if (!full) {
-          this.#inFlight++
-          this.#clock.after(latencyMs, () => {
-            this.#inFlight--
-          })
-        }
-        const result = this.#result(line, max_tokens, full ? 'throttles' : outcome)
-        await sleep(machine.clock, full ? 5 : latencyMs, signal)
-        // An answer may arrive just as the caller aborts.
-        const told = signal?.aborted && !random.chance(0.2) ? ABORTED : result
-        this.#onEnded(machine.name, line, told.kind)
-        return told
-      },
-      close: async () => {},
+  /** The server as seen by one machine, whose memory for answers is `memory`. */
+  answering(machine: Machine, memory: ResponseMemory): Answering {
+    return async (call) => {
+      const request = this.#plans.requestOf(call)
+      const { max_tokens } = bodyOf(call)
+      this.sent(request)
+      this.#onRequest({ machine, request, at: machine.clock.now() })
+      const random = this.#random
+      const outcome = this.#outcome()
+      const latencyMs = outcome === 'timeouts' ? TIMEOUT_MS : random.int(5, random.chance(0.05) ? 2_500 : 200)
+      const full = this.#inFlight >= this.#capacity
+      this.#tally.count(`server: ${full ? 'full' : outcome}`)
+      if (!full) {
+        this.#inFlight++
+        this.#clock.after(latencyMs, () => {
+          this.#inFlight--
+        })
+      }
+      const result = this.#result(request, max_tokens, full ? 'throttles' : outcome)
+      await sleep(machine.clock, full ? 5 : latencyMs, call.signal)
+      const received =
+        result.kind === 'answered' && this.#bodies.chance(this.#faults().largeBodies)
+          ? await this.#receiveLarge(machine, memory, result, call.signal)
+          : result
+      // An answer may arrive just as the caller aborts.
+      const told = call.signal?.aborted && !random.chance(0.2) ? ABORTED : received
+      this.#onEnded(machine, request, told.kind)
+      return told
     }
   }
 
-  /** The answer to a line, as a batch API delivers it. */
-  bodyOf(line: string, tokens_max: number): string {
-    return bodyText(line, this.prompt_tokens, this.#answer(line, tokens_max))
+  /** A request was sent, to this server or to a batch API. */
+  sent(request: string): void {
+    const now = this.#clock.now()
+    this.#sentAt.set(request, { first: this.#sentAt.get(request)?.first ?? now, last: now })
+  }
+
+  /** When the line was sent that is billed for a request; the earliest that it can be where several lines ask it. */
+  sentAt(request: string): number {
+    const { first, last } = this.#sentAt.get(request) ?? { first: 0, last: 0 }
+    return this.#plans.ask(request).lines.length > 1 ? first : last
+  }
+
+  /** The answer to a request, as a batch API delivers it. */
+  bodyOf(request: string, tokens_max: number): string {
+    return bodyText(request, this.prompt_tokens, this.#answer(request, tokens_max))
+  }
+
+  /** Receives as many bytes as the memory for answers lets in; the last of them make up the answer. */
+  async #receiveLarge(
+    { clock }: Machine,
+    memory: ResponseMemory,
+    answer: BackendResult,
+    signal: AbortSignal | undefined,
+  ): Promise<BackendResult> {
+    const isEndless = this.#bodies.chance(ENDLESS_CHANCE)
+    const pieces = isEndless ? ENDLESS_PIECES : this.#bodies.int(1, PIECES_MAX)
+    const until = clock.now() + TIMEOUT_MS
+    let isPaused = false
+    const body: Receiving = {
+      pause: () => {
+        this.#tally.count('server: large body paused')
+        isPaused = true
+      },
+      resume: () => {
+        isPaused = false
+      },
+    }
+    this.#tally.count(isEndless ? 'server: endless body' : 'server: large body')
+    try {
+      for (let received = 0; received < pieces; ) {
+        await sleep(clock, PIECE_MS, signal)
+        if (signal?.aborted) return ABORTED
+        if (clock.now() >= until)
+          return { kind: 'failed', status: null, code: 'upstream_timeout', reason: 'it took too long' }
+        if (!isPaused) memory.received(body, ++received * PIECE_BYTES)
+      }
+    } finally {
+      memory.ended(body)
+    }
+    return isEndless
+      ? { kind: 'failed', status: 200, code: 'upstream_invalid_response', reason: 'it is too long' }
+      : answer
   }
 
   #outcome(): keyof ServerFaults | 'answers' {
@@ -127,19 +189,19 @@ export class ModelServer {
     return 'answers'
   }
 
-  #result(line: string, tokens_max: number, outcome: keyof ServerFaults | 'answers'): BackendResult {
+  #result(request: string, tokens_max: number, outcome: keyof ServerFaults | 'answers'): BackendResult {
     // This line is always throttled, whatever the load.
-    if (line.endsWith('poison')) return { kind: 'throttled', status: 503, reason: 'not this one' }
-    if (line.endsWith('refuse'))
+    if (request.endsWith('poison')) return { kind: 'throttled', status: 503, reason: 'not this one' }
+    if (request.endsWith('refuse') || request.endsWith('toxic'))
       return { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'not this one' }
     switch (outcome) {
       case 'timeouts':
-        this.#answer(line, tokens_max)
+        this.#answer(request, tokens_max)
         return { kind: 'failed', status: null, code: 'upstream_timeout', reason: 'no answer came' }
       case 'resets':
         return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'connection reset' }
       case 'malformed':
-        this.#answer(line, tokens_max)
+        this.#answer(request, tokens_max)
         return { kind: 'failed', status: 200, code: 'upstream_invalid_response', reason: 'no JSON' }
       case 'throttles':
         return {
@@ -149,31 +211,31 @@ export class ModelServer {
           ...(this.#random.chance(0.3) ? { retry_after_ms: this.#random.int(50, 800) } : {}),
         }
       case 'usageMissing':
-        this.unmetered.add(line)
-        return answered(line, this.prompt_tokens, null)
+        this.unmetered.add(request)
+        return answered(request, this.prompt_tokens, null)
       case 'duplicates':
-        this.#answer(line, tokens_max)
-        return answered(line, this.prompt_tokens, this.#answer(line, tokens_max))
-      case 'answers':
-        return answered(line, this.prompt_tokens, this.#answer(line, tokens_max))
+        this.#answer(request, tokens_max)
+        return answered(request, this.prompt_tokens, this.#answer(request, tokens_max))
+      default:
+        return answered(request, this.prompt_tokens, this.#answer(request, tokens_max))
     }
   }
 
-  #answer(line: string, tokens_max: number): number {
-    const given = this.answers.get(line) ?? []
-    this.answers.set(line, given)
+  #answer(request: string, tokens_max: number): number {
+    const given = this.answers.get(request) ?? []
+    this.answers.set(request, given)
     const tokens = Math.max(1, tokens_max - given.length)
     given.push(tokens)
     return tokens
   }
 }
 
-function answered(line: string, prompt_tokens: number, completion_tokens: number | null): BackendResult {
-  const body = Buffer.from(bodyText(line, prompt_tokens, completion_tokens))
+function answered(request: string, prompt_tokens: number, completion_tokens: number | null): BackendResult {
+  const body = Buffer.from(bodyText(request, prompt_tokens, completion_tokens))
   return classify({ status: 200, body }, '/v1/chat/completions')
 }
 
-function bodyText(line: string, prompt_tokens: number, completion_tokens: number | null): string {
+function bodyText(request: string, prompt_tokens: number, completion_tokens: number | null): string {
   const usage =
     completion_tokens === null
       ? null
@@ -181,7 +243,7 @@ function bodyText(line: string, prompt_tokens: number, completion_tokens: number
   const body = {
     id: 'chatcmpl-1',
     object: 'chat.completion',
-    choices: [{ index: 0, message: { role: 'assistant', content: line }, finish_reason: 'stop' }],
+    choices: [{ index: 0, message: { role: 'assistant', content: request }, finish_reason: 'stop' }],
     ...(usage ? { usage } : {}),
   }
   return JSON.stringify(body)

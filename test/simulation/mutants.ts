@@ -41,12 +41,10 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines in a journal are counted again when their chunk is sealed',
     file: 'src/results/chunk-results.ts',
-    find: `    this.#fresh = new Fresh()
-    this.freshSince = null
-    return fresh`,
-    replace: `    if (this.#unfinished > 0) this.#fresh = new Fresh()
-    this.freshSince = null
-    return fresh`,
+    find: `    const fresh = this.#fresh
+    this.#fresh = new Fresh()`,
+    replace: `    const fresh = this.#fresh
+    if (this.#unfinished === 0) this.#fresh = new Fresh()`,
   },
   {
     bug: 'a commit whose answer was lost or late is repeated',
@@ -59,15 +57,16 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a chunk that is being requeued goes on sending',
-    file: 'src/dispatch/run.ts',
-    find: "    this.#phase = 'parking'",
+    file: 'src/worker/worker.ts',
+    find: '    run.park()\n',
     replace: '',
   },
   {
-    bug: 'a commit counts its lines twice in every total',
+    bug: 'a journal counts its lines twice in every total',
     file: 'src/results/commit.ts',
-    find: '  for (const tally of tallies.all) {',
-    replace: '  for (const tally of [...tallies.all, ...tallies.all]) {',
+    find: 'const tallies = fresh.tallies.all',
+    replace:
+      "const tallies = 'journal' in record ? [...fresh.tallies.all, ...fresh.tallies.all] : fresh.tallies.all",
   },
   {
     bug: 'a statement that the database refuses blocks the commits beside it',
@@ -97,17 +96,15 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a worker claims under an expired session',
     file: 'src/worker/leases.ts',
-    find: '(await lockSession(tx, store.claimSql, id)) ? ',
-    replace: '(await lockSession(tx, store.claimSql, id)) !== null ? ',
+    find: '(await lockSession(tx, store.claimSql, id)) ? await choose(tx, id) : undefined',
+    replace: '(await lockSession(tx, store.claimSql, id)) || true ? await choose(tx, id) : undefined',
   },
   {
     bug: 'a claim whose answer was lost is forgotten',
     file: 'src/worker/leases.ts',
-    find: `      } catch (error) {
-        this.suspect()
-`,
-    replace: `      } catch (error) {
-`,
+    find: `        this.suspect()
+        throw error`,
+    replace: '        throw error',
   },
   {
     bug: 'a batch may move from any status to any other',
@@ -161,8 +158,12 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a circuit that one batch opened is never probed by a line that failed before',
     file: 'src/dispatch/lane.ts',
-    find: 'if (isAvoided && chooseServer(this.#route.serversInUse(now), server, now)) return null',
-    replace: 'if (isAvoided) return null',
+    find: `    const again = this.#nextAgain()
+    if (again === null) return null
+    const isAvoided`,
+    replace: `    const again = null as Entry | null
+    if (again === null) return null
+    const isAvoided`,
   },
   {
     bug: 'deleted result files keep their content',
@@ -174,8 +175,7 @@ export const MUTANTS: readonly Mutant[] = [
     bug: 'a worker waits for ever for the journals of a chunk that it has lost',
     file: 'src/results/recorder.ts',
     find: "if (!(await this.#isLeased(run))) return 'lost'",
-    replace: `await this.#isLeased(run)
-        throw error`,
+    replace: 'await this.#isLeased(run)\n        throw error',
   },
   {
     bug: 'a connection to a model server is shared between projects',
@@ -202,24 +202,20 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the cost of finished lines counts only after their commit',
     file: 'src/dispatch/limits/reserved-funds.ts',
-    find: `    if (!run.isReserved(position)) return true
-`,
-    replace: `    if (position >= 0) return true
-`,
+    find: '    if (!run.isReserved(position)) return true\n',
+    replace: '    if (position >= 0) return true\n',
   },
   {
     bug: 'lines that a server cannot answer close it to every batch',
     file: 'src/dispatch/circuit.ts',
-    find: `    if (this.#faults.isAtFault(batch_id)) return false
-`,
+    find: '    if (this.#faults.isAtFault(batch_id)) return false\n',
     replace: '',
     test: 'src/dispatch/circuit.test.ts',
   },
   {
     bug: 'an answer confirms no earlier miss',
     file: 'src/dispatch/batch-faults.ts',
-    find: `      tally.missed += confirmed
-`,
+    find: '      tally.missed += confirmed\n',
     replace: '',
     test: 'src/dispatch/batch-faults.test.ts',
   },
@@ -232,27 +228,26 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'hours are an hour late',
     file: 'src/dispatch/upstream.ts',
-    find: 'hours.at(now).concurrency_max',
-    replace: 'hours.at(now - 3_600_000).concurrency_max',
+    find: 'hours.at(now).concurrency_max ?? concurrency_max',
+    replace: 'hours.at(now - 3_600_000).concurrency_max ?? concurrency_max',
   },
   {
     bug: 'lines of batches at risk go to a higher tier though that is switched off',
     file: 'src/dispatch/routes.ts',
-    find: 'isAtRisk && this.#spill.whenAtRisk ? this.#tiers.length',
-    replace: 'isAtRisk ? this.#tiers.length',
+    find: 'if (this.#tiers.length <= 1 || !this.#spill.whenAtRisk) return []',
+    replace: 'if (this.#tiers.length <= 1) return []',
   },
   {
     bug: 'a batch at a batch API is not looked for before it is created again',
     file: 'src/remote/creation.ts',
     find: 'const found = await api.find(wanted, creation.signal)',
-    replace: 'const found: SeenBatch[] = []',
+    replace: 'const found: SeenBatch[] = await Promise.resolve([])',
   },
   {
     bug: 'lines at a batch API do not count towards a cap',
     file: 'src/store/remote-batches.ts',
     find: '  await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))\n',
     replace: '',
-    seed: 10,
   },
   {
     bug: 'results at a batch API wait for the end of a pause',
@@ -264,15 +259,14 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines that a batch API left are sent again whatever limits say by then',
     file: 'src/remote/rows.ts',
-    find: `      run.setAllowed(position, false)
-`,
+    find: '      run.setAllowed(position, false)\n',
     replace: '',
   },
   {
     bug: 'lines are charged to the day on which they end, whichever limits allowed them',
     file: 'src/results/record-line.ts',
-    find: 'reservedOn ?? dayOf(now)',
-    replace: 'dayOf(now)',
+    find: 'scratch.day = reservedOn ?? dayOf(now)',
+    replace: 'scratch.day = dayOf(now)',
     test: 'src/dispatch/limits/limit-gate.test.ts',
   },
   {
@@ -281,5 +275,118 @@ export const MUTANTS: readonly Mutant[] = [
     find: ' && now.steady - this.#renewedAt.steady < leaseMs',
     replace: '',
     test: 'src/worker/session.test.ts',
+  },
+  // Where the ways of answering a line meet.
+  {
+    bug: 'identical requests of two batches share their answer',
+    file: 'src/dispatch/duplicates.ts',
+    find: 'return request === null ? null : ',
+    replace: 'return request !== null ? request : ',
+  },
+  {
+    bug: 'lines that came back from a batch API are not reserved again',
+    file: 'src/remote/rows.ts',
+    find: 'funds.setReserved(run, position, true)',
+    replace: 'funds.setReserved(run, position, false)',
+  },
+  {
+    bug: 'a batch that was given up is never cancelled at its batch API',
+    file: 'src/remote/poller.ts',
+    find: '      if (remote_id !== null) await api.cancel(remote_id, signal)\n',
+    replace: '',
+  },
+  {
+    bug: 'lines that a batch API left spill where spilling is off',
+    file: 'src/dispatch/routes.ts',
+    find: 'const isOpen = whenDownMs !== null || whenAtRisk',
+    replace: 'const isOpen = whenDownMs !== null || whenAtRisk || true',
+  },
+  {
+    bug: 'lines that follow an identical one count its tokens',
+    file: 'src/results/record-line.ts',
+    find: 'NO_USAGE, to.line), NO_USAGE, {',
+    replace: 'NO_USAGE, to.line), answer.usage ?? NO_USAGE, {',
+  },
+  {
+    bug: 'lines go on following a line whose chunk is gone',
+    file: 'src/dispatch/lines.ts',
+    find: "    this.#placeEach(followers, 'the line that it followed is gone')\n",
+    replace: '',
+  },
+  {
+    bug: 'a line that is taken back for a check of limits keeps the permission to be sent',
+    file: 'src/dispatch/lines.ts',
+    find: '    for (const position of positions) run.setAllowed(position, false)\n',
+    replace: '',
+  },
+  {
+    bug: 'paused lines are placed as others are',
+    file: 'src/dispatch/lines.ts',
+    find: '    if (this.#options.isPaused(run, model)) return PAUSED\n',
+    replace: '',
+  },
+  {
+    bug: 'a line is sent again before its wait is over',
+    file: 'src/dispatch/lines.ts',
+    find: '    if (run.dueOf(position) > now) return RETRYING\n',
+    replace: '',
+    test: 'src/dispatch/lines.test.ts',
+  },
+  {
+    bug: 'the answer of a line whose chunk was lost is shared with the line itself',
+    file: 'src/dispatch/duplicates.ts',
+    find: 'return from.request_id === run.sharedFrom(position).request_id',
+    replace: "return from.request_id === ''",
+    test: 'src/dispatch/lines.test.ts',
+  },
+  {
+    bug: 'while a batch API has an identical line, others are sent one by one',
+    file: 'src/dispatch/duplicates.ts',
+    find: '      this.#setAside(group)\n      group = undefined',
+    replace: '      return SEND',
+  },
+  {
+    bug: 'a batch that may still come into being at a batch API is created again at once',
+    file: 'src/remote/creation.ts',
+    find: 'if (ageMs < api.settleMs) {',
+    replace: 'if (ageMs < 0) {',
+  },
+  {
+    bug: 'the second of two batches that a batch API made of one call goes on',
+    file: 'src/remote/creation.ts',
+    find: `      log.warn({ remote_batch: id, first: first?.id }, TWICE)
+      await api.cancel(id, creation.signal)`,
+    replace: '      log.warn({ remote_batch: id, first: first?.id }, TWICE)',
+  },
+  {
+    bug: 'the closer ends lines that a batch API has answered',
+    file: 'src/store/ending-batches.ts',
+    find: "(chunks.remote_batches = 0 AND (chunks.state = 'ready'",
+    replace: "((chunks.state = 'ready'",
+  },
+  {
+    bug: 'a chunk is parked before the batch API has what it was told to',
+    file: 'src/dispatch/run.ts',
+    find: 'return this.#counts[IN_FLIGHT] === 0 && this.remoteWork === 0',
+    replace: 'return this.#counts[IN_FLIGHT] === 0',
+  },
+  {
+    bug: 'what lines at a batch API have reserved is kept when all of them have ended',
+    file: 'src/store/remote-batches.ts',
+    find: '  if (!others) await releaseKept(tx, chunkKey)\n',
+    replace: '',
+  },
+  {
+    bug: 'an end at a batch API that comes while its chunk is being parked wakes nobody',
+    file: 'src/worker/worker.ts',
+    find: '      if (run.count(REMOTE) > 0) await wakeIfEnded(tx, run.claim)\n',
+    replace: '',
+  },
+  {
+    bug: 'an API process keeps what it has leased by a claim whose answer was lost',
+    file: 'src/compose/api-maintenance.ts',
+    find: '    await this.#leases.releaseStrays()\n',
+    replace: '',
+    test: 'test/without-worker.test.ts',
   },
 ]

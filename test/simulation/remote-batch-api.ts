@@ -1,264 +1,386 @@
-// A batch API that all machines share. It loses answers, lets calls take effect after their caller has given up, creates
-// batches twice, reports their end late, ends them early, and delivers files with missing, doubled and unknown lines. It
-// says when a name was given to two batches by two calls.
-import type { Backend } from '../../src/backends/backend.ts'
-import { type BatchApi, BatchApiError, type SeenBatch } from '../../src/backends/batch-api/batch-api.ts'
-import { unfinished } from '../../src/backends/batch-api/result-line.ts'
-import type { Upstream } from '../../src/dispatch/upstream.ts'
+// A batch API that all machines share: its files and batches, what it makes of them, and its habits, which are drawn once a
+// run. It creates batches twice, never ends some, reports the end of others late or ends them early, goes on with batches
+// that were to be cancelled, forgets batches, rejects a file for one of its lines, has statuses and texts that nobody
+// expects, and delivers files slowly, with missing, doubled and foreign lines. What it shows is read as the answers of a
+// real one are. It says when a name was given to two batches by two calls. remote-calls.ts has what happens on the way.
+import type { BatchApi, SeenBatch } from '../../src/backends/batch-api/batch-api.ts'
+import { seenBatch } from '../../src/backends/openai/seen-batch.ts'
 import type { Clock } from '../../src/domain/clock.ts'
+import { parseLineRequestId } from '../../src/domain/ids.ts'
 import type { Machine } from './machine.ts'
 import type { ModelServer } from './model-server.ts'
+import type { Plans } from './plans.ts'
+import { answeredWith, type RemoteCalls, TIMEOUT_MS } from './remote-calls.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
-import { lineOf, RISK_MS_MAX } from './upstream-changes.ts'
 
-/** How long a call may take, and how late it may take effect. */
-const TIMEOUT_MS = 1_000
-const LATE_MS_MAX = 800
 const WORK_MS_MAX = 4_000
 /** It may say much later that it has ended. */
 const LATE_REPORT_CHANCE = 0.1
 const LATE_REPORT_MS_MAX = 60_000
+/** Without that, it ends only when the faults do. */
+const ENDLESS_CHANCE = 0.03
+const FORGET_CHANCE = 0.03
+/** How long the lines of a file take that are delivered slowly: longer than many a window. */
+const DRIP_MS_MAX = 40_000
+/** So often at most it leaves the same line without an answer: one that never has one would fail by its own fault. */
+const MISSES_MAX = 2
+const NUL = '\u0000'
 
 interface RemoteLine {
   custom_id: string
-  text: string
+  request: string
   max_tokens: number
 }
 
-interface RemoteBatch extends SeenBatch {
+interface RemoteFile {
+  name: string
+  /** Of an input. */
+  lines: RemoteLine[] | null
+  /** Of results. */
+  content: string[]
+}
+
+export interface RemoteBatch {
+  id: string
   name: string
   file_id: string
+  createdAt: number
   endsAt: number
+  status: string
+  ended: boolean
+  /** Whether it was asked to cancel it, and whether it does. */
+  cancelAsked: boolean
   cancelled: boolean
+  forgotten: boolean
+  output_file_id: string | null
+  error_file_id: string | null
+  error: { code: string; message: string; line?: number } | null
+}
+
+/** How it is. */
+interface Habits {
+  /** When it rejects a whole file for one line, and whether it says which; null: it does not. */
+  rejects: { when: 'upload' | 'create' | 'later'; namesLine: boolean } | null
+  drips: boolean
+  /** Then it honours the idempotency key. */
+  cannotList: boolean
+  saysNul: boolean
+  hasOddStatus: boolean
+  saysProgress: boolean
+  sendsWebhooks: boolean
+}
+
+export interface RemoteBatchApiOptions {
+  name: string
+  clock: Clock
+  random: SeededRandom
+  /** Of its own, so that it does not change the rest of a run. */
+  late: SeededRandom
+  calls: RemoteCalls
+  /** Answers the lines. */
+  server: ModelServer
+  plans: Plans
+  hasFaults: () => boolean
+  /** A machine is about to upload these requests. */
+  onOffered: (machine: Machine, requests: readonly string[]) => void
+  onSent: (machine: Machine, request: string) => void
+  onWebhook: (remote_id: string) => void
+  violate: (violation: string) => void
+  tally: Tally
 }
 
 export class RemoteBatchApi {
-  readonly #clock: Clock
-  readonly #random: SeededRandom
-  readonly #server: ModelServer
-  readonly #hasFaults: () => boolean
-  readonly #onSent: (machine: string, line: string) => void
-  /** Of its own, so that it does not change the rest of a run. */
-  readonly #late: SeededRandom
-  readonly #violate: (violation: string) => void
-  readonly #deadlineOf: (line: string) => number
-  readonly #tally: Tally
-  readonly #files = new Map<string, { name: string; lines: RemoteLine[] | null; content: string[] }>()
-  readonly #batches: RemoteBatch[] = []
+  readonly name: string
+  readonly batches: RemoteBatch[] = []
+  readonly #options: RemoteBatchApiOptions
+  readonly #habits: Habits
+  readonly #files = new Map<string, RemoteFile>()
   readonly #created = new Set<string>()
-  /** Lines that a machine has tried to upload. */
-  readonly #offered = new Set<string>()
+  readonly #misses = new Map<string, number>()
   #ids = 0
 
-  constructor(options: {
-    clock: Clock
-    random: SeededRandom
-    late: SeededRandom
-    /** Answers the lines. */
-    server: ModelServer
-    hasFaults: () => boolean
-    onSent: (machine: string, line: string) => void
-    violate: (violation: string) => void
-    /** When the window of a line closes (Unix ms). */
-    deadlineOf: (line: string) => number
-    tally: Tally
-  }) {
-    this.#clock = options.clock
-    this.#random = options.random
-    this.#late = options.late
-    this.#server = options.server
-    this.#hasFaults = options.hasFaults
-    this.#onSent = options.onSent
-    this.#violate = options.violate
-    this.#deadlineOf = options.deadlineOf
-    this.#tally = options.tally
+  constructor(options: RemoteBatchApiOptions) {
+    this.#options = options
+    this.name = options.name
+    const { late } = options
+    this.#habits = {
+      rejects: late.chance(0.25)
+        ? { when: late.pick(['upload', 'create', 'later'] as const), namesLine: late.chance(0.5) }
+        : null,
+      drips: late.chance(0.2),
+      cannotList: late.chance(0.1),
+      saysNul: late.chance(0.15),
+      hasOddStatus: late.chance(0.15),
+      saysProgress: late.chance(0.5),
+      sendsWebhooks: late.chance(0.3),
+    }
+  }
+
+  get saysNul(): boolean {
+    return this.#habits.saysNul
   }
 
   /** As seen by one machine. */
   apiFor(machine: Machine): BatchApi {
-    const call = <T>(work: (delayMs: number) => T): Promise<T> => this.#call(machine, work)
+    const { calls, onOffered } = this.#options
     const api = this
+    const call = <T>(
+      work: (delayMs: number) => T | Promise<T>,
+      signal: AbortSignal | undefined,
+      creates = false,
+    ): Promise<T> => calls.call(machine, work, signal, creates)
     return {
       lineMetadata: false,
       settleMs: 2 * TIMEOUT_MS,
-      upload: (name, content) => {
-        const lines = linesOf(Buffer.concat([...content]).toString())
-        for (const { text } of lines) this.#offered.add(text)
-        return call(() => this.#upload(name, lines))
+      upload: (name, content, signal) => {
+        const lines = this.#linesOf(Buffer.concat([...content]).toString())
+        onOffered(
+          machine,
+          lines.map(({ request }) => request),
+        )
+        return call(() => this.#upload(name, lines), signal)
       },
-      findFile: (name) =>
-        call(() => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null),
-      create: ({ name, file_id }) => call((delayMs) => this.#create(machine, name, file_id, delayMs)),
-      find: ({ name }) =>
-        call(() => this.#batches.filter((batch) => batch.name === name).map((one) => this.#seen(one))),
-      read: (id) =>
+      findFile: (name, signal) =>
+        call(
+          () => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null,
+          signal,
+        ),
+      create: ({ name, file_id }, signal) =>
+        call((delayMs) => this.#create(machine, name, file_id, delayMs), signal, true),
+      find: ({ name }, signal) =>
         call(() => {
-          const batch = this.#batches.find((one) => one.id === id)
+          if (this.#habits.cannotList) return null
+          return this.batches
+            .filter((one) => one.name === name && !one.forgotten)
+            .map((one) => this.#seen(one))
+        }, signal),
+      read: (id, signal) =>
+        call(() => {
+          const batch = this.#batch(id)
           return batch ? this.#seen(batch) : null
-        }),
-      cancel: (id) =>
-        call(() => {
-          const batch = this.#batches.find((one) => one.id === id)
-          if (!batch || batch.ended !== null || batch.cancelled) return
-          if (this.#batches.find((one) => one.name === batch.name) !== batch)
-            this.#tally.count('remote: cancelled the second of a name')
-          batch.cancelled = true
-          batch.endsAt = this.#clock.now() + this.#random.int(0, 1_000)
-        }),
-      async *lines(file_id) {
-        const content = await call(() => api.#files.get(file_id)?.content ?? [])
-        for (const line of content) yield Buffer.from(line)
+        }, signal),
+      cancel: (id, signal) => call(() => this.#cancel(id), signal),
+      async *lines(file_id, signal) {
+        const file = await call(() => api.#files.get(file_id), signal)
+        if (!file) throw await answeredWith(404, 'no such file')
+        const dripMs = api.#habits.drips ? api.#options.late.int(0, DRIP_MS_MAX) / file.content.length : 0
+        for (const line of file.content) {
+          if (dripMs > 0) await calls.drip(machine, dripMs, signal)
+          yield Buffer.from(line)
+        }
       },
-      remove: (file_id) => call(() => void this.#files.delete(file_id)),
+      remove: (file_id) => call(() => void this.#files.delete(file_id), undefined),
       close: async () => {},
     }
   }
 
-  /** A server of a higher tier: it gets what the batch API left, and more only while that is down, or at risk. */
-  higherTier(server: Backend, { name, clock }: Machine, whenDownMs: number, lowest: Upstream): Backend {
-    return {
-      ...server,
-      send: async (call) => {
-        const line = lineOf(call)
-        const at = clock.now()
-        if (this.#offered.has(line)) this.#tally.count('remote: a line was finished by another tier')
-        else if (lowest.downSince !== null && at - lowest.downSince >= whenDownMs)
-          this.#tally.count('remote: spilled while down')
-        else if (this.#deadlineOf(line) - at > RISK_MS_MAX)
-          this.#violate(`${name} sent ${line} past a batch API that was not asked to take it`)
-        else this.#tally.count('remote: spilled at risk')
-        return await server.send(call)
-      },
-    }
+  /** Nothing goes on for ever any more. */
+  endFaults(): void {
+    const { clock } = this.#options
+    for (const batch of this.batches)
+      if (batch.endsAt === Number.POSITIVE_INFINITY) batch.endsAt = clock.now() + WORK_MS_MAX
   }
 
-  /** `work` is told how late it is: the machine may have been suspended before it sent the request. */
-  async #call<T>(machine: Machine, work: (delayMs: number) => T): Promise<T> {
-    const random = this.#random
-    const begun = this.#clock.now()
-    await machine.pass(random.int(1, 100))
-    const delayMs = this.#clock.now() - begun
-    if (!this.#hasFaults()) return work(delayMs)
-    if (random.chance(0.05)) {
-      this.#tally.count('remote: unreachable')
-      throw broken('it cannot be reached', true)
-    }
-    if (random.chance(0.08)) {
-      this.#tally.count('remote: took effect late')
-      // It is on its way: the caller has given up when it takes effect.
-      this.#clock.after(random.int(0, LATE_MS_MAX), () => void work(delayMs))
-      await machine.pass(random.int(0, TIMEOUT_MS))
-      throw broken('no answer came in time', false)
-    }
-    const value = work(delayMs)
-    await machine.pass(random.int(0, 100))
-    if (random.chance(0.08)) {
-      this.#tally.count('remote: lost the answer')
-      throw broken('the connection broke before its answer came', false)
-    }
-    return value
+  #batch(id: string): RemoteBatch | undefined {
+    return this.batches.find((one) => one.id === id && !one.forgotten)
   }
 
-  #upload(name: string, lines: RemoteLine[]): string {
+  async #upload(name: string, lines: RemoteLine[]): Promise<string> {
+    await this.#reject('upload', lines)
     const id = `file-${++this.#ids}`
     this.#files.set(id, { name, lines, content: [] })
     return id
   }
 
-  #create(machine: Machine, name: string, file_id: string, delayMs: number): SeenBatch {
+  /** Throws if it is its habit to reject a file now for one of its lines. */
+  async #reject(when: 'upload' | 'create', lines: readonly RemoteLine[]): Promise<void> {
+    const { rejects } = this.#habits
+    const at = lines.findIndex(({ request }) => request.endsWith('toxic'))
+    if (rejects?.when !== when || at === -1) return
+    this.#options.tally.count(`remote: rejected a file (${when})`)
+    throw await answeredWith(
+      when === 'upload' ? 422 : 400,
+      rejection(rejects.namesLine ? at + 1 : null).message,
+    )
+  }
+
+  async #create(machine: Machine, name: string, file_id: string, delayMs: number): Promise<SeenBatch> {
+    const { violate, tally, random, hasFaults, onSent, server } = this.#options
+    const lines = this.#files.get(file_id)?.lines ?? []
+    await this.#reject('create', lines)
     if (this.#created.has(name)) {
-      if (delayMs <= TIMEOUT_MS) this.#violate(`the remote batch ${name} was created twice`)
+      const known = this.#habits.cannotList && this.batches.find((one) => one.name === name)
+      if (known) return this.#seen(known)
+      if (delayMs <= TIMEOUT_MS) violate(`the remote batch ${name} was created twice`)
       // The machine takes its turn when the others are sure that it will not: the second is cancelled then.
-      else this.#tally.count('remote: created twice by a suspended machine')
+      else tally.count('remote: created twice by a suspended machine')
     }
     this.#created.add(name)
-    for (const { text } of this.#files.get(file_id)?.lines ?? []) this.#sent(machine, text)
+    for (const { request } of lines) {
+      server.sent(request)
+      onSent(machine, request)
+    }
     const first = this.#add(name, file_id)
-    this.#tally.count('remote: batch created')
-    if (this.#hasFaults() && this.#random.chance(0.05)) {
-      this.#tally.count('remote: created twice by itself')
+    tally.count('remote: batch created')
+    if (hasFaults() && random.chance(0.05) && !this.#habits.cannotList) {
+      tally.count('remote: created twice by itself')
       this.#add(name, file_id)
     }
     return this.#seen(first)
   }
 
-  #sent(machine: Machine, line: string): void {
-    this.#server.sentAt.set(line, this.#clock.now())
-    this.#onSent(machine.name, line)
-  }
-
   #add(name: string, file_id: string): RemoteBatch {
-    const isLate = this.#hasFaults() && this.#late.chance(LATE_REPORT_CHANCE)
-    const lateMs = isLate ? this.#late.int(0, LATE_REPORT_MS_MAX) : 0
-    if (isLate) this.#tally.count('remote: reported its end late')
+    const { clock, random, late, hasFaults, tally, onWebhook } = this.#options
+    const isEndless = hasFaults() && late.chance(ENDLESS_CHANCE)
+    const isLate = hasFaults() && late.chance(LATE_REPORT_CHANCE)
+    const lateMs = isLate ? late.int(0, LATE_REPORT_MS_MAX) : 0
+    if (isEndless) tally.count('remote: does not end')
+    else if (isLate) tally.count('remote: reported its end late')
+    const workMs = random.int(0, WORK_MS_MAX) + lateMs
+    const createdAt = clock.now()
     const batch: RemoteBatch = {
       id: `batch-${++this.#ids}`,
       name,
       file_id,
-      endsAt: this.#clock.now() + this.#random.int(0, WORK_MS_MAX) + lateMs,
+      createdAt,
+      endsAt: isEndless ? Number.POSITIVE_INFINITY : createdAt + workMs,
+      status: this.#habits.hasOddStatus && late.chance(0.5) ? 'in_limbo' : 'in_progress',
+      ended: false,
+      cancelAsked: false,
       cancelled: false,
-      status: 'in_progress',
-      isKnown: true,
-      ended: null,
-      done: 0,
+      forgotten: false,
       output_file_id: null,
       error_file_id: null,
-      detail: null,
-      isThrottled: false,
-      blamed: null,
-      report: '{}',
+      error: null,
     }
-    this.#batches.push(batch)
+    this.batches.push(batch)
+    if (hasFaults() && late.chance(FORGET_CHANCE)) {
+      tally.count('remote: forgot a batch')
+      clock.after(late.int(0, WORK_MS_MAX), () => {
+        batch.forgotten = true
+      })
+    }
+    if (this.#habits.sendsWebhooks && !isEndless) clock.after(workMs, () => onWebhook(batch.id))
     return batch
+  }
+
+  #cancel(id: string): void {
+    const { clock, random, late, hasFaults, tally } = this.#options
+    const batch = this.#batch(id)
+    if (!batch) return
+    batch.cancelAsked = true
+    if (batch.ended || batch.cancelled) return
+    if (this.batches.find((one) => one.name === batch.name) !== batch)
+      tally.count('remote: cancelled the second of a name')
+    if (hasFaults() && late.chance(0.1)) {
+      tally.count('remote: went on though it was cancelled')
+      return
+    }
+    batch.cancelled = true
+    batch.status = 'cancelling'
+    batch.endsAt = clock.now() + random.int(0, 1_000)
   }
 
   /** It ends when somebody looks: nobody can tell the difference. */
   #seen(batch: RemoteBatch): SeenBatch {
-    if (batch.ended === null && this.#clock.now() >= batch.endsAt) this.#end(batch)
-    return { ...batch }
+    const now = this.#options.clock.now()
+    if (!batch.ended && now >= batch.endsAt) this.#end(batch)
+    const total = this.#files.get(batch.file_id)?.lines?.length ?? 0
+    const share = batch.ended ? 1 : (now - batch.createdAt) / (batch.endsAt - batch.createdAt)
+    const { saysProgress, saysNul } = this.#habits
+    const nul = saysNul ? NUL : ''
+    const seen = seenBatch(
+      {
+        id: batch.id,
+        status: batch.status === 'in_limbo' ? `in_limbo${nul}` : batch.status,
+        request_counts: saysProgress ? { total, completed: Math.floor(share * total), failed: 0 } : null,
+        output_file_id: batch.output_file_id,
+        error_file_id: batch.error_file_id,
+        errors: batch.error
+          ? { data: [{ ...batch.error, message: `${nul}${batch.error.message}` }] }
+          : undefined,
+      },
+      (text) => text,
+    )
+    if (!seen) throw new Error('the simulated batch is none')
+    return seen
   }
 
   #end(batch: RemoteBatch): void {
-    const random = this.#random
-    const faulty = this.#hasFaults()
-    const early = faulty && random.chance(0.1)
-    batch.ended = batch.cancelled ? 'cancelled' : early ? random.pick(['expired', 'failed']) : 'completed'
-    this.#tally.count(`remote: ended as ${batch.ended}`)
-    if (batch.ended === 'failed') {
-      batch.isThrottled = random.chance(0.5)
-      if (batch.isThrottled) this.#tally.count('remote: failed for want of room')
-      return
+    const { random, hasFaults, tally } = this.#options
+    const lines = this.#files.get(batch.file_id)?.lines ?? []
+    const early = hasFaults() && random.chance(0.1) && this.#mayMiss(lines)
+    batch.ended = true
+    batch.status = batch.cancelled ? 'cancelled' : early ? random.pick(['expired', 'failed']) : 'completed'
+    const { rejects } = this.#habits
+    const toxic = lines.findIndex(({ request }) => request.endsWith('toxic'))
+    if (rejects?.when === 'later' && toxic !== -1 && !batch.cancelled) {
+      tally.count('remote: rejected a file (later)')
+      batch.status = 'failed'
+      batch.error = rejection(rejects.namesLine ? toxic + 1 : null)
+    } else if (batch.status === 'failed' && random.chance(0.5)) {
+      tally.count('remote: failed for want of room')
+      batch.error = { code: 'token_limit_exceeded', message: 'too much is queued' }
     }
+    tally.count(`remote: ended as ${batch.status}`)
+    if (batch.status !== 'failed') this.#answer(batch, lines)
+  }
+
+  #answer(batch: RemoteBatch, lines: readonly RemoteLine[]): void {
+    const { random, late, hasFaults, tally, server } = this.#options
+    const faulty = hasFaults()
     const output: string[] = []
     const error: string[] = []
-    for (const { custom_id, text, max_tokens } of this.#files.get(batch.file_id)?.lines ?? []) {
-      if ((batch.ended !== 'completed' && random.chance(0.5)) || (faulty && random.chance(0.05))) {
-        this.#tally.count('remote: left a line out')
+    for (const { custom_id, request, max_tokens } of lines) {
+      const isLeft = (batch.status !== 'completed' && random.chance(0.5)) || (faulty && random.chance(0.05))
+      if (isLeft && (batch.status !== 'completed' || this.#mayMiss([{ request }]))) {
+        tally.count('remote: left a line out')
         continue
       }
-      if (text.endsWith('refuse') || text.endsWith('poison')) {
-        const status_code = text.endsWith('refuse') ? 400 : 503
-        error.push(
-          JSON.stringify({
-            custom_id,
-            response: { status_code, body: { error: { message: 'not this one' } } },
-          }),
-        )
+      if (/(refuse|poison|toxic)$/.test(request)) {
+        const status_code = request.endsWith('poison') ? 503 : 400
+        const body = { error: { message: `not this one${this.#habits.saysNul ? NUL : ''}` } }
+        error.push(JSON.stringify({ custom_id, response: { status_code, body } }))
         continue
       }
-      const body = this.#server.bodyOf(text, max_tokens)
+      const body = server.bodyOf(request, max_tokens)
       output.push(`{"custom_id":"${custom_id}","response":{"status_code":200,"body":${body}},"error":null}`)
       if (!faulty || !random.chance(0.05)) continue
-      this.#tally.count('remote: delivered a line twice')
-      output.push(output.at(-1)!)
+      tally.count('remote: delivered a line twice')
+      // The first counts.
+      output.push(late.chance(0.5) ? output.at(-1)! : output.at(-1)!.replace(request, 'another answer'))
     }
     if (faulty && random.chance(0.1)) {
-      this.#tally.count('remote: delivered a line of nobody')
+      tally.count('remote: delivered a line of nobody')
       output.push('{"custom_id":"nobody","response":null,"error":null}')
     }
+    if (faulty && late.chance(0.1)) output.push(...this.#foreignLines(batch))
     if (output.length > 0) batch.output_file_id = this.#store(output)
     if (error.length > 0) batch.error_file_id = this.#store(error)
+  }
+
+  /** Answers to lines of another batch. */
+  #foreignLines({ file_id }: RemoteBatch): string[] {
+    const { late, server, tally } = this.#options
+    const others = [...this.#files].filter(([id, { lines }]) => lines !== null && id !== file_id)
+    if (others.length === 0) return []
+    const [, { lines }] = late.pick(others)
+    const own = new Set(this.#files.get(file_id)?.lines?.map(({ custom_id }) => custom_id))
+    return (lines ?? [])
+      .filter(({ custom_id }) => !own.has(custom_id))
+      .map(({ custom_id, request, max_tokens }) => {
+        tally.count('remote: delivered a foreign line')
+        const body = server.bodyOf(request, max_tokens).replace(request, 'an answer in a foreign file')
+        return `{"custom_id":"${custom_id}","response":{"status_code":200,"body":${body}},"error":null}`
+      })
+  }
+
+  #mayMiss(lines: readonly Pick<RemoteLine, 'request'>[]): boolean {
+    const misses = this.#misses
+    if (lines.some(({ request }) => (misses.get(request) ?? 0) >= MISSES_MAX)) return false
+    for (const { request } of lines) misses.set(request, (misses.get(request) ?? 0) + 1)
+    return true
   }
 
   #store(content: string[]): string {
@@ -266,20 +388,24 @@ export class RemoteBatchApi {
     this.#files.set(id, { name: id, lines: null, content })
     return id
   }
+
+  #linesOf(text: string): RemoteLine[] {
+    const { plans } = this.#options
+    return text
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line))
+      .map(({ custom_id, body }) => ({
+        custom_id,
+        request: `${plans.batch(parseLineRequestId(custom_id)?.batchId ?? '')?.name}/${body.messages[0].content}`,
+        max_tokens: body.max_tokens,
+      }))
+  }
 }
 
-function linesOf(text: string): RemoteLine[] {
-  return text
-    .split('\n')
-    .filter(Boolean)
-    .map((line) => JSON.parse(line))
-    .map(({ custom_id, body }) => ({
-      custom_id,
-      text: body.messages[0].content,
-      max_tokens: body.max_tokens,
-    }))
-}
-
-function broken(reason: string, unreachable: boolean): BatchApiError {
-  return new BatchApiError({ ...unfinished(reason), ...(unreachable ? { unreachable } : {}) }, unreachable)
+function rejection(line: number | null): { code: string; message: string; line?: number } {
+  const code = 'invalid_request'
+  return line === null
+    ? { code, message: 'one of the requests is invalid' }
+    : { code, message: `the request on line ${line} is invalid`, line }
 }

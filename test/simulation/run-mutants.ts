@@ -1,4 +1,4 @@
-// node test/simulation/run-mutants.ts [--runs 200] [--only WORDS]
+// node test/simulation/run-mutants.ts [--runs 60] [--only WORDS]
 // Mutation testing of the simulation: applies each mutant to a copy of the source and runs the seed that is known to find
 // it, or else seeds from 1 until one violates an invariant, or the test that the mutant names. Prints a table; exits with
 // 1 if a mutant survives.
@@ -11,10 +11,10 @@ import { parseArgs } from 'node:util'
 import { MUTANTS, type Mutant } from './mutants.ts'
 
 const { values } = parseArgs({
-  options: { runs: { type: 'string', default: '200' }, only: { type: 'string', default: '' } },
+  options: { runs: { type: 'string', default: '60' }, only: { type: 'string', default: '' } },
 })
 const ROOT = fileURLToPath(new URL('../../', import.meta.url))
-const MUTANT_MS_MAX = 300_000
+const MUTANT_MS_MAX = 900_000
 
 interface Found {
   /** `null`: the mutant survived. A test has no seeds. */
@@ -62,7 +62,7 @@ async function killMutant({ file, find, replace, test, seed: known }: Mutant): P
     const simulate = async (first: number, runs: string): Promise<string> =>
       await run(copy, [
         join(copy, 'test/simulation/simulate.ts'),
-        ...['--seed', String(first), '--runs', runs],
+        ...['--seed', String(first), '--runs', runs, '--jobs', '1'],
       ])
     const VIOLATION = /^seed (\d+) violates an invariant:\n- (.*)$/m
     let output = known === undefined ? '' : await simulate(known, '1')

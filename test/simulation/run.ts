@@ -1,11 +1,15 @@
-// What one simulated run is made of, as the invariant checks see it.
+// What one simulated run is made of, as its parts and the invariant checks see it.
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import type { Model } from '../../src/domain/model.ts'
+import type { Plan } from '../../src/domain/plan.ts'
+import { QUOTAS_DEFAULT } from '../../src/domain/quota.ts'
 import type { Store } from '../../src/store/store.ts'
 import type { Caps } from './caps.ts'
 import type { InvariantChecker } from './invariant-checker.ts'
 import type { memoryBlobs } from './memory-blobs.ts'
 import type { ModelServer } from './model-server.ts'
+import type { Plans } from './plans.ts'
+import type { Servers } from './servers.ts'
 import type { Tally } from './tally.ts'
 
 export const SIM_MODEL: Model = {
@@ -19,29 +23,32 @@ export const SIM_MODEL: Model = {
   created: 0,
 }
 
-/** Two models of one price; the lines of one chunk name either. */
+/** Two models of one price. */
 export const SIM_MODELS: readonly Model[] = [SIM_MODEL, { ...SIM_MODEL, id: 'n' }]
 
-export interface PlannedBatch {
-  id: string
-  name: string
-  project_id: string
-  /** The texts of the lines in order; each is also the custom_id. */
-  lines: string[]
-  expires_at: number
-  /** Its result lines, read before its files were deleted; null while the files exist. */
-  read: { outputs: string[]; errors: string[] } | null
+export const SIM_PLAN: Plan = {
+  name: 'payg',
+  completion_windows: [{ text: '24h', ms: 86_400_000 }],
+  file_retention_ms: 90 * 86_400_000,
+  quotas: QUOTAS_DEFAULT,
 }
+
+/** Frames that are compressed at once: the thread pool takes its own time. */
+export const SEALING = { frame_bytes: 16 * 1024 }
+
+export const RULES = { file_retention_ms: () => SIM_PLAN.file_retention_ms }
 
 export interface SimulatedRun {
   store: Store
   sealed: SealedBlobs
   blobs: ReturnType<typeof memoryBlobs>
-  batches: PlannedBatch[]
+  plans: Plans
   server: ModelServer
+  servers: Servers
   checker: InvariantChecker
   caps: Caps
   tally: Tally
+  now: () => number
   /** The events of the run, to investigate a failing seed. */
   trace: string[]
 }

@@ -1,137 +1,333 @@
-// The servers that the configuration of a run names: a model server in one tier or two, and in some runs a batch API for
-// the model `n`, alone or before a model server.
-import type { Backend } from '../../src/backends/backend.ts'
+// The servers that the configuration of a run names. The model `m` has a model server in one tier or two. The model `n` has
+// the same, or one batch API or two, alone, before, beside or behind a model server. While a run has faults, operators
+// remove models, batch APIs and tiers from the configuration and bring them back; each machine takes that up when it
+// reloads.
+
+import type { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { Spill } from '../../src/dispatch/routes.ts'
 import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import type { Log } from '../../src/domain/log.ts'
+import type { Model } from '../../src/domain/model.ts'
 import { Machine as Budget } from '../../src/engines/machine.ts'
 import { BatchApiUpstream } from '../../src/remote/batch-api-upstream.ts'
+import { type Answering, backendOf } from './answering.ts'
 import type { Machine } from './machine.ts'
 import { RemoteBatchApi } from './remote-batch-api.ts'
+import { RemoteCalls } from './remote-calls.ts'
 import { SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
-import type { SeededRandom } from './seeded-random.ts'
+import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { simulatedEngine } from './simulated-engine.ts'
+import { SpillRules } from './spill-rules.ts'
 import type { UpstreamChanges } from './upstream-changes.ts'
 
-const REMOTE_SPILL = { whenDownMs: 500, whenAtRisk: true }
+const REMOTE_MODEL = 'n'
+const OWN = 'own'
+const [FIRST, SECOND] = ['batch-api-0', 'batch-api-1']
+const PLACES = [2, 8, 64]
+/** The tiers of what answers the model `n`. */
+type Layout = Readonly<Record<string, number>>
+const ALONE: readonly Layout[] = [{ [FIRST]: 0 }, { [FIRST]: 0, [SECOND]: 0 }, { [FIRST]: 0, [SECOND]: 1 }]
+const WITH_SERVER: readonly Layout[] = [
+  { [FIRST]: 0, [OWN]: 1 },
+  { [FIRST]: 0, [OWN]: 0 },
+  { [OWN]: 0, [FIRST]: 1 },
+  { [FIRST]: 0, [SECOND]: 0, [OWN]: 1 },
+  { [FIRST]: 0, [SECOND]: 1, [OWN]: 2 },
+  { [OWN]: 0, [FIRST]: 1, [SECOND]: 2 },
+]
+/** How long lines wait for a server that is down: in some runs longer than any is. */
+const PATIENCE_MS = 1_000
+const PATIENT_MS = 120_000
+const CHANGE_CHANCE = 0.03
+const RELOAD_CHANCE = 0.3
+/** Until every machine has taken up a change, and finished what it had begun before. */
+const CHANGE_MS = 30_000
 
 export interface ServersOptions {
-  run: SimulatedRun
+  run: Omit<SimulatedRun, 'servers'>
+  seed: number
   clock: Clock
   random: SeededRandom
-  /** Of what engines and batch APIs do, so that it does not change the rest of a run. */
-  serversRandom: SeededRandom
   changes: UpstreamChanges
   hasFaults: () => boolean
+  onWebhook: (upstream: string, remote_id: string) => void
 }
 
-/** The upstreams that one machine has configured. */
-export interface MachineServers {
-  upstreams: Map<string, Upstream[]>
-  readonly spills: ReadonlyMap<string, Spill>
+/** What a configuration names. */
+interface Configured {
+  version: number
+  /** Models that are not removed. */
+  models: ReadonlySet<string>
+  /** Of the model `n`, where it has a batch API. */
+  layout: Layout
 }
 
 export class Servers {
   readonly #options: ServersOptions
-  /** What answers the model `n`, in some runs; before a model server, in some of these. */
-  readonly #remote: { api: RemoteBatchApi; isAlone: boolean } | null
+  /** Of what engines and batch APIs do, so that it does not change the rest of a run. */
+  readonly #serversRandom: SeededRandom
+  readonly #changesRandom: SeededRandom
+  readonly #hasChanges: boolean
+  readonly #apis: readonly { api: RemoteBatchApi; calls: RemoteCalls }[]
+  readonly #whole: Configured
+  readonly #remoteSpill: Spill
+  readonly #patienceMs: number
+  readonly #rules: SpillRules
+  readonly #machines = new Map<Machine, MachineServers>()
+  #configured: Configured
+  #changedAt = Number.NEGATIVE_INFINITY
+  /** Whether the configuration was ever without something that lines may need. */
+  readonly removed = new Set<string>()
 
   constructor(options: ServersOptions) {
     this.#options = options
-    const { run, random, serversRandom, clock, hasFaults } = options
-    const { checker } = run
+    const { run, seed, random, clock } = options
+    const { plans, tally, caps, checker } = run
+    this.#serversRandom = seededRandom(seed + 0x5e44e4)
+    this.#changesRandom = seededRandom(seed + 0xc4a6e5)
+    const own = this.#changesRandom
     // Where lines cost more than estimated, a batch API has more of them in flight than the bound allows for.
-    this.#remote =
-      random.chance(0.4) && !run.caps.underestimates
-        ? {
-            api: new RemoteBatchApi({
-              clock,
-              random,
-              late: serversRandom,
-              server: run.server,
-              hasFaults,
-              onSent: (machine, line) => checker.onHandedOver(machine, line),
-              violate: (violation) => checker.violations.push(violation),
-              deadlineOf: (line) => checker.deadlineOf(line),
-              tally: run.tally,
-            }),
-            isAlone: random.chance(0.5),
-          }
-        : null
+    const hasRemote = random.chance(0.4) && !caps.underestimates
+    const isAlone = hasRemote && random.chance(0.5)
+    const layout = hasRemote ? own.pick(isAlone ? ALONE : WITH_SERVER) : {}
+    this.#hasChanges = own.chance(0.5)
+    this.#remoteSpill = { whenDownMs: own.pick([500, 2_000, null]), whenAtRisk: own.chance(0.5) }
+    this.#patienceMs = own.chance(0.3) ? PATIENT_MS : PATIENCE_MS
+    const violate = (violation: string): void => void checker.violations.push(violation)
+    this.#rules = new SpillRules({
+      spill: this.#remoteSpill,
+      tierOf: (machine, server) => this.#machines.get(machine)?.layout[server],
+      servers: Object.keys(layout),
+      isSettled: () => clock.now() - this.#changedAt > CHANGE_MS,
+      ...{ clock, plans, violate, tally },
+    })
+    this.#apis = Object.keys(layout)
+      .filter((name) => name !== OWN)
+      .map((name) => this.#newApi(name, violate))
+    const models = new Set(SIM_MODELS.map(({ id }) => id))
+    this.#whole = { version: 0, models, layout }
+    this.#configured = this.#whole
   }
 
-  /** The GPUs that the engines of a machine share. */
-  budget(clock: Clock): Budget {
-    const gpus = this.#options.serversRandom.pick([['0'], ['0', '1']])
-    return new Budget({ gpus, memory_bytes: 0, run_ms_min: 1_000 }, clock)
+  #newApi(name: string, violate: (violation: string) => void): { api: RemoteBatchApi; calls: RemoteCalls } {
+    const { run, random, clock, hasFaults, onWebhook } = this.#options
+    const { plans, tally, server, checker } = run
+    const late = this.#serversRandom
+    const calls = new RemoteCalls({ name, clock, random, late, hasFaults, tally })
+    const api = new RemoteBatchApi({
+      ...{ name, clock, random, late, calls, server, plans, hasFaults, violate, tally },
+      onOffered: (machine, requests) => this.#rules.onOffered(machine, name, requests),
+      onSent: (machine, request) => {
+        this.#rules.answered(machine, name)
+        checker.onHandedOver(machine, request)
+      },
+      onWebhook: (remote_id) => onWebhook(name, remote_id),
+    })
+    return { api, calls }
   }
 
-  /** What the configuration says just now; `before`: what the machine had. */
-  configure(
-    machine: Machine,
-    gpus: Budget,
-    log: Log,
-    before: ReadonlyMap<string, Upstream[]> = new Map(),
-  ): Map<string, Upstream[]> {
+  get apis(): readonly RemoteBatchApi[] {
+    return this.#apis.map(({ api }) => api)
+  }
+
+  /** How long the retry policy waits for a server. */
+  get patienceMs(): number {
+    return this.#patienceMs
+  }
+
+  /** Whether every line of the model has an answer sooner or later: batch APIs alone have it, and are waited for. */
+  mustAnswer(model: string): boolean {
+    const hasServer = this.#apis.length === 0 || OWN in this.#whole.layout
+    return model === REMOTE_MODEL && !hasServer && this.#patienceMs === PATIENT_MS
+  }
+
+  /** The servers as one machine has them configured. */
+  of(machine: Machine, log: Log, memory: ResponseMemory): MachineServers {
+    const gpus = this.#serversRandom.pick([['0'], ['0', '1']])
+    const budget = new Budget({ gpus, memory_bytes: 0, run_ms_min: 1_000 }, machine.clock)
+    const servers = new MachineServers({
+      ...this.#options,
+      ...{ machine, log, memory, budget },
+      serversRandom: this.#serversRandom,
+      changesRandom: this.#changesRandom,
+      apis: this.apis,
+      rules: this.#rules,
+      remoteSpill: this.#remoteSpill,
+      configured: () => this.#configured,
+    })
+    this.#machines.set(machine, servers)
+    return servers
+  }
+
+  /** Operators change the configuration, and batch APIs fail or are well again; says what has happened. */
+  step(): string[] {
+    const outages = this.#apis.map(({ calls }) => calls.step())
+    return [...outages, this.#change()].filter((what) => what !== null)
+  }
+
+  #change(): string | null {
+    const random = this.#changesRandom
+    if (!this.#hasChanges || !random.chance(CHANGE_CHANCE)) return null
+    const { models, layout, version } = this.#configured
+    const names = Object.keys(this.#whole.layout)
+    const name = random.pick([...this.#whole.models, ...names, ...names])
+    const next = version + 1
+    this.#changedAt = this.#options.clock.now()
+    this.#options.run.tally.count('world: configuration changed')
+    if (this.#whole.models.has(name)) {
+      const isRemoved = models.has(name)
+      if (isRemoved) this.removed.add(name)
+      const left = new Set(models)
+      if (isRemoved) left.delete(name)
+      else left.add(name)
+      this.#configured = { version: next, models: left, layout }
+      return `the model ${name} is ${isRemoved ? 'removed' : 'back'}`
+    }
+    if (name in layout && Object.keys(layout).length > 1 && random.chance(0.6)) {
+      const { [name]: _, ...left } = layout
+      this.removed.add(name)
+      this.#configured = { version: next, models, layout: left }
+      return `${name} is removed`
+    }
+    const tier = random.int(0, 2)
+    this.#configured = { version: next, models, layout: { ...layout, [name]: tier } }
+    return `${name} is in tier ${tier}`
+  }
+
+  isOutdated(machine: Machine): boolean {
+    return this.#machines.get(machine)?.version !== this.#configured.version
+  }
+
+  /** Whether any batch API says U+0000. */
+  get saysNul(): boolean {
+    return this.apis.some((api) => api.saysNul)
+  }
+
+  /** Whether a machine is to reload now: its configuration is old, or somebody asks for it. */
+  reloads(machine: Machine): boolean {
+    return this.isOutdated(machine)
+      ? this.#changesRandom.chance(RELOAD_CHANCE)
+      : this.#options.changes.reloads
+  }
+
+  endFaults(): void {
+    for (const { api, calls } of this.#apis) {
+      calls.endFaults()
+      api.endFaults()
+    }
+    this.#configured = { ...this.#whole, version: this.#configured.version + 1 }
+  }
+}
+
+interface MachineServersOptions extends ServersOptions {
+  machine: Machine
+  log: Log
+  memory: ResponseMemory
+  budget: Budget
+  serversRandom: SeededRandom
+  changesRandom: SeededRandom
+  apis: readonly RemoteBatchApi[]
+  rules: SpillRules
+  remoteSpill: Spill
+  configured: () => Configured
+}
+
+/** As of its last reload. */
+export class MachineServers {
+  readonly #options: MachineServersOptions
+  readonly #remote = new Map<string, Upstream>()
+  /** Changed in place, as a worker expects. */
+  readonly models = new Map<string, Model>()
+  upstreams: ReadonlyMap<string, readonly Upstream[]> = new Map()
+  layout: Layout = {}
+  version = -1
+
+  constructor(options: MachineServersOptions) {
+    this.#options = options
+    this.reload()
+  }
+
+  get spills(): ReadonlyMap<string, Spill> {
+    const { changes, remoteSpill, apis } = this.#options
     return new Map(
-      SIM_MODELS.map(({ id }) => [id, this.#upstreamsFor(id, machine, gpus, log, before.get(id))]),
+      [...this.models.keys()].map((id) => [id, isRemote(id, apis) ? remoteSpill : changes.spill]),
     )
   }
 
-  spills(): Map<string, Spill> {
-    const { changes } = this.#options
-    return new Map(SIM_MODELS.map(({ id }) => [id, this.#hasRemote(id) ? REMOTE_SPILL : changes.spill]))
+  /** Takes up what is configured now. Returns what is not used any more. */
+  reload(): Upstream[] {
+    const { configured, apis } = this.#options
+    const before = [...this.upstreams.values()].flat()
+    const { version, models, layout } = configured()
+    this.version = version
+    this.layout = layout
+    this.models.clear()
+    for (const model of SIM_MODELS) if (models.has(model.id)) this.models.set(model.id, model)
+    this.upstreams = new Map(
+      [...this.models.keys()].map((id) => [id, isRemote(id, apis) ? this.#remoteUpstreams() : this.#usual()]),
+    )
+    const kept = [...this.upstreams.values()].flat()
+    return before.filter((upstream) => !kept.includes(upstream))
   }
 
-  /** The model of a batch API is not changed by reloads. */
-  #hasRemote(model: string): boolean {
-    return this.#remote !== null && model !== SIM_MODEL.id
+  #usual(): Upstream[] {
+    const { machine, run, changes, memory } = this.#options
+    return changes.upstreams({
+      machine,
+      server: () => run.server.answering(machine, memory),
+      lowest: (answer, name) => this.#lowest(answer, name),
+      concurrency_max: () => this.#places(),
+    })
   }
 
-  #upstreamsFor(
-    model: string,
-    machine: Machine,
-    gpus: Budget,
-    log: Log,
-    before: Upstream[] | undefined,
-  ): Upstream[] {
-    const { run, random, serversRandom, changes, hasFaults } = this.#options
-    const { server, caps, tally } = run
-    const lowest = (backend: Backend): Backend =>
-      random.chance(0.3)
-        ? simulatedEngine({
-            server: backend,
-            machine,
-            gpus,
-            random: serversRandom,
-            log,
-            tally,
-            mayFail: hasFaults,
-          })
-        : backend
-    const places = (): number => (caps.underestimates ? caps.inFlightMax : random.pick([2, 8, 64]))
-    if (this.#remote === null || !this.#hasRemote(model))
-      return changes.upstreams({
-        machine,
-        server: () => server.backendFor(machine),
-        lowest,
-        concurrency_max: places,
+  /** Those that stay keep what they have learned. */
+  #remoteUpstreams(): Upstream[] {
+    const { changesRandom } = this.#options
+    for (const name of this.#remote.keys()) if (!(name in this.layout)) this.#remote.delete(name)
+    return Object.entries(this.layout).map(([name, tier]) => {
+      const known = this.#remote.get(name)
+      const terms = { concurrency_max: name === OWN ? changesRandom.pick(PLACES) : 4, tier }
+      known?.setTerms(terms)
+      const upstream = known ?? this.#newRemote(name, terms)
+      this.#remote.set(name, upstream)
+      return upstream
+    })
+  }
+
+  #newRemote(name: string, terms: { concurrency_max: number; tier: number }): Upstream {
+    const { machine, run, memory, rules, apis } = this.#options
+    const api = apis.find((one) => one.name === name)
+    if (api)
+      return new BatchApiUpstream({
+        ...{ name, api: api.apiFor(machine), modelAlias: null },
+        ...terms,
       })
-    if (before) return before
-    const { api } = this.#remote
-    const remote = new BatchApiUpstream({
-      name: 'batch-api',
-      api: api.apiFor(machine),
-      concurrency_max: 4,
-      modelAlias: null,
-    })
-    const own = new ModelServer({
-      backend: lowest(api.higherTier(server.backendFor(machine), machine, REMOTE_SPILL.whenDownMs, remote)),
-      concurrency_max: places(),
-      modelAlias: null,
-      tier: 1,
-    })
-    return this.#remote.isAlone ? [remote] : [remote, own]
+    const server = run.server.answering(machine, memory)
+    const watched: Answering = async (call) => {
+      rules.onSent(machine, OWN, run.plans.requestOf(call))
+      const result = await server(call)
+      if (result.kind === 'answered' || result.kind === 'refused') rules.answered(machine, OWN)
+      return result
+    }
+    return new ModelServer({ backend: this.#lowest(watched, OWN), modelAlias: null, ...terms })
   }
+
+  /** Some are engines that the worker starts. */
+  #lowest(server: Answering, name: string): ReturnType<typeof backendOf> {
+    const { machine, budget, log, run, random, serversRandom, hasFaults } = this.#options
+    if (!random.chance(0.3)) return backendOf(name, server)
+    const { tally } = run
+    const parts = { name, server, machine, gpus: budget, random: serversRandom, log, tally }
+    return simulatedEngine({ ...parts, mayFail: hasFaults })
+  }
+
+  #places(): number {
+    const { run, random } = this.#options
+    return run.caps.underestimates ? run.caps.inFlightMax : random.pick(PLACES)
+  }
+}
+
+function isRemote(model: string, apis: readonly unknown[]): boolean {
+  return apis.length > 0 && model !== SIM_MODEL.id
 }

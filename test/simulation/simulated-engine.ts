@@ -1,11 +1,12 @@
 // An engine of one machine before the model server that all share. Its process takes its time to start, crashes while it
 // starts or works, hangs at its start or later, and goes on answering for a while after it was told to stop. The engines
 // of a machine share its GPUs.
-import type { Backend, BackendResult } from '../../src/backends/backend.ts'
+import type { Backend } from '../../src/backends/backend.ts'
 import type { Log } from '../../src/domain/log.ts'
 import { Engine } from '../../src/engines/engine.ts'
 import type { EngineProcess } from '../../src/engines/engine-process.ts'
 import type { Machine as Budget } from '../../src/engines/machine.ts'
+import { type Answering, backendOf, UNREACHABLE } from './answering.ts'
 import type { Machine } from './machine.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
@@ -25,17 +26,10 @@ const SPEC = {
   idle_timeout_ms: 500,
 }
 
-const REFUSED: BackendResult = {
-  kind: 'failed',
-  status: null,
-  code: 'upstream_unavailable',
-  reason: 'connection refused',
-  unreachable: true,
-}
-
 export interface SimulatedEngineOptions {
+  name: string
   /** What answers while the process runs. */
-  server: Backend
+  server: Answering
   machine: Machine
   /** What the engines of the machine share. */
   gpus: Budget
@@ -47,7 +41,7 @@ export interface SimulatedEngineOptions {
 }
 
 export function simulatedEngine(options: SimulatedEngineOptions): Backend {
-  const { server, machine, gpus, random, mayFail, tally } = options
+  const { name, server, machine, gpus, random, mayFail, tally } = options
   const { clock } = machine
   const happens = (what: string): void => tally.count(`engine: ${what}`)
   let running: SimulatedProcess | null = null
@@ -102,26 +96,24 @@ export function simulatedEngine(options: SimulatedEngineOptions): Backend {
     }
   }
 
-  const connect = (to: SimulatedProcess): Backend => ({
-    name: server.name,
-    async send(call) {
+  const connect = (to: SimulatedProcess): Backend =>
+    backendOf(name, async (call) => {
       const { signal: gone } = to.gone
-      if (gone.aborted) return REFUSED
+      if (gone.aborted) return UNREACHABLE
       const signal = call.signal ? AbortSignal.any([call.signal, gone]) : gone
       if (to.hangs) {
         happens('took a line while it hung')
         if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve))
-        return REFUSED
+        return UNREACHABLE
       }
-      const result = await server.send({ ...call, signal })
+      const { endpoint, body, project_id, traceparent = null } = call
+      const result = await server({ endpoint, body, project_id, traceparent, signal })
       if (to.isTold && result.kind === 'answered') happens('answered after it was told to stop')
       return result
-    },
-    async close() {},
-  })
+    })
 
   return new Engine({
-    name: server.name,
+    name,
     model: 'm',
     spec: SPEC,
     machine: gpus,

@@ -4,15 +4,15 @@ import type { MasterKey } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
 import type { Log } from '../../src/domain/log.ts'
 import { planBatch } from '../../src/intake/plan.ts'
+import { validateFile } from '../../src/intake/validate-file.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep, type SweepPace } from '../../src/maintenance/sweep.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import type { Machine } from './machine.ts'
-import { SIM_MODELS } from './run.ts'
+import { RULES, SEALING, SIM_PLAN } from './run.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Servers } from './servers.ts'
 
-const DAY_MS = 86_400_000
 const LEASE_MS = 2_000
 const FLUSH_MS = 100
 /** Where lines cost more than estimated: long enough that costs must count before a flush. */
@@ -26,11 +26,12 @@ export const SWEEP: SweepPace = {
   // Clock skew shortens it.
   secondLookMs: 7_000,
 }
-const RULES = { file_retention_ms: () => 90 * DAY_MS }
+const MEMORY_BYTES = [1, 3_000, 1_000_000]
+const LIMITS = { lines_max: 10_000, line_bytes_max: 10_000 }
 
 export interface SimulatedWorker {
   worker: Worker
-  /** Takes up other upstreams. */
+  /** Takes up what is configured now. */
   reload: () => void
 }
 
@@ -40,34 +41,37 @@ export interface SimulatedWorkerOptions {
   random: SeededRandom
   servers: Servers
   underestimates: boolean
+  /** Whether many lines of one model wait, for which a worker needs memory. */
+  isCrowded: boolean
   log: Log
 }
 
 export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
-  const { machine, master, random, servers, underestimates, log } = options
-  const sealed = sealBlobs(machine.blobs, master)
-  const { clock } = machine
-  const gpus = servers.budget(clock)
-  const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
-  const sweep = new OrphanSweep({ store: machine.store, blobs: machine.blobs, clock }, SWEEP)
-  const memory_bytes = random.pick([1, 3_000, 1_000_000])
-  const spills = servers.spills()
-  let upstreams = servers.configure(machine, gpus, log)
+  const { machine, master, random, servers, underestimates, isCrowded, log } = options
+  const { store, clock } = machine
+  const sealed = sealBlobs(machine.blobs, master, SEALING)
+  const sweep = new OrphanSweep({ store, blobs: machine.blobs, clock }, SWEEP)
+  const drawn = random.pick(MEMORY_BYTES)
+  const memoryBytes = isCrowded ? Math.max(...MEMORY_BYTES) : drawn
+  const answers = new ResponseMemory(memoryBytes)
+  const configured = servers.of(machine, log, answers)
+  const { models } = configured
+  const plans = new Map([[SIM_PLAN.name, SIM_PLAN]])
   const worker = new Worker({
-    store: machine.store,
+    store,
     sealed,
     clock,
     steadyClock: machine.steadyClock,
     log,
     random: random.next,
     models,
-    upstreams,
-    spills,
+    upstreams: configured.upstreams,
+    spills: configured.spills,
     retry: {
       attempts_max: 4,
       backoff_min_ms: 20,
       backoff_max_ms: 400,
-      outage_patience_ms: 1_000,
+      outage_patience_ms: servers.patienceMs,
       throttled_attempts_max: 12,
       throttled_share: 0.5,
     },
@@ -75,30 +79,24 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
     leaseMs: LEASE_MS,
     drainMs: 500,
     flushIntervalMs: underestimates ? FLUSH_MS_UNDERESTIMATED : FLUSH_MS,
-    memoryBytes: memory_bytes,
-    answers: new ResponseMemory(memory_bytes),
+    memoryBytes,
+    answers,
     blobFreshMs: ORPHAN_AGE_MS / 10,
     tasks: {
-      plan: (task, signal) =>
-        planBatch(
-          { store: machine.store, sealed, clock, models, plans: new Map(), rules: RULES },
-          task,
-          signal,
-        ),
+      validate: (task, signal) => validateFile({ store, sealed, clock, limits: LIMITS }, task, signal),
+      plan: (task, signal) => planBatch({ store, sealed, clock, models, plans, rules: RULES }, task, signal),
     },
     async maintenance() {
-      await runMaintenance({ store: machine.store, sealed, clock })
+      await runMaintenance({ store, sealed, clock })
       await sweep.tick()
     },
   })
   // A worker that cannot open its session exits, as its process would.
   worker.start().catch(() => machine.crash())
   const reload = (): void => {
-    const before = [...upstreams.values()].flat()
-    upstreams = servers.configure(machine, gpus, log, upstreams)
-    worker.setUpstreams(upstreams, spills)
-    const kept = [...upstreams.values()].flat()
-    for (const upstream of before) if (!kept.includes(upstream)) upstream.retire()
+    const unused = configured.reload()
+    worker.setUpstreams(configured.upstreams, configured.spills)
+    for (const upstream of unused) upstream.retire()
   }
   return { worker, reload }
 }

@@ -15,7 +15,11 @@ export class Tally {
     return this.#counts.get(what) ?? 0
   }
 
+  entries(): [string, number][] {
+    return [...this.#counts].sort(([a], [b]) => (a < b ? -1 : 1))
+  }
+
   lines(): string[] {
-    return [...this.#counts].sort(([a], [b]) => (a < b ? -1 : 1)).map(([what, count]) => `${what}: ${count}`)
+    return this.entries().map(([what, count]) => `${what}: ${count}`)
   }
 }

@@ -1,12 +1,15 @@
 // What operators do to the upstreams of a run: a second tier, hours that end or begin at a change of daylight saving,
 // outages of the lowest tier, and reloads. They draw from a random stream of their own, so that they do not change the
 // rest of a run.
-import type { Backend, BackendCall, BackendResult } from '../../src/backends/backend.ts'
+import type { Backend } from '../../src/backends/backend.ts'
 import type { Spill } from '../../src/dispatch/routes.ts'
 import { ModelServer } from '../../src/dispatch/upstream.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
+import { type Answering, backendOf, UNREACHABLE } from './answering.ts'
 import type { Machine } from './machine.ts'
+import type { Plans } from './plans.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
+import { RISK_MS_MAX } from './spill-rules.ts'
 import type { Tally } from './tally.ts'
 
 const DAYS = [1, 2, 3, 4, 5, 6, 7]
@@ -16,8 +19,6 @@ const LEAD_MS = 20_000
 const OUTAGE_CHANCE = 0.08
 const OUTAGE_END_CHANCE = 0.06
 const PLACES = [2, 8, 64]
-/** No batch whose window closes later than that is at risk: a run is shorter. */
-export const RISK_MS_MAX = 3_600_000
 
 interface Season {
   hours: HoursWindow[]
@@ -60,14 +61,6 @@ export const VISITS = [
   Date.UTC(2026, 2, 29, 18),
 ].map((at) => at - LEAD_MS)
 
-const UNREACHABLE: BackendResult = {
-  kind: 'failed',
-  status: null,
-  code: 'upstream_unavailable',
-  reason: 'connection refused',
-  unreachable: true,
-}
-
 export interface UpstreamChangesOptions {
   seed: number
   /** The run lasts a day, with opening hours. */
@@ -75,16 +68,15 @@ export interface UpstreamChangesOptions {
   /** The run tests something that a second server or another start would disturb. */
   fixed: boolean
   violate: (violation: string) => void
-  /** When the window of a line closes (Unix ms). */
-  deadlineOf: (line: string) => number
+  plans: Plans
   tally: Tally
 }
 
 export interface ServersOf {
   machine: Machine
   /** Makes a client of the model server, or of an engine before it. */
-  lowest: (server: Backend) => Backend
-  server: () => Backend
+  lowest: (server: Answering, name: string) => Backend
+  server: () => Answering
   concurrency_max: () => number
 }
 
@@ -149,14 +141,14 @@ export class UpstreamChanges {
     /** When the lowest tier last answered this machine, by its clock. */
     const answered = { at: Number.NEGATIVE_INFINITY }
     const first = new ModelServer({
-      backend: lowest(this.#watched(server(), machine, answered)),
+      backend: lowest(this.#watched(server(), machine, answered), 'model-server'),
       concurrency_max: concurrency_max(),
       modelAlias: null,
       hours: this.#season && new OpeningHours(this.#season.hours),
     })
     if (!this.#hasTiers) return [first]
     const second = new ModelServer({
-      backend: this.#hosted(server(), machine, first, answered),
+      backend: backendOf('hosted', this.#hosted(server(), machine, first, answered)),
       concurrency_max: random.pick(PLACES),
       modelAlias: null,
       tier: 1,
@@ -164,48 +156,41 @@ export class UpstreamChanges {
     return [first, second]
   }
 
-  #watched(server: Backend, { name, clock }: Machine, answered: { at: number }): Backend {
-    return {
-      ...server,
-      send: async (call) => {
-        const closed = this.#season?.closed ?? []
-        const at = clock.now()
-        for (const { from, to } of closed)
-          if (at >= from && at < to)
-            this.#options.violate(`${name} sent a line ${at - from} ms after the server closed`)
-        const before = closed.filter(({ to }) => to <= at).length
-        if (this.#season) this.#options.tally.count(`hours: sent after ${before} closures`)
-        if (this.#isDown) return UNREACHABLE
-        const result = await server.send(call)
-        if (result.kind === 'answered' || result.kind === 'refused') answered.at = clock.now()
-        return result
-      },
+  #watched(server: Answering, { name, clock }: Machine, answered: { at: number }): Answering {
+    return async (call) => {
+      const closed = this.#season?.closed ?? []
+      const at = clock.now()
+      for (const { from, to } of closed)
+        if (at >= from && at < to)
+          this.#options.violate(`${name} sent a line ${at - from} ms after the server closed`)
+      const before = closed.filter(({ to }) => to <= at).length
+      if (this.#season) this.#options.tally.count(`hours: sent after ${before} closures`)
+      if (this.#isDown) return UNREACHABLE
+      const result = await server(call)
+      if (result.kind === 'answered' || result.kind === 'refused') answered.at = clock.now()
+      return result
     }
   }
 
-  #hosted(server: Backend, { name, clock }: Machine, first: ModelServer, answered: { at: number }): Backend {
-    return {
-      ...server,
-      name: 'hosted',
-      send: async (call) => {
-        const at = clock.now()
-        const { whenDownMs, whenAtRisk } = this.#spill
-        const { violate, tally, deadlineOf } = this.#options
-        const upMs = at - answered.at
-        const line = lineOf(call)
-        if (whenDownMs !== null && (upMs >= whenDownMs || upMs < 0)) tally.count('tiers: spilled while down')
-        else if (!whenAtRisk || deadlineOf(line) - at > RISK_MS_MAX)
-          violate(`${name} sent ${line} to the second tier ${upMs} ms after the first had answered`)
-        else if (first.accepts(at))
-          violate(`${name} sent ${line}, at risk, to the second tier while the first had a place`)
-        else tally.count('tiers: spilled at risk')
-        return await server.send(call)
-      },
+  #hosted(
+    server: Answering,
+    { name, clock }: Machine,
+    first: ModelServer,
+    answered: { at: number },
+  ): Answering {
+    return async (call) => {
+      const at = clock.now()
+      const { whenDownMs, whenAtRisk } = this.#spill
+      const { violate, tally, plans } = this.#options
+      const upMs = at - answered.at
+      const request = plans.requestOf(call)
+      if (whenDownMs !== null && (upMs >= whenDownMs || upMs < 0)) tally.count('tiers: spilled while down')
+      else if (!whenAtRisk || plans.deadlineOf(request) - at > RISK_MS_MAX)
+        violate(`${name} sent ${request} to the second tier ${upMs} ms after the first had answered`)
+      else if (first.accepts(at))
+        violate(`${name} sent ${request}, at risk, to the second tier while the first had a place`)
+      else tally.count('tiers: spilled at risk')
+      return await server(call)
     }
   }
-}
-
-/** The line's text. */
-export function lineOf({ body }: BackendCall): string {
-  return String(JSON.parse(Buffer.from(body).toString()).messages[0].content)
 }

@@ -1,53 +1,92 @@
-// What callers do in a run: they create batches and limits, cancel and pause batches, and delete inputs and results. The
-// API that they call is not under test and has no faults.
-import type { SealedBlobs } from '../../src/blobs/sealed.ts'
-import { isTerminal } from '../../src/domain/batch.ts'
+// What callers do in a run: they upload files, create batches and limits, cancel, pause and retry batches, pause models, and
+// delete inputs and results. The API that they call is not under test and has no faults.
+import { isTerminal, stopReason } from '../../src/domain/batch.ts'
+import { CHUNK_LINES_MAX } from '../../src/domain/chunk.ts'
+import { ApiError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
 import { costNanos } from '../../src/domain/money.ts'
+import { type BatchOrder, createBatch } from '../../src/intake/create-batch.ts'
+import { readProjection } from '../../src/intake/read-projection.ts'
+import { uploadFailedLines } from '../../src/intake/retry-lines.ts'
+import { receiveUpload } from '../../src/intake/upload.ts'
 import type { FileIndex } from '../../src/jsonl/file-index.ts'
 import { cancelBatch } from '../../src/lifecycle/cancel-batch.ts'
 import { setBatchPaused } from '../../src/lifecycle/pause-batch.ts'
 import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { insertBatch, readBatchRow } from '../../src/store/batches.ts'
-import { insertBlobs } from '../../src/store/blob-rows.ts'
+import { insertBlobs, readBlobRow } from '../../src/store/blob-rows.ts'
+import { hastenRemoteBatch } from '../../src/store/due-remote-batches.ts'
 import { insertFile, readFileRow } from '../../src/store/files.ts'
+import { pauseModel, resumeModel } from '../../src/store/pauses.ts'
 import { ensureProject } from '../../src/store/projects.ts'
-import type { BatchRow } from '../../src/store/schema.ts'
-import type { Writer } from '../../src/store/store.ts'
+import type { BatchRow, FileRow } from '../../src/store/schema.ts'
+import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
 import type { TestClock } from '../fakes/clock.ts'
-import { POISON } from './machine.ts'
+import { type BatchStyle, InputLines, TOKENS_MEAN } from './input-lines.ts'
+import type { PlannedBatch, PlannedLine } from './plans.ts'
+import { POISON, type RefusedTexts } from './refused-texts.ts'
 import { resultLines } from './result-lines.ts'
-import { type PlannedBatch, SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
-import type { SeededRandom } from './seeded-random.ts'
+import { SIM_MODEL, SIM_MODELS, SIM_PLAN, type SimulatedRun } from './run.ts'
+import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import type { UpstreamChanges } from './upstream-changes.ts'
 
-const TOKENS_MEAN = 50
 const DAY_MS = 86_400_000
+const ENDPOINT = '/v1/chat/completions'
+/** Of runs in which more lines wait in one lane than a worker claims. */
+const CROWDED_CHANCE = 0.08
+const CROWD = { chunks: 3, lines: 450 }
 
 export interface WorkloadOptions {
   run: SimulatedRun
+  seed: number
   random: SeededRandom
   clock: TestClock
   changes: UpstreamChanges
+  refused: RefusedTexts
   trace: (what: string, kind?: string) => void
+}
+
+interface Input {
+  texts: string[]
+  lines: PlannedLine[]
+}
+
+/** An uploaded file, and the batch that is created when it is validated. */
+interface Upload {
+  file_id: string
+  project_id: string
+  create: (file: FileRow) => Promise<void>
 }
 
 export class Workload {
   readonly #run: SimulatedRun
   readonly #random: SeededRandom
+  /** Of what was added later, so that it does not change the rest of a run. */
+  readonly #more: SeededRandom
   readonly #clock: TestClock
   readonly #changes: UpstreamChanges
-  readonly #sealed: SealedBlobs
+  readonly #refused: RefusedTexts
+  readonly #inputs: InputLines
   readonly #trace: WorkloadOptions['trace']
+  /** As the API sees it. */
+  readonly #store: Store
+  readonly #uploads: Upload[] = []
+  /** Whether a lane has more lines than a worker claims. */
+  readonly isCrowded: boolean
 
-  constructor({ run, random, clock, changes, trace }: WorkloadOptions) {
+  constructor({ run, seed, random, clock, changes, refused, trace }: WorkloadOptions) {
     this.#run = run
     this.#random = random
+    this.#more = seededRandom(seed + 0x30de)
     this.#clock = clock
     this.#changes = changes
-    this.#sealed = run.sealed
+    this.#refused = refused
+    this.#inputs = new InputLines(seed, random)
     this.#trace = trace
+    const { store, checker } = run
+    this.#store = { ...store, write: (change) => checker.observe('the API', () => store.write(change)) }
+    this.isCrowded = this.#more.chance(CROWDED_CHANCE)
   }
 
   async prepare(): Promise<void> {
@@ -56,10 +95,11 @@ export class Workload {
     for (let i = 0; i < projects; i++) {
       const project_id = newId('project', this.#clock.now())
       await this.#write((tx) =>
-        ensureProject(tx, { id: project_id, name: `p${i}`, plan: 'payg', created: this.#clock.now() }),
+        ensureProject(tx, { id: project_id, name: `p${i}`, plan: SIM_PLAN.name, created: this.#clock.now() }),
       )
       const batches = random.int(1, 2)
       for (let j = 0; j < batches; j++) await this.#addBatch(project_id)
+      if (this.isCrowded && i === 0) await this.#addCrowd(project_id)
       if (this.#run.caps.wants(0.4)) await this.#addCap(project_id, false)
     }
   }
@@ -67,7 +107,8 @@ export class Workload {
   /** Adds a batch, or cancels one, deletes files or changes caps. */
   async change(): Promise<void> {
     const random = this.#random
-    const { store, batches, caps } = this.#run
+    const { store, plans, caps } = this.#run
+    const { batches } = plans
     const planned = random.pick(batches)
     const { id, name, project_id } = planned
     if (caps.wants(0.3)) await this.#changeCaps(project_id)
@@ -91,22 +132,54 @@ export class Workload {
     await this.#write((tx) => removeFile(tx, file, now))
   }
 
-  async changePauses(): Promise<void> {
-    const { batches } = this.#run
-    const at = this.#changes.pauses(batches.length)
-    if (at !== null) await this.#setPaused(batches[at]!, null)
+  /** What may happen at any step: uploads, retries and pauses. */
+  async step(): Promise<void> {
+    const { plans } = this.#run
+    const at = this.#changes.pauses(plans.batches.length)
+    if (at !== null) await this.#setPaused(plans.batches[at]!, null)
+    const random = this.#more
+    if (random.chance(0.02)) await this.#changePausedModels()
+    if (random.chance(0.02)) await this.#upload(random.pick(plans.batches).project_id)
+    if (random.chance(0.06)) await this.#retry(random.pick(plans.batches))
+    await this.#createOfUploads()
   }
 
-  async resumeBatches(): Promise<void> {
-    for (const planned of this.#run.batches) await this.#setPaused(planned, false)
+  /** A batch API says that one of its batches has ended. */
+  onWebhook(upstream: string, remote_id: string): void {
+    this.#run.tally.count('world: webhook of a batch API')
+    void this.#write((tx) => hastenRemoteBatch(tx, remote_id, [upstream], this.#clock.now()))
+  }
+
+  /** Everything that is paused goes on. */
+  async endFaults(): Promise<void> {
+    for (const planned of this.#run.plans.batches) await this.#setPaused(planned, false)
+    const paused = await this.#store.read.selectFrom('paused_models').selectAll().execute()
+    for (const { project_id, model } of paused) await this.#write((tx) => resumeModel(tx, project_id, model))
   }
 
   async allEnded(): Promise<boolean> {
-    for (const { id } of this.#run.batches) {
+    await this.#createOfUploads()
+    if (this.#uploads.length > 0) return false
+    for (const { id } of this.#run.plans.batches) {
       const batch = await readBatchRow(this.#run.store.read, id)
       if (!batch || !isTerminal(batch.status)) return false
     }
     return true
+  }
+
+  /** Those that should have ended by now: nothing has failed since `from`. */
+  async lateBatches(from: number, ms: number): Promise<string[]> {
+    const now = this.#clock.now()
+    const late: string[] = []
+    for (const { id, name } of this.#run.plans.batches) {
+      const batch = await readBatchRow(this.#run.store.read, id)
+      if (!batch || isTerminal(batch.status)) continue
+      const over = stopReason(batch, now)
+      const since = over === 'batch_expired' ? batch.expires_at : (batch.cancelling_at ?? from)
+      const waitedMs = now - Math.max(from, since)
+      if (over !== null && waitedMs > ms) late.push(`${name} is still ${batch.status} (${over})`)
+    }
+    return late
   }
 
   /** Null: the other way round than it is. */
@@ -117,6 +190,17 @@ export class Workload {
     if (to === (batch.paused_at !== null)) return
     this.#trace(`${planned.name} is ${to ? 'paused' : 'resumed'}`, 'batch paused or resumed')
     await this.#write((tx) => setBatchPaused(tx, planned, to, this.#clock.now()))
+  }
+
+  async #changePausedModels(): Promise<void> {
+    const { project_id } = this.#more.pick(this.#run.plans.batches)
+    const model = this.#more.pick(SIM_MODELS).id
+    const paused_at = this.#clock.now()
+    await this.#write(async (tx) => {
+      const isResumed = await resumeModel(tx, project_id, model)
+      if (!isResumed) await pauseModel(tx, { project_id, model, paused_at })
+      this.#trace(`the model ${model} is ${isResumed ? 'resumed' : 'paused'}`, 'model paused or resumed')
+    })
   }
 
   /** As retention or a caller does. */
@@ -136,43 +220,57 @@ export class Workload {
     }
   }
 
+  /** Its file is there already, in small chunks. */
   async #addBatch(project_id: string): Promise<void> {
-    const name = `b${this.#run.batches.length}`
     const random = this.#random
+    const style = this.#inputs.style()
+    const chunks = Array.from({ length: random.int(1, 6) }, () => () => random.int(1, 12))
+    const windowMs = (): number => (random.chance(0.25) ? random.int(500, 15_000) : DAY_MS)
+    await this.#insert(project_id, style, chunks, windowMs)
+  }
+
+  /** So many lines of one model that a worker claims no more of them for a time. */
+  async #addCrowd(project_id: string): Promise<void> {
+    const style = { ...this.#inputs.style(), model: SIM_MODEL.id, hasPoison: false }
+    const chunks = Array.from({ length: CROWD.chunks }, () => () => CROWD.lines)
+    await this.#insert(project_id, style, chunks, () => DAY_MS)
+    this.#run.tally.count('world: crowd of lines')
+  }
+
+  async #insert(
+    project_id: string,
+    style: BatchStyle,
+    chunks: readonly (() => number)[],
+    windowMs: () => number,
+  ): Promise<void> {
+    const { plans, sealed } = this.#run
+    const { name, traceparent } = plans.next
     const now = this.#clock.now()
-    const lines: string[] = []
     const index: FileIndex = { chunks: [], groups: [], unattributed: [] }
-    const texts: string[] = []
-    const ends: number[] = []
+    const input: Input = { texts: [], lines: [] }
     let byte_start = 0
-    const chunks = random.int(1, 6)
-    for (let i = 0; i < chunks; i++) {
-      const line_count = random.int(1, 12)
-      let chunk = ''
-      for (let j = 0; j < line_count; j++) {
-        const line = `${name}/l${lines.length}${random.chance(0.04) ? '-refuse' : random.chance(0.03) ? '-poison' : ''}`
-        lines.push(line)
-        const text = inputLine(line, random)
-        this.#run.caps.entities.set(line, JSON.parse(text).metadata?.entity ?? '')
-        chunk += `${text}\n`
-      }
-      const byte_end = byte_start + Buffer.byteLength(chunk)
-      const first_line = lines.length - line_count + 1
-      ends.push(lines.length - 1)
-      index.chunks.push({ index: i, model: null, first_line, line_count, byte_start, byte_end })
+    for (const [i, size] of chunks.entries()) {
+      const line_count = size()
+      const first_line = input.lines.length + 1
+      const text = this.#addLines(input, name, line_count, i, style)
+      const models = new Set(input.lines.slice(first_line - 1).map(({ model }) => model))
+      const model = models.size === 1 ? [...models][0]! : null
+      const byte_end = byte_start + Buffer.byteLength(text)
+      index.chunks.push({ index: i, model, first_line, line_count, byte_start, byte_end })
       byte_start = byte_end
-      texts.push(chunk)
     }
     const file_id = newId('file', now)
-    const content = await this.#sealed.put(project_id, `files/${file_id}/upload`, [
-      Buffer.from(texts.join('')),
+    const content = await sealed.put(project_id, `files/${file_id}/upload`, [
+      Buffer.from(input.texts.join('')),
     ])
-    const indexed = await this.#sealed.put(project_id, `files/${file_id}/index`, [
+    const indexed = await sealed.put(project_id, `files/${file_id}/index`, [
       Buffer.from(JSON.stringify(index)),
     ])
     const id = newId('batch', now)
-    const windowMs = random.chance(0.25) ? random.int(500, 15_000) : DAY_MS
-    const expires_at = now + windowMs
+    const expires_at = now + windowMs()
+    const start_after = this.#more.chance(0.08) ? now + this.#more.int(1, 8_000) : null
+    const batch = { id, project_id, expires_at, start_after, dedupe: style.dedupe, traceparent }
+    const total = input.lines.length
     await this.#write(async (tx) => {
       await insertBlobs(tx, project_id, [content, indexed], now)
       await insertFile(tx, {
@@ -181,7 +279,7 @@ export class Workload {
         purpose: 'batch',
         filename: `${name}.jsonl`,
         bytes: content.bytes,
-        line_count: lines.length,
+        line_count: total,
         status: 'processed',
         status_details: null,
         errors: null,
@@ -194,28 +292,170 @@ export class Workload {
         part: null,
       })
       await insertBatch(tx, {
-        id,
-        project_id,
+        ...batch,
         key_id: 'key_simulated',
-        endpoint: '/v1/chat/completions',
+        endpoint: ENDPOINT,
         input_file_id: file_id,
         completion_window: '24h',
         metadata: null,
         header_entity: null,
         language: null,
-        total: lines.length,
+        total,
         created: now,
-        expires_at,
       })
       await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
     })
-    this.#run.batches.push({ id, name, project_id, lines, expires_at, read: null })
-    this.#run.checker.addBatch(name, expires_at, { id, ends })
+    plans.add({ ...batch, name, lines: input.lines, read: null, isRetried: false })
+    await this.#clock.advance(1)
+  }
+
+  /** Returns the text of the lines. */
+  #addLines({ texts, lines }: Input, name: string, count: number, chunk: number, style: BatchStyle): string {
+    let text = ''
+    for (let i = 0; i < count; i++) {
+      const { json, line } = this.#inputs.line(name, lines.length, chunk, style)
+      lines.push(line)
+      if (line.entity === POISON) this.#refused.hasPoison = true
+      text += `${json}\n`
+    }
+    texts.push(text)
+    return text
+  }
+
+  /** Uploads a file, which a worker validates. Some clients create the batch at once, some when the file is processed. */
+  async #upload(project_id: string): Promise<void> {
+    const { plans, sealed } = this.#run
+    const random = this.#more
+    const style = this.#inputs.style()
+    const { name } = plans.next
+    const input: Input = { texts: [], lines: [] }
+    this.#addLines(input, name, random.int(1, 20), 0, style)
+    const isInvalid = random.chance(0.15)
+    if (isInvalid) input.texts.push(input.texts[0]!)
+    const now = this.#clock.now()
+    const upload = { project_id, now, retention_ms: 90 * DAY_MS, file_bytes_max: 1e9, form_bytes: 0, take() {} }
+    const file = await receiveUpload({ store: this.#store, sealed }, formOf(input.texts.join('')), upload)
+    const window_ms = random.chance(0.2) ? random.int(3_000, 20_000) : DAY_MS
+    const isEager = random.chance(0.5)
+    this.#trace(
+      `a file${isInvalid ? ' with a mistake' : ''} for ${name} is uploaded`,
+      isEager ? 'batch created of a file that is not validated' : 'file uploaded',
+    )
+    const create = (of: FileRow): Promise<void> =>
+      this.#create(of, { style, window_ms, lines: isInvalid ? [] : input.lines, takesAnyFile: isEager })
+    if (isEager) await create(file)
+    else this.#uploads.push({ file_id: file.id, project_id, create })
+  }
+
+  /** Sends the failed lines of a batch again. */
+  async #retry(planned: PlannedBatch): Promise<void> {
+    const { store, sealed, checker, tally } = this.#run
+    const { id, name, project_id } = planned
+    const batch = await readBatchRow(store.read, id)
+    if (!batch || planned.isRetried || planned.read || !isTerminal(batch.status) || batch.failed === 0) return
+    const upload = {
+      project_id,
+      now: this.#clock.now(),
+      retention_ms: 90 * DAY_MS,
+      file_bytes_max: 1e9,
+      take() {},
+    }
+    let file: FileRow
+    try {
+      file = await uploadFailedLines({ store: this.#store, sealed }, batch, {}, upload, async () => {})
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error
+      return tally.count(`world: retry rejected (${error.code})`)
+    }
+    planned.isRetried = true
+    this.#trace(`the failed lines of ${name} are sent again`, 'batch retried')
+    const content = file.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
+    if (!content) throw new Error('the file of a retry has no content')
+    const texts = String(await sealed.readAll(project_id, content))
+      .trimEnd()
+      .split('\n')
+    const { errors } = await resultLines(this.#run, batch)
+    const wanted = errors.map((text) => JSON.parse(text).custom_id).join(' ')
+    const sent = texts.map((text) => JSON.parse(text).custom_id).join(' ')
+    if (sent !== wanted) checker.violations.push(`the retry of ${name} has ${sent}; failed are ${wanted}`)
+    const old = texts.map((text) => this.#run.plans.line(id, JSON.parse(text).custom_id)!)
+    this.#uploads.push({
+      file_id: file.id,
+      project_id,
+      create: (of) => {
+        const lines = old.map((line, i) => ({ ...line, chunk: Math.floor(i / CHUNK_LINES_MAX) }))
+        const style = { dedupe: batch.dedupe }
+        return this.#create(of, { style, window_ms: DAY_MS, lines, takesAnyFile: false })
+      },
+    })
+  }
+
+  async #createOfUploads(): Promise<void> {
+    for (const upload of [...this.#uploads]) {
+      const file = await readFileRow(this.#run.store.read, upload.file_id)
+      if (file?.status === 'pending' && file.deleted_at === null) continue
+      this.#uploads.splice(this.#uploads.indexOf(upload), 1)
+      if (file?.status === 'processed') await upload.create(file)
+      else this.#run.tally.count(`world: file is ${file?.status}`)
+    }
+  }
+
+  async #create(
+    { id: input_file_id, project_id }: FileRow,
+    made: {
+      style: Pick<BatchStyle, 'dedupe'>
+      window_ms: number
+      lines: readonly PlannedLine[]
+      takesAnyFile: boolean
+    },
+  ): Promise<void> {
+    const { plans, sealed, tally } = this.#run
+    const { name, traceparent } = plans.next
+    // They were named when their file was uploaded, or in the batch that is retried.
+    const lines = made.lines.map((line) => ({
+      ...line,
+      name: line.name.replace(/^b\d+/, name),
+      request: line.request.replace(/^b\d+/, name),
+    }))
+    const { dedupe } = made.style
+    const order: BatchOrder = {
+      project_id,
+      key_id: 'key_simulated',
+      header_entity: null,
+      language: 'en',
+      traceparent,
+      takesAnyFile: made.takesAnyFile,
+      endpoint: ENDPOINT,
+      input_file_id,
+      completion_window: '24h',
+      window_ms: made.window_ms,
+      quotas: SIM_PLAN.quotas,
+      metadata: null,
+      output_expires_after_ms: null,
+      start_after: null,
+      dedupe,
+    }
+    const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
+    const wanted = { project_id, input_file_id, header_entity: null, metadata: null }
+    const projection = await readProjection(
+      { store: this.#store, sealed, clock: this.#clock, models },
+      wanted,
+    )
+    try {
+      const { id, expires_at, start_after } = await this.#write((tx) =>
+        createBatch(tx, order, projection, this.#clock.now()),
+      )
+      plans.add({ id, name, project_id, lines, expires_at, start_after, read: null, isRetried: false })
+      this.#trace(`${name} is created of an uploaded file`, 'batch created of a file')
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error
+      tally.count(`world: batch rejected (${error.code})`)
+    }
     await this.#clock.advance(1)
   }
 
   async #addCap(project_id: string, isRunning: boolean): Promise<void> {
-    const lines = this.#run.batches
+    const lines = this.#run.plans.batches
       .filter((batch) => batch.project_id === project_id)
       .reduce((sum, batch) => sum + batch.lines.length, 0)
     const { caps } = this.#run
@@ -234,16 +474,15 @@ export class Workload {
   }
 
   async #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
-    return await this.#run.checker.observe('the API', () => this.#run.store.write(change))
+    return await this.#store.write(change)
   }
 }
 
-function inputLine(line: string, random: SeededRandom): string {
-  // Some lines name an unknown model and fail without being sent.
-  const model = random.chance(0.03) ? 'unknown' : random.pick(SIM_MODELS).id
-  const messages = [{ role: 'user', content: line }]
-  const entity = random.chance(0.005) ? POISON : random.pick(['user:a', 'user:b'])
-  const metadata = random.chance(0.5) ? { entity } : undefined
-  const body = { model, messages, max_tokens: random.int(TOKENS_MEAN - 30, TOKENS_MEAN + 30) }
-  return JSON.stringify({ custom_id: line, method: 'POST', url: '/v1/chat/completions', body, metadata })
+async function* formOf(text: string) {
+  yield { type: 'field' as const, fieldname: 'purpose', value: 'batch' }
+  yield { type: 'file' as const, fieldname: 'file', filename: 'input.jsonl', file: pieces(text) }
+}
+
+async function* pieces(text: string): AsyncGenerator<Buffer> {
+  yield Buffer.from(text)
 }

@@ -12,13 +12,17 @@ import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep } from '../../src/maintenance/sweep.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
+import { type ApiProcess, startApi } from './api-process.ts'
 import { Caps } from './caps.ts'
 import { InvariantChecker } from './invariant-checker.ts'
+import { JournalDamage } from './journal-damage.ts'
 import { ledgerViolations } from './ledger-violations.ts'
 import { Machine, type StoreFaults } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
-import type { SimulatedRun } from './run.ts'
+import { Plans } from './plans.ts'
+import { RefusedTexts } from './refused-texts.ts'
+import { SEALING, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { Servers } from './servers.ts'
 import { ORPHAN_AGE_MS, type SimulatedWorker, SWEEP, startWorker } from './simulated-worker.ts'
@@ -32,6 +36,8 @@ const RANDOM_PART_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
 const MONTH_END = Date.UTC(2026, 1, 1)
 const STEP_MS = 250
+/** Of the time, until it goes on: a run takes a hundredth of that. */
+const READS_MAX = 1_000_000
 /** Steps with faults between two reconciliations. */
 const RECONCILE_EVERY = 20
 /** Long, because always-throttled lines are retried one by one, and again by each worker that claims the chunk. */
@@ -54,7 +60,21 @@ const NO_SERVER_FAULTS: ServerFaults = {
   duplicates: 0,
   throttles: 0,
   usageMissing: 0,
+  largeBodies: 0,
 }
+/** Of runs in which journals are damaged, and the chance at each step. */
+const DAMAGE_CHANCE = 0.12
+const DAMAGE_STEP_CHANCE = 0.03
+/** Of runs in which no worker runs for a while, and how many steps that takes. */
+const IDLE_CHANCE = 0.15
+const IDLE_STEPS = { min: 20, max: 60 }
+/**
+ * How long a batch takes to end that is cancelled or whose window has closed: longer than a failed task waits, beside what
+ * batch APIs are waited for.
+ */
+const END_MS_MAX = 90_000
+/** How long tasks, and what is to be tidied up at batch APIs, may take when all batches have ended. */
+const TIDY_MS_MAX = 120_000
 
 /** What a worker logs when it has lost a lease. */
 const LOST = /worker lease expired|taken over by another worker/
@@ -122,6 +142,8 @@ interface Slot extends SimulatedWorker {
 class World {
   readonly run: SimulatedRun
   readonly #random: SeededRandom
+  /** Of what was added later, so that it does not change the rest of a run. */
+  readonly #more: SeededRandom
   readonly #start: number
   readonly #clock: TestClock
   readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
@@ -129,48 +151,61 @@ class World {
   readonly #changes: UpstreamChanges
   readonly #servers: Servers
   readonly #workload: Workload
+  readonly #refused = new RefusedTexts()
+  readonly #damage: JournalDamage
+  readonly #hasDamage: boolean
+  /** The steps in which no worker runs. */
+  readonly #idle: { from: number; to: number } | null
+  #api: ApiProcess | null = null
   #storeFaults: StoreFaults = NO_STORE_FAULTS
   #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
 
   constructor(seed: number, isDay: boolean, path: string) {
     this.#random = seededRandom(seed)
+    this.#more = seededRandom(seed + 0xadded)
+    const random = this.#random
     const caps = new Caps(seed)
-    const violate = (violation: string): void => {
-      checker.violations.push(violation)
-    }
     const tally = new Tally()
-    const deadlineOf = (line: string): number => checker.deadlineOf(line)
+    const plans = new Plans()
+    const violate = (violation: string): void => void checker.violations.push(violation)
     const fixed = caps.underestimates || caps.isMonthEnd
-    const changes = new UpstreamChanges({ seed, isDay, fixed, violate, deadlineOf, tally })
+    const changes = new UpstreamChanges({ ...{ seed, isDay, fixed, violate, plans, tally } })
     this.#changes = changes
     this.#start = caps.isMonthEnd && !isDay ? MONTH_END - 30_000 : (changes.start ?? START)
-    this.#clock = wholeMilliseconds(testClock(this.#start))
-    const random = this.#random
+    this.#clock = simulatedClock(this.#start)
     const clock = this.#clock
-    const store = sqliteStore({ path, leaseNow: () => clock.now() })
+    const now = (): number => clock.now()
+    const store = sqliteStore({ path, leaseNow: now })
     const blobs = memoryBlobs(clock, () => (random.chance(0.3) ? 2 * ORPHAN_AGE_MS : 0))
-    const sealed = sealBlobs(blobs, this.#master)
-    const checker = new InvariantChecker(path, sealed, tally)
+    const sealed = sealBlobs(blobs, this.#master, SEALING)
+    const checker = new InvariantChecker({ path, sealed, plans, now, tally })
     const server = new ModelServer({
-      clock,
-      random,
+      ...{ clock, random, plans, tally },
+      bodies: seededRandom(seed + 0xb0d1e5),
       faults: () => this.#faults,
       capacity: random.int(4, 40),
       prompt_tokens: caps.prompt_tokens,
-      onRequest: (asked) => checker.onRequest(asked),
-      onEnded: (machine, line, result) => checker.onEnded(machine, line, result),
-      tally,
+      onRequest: (sent) => checker.onRequest(sent),
+      onEnded: (machine, request, result) => checker.onEnded(machine, request, result),
     })
-    const run = { store, sealed, blobs, batches: [], server, checker, caps, tally, trace: [] }
-    this.run = run
-    this.#servers = new Servers({
-      ...{ run, clock, random, changes },
-      serversRandom: seededRandom(seed + 0x5e44e4),
+    const common = { store, sealed, blobs, plans, server, checker, caps, tally, now, trace: [] }
+    const servers = new Servers({
+      ...{ run: common, seed, clock, random, changes },
       hasFaults: () => this.#faults !== NO_SERVER_FAULTS,
+      onWebhook: (upstream, remote_id) => this.#workload.onWebhook(upstream, remote_id),
     })
+    const run = { ...common, servers }
+    this.run = run
+    this.#servers = servers
+    this.#refused.hasNul = servers.saysNul
     const trace = (what: string, kind?: string): void => this.#trace(what, kind)
-    this.#workload = new Workload({ run, random, clock, changes, trace })
+    this.#workload = new Workload({ run, seed, random, clock, changes, refused: this.#refused, trace })
+    this.#damage = new JournalDamage(run, this.#more)
+    this.#hasDamage = this.#more.chance(DAMAGE_CHANCE)
+    const from = this.#more.int(0, 40)
+    const idleSteps = this.#more.int(IDLE_STEPS.min, IDLE_STEPS.max)
+    this.#idle = this.#more.chance(IDLE_CHANCE) ? { from, to: from + idleSteps } : null
   }
 
   async prepare(): Promise<void> {
@@ -182,6 +217,7 @@ class World {
       // No two sessions start at the same time, because their IDs sort by it.
       await this.#clock.advance(random.int(1, 50))
     }
+    if (this.#idle) this.#api = this.#newApi()
   }
 
   async runWithFaults(): Promise<void> {
@@ -203,16 +239,20 @@ class World {
       duplicates: 0.03 * random.next(),
       throttles: 0.1 * random.next(),
       usageMissing: 0.05 * random.next(),
+      largeBodies: this.#more.pick([0, 0, 0.05, 0.3]),
     }
     const isLong = random.chance(0.3)
     const steps = random.int(20, 100) + (isLong ? 100 : 0)
     const full = isLong ? { from: random.int(0, 50), to: random.int(0, 2 * steps) } : null
     for (let step = 0; step < steps; step++) {
       if (full) this.#fill(full.from <= step && step < full.to)
-      for (const slot of this.#slots) await this.#injectMachineFault(slot)
+      if (step === this.#idle?.from) this.#stopAll()
+      for (const slot of this.#slots) await this.#injectMachineFault(slot, step)
+      if (this.#api?.machine.isCrashed && this.#more.chance(0.3)) this.#api = this.#newApi()
       if (random.chance(0.06)) await this.#workload.change()
-      this.#changeUpstreams()
-      await this.#workload.changePauses()
+      await this.#workload.step()
+      this.#changeServers()
+      if (this.#hasDamage && this.#more.chance(DAMAGE_STEP_CHANCE)) await this.#damageJournal()
       if (step % RECONCILE_EVERY === 0) await this.#reconcile()
       await this.#clock.advance(random.int(1, 2 * STEP_MS))
     }
@@ -230,19 +270,32 @@ class World {
     }
   }
 
-  #changeUpstreams(): void {
+  #changeServers(): void {
     const what = this.#changes.step()
     if (what !== null) this.#trace(what, 'outage of a tier begins or ends')
+    for (const change of this.#servers.step()) this.#trace(change)
     for (const { machine, reload } of this.#slots) {
-      if (machine.isCrashed || machine.isSuspended || !this.#changes.reloads) continue
+      if (machine.isCrashed || machine.isSuspended || !this.#servers.reloads(machine)) continue
       this.#trace(`${machine.name} reloads`, 'reload')
       reload()
     }
   }
 
+  /** Every worker is asked to stop, and none starts for a while: the API ends what there is to end. */
+  #stopAll(): void {
+    this.#trace('all workers are asked to stop', 'no worker runs')
+    for (const slot of this.#slots)
+      if (slot.emptySince === null && !slot.machine.isSuspended) this.#stop(slot)
+  }
+
+  async #damageJournal(): Promise<void> {
+    const what = await this.#damage.step()
+    if (what !== null) this.#trace(what, 'journal damaged')
+  }
+
   /** During the run, because journals are deleted when their chunk is sealed. */
   async #reconcile(): Promise<void> {
-    const found = await ledgerViolations(this.run)
+    const found = await ledgerViolations(this.run, this.#damage.batches)
     for (const one of found) this.run.checker.violations.push(`during the faults: ${one}`)
   }
 
@@ -250,16 +303,17 @@ class World {
     this.#storeFaults = NO_STORE_FAULTS
     this.#faults = NO_SERVER_FAULTS
     this.#changes.endOutage()
-    await this.#workload.resumeBatches()
-    const until = this.#clock.now() + RECOVERY_MS_MAX
-    while (this.#clock.now() < until && !(await this.#workload.allEnded())) {
-      for (const slot of this.#slots) {
-        slot.machine.resume()
-        if (slot.machine.isCrashed) this.#replace(slot)
-      }
-      await this.#clock.advance(1_000)
-    }
-    for (const slot of this.#slots) await this.#end(slot)
+    this.#servers.endFaults()
+    await this.#workload.endFaults()
+    const from = this.#clock.now()
+    await this.#recover(RECOVERY_MS_MAX, async () => {
+      const late = await this.#workload.lateBatches(from, END_MS_MAX + this.#servers.patienceMs)
+      for (const one of late) this.run.checker.violations.push(one)
+      return late.length > 0 || (await this.#workload.allEnded())
+    })
+    await this.#recover(TIDY_MS_MAX, () => this.#isTidy())
+    for (const slot of this.#slots) await this.#end(slot.machine, () => slot.worker.stop())
+    if (this.#api) await this.#end(this.#api.machine, this.#api.stop)
     await this.#clock.advance(2 * ORPHAN_AGE_MS)
     const { store, sealed, blobs } = this.run
     await runMaintenance({ store, sealed, clock: this.#clock })
@@ -269,15 +323,35 @@ class World {
     await sweep.tick()
   }
 
+  async #recover(msMax: number, isDone: () => Promise<boolean>): Promise<void> {
+    const until = this.#clock.now() + msMax
+    while (this.#clock.now() < until && !(await isDone())) {
+      for (const slot of this.#slots) {
+        slot.machine.resume()
+        if (slot.machine.isCrashed) this.#replace(slot)
+        else if (this.#servers.isOutdated(slot.machine)) slot.reload()
+      }
+      await this.#clock.advance(1_000)
+    }
+  }
+
+  /** Whether nothing is left to do beside batches. */
+  async #isTidy(): Promise<boolean> {
+    const { read } = this.run.store
+    const rows = await read.selectFrom('remote_batches').select('id').where('state', '!=', 'done').execute()
+    const tasks = await read.selectFrom('tasks').select('id').execute()
+    return rows.length + tasks.length === 0
+  }
+
   /** Without faults, a graceful shutdown must end. */
-  async #end({ machine, worker }: Slot): Promise<void> {
+  async #end(machine: Machine, stop: () => Promise<void>): Promise<void> {
     if (machine.isCrashed) return
     machine.resume()
     let ended = false
     const end = (): void => {
       ended = true
     }
-    worker.stop().then(end, end)
+    stop().then(end, end)
     const until = this.#clock.now() + STOP_MS_MAX
     while (!ended && this.#clock.now() < until) await this.#clock.advance(1_000)
     if (!ended) this.run.checker.violations.push(`${machine.name} did not finish its graceful shutdown`)
@@ -288,11 +362,12 @@ class World {
     await this.run.store.close()
   }
 
-  async #injectMachineFault(slot: Slot): Promise<void> {
+  async #injectMachineFault(slot: Slot, step: number): Promise<void> {
     const random = this.#random
     const { machine } = slot
     if (slot.emptySince !== null) {
-      if (random.chance(0.3)) this.#replace(slot)
+      const mayStart = !this.#idle || step < this.#idle.from || step >= this.#idle.to
+      if (random.chance(0.3) && mayStart) this.#replace(slot)
       return
     }
     if (machine.isSuspended) {
@@ -313,14 +388,17 @@ class World {
       this.#trace(`${machine.name} is asked to stop`, 'machine asked to stop')
       // An administrator may set the clock and restart the service.
       if (random.chance(0.3)) this.#jump(machine, -random.int(100, 8_000))
-      const { worker } = slot
-      const crash = (): void => machine.crash()
-      const stopped = (): void => {
-        this.run.checker.onStopped(machine.name)
-        crash()
-      }
-      worker.stop().then(stopped, crash)
+      this.#stop(slot)
     }
+  }
+
+  #stop({ machine, worker }: Slot): void {
+    const crash = (): void => machine.crash()
+    const stopped = (): void => {
+      this.run.checker.onStopped(machine)
+      crash()
+    }
+    worker.stop().then(stopped, crash)
   }
 
   #jump(machine: Machine, ms: number): void {
@@ -335,47 +413,56 @@ class World {
   }
 
   #newSlot(): Slot {
-    const slot: Slot = { ...this.#newMachine(() => slot), emptySince: null }
+    const slot: Slot = { ...this.#newWorker(() => slot), emptySince: null }
     return slot
   }
 
   #replace(slot: Slot): void {
     Object.assign(
       slot,
-      this.#newMachine(() => slot),
+      this.#newWorker(() => slot),
       { emptySince: null },
     )
     this.#trace(`${slot.machine.name} starts`)
   }
 
-  #newMachine(slotOf: () => Slot): Omit<Slot, 'emptySince'> {
-    const random = this.#random
-    const { store, blobs, checker, tally, caps } = this.run
-    const machine = new Machine({
-      name: `machine ${++this.#machines}`,
-      clock: this.#clock,
-      random,
+  #newWorker(slotOf: () => Slot): Omit<Slot, 'emptySince'> {
+    const machine = this.#newMachine(`machine ${++this.#machines}`, () => {
+      slotOf().emptySince = this.#clock.now()
+    })
+    const worker = startWorker({
+      ...{ machine, master: this.#master, random: this.#random, servers: this.#servers },
+      underestimates: this.run.caps.underestimates,
+      isCrowded: this.#workload.isCrowded,
+      log: this.#logOf(machine),
+    })
+    return { machine, ...worker }
+  }
+
+  #newApi(): ApiProcess {
+    const machine = this.#newMachine('the API process', () => {})
+    return startApi(machine, this.#master, this.#logOf(machine))
+  }
+
+  #newMachine(name: string, onCrash: () => void): Machine {
+    const { store, blobs, checker, tally } = this.run
+    return new Machine({
+      ...{ name, clock: this.#clock, random: this.#random, store, blobs, tally },
       storeFaults: () => this.#storeFaults,
-      store,
-      blobs,
+      refuses: this.#refused.areIn,
       observe: (self, write) => checker.observe(self.name, write),
-      tally,
       onCrash: (self) => {
         this.#trace(`${self.name} has crashed or stopped`, 'machine crashed or stopped')
-        slotOf().emptySince = this.#clock.now()
+        onCrash()
       },
     })
-    const { underestimates } = caps
-    const log = this.#logOf(machine)
-    const parts = { machine, master: this.#master, random, servers: this.#servers, underestimates, log }
-    return { machine, ...startWorker(parts) }
   }
 
   /** Warnings and errors of a worker go into the trace. */
   #logOf(machine: Machine): Log {
     const tell = (fields: object, message: string): void => {
       const error = 'err' in fields ? ` (${fields.err})` : ''
-      if (LOST.test(message)) this.run.checker.onLost(machine.name)
+      if (LOST.test(message)) this.run.checker.onLost(machine)
       this.#trace(`${machine.name}: ${message}${error}`)
     }
     return { info() {}, warn: tell, error: tell }
@@ -389,7 +476,26 @@ class World {
   }
 }
 
-/** Real clocks show whole milliseconds; a wait for a fraction ends at the next whole one. */
-function wholeMilliseconds(clock: TestClock): TestClock {
-  return { ...clock, after: (ms, fn) => clock.after(Math.ceil(ms), fn) }
+/**
+ * Real clocks show whole milliseconds; a wait for a fraction ends at the next whole one. Code that reads the time for ever
+ * without letting it go on is stopped.
+ */
+function simulatedClock(start: number): TestClock {
+  const clock = testClock(start)
+  let at = start
+  let reads = 0
+  const now = (): number => {
+    if (clock.now() !== at) [at, reads] = [clock.now(), 0]
+    if (++reads > READS_MAX) throw new Error('a loop does not end')
+    return at
+  }
+  return {
+    ...clock,
+    now,
+    after: (ms, fn) => clock.after(Math.ceil(ms), fn),
+    async advance(ms) {
+      await clock.advance(ms)
+      now()
+    },
+  }
 }

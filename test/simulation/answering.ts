@@ -1,0 +1,30 @@
+// What a fake server of a run is: a function from a call to its result. Only this file knows the shape of the port.
+import type { Backend, BackendCall, BackendResult } from '../../src/backends/backend.ts'
+
+export type Answering = (call: BackendCall) => Promise<BackendResult>
+
+export function backendOf(name: string, answer: Answering): Backend {
+  return { name, send: answer, close: async () => {} }
+}
+
+export const UNREACHABLE: BackendResult = {
+  kind: 'failed',
+  status: null,
+  code: 'upstream_unavailable',
+  reason: 'connection refused',
+  unreachable: true,
+}
+
+/** Of a call that its caller has aborted. */
+export const ABORTED: BackendResult = {
+  kind: 'failed',
+  status: null,
+  code: 'upstream_unavailable',
+  reason: 'aborted',
+}
+
+/** What the body of a call asks for. */
+export function bodyOf({ body }: BackendCall): { text: string; max_tokens: number } {
+  const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
+  return { text: String(messages[0].content), max_tokens }
+}

@@ -1,0 +1,21 @@
+// What is checked of batches at batch APIs when a run has ended: nothing goes on there that nobody will collect, and no row
+// waits for anything.
+import type { SimulatedRun } from './run.ts'
+
+export async function remoteViolations({ store, servers }: SimulatedRun): Promise<string[]> {
+  const found: string[] = []
+  const rows = await store.read.selectFrom('remote_batches').selectAll().execute()
+  for (const { id, state, status, reserved, remote_id, upstream, model } of rows) {
+    if (state !== 'done') found.push(`the remote batch ${id} is still ${state}`)
+    if (reserved !== null) found.push(`the remote batch ${id} still reserves ${reserved}`)
+    // While its batch API is not configured for the model, nobody can cancel it.
+    if (status !== 'abandoned' || servers.removed.has(upstream) || servers.removed.has(model)) continue
+    const there = servers.apis
+      .find(({ name }) => name === upstream)
+      ?.batches.filter((one) => (remote_id === null ? one.name === id : one.id === remote_id))
+    for (const one of there ?? [])
+      if (!one.cancelAsked && !one.forgotten)
+        found.push(`${one.id} was given up and not cancelled at ${upstream}`)
+  }
+  return found
+}

@@ -1,0 +1,89 @@
+// What a result line must be: the answer to its own request or an error that has a cause, shared only with identical lines
+// of its batch, and billed as the answer that it is.
+import { costNanos, nanosFromUsd } from '../../src/domain/money.ts'
+import type { BatchRow } from '../../src/store/schema.ts'
+import type { PlannedBatch, PlannedLine } from './plans.ts'
+import { POISON } from './refused-texts.ts'
+import { SIM_MODEL, type SimulatedRun } from './run.ts'
+
+export interface CheckedLine {
+  line: PlannedLine
+  isAnswered: boolean
+  cost_nanos: number
+  isShared: boolean
+}
+
+/** Adds what is wrong with a result line to `found`. */
+export function checkLine(
+  run: SimulatedRun,
+  { planned, row }: { planned: PlannedBatch; row: BatchRow },
+  line: PlannedLine,
+  text: string,
+  found: string[],
+): CheckedLine {
+  const { shared_from, response, error } = JSON.parse(text)
+  const isAnswered = response !== null
+  const isShared = shared_from !== undefined
+  const cost_nanos = isAnswered ? nanosFromUsd(response.body.usage.cost_usd) : 0
+  if (isShared) {
+    run.tally.count(isAnswered ? 'dedupe: shared an answer' : 'dedupe: shared an error')
+    const from = run.plans.line(planned.id, shared_from.custom_id)
+    if (!line.isShared) found.push(`${line.name} shares an answer, which its batch did not ask for`)
+    if (from?.request !== line.request || from === line)
+      found.push(`${line.name} is said to be shared from ${shared_from.custom_id}`)
+    if (isAnswered && (cost_nanos !== 0 || response.body.usage.total_tokens !== 0))
+      found.push(`${line.name} is shared and has used ${JSON.stringify(response.body.usage)}`)
+  }
+  if (!isAnswered) {
+    run.tally.count(`failed: ${error.code}`)
+    if (!hasCause(run, { planned, row }, line, error.code))
+      found.push(`${line.name} failed without a cause: ${JSON.stringify(error)}`)
+    return { line, isAnswered, cost_nanos, isShared }
+  }
+  const said = response.body.choices[0].message.content
+  if (said !== line.request) found.push(`${line.name} asked ${line.request} and was answered ${said}`)
+  if (!isShared && !isCostOfAnAnswer(run, line, cost_nanos)) found.push(`${line.name} costs ${cost_nanos}`)
+  return { line, isAnswered, cost_nanos, isShared }
+}
+
+/** An answer without token counts is priced by estimate, so its cost cannot be checked here. */
+function isCostOfAnAnswer({ server, servers }: SimulatedRun, line: PlannedLine, nanos: number): boolean {
+  if (server.unmetered.has(line.request)) return true
+  // What is in flight while the configuration does not name the model has no price.
+  if (nanos === 0 && servers.removed.has(line.model)) return true
+  const answers = server.answers.get(line.request) ?? []
+  return answers.some((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price) === nanos)
+}
+
+/** Whether something has happened in the run that explains the error. */
+function hasCause(
+  run: SimulatedRun,
+  { planned, row }: { planned: PlannedBatch; row: BatchRow },
+  line: PlannedLine,
+  code: string,
+): boolean {
+  const { caps, servers } = run
+  switch (code) {
+    case 'batch_expired':
+      return run.now() >= planned.expires_at
+    case 'batch_cancelled':
+      return row.cancelling_at !== null
+    case 'input_file_deleted':
+      return row.input_deleted_at !== null
+    case 'usage_limit_exceeded':
+      return caps.hasAny(planned.project_id)
+    case 'model_not_found':
+      return line.model === 'unknown' || servers.removed.has(line.model)
+    case 'upstream_rejected':
+      return /(refuse|toxic)$/.test(line.request)
+    case 'internal_error':
+      // The whole chunk of a line that cannot be stored ends so.
+      return planned.lines.some(({ entity, chunk }) => entity === POISON && chunk === line.chunk)
+    case 'upstream_unavailable':
+    case 'upstream_timeout':
+    case 'upstream_invalid_response':
+      return /(refuse|toxic|poison)$/.test(line.request) || !servers.mustAnswer(line.model)
+    default:
+      return false
+  }
+}
