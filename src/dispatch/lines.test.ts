@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { ANSWER } from '../../test/fakes/scripted-backend.ts'
 import { lineWorld } from '../../test/support/line-world.ts'
 import { RETRY } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
@@ -89,6 +90,12 @@ test('of identical lines one is sent, and the others end with its answer, at no 
     world.outcomes.filter(({ record }) => record.cost_usd > 0).map(({ line }) => line),
     [1],
   )
+  const used = world.runs.map(({ results }) => {
+    let tokens = 0
+    for (const { total_tokens } of results.fresh.tallies.all) tokens += total_tokens
+    return tokens
+  })
+  assert.deepEqual(used, [ANSWER.usage.total_tokens, 0])
 })
 
 test('a line whose own answer was lost with its chunk is sent again, and billed', async () => {
@@ -153,6 +160,19 @@ test('a lowered limit takes the leader and its followers back, and each waits fo
   await world.settled()
   assert.equal(world.ended.length, 4)
   assert.equal(world.server.sent.length, 1)
+})
+
+test('lines that wait for a check of the limits are not sent before it, whatever else changes', async () => {
+  await using world = await lineWorld({ lines: 3, concurrency: 1 })
+  const { run, lines } = world
+  run.isLimited = true
+  for (const position of run.positions()) run.setAllowed(position, true)
+  await world.start()
+  lines.holdForCheck(run)
+  lines.placeAll(run, 'a pause has ended')
+  await world.inFlight('l1').answer()
+  await world.settled()
+  assert.deepEqual([world.server.sent.length, run.count(UNFUNDED)], [1, 2])
 })
 
 test('a check of the limits while an identical line waits for its next attempt sends none of them twice', async () => {

@@ -3,12 +3,14 @@ import { test } from 'node:test'
 import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { newId } from '../domain/ids.ts'
-import { changeRemoteBatch, intendRemoteBatch } from '../store/remote-batches.ts'
+import { changeRemoteBatch, intendRemoteBatch, settleRemoteBatch } from '../store/remote-batches.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Poller } from './poller.ts'
 
 const CHUNKS = 4
 const MINUTE_MS = 60_000
+/** Of the first lease. */
+const EPOCH = 1
 
 test('the oldest batch at a batch API is looked at most often, and the next one as soon as it has ended', async () => {
   await using world = await makeWorld()
@@ -27,13 +29,25 @@ test('the oldest batch at a batch API is looked at most often, and the next one 
   assert.deepEqual(await world.states(), ['ended', 'ended', 'ended', 'ended'])
 })
 
+test('a batch that was given up is cancelled there, and found by its name if its ID is not known', async () => {
+  await using world = await makeWorld()
+  await world.abandon()
+  await world.pollFor(MINUTE_MS)
+  assert.deepEqual(world.cancelled.sort(), ['found', 'there-1', 'there-2', 'there-3'])
+})
+
 /** Chunks that are all at one batch API, which answers no batch but those in `ended`. */
 async function makeWorld() {
   const world = await queuedBatch({ chunks: CHUNKS, lines: 1 })
   const { clock, store } = world
   const ended = new Set<string>()
   const looks: string[] = []
-  const api: Pick<BatchApi, 'read'> = {
+  const cancelled: string[] = []
+  const api: Pick<BatchApi, 'read' | 'find' | 'cancel'> = {
+    find: async () => [await api.read('found')].filter((one) => one !== null),
+    async cancel(id) {
+      cancelled.push(id)
+    },
     async read(id) {
       looks.push(id)
       const isEnded = ended.has(id)
@@ -89,6 +103,19 @@ async function makeWorld() {
   })
   return {
     ended,
+    cancelled,
+    /** All are given up; the ID of the first was never known. */
+    async abandon() {
+      const rows = await store.read.selectFrom('remote_batches').selectAll().orderBy('id').execute()
+      await store.write((tx) => changeRemoteBatch(tx, rows[0]!.id, 'open', { remote_id: null }))
+      for (const row of rows)
+        await store.write((tx) =>
+          settleRemoteBatch(tx, row, EPOCH, {
+            ...{ state: 'abandoned', answered: 0, cost_nanos: 0 },
+            poll_at: clock.now(),
+          }),
+        )
+    },
     looks: () => Array.from({ length: CHUNKS }, (_, i) => looks.filter((id) => id === `there-${i}`).length),
     async pollFor(ms: number) {
       for (const until = clock.now() + ms; clock.now() < until; await clock.advance(1_000))

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { queuedBatch } from '../../test/support/queued-batch.ts'
+import { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
+import type { Run } from '../dispatch/run.ts'
 import { dayOf } from '../domain/utc-day.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
@@ -34,4 +36,29 @@ test('lines at a batch API are charged to the day of their reservation, whicheve
     [0, 1, 2].map((position) => recorded!.reservedOn(position)),
     [today + 1, today + 1, null],
   )
+})
+
+test('lines that a batch API leaves are reserved by their chunk again, and wait for a check of the limits', async () => {
+  await using world = await queuedBatch({ chunks: 1, lines: 2 })
+  const { store, clock } = world
+  const funds = new ReservedFunds()
+  const rows = new RemoteRows({
+    ...{ store, clock, funds },
+    lanes: new Map(),
+    lines: { ledByRemote() {} },
+    outagePatienceMs: 0,
+    settle: async () => {},
+  })
+  const [run] = (await world.open()) as [Run]
+  run.isLimited = true
+  for (const position of [0, 1]) {
+    run.setAllowed(position, true)
+    funds.setReserved(run, position, true)
+    for (const state of [UNSUBMITTED, REMOTE]) run.move(position, state, 'it is handed over')
+  }
+  const row = await rows.intend(run, { name: 'cell' } as BatchApiUpstream, [0, 1])
+  assert.deepEqual([run.isReserved(0), run.isReserved(1)], [false, false], 'the batch there has it')
+  assert.ok(await rows.settle(run, row!, 'done'))
+  assert.deepEqual([run.isReserved(0), run.isReserved(1)], [true, true])
+  assert.deepEqual([run.isAllowed(0), run.isAllowed(1)], [false, false])
 })

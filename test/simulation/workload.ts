@@ -333,7 +333,14 @@ export class Workload {
     const isInvalid = random.chance(0.15)
     if (isInvalid) input.texts.push(input.texts[0]!)
     const now = this.#clock.now()
-    const upload = { project_id, now, retention_ms: 90 * DAY_MS, file_bytes_max: 1e9, form_bytes: 0, take() {} }
+    const upload = {
+      project_id,
+      now,
+      retention_ms: 90 * DAY_MS,
+      file_bytes_max: 1e9,
+      form_bytes: 0,
+      take() {},
+    }
     const file = await receiveUpload({ store: this.#store, sealed }, formOf(input.texts.join('')), upload)
     const window_ms = random.chance(0.2) ? random.int(3_000, 20_000) : DAY_MS
     const isEager = random.chance(0.5)
