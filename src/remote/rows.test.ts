@@ -6,6 +6,7 @@ import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
 import { dayOf } from '../domain/utc-day.ts'
 import { releaseChunk } from '../store/chunks.ts'
+import { pauseBatch } from '../store/pauses.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { RemoteRows } from './rows.ts'
 
@@ -35,6 +36,28 @@ test('lines at a batch API are charged to the day of their reservation, whicheve
   assert.deepEqual(
     [0, 1, 2].map((position) => recorded!.reservedOn(position)),
     [today + 1, today + 1, null],
+  )
+})
+
+test('a pause holds no chunk back whose lines a batch API has, so that their results are recorded', async () => {
+  await using world = await queuedBatch({ chunks: 2, lines: 1 })
+  const { store, clock } = world
+  const rows = new RemoteRows({
+    ...{ store, clock },
+    lanes: new Map(),
+    lines: { ledByRemote() {} },
+    funds: { setReserved() {} },
+    outagePatienceMs: 0,
+    settle: async () => {},
+  })
+  const runs = await world.open()
+  await rows.intend(runs[0]!, { name: 'cell' } as BatchApiUpstream, [0])
+  for (const { claim } of runs) await store.write((tx) => releaseChunk(tx, claim))
+  await store.write((tx) => pauseBatch(tx, runs[0]!.batch.id, clock.now()))
+  const chunks = await world.chunks()
+  assert.deepEqual(
+    chunks.map(({ state }) => state),
+    ['ready', 'parked'],
   )
 })
 

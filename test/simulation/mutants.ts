@@ -254,7 +254,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/store/pauses.ts',
     find: "    .where('batch_id', '=', id)\n    .where('remote_batches', '=', 0)\n",
     replace: "    .where('batch_id', '=', id)\n",
-    test: 'test/remote-batches.long.test.ts',
+    test: 'src/remote/rows.test.ts',
   },
   {
     bug: 'lines that a batch API left are sent again whatever limits say by then',

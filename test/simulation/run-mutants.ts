@@ -46,10 +46,9 @@ async function killMutant({ file, find, replace, test, seed: known }: Mutant): P
       source.replace(find, () => replace),
     )
     if (test !== undefined) {
-      const failed = /^✖ (.*) \(/m.exec(
-        await run(copy, ['--test', '--test-force-exit', '--test-timeout=20000', test]),
-      )
-      return { seed: failed ? 'test' : null, message: failed?.[1] ?? `${test} passed` }
+      const known = await failuresOf(ROOT, test)
+      const failed = (await failuresOf(copy, test)).filter((name) => !known.includes(name))
+      return { seed: failed.length > 0 ? 'test' : null, message: failed[0] ?? `${test} passed` }
     }
     const simulate = async (first: number, runs: string): Promise<string> =>
       await run(copy, [
@@ -65,6 +64,12 @@ async function killMutant({ file, find, replace, test, seed: known }: Mutant): P
   } finally {
     rmSync(copy, { recursive: true, force: true })
   }
+}
+
+/** The tests of a file that fail. */
+async function failuresOf(cwd: string, test: string): Promise<string[]> {
+  const output = await run(cwd, ['--test', '--test-force-exit', '--test-timeout=20000', test])
+  return Array.from(output.matchAll(/^✖ (.*) \(/gm), ([, name]) => name ?? '').filter((name) => name !== test)
 }
 
 function run(cwd: string, args: readonly string[]): Promise<string> {
