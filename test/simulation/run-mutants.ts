@@ -36,7 +36,7 @@ async function killMutant({ file, find, replace, test, seed: known }: Mutant): P
   const copy = mkdtempSync(join(tmpdir(), 'offpeak-mutant-'))
   try {
     for (const part of ['src', 'model', 'test', 'package.json'])
-      cpSync(join(ROOT, part), join(copy, part), recursive: true )
+      cpSync(join(ROOT, part), join(copy, part), { recursive: true })
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
     const source = readFileSync(join(copy, file), 'utf8')
     if (source.split(find).length !== 2)
