@@ -180,8 +180,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a connection to a model server is shared between projects',
     file: 'src/backends/openai/openai-backend.ts',
-    find: 'new Exchange(headOf(asked), body, project_id,',
-    replace: 'new Exchange(headOf(asked), body, project_id.slice(0, 0),',
+    find: 'new Exchange(headOf(call), body, project_id,',
+    replace: 'new Exchange(headOf(call), body, project_id.slice(0, 0),',
     test: 'src/backends/http1/http-pool.test.ts',
   },
   {
@@ -309,8 +309,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines that follow an identical one count its tokens',
     file: 'src/results/record-line.ts',
-    find: 'NO_USAGE, to.line), NO_USAGE, {',
-    replace: 'NO_USAGE, to.line), answer.usage ?? NO_USAGE, {',
+    find: 'answer.usage_place, NO_USAGE, {',
+    replace: 'answer.usage_place, answer.usage ?? NO_USAGE, {',
     test: 'src/dispatch/lines.test.ts',
   },
   {
