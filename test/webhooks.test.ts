@@ -11,7 +11,7 @@ import { configFor, line, TestService } from './service.ts'
 
 const ALLOWED = 'webhooks: {allow_private_networks: true}'
 /** Retries come at once, and receivers have little time. */
-const FAST = { schedule: (_: unknown, now: number) => now, timeout_ms: 300 }
+const FAST = { schedule: (_: unknown, now: number) => now, timeoutMs: 2_000 }
 
 interface Webhook {
   id: string
