@@ -85,7 +85,7 @@ test('lines that an expired batch left are finished by another upstream', async 
   assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 10])
 })
 
-test('lines of batches that a batch API refuses again and again fail with its words', async () => {
+test('a batch API that rejects each line alone, too, is quoted in their errors', async () => {
   await using remote = await BatchServer.start({
     fail: { code: 'model_not_found', message: 'no batches of it' },
   })
@@ -94,7 +94,7 @@ test('lines of batches that a batch API refuses again and again fail with its wo
   assert.deepEqual(batch.request_counts, { total: 2, completed: 0, failed: 2 })
   assert.equal(remote.batches.size, 3)
   const [first] = await service.lines(batch.error_file_id)
-  assert.match(first?.error?.message ?? '', /ended as failed.*no batches of it/)
+  assert.match(first?.error?.message ?? '', /rejected the line: "no batches of it"/)
 })
 
 test('a cancel goes through to the batch API, and what it had finished is recorded', async () => {

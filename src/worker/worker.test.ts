@@ -5,10 +5,13 @@ import { queuedBatch, RETRY, SILENT } from '../../test/support/queued-batch.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { ModelServer } from '../dispatch/upstream.ts'
+import { newId } from '../domain/ids.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { moveBatch } from '../store/batches.ts'
+import { releaseChunk } from '../store/chunks.ts'
 import { closeSession, openSession } from '../store/leases.ts'
 import { pauseBatch } from '../store/pauses.ts'
+import { changeRemoteBatch, intendRemoteBatch, readRemoteBatch } from '../store/remote-batches.ts'
 import { reservedByProject } from '../store/reservations.ts'
 import type { Store } from '../store/store.ts'
 import { Worker } from './worker.ts'
@@ -133,6 +136,31 @@ test('a worker sends no line of a batch that is paused while its chunk is being 
   await world.until(() => world.isPaused, 10)
   await clock.advance(5_000)
   assert.deepEqual(world.server.sent, [])
+})
+
+test('what a batch API has answered is settled though all other lines wait for the limit that it fills', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 2 })
+  const { store, project_id, clock } = world
+  const [run] = await world.open()
+  const { claim } = run!
+  const tokens = 1_000
+  await store.write((tx) => addLimit(tx, project_id, { amount: tokens }))
+  const id = newId('remote', clock.now())
+  await store.write(async (tx) => {
+    await intendRemoteBatch(tx, claim, {
+      ...{ id, model: 'm', upstream: 'gone', created: clock.now(), line_count: 1, day: null },
+      lines: [[99, 99]],
+      reservation: [[null, 0, tokens]],
+      moved: [],
+    })
+    await changeRemoteBatch(tx, id, 'intended', { state: 'creating' })
+    await changeRemoteBatch(tx, id, 'creating', { state: 'open' })
+    await changeRemoteBatch(tx, id, 'open', { state: 'ended' })
+    await releaseChunk(tx, claim)
+  })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 2, 100)
+  assert.equal((await readRemoteBatch(store.read, id))?.state, 'done')
 })
 
 /** A worker that is not started yet, beside a queued batch. */

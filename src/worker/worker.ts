@@ -449,7 +449,8 @@ export class Worker {
     const postponed = this.#stopReason(run) === null ? await this.#gate.admit(run, limitVersion) : null
     // Last, because a reservation may take its time.
     await this.#pauses.loadFor(run.batch.id)
-    return postponed
+    // What a batch API has answered is settled first: its reservation may be what fills the limit.
+    return this.#executor.rows.of(run).length > 0 ? null : postponed
   }
 
   #onOpened(run: Run): void {

@@ -636,7 +636,7 @@ export function storeConformance(
       const leased = claims.map(({ batch_id, idx, epoch }) => ({ batch_id, idx, epoch }))
       const seen = await leasedChunks(store.read, worker_id)
       assert.deepEqual(
-        seen.map((chunk) => ({ ...chunk })),
+        seen.map((chunk) => ({ ...chunk })).sort((a, b) => a.idx - b.idx),
         leased,
       )
       const [first] = claims
