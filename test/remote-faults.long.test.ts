@@ -320,7 +320,10 @@ test('results are read where a redirect leads, without the key', async () => {
       },
     })
     await using service = await TestService.start(
-      config(remote, '').replace('timeout:', 'headers: {authorization: "Bearer a-key-of-it"}, timeout:'),
+      config(remote, '').replace(
+        'timeout:',
+        `headers: {authorization: "Bearer a-key-of-it"}, results_from: "http://127.0.0.1:${port}", timeout:`,
+      ),
     )
     const batch = await service.run(LINES)
     assert.equal(batch.request_counts.completed, 20)

@@ -206,6 +206,7 @@ export function batchApiOf(upstream: BatchApiConfig, clock: Clock): HttpBatchApi
     file_purpose,
     lineMetadata: upstream.line_metadata,
     keepFiles: upstream.keep_files,
+    resultsFrom: upstream.results_from,
     now: () => clock.now(),
   })
 }

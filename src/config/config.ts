@@ -170,6 +170,8 @@ export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover'
   line_metadata: boolean
   /** Whether its files are left at the batch API. */
   keep_files: boolean
+  /** Origins beside its own that results may be read from: `https://bucket.example`. */
+  results_from: readonly string[]
   /** What its webhook requests are signed with; null: it sends none. */
   webhook_secret: string | null
 }

@@ -519,6 +519,10 @@ describe('what is refused', () => {
     [upstream('type: openai, base_url: "http://u:pw@h/v1"'), 'found "http://(hidden)@h/v1"'],
     [upstream('type: openai, base_url: "http://h/v1/chat/completions"'), 'base_url: expected an http://'],
     [
+      upstream('type: openai-batch, base_url: "http://h/v1", results_from: https://b/x'),
+      'results_from: expected an address without path and query, such as https://bucket.example',
+    ],
+    [
       upstream('type: openai, base_url: "http://h/v1", headers: {"a b": c}'),
       'headers.a b: is no name of a header',
     ],

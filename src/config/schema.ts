@@ -1,8 +1,7 @@
 // Every key of the configuration: its type, its limits and its default.
 import { isIP } from 'node:net'
-import { type Static, Type } from 'typebox'
+import type { Static } from 'typebox'
 import { durationText } from '../domain/duration.ts'
-import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
@@ -26,18 +25,8 @@ import {
   text,
 } from './scalars.ts'
 import { present, unreadable } from './secrets.ts'
-import {
-  byDefault,
-  checked,
-  listOf,
-  mapOf,
-  optional,
-  type Shape,
-  scalar,
-  secret,
-  section,
-  variant,
-} from './shape.ts'
+import { BASE_URL, BASE_URL_EXPECTED, ORIGIN, PROXY } from './server-addresses.ts'
+import { byDefault, checked, listOf, mapOf, optional, type Shape, secret, section, variant } from './shape.ts'
 import { BLOBS, DATABASE } from './store-addresses.ts'
 
 export const CONCURRENCY_MAX = 1024
@@ -49,7 +38,6 @@ const REGION = text(
   'up to 32 lower-case letters, digits and dashes, such as eu-central',
 )
 const OFF = { off: null, false: null }
-const OFF_WORD = { off: 'off', false: 'off' } as const
 const COUNT = orWord(integer(0), OFF, 'a whole number, 0 or more, or off')
 const BYTES = orWord(size(0), OFF, 'a size such as 8MiB or 10GiB, at least 0B, or off')
 const METRICS_PORT = orWord(
@@ -104,24 +92,6 @@ function headerProblem(name: string): string | null {
   if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(name)) return 'is no name of a header'
   return FRAMING.test(name) ? 'is a header that the service sets itself' : null
 }
-
-export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials'
-
-/** `found` without slashes at the end of its path; undefined when it is no base URL. */
-export function parseBaseUrl(found: string): string | undefined {
-  if (!/^https?:\/\/[^\s?#@]+(\?[^\s#]*)?$/.test(found) || !URL.canParse(found)) return undefined
-  const [path = '', ...query] = found.split('?')
-  const trimmed = path.replace(/\/+$/, '')
-  const isOfEndpoint = ENDPOINT_PATHS.some((one) => trimmed.endsWith(one.slice('/v1'.length)))
-  return isOfEndpoint ? undefined : [trimmed, ...query].join('?')
-}
-
-const BASE_URL = scalar(
-  Type.String({ pattern: '^https?://[^\\s?#@]+(\\?[^\\s#]*)?$' }),
-  BASE_URL_EXPECTED,
-  ['string'],
-  parseBaseUrl,
-)
 
 /** A key that was written in place of the name of its variable is told to nobody. */
 const USUAL_NAME = /^[A-Z][A-Z0-9_]*$/
@@ -189,12 +159,6 @@ const PLACE = {
     listOf(HOURS_WINDOW, 'a list of windows such as {days: mon-fri, from: "20:00", to: "07:00"}'),
   ),
 }
-
-const PROXY = orWord(
-  text(/^https?:\/\/[^\s/?#]+\/?$/, 'the address of a proxy such as http://proxy.internal:3128, or off'),
-  OFF_WORD,
-  'the address of a proxy such as http://proxy.internal:3128, or off',
-)
 
 const SIM = section({
   type: type('sim'),
@@ -290,6 +254,7 @@ const BATCH_API = checked(
     file_purpose: optional(anyText),
     line_metadata: byDefault(false, boolean),
     keep_files: byDefault(false, boolean),
+    results_from: optional(listOf(ORIGIN, 'a list such as [https://bucket.example]')),
     webhook_secret: optional(secret(text(WEBHOOK_SECRET, WEBHOOK_SECRET_EXPECTED))),
     webhook_secret_env: optional(
       checked(API_KEY_ENV, (name, problem, env) => {

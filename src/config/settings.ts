@@ -186,6 +186,7 @@ function upstreamOf(
       client_key_file: at(rest.client_key_file),
       name: rest.name ?? addressOf(rest.base_url),
       model: rest.model ?? modelId,
+      results_from: rest.results_from ?? [],
       api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
       webhook_secret:
         rest.webhook_secret ??

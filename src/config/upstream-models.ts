@@ -4,7 +4,8 @@ import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { FREE } from '../domain/money.ts'
 import type { ModelConfig } from './config.ts'
 import { ConfigError, shown } from './config-error.ts'
-import { BASE_URL_EXPECTED, CONCURRENCY_MAX, parseBaseUrl, TIMEOUT_MS } from './schema.ts'
+import { CONCURRENCY_MAX, TIMEOUT_MS } from './schema.ts'
+import { BASE_URL_EXPECTED, parseBaseUrl } from './server-addresses.ts'
 import { addressOf } from './settings.ts'
 
 /** What a server says of a model in its list. */

@@ -82,7 +82,11 @@ export function brokenCall(error: unknown, redact: Redact): BatchApiError {
 }
 
 /** It was answered with something else than the batch API's definition says. */
-export function notUnderstood(what: string): BatchApiError {
+export function notUnderstood(what: string, moreForOperators = ''): BatchApiError {
   const reason = `the batch API answered with ${what}`
-  return new BatchApiError({ kind: 'failed', status: 200, code: 'upstream_invalid_response', reason }, false)
+  const operatorReason = `${reason}${moreForOperators}`
+  return new BatchApiError(
+    { kind: 'failed', status: 200, code: 'upstream_invalid_response', reason, operatorReason },
+    false,
+  )
 }

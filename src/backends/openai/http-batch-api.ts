@@ -27,6 +27,8 @@ export interface HttpBatchApiOptions {
   file_purpose: string | null
   lineMetadata: boolean
   keepFiles: boolean
+  /** Origins beside its own that it may redirect to for results. */
+  resultsFrom: readonly string[]
   now: () => number
 }
 
@@ -52,7 +54,7 @@ export class HttpBatchApi implements BatchApi {
   readonly #address: ServerAddress
   /** Loaded for the first call: the client takes 20 MiB. */
   #dispatcher: Promise<Dispatcher> | null = null
-  /** For where the batch API redirects to: without the client certificate. */
+  /** For the other origins that results are read from: without the client certificate. */
   #elsewhere: Promise<Dispatcher> | null = null
   readonly #keyFile: KeyFile | null
   readonly #dialect: BatchApiDialect
@@ -187,7 +189,10 @@ export class HttpBatchApi implements BatchApi {
     }
   }
 
-  /** Goes where an answer redirects to; what this service is known by stays with the batch API. */
+  /**
+   * Goes where an answer redirects to, which is no other place than the configuration allows: a batch API must not choose
+   * what is called from here. What this service is known by stays with the batch API.
+   */
   async #followed(answer: Dispatcher.ResponseData, signal?: AbortSignal): Promise<Dispatcher.ResponseData> {
     let from = new URL(this.#address.origin)
     for (let hops = 0; hops < REDIRECTS_MAX; hops++) {
@@ -195,10 +200,13 @@ export class HttpBatchApi implements BatchApi {
       if (!REDIRECTS.includes(answer.statusCode) || typeof location !== 'string') break
       await answer.body.dump()
       const to = URL.parse(location, from)
-      if (to === null || !['https:', from.protocol].includes(to.protocol))
-        throw notUnderstood('a redirect that is not followed')
-      const isOwn = to.origin === this.#address.origin
-      const { certificates } = this.#options
+      const { certificates, resultsFrom } = this.#options
+      const isOwn = to?.origin === this.#address.origin
+      if (to === null || !(isOwn || resultsFrom.includes(to.origin)))
+        throw notUnderstood(
+          'a redirect that is not followed',
+          to === null ? '' : ` to ${to.origin}: where results may be there, name it in results_from`,
+        )
       if (!isOwn)
         this.#elsewhere ??= dispatcherOf({
           ...this.#options,
