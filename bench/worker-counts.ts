@@ -15,11 +15,23 @@ export interface WorkerCounts {
   socketWrites: number
 }
 
+interface Run {
+  before: WorkerCounts
+  after: WorkerCounts
+  ms: number
+}
+
 /** Lines of the runs. The first is not counted: its code is not compiled yet. */
 const WARM = 20_000
 const RUNS = [20_000, 60_000] as const
 
-/** Per line of `bytes`: two runs that differ in their number of lines, so that what a run costs anyway drops out. */
+/** How long it is measured what a worker without work costs per second: a slow machine has more seconds per line. */
+const IDLE_MS = 3_000
+
+/**
+ * Per line of `bytes`: two runs that differ in their number of lines, so that what a run costs anyway drops out, as does
+ * what passing time costs.
+ */
 export async function lineCosts(folder: string, base_url: string, bytes: number): Promise<WorkerCounts> {
   const file = join(folder, 'counts')
   const preload = fileURLToPath(new URL('./count-process.ts', import.meta.url))
@@ -42,21 +54,26 @@ models:
     while (!existsSync(path) || readFileSync(path, 'utf8') === '') await setTimeout(10)
     return JSON.parse(readFileSync(path, 'utf8'))
   }
-  const run = async (lines: number): Promise<WorkerCounts> => {
+  const run = async (lines: number): Promise<Run> => {
     const input = join(folder, `${lines}.jsonl`)
     await writeLines(input, lines, bytes)
-    const created = await service.client.create(await service.client.upload(input, 20))
+    const file = await service.client.upload(input, 20)
+    const [before, begun] = [await counts(), performance.now()]
+    const created = await service.client.create(file)
     const { request_counts } = await service.client.completed(created.id, 50)
     if (request_counts.completed !== lines)
       throw new Error(`only ${request_counts.completed} lines were answered`)
-    return await counts()
+    return { before, after: await counts(), ms: performance.now() - begun }
   }
   try {
-    const before = await run(WARM)
-    const between = await run(RUNS[0])
-    const after = await run(RUNS[1])
-    const of = (name: keyof WorkerCounts): number =>
-      (after[name] - between[name] - (between[name] - before[name])) / (RUNS[1] - RUNS[0])
+    await run(WARM)
+    const idle: Run = { before: await counts(), after: await setTimeout(IDLE_MS).then(counts), ms: IDLE_MS }
+    const [small, large] = [await run(RUNS[0]), await run(RUNS[1])]
+    const of = (name: keyof WorkerCounts): number => {
+      const did = ({ before, after }: Run): number => after[name] - before[name]
+      const passing = (did(idle) / idle.ms) * (large.ms - small.ms)
+      return (did(large) - did(small) - passing) / (RUNS[1] - RUNS[0])
+    }
     return { heapBytes: of('heapBytes'), statements: of('statements'), socketWrites: of('socketWrites') }
   } finally {
     await service.stop()
