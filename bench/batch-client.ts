@@ -88,7 +88,7 @@ export async function writeLines(path: string, count: number, bytes: number): Pr
   const filler = 'lorem ipsum dolor sit amet '.repeat(Math.ceil(bytes / 27))
   for (let i = 0; i < count; i++) {
     const content = `${i} ${filler}`.slice(0, Math.max(1, bytes - 150))
-    const body = { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 16 }
+    const body = { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 64 }
     const text = JSON.stringify({ custom_id: `line-${i}`, method: 'POST', url: '/v1/chat/completions', body })
     if (!out.write(`${text}\n`)) await once(out, 'drain')
   }

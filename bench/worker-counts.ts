@@ -23,7 +23,7 @@ interface Run {
 
 /** Lines of the runs. The first is not counted: its code is not compiled yet. */
 const WARM = 20_000
-const RUNS = [20_000, 60_000] as const
+const RUNS = [10_000, 50_000] as const
 
 /** How long it is measured what a worker without work costs per second: a slow machine has more seconds per line. */
 const IDLE_MS = 3_000
