@@ -19,7 +19,8 @@ if (process.argv.length === 3 && ['-V', '--version'].includes(process.argv[2])) 
   process.exit(0)
 }
 // V8 lets the heap grow to several times what is alive before it collects it, and with it the buffers of lines, of which it
-// sees little: with these flags the peak of a worker is three quarters, for 4 to 15 % of CPU time (docs/performance.md).
+// sees little: with these flags the peak of a worker is three quarters, for no CPU time that could be told from noise
+// (docs/performance.md).
 const HEAP = ['--max-semi-space-size=8', '--heap-growing-percent=80']
 // glibc creates a memory arena for each thread, of which two are enough, and raises its thresholds after large buffers
 // are freed, which fragments the heap. All of this is read when a process starts, so a service starts itself anew; its
