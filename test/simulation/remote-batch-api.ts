@@ -51,6 +51,8 @@ export interface RemoteBatch {
   ended: boolean
   /** Whether it was asked to cancel it, and whether it does. */
   cancelAsked: boolean
+  /** Whoever looked for its name was shown another one before it. */
+  shownAsSecond: boolean
   cancelled: boolean
   forgotten: boolean
   output_file_id: string | null
@@ -151,9 +153,9 @@ export class RemoteBatchApi {
       find: ({ name }, signal) =>
         call(() => {
           if (this.#habits.cannotList) return null
-          return this.batches
-            .filter((one) => one.name === name && !one.forgotten)
-            .map((one) => this.#seen(one))
+          const found = this.batches.filter((one) => one.name === name && !one.forgotten)
+          for (const other of found.slice(1)) other.shownAsSecond = true
+          return found.map((one) => this.#seen(one))
         }, signal),
       read: (id, signal) =>
         call(() => {
@@ -248,6 +250,7 @@ export class RemoteBatchApi {
       status: this.#habits.hasOddStatus && late.chance(0.5) ? 'in_limbo' : 'in_progress',
       ended: false,
       cancelAsked: false,
+      shownAsSecond: false,
       cancelled: false,
       forgotten: false,
       output_file_id: null,

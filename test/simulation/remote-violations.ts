@@ -17,5 +17,9 @@ export async function remoteViolations({ store, servers }: SimulatedRun): Promis
       if (!one.cancelAsked && !one.forgotten)
         found.push(`${one.id} was given up and not cancelled at ${upstream}`)
   }
+  for (const { name: upstream, batches } of servers.apis)
+    for (const { id, shownAsSecond, cancelAsked, forgotten } of batches)
+      if (shownAsSecond && !cancelAsked && !forgotten && !servers.removed.has(upstream))
+        found.push(`${id} was the second of its name at ${upstream} and not cancelled`)
   return found
 }
