@@ -6,6 +6,7 @@ import { ANSWER } from '../../test/fakes/scripted-backend.ts'
 import { lineWorld } from '../../test/support/line-world.ts'
 import { RETRY } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
+import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import {
   FINISHED,
@@ -173,6 +174,23 @@ test('lines that wait for a check of the limits are not sent before it, whatever
   await world.inFlight('l1').answer()
   await world.settled()
   assert.deepEqual([world.server.sent.length, run.count(UNFUNDED)], [1, 2])
+})
+
+test('what a line cost beyond its reservation is taken from the lines after it before any commit', async () => {
+  await using world = await lineWorld({ lines: 3, concurrency: 1, content: () => 'x'.repeat(4_000) })
+  const { run, funds } = world
+  run.isLimited = true
+  for (const position of run.positions()) {
+    run.setAllowed(position, true)
+    funds.setReserved(run, position, true)
+  }
+  funds.cap(run.claim.project_id, [{ spender: WHOLE_PROJECT, metric: 'tokens' }])
+  await world.start()
+  const usage = { prompt_tokens: 4_000, completion_tokens: 2, total_tokens: 4_002 }
+  await world.server.inFlight[0]!.respond(200, { ...ANSWER, usage })
+  assert.equal(world.outcomes[0]?.record.usage?.total_tokens, 4_002)
+  assert.deepEqual([world.server.sent.length, world.checks], [1, 1])
+  assert.ok(run.count(UNFUNDED) > 0)
 })
 
 test('a check of the limits while an identical line waits for its next attempt sends none of them twice', async () => {

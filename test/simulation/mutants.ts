@@ -204,6 +204,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/limits/reserved-funds.ts',
     find: '    if (!run.isReserved(position)) return true\n',
     replace: '    if (position >= 0) return true\n',
+    test: 'src/dispatch/lines.test.ts',
   },
   {
     bug: 'lines that a server cannot answer close it to every batch',
@@ -367,6 +368,7 @@ export const MUTANTS: readonly Mutant[] = [
     find: `      log.warn({ remote_batch: id, first: first?.id }, TWICE)
       await api.cancel(id, creation.signal)`,
     replace: '      log.warn({ remote_batch: id, first: first?.id }, TWICE)',
+    test: 'src/remote/creation.test.ts',
   },
   {
     bug: 'the closer ends lines that a batch API has answered',

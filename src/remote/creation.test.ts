@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
+import type { BatchApi, SeenBatch } from '../backends/batch-api/batch-api.ts'
+import { BatchApiError } from '../backends/batch-api/batch-api.ts'
+import { unfinished } from '../backends/batch-api/result-line.ts'
+import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
+import type { Run } from '../dispatch/run.ts'
+import type { BatchApiUpstream } from './batch-api-upstream.ts'
+import { Creations } from './creation.ts'
+import { RemoteRows } from './rows.ts'
+
+test('of two batches that a batch API made of one call the second is cancelled', async () => {
+  await using world = await makeWorld()
+  const { run, row, creations, creation } = world
+  assert.deepEqual((await creations.pursue({ ...creation, isNew: true })).kind, 'later')
+  world.there.push('first', 'second')
+  assert.deepEqual(await creations.pursue(creation), { kind: 'open' })
+  assert.deepEqual([row.remote_id, world.created], ['first', 1])
+  assert.deepEqual(world.cancelled, ['second'])
+  assert.equal(run.count(REMOTE), 1)
+})
+
+/** A batch that is to be created at a batch API, which never answers that it was. */
+async function makeWorld() {
+  const world = await queuedBatch({ chunks: 1, lines: 1 })
+  const { store, clock } = world
+  const rows = new RemoteRows({
+    ...{ store, clock },
+    lanes: new Map(),
+    lines: { ledByRemote() {} },
+    funds: { setReserved() {} },
+    outagePatienceMs: 0,
+    settle: async () => {},
+  })
+  const [run] = (await world.open()) as [Run]
+  for (const state of [UNSUBMITTED, REMOTE]) run.move(0, state, 'it is handed over')
+  const row = (await rows.intend(run, { name: 'cell' } as BatchApiUpstream, [0]))!
+  const known = { there: [] as string[], cancelled: [] as string[], created: 0 }
+  const api: Pick<BatchApi, 'settleMs' | 'upload' | 'create' | 'find' | 'cancel'> = {
+    settleMs: 1_000,
+    upload: async () => 'file',
+    async create() {
+      known.created++
+      throw new BatchApiError(unfinished('no answer'), false)
+    },
+    find: async () => known.there.map((id) => ({ id }) as SeenBatch),
+    async cancel(id) {
+      known.cancelled.push(id)
+    },
+  }
+  const creations = new Creations({
+    ...{ store, clock },
+    log: SILENT,
+    isCertain: () => true,
+    isPaused: () => false,
+    isOverLimit: async () => false,
+    mayGiveUp: () => false,
+  })
+  const creation = {
+    ...{ run, row },
+    isNew: false,
+    api: api as BatchApi,
+    signal: new AbortController().signal,
+    endpoint: '/v1/chat/completions' as const,
+    content: () => [],
+    metadata: {},
+  }
+  return Object.assign(
+    known,
+    { run, row, creations, creation },
+    {
+      [Symbol.asyncDispose]: () => world[Symbol.asyncDispose](),
+    },
+  )
+}
