@@ -176,6 +176,16 @@ test('lines that wait for a check of the limits are not sent before it, whatever
   assert.deepEqual([world.server.sent.length, run.count(UNFUNDED)], [1, 2])
 })
 
+test('no line is sent after its window has closed, though the alarm for that is late', async () => {
+  await using world = await lineWorld({ lines: 2, concurrency: 1 })
+  await world.start()
+  world.skewMs = world.run.claim.deadline - world.clock.now()
+  await world.server.inFlight[0]!.answer()
+  await world.settled()
+  assert.equal(world.server.sent.length, 1)
+  assert.deepEqual(world.ended, ['l1 ok', 'l2 batch_expired'])
+})
+
 test('what a line cost beyond its reservation is taken from the lines after it before any commit', async () => {
   await using world = await lineWorld({ lines: 3, concurrency: 1, content: () => 'x'.repeat(4_000) })
   const { run, funds } = world

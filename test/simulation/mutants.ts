@@ -23,6 +23,7 @@ export const MUTANTS: readonly Mutant[] = [
     replace: `    .where('commit_seq', '=', lease.commit_seq)
     .where('state', '=', 'leased')
   if (seal)`,
+    seed: 6,
   },
   {
     bug: 'lines are settled without their journal',
@@ -54,12 +55,14 @@ export const MUTANTS: readonly Mutant[] = [
   if (seal)`,
     replace: `    .where('state', '=', 'leased')
   if (seal)`,
+    seed: 6,
   },
   {
     bug: 'a chunk that is being requeued goes on sending',
     file: 'src/worker/worker.ts',
     find: '    run.park()\n',
     replace: '',
+    seed: 6,
   },
   {
     bug: 'a journal counts its lines twice in every total',
@@ -92,6 +95,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/sender.ts',
     find: 'if (now >= run.claim.deadline) {',
     replace: 'if (now < 0) {',
+    test: 'src/dispatch/lines.test.ts',
   },
   {
     bug: 'a worker claims under an expired session',
@@ -105,6 +109,7 @@ export const MUTANTS: readonly Mutant[] = [
     find: `        this.suspect()
         throw error`,
     replace: '        throw error',
+    seed: 17,
   },
   {
     bug: 'a batch may move from any status to any other',
@@ -129,18 +134,21 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/recorder.ts',
     find: 'await Promise.all([...this.#writing, ...journals, this.#commits.running])\n',
     replace: 'return void (await Promise.all([...this.#writing, ...journals, this.#commits.running]))\n',
+    seed: 14,
   },
   {
     bug: 'blobs of a commit are not written again, however long the commit is refused',
     file: 'src/results/commit-queue.ts',
     find: 'if (now - pending.writtenAt >= blobFreshMs) {',
     replace: 'if (blobFreshMs < 0) {',
+    seed: 11,
   },
   {
     bug: 'a clock that is set back delays the journal',
     file: 'src/results/recorder.ts',
     find: 'return waitedMs < 0 ? Number.POSITIVE_INFINITY : waitedMs',
     replace: 'return waitedMs',
+    seed: 49,
   },
   {
     bug: 'a worker that stops does not requeue its chunks',
@@ -164,6 +172,7 @@ export const MUTANTS: readonly Mutant[] = [
     replace: `    const again = null as Entry | null
     if (again === null) return null
     const isAvoided`,
+    seed: 6,
   },
   {
     bug: 'deleted result files keep their content',
@@ -176,6 +185,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/recorder.ts',
     find: "if (!(await this.#isLeased(run))) return 'lost'",
     replace: 'await this.#isLeased(run)\n        throw error',
+    seed: 36,
   },
   {
     bug: 'a connection to a model server is shared between projects',
@@ -225,30 +235,35 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/routes.ts',
     find: 'if (since === null || now - since < whenDownMs) break',
     replace: 'if (since !== null && now - since < whenDownMs) break',
+    seed: 8,
   },
   {
     bug: 'hours are an hour late',
     file: 'src/dispatch/upstream.ts',
     find: 'hours.at(now).concurrency_max ?? concurrency_max',
     replace: 'hours.at(now - 3_600_000).concurrency_max ?? concurrency_max',
+    seed: 31,
   },
   {
     bug: 'lines of batches at risk go to a higher tier though that is switched off',
     file: 'src/dispatch/routes.ts',
     find: 'if (this.#tiers.length <= 1 || !this.#spill.whenAtRisk) return []',
     replace: 'if (this.#tiers.length <= 1) return []',
+    seed: 42,
   },
   {
     bug: 'a batch at a batch API is not looked for before it is created again',
     file: 'src/remote/creation.ts',
     find: 'const found = await api.find(wanted, creation.signal)',
     replace: 'const found: SeenBatch[] = await Promise.resolve([])',
+    seed: 10,
   },
   {
     bug: 'lines at a batch API do not count towards a cap',
     file: 'src/store/remote-batches.ts',
     find: '  await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))\n',
     replace: '',
+    seed: 10,
   },
   {
     bug: 'results at a batch API wait for the end of a pause',
@@ -361,6 +376,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/remote/creation.ts',
     find: 'if (ageMs < api.settleMs) {',
     replace: 'if (ageMs < 0) {',
+    seed: 51,
   },
   {
     bug: 'the second of two batches that a batch API made of one call goes on',
@@ -375,24 +391,28 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/store/ending-batches.ts',
     find: "(chunks.remote_batches = 0 AND (chunks.state = 'ready'",
     replace: "((chunks.state = 'ready'",
+    seed: 50,
   },
   {
     bug: 'a chunk is parked before the batch API has what it was told to',
     file: 'src/dispatch/run.ts',
     find: 'return this.#counts[IN_FLIGHT] === 0 && this.remoteWork === 0',
     replace: 'return this.#counts[IN_FLIGHT] === 0',
+    seed: 7,
   },
   {
     bug: 'what lines at a batch API have reserved is kept when all of them have ended',
     file: 'src/store/remote-batches.ts',
     find: '  if (!others) await releaseKept(tx, chunkKey)\n',
     replace: '',
+    seed: 7,
   },
   {
     bug: 'an end at a batch API that comes while its chunk is being parked wakes nobody',
     file: 'src/worker/worker.ts',
     find: '      if (run.count(REMOTE) > 0) await wakeIfEnded(tx, run.claim)\n',
     replace: '',
+    seed: 50,
   },
   {
     bug: 'an API process keeps what it has leased by a claim whose answer was lost',
