@@ -90,8 +90,11 @@ export class Duplicates {
     return search ? { kind: 'search', signal: search.signal } : SEND
   }
 
-  /** A batch API has the line: identical lines of its chunk follow it. */
-  leadRemote(run: Run, position: number): void {
+  /**
+   * A batch API has the line, or it missed an answer and is tried again: identical lines of its chunk follow it, so that
+   * its attempts count for all of them.
+   */
+  lead(run: Run, position: number): void {
     const key = run.batch.dedupe === null ? null : requestKey(run, position)
     if (key === null || this.#aside.get(run)?.has(key)) return
     const group = this.#groups.get(key)
@@ -152,11 +155,19 @@ export class Duplicates {
     if (this.#groups.get(group.key) === group) this.#groups.delete(group.key)
     if (this.#aside.get(run)?.get(group.key) === group) this.#aside.get(run)?.delete(group.key)
     group.search?.abort()
+    return [...group.followers].flatMap(([follower, positions]) => following(follower, positions))
+  }
+
+  /** The line may wait for long: returns the lines of other runs that followed it. Those of its own run still do. */
+  releaseOthers(run: Run, position: number): readonly Entry[] {
+    const group = this.#led.get(run)?.get(position)
+    if (!group) return NONE
     const found: Entry[] = []
-    for (const [follower, positions] of group.followers)
-      if (follower.mayMove)
-        for (const position of positions)
-          if (follower.stateOf(position) === FOLLOWING) found.push({ run: follower, position })
+    for (const [follower, positions] of group.followers) {
+      if (follower === run) continue
+      group.followers.delete(follower)
+      found.push(...following(follower, positions))
+    }
     return found
   }
 
@@ -181,6 +192,14 @@ export class Duplicates {
     this.#led.delete(run)
     return followers.filter((one) => one.run !== run)
   }
+}
+
+/** Those that still follow, and may be placed. */
+function following(run: Run, positions: Iterable<number>): Entry[] {
+  if (!run.mayMove) return []
+  return Array.from(positions, (position) => ({ run, position })).filter(
+    ({ position }) => run.stateOf(position) === FOLLOWING,
+  )
 }
 
 function isAtBatchApi({ run, position }: Entry): boolean {

@@ -72,7 +72,7 @@ test('a line for a batch API whose earlier answer is not found is handed over, a
   const begin = () => run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0))
   assert.deepEqual(begin(), [])
   await world.settled()
-  assert.deepEqual([run.count(UNSUBMITTED), searches], [2, 1])
+  assert.deepEqual([run.count(UNSUBMITTED), run.count(FOLLOWING), searches], [1, 1, 1])
   assert.deepEqual(begin(), [0])
   assert.equal(searches, 1)
 })
@@ -295,8 +295,57 @@ test('a leader that falls over to a batch API takes no follower of another chunk
   await world.server.inFlight[0]!.breakConnection()
   await world.advance(RETRY.backoff_max_ms)
   world.lines.modelsChanged(world.runs)
-  assert.equal(first!.count(UNSUBMITTED), 2)
+  assert.deepEqual([first!.count(UNSUBMITTED), first!.count(FOLLOWING)], [1, 1])
   assert.equal(second!.count(UNSUBMITTED), 2)
+})
+
+test('identical lines that a batch API throttles wait for one of them, and fail with it', async () => {
+  const remote = batchApi()
+  await using world = await lineWorld({
+    ...{ lines: 3, ...ALIKE },
+    retry: { throttled_attempts_max: 3 },
+    upstreams: () => [remote],
+  })
+  const { run, lines } = world
+  run.isLimited = true
+  for (const position of run.positions()) run.setAllowed(position, true)
+  await world.start()
+  const handedOver: number[] = []
+  while (run.unfinished > 0) {
+    for (const position of run.positions(UNSUBMITTED))
+      if (lines.begin(run, position, 0)) {
+        handedOver.push(position)
+        run.move(position, REMOTE, 'it is handed over')
+      }
+    const now = world.clock.now()
+    for (const position of run.positions(REMOTE)) {
+      run.setAllowed(position, false)
+      const result = { kind: 'throttled', status: 429, reason: 'no room' } as const
+      lines.missed(run, position, result, 'line', { upstream: remote, at: now, now })
+    }
+    for (const position of run.positions(UNFUNDED)) run.setAllowed(position, true)
+    lines.checked(run)
+    if (run.count(UNSUBMITTED) === 0) await world.advance(60_000)
+  }
+  assert.deepEqual(handedOver, [0, 0, 0])
+  assert.equal(world.ended.length, 3)
+})
+
+test('a line that came back from a batch API and has to wait for a limit holds back no identical one', async () => {
+  const remote = batchApi()
+  await using world = await lineWorld({ lines: 2, ...ALIKE, upstreams: () => [remote] })
+  const { run, lines } = world
+  run.isLimited = true
+  for (const position of run.positions()) run.setAllowed(position, true)
+  await world.start()
+  for (const position of run.positions(UNSUBMITTED))
+    if (lines.begin(run, position, 0)) run.move(position, REMOTE, 'it is handed over')
+  run.setAllowed(0, false)
+  const now = world.clock.now()
+  const result = { kind: 'throttled', status: 429, reason: 'no room' } as const
+  lines.missed(run, 0, result, 'line', { upstream: remote, at: now, now })
+  lines.checked(run)
+  assert.deepEqual([run.stateOf(0), run.stateOf(1)], [UNFUNDED, UNSUBMITTED])
 })
 
 test('lines that a batch API left wait for their backoff before a model server gets them', async () => {

@@ -23,6 +23,7 @@ import {
   IllegalTransition,
   type LineState,
   PAUSED,
+  REMOTE,
   RETRYING,
   SEARCHING,
   UNFUNDED,
@@ -50,6 +51,8 @@ import type { Upstream } from './upstream.ts'
 const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const
 /** Of these, those that are placed anew when what they wait for may have changed. */
 const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
+
+const NOT_NOW = 'the line that it followed is not sent now'
 
 export interface LinesOptions {
   clock: Clock
@@ -189,6 +192,8 @@ export class Lines {
       if (to === from) continue
       if (to === UNFUNDED) this.#options.turn.checkLimits()
       run.move(position, to, cause)
+      if (run.batch.dedupe !== null && to !== PAUSED && to !== UNFUNDED && run.triesOf(position))
+        this.#duplicates.lead(run, position)
       if (to === RETRYING) this.#retries.add(run, position, run.dueOf(position))
       else if (to === UNSUBMITTED) this.#options.turn.touch(run)
       else if (to === UNSENT) {
@@ -263,6 +268,10 @@ export class Lines {
   /** Limits were checked: allowed lines are placed. */
   checked(run: Run): void {
     this.#place(run, run.positions(UNFUNDED), 'limits were checked')
+    if (run.batch.dedupe === null || !run.mayMove) return
+    // A line that came back from a batch API and has to wait holds back none that limits allow.
+    for (const position of run.positions(UNFUNDED))
+      this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
   }
 
   /** No limit can ever allow the line. */
@@ -318,7 +327,7 @@ export class Lines {
 
   /** A batch API has the line, and whatever asks the same in its chunk waits for it. */
   ledByRemote(run: Run, position: number): void {
-    this.#duplicates.leadRemote(run, position)
+    this.#duplicates.lead(run, position)
   }
 
   /** Whether each line of the run that follows another one follows a line of the run. */
@@ -481,10 +490,10 @@ export class Lines {
     this.#count(run, position, to, 1)
     if (run.isReserved(position)) this.#options.funds.moved(run, position, from, to)
     if (run.batch.dedupe === null) return
-    if (to === UNFUNDED || to === PAUSED || to === UNSUBMITTED || to === FINISHED) {
-      const followers = this.#duplicates.dissolve(run, position)
-      this.#placeEach(followers, 'the line that it followed is not sent now')
-    }
+    const isKept = to === UNSUBMITTED || (to === UNFUNDED && from === REMOTE)
+    if (isKept) this.#placeEach(this.#duplicates.releaseOthers(run, position), NOT_NOW)
+    else if (to === UNFUNDED || to === PAUSED || to === FINISHED)
+      this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
   }
 
   /** Keeps the counts of the line's lane. */
