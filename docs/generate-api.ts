@@ -1,5 +1,5 @@
 // docs/api-reference.md: every endpoint with its parameters, body, answer and errors, and every object with its fields,
-// from the document that a service answers with at /openapi.json.
+// from the document that a service answers with at /openapi.json. It is part of the package, and not kept in the tree.
 import { object, testServer } from '../test/support/test-server.ts'
 
 type Json = Record<string, unknown>

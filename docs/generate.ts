@@ -1,4 +1,5 @@
-// Writes the pages that are made from code: `npm run docs`. A test fails when one of them is out of date.
+// Writes the pages that are made from code: `npm run docs`. A test fails when one that is kept in the tree is out of
+// date; api-reference.md is not kept, it is made for each package.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { CONFIG_FILE } from '../src/config/schema.ts'
 import { RULES, type Shape } from '../src/config/shape.ts'

@@ -77,6 +77,7 @@ describe('the package', () => {
         ),
     )
     assert.deepEqual(unexpected, [])
+    assert.ok(others.includes('docs/api-reference.md'), 'it is made for the package')
     const neverShipped = /^(src|test|bench)\/|\.test\.js$|offpeak-data|\.env|\.npmrc/
     assert.deepEqual(
       paths.filter((path) => neverShipped.test(path)),

@@ -34,6 +34,20 @@ test('every file that adds a command is among them', async () => {
   assert.equal((await loadCommands(undefined)).length, adding.length)
 })
 
+test('docs/ name every command and every option', async () => {
+  const program = new Command('offpeak')
+  for (const add of await loadCommands(undefined)) add(program, shell)
+  const pages = ['cli', 'tables', 'operations', 'configuration', 'simulator', 'endpoints', 'upgrading']
+  const text = pages.map((name) => readFileSync(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8'))
+  const words = new Set(text.join('\n').match(/[\w-]+/g))
+  const unnamed = (command: Command, path: string): string[] => [
+    ...command.options.map(({ long }) => long ?? '').filter((name) => !words.has(name)),
+    ...command.commands.flatMap((one) => unnamed(one, `${path} ${one.name()}`)),
+    ...(words.has(command.name()) ? [] : [path]),
+  ]
+  assert.deepEqual(unnamed(program, 'offpeak'), [])
+})
+
 const shell: Shell = {
   launch: launchOnly(),
   access: { baseUrl: undefined, apiKey: undefined },
