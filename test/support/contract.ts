@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { Compile } from 'typebox/schema'
 import type { RouteTable } from '../../src/http/route.ts'
-import { openapiDocument } from '../../src/http/routes/operations/openapi-document.ts'
+import { openapiDocument } from '../../src/http/routes/openapi.ts'
 
 type Json = Record<string, unknown>
 

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 const ROOT = new URL('../../', import.meta.url)
 
 /** IDs of one process never go back in time: these tests read the time from IDs, so no other may come before them. */
-const TIMES_OF_IDS = ['src/audit/http-record.test.ts', 'src/http/routes/requests/list-requests.test.ts']
+const TIMES_OF_IDS = ['src/audit/http-record.test.ts', 'src/http/routes/list-requests.test.ts']
 
 /** The name of each file in test/groups/, and its test files relative to the repository. */
 export const GROUPS = groups()

@@ -3,7 +3,7 @@
 import type { Socket } from 'node:net'
 import { ApiError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
-import { responseHeaders } from '../response/response-headers.ts'
+import { responseHeaders } from '../response/headers.ts'
 import { errorHeaders } from '../response/to-api-error.ts'
 
 /** An error of Node's HTTP parser (`clientError`) as an ApiError; null if the connection is closed. */

@@ -1,7 +1,7 @@
 // Renders errors. Every error response is sent from here.
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../../domain/errors.ts'
-import { responseHeaders } from './response-headers.ts'
+import { responseHeaders } from './headers.ts'
 import { apiErrorOf, errorHeaders } from './to-api-error.ts'
 
 /** The one error with a header of its own. */

@@ -1,0 +1,56 @@
+// POST /v1/batch-apis/webhook: a batch API says that one of its batches has ended. It needs no key but a signature
+// (Standard Webhooks) by the secret of an upstream, and all that it can do is to have a batch of that upstream looked at
+// now: what comes of it is read from the batch API as ever. Batches that are not known, and messages that come again, are
+// answered like any other.
+import { Type } from 'typebox'
+import { ApiError } from '../../domain/errors.ts'
+import { isSigned } from '../../notify/signing.ts'
+import { hastenRemoteBatch } from '../../store/due-remote-batches.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'wake' | 'batchApiSecrets'>
+
+export function batchApiWebhookRoute(app: App, { store, clock, wake, batchApiSecrets }: Deps): void {
+  route(app, {
+    method: 'POST',
+    url: '/v1/batch-apis/webhook',
+    access: 'public',
+    raw: true,
+    doc: {
+      operation: 'receiveBatchApiWebhook',
+      summary: 'A batch API tells of a batch',
+      description:
+        'For the webhooks of batch APIs that are upstreams, signed as Standard Webhooks say with the `webhook_secret` of the upstream. The batch that the event names in `data.id` is looked at now; batches that are not known are answered alike.',
+      answer: Type.Object({ received: Type.Literal(true) }),
+      errors: ['invalid_signature', 'unsupported_media_type', 'payload_too_large', 'request_timeout'],
+    },
+    accepts: {},
+    async handler({ headers, body, log }) {
+      const bytes = Buffer.isBuffer(body) ? body : Buffer.alloc(0)
+      const signed = batchApiSecrets().filter(({ secret }) => isSigned(secret, headers, bytes))
+      if (signed.length === 0) throw new ApiError('invalid_signature')
+      const remote_id = batchOf(bytes)
+      const upstreams = [...new Set(signed.map(({ upstream }) => upstream))]
+      const isKnown =
+        remote_id !== null &&
+        (await store.write((tx) => hastenRemoteBatch(tx, remote_id, upstreams, clock.now())))
+      log.debug({ remote_batch: remote_id, upstreams, known: isKnown }, 'a batch API told of a batch')
+      if (isKnown) wake()
+      return { received: true as const }
+    },
+  })
+}
+
+/** OpenAI and Offpeak name the batch in `data.id`. */
+function batchOf(bytes: Buffer): string | null {
+  try {
+    const event: unknown = JSON.parse(bytes.toString('utf8'))
+    const data = typeof event === 'object' && event !== null && 'data' in event ? event.data : null
+    const id = typeof data === 'object' && data !== null && 'id' in data ? data.id : null
+    return typeof id === 'string' && !id.includes('\0') ? id : null
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,209 @@
+// GET /v1/batches/{batch_id}/results
+import { Type } from 'typebox'
+import { ApiError } from '../../domain/errors.ts'
+import { placesInChunk } from '../../jsonl/chunk-lines.ts'
+import { JsonScanner } from '../../jsonl/json-scan.ts'
+import { Names } from '../../jsonl/json-scan-names.ts'
+import type { ReadPorts } from '../../results/chunk-journal.ts'
+import { readFinished } from '../../results/finished-page.ts'
+import { readResultRows } from '../../results/read-result-rows.ts'
+import { listChunks } from '../../store/chunks.ts'
+import { readVisibleInput } from '../../store/files.ts'
+import type { BatchRow } from '../../store/schema.ts'
+import { answerColumns } from '../../tables/answer-cells.ts'
+import { type AnswerSchema, answerSchema } from '../../tables/answer-schema.ts'
+import { resultColumns, writeResults } from '../../tables/result-table.ts'
+import type { SchemaChecks } from '../../tables/schema-checks.ts'
+import type { Column, Sink, TableWriter } from '../../tables/table.ts'
+import { ResultsQuery } from '../../wire/results.ts'
+import { callerOf } from '../access/caller.ts'
+import { BatchParams } from '../request/params.ts'
+import { attachment } from '../response/headers.ts'
+import type { HeavyRead, HeavyReads } from '../response/heavy-reads.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+import { visibleBatch } from './batches.ts'
+
+const LIMIT_DEFAULT = 1000
+
+export function batchResultsRoute(
+  app: App,
+  deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'> & { checks: SchemaChecks; reads: HeavyReads },
+): void {
+  const { store, sealed, clock, checks, reads } = deps
+  route(app, {
+    method: 'GET',
+    url: '/v1/batches/:batch_id/results',
+    access: ['batches:read'],
+    doc: {
+      operation: 'getBatchResults',
+      summary: 'Read the finished lines of a batch',
+      description:
+        'Result lines as they will stand in the output and error files, in the order of the input. ' +
+        '`X-Next-After` is the `after` of the next call, `X-Has-More` whether there is more to read now, ' +
+        '`X-Batch-Status` how the batch stood before it was read: once it has ended and nothing more is ' +
+        'there, all has been read. A page holds about 8 MiB at most. With `format` the whole is a table instead.',
+      answer: Type.String(),
+      content_type: 'application/x-ndjson',
+      errors: ['batch_not_found', 'invalid_request'],
+    },
+    accepts: { params: BatchParams, querystring: ResultsQuery },
+    async handler(request, reply) {
+      const { format = 'jsonl', spreadsheet = 'false', ...paging } = request.query
+      const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = paging
+      const [param] = Object.keys(paging)
+      if (format !== 'jsonl' && param !== undefined)
+        throw new ApiError('invalid_request', `\`${param}\` pages JSONL; a table is read as a whole.`, {
+          param,
+        })
+      const { project_id } = callerOf(request)
+      const read = await reads.open(project_id, reply.raw)
+      const ports = { db: store.read, sealed, now: clock.now() }
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
+      if (format !== 'jsonl') {
+        reply.headers({
+          'content-disposition': attachment(`${batch.id}.${format}`),
+          'x-batch-status': batch.status,
+          'cache-control': 'no-store',
+          'x-content-type-options': 'nosniff',
+        })
+        const order = { format, spreadsheet: spreadsheet === 'true' }
+        const table = read.stream(readResultsTable({ ...ports, checks }, batch, order, read))
+        table.on('error', (error) =>
+          request.log.error({ err: error, batch_id: batch.id }, 'a table broke off'),
+        )
+        return reply.type(TABLE_TYPES[format]).send(table)
+      }
+      const order = { after, limit, part, contiguous: contiguous === 'true' }
+      const page = await read.turn(() => readFinished(ports, batch.id, order))
+      reply.headers({
+        'x-next-after': page.nextAfter,
+        'x-has-more': String(page.hasMore),
+        'x-batch-status': batch.status,
+        'cache-control': 'no-store',
+        'x-content-type-options': 'nosniff',
+      })
+      reply.type('application/x-ndjson')
+      const text = read.stream(page.text)
+      text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a page broke off'))
+      return reply.send(text)
+    },
+  })
+}
+
+// The results of a batch as a table, written while they are read: as much is in memory as a group of rows.
+
+type ResultsFormat = 'csv' | 'parquet'
+
+const TABLE_TYPES: Readonly<Record<ResultsFormat, string>> = {
+  csv: 'text/csv; charset=utf-8',
+  parquet: 'application/vnd.apache.parquet',
+}
+
+/** Smaller than in a file: many tables may be written at once, and other calls wait for each group. */
+const PARQUET_GROUP = { rows: 2_000, characters: 1024 * 1024 }
+
+interface TablePorts extends ReadPorts {
+  checks: SchemaChecks
+}
+
+interface TableOrder {
+  format: ResultsFormat
+  /** CSV that a spreadsheet opens as it is meant. */
+  spreadsheet: boolean
+}
+
+/**
+ * A column for each property where the first request asks for answers by a schema; else one for the answer. Yields when
+ * some rows were read, be it an empty piece. Checks end when the read is closed.
+ */
+export async function* readResultsTable(
+  { checks, ...ports }: TablePorts,
+  batch: BatchRow,
+  { format, spreadsheet }: TableOrder,
+  read: Pick<HeavyRead, 'closed' | 'outside'>,
+): AsyncGenerator<Buffer> {
+  const schema = (await firstSchema(ports, batch)) ?? undefined
+  const check = schema && checks.begin(batch.project_id, schema.schema)
+  const close = (): void => check?.close()
+  read.closed.addEventListener('abort', close, { once: true })
+  const pieces: Buffer[] = []
+  try {
+    read.closed.throwIfAborted()
+    const answers = answerColumns(
+      schema,
+      '',
+      check && { verdicts: (answers) => read.outside(() => check.verdicts(answers)) },
+    )
+    const writer = await writerOf(sinkOf(pieces), resultColumns(answers), format, spreadsheet)
+    yield Buffer.concat(pieces.splice(0))
+    for await (const _ of writeResults(readResultRows(ports, batch.id), answers, writer))
+      yield Buffer.concat(pieces.splice(0))
+  } finally {
+    read.closed.removeEventListener('abort', close)
+    close()
+  }
+}
+
+function sinkOf(pieces: Buffer[]): Sink {
+  return {
+    append: async (piece) => void pieces.push(Buffer.from(piece)),
+    end: async () => {},
+    abort: async () => {},
+  }
+}
+
+async function writerOf(
+  sink: Sink,
+  columns: readonly Column[],
+  format: ResultsFormat,
+  spreadsheet: boolean,
+): Promise<TableWriter> {
+  // The libraries are loaded when needed.
+  if (format === 'parquet')
+    return (await import('../../tables/parquet-writer.ts')).writeParquet(sink, columns, PARQUET_GROUP)
+  const { writeCsv } = await import('../../tables/csv-writer.ts')
+  const newline = spreadsheet ? '\r\n' : '\n'
+  return await writeCsv(sink, columns, { delimiter: ',', newline, bom: spreadsheet, spreadsheet })
+}
+
+/** A longer schema names no columns. */
+const SCHEMA_BYTES_MAX = 1024 * 1024
+const SCHEMA_PATH = ['body', 'response_format', 'json_schema', 'schema'].map((name) => new Names(name))
+
+/** Null where the input was deleted, too. */
+async function firstSchema(ports: ReadPorts, batch: BatchRow): Promise<AnswerSchema | null> {
+  const line = await readFirstLine(ports, batch)
+  if (line === null) return null
+  const json = new JsonScanner()
+  json.open(line, 0, line.length)
+  for (const names of SCHEMA_PATH) {
+    let more = json.kind() === 'object' && json.beginObject()
+    while (more && json.key(names) === null) {
+      json.skipValue()
+      more = json.nextMember()
+    }
+    if (!more) return null
+  }
+  const start = json.at
+  json.skipValue()
+  if (json.fault !== null || json.at - start > SCHEMA_BYTES_MAX) return null
+  return answerSchema(JSON.parse(line.toString('utf8', start, json.at)))
+}
+
+/** Of the input. */
+async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<Buffer | null> {
+  const content = await readVisibleInput(db, batch, now)
+  const [chunk] = await listChunks(db, batch.id, 0, 1)
+  if (!content || !chunk) return null
+  const range = { start: chunk.byte_start, end: chunk.byte_end }
+  let begun = Buffer.alloc(0)
+  for await (const piece of sealed.read(content.project_id, content, range)) {
+    begun = Buffer.concat([begun, piece])
+    const place = { index: chunk.idx, first_line: chunk.first_line }
+    for (const { start, end } of placesInChunk(begun, place))
+      if (end < begun.length || begun.length === range.end - range.start) return begun.subarray(start, end)
+  }
+  return null
+}

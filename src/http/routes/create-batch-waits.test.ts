@@ -1,0 +1,119 @@
+// A batch that is ordered while its file is still being validated.
+import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { type Answer, type TestServer, testServer } from '../../../test/support/test-server.ts'
+import { markInvalid } from '../../store/files.ts'
+
+const WAIT = { wait_for_file_ms: 10_000 }
+
+/** Moves the clock until `calls` of them wait. */
+async function waiting(server: TestServer, calls = 1): Promise<void> {
+  while (server.clock.waiting < calls) await setImmediate()
+}
+
+/** Lets time pass until the call is answered; says how much. */
+async function answered(server: TestServer, call: Promise<Answer>): Promise<{ answer: Answer; ms: number }> {
+  let answer: Answer | undefined
+  void call.then((given) => {
+    answer = given
+  })
+  const began = server.clock.now()
+  while (answer === undefined) {
+    if (server.clock.waiting > 0) await server.clock.advance(10)
+    else await setImmediate()
+  }
+  return { answer, ms: server.clock.now() - began }
+}
+
+test('creating a batch waits for the validation of its file', async () => {
+  await using server = await testServer(WAIT)
+  const good = await server.upload()
+  const created = server.createBatch(good.id)
+  await waiting(server)
+  await server.process(good.id)
+  const { answer } = await answered(server, created)
+  assert.equal(answer.json.status, 'validating')
+
+  const bad = await server.upload()
+  const refused = server.createBatch(bad.id)
+  await waiting(server)
+  const verdict = { line_count: 1, status_details: 'Line 1: no.', errors: '[]' }
+  await server.deps.store.write((tx) => markInvalid(tx, bad.id, verdict))
+  const told = (await answered(server, refused)).answer
+  assert.equal(told.outcome, '422 file_not_processed')
+  assert.match(String(told.error.message), /Line 1: no\./)
+})
+
+test('the wait has a limit', async () => {
+  await using server = await testServer(WAIT)
+  const { id } = await server.upload()
+  const { answer, ms } = await answered(server, server.createBatch(id))
+  assert.equal(answer.outcome, '422 file_not_processed')
+  assert.match(String(answer.error.message), /still being validated/)
+  assert.ok(ms >= 10_000 && ms <= 10_100, `${ms} ms`)
+})
+
+test('errors that waiting cannot fix are answered at once', async () => {
+  await using server = await testServer(WAIT)
+  const { id } = await server.upload()
+  const body = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '4h' }
+  assert.equal((await server.call('POST', '/v1/batches', { body })).outcome, '403 plan_lacks_feature')
+  assert.equal((await server.createBatch('file_unknown')).outcome, '404 file_not_found')
+  assert.equal((await server.createBatch(id, { body: { ...body, completion_window: 'soon' } })).status, 400)
+})
+
+test('a retry with the same key is a 409 while the first call waits, and gets its answer afterwards', async () => {
+  await using server = await testServer(WAIT)
+  const { id } = await server.upload()
+  const body = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+  const order = { body, headers: { 'idempotency-key': 'job' } }
+  const first = server.createBatch(id, order)
+  await waiting(server)
+  assert.equal((await server.createBatch(id, order)).outcome, '409 idempotency_in_progress')
+  await server.process(id)
+  const { answer } = await answered(server, first)
+  const again = await server.createBatch(id, order)
+  assert.equal(again.text, answer.text)
+  assert.equal(again.headers.get('idempotency-replayed'), 'true')
+})
+
+test('a caller that disconnects gets no batch', async () => {
+  await using server = await testServer(WAIT)
+  const { id } = await server.upload()
+  const body = JSON.stringify({
+    input_file_id: id,
+    endpoint: '/v1/chat/completions',
+    completion_window: '24h',
+  })
+  const socket = connect(server.port, '127.0.0.1')
+  socket.write(
+    `POST /v1/batches HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.key.key}\r\n` +
+      `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+  )
+  await waiting(server)
+  await server.process(id)
+  socket.resetAndDestroy()
+  while (server.clock.waiting > 0) await setImmediate()
+  assert.deepEqual((await server.call('GET', '/v1/batches')).data, [])
+})
+
+test('the number of waiting calls is limited; one more is answered as if it had waited', async () => {
+  await using server = await testServer(WAIT)
+  const { id } = await server.upload()
+  const calls = Array.from({ length: 64 }, () => server.createBatch(id))
+  await waiting(server, 64)
+  assert.equal((await server.createBatch(id)).outcome, '422 file_not_processed')
+  await server.process(id)
+  await server.clock.advance(250)
+  for (const answer of await Promise.all(calls)) assert.equal(answer.status, 200)
+})
+
+test('a server that shuts down answers waiting calls', async () => {
+  const server = await testServer(WAIT)
+  const { id } = await server.upload()
+  const call = server.createBatch(id)
+  await waiting(server)
+  await Promise.all([server[Symbol.asyncDispose](), call.then(({ status }) => assert.equal(status, 422))])
+})

@@ -1,0 +1,57 @@
+// Events of batches and limits.
+import { Type } from 'typebox'
+import { ApiError } from '../../domain/errors.ts'
+import { eventObject } from '../../notify/event-object.ts'
+import { listEvents, readEvent } from '../../store/events.ts'
+import { EventObject, EventTypeShape } from '../../wire/event.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import { callerOf } from '../access/caller.ts'
+import { readPage } from '../request/page.ts'
+import { EventParams } from '../request/params.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+type Deps = Pick<RouteDependencies, 'store'>
+
+export function eventRoutes(app: App, { store }: Deps): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/events',
+    access: ['events:read'],
+    doc: {
+      operation: 'listEvents',
+      summary: 'List events',
+      answer: listOf(EventObject, 'EventList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object({ ...PageQuery, type: Type.Optional(EventTypeShape) }) },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const { type, ...page } = request.query
+      return await readPage(page, {
+        exists: async (id) => (await readEvent(store.read, project_id, id)) !== undefined,
+        list: (bounds) => listEvents(store.read, project_id, { ...bounds, type }),
+        show: eventObject,
+      })
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/events/:event_id',
+    access: ['events:read'],
+    doc: {
+      operation: 'getEvent',
+      summary: 'Read an event',
+      answer: EventObject,
+      errors: ['event_not_found'],
+    },
+    accepts: { params: EventParams },
+    async handler(request) {
+      const event = await readEvent(store.read, callerOf(request).project_id, request.params.event_id)
+      if (!event) throw new ApiError('event_not_found')
+      return eventObject(event)
+    },
+  })
+}

@@ -1,0 +1,177 @@
+// /v1/keys: lists, issues and revokes API keys. A key gives no scope that it has not itself, and acts in its own
+// project alone, unless it has the scope `operator`.
+import { Type } from 'typebox'
+import { createKey } from '../../admin/create-key.ts'
+import { isScope, PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'
+import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { checkQuotas } from '../../intake/check-quota.ts'
+import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../store/api-keys.ts'
+import { readProject } from '../../store/projects.ts'
+import type { Reader } from '../../store/store.ts'
+import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/api-key.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import { type Caller, callerOf } from '../access/caller.ts'
+import { refuseIdempotencyKey } from '../request/idempotency.ts'
+import { readPage } from '../request/page.ts'
+import { KeyParams } from '../request/params.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans'>
+
+const ListQuery = Type.Object({
+  ...PageQuery,
+  project_id: Type.Optional(
+    Type.String({
+      description: 'Only keys of this project; operators see those of all projects without it.',
+    }),
+  ),
+})
+
+export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/keys',
+    access: ['keys:read', 'operator'],
+    doc: {
+      operation: 'listKeys',
+      summary: 'List API keys',
+      description:
+        'Those of the project; with the scope `operator`, of all projects. Revoked ones are listed too.',
+      answer: listOf(ApiKeyObject, 'ApiKeyList'),
+      errors: ['cursor_not_found', 'project_not_found'],
+    },
+    accepts: { querystring: ListQuery },
+    async handler(request) {
+      const caller = callerOf(request)
+      const { project_id: asked, ...page } = request.query
+      if (asked !== undefined) await checkProject(store.read, caller, asked)
+      const project_id = asked ?? (isOperator(caller) ? null : caller.project_id)
+      return await readPage(page, {
+        exists: async (id) => (await visibleKey(store.read, caller, id)) !== undefined,
+        list: (bounds) => listKeysPage(store.read, { ...bounds, project_id }),
+        show: showKey,
+      })
+    },
+  })
+
+  route(app, {
+    method: 'POST',
+    url: '/v1/keys',
+    access: ['keys:write', 'operator'],
+    doc: {
+      operation: 'createKey',
+      summary: 'Issue an API key',
+      description: 'The answer has the key itself, this once. A key gives no scope that it has not itself.',
+      answer: NewApiKey,
+      errors: ['missing_scope', 'project_not_found', 'quota_exceeded'],
+    },
+    accepts: { body: CreateApiKey },
+    async handler(request) {
+      refuseIdempotencyKey(request.headers)
+      const caller = callerOf(request)
+      const { name, scopes = PROJECT_SCOPES.filter((scope) => caller.scopes.has(scope)) } = request.body
+      const lacking = scopes.filter((scope) => !caller.scopes.has(scope))
+      if (lacking.length > 0)
+        throw new ApiError(
+          'missing_scope',
+          `A key cannot give a scope that it has not itself: ${lacking.map((scope) => `\`${scope}\``).join(', ')}.`,
+        )
+      if (scopes.length === 0)
+        throw new ApiError('invalid_request', 'Name the `scopes` of the new key.', { param: 'scopes' })
+      const project_id = request.body.project_id ?? caller.project_id
+      const { name: project, plan } = await checkProject(store.read, caller, project_id)
+      const quotas = plans.get(plan)?.quotas
+      const order = { project, plan, scopes, name }
+      const { id, key } = await createKey(store, clock, region, order, async (tx) => {
+        if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1 })
+      })
+      const row = await readKey(store.read, id)
+      if (!row) throw new Error(`the key ${id} was not stored`)
+      return { ...showKey(row), key }
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/keys/:key_id',
+    access: ['keys:read', 'operator'],
+    doc: {
+      operation: 'getKey',
+      summary: 'Read an API key, without its secret',
+      answer: ApiKeyObject,
+      errors: ['key_not_found'],
+    },
+    accepts: { params: KeyParams },
+    async handler(request) {
+      const row = await visibleKey(store.read, callerOf(request), request.params.key_id)
+      if (!row) throw new ApiError('key_not_found')
+      return showKey(row)
+    },
+  })
+
+  route(app, {
+    method: 'DELETE',
+    url: '/v1/keys/:key_id',
+    access: ['keys:write', 'operator'],
+    doc: {
+      operation: 'revokeKey',
+      summary: 'Revoke an API key',
+      description:
+        'From the next call on it is not accepted, nor are sessions that were made with it. Revoking it again changes nothing. A key with the scope `operator` is revoked by such a key alone.',
+      answer: ApiKeyObject,
+      errors: ['key_not_found'],
+    },
+    accepts: { params: KeyParams },
+    async handler(request) {
+      const caller = callerOf(request)
+      return await store.write(async (tx) => {
+        const row = await visibleKey(tx, caller, request.params.key_id)
+        if (!row) throw new ApiError('key_not_found')
+        if (scopesOf(row).includes('operator') && !isOperator(caller))
+          throw new ApiError('missing_scope', 'A key of an operator can be revoked by operators alone.')
+        const now = clock.now()
+        const isFirst = await revokeKey(tx, row.id, now)
+        return showKey(isFirst ? { ...row, revoked_at: now } : row)
+      })
+    },
+  })
+}
+
+function isOperator({ scopes }: Caller): boolean {
+  return scopes.has('operator')
+}
+
+async function visibleKey(db: Reader, caller: Caller, id: string): Promise<KeyWithProject | undefined> {
+  const row = await readKey(db, id)
+  return row && (row.project_id === caller.project_id || isOperator(caller)) ? row : undefined
+}
+
+/** Throws project_not_found for another project, unless an operator asks. */
+async function checkProject(db: Reader, caller: Caller, id: string): Promise<{ name: string; plan: string }> {
+  const project = id === caller.project_id || isOperator(caller) ? await readProject(db, id) : undefined
+  if (!project) throw new ApiError('project_not_found', undefined, { param: 'project_id' })
+  return project
+}
+
+function showKey(row: KeyWithProject): ApiKeyObject {
+  const seconds = (at: number | null): number | null => (at === null ? null : unixSeconds(at))
+  return {
+    id: row.id,
+    object: 'api_key',
+    name: row.name,
+    project_id: row.project_id,
+    project: row.project_name,
+    scopes: scopesOf(row),
+    created: unixSeconds(row.created),
+    last_used_at: seconds(row.last_used_at),
+    revoked_at: seconds(row.revoked_at),
+  }
+}
+
+function scopesOf(row: KeyWithProject): Scope[] {
+  const list: unknown = JSON.parse(row.scopes)
+  return Array.isArray(list) ? list.filter((one) => typeof one === 'string').filter(isScope) : []
+}

@@ -1,0 +1,188 @@
+// Spending limits.
+import { Type } from 'typebox'
+import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { newId } from '../../domain/ids.ts'
+import type { Limit } from '../../domain/limit.ts'
+import { usd } from '../../domain/money.ts'
+import { checkQuotas } from '../../intake/check-quota.ts'
+import { limitChange, newLimitRow } from '../../ledger/make-limit.ts'
+import { deleteLimit, insertLimit, listLimits, readLimit, toLimit, updateLimit } from '../../store/limits.ts'
+import {
+  CREATE_LIMIT_RULES,
+  CreateLimit,
+  DeletedLimit,
+  LimitObject,
+  Scope,
+  UPDATE_LIMIT_RULES,
+  UpdateLimit,
+} from '../../wire/limit.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import { callerOf, planOf } from '../access/caller.ts'
+import { type Idempotency, IdempotencyHeaders } from '../request/idempotency.ts'
+import { readPage } from '../request/page.ts'
+import { LimitParams } from '../request/params.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+const Query = Type.Object({
+  ...PageQuery,
+  scope: Type.Optional(Scope),
+  entity: Type.Optional(Type.String({ description: 'Only limits of this entity itself.' })),
+})
+
+type Deps = Pick<RouteDependencies, 'plans' | 'store' | 'wake'> & { idempotency: Idempotency }
+
+export function limitRoutes(app: App, { plans, store, wake, idempotency }: Deps): void {
+  route(app, {
+    method: 'POST',
+    url: '/v1/limits',
+    access: ['limits:read'],
+    doc: {
+      operation: 'createLimit',
+      summary: 'Create a spending limit',
+      description:
+        'The limit applies from the next line on, also to running batches. With the scope `entity_type`, every entity of the type has the limit for itself.',
+      answer: LimitObject,
+      rules: { body: CREATE_LIMIT_RULES },
+      headers: IdempotencyHeaders,
+      errors: [
+        'idempotency_key_reused',
+        'idempotency_in_progress',
+        'idempotency_cache_not_requested',
+        'quota_exceeded',
+      ],
+    },
+    accepts: { body: CreateLimit },
+    async handler(request, reply) {
+      const caller = callerOf(request)
+      const { project_id } = caller
+      const { quotas } = planOf(plans, caller)
+      const { headers, body } = request
+      const call = {
+        project_id,
+        request_id: request.id,
+        route: 'POST /v1/limits' as const,
+        headers,
+        request: body,
+      }
+      const answer = await idempotency.once(call, async (tx, now) => {
+        const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
+        await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
+        await insertLimit(tx, row)
+        return JSON.stringify(showLimit(toLimit(row)))
+      })
+      if (answer.replayed) reply.header('idempotency-replayed', 'true')
+      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/limits',
+    access: ['limits:read'],
+    doc: {
+      operation: 'listLimits',
+      summary: 'List limits',
+      answer: listOf(LimitObject, 'LimitList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Query },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const { scope, entity, ...page } = request.query
+      return await readPage(page, {
+        exists: async (id) => (await readLimit(store.read, project_id, id)) !== undefined,
+        list: (bounds) => listLimits(store.read, project_id, { ...bounds, scope, entity: entity?.trim() }),
+        show: (row) => showLimit(toLimit(row)),
+      })
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/limits/:limit_id',
+    access: ['limits:read'],
+    doc: {
+      operation: 'getLimit',
+      summary: 'Read a limit',
+      description: 'The spend under the limit is at `GET /v1/usage/entities`.',
+      answer: LimitObject,
+      errors: ['limit_not_found'],
+    },
+    accepts: { params: LimitParams },
+    async handler(request) {
+      const limit = await readLimit(store.read, callerOf(request).project_id, request.params.limit_id)
+      if (!limit) throw new ApiError('limit_not_found')
+      return showLimit(toLimit(limit))
+    },
+  })
+
+  route(app, {
+    method: 'POST',
+    url: '/v1/limits/:limit_id',
+    access: ['limits:write'],
+    doc: {
+      operation: 'updateLimit',
+      summary: 'Change a limit',
+      description:
+        'Changes the amount, the action, the description or the fractions. A lower amount applies from the next line on, also to running batches; lines in flight finish.',
+      answer: LimitObject,
+      rules: { body: UPDATE_LIMIT_RULES },
+      errors: ['limit_not_found'],
+    },
+    accepts: { params: LimitParams, body: UpdateLimit },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const id = request.params.limit_id
+      const changed = await store.write(async (tx) => {
+        const limit = await readLimit(tx, project_id, id)
+        if (!limit) throw new ApiError('limit_not_found')
+        return await updateLimit(tx, project_id, id, limitChange(request.body ?? {}, limit.metric))
+      })
+      if (!changed) throw new ApiError('limit_not_found')
+      wake()
+      return showLimit(toLimit(changed))
+    },
+  })
+
+  route(app, {
+    method: 'DELETE',
+    url: '/v1/limits/:limit_id',
+    access: ['limits:write'],
+    doc: {
+      operation: 'deleteLimit',
+      summary: 'Delete a limit',
+      answer: DeletedLimit,
+      errors: ['limit_not_found'],
+    },
+    accepts: { params: LimitParams },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const id = request.params.limit_id
+      if (!(await store.write((tx) => deleteLimit(tx, project_id, id)))) throw new ApiError('limit_not_found')
+      wake()
+      return { id, object: 'limit', deleted: true }
+    },
+  })
+}
+
+/** Fields that do not apply are left out. */
+export function showLimit(limit: Limit): LimitObject {
+  const { id, scope, entity, entity_type, metric, amount, window, action, description, notify_at } = limit
+  return {
+    id,
+    object: 'limit',
+    scope,
+    ...(entity === null ? {} : { entity }),
+    ...(entity_type === null ? {} : { entity_type }),
+    metric,
+    amount: metric === 'cost_usd' ? usd(amount) : amount,
+    window,
+    action,
+    ...(description === null ? {} : { description }),
+    notify_at: [...notify_at],
+    created: unixSeconds(limit.created),
+  }
+}

@@ -1,0 +1,246 @@
+// GET /v1/live: the project's batches as they change. As an event stream, at most once a second; without one, how they
+// are now. A stream is one call: its events are neither recorded nor counted against the rate limit.
+import { Readable } from 'node:stream'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { isTerminal } from '../../domain/batch.ts'
+import { type Clock, unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { newId } from '../../domain/ids.ts'
+import type { Log } from '../../domain/log.ts'
+import type { Model } from '../../domain/model.ts'
+import { SharedSlots } from '../../domain/shared-slots.ts'
+import { readBatchProgress } from '../../progress/read-batch-progress.ts'
+import { listLaterBatches, listOpenBatches } from '../../store/live-batches.ts'
+import type { BatchRow } from '../../store/schema.ts'
+import type { Store } from '../../store/store.ts'
+import type { BatchObject } from '../../wire/batch.ts'
+import { LiveUpdate } from '../../wire/live.ts'
+import { authenticate, authenticateSession } from '../access/auth.ts'
+import { callerOf, planOf } from '../access/caller.ts'
+import { consoleTokenOf } from '../access/console-cookie.ts'
+import type { ProjectSlots } from '../request/project-slots.ts'
+import { whenClosed } from '../response/when-closed.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+import { showBatch } from './show-batch.ts'
+
+const EVENT_STREAM = 'text/event-stream'
+/** So that nobody on the way takes a silent stream for a broken one. */
+const KEEP_ALIVE_MS = 15_000
+/** A reader that is this far behind gets what it missed in one event, once it has caught up. */
+const BEHIND_BYTES = 64 * 1024
+/** Of one key or session. */
+const STREAMS_PER_CALLER_MAX = 16
+const TOO_MANY = `A key or a session may have ${STREAMS_PER_CALLER_MAX} streams of live updates at once. End one of them first.`
+const RETRY_S = 5
+
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'plans'> & {
+  streams: ProjectSlots
+}
+
+export function liveRoute(app: App, { store, clock, region, models, plans, streams }: Deps): void {
+  const feed = new LiveFeed({ store, clock, region, models, log: app.log })
+  const open = new Set<Readable>()
+  const byCaller = new SharedSlots(Number.POSITIVE_INFINITY)
+  app.addHook('preClose', async () => {
+    for (const stream of open) stream.push(null)
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/live',
+    access: ['batches:read'],
+    doc: {
+      operation: 'watchBatches',
+      summary: 'Watch the batches of the project',
+      description:
+        'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new. It ends when its key is revoked. Without that header, one LiveUpdate with the unfinished batches.',
+      answer: LiveUpdate,
+      also: { [EVENT_STREAM]: LiveUpdate },
+      errors: ['quota_exceeded'],
+    },
+    accepts: {},
+    async handler(request, reply) {
+      const { project_id } = callerOf(request)
+      if (!request.headers.accept?.includes(EVENT_STREAM)) return update(await feed.snapshot(project_id))
+      takeSlots(request, reply)
+      const unfinished = update(await feed.snapshot(project_id))
+      const stream = new Readable({ read() {} })
+      follow(request, stream, project_id, unfinished.batches)
+      stream.push(eventOf(unfinished))
+      return reply
+        .headers({ 'cache-control': 'no-store', 'x-accel-buffering': 'no' })
+        .type(EVENT_STREAM)
+        .send(stream)
+    },
+  })
+
+  /** Until the answer has ended. Throws quota_exceeded and service_unavailable. */
+  function takeSlots(request: FastifyRequest, reply: FastifyReply): void {
+    const caller = callerOf(request)
+    const name = consoleTokenOf(request.headers.cookie) ?? caller.key_id
+    if (byCaller.used(name) >= STREAMS_PER_CALLER_MAX)
+      throw new ApiError('quota_exceeded', TOO_MANY, { quota: 'streams' }, RETRY_S)
+    const { quotas } = planOf(plans, caller)
+    streams.take({ project_id: caller.project_id, quotas }, reply.raw)
+    const giveBack = byCaller.take(name)
+    if (giveBack) whenClosed(reply.raw, giveBack)
+  }
+
+  function update(batches: BatchObject[]): LiveUpdate {
+    return { object: 'live', at: unixSeconds(clock.now()), batches }
+  }
+
+  function follow(
+    request: FastifyRequest,
+    stream: Readable,
+    project_id: string,
+    seen: readonly BatchObject[],
+  ): void {
+    const behind = new Map<string, BatchObject>()
+    let sentAt = clock.now()
+    const leave = feed.watch(project_id, seen, (changed) => {
+      void mayGoOn(request).then((may) => {
+        if (!may) stream.push(null)
+      })
+      for (const batch of changed) behind.set(batch.id, batch)
+      if (stream.readableEnded || stream.readableLength > BEHIND_BYTES) return
+      const isQuiet = behind.size === 0
+      if (isQuiet && clock.now() - sentAt < KEEP_ALIVE_MS) return
+      stream.push(isQuiet ? ': still here\n\n' : eventOf(update([...behind.values()])))
+      behind.clear()
+      sentAt = clock.now()
+    })
+    open.add(stream)
+    stream.once('close', () => {
+      leave()
+      open.delete(stream)
+    })
+  }
+
+  /** Whether its key or its session is still valid; asked at each look, for a stream may last for days. */
+  async function mayGoOn({ headers }: FastifyRequest): Promise<boolean> {
+    const session = headers.authorization === undefined ? consoleTokenOf(headers.cookie) : null
+    try {
+      if (session === null) await authenticate(store.read, region, headers.authorization)
+      else await authenticateSession(store.read, session, clock.now())
+      return true
+    } catch (error) {
+      // A database that does not answer just now says nothing of the key.
+      return !(error instanceof ApiError)
+    }
+  }
+}
+
+function eventOf(update: LiveUpdate): string {
+  return `event: update\ndata: ${JSON.stringify(update)}\n\n`
+}
+
+// Follows the batches of the projects that somebody watches. A project is read once a second however many watch it, and
+// not at all while nobody does. Each watcher gets what has changed since it was told last.
+
+const TICK_MS = 1000
+/** The newest of more unfinished batches. */
+const BATCHES_MAX = 100
+
+/** Called after each look, also when nothing has changed. */
+type Watcher = (changed: readonly BatchObject[]) => void
+
+interface Project {
+  watchers: Set<Watcher>
+  /** What was told of unfinished batches last, by ID. Watchers that come during a look add to it. */
+  readonly told: Map<string, string>
+  /** Batches with greater IDs have not been told of. */
+  newest: string
+  cancel: () => void
+}
+
+interface LiveFeedOptions {
+  store: Pick<Store, 'read' | 'claimSql'>
+  clock: Clock
+  region: string
+  models: ReadonlyMap<string, Model>
+  log: Pick<Log, 'warn'>
+}
+
+class LiveFeed {
+  readonly #options: LiveFeedOptions
+  readonly #projects = new Map<string, Project>()
+
+  constructor(options: LiveFeedOptions) {
+    this.#options = options
+  }
+
+  /** The unfinished batches, newest first. */
+  async snapshot(project_id: string): Promise<BatchObject[]> {
+    return await this.#show(await listOpenBatches(this.#options.store.read, project_id, BATCHES_MAX))
+  }
+
+  /**
+   * Calls `watcher` about once a second with what differs from the snapshot `seen`, until the function that is returned
+   * is called.
+   */
+  watch(project_id: string, seen: readonly BatchObject[], watcher: Watcher): () => void {
+    const project = this.#projects.get(project_id) ?? this.#open(project_id)
+    project.watchers.add(watcher)
+    // So that one that ends before the next look is told of, too.
+    for (const batch of seen) project.told.set(batch.id, JSON.stringify(batch))
+    return () => {
+      project.watchers.delete(watcher)
+      if (project.watchers.size > 0) return
+      project.cancel()
+      if (this.#projects.get(project_id) === project) this.#projects.delete(project_id)
+    }
+  }
+
+  #open(project_id: string): Project {
+    // IDs begin with their time: batches that are made from now on have greater ones.
+    const newest = newId('batch', this.#options.clock.now())
+    const project: Project = { watchers: new Set(), told: new Map(), newest, cancel: () => {} }
+    this.#projects.set(project_id, project)
+    this.#schedule(project_id, project)
+    return project
+  }
+
+  #schedule(project_id: string, project: Project): void {
+    if (this.#projects.get(project_id) !== project) return
+    project.cancel = this.#options.clock.after(TICK_MS, () => void this.#tick(project_id, project))
+  }
+
+  async #tick(project_id: string, project: Project): Promise<void> {
+    try {
+      const changed = await this.#changed(project_id, project)
+      for (const watcher of project.watchers) watcher(changed)
+    } catch (err) {
+      this.#options.log.warn({ err, project: project_id }, 'batches could not be read for live updates')
+    }
+    this.#schedule(project_id, project)
+  }
+
+  async #changed(project_id: string, project: Project): Promise<BatchObject[]> {
+    const { read } = this.#options.store
+    const open = await listOpenBatches(read, project_id, BATCHES_MAX)
+    const isOpen = new Set(open.map(({ id }) => id))
+    const ids = [...project.told.keys()].filter((id) => !isOpen.has(id))
+    const later = await listLaterBatches(read, project_id, { id: project.newest, ids, limit: BATCHES_MAX })
+    const all = [...open, ...later.filter(({ id }) => !isOpen.has(id))]
+    const shown = await this.#show(all)
+    const changed: BatchObject[] = []
+    for (const id of ids) project.told.delete(id)
+    for (const batch of shown) {
+      const text = JSON.stringify(batch)
+      if (project.told.get(batch.id) !== text) changed.push(batch)
+      if (isTerminal(batch.status)) project.told.delete(batch.id)
+      else project.told.set(batch.id, text)
+      if (batch.id > project.newest) project.newest = batch.id
+    }
+    return changed
+  }
+
+  async #show(rows: readonly BatchRow[]): Promise<BatchObject[]> {
+    const { store, clock, region, models } = this.#options
+    const progress = await readBatchProgress(store, rows, clock.now(), models)
+    return rows.map((row) => showBatch(row, { region, compat: null }, progress.get(row.id)))
+  }
+}

@@ -1,0 +1,136 @@
+// Models, and the pauses that a project sets on them.
+import { Type } from 'typebox'
+import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import type { Model } from '../../domain/model.ts'
+import { listPausedModels, pauseModel, resumeModel } from '../../store/pauses.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import { ModelObject, ModelPause } from '../../wire/model.ts'
+import { callerOf } from '../access/caller.ts'
+import { readPage } from '../request/page.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+const ACTIONS = [
+  {
+    action: 'pause',
+    operation: 'pauseModel',
+    summary: "Pause a model for the project's batches",
+    description:
+      'No line of the project that names the model is sent until it is resumed; lines in flight may finish, and other projects are not affected. Windows go on.',
+  },
+  {
+    action: 'resume',
+    operation: 'resumeModel',
+    summary: 'Resume a paused model',
+    description: 'Lines that name it are sent again.',
+  },
+] as const
+
+/** Pico-dollars per token in a dollar per million tokens. */
+const PICOS_PER_USD_PER_MTOK = 1_000_000
+
+type Deps = Pick<RouteDependencies, 'models' | 'region' | 'store' | 'clock' | 'wake'>
+
+export function modelRoutes(app: App, { models, region, store, clock, wake }: Deps): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/models',
+    access: 'any key',
+    doc: {
+      operation: 'listModels',
+      summary: 'List models',
+      answer: listOf(ModelObject, 'ModelList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object(PageQuery) },
+    async handler(request) {
+      // Sorting is stable: models of the same age stay in the order of the configuration.
+      const newestFirst = [...models.values()].sort((a, b) => b.created - a.created)
+      return await readPage(request.query, {
+        exists: async (id) => models.has(id),
+        list: async ({ limit, order, behind }) => {
+          const models = order === 'asc' ? newestFirst.toReversed() : newestFirst
+          const start = models.findIndex((model) => model.id === behind) + 1
+          return { rows: models.slice(start, start + limit), lookedTo: null }
+        },
+        show: (model) => showModel(model, region),
+      })
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/models/*',
+    access: 'any key',
+    doc: {
+      operation: 'getModel',
+      summary: 'Read a model, its features and its price',
+      answer: ModelObject,
+      errors: ['model_not_found'],
+    },
+    accepts: { params: Type.Object({ '*': Type.String({ description: 'The ID of the model.' }) }) },
+    async handler(request) {
+      const model = models.get(request.params['*'])
+      if (!model) throw new ApiError('model_not_found', undefined, { param: 'model' })
+      return showModel(model, region)
+    },
+  })
+
+  for (const { action, operation, summary, description } of ACTIONS) {
+    route(app, {
+      method: 'POST',
+      url: `/v1/models/:model/${action}`,
+      access: ['batches:write'],
+      doc: { operation, summary, description, answer: ModelPause, errors: ['model_not_found'] },
+      accepts: {
+        params: Type.Object({
+          model: Type.String({ description: 'The ID of the model; a slash in it is written `%2F`.' }),
+        }),
+      },
+      async handler(request) {
+        const { project_id } = callerOf(request)
+        const { model } = request.params
+        const paused_at = await store.write(async (tx) => {
+          const paused = await listPausedModels(tx, project_id)
+          const known = paused.find((one) => one.model === model)
+          if (!models.has(model) && !known)
+            throw new ApiError('model_not_found', undefined, { param: 'model' })
+          if (action === 'resume') {
+            if (known) await resumeModel(tx, project_id, model)
+            return null
+          }
+          const at = known?.paused_at ?? clock.now()
+          if (!known) await pauseModel(tx, { project_id, model, paused_at: at })
+          return at
+        })
+        wake()
+        return { id: model, object: 'model.pause' as const, paused_at: paused_at && unixSeconds(paused_at) }
+      },
+    })
+  }
+}
+
+function showModel(model: Model, region: string): ModelObject {
+  return {
+    id: model.id,
+    object: 'model',
+    created: model.created,
+    owned_by: 'offpeak',
+    region,
+    context_window: model.context_window,
+    max_output_tokens: model.max_output_tokens,
+    supports: { ...model.supports },
+    endpoints: [...model.endpoints],
+    pricing: {
+      input_per_mtok: model.price.input_picos / PICOS_PER_USD_PER_MTOK,
+      output_per_mtok: model.price.output_picos / PICOS_PER_USD_PER_MTOK,
+      ...(model.price.cached_input_picos === undefined
+        ? {}
+        : { cached_input_per_mtok: model.price.cached_input_picos / PICOS_PER_USD_PER_MTOK }),
+      currency: 'USD',
+      configured: model.priced,
+    },
+  }
+}

@@ -1,0 +1,290 @@
+// GET /openapi.json: the OpenAPI 3.1 document, generated from the declarations that the server runs on: the shapes and
+// scopes of each endpoint, and every error that it may answer, with examples. GET /config.schema.json: the schema of
+// offpeak.yaml, which `npm run docs` writes.
+import { readFile } from 'node:fs/promises'
+import { type TSchema, Type } from 'typebox'
+import { ERRORS, type ErrorCode, wireError } from '../../domain/errors.ts'
+import { http } from '../../domain/http-module.ts'
+import { STORABLE_PATTERN } from '../../domain/storable-text.ts'
+import { ErrorEnvelope } from '../../wire/error.ts'
+import { CompatHeader } from '../access/compat.ts'
+import { type Declared, type RouteDoc, type Rules, route } from '../route.ts'
+import type { App } from '../type-provider.ts'
+
+type Json = Record<string, unknown>
+
+const JSON_TYPE = 'application/json'
+const CONFIG_SCHEMA = new URL('../../../docs/offpeak.schema.json', import.meta.url)
+
+export function openapiRoute(app: App): void {
+  let text: string | undefined
+  route(app, {
+    method: 'GET',
+    url: '/openapi.json',
+    access: 'public',
+    doc: { operation: 'getOpenapi', summary: 'The OpenAPI document', answer: Type.Unknown() },
+    accepts: {},
+    async handler(_request, reply) {
+      // Built at the first call: by then every endpoint is declared.
+      text ??= JSON.stringify(openapiDocument(app.routeTable.all))
+      return reply.type('application/json; charset=utf-8').send(text)
+    },
+  })
+}
+
+export function configSchemaRoute(app: App): void {
+  route(app, {
+    method: 'GET',
+    url: '/config.schema.json',
+    access: 'public',
+    doc: {
+      operation: 'getConfigSchema',
+      summary: 'The JSON Schema of the configuration file',
+      description:
+        'The schema of this version of the service, for editors. It contains no setting of this server.',
+      answer: Type.Unknown(),
+    },
+    accepts: {},
+    handler: async (_request, reply) =>
+      reply.type('application/json; charset=utf-8').send(await readFile(CONFIG_SCHEMA, 'utf8')),
+  })
+}
+
+export function openapiDocument(routes: readonly Declared[]): Json {
+  const schemas: Json = {}
+  const paths: Record<string, Json> = {}
+  const described = routes.flatMap((declared) => {
+    const { doc, method, url } = declared
+    if (doc === null) return []
+    // OpenAPI has no parameter that spans segments: what the wildcard stands for is told as an ordinary one.
+    const path = url.replace(/:(\w+)/g, '{$1}').replace('*', '{model}')
+    const methods = [method].flat().filter((each) => each !== 'HEAD')
+    const { operation, answer } = doc
+    return methods.map((name) => ({ declared, doc, operation, method: name, path, answer }))
+  })
+  for (const one of described) {
+    const { declared, doc, method, path } = one
+    const links = linksOf(one, described)
+    paths[path] = { ...paths[path], [method.toLowerCase()]: operation(declared, doc, schemas, links) }
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Offpeak',
+      version: '1',
+      description: 'Batch inference: upload a JSONL file, create a batch, read what became of every line.',
+    },
+    paths,
+    components: {
+      schemas,
+      securitySchemes: {
+        api_key: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'A key of this region. Where scopes are named, the key needs one of them.',
+        },
+      },
+      headers: {
+        'X-Service-Request-Id': {
+          description: 'Names this call: its record is at `GET /v1/requests/{request_id}`.',
+          schema: { type: 'string' },
+        },
+      },
+    },
+  }
+}
+
+function operation(declared: Declared, doc: RouteDoc, schemas: Json, links: Json | undefined): Json {
+  const { access, url, accepts } = declared
+  const security =
+    access === 'public'
+      ? []
+      : access === 'any key'
+        ? [{ api_key: [] }]
+        : access.map((scope) => ({ api_key: [scope] }))
+  const { body, params, querystring } = accepts
+  const query = ruled(querystring, doc.rules?.querystring)
+  const parameters = [
+    ...parametersOf('path', params, schemas),
+    ...parametersOf('query', storable(query), schemas),
+    ...parametersOf('header', doc.headers, schemas),
+    ...(access === 'public' ? [] : parametersOf('header', CompatHeader, schemas)),
+  ]
+  const success = {
+    description: doc.summary,
+    headers: requestIdHeader(),
+    content: contents({ [doc.content_type ?? JSON_TYPE]: doc.answer, ...doc.also }, schemas),
+    ...(links === undefined ? {} : { links }),
+  }
+  return {
+    operationId: doc.operation,
+    tags: [url.split('/')[2] ?? 'service'],
+    summary: doc.summary,
+    ...(doc.description === undefined ? {} : { description: doc.description }),
+    security,
+    ...(parameters.length > 0 ? { parameters } : {}),
+    ...requestBody(body, doc, schemas),
+    responses: {
+      200: success,
+      ...(doc.partial
+        ? { 206: success, 304: { description: 'Not modified', headers: requestIdHeader() } }
+        : {}),
+      ...apiErrors(codesOf(declared, doc), schemas),
+    },
+  }
+}
+
+function contents(shapes: Readonly<Record<string, TSchema>>, schemas: Json): Json {
+  const entries = Object.entries(shapes).map(([type, shape]) => [type, { schema: hoisted(shape, schemas) }])
+  return Object.fromEntries(entries)
+}
+
+function requestBody(body: unknown, { form, rules }: RouteDoc, schemas: Json): Json {
+  const [type, schema] = form
+    ? ['multipart/form-data', form]
+    : [JSON_TYPE, storable(ruled(body, rules?.body))]
+  if (schema === undefined) return {}
+  const required = !allowsNull(schema)
+  return { requestBody: { required, content: { [type]: { schema: hoisted(closed(schema), schemas) } } } }
+}
+
+/** A body with a field that it does not name is refused. */
+function closed(schema: unknown): unknown {
+  if (!isObject(schema)) return schema
+  if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map(closed) }
+  return schema.type === 'object' ? { ...schema, additionalProperties: false } : schema
+}
+
+function ruled(schema: unknown, rules: Rules | undefined): unknown {
+  if (rules === undefined || !isObject(schema)) return schema
+  if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map((part) => ruled(part, rules)) }
+  if (!isObject(schema.properties)) return schema
+  const { properties: own = {}, ...whole } = rules
+  const entries = Object.entries(schema.properties).map(([name, property]) => [
+    name,
+    isObject(property) ? { ...property, ...own[name] } : property,
+  ])
+  return { ...schema, ...whole, properties: Object.fromEntries(entries) }
+}
+
+/** Free text of requests is text that every database stores (domain/storable-text.ts). */
+function storable(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(storable)
+  if (!isObject(schema)) return schema
+  if (schema.type === 'string') {
+    const isFree = ['const', 'enum', 'pattern', 'format'].every((keyword) => schema[keyword] === undefined)
+    return isFree ? { ...schema, pattern: STORABLE_PATTERN } : schema
+  }
+  return Object.fromEntries(
+    Object.entries(schema).map(([name, part]) => [name, name === 'examples' ? part : storable(part)]),
+  )
+}
+
+/** A body that may be left out is declared as one that may be null. */
+function allowsNull(schema: unknown): boolean {
+  if (!isObject(schema) || !Array.isArray(schema.anyOf)) return false
+  return schema.anyOf.some((part) => isObject(part) && part.type === 'null')
+}
+
+function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schemas: Json): Json[] {
+  if (!isObject(shape) || !isObject(shape.properties)) return []
+  const required = Array.isArray(shape.required) ? shape.required : []
+  return Object.entries(shape.properties).map(([name, property]) => {
+    const { description, ...schema } = isObject(property) ? property : {}
+    return {
+      name: name === '*' ? 'model' : name,
+      in: place,
+      required: required.includes(name),
+      ...(description === undefined ? {} : { description }),
+      schema: hoisted(schema, schemas),
+    }
+  })
+}
+
+/** Every error that this endpoint may give: its own, and those that come with what it accepts. */
+function codesOf({ access, accepts }: Declared, { errors = [], form }: RouteDoc): ErrorCode[] {
+  const codes: ErrorCode[] = [...errors, 'internal_error', 'service_unavailable']
+  if (access !== 'public') codes.push('invalid_api_key', 'rate_limit_exceeded')
+  if (typeof access !== 'string') codes.push('missing_scope')
+  if (access !== 'public') codes.push('invalid_request')
+  if (accepts.body) codes.push('invalid_json')
+  if (accepts.body || form) codes.push('unsupported_media_type', 'payload_too_large', 'request_timeout')
+  return [...new Set(codes)]
+}
+
+function apiErrors(codes: readonly ErrorCode[], schemas: Json): Json {
+  const responses: Json = {}
+  for (const [status, same] of Map.groupBy(codes, (code) => ERRORS[code].status)) {
+    const examples = same.map((code) => [code, { value: { error: wireError(code) } }])
+    responses[status] = {
+      description: http.STATUS_CODES[status],
+      headers: requestIdHeader(),
+      content: {
+        [JSON_TYPE]: { schema: hoisted(ErrorEnvelope, schemas), examples: Object.fromEntries(examples) },
+      },
+    }
+  }
+  return responses
+}
+
+function requestIdHeader(): Json {
+  return { 'X-Service-Request-Id': { $ref: '#/components/headers/X-Service-Request-Id' } }
+}
+
+/** The shape as plain JSON, in which every part that has a title is told once, among `schemas`. */
+function hoisted(shape: TSchema | unknown, schemas: Json): unknown {
+  if (Array.isArray(shape)) return shape.map((part) => hoisted(part, schemas))
+  if (!isObject(shape)) return shape
+  const plain = Object.fromEntries(
+    Object.entries(shape).map(([name, part]) => [
+      name,
+      // Examples are data, whatever they look like.
+      name === 'examples' ? part : hoisted(part, schemas),
+    ]),
+  )
+  if (typeof shape.title !== 'string') return plain
+  schemas[shape.title] = plain
+  return { $ref: `#/components/schemas/${shape.title}` }
+}
+
+function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+interface Operation {
+  operation: string
+  method: string
+  path: string
+  /** The shape of its answer. */
+  answer: unknown
+}
+
+const ID = '$response.body#/id'
+
+/**
+ * The links of an endpoint's answer; undefined where it makes no object. The `id` of the object is what its other
+ * endpoints take in their path, and the ID of a file what a batch is created with. Generated clients and tests that go
+ * through the API step by step follow the links.
+ */
+function linksOf({ method, path, answer }: Operation, all: readonly Operation[]): Json | undefined {
+  const made = method === 'POST' && !path.includes('{') ? objectOf(answer) : null
+  if (made === null) return undefined
+  // An `api_key` is the `key_id` of other endpoints.
+  const parameter = `${made.slice(made.lastIndexOf('_') + 1)}_id`
+  const links = all
+    .filter((one) => one.path.startsWith(`${path}/{${parameter}}`) && !/\{.*\{/.test(one.path))
+    .map(({ operation }) => [operation, { operationId: operation, parameters: { [parameter]: ID } }])
+  const batch =
+    made === 'file'
+      ? [['createBatch', { operationId: 'createBatch', requestBody: { input_file_id: ID } }]]
+      : []
+  return Object.fromEntries([...links, ...batch])
+}
+
+/** The value of `object` in the answer; null where it has none, or no `id`. */
+function objectOf(shape: unknown): string | null {
+  if (!isObject(shape)) return null
+  if (Array.isArray(shape.anyOf)) return shape.anyOf.map(objectOf).find((found) => found !== null) ?? null
+  const { id, object } = isObject(shape.properties) ? shape.properties : {}
+  return id !== undefined && isObject(object) && typeof object.const === 'string' ? object.const : null
+}

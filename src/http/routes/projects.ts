@@ -1,0 +1,142 @@
+// /v1/projects: the projects and their plans. Operators see and change all of them; others see their own.
+import { Type } from 'typebox'
+import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { newId } from '../../domain/ids.ts'
+import {
+  ensureProject,
+  listProjectsPage,
+  readProject,
+  readProjectByName,
+  setPlan,
+} from '../../store/projects.ts'
+import type { ProjectRow } from '../../store/schema.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import { CreateProject, ProjectObject, UpdateProject } from '../../wire/project.ts'
+import { type Caller, callerOf } from '../access/caller.ts'
+import { refuseIdempotencyKey } from '../request/idempotency.ts'
+import { readPage } from '../request/page.ts'
+import { ProjectParams } from '../request/params.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans'>
+
+export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
+  const planRules = { body: { properties: { plan: { enum: [...plans.keys()] } } } }
+  route(app, {
+    method: 'GET',
+    url: '/v1/projects',
+    access: ['keys:read', 'operator'],
+    doc: {
+      operation: 'listProjects',
+      summary: 'List projects',
+      description: 'With the scope `operator` all of them; else the own one.',
+      answer: listOf(ProjectObject, 'ProjectList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object(PageQuery) },
+    async handler(request) {
+      const caller = callerOf(request)
+      return await readPage(request.query, {
+        exists: async (id) => (await visibleProject(caller, id)) !== undefined,
+        list: (bounds) => {
+          const only = caller.scopes.has('operator') ? null : caller.project_id
+          return listProjectsPage(store.read, { ...bounds, only })
+        },
+        show: showProject,
+      })
+    },
+  })
+
+  route(app, {
+    method: 'POST',
+    url: '/v1/projects',
+    access: ['operator'],
+    doc: {
+      operation: 'createProject',
+      summary: 'Make a project',
+      answer: ProjectObject,
+      rules: planRules,
+      errors: ['project_exists'],
+    },
+    accepts: { body: CreateProject },
+    async handler(request) {
+      refuseIdempotencyKey(request.headers)
+      const { name } = request.body
+      const plan = planNamed(request.body.plan ?? [...plans.keys()][0] ?? '')
+      const now = clock.now()
+      const project = { id: newId('project', now), name, plan, created: now }
+      return await store.write(async (tx) => {
+        const isTaken = (await readProjectByName(tx, name)) !== undefined
+        const made = await ensureProject(tx, project)
+        if (isTaken || made.id !== project.id)
+          throw new ApiError('project_exists', `There is a project "${name}" already.`, { param: 'name' })
+        return showProject(made)
+      })
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/projects/:project_id',
+    access: ['keys:read', 'operator'],
+    doc: {
+      operation: 'getProject',
+      summary: 'Read a project',
+      answer: ProjectObject,
+      errors: ['project_not_found'],
+    },
+    accepts: { params: ProjectParams },
+    async handler(request) {
+      const project = await visibleProject(callerOf(request), request.params.project_id)
+      if (!project) throw new ApiError('project_not_found')
+      return showProject(project)
+    },
+  })
+
+  route(app, {
+    method: 'POST',
+    url: '/v1/projects/:project_id',
+    access: ['operator'],
+    doc: {
+      operation: 'updateProject',
+      summary: 'Change the plan of a project',
+      description: 'It holds for what is made from now on.',
+      answer: ProjectObject,
+      rules: planRules,
+      errors: ['project_not_found'],
+    },
+    accepts: { params: ProjectParams, body: UpdateProject },
+    async handler(request) {
+      refuseIdempotencyKey(request.headers)
+      const plan = planNamed(request.body.plan)
+      return await store.write(async (tx) => {
+        const project = await readProject(tx, request.params.project_id)
+        if (!project) throw new ApiError('project_not_found')
+        await setPlan(tx, project.id, plan)
+        return showProject({ ...project, plan })
+      })
+    },
+  })
+
+  async function visibleProject(caller: Caller, id: string): Promise<ProjectRow | undefined> {
+    return isVisible(caller, id) ? await readProject(store.read, id) : undefined
+  }
+
+  function planNamed(name: string): string {
+    if (plans.has(name)) return name
+    const known = [...plans.keys()].map((plan) => `"${plan}"`).join(' or ')
+    throw new ApiError('invalid_request', `\`plan\` must be ${known}.`, { param: 'plan' })
+  }
+
+  function showProject({ id, name, plan, created }: ProjectRow): ProjectObject {
+    const quotas = plans.get(plan)?.quotas ?? {}
+    return { id, object: 'project', name, plan, quotas: { ...quotas }, created: unixSeconds(created) }
+  }
+}
+
+function isVisible({ project_id, scopes }: Caller, id: string): boolean {
+  return id === project_id || scopes.has('operator')
+}

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { recordText, testServer } from '../../../test/support/test-server.ts'
+import { lineRequestId } from '../../domain/ids.ts'
+
+test('the record of a call has its request and status, and for a change also the response', async () => {
+  await using server = await testServer()
+  const upload = await server.upload()
+  const record = await server.call('GET', `/v1/requests/${upload.request_id}`)
+  assert.deepEqual(
+    { ...record.json, duration_ms: 0 },
+    {
+      id: upload.request_id,
+      object: 'request',
+      kind: 'http',
+      method: 'POST',
+      path: '/v1/files',
+      status_code: 200,
+      api_key_id: server.key.id,
+      entity: null,
+      created: Math.floor(server.clock.now() / 1000),
+      duration_ms: 0,
+      response: upload.json,
+    },
+  )
+  const download = await server.call('GET', `/v1/files/${upload.id}/content`)
+  const read = await server.call('GET', `/v1/requests/${download.request_id}`)
+  assert.deepEqual([read.json.path, read.json.response], [`/v1/files/${upload.id}/content`, null])
+})
+
+test('a failed call is recorded with its error', async () => {
+  await using server = await testServer()
+  const refused = await server.createBatch('file_x')
+  const { json } = await server.call('GET', `/v1/requests/${refused.request_id}`)
+  assert.deepEqual([json.status_code, json.response], [404, refused.json])
+})
+
+test('a call without a valid key leaves no record', async () => {
+  await using server = await testServer()
+  const { request_id } = await server.call('GET', '/v1/files', { key: null })
+  assert.equal((await server.call('GET', `/v1/requests/${request_id}`)).outcome, '404 request_not_found')
+})
+
+test('the record of a line is found in its batch', async () => {
+  const asked: unknown[] = []
+  await using server = await testServer({
+    async readLineRecord(project_id, batch_id, line) {
+      asked.push([project_id, batch_id, line])
+      if (line !== 3) return undefined
+      return recordText({
+        id: lineRequestId(batch_id, line),
+        object: 'request',
+        kind: 'line',
+        batch_id,
+        custom_id: 'c',
+        line,
+        model: 'sim-1',
+        entity: null,
+        conversation: null,
+        tags: null,
+        status_code: 200,
+        attempts: [],
+        usage: null,
+        cost_usd: 0,
+        error: null,
+        created: 1,
+      })
+    },
+  })
+  const { id } = await server.createBatch(await server.processedFile())
+  const record = await server.call('GET', `/v1/requests/${lineRequestId(id, 3)}`)
+  assert.deepEqual([record.json.kind, record.json.line], ['line', 3])
+  assert.equal((await server.call('GET', `/v1/requests/${lineRequestId(id, 4)}`)).status, 404)
+  assert.deepEqual(asked, [
+    [server.key.project_id, id, 3],
+    [server.key.project_id, id, 4],
+  ])
+  const nowhere = lineRequestId(
+    id.replace(/.$/, (last) => (last === '0' ? '1' : '0')),
+    3,
+  )
+  assert.equal((await server.call('GET', `/v1/requests/${nowhere}`)).status, 404)
+  assert.equal(asked.length, 2, 'a batch that is not ours is not asked for')
+})
+
+test('no record contains the secret of a webhook, whether it was created or rotated', async () => {
+  await using server = await testServer()
+  const made = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
+  const rotated = await server.call('POST', `/v1/webhooks/${made.id}/rotate_secret`)
+  const { key } = await server.issue({ scopes: ['batches:read'] })
+  for (const { request_id, json } of [made, rotated]) {
+    assert.match(String(json.secret), /^whsec_/)
+    const record = await server.call('GET', `/v1/requests/${request_id}`, { key })
+    assert.deepEqual(record.json.response, { ...json, secret: '[secret]' })
+  }
+  const { read } = server.deps.store
+  const kept = JSON.stringify([
+    await read.selectFrom('http_requests').selectAll().execute(),
+    await read.selectFrom('idempotency_keys').selectAll().execute(),
+    await read.selectFrom('webhooks').selectAll().execute(),
+  ])
+  for (const { json } of [made, rotated]) assert.ok(!kept.includes(String(json.secret)))
+})
+
+test('a record that an earlier version wrote with a secret is shown without it', async () => {
+  await using server = await testServer()
+  const made = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
+  await server.deps.store.write((tx) =>
+    tx.updateTable('http_requests').set({ response: made.text }).where('id', '=', made.request_id).execute(),
+  )
+  const { json } = await server.call('GET', `/v1/requests/${made.request_id}`)
+  assert.deepEqual(json.response, { ...made.json, secret: '[secret]' })
+})
+
+test('a key in the path of a call is not recorded', async () => {
+  await using server = await testServer()
+  const { request_id } = await server.call('GET', `/v1/files/${server.key.key}`)
+  const { json } = await server.call('GET', `/v1/requests/${request_id}`)
+  assert.equal(json.path, '/v1/files/[secret]')
+})

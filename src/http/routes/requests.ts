@@ -1,0 +1,161 @@
+// Audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
+import { Type } from 'typebox'
+import type { LineRecordText } from '../../audit/read-line-record.ts'
+import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { parseLineRequestId } from '../../domain/ids.ts'
+import { withoutSecrets } from '../../domain/secret-text.ts'
+import { readAnonymousRequest } from '../../store/anonymous-requests.ts'
+import { readBatch } from '../../store/batches.ts'
+import { listHttpRequests, readHttpRequest } from '../../store/http-requests.ts'
+import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
+import { type Caller, callerOf } from '../access/caller.ts'
+import { readPage } from '../request/page.ts'
+import { RequestParams } from '../request/params.ts'
+import type { HeavyReads } from '../response/heavy-reads.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+const DEFAULT_DAYS = 30
+const DAY_MS = 86_400_000
+
+const SECONDS = { minimum: 0, maximum: 10 ** 11 }
+
+const ListQuery = Type.Object({
+  ...PageQuery,
+  method: Type.Optional(
+    Type.Enum(['GET', 'POST', 'DELETE'], { description: 'Only calls with this method.' }),
+  ),
+  status: Type.Optional(
+    Type.String({
+      pattern: '^[1-5](\\d\\d|xx)$',
+      description: 'Only calls with this status: `404`, or `4xx`.',
+    }),
+  ),
+  path: Type.Optional(Type.String({ description: 'Only calls whose path begins so.' })),
+  api_key_id: Type.Optional(Type.String({ description: 'Only calls with this key.' })),
+  since: Type.Optional(
+    Type.Integer({
+      ...SECONDS,
+      description: `Unix seconds: only calls from then on; ${DEFAULT_DAYS} days ago without it.`,
+    }),
+  ),
+  until: Type.Optional(Type.Integer({ ...SECONDS, description: 'Unix seconds: only calls before.' })),
+})
+
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'models' | 'readLineRecord'> & { reads: HeavyReads }
+
+export function requestRoutes(app: App, { store, clock, models, readLineRecord, reads }: Deps): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/requests',
+    access: ['batches:read', 'requests:read'],
+    doc: {
+      operation: 'listRequests',
+      summary: 'List the HTTP calls of the project',
+      description: 'Without what was answered: that is in the record of each.',
+      answer: listOf(HttpRequestRecord, 'RequestList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: ListQuery },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const { method, status, path, api_key_id, since, until, ...page } = request.query
+      const filter = {
+        method,
+        status,
+        path,
+        key_id: api_key_id,
+        since: since === undefined ? clock.now() - DEFAULT_DAYS * DAY_MS : since * 1000,
+        until: until === undefined ? undefined : until * 1000,
+      }
+      return await readPage(page, {
+        exists: async (id) => (await readHttpRequest(store.read, project_id, id)) !== undefined,
+        list: (bounds) => listHttpRequests(store.read, project_id, { ...bounds, ...filter }),
+        show: (row) => showHttpRequest({ ...row, response: null }),
+      })
+    },
+  })
+
+  async function readLine({ project_id, scopes }: Caller, id: string): Promise<LineRecordText | undefined> {
+    const line = parseLineRequestId(id)
+    const batch = line && (await readBatch(store.read, project_id, line.batchId))
+    const names = scopes.has('operator') ? null : models
+    return batch ? await readLineRecord(project_id, batch.id, line.line, names) : undefined
+  }
+
+  async function readCall({ project_id, scopes }: Caller, id: string): Promise<object | undefined> {
+    const call = await readHttpRequest(store.read, project_id, id)
+    if (call) return showHttpRequest(call)
+    const refused = scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined
+    return refused && showAnonymousRequest(refused)
+  }
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/requests/:request_id',
+    access: ['batches:read', 'requests:read', 'operator'],
+    doc: {
+      operation: 'getRequest',
+      summary: 'Read the audit record of a call or of a line',
+      description:
+        'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401, and addresses of model servers where others read names.',
+      answer: RequestRecord,
+      errors: ['request_not_found'],
+    },
+    accepts: { params: RequestParams },
+    async handler(request, reply) {
+      const caller = callerOf(request)
+      const id = request.params.request_id
+      if (parseLineRequestId(id) === null) {
+        const call = await readCall(caller, id)
+        if (!call) throw new ApiError('request_not_found')
+        return call
+      }
+      const read = await reads.open(caller.project_id, reply.raw)
+      const record = await read.turn(() => readLine(caller, id))
+      if (!record) throw new ApiError('request_not_found')
+      const text = read.stream(record.text)
+      text.on('error', (error) => request.log.error({ err: error }, 'an audit record broke off'))
+      return reply.type('application/json; charset=utf-8').header('content-length', record.bytes).send(text)
+    },
+  })
+}
+
+function showHttpRequest(row: HttpRequestRow): HttpRequestRecord {
+  return {
+    id: row.id,
+    object: 'request',
+    kind: 'http',
+    method: row.method,
+    path: row.path,
+    status_code: row.status,
+    api_key_id: row.key_id,
+    entity: row.entity,
+    created: unixSeconds(row.created),
+    duration_ms: row.duration_ms,
+    // During an upgrade, processes of an earlier version may still record secrets.
+    response: row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
+    ...(row.traceparent === null ? {} : { traceparent: row.traceparent }),
+  }
+}
+
+function showAnonymousRequest(row: AnonymousRequestRow): HttpRequestRecord {
+  return {
+    id: row.id,
+    object: 'request',
+    kind: 'http',
+    method: row.method,
+    path: row.path,
+    status_code: row.status,
+    api_key_id: row.key_id,
+    address: row.address,
+    entity: null,
+    created: unixSeconds(row.created),
+    duration_ms: row.duration_ms,
+    response: null,
+  }
+}

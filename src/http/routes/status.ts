@@ -1,0 +1,117 @@
+// What of the project waits and why; for operators also workers, model servers and stores, and the settings in force.
+import { unixSeconds } from '../../domain/clock.ts'
+import { readBatchProgress } from '../../progress/read-batch-progress.ts'
+import { hasWorker, listLaneReports } from '../../store/lane-reports.ts'
+import { listOpenBatches } from '../../store/live-batches.ts'
+import { readWorkCounts } from '../../store/work-counts.ts'
+import { listLiveWorkers } from '../../store/worker-reports.ts'
+import { Settings } from '../../wire/settings.ts'
+import { ServiceStatus } from '../../wire/status.ts'
+import { callerOf } from '../access/caller.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+/** Of more unfinished batches, the newest are looked at. */
+const BATCHES_MAX = 1000
+
+type Waiting = ServiceStatus['waiting'][number]
+type Service = NonNullable<ServiceStatus['service']>
+
+type Deps = Pick<
+  RouteDependencies,
+  'store' | 'clock' | 'region' | 'version' | 'models' | 'storeHealth' | 'settings'
+>
+
+export function statusRoutes(
+  app: App,
+  { store, clock, region, version, models, storeHealth, settings }: Deps,
+): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/status',
+    access: ['batches:read', 'operator'],
+    doc: {
+      operation: 'getStatus',
+      summary: 'How the service does',
+      description: `Of the project: its unfinished batches and what they wait for (the newest ${BATCHES_MAX}). With the scope \`operator\` also \`service\`: workers, model servers, stores and the queue.`,
+      answer: ServiceStatus,
+    },
+    accepts: {},
+    async handler(request): Promise<ServiceStatus> {
+      const { project_id, scopes } = callerOf(request)
+      const now = clock.now()
+      const open = await listOpenBatches(store.read, project_id, BATCHES_MAX)
+      const byStatus = Map.groupBy(open, ({ status }) => status)
+      const progress = await readBatchProgress(store, open, now, models)
+      const waiting = new Map<string, Waiting>()
+      for (const { id } of open) {
+        const reason = progress.get(id)?.waiting_reason
+        if (!reason) continue
+        const { code, message, model } = reason
+        const key = `${code} ${model ?? ''}`
+        const known = waiting.get(key) ?? {
+          ...{ code, message, batches: 0, example: id },
+          ...(model === undefined ? {} : { model }),
+        }
+        waiting.set(key, { ...known, batches: known.batches + 1 })
+      }
+      return {
+        object: 'status',
+        at: unixSeconds(now),
+        version,
+        region,
+        workers_alive: await hasWorker(store.read, store.claimSql),
+        batches: [...byStatus].map(([status, { length: count }]) => ({ status, count })),
+        waiting: [...waiting.values()].sort((a, b) => b.batches - a.batches),
+        ...(scopes.has('operator') ? { service: await readService(now) } : {}),
+      }
+    },
+  })
+
+  async function readService(now: number): Promise<Service> {
+    const [workers, reports, stores, counts] = await Promise.all([
+      listLiveWorkers(store.read, store.claimSql),
+      listLaneReports(store.read, store.claimSql),
+      storeHealth(),
+      readWorkCounts(store.read, now),
+    ])
+    return {
+      workers: workers.map(({ id, started, reported_at, report }) => ({
+        id,
+        started: unixSeconds(started),
+        reported_at: reported_at === null ? null : unixSeconds(reported_at),
+        open_chunks: report?.open_chunks ?? 0,
+        stores_failing: report?.stores_failing ?? false,
+        upstreams: report?.upstreams ?? [],
+      })),
+      models: reports.map(({ model, state, since, last_error, reason }) => ({
+        model,
+        state,
+        since: unixSeconds(since),
+        error: last_error ?? reason,
+      })),
+      stores,
+      queue: {
+        batches: [...counts.batches].map(([status, count]) => ({ status, count })),
+        chunks: counts.chunks,
+        tasks_due: [...counts.tasks_due].map(([kind, count]) => ({ kind, count })),
+        blobs_pending_deletion: counts.blobs_pending_deletion,
+      },
+    }
+  }
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/settings',
+    access: ['operator'],
+    doc: {
+      operation: 'getSettings',
+      summary: 'Read the configuration in force',
+      description: 'With defaults, durations in ms and sizes in bytes; secrets are hidden.',
+      answer: Settings,
+    },
+    accepts: {},
+    handler: async () => ({ object: 'settings', version, configuration: settings() }),
+  })
+}

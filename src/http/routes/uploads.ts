@@ -1,0 +1,306 @@
+// Uploads in parts, of which a file is made.
+import { Type } from 'typebox'
+import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { type Completed, UploadCompletions } from '../../intake/complete-upload.ts'
+import type { Incoming } from '../../intake/incoming.ts'
+import type { FormPart } from '../../intake/upload.ts'
+import { addPart, createUpload, openUpload } from '../../intake/upload-parts.ts'
+import { readFile } from '../../store/files.ts'
+import type { FileRow, UploadPartRow, UploadRow } from '../../store/schema.ts'
+import {
+  endUpload,
+  listUploadParts,
+  listUploads,
+  lockUpload,
+  readUpload,
+  readUploadPart,
+} from '../../store/uploads.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
+import {
+  CompleteUpload,
+  CreateUpload,
+  UploadObject,
+  UploadPartObject,
+  UploadStatusShape,
+} from '../../wire/upload.ts'
+import { callerOf, planOf } from '../access/caller.ts'
+import { type View, viewOf } from '../access/compat.ts'
+import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
+import { refuseIdempotencyKey } from '../request/idempotency.ts'
+import { readPage } from '../request/page.ts'
+import { UploadParams } from '../request/params.ts'
+import { whileConnected } from '../request/while-connected.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+import { showFile } from './files.ts'
+
+const PartForm = Type.Object(
+  {
+    data: Type.String({
+      contentMediaType: 'application/octet-stream',
+      description: 'The bytes of the part, sent as a file.',
+    }),
+  },
+  { title: 'AddUploadPart' },
+)
+
+export function uploadRoutes(
+  app: App,
+  deps: Pick<
+    RouteDependencies,
+    'store' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'sealed' | 'streamingValidation' | 'wake'
+  > & { incoming: Incoming },
+): void {
+  const { store, clock, region, plans, file_bytes_max, sealed, wake, incoming } = deps
+  route(app, {
+    method: 'POST',
+    url: '/v1/uploads',
+    access: ['files:write'],
+    doc: {
+      operation: 'createUpload',
+      summary: 'Begin an upload in parts',
+      description:
+        'For large files and unreliable connections: parts are sent in any order and at once, survive a restart of the service, and stay for 24 hours.',
+      answer: UploadObject,
+      rules: { body: { properties: { bytes: { maximum: file_bytes_max } } } },
+      errors: ['quota_exceeded'],
+    },
+    accepts: { body: CreateUpload },
+    async handler(request) {
+      refuseIdempotencyKey(request.headers)
+      const caller = callerOf(request)
+      const { filename, mime_type, bytes, expires_after } = request.body
+      if (bytes > file_bytes_max)
+        throw new ApiError('payload_too_large', `A file has at most ${file_bytes_max} bytes.`, {
+          param: 'bytes',
+        })
+      const order = {
+        project_id: caller.project_id,
+        quotas: planOf(plans, caller).quotas,
+        filename,
+        mime_type,
+        bytes,
+        file_expires_after_ms: expires_after ? expires_after.seconds * 1000 : null,
+        running: incoming.files(caller.project_id),
+      }
+      const upload = await store.write((tx) => createUpload(tx, order, clock.now()))
+      return showUpload(upload, viewOf(request, region))
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/uploads',
+    access: ['files:read'],
+    doc: {
+      operation: 'listUploads',
+      summary: 'List uploads in parts',
+      description: 'Those that are completed come without their file.',
+      answer: listOf(UploadObject, 'UploadList'),
+      errors: ['cursor_not_found'],
+    },
+    accepts: { querystring: Type.Object({ ...PageQuery, status: Type.Optional(UploadStatusShape) }) },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const { status, ...page } = request.query
+      const now = clock.now()
+      return await readPage(page, {
+        exists: async (id) => (await readUpload(store.read, project_id, id, now)) !== undefined,
+        list: (bounds) => listUploads(store.read, project_id, { ...bounds, status }, now),
+        show: (upload) => {
+          const { file: _, ...shown } = showUpload(upload, viewOf(request, region))
+          return shown
+        },
+      })
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/uploads/:upload_id',
+    access: ['files:read'],
+    doc: {
+      operation: 'getUpload',
+      summary: 'Read an upload',
+      answer: UploadObject,
+      errors: ['upload_not_found'],
+    },
+    accepts: { params: UploadParams },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const now = clock.now()
+      const upload = await readUpload(store.read, project_id, request.params.upload_id, now)
+      if (!upload) throw new ApiError('upload_not_found')
+      const file =
+        upload.file_id === null ? undefined : await readFile(store.read, project_id, upload.file_id, now)
+      return showUpload(upload, viewOf(request, region), file)
+    },
+  })
+
+  route(app, {
+    method: 'POST',
+    url: '/v1/uploads/:upload_id/parts',
+    access: ['files:write'],
+    doc: {
+      operation: 'addUploadPart',
+      summary: 'Send a part of an upload',
+      description:
+        'A form with the field `data`, a file. Parts may be sent at once and in any order, and again if an answer was lost: `sha256` tells them apart.',
+      answer: UploadPartObject,
+      form: PartForm,
+      errors: ['invalid_multipart', 'upload_not_found', 'upload_not_pending', 'quota_exceeded'],
+    },
+    accepts: { params: UploadParams },
+    async handler(request) {
+      refuseIdempotencyKey(request.headers)
+      const caller = callerOf(request)
+      const owner = { project_id: caller.project_id, quotas: planOf(plans, caller).quotas }
+      const now = (): number => clock.now()
+      const found = await readUpload(store.read, caller.project_id, request.params.upload_id, now())
+      const upload = openUpload(found)
+      checkFormLength(request, upload.bytes, 'data')
+      const partOf = { id: upload.id, left: upload.bytes - upload.part_bytes }
+      return await incoming.receive(owner, { ...announcedForm(request), partOf }, async (take) => {
+        let added: UploadPartRow | null = null
+        for await (const part of formOf(request, upload.bytes, 'data')) {
+          if (added) throw refuse(part, 'comes after the part. Send the field `data` alone.')
+          if (part.fieldname !== 'data')
+            throw refuse(part, 'is no field of this form. It has the field `data`.')
+          if (part.type !== 'file') throw refuse(part, 'must be sent as a file, with a filename.')
+          added = await addPart({ store, sealed }, owner, upload, part.file, take, now)
+        }
+        if (!added) throw new ApiError('invalid_request', '`data` is required.', { param: 'data' })
+        return showUploadPart(added)
+      })
+    },
+  })
+
+  route(app, {
+    method: 'GET',
+    url: '/v1/uploads/:upload_id/parts',
+    access: ['files:read'],
+    doc: {
+      operation: 'listUploadParts',
+      summary: 'List the parts that have arrived',
+      description: 'What an upload goes on with after a broken connection. Empty once the upload has ended.',
+      answer: listOf(UploadPartObject, 'UploadPartList'),
+      errors: ['upload_not_found', 'cursor_not_found'],
+    },
+    accepts: { params: UploadParams, querystring: Type.Object(PageQuery) },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const upload = await readUpload(store.read, project_id, request.params.upload_id, clock.now())
+      if (!upload) throw new ApiError('upload_not_found')
+      return await readPage(request.query, {
+        exists: async (id) => (await readUploadPart(store.read, upload.id, id)) !== undefined,
+        list: (bounds) => listUploadParts(store.read, upload, bounds),
+        show: showUploadPart,
+      })
+    },
+  })
+
+  const completions = new UploadCompletions(deps)
+  route(app, {
+    method: 'POST',
+    url: '/v1/uploads/:upload_id/complete',
+    access: ['files:write'],
+    doc: {
+      operation: 'completeUpload',
+      summary: 'Make a file of an upload',
+      description:
+        'Of its parts in the given order. The file is validated like any other. A call that is repeated is answered with the same file; while one runs, a call that asks for something else is rejected.',
+      answer: UploadObject,
+      errors: [
+        'upload_not_found',
+        'upload_not_pending',
+        'upload_completing',
+        'upload_mismatch',
+        'quota_exceeded',
+      ],
+    },
+    accepts: { params: UploadParams, body: CompleteUpload },
+    async handler(request) {
+      const caller = callerOf(request)
+      const { project_id } = caller
+      const { quotas, file_retention_ms: retention_ms } = planOf(plans, caller)
+      const { part_ids, md5 = null } = request.body
+      const { upload, file } = await whileConnected(
+        request,
+        (signal): Promise<Completed> =>
+          completions.complete(
+            { project_id, quotas },
+            request.params.upload_id,
+            { part_ids, md5 },
+            { retention_ms, file_bytes_max },
+            signal,
+          ),
+      )
+      wake()
+      return showUpload(upload, viewOf(request, region), file)
+    },
+  })
+
+  route(app, {
+    method: 'POST',
+    url: '/v1/uploads/:upload_id/cancel',
+    access: ['files:write'],
+    doc: {
+      operation: 'cancelUpload',
+      summary: 'Cancel an upload',
+      description: 'Its parts are deleted. Cancelling again changes nothing.',
+      answer: UploadObject,
+      errors: ['upload_not_found', 'upload_not_pending'],
+    },
+    accepts: { params: UploadParams },
+    async handler(request) {
+      const { project_id } = callerOf(request)
+      const now = clock.now()
+      const cancelled = await store.write(async (tx) => {
+        const upload = await lockUpload(tx, project_id, request.params.upload_id, now)
+        if (upload?.status === 'cancelled') return upload
+        const open = openUpload(upload)
+        await endUpload(tx, open.id, { status: 'cancelled', file_id: null }, now)
+        return { ...open, status: 'cancelled' as const }
+      })
+      wake()
+      return showUpload(cancelled, viewOf(request, region))
+    },
+  })
+}
+
+function refuse({ fieldname }: FormPart, why: string): ApiError {
+  const param = fieldname.slice(0, 60)
+  return new ApiError('invalid_request', `\`${param}\` ${why}`, { param })
+}
+
+/** `file`: of a completed upload, while there is one. */
+function showUpload(upload: UploadRow, view: View, file?: FileRow): UploadObject {
+  return {
+    id: upload.id,
+    object: 'upload',
+    status: upload.status,
+    filename: upload.filename,
+    purpose: 'batch',
+    mime_type: upload.mime_type,
+    bytes: upload.bytes,
+    part_bytes: upload.part_bytes,
+    created_at: unixSeconds(upload.created),
+    expires_at: unixSeconds(upload.expires_at),
+    ...(upload.status === 'completed' || view.compat === 'openai'
+      ? { file: file ? showFile(file, view) : null }
+      : {}),
+  }
+}
+
+function showUploadPart(part: UploadPartRow): UploadPartObject {
+  return {
+    id: part.id,
+    object: 'upload.part',
+    upload_id: part.upload_id,
+    bytes: part.bytes,
+    sha256: part.sha256,
+    created_at: unixSeconds(part.created),
+  }
+}

@@ -1,0 +1,165 @@
+// GET /v1/usage/entities
+import { Readable } from 'node:stream'
+import { type Static, Type } from 'typebox'
+import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { usd } from '../../domain/money.ts'
+import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/utc-day.ts'
+import { usageCsv } from '../../ledger/usage-csv.ts'
+import {
+  listUsageGroups,
+  sumUsage,
+  USAGE_COLUMNS,
+  type UsageColumn,
+  type UsageFilter,
+  type UsageGroupRow,
+  type UsageSums,
+} from '../../store/usage-report.ts'
+import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
+import { callerOf } from '../access/caller.ts'
+import { attachment } from '../response/headers.ts'
+import { route } from '../route.ts'
+import type { RouteDependencies } from '../route-dependencies.ts'
+import type { App } from '../type-provider.ts'
+
+/** For JSON, which is built in memory; CSV is streamed and has no bound. */
+const GROUPS_MAX = 10_000
+const CSV = 'text/csv'
+
+export function usageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/usage/entities',
+    access: ['limits:read', 'usage:read'],
+    doc: {
+      operation: 'getUsage',
+      summary: 'Read usage and cost',
+      description:
+        'The settled usage: a line counts on the UTC day on which it finished, as soon as its result is committed.',
+      answer: UsageObject,
+      rules: { querystring: USAGE_RULES },
+      also: { [CSV]: Type.String() },
+    },
+    accepts: { querystring: UsageQuery },
+    async handler(request, reply) {
+      const { filter, by } = readUsageQuery(callerOf(request).project_id, request.query)
+      if (request.query.format === 'csv') {
+        reply
+          .header('content-disposition', attachment('usage.csv'))
+          .header('x-content-type-options', 'nosniff')
+        return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(usageCsv(store.read, filter, by)))
+      }
+      const sums = await sumUsage(store.read, filter)
+      if (by.length === 0) return showUsage(filter, sums, null)
+      const rows = await listUsageGroups(store.read, filter, by, GROUPS_MAX + 1)
+      if (rows.length > GROUPS_MAX)
+        throw new ApiError(
+          'invalid_request',
+          `There are more than ${GROUPS_MAX} groups. Ask for fewer days or entities, or for \`format=csv\`.`,
+          { param: 'group_by' },
+        )
+      return showUsage(filter, sums, { by, rows })
+    },
+  })
+}
+
+// Reads the query of a usage report.
+
+const DAY_FORM = 'a day of the UTC calendar such as 2026-01-31, or Unix seconds'
+
+const UsageQuery = Type.Object({
+  entity: Type.Optional(Type.String({ description: 'Only usage of this entity.' })),
+  entity_type: Type.Optional(Type.String({ description: 'Only usage of entities of this type.' })),
+  start: Type.Optional(Type.String({ description: `The first day of the report: ${DAY_FORM}.` })),
+  end: Type.Optional(Type.String({ description: `The day after the last day of the report: ${DAY_FORM}.` })),
+  group_by: Type.Optional(
+    Type.String({
+      description: `Any of ${USAGE_GROUPS.map((name) => `\`${name}\``).join(', ')}, separated by commas.`,
+      examples: ['entity,day'],
+    }),
+  ),
+  format: Type.Optional(Type.Enum(['json', 'csv'])),
+})
+/** Of `start` and `end`. */
+const Day = { anyOf: [{ format: 'date' }, { pattern: '^[0-9]{1,11}$' }] }
+const GROUP = `(${USAGE_GROUPS.join('|')})`
+
+const USAGE_RULES = {
+  properties: { start: Day, end: Day, group_by: { pattern: `^(${GROUP}( *, *${GROUP})*)?$` } },
+}
+
+type UsageQuery = Static<typeof UsageQuery>
+
+/** Throws invalid_request with the parameter's name. */
+function readUsageQuery(project_id: string, query: UsageQuery): { filter: UsageFilter; by: UsageColumn[] } {
+  const { entity, entity_type, start, end, group_by } = query
+  const from_day = start === undefined ? undefined : dayFrom('start', start, Math.floor)
+  const to_day = end === undefined ? undefined : dayFrom('end', end, Math.ceil)
+  if (from_day !== undefined && to_day !== undefined && to_day < from_day)
+    throw new ApiError('invalid_request', '`end` must not lie before `start`.', { param: 'end' })
+  return {
+    filter: { project_id, entity: entity?.trim(), entity_type: entity_type?.trim(), from_day, to_day },
+    by: columns(group_by),
+  }
+}
+
+/** A time within a day stands for the whole day, as start and as end. */
+function dayFrom(param: 'start' | 'end', text: string, round: (days: number) => number): number {
+  const day = /^\d{1,11}$/.test(text) ? round((Number(text) * 1000) / DAY_MS) : parseDay(text)
+  if (day === null || day > LAST_DAY)
+    throw new ApiError('invalid_request', `\`${param}\` must be ${DAY_FORM}.`, { param })
+  return day
+}
+
+/** The largest time of a Date. */
+const LAST_DAY = dayOf(8.64e15)
+
+/** In the order of the store's columns, not of the query. */
+function columns(group_by: string | undefined): UsageColumn[] {
+  if (group_by === undefined || group_by === '') return []
+  const names = group_by.split(',').map((name) => name.trim())
+  const unknown = names.find((name) => !USAGE_GROUPS.some((group) => group === name))
+  if (unknown !== undefined)
+    throw new ApiError(
+      'invalid_request',
+      `\`group_by\` must hold any of ${USAGE_GROUPS.join(', ')}, not ${JSON.stringify(unknown.slice(0, 40))}.`,
+      { param: 'group_by' },
+    )
+  return USAGE_COLUMNS.filter((column) => names.includes(column))
+}
+
+/** A usage report as the API shows it. */
+function showUsage(
+  { entity, entity_type, from_day, to_day }: UsageFilter,
+  sums: UsageSums,
+  groups: { by: readonly UsageColumn[]; rows: readonly UsageGroupRow[] } | null,
+): UsageObject {
+  const shown = groups && { groups: groups.rows.map((row) => ({ ...names(row, groups.by), ...totals(row) })) }
+  return {
+    object: 'usage',
+    start: from_day === undefined ? null : unixSeconds(startOfDay(from_day)),
+    end: to_day === undefined ? null : unixSeconds(startOfDay(to_day)),
+    entity: entity ?? null,
+    entity_type: entity_type ?? null,
+    ...totals(sums),
+    ...shown,
+  }
+}
+
+function totals(sums: UsageSums) {
+  const { succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos } = sums
+  return {
+    lines: succeeded + failed,
+    succeeded,
+    failed,
+    prompt_tokens,
+    completion_tokens,
+    total_tokens,
+    cost_usd: usd(cost_nanos),
+  }
+}
+
+function names(row: UsageGroupRow, by: readonly UsageColumn[]) {
+  const entries = by.map((column) => [column, column === 'day' ? dayText(row.day ?? 0) : row[column] || null])
+  return Object.fromEntries(entries)
+}
