@@ -14,11 +14,11 @@ import { listBatches, readBatch } from '../src/store/batches.ts'
 import { claimChunks, hasReadyChunk } from '../src/store/chunk-claims.ts'
 import { commitChunk, firstUnsealed, listSealed, readChunkOfLine, releaseChunk } from '../src/store/chunks.ts'
 import { openSession } from '../src/store/leases.ts'
-import { maintenanceDue } from '../src/store/maintenance-due.ts'
 import { postgresStore } from '../src/store/postgres/store.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 import { sqliteStore } from '../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../src/store/store.ts'
+import { maintenanceDue } from '../src/store/tasks.ts'
 import { postgresServer } from '../test/fakes/postgres-server.ts'
 
 const { values } = parseArgs({

@@ -1,7 +1,7 @@
 // A model that is down delays its own lines and no others.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { readBlobRow } from '../src/store/blob-rows.ts'
+import { readBlobRow } from '../src/store/blobs.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
 

@@ -9,7 +9,7 @@
 // and the next backup copies no more than what is missing.
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
-import { listBlobRows, openableBlobs } from '../store/blob-references.ts'
+import { listBlobRows, openableBlobs } from '../store/blobs.ts'
 import type { Store } from '../store/store.ts'
 import { AdminCommandError } from './admin-command-error.ts'
 

@@ -3,7 +3,7 @@
 // not have counted them: the audit records of such a chunk are read.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import { readChunk } from '../store/chunks.ts'
 import { listRemoteBatches } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'

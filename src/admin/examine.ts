@@ -6,8 +6,14 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import { ORPHAN_AGE_MS } from '../maintenance/sweep.ts'
-import { type BlobUse, danglingUses, listBlobRows, usesOfBlob } from '../store/blob-references.ts'
-import { knownBlobs, readBlobRow } from '../store/blob-rows.ts'
+import {
+  type BlobUse,
+  danglingUses,
+  knownBlobs,
+  listBlobRows,
+  readBlobRow,
+  usesOfBlob,
+} from '../store/blobs.ts'
 import type { BlobRow } from '../store/schema.ts'
 import { DatabaseFailure, type Store } from '../store/store.ts'
 

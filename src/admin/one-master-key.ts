@@ -1,7 +1,7 @@
 // A database has one master key. The first process that opens it with one says which, and from then on no service
 // starts with another: it would take what it cannot open for damaged, and seal what the others cannot open.
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
-import { anyWrappedKey } from '../store/blob-references.ts'
+import { anyWrappedKey } from '../store/blobs.ts'
 import { readProperty, writePropertyOnce } from '../store/database-properties.ts'
 import type { Reader, Store } from '../store/store.ts'
 import { AdminCommandError } from './admin-command-error.ts'

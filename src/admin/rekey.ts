@@ -7,17 +7,17 @@ import type { MasterKey } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf, rewrap } from '../blobs/wrap-key.ts'
 import { secretName } from '../notify/signing.ts'
-import { listBlobRows } from '../store/blob-references.ts'
-import { deleteProperty, writeProperty } from '../store/database-properties.ts'
-import type { BlobRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import {
+  listBlobRows,
   lockBlobKeys,
   lockSecrets,
   replaceBlobKeys,
   replaceSecrets,
   type WrappedSecrets,
-} from '../store/wrapped-keys.ts'
+} from '../store/blobs.ts'
+import { deleteProperty, writeProperty } from '../store/database-properties.ts'
+import type { BlobRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
 import { AdminCommandError } from './admin-command-error.ts'
 import { assertNoLiveProcess, freeze, readFreeze, spoken, thaw } from './database-freeze.ts'
 

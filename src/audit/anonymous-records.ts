@@ -2,7 +2,7 @@
 // per minute for each address and for the process, and only the newest are kept. Further calls are only logged.
 import type { Clock } from '../domain/clock.ts'
 import { withoutSecrets } from '../domain/secret-text.ts'
-import { insertAnonymousRequests, keepNewestAnonymousRequests } from '../store/anonymous-requests.ts'
+import { insertAnonymousRequests, keepNewestAnonymousRequests } from '../store/calls.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { GroupedWrites } from './grouped-writes.ts'

@@ -10,7 +10,7 @@ import { openPlaces, scanResults, sealedPlaces } from '../results/finished-lines
 import { JOURNAL_OWNER } from '../results/journal.ts'
 import { readSpans } from '../results/read-spans.ts'
 import type { Span } from '../results/stream-span.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineStatus, LineSummary } from '../wire/batch-line.ts'
 

@@ -1,7 +1,7 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
 // has received a response can read its record. No secret is kept with it.
 import { withoutSecrets } from '../domain/secret-text.ts'
-import { insertHttpRequests } from '../store/http-requests.ts'
+import { insertHttpRequests } from '../store/calls.ts'
 import type { HttpRequestRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { GroupedWrites } from './grouped-writes.ts'

@@ -8,7 +8,7 @@ import { setImmediate } from 'node:timers/promises'
 import { Registry } from 'prom-client'
 import { Answer, object, testServer } from '../../test/support/test-server.ts'
 import { isId } from '../domain/ids.ts'
-import { readHttpRequest } from '../store/http-requests.ts'
+import { readHttpRequest } from '../store/calls.ts'
 
 /** Sends these bytes on a bare connection and reads until it ends. */
 async function sendRaw(port: number, bytes: string): Promise<Answer> {

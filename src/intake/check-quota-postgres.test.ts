@@ -6,8 +6,8 @@ import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-serve
 import { newId } from '../domain/ids.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { newLimitRow } from '../ledger/make-limit.ts'
+import { insertProjectedSpend, projectedByEntities } from '../store/ledger.ts'
 import { insertLimit } from '../store/limits.ts'
-import { insertProjectedSpend, projectedByEntities } from '../store/projected-spend.ts'
 import { ensureProject } from '../store/projects.ts'
 import { checkQuotas } from './check-quota.ts'
 

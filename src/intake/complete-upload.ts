@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { ApiError, ERRORS, type ErrorCode } from '../domain/errors.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import { readFile } from '../store/files.ts'
 import type { FileRow, UploadRow } from '../store/schema.ts'
 import {

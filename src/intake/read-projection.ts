@@ -2,7 +2,7 @@
 import type { Model } from '../domain/model.ts'
 import { type BatchProjection, type EntityDefaults, projectBatch } from '../ledger/project-batch.ts'
 import { readFile } from '../store/files.ts'
-import { readPromptStatistics } from '../store/prompt-statistics.ts'
+import { readPromptStatistics } from '../store/statistics.ts'
 import { type IndexDeps, readIndex } from './read-index.ts'
 
 export interface ProjectionDeps extends IndexDeps {

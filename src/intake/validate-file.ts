@@ -3,7 +3,7 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import { insertBlobs, markForDeletion, readBlobRow } from '../store/blob-rows.ts'
+import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { markInvalid, markProcessed, readFileRow } from '../store/files.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'

@@ -3,7 +3,7 @@ import { entityType } from '../domain/entity.ts'
 import { type Limit, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
 import type { Reader } from '../store/store.ts'
-import { spentByEntities, spentByProject } from '../store/usage-days.ts'
+import { spentByEntities, spentByProject } from '../store/usage.ts'
 
 export interface Counter {
   limit: Limit

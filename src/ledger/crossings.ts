@@ -1,8 +1,7 @@
 // Records when spend reaches a threshold of a limit: once per threshold, window and spender, in the transaction that
 // changed the spend.
-import type { Limit, Period } from '../domain/limit.ts'
-import { thresholdsMet } from '../domain/limit.ts'
-import { crossedBefore, insertCrossing } from '../store/crossings.ts'
+import { type Limit, type Period, thresholdsMet } from '../domain/limit.ts'
+import { crossedBefore, insertCrossing } from '../store/limits.ts'
 import type { Writer } from '../store/store.ts'
 import type { Counter } from './counters.ts'
 

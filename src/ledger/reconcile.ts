@@ -5,7 +5,7 @@ import { isTerminal } from '../domain/batch.ts'
 import { atMost, sumOf } from '../domain/exact-count.ts'
 import { NANOS_PER_USD, usdLiteral } from '../domain/money.ts'
 import { dayText } from '../domain/utc-day.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import {
   type BookSum,
   type BookSums,
@@ -17,7 +17,7 @@ import {
   spentByDay,
   strayReservations,
   usageByEntityAndDay,
-} from '../store/book-sums.ts'
+} from '../store/ledger.ts'
 import { listProjects } from '../store/projects.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'

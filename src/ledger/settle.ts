@@ -6,13 +6,16 @@ import { sumOf } from '../domain/exact-count.ts'
 import { newId } from '../domain/ids.ts'
 import { addInPlace, addSpend, isZero, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { startOfDay } from '../domain/utc-day.ts'
-import { insertEntries } from '../store/ledger-entries.ts'
+import {
+  deleteReservations,
+  insertEntries,
+  reduceProjectedSpend,
+  reduceReservation,
+} from '../store/ledger.ts'
 import { matchingLimits } from '../store/limits.ts'
-import { reduceProjectedSpend } from '../store/projected-spend.ts'
-import { deleteReservations, reduceReservation } from '../store/reservations.ts'
 import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import { addProjectDays, addUsage } from '../store/usage-days.ts'
+import { addProjectDays, addUsage } from '../store/usage.ts'
 import { limitSubjects, readCounters } from './counters.ts'
 import { type Crossing, recordThresholds } from './crossings.ts'
 import type { Tally } from './tally.ts'

@@ -9,7 +9,7 @@ import {
   type UsageFilter,
   type UsageGroupRow,
   type UsageSums,
-} from '../store/usage-report.ts'
+} from '../store/usage.ts'
 import { csvRecords } from '../tables/csv-writer.ts'
 
 const GROUPS_PER_PAGE = 1000

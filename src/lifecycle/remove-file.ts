@@ -4,7 +4,7 @@
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
-import { markForDeletion, markResultsForDeletion } from '../store/blob-rows.ts'
+import { markForDeletion, markResultsForDeletion } from '../store/blobs.ts'
 import { lockFileRow, markDeleted } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'

@@ -4,14 +4,14 @@
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { removeFile } from '../lifecycle/remove-file.ts'
-import { forgetBlobs, listPendingDeletion } from '../store/blob-rows.ts'
+import { forgetBlobs, listPendingDeletion } from '../store/blobs.ts'
+import { forgetIdempotencyKeys } from '../store/calls.ts'
 import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
-import { forgetIdempotencyKeys } from '../store/idempotency.ts'
 import { requeueExpiredLeases } from '../store/leases.ts'
-import { maintenanceDue } from '../store/maintenance-due.ts'
 import { forgetRemoteBatches } from '../store/remote-batches.ts'
 import type { Store } from '../store/store.ts'
+import { maintenanceDue } from '../store/tasks.ts'
 import { endUpload, listExpiredUploads } from '../store/uploads.ts'
 
 const FILES_AT_ONCE_MAX = 100

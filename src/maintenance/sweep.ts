@@ -4,7 +4,7 @@
 // look, because a bucket may date an upload by its start, hours before its end.
 import type { Blobs } from '../blobs/blobs.ts'
 import type { Clock } from '../domain/clock.ts'
-import { knownBlobs } from '../store/blob-rows.ts'
+import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
 import type { Store } from '../store/store.ts'
 

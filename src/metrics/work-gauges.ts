@@ -5,7 +5,7 @@ import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import { batchesAtRisk } from '../progress/deadline-risk.ts'
 import type { Store } from '../store/store.ts'
-import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/work-counts.ts'
+import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/workers.ts'
 
 /** Shown as 0 while no chunk waits for them. */
 const PARKED_REASONS = ['usage_limit', 'remote_batch', 'stores_failing', 'input_unreadable'] as const

@@ -1,6 +1,7 @@
 // Deletes old events and their deliveries; they are kept as long as audit records.
-import { forgetEvents as forgetSome } from '../store/events.ts'
+
 import type { Store } from '../store/store.ts'
+import { forgetEvents as forgetSome } from '../store/webhooks.ts'
 
 const AT_ONCE = 500
 

@@ -2,11 +2,10 @@
 // type. After a crash all of it exists or none.
 import { type EventType, isSubscribedType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
 import { newId } from '../domain/ids.ts'
-import { insertEvent } from '../store/events.ts'
 import type { EventRow, WebhookRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
-import { enabledWebhooks, insertDelivery } from '../store/webhooks.ts'
+import { enabledWebhooks, insertDelivery, insertEvent } from '../store/webhooks.ts'
 
 export interface NewEvent {
   project_id: string

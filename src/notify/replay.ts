@@ -1,10 +1,9 @@
 // Sends events again on request: one event, or all whose delivery has failed.
 import { ApiError } from '../domain/errors.ts'
-import { readEvent } from '../store/events.ts'
 import type { DeliveryRow, WebhookRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { hastenTask, insertTask } from '../store/tasks.ts'
-import { lockDelivery, lockFailedDeliveries, updateDelivery } from '../store/webhooks.ts'
+import { lockDelivery, lockFailedDeliveries, readEvent, updateDelivery } from '../store/webhooks.ts'
 import { queueDelivery } from './record-event.ts'
 
 /** Keeps the transaction short; the caller repeats the call for more. */

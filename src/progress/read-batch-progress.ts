@@ -1,13 +1,12 @@
 // Progress and waiting reason of unfinished batches, read for all batches of a response at once.
-
 import { isTerminal } from '../domain/batch.ts'
 import type { Model } from '../domain/model.ts'
 import { isMoving, type Progress, progressOf } from '../domain/progress.ts'
-import { hasWorker, listLaneReports } from '../store/lane-reports.ts'
+import { countLeased, groupUnsealed } from '../store/chunks.ts'
 import { remoteWorkOf } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { countLeased, groupUnsealed } from '../store/unsealed-chunks.ts'
+import { hasWorker, listLaneReports } from '../store/workers.ts'
 import { hoursOf } from './model-hours.ts'
 import { type WaitingReason, waitingReason } from './waiting-reason.ts'
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { ProgressCounters } from '../domain/progress.ts'
-import type { LaneReport } from '../store/lane-reports.ts'
-import type { ChunkGroup } from '../store/unsealed-chunks.ts'
+import type { ChunkGroup } from '../store/chunks.ts'
+import type { LaneReport } from '../store/workers.ts'
 import { type Surroundings, waitingReason } from './waiting-reason.ts'
 
 const NOW = 1_700_000_000_000

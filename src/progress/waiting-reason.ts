@@ -3,10 +3,10 @@
 import { opensAt } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import { isMoving, type ProgressCounters, progressOf, type WaitingCode } from '../domain/progress.ts'
-import type { LaneReport } from '../store/lane-reports.ts'
+import type { ChunkGroup } from '../store/chunks.ts'
 import type { RemoteWork } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
-import type { ChunkGroup } from '../store/unsealed-chunks.ts'
+import type { LaneReport } from '../store/workers.ts'
 import { hoursOf, modelsOf } from './model-hours.ts'
 import { remoteReason } from './remote-reason.ts'
 

@@ -9,10 +9,11 @@ import { type Clock, sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { addSpend, type Spend } from '../domain/spend.ts'
 import type { OpenAtBatchApi } from '../store/due-remote-batches.ts'
-import { linesOf, rangesOf } from '../store/line-ranges.ts'
 import {
   intendRemoteBatch,
+  linesOf,
   type RemoteReservation,
+  rangesOf,
   settleRemoteBatch,
   unrecordedBatches,
 } from '../store/remote-batches.ts'

@@ -10,8 +10,8 @@ import {
   type Timeline,
 } from '../domain/timeline.ts'
 import type { Tally } from '../ledger/tally.ts'
-import { readBatchStatistics, writeBatchStatistics } from '../store/batch-statistics.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
+import { readBatchStatistics, writeBatchStatistics } from '../store/statistics.ts'
 import type { Reader, Writer } from '../store/store.ts'
 
 export interface StatisticsDelta {

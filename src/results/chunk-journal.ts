@@ -1,8 +1,8 @@
 // Reads the journals of one chunk: the places of its finished lines, and the parts that cannot be used.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
-import { listJournalParts } from '../store/journal-parts.ts'
+import { readBlobRow } from '../store/blobs.ts'
+import { listJournalParts } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import { type Journalled, JournalMalformed, scanJournal } from './journal.ts'

@@ -2,7 +2,7 @@
 // it succeeds, because its lines are paid for. If the database rejects a value in a group, each commit is tried alone,
 // so that a commit that can never succeed does not block the others.
 import type { Clock } from '../domain/clock.ts'
-import { listJournalParts } from '../store/journal-parts.ts'
+import { listJournalParts } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { StatementRejected, type Store } from '../store/store.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'

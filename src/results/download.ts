@@ -2,7 +2,7 @@
 // one chunk is sent, the next is opened.
 import type { ByteRange } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import { listSealed } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'

@@ -2,7 +2,7 @@
 // only the line's own bytes are read; blobs of earlier versions are scanned.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { base32, parseLineRequestId } from '../domain/ids.ts'
-import { readBlobRow } from '../store/blob-rows.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import { readChunk } from '../store/chunks.ts'
 import { readVisibleResults } from '../store/files.ts'
 import type { BlobRow, ChunkRow } from '../store/schema.ts'

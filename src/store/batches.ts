@@ -3,12 +3,12 @@ import { sql } from 'kysely'
 import { type BatchStatus, OPEN_STATUSES, statusesBefore } from '../domain/batch.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
-import { exactPlus } from './exact-sum.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
+import { exactPlus } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
-export type NewBatch = Pick<
+type NewBatch = Pick<
   BatchRow,
   | 'id'
   | 'project_id'
@@ -305,7 +305,7 @@ export async function markInputDeleted(tx: Writer, ids: readonly string[], now: 
 }
 
 /** Unfinished batches for progress and risk, earliest deadline first. */
-export type Pace = Pick<
+type Pace = Pick<
   BatchRow,
   | 'id'
   | 'status'
@@ -344,4 +344,31 @@ export async function listPaces(db: Reader, limit: number): Promise<Pace[]> {
     .orderBy('expires_at')
     .limit(limit)
     .execute()
+}
+
+// What GET /v1/live asks for once a second and project: unfinished batches, new ones, and those that have just ended.
+
+/** Unfinished batches of the project, newest first. */
+export async function listOpenBatches(db: Reader, project_id: string, limit: number): Promise<BatchRow[]> {
+  return await db
+    .selectFrom('batches')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .where('status', 'in', OPEN_STATUSES_SQL)
+    .orderBy('id', 'desc')
+    .limit(limit)
+    .execute()
+}
+
+/** Batches of the project that were made after the batch `id`, and those of `ids`. */
+export async function listLaterBatches(
+  db: Reader,
+  project_id: string,
+  { id, ids, limit }: { id: string; ids: readonly string[]; limit: number },
+): Promise<BatchRow[]> {
+  const own = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
+  const later = await own.where('id', '>', id).orderBy('id', 'desc').limit(limit).execute()
+  // One statement for both would look at every batch of the project.
+  const named = ids.length === 0 ? [] : await own.where('id', 'in', ids).where('id', '<=', id).execute()
+  return [...later, ...named]
 }

@@ -3,13 +3,12 @@ import { sql } from 'kysely'
 import type { ChunkSpan } from '../domain/chunk.ts'
 import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/storable-text.ts'
-import { exactPlus } from './exact-sum.ts'
-import { deleteReservations } from './reservations.ts'
-import type { BatchRow, ChunkRow } from './schema.ts'
+import { lockBlobs, markForDeletion } from './blobs.ts'
+import { deleteReservations } from './ledger.ts'
+import type { BatchRow, ChunkRow, ChunkState, JournalPartRow } from './schema.ts'
+import { exactPlus, slices } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
-/** Rows per INSERT: bound parameters are limited. */
-const INSERT_ROWS_MAX = 500
 const REFUSED_CHARACTERS_MAX = 500
 
 type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'> &
@@ -46,11 +45,8 @@ export async function insertSealedChunks(
 }
 
 async function insertRows(tx: Writer, rows: readonly ChunkRow[]): Promise<void> {
-  for (let at = 0; at < rows.length; at += INSERT_ROWS_MAX) {
-    await tx
-      .insertInto('chunks')
-      .values(rows.slice(at, at + INSERT_ROWS_MAX))
-      .execute()
+  for (const some of slices(rows)) {
+    await tx.insertInto('chunks').values(some).execute()
   }
 }
 
@@ -90,7 +86,7 @@ function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
 }
 
 /** What one commit does to a chunk. */
-export interface ChunkDelta {
+interface ChunkDelta {
   completed: number
   failed: number
   cost_nanos: number
@@ -107,7 +103,7 @@ export interface ChunkSeal {
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>
 
 /** The lease, and the last commit under it that is known to have taken effect. */
-export type CommitLease = Lease & Pick<ChunkRow, 'commit_seq'>
+type CommitLease = Lease & Pick<ChunkRow, 'commit_seq'>
 
 /**
  * `repeated`: an earlier attempt of this commit, with an unknown outcome, took effect. `lost`: another worker has the
@@ -285,7 +281,7 @@ export async function wakeParked(tx: Writer, claimSql: ClaimSql): Promise<number
 }
 
 /** Where the results of a sealed chunk are. */
-export type SealedPart = Pick<ChunkRow, 'idx' | 'output_blob' | 'output_bytes' | 'error_blob' | 'error_bytes'>
+type SealedPart = Pick<ChunkRow, 'idx' | 'output_blob' | 'output_bytes' | 'error_blob' | 'error_bytes'>
 
 /** Sealed chunks of a batch in order, from `from_idx`. */
 export async function listSealed(
@@ -383,4 +379,109 @@ export async function readChunk(db: Reader, batch_id: string, idx: number): Prom
     .where('batch_id', '=', batch_id)
     .where('idx', '=', idx)
     .executeTakeFirst()
+}
+
+// Summaries of the unsealed chunks of unfinished batches. A list shows a hundred batches, and each may have ten thousand
+// chunks: of each batch only its leased chunks, which are as few as workers have slots, and the first of the others are
+// looked at.
+
+const CHUNKS_LOOKED_AT_MAX = 32
+/** The terms of one statement. */
+const BATCHES_AT_ONCE = 100
+
+/** Unsealed chunks of a batch in the same state. */
+export interface ChunkGroup {
+  batch_id: string
+  state: ChunkState
+  parked_reason: string | null
+  model: string | null
+}
+
+/** The groups of the first unsealed chunks of each batch. */
+export async function groupUnsealed(db: Reader, batch_ids: readonly string[]): Promise<ChunkGroup[]> {
+  const groups = new Map<string, ChunkGroup>()
+  for (let at = 0; at < batch_ids.length; at += BATCHES_AT_ONCE) {
+    const [first, ...others] = batch_ids
+      .slice(at, at + BATCHES_AT_ONCE)
+      .map((id) => db.selectFrom(firstGroups(db, id).as('first')).selectAll())
+    const all = others.reduce((query, other) => query?.unionAll(other), first)
+    for (const row of (await all?.execute()) ?? []) groups.set(JSON.stringify(Object.values(row)), row)
+  }
+  return [...groups.values()]
+}
+
+function firstGroups(db: Reader, batch_id: string) {
+  return db
+    .selectFrom('chunks')
+    .select(['batch_id', 'state', 'parked_reason', 'model'])
+    .where('batch_id', '=', batch_id)
+    .where('state', '!=', sql.lit('sealed' as const))
+    .orderBy('idx')
+    .limit(CHUNKS_LOOKED_AT_MAX)
+}
+
+/** The leased chunks of all projects, by batch and model. */
+export async function countLeased(db: Reader): Promise<(ChunkGroup & { chunks: number })[]> {
+  return await db
+    .selectFrom('chunks')
+    .select((eb) => ['batch_id', 'state', 'parked_reason', 'model', eb.fn.countAll<number>().as('chunks')])
+    .where('state', '=', sql.lit('leased' as const))
+    .groupBy(['batch_id', 'state', 'parked_reason', 'model'])
+    .execute()
+}
+
+/**
+ * The journal parts of open chunks: spans of journal blobs. A journal that no open chunk needs is marked for deletion in
+ * the transaction that seals the last chunk.
+ */
+export async function insertJournalParts(tx: Writer, parts: readonly JournalPartRow[]): Promise<void> {
+  if (parts.length > 0) await tx.insertInto('journal_parts').values(parts).execute()
+}
+
+/** In the order in which they were written. */
+export async function listJournalParts(db: Reader, batch_id: string, idx: number): Promise<JournalPartRow[]> {
+  return await db
+    .selectFrom('journal_parts')
+    .selectAll()
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .orderBy('journal_blob')
+    .execute()
+}
+
+/** Drops the journal parts of a chunk, or only those in the blobs `only`, and marks blobs without parts for deletion. */
+export async function dropJournal(
+  tx: Writer,
+  batch_id: string,
+  idx: number,
+  now: number,
+  only?: readonly string[],
+): Promise<void> {
+  const dropped = await tx
+    .deleteFrom('journal_parts')
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .$if(only !== undefined, (parts) => parts.where('journal_blob', 'in', only ?? []))
+    .returning('journal_blob')
+    .execute()
+  let unneeded = dropped.map((row) => row.journal_blob)
+  const shared = await stillNeeded(tx, unneeded)
+  if (shared.size > 0) {
+    // Another chunk of the same journal may be sealed at the same time: the transaction that gets the lock second sees
+    // that the parts of the first are gone, and deletes the journal.
+    await lockBlobs(tx, [...shared])
+    for (const key of await stillNeeded(tx, [...shared])) unneeded = unneeded.filter((one) => one !== key)
+  }
+  await markForDeletion(tx, unneeded, now)
+}
+
+async function stillNeeded(tx: Writer, keys: readonly string[]): Promise<Set<string>> {
+  if (keys.length === 0) return new Set()
+  const needed = await tx
+    .selectFrom('journal_parts')
+    .select('journal_blob')
+    .distinct()
+    .where('journal_blob', 'in', keys)
+    .execute()
+  return new Set(needed.map((row) => row.journal_blob))
 }

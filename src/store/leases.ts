@@ -4,11 +4,10 @@
 // epoch change nothing.
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
-import { dropLaneReports } from './lane-reports.ts'
-import { deleteReservationsOfWorker } from './reservations.ts'
+import { deleteReservationsOfWorker } from './ledger.ts'
 import type { ChunkRow, SessionRole, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
-import { dropWorkerReport } from './worker-reports.ts'
+import { dropLaneReports, dropWorkerReport } from './workers.ts'
 
 export async function openSession(
   tx: Writer,

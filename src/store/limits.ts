@@ -3,7 +3,7 @@
 import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import type { LimitRow } from './schema.ts'
+import type { CrossingRow, LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 /** Entities named in one query: bound parameters are limited. */
@@ -85,7 +85,7 @@ export async function readLimitVersion(db: Reader, project_id: string): Promise<
   return row?.version ?? 0
 }
 
-export interface LimitQuery {
+interface LimitQuery {
   project_id: string
   /** The named entities that work is for. */
   entities: readonly string[]
@@ -177,4 +177,31 @@ export function toLimit(row: LimitRow): Limit {
     notify_at,
     created,
   }
+}
+
+// Thresholds of limits that were crossed: each is announced once per window and entity.
+
+/** The thresholds that this limit and entity crossed in this window. */
+export async function crossedBefore(
+  tx: Writer,
+  key: Pick<CrossingRow, 'limit_id' | 'entity' | 'window_start'>,
+): Promise<number[]> {
+  const rows = await tx
+    .selectFrom('limit_crossings')
+    .select('threshold')
+    .where('limit_id', '=', key.limit_id)
+    .where('entity', '=', key.entity)
+    .where('window_start', '=', key.window_start)
+    .execute()
+  return rows.map((row) => row.threshold)
+}
+
+/** False if the crossing is recorded already. */
+export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
+  const result = await tx
+    .insertInto('limit_crossings')
+    .values(row)
+    .onConflict((oc) => oc.columns(['limit_id', 'entity', 'window_start', 'threshold']).doNothing())
+    .executeTakeFirst()
+  return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
 }

@@ -5,19 +5,23 @@ import { type Migration, Migrator } from 'kysely/migration'
 import { batches } from './migrations/0001-batches.ts'
 import { limits } from './migrations/0002-limits.ts'
 import { calls } from './migrations/0003-calls.ts'
-import { dedupe } from './migrations/0004-dedupe.ts'
-import { openaiClients } from './migrations/0005-openai-clients.ts'
-import { console } from './migrations/0006-console.ts'
-import { capacity } from './migrations/0007-capacity.ts'
-import { remoteBatches } from './migrations/0008-remote-batches.ts'
-import { usageDetails } from './migrations/0009-usage-details.ts'
-import { traces } from './migrations/0010-traces.ts'
-import { remoteLooks } from './migrations/0011-remote-looks.ts'
-import { firstLines } from './migrations/0012-first-lines.ts'
-import { chargedDays } from './migrations/0013-charged-days.ts'
-import { listIndexes } from './migrations/0014-list-indexes.ts'
-import { uploadCompletions } from './migrations/0015-upload-completions.ts'
-import { sessionsOfKeys } from './migrations/0016-sessions-of-keys.ts'
+import {
+  capacity,
+  console,
+  dedupe,
+  openaiClients,
+  remoteBatches,
+  traces,
+  usageDetails,
+} from './migrations/0004-0010.ts'
+import {
+  chargedDays,
+  firstLines,
+  listIndexes,
+  remoteLooks,
+  sessionsOfKeys,
+  uploadCompletions,
+} from './migrations/0011-0016.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 

@@ -1,6 +1,9 @@
 // Projects own everything; a project has the plan.
+import { sql } from 'kysely'
+import { OPEN_STATUSES_SQL } from './batches.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import type { ProjectRow } from './schema.ts'
+import { exactSum } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function readProject(db: Reader, id: string): Promise<ProjectRow | undefined> {
@@ -42,4 +45,47 @@ export async function ensureProject(tx: Writer, project: ProjectRow): Promise<Pr
 
 export async function setPlan(tx: Writer, id: string, plan: string): Promise<void> {
   await tx.updateTable('projects').set({ plan }).where('id', '=', id).execute()
+}
+
+// How much of its quotas a project uses.
+
+/** Until the transaction ends, no other that asks for the same can add to what the project has. */
+export async function lockProject(tx: Writer, project_id: string): Promise<void> {
+  await tx.selectFrom('projects').select('id').where('id', '=', project_id).forNoKeyUpdate().execute()
+}
+
+/** Of files that their users can see. */
+export async function sumStoredBytes(db: Reader, project_id: string): Promise<number> {
+  const { bytes } = await db
+    .selectFrom('files')
+    .select(exactSum('bytes').as('bytes'))
+    .where('project_id', '=', project_id)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirstOrThrow()
+  return bytes
+}
+
+/** Unfinished batches, and their unfinished lines. */
+export async function sumOpenBatches(
+  db: Reader,
+  project_id: string,
+): Promise<{ batches: number; lines: number }> {
+  return await db
+    .selectFrom('batches')
+    .select((eb) => [
+      eb.fn.countAll<number>().as('batches'),
+      sql<number>`CAST(coalesce(sum(total - completed - failed), 0) AS bigint)`.as('lines'),
+    ])
+    .where('project_id', '=', project_id)
+    .where('status', 'in', OPEN_STATUSES_SQL)
+    .executeTakeFirstOrThrow()
+}
+
+export async function countLimits(db: Reader, project_id: string): Promise<number> {
+  const { rows } = await db
+    .selectFrom('limits')
+    .select((eb) => eb.fn.countAll<number>().as('rows'))
+    .where('project_id', '=', project_id)
+    .executeTakeFirstOrThrow()
+  return rows
 }

@@ -9,8 +9,7 @@ import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import { assertRemoteTransition, type RemoteBatchState, UNRECORDED_STATES } from '../domain/remote-batch.ts'
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
-import type { LineRanges } from './line-ranges.ts'
-import { addReservations } from './reservations.ts'
+import { addReservations } from './ledger.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -21,10 +20,7 @@ const UNRECORDED: readonly RemoteBatchState[] = UNRECORDED_STATES
 /** What the lines of a batch are projected to cost: it is reserved while they are there, whether a limit matches or not. */
 export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
 
-export type NewRemoteBatch = Pick<
-  RemoteBatchRow,
-  'id' | 'model' | 'upstream' | 'created' | 'line_count' | 'day'
-> & {
+type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count' | 'day'> & {
   lines: LineRanges
   reservation: RemoteReservation
   /** The part of it that is reserved for the chunk already. */
@@ -185,7 +181,7 @@ export async function creationAge(db: Reader, { now }: ClaimSql, id: string): Pr
   return Number(row?.age_ms ?? 0)
 }
 
-export type RemoteEnd = Pick<RemoteBatchRow, 'status'> &
+type RemoteEnd = Pick<RemoteBatchRow, 'status'> &
   Partial<Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id' | 'remote_report' | 'detail'>>
 
 /** It has ended there: its chunk is made ready, whatever models are available. */
@@ -395,4 +391,26 @@ function reservationRows(
     cost_nanos: sign * cost_nanos,
     tokens: sign * tokens,
   }))
+}
+
+// Line numbers in ascending order, as runs of consecutive ones: which lines of a chunk a batch API has.
+
+/** Pairs of first and last line number. */
+type LineRanges = [first: number, last: number][]
+
+/** `lines` in ascending order. */
+export function rangesOf(lines: Iterable<number>): LineRanges {
+  const ranges: LineRanges = []
+  for (const line of lines) {
+    const last = ranges.at(-1)
+    if (last && last[1] === line - 1) last[1] = line
+    else ranges.push([line, line])
+  }
+  return ranges
+}
+
+/** The lines that a batch at a batch API was made of. */
+export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> {
+  const ranges: LineRanges = JSON.parse(row.lines)
+  for (const [first, last] of ranges) for (let line = first; line <= last; line++) yield line
 }

@@ -1,10 +1,10 @@
 // Uploads in parts. A part belongs to its upload until that is completed, cancelled or expired; then its blob is deleted.
 import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/upload.ts'
-import { markForDeletion } from './blob-rows.ts'
-import { exactSum } from './exact-sum.ts'
+import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
+import { exactSum } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** Of an upload that no call has begun to complete. */

@@ -11,13 +11,14 @@ import { type BatchInput, readBatchInput } from '../store/batches.ts'
 import {
   type ClaimOrder,
   claimChunks,
+  claimOfEntities,
   claimRemote,
   hasReadyChunk,
   hasReadyRemote,
   type ModelChoice,
+  waitingEntities,
 } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk } from '../store/chunks.ts'
-import { claimOfEntities, waitingEntities } from '../store/entity-claims.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { StatementRejected, type Store, type Writer } from '../store/store.ts'
 import type { ChunkReader } from './chunk-reader.ts'

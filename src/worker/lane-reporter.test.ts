@@ -6,9 +6,9 @@ import { temporaryDisk } from '../../test/support/temporary-disk.ts'
 import type { BackendResult } from '../backends/backend.ts'
 import { LiveServer } from '../dispatch/live/live-server.ts'
 import { type Call, ModelServer } from '../dispatch/upstream.ts'
-import { listLaneReports } from '../store/lane-reports.ts'
 import { openSession } from '../store/leases.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
+import { listLaneReports } from '../store/workers.ts'
 import { LaneReporter } from './lane-reporter.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }

@@ -4,8 +4,8 @@ import { reasonForCaller, reasonForOperator } from '../backends/failure-reason.t
 import type { Circuit } from '../dispatch/circuit.ts'
 import type { Lane } from '../dispatch/lane.ts'
 import type { Clock } from '../domain/clock.ts'
-import { type LaneReport, setLaneReports, type UpstreamErrors } from '../store/lane-reports.ts'
 import type { Store } from '../store/store.ts'
+import { type LaneReport, setLaneReports, type UpstreamErrors } from '../store/workers.ts'
 
 /** A server counts as unreachable once its misses have lasted this long. */
 const OLD_MS = 1_000

@@ -7,12 +7,7 @@ import type { Observer } from '../dispatch/observer.ts'
 import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import type { Store } from '../store/store.ts'
-import {
-  type LiveReport,
-  setWorkerReport,
-  type UpstreamReport,
-  type WorkerReport,
-} from '../store/worker-reports.ts'
+import { type LiveReport, setWorkerReport, type UpstreamReport, type WorkerReport } from '../store/workers.ts'
 
 const ERROR_LENGTH_MAX = 300
 

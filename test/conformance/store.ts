@@ -15,11 +15,30 @@ import {
   readBatch,
   setChunkCount,
 } from '../../src/store/batches.ts'
-import { insertBlobs, knownBlobs, listPendingDeletion, readBlobRow } from '../../src/store/blob-rows.ts'
-import { claimChunks, hasReadyChunk, type ModelChoice } from '../../src/store/chunk-claims.ts'
+import { insertBlobs, knownBlobs, listPendingDeletion, readBlobRow } from '../../src/store/blobs.ts'
+import {
+  completeIdempotencyKey,
+  forgetIdempotencyKeys,
+  insertHttpRequests,
+  readIdempotency,
+  reserveIdempotencyKey,
+  takeCalls,
+} from '../../src/store/calls.ts'
+import {
+  claimChunks,
+  claimClosable,
+  claimPlan,
+  hasReadyChunk,
+  listClosable,
+  listEnding,
+  type ModelChoice,
+} from '../../src/store/chunk-claims.ts'
 import {
   commitChunk,
+  dropJournal,
   insertChunks,
+  insertJournalParts,
+  listJournalParts,
   listSealed,
   parkChunk,
   readChunk,
@@ -28,7 +47,6 @@ import {
   wakeParked,
 } from '../../src/store/chunks.ts'
 import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
-import { claimClosable, claimPlan, listClosable, listEnding } from '../../src/store/ending-batches.ts'
 import {
   insertFile,
   listExpiredFiles,
@@ -38,15 +56,6 @@ import {
   markDeleted,
   readFile,
 } from '../../src/store/files.ts'
-import { insertHttpRequests } from '../../src/store/http-requests.ts'
-import {
-  completeIdempotencyKey,
-  forgetIdempotencyKeys,
-  readIdempotency,
-  reserveIdempotencyKey,
-} from '../../src/store/idempotency.ts'
-import { dropJournal, insertJournalParts, listJournalParts } from '../../src/store/journal-parts.ts'
-import { type LaneReport, listLaneReports, setLaneReports } from '../../src/store/lane-reports.ts'
 import {
   closeSession,
   leasedChunks,
@@ -58,7 +67,6 @@ import {
   requeueExpiredLeases,
 } from '../../src/store/leases.ts'
 import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
-import { takeCalls } from '../../src/store/rate-buckets.ts'
 import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from '../../src/store/schema.ts'
 import { SchemaMismatch, type Store } from '../../src/store/store.ts'
 import {
@@ -77,6 +85,7 @@ import {
   NOT_COMPLETING,
   renewCompletion,
 } from '../../src/store/uploads.ts'
+import { type LaneReport, listLaneReports, setLaneReports } from '../../src/store/workers.ts'
 
 /** An empty database, gone when it is disposed of together with whatever is connected to it. */
 export interface EmptyDatabase extends AsyncDisposable {

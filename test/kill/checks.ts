@@ -8,7 +8,7 @@ import { reconcile } from '../../src/ledger/reconcile.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep } from '../../src/maintenance/sweep.ts'
 import { linesOfOpenChunk } from '../../src/results/journal-tallies.ts'
-import { readBlobRow } from '../../src/store/blob-rows.ts'
+import { readBlobRow } from '../../src/store/blobs.ts'
 import type { BatchClient, KnownBatch } from './batch-client.ts'
 import type { SendLog } from './send-log.ts'
 

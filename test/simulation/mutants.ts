@@ -86,7 +86,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a journal is destroyed while another chunk needs it',
-    file: 'src/store/journal-parts.ts',
+    file: 'src/store/chunks.ts',
     find: 'for (const key of await stillNeeded(tx, [...shared])) unneeded = unneeded.filter((one) => one !== key)',
     replace: 'await stillNeeded(tx, [...shared])',
   },
@@ -388,7 +388,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'the closer ends lines that a batch API has answered',
-    file: 'src/store/ending-batches.ts',
+    file: 'src/store/chunk-claims.ts',
     find: "(chunks.remote_batches = 0 AND (chunks.state = 'ready'",
     replace: "((chunks.state = 'ready'",
     seed: 50,

@@ -1,5 +1,5 @@
 // The result lines of a batch in the order of its files: chunk by chunk.
-import { readBlobRow } from '../../src/store/blob-rows.ts'
+import { readBlobRow } from '../../src/store/blobs.ts'
 import { listSealed } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import type { SimulatedRun } from './run.ts'

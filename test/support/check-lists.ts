@@ -2,9 +2,8 @@
 // the plan of every statement judged.
 import assert from 'node:assert/strict'
 import { recordEvent } from '../../src/notify/record-event.ts'
-import { readBatchRow } from '../../src/store/batches.ts'
+import { listLaterBatches, readBatchRow } from '../../src/store/batches.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
-import { listLaterBatches } from '../../src/store/live-batches.ts'
 import type { Store } from '../../src/store/store.ts'
 import { PageQuery } from '../../src/wire/list.ts'
 import { WatchedReads } from './query-plans.ts'

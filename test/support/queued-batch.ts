@@ -24,7 +24,7 @@ import {
   readBatchRow,
   setChunkCount,
 } from '../../src/store/batches.ts'
-import { insertBlobs } from '../../src/store/blob-rows.ts'
+import { insertBlobs } from '../../src/store/blobs.ts'
 import { claimChunks } from '../../src/store/chunk-claims.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
 import { insertFile } from '../../src/store/files.ts'

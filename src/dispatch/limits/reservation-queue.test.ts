@@ -6,7 +6,7 @@ import { addLimit, leasedChunks, testBooks } from '../../../test/support/test-bo
 import type { ChunkLine } from '../../jsonl/chunk-lines.ts'
 import { readBatchRow } from '../../store/batches.ts'
 import { readChunk } from '../../store/chunks.ts'
-import { reservedByProject } from '../../store/reservations.ts'
+import { reservedByProject } from '../../store/ledger.ts'
 import type { Store } from '../../store/store.ts'
 import { UNFUNDED, UNSENT } from '../line-state.ts'
 import { Run } from '../run.ts'

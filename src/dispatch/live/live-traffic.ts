@@ -1,7 +1,7 @@
 // Reads the model servers that answer other requests too, from which their shares follow. Every worker does so: what the
 // others have in flight it knows from their reports.
 import type { Clock } from '../../domain/clock.ts'
-import type { WorkerReport } from '../../store/worker-reports.ts'
+import type { WorkerReport } from '../../store/workers.ts'
 import type { Lane } from '../lane.ts'
 import type { ModelServer } from '../upstream.ts'
 import type { Others } from './live-server.ts'

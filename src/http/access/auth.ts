@@ -2,8 +2,7 @@
 // are not cached: reading one takes microseconds, and a revocation takes effect at the next call.
 import { isScope, parseApiKey, type Scope, secretMatches } from '../../domain/api-key.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { type KeyWithProject, readKey } from '../../store/api-keys.ts'
-import { readConsoleSession } from '../../store/console-sessions.ts'
+import { type KeyWithProject, readConsoleSession, readKey } from '../../store/api-keys.ts'
 import type { Reader } from '../../store/store.ts'
 import type { Access } from '../route.ts'
 import type { Caller } from './caller.ts'

@@ -5,7 +5,7 @@
 // portion that is not used within a minute is lost.
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { type Bucket, takeCalls } from '../../store/rate-buckets.ts'
+import { type Bucket, takeCalls } from '../../store/calls.ts'
 import type { Store } from '../../store/store.ts'
 
 const MINUTE_MS = 60_000

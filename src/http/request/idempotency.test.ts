@@ -6,7 +6,7 @@ import {
   type TestServer,
   testServer,
 } from '../../../test/support/test-server.ts'
-import { forgetIdempotencyKeys } from '../../store/idempotency.ts'
+import { forgetIdempotencyKeys } from '../../store/calls.ts'
 import { Idempotency, KEPT_MS, KEYLESS_KEPT_MS } from './idempotency.ts'
 
 function create(

@@ -13,7 +13,7 @@ import {
   dropIdempotencyKey,
   readIdempotency,
   reserveIdempotencyKey,
-} from '../../store/idempotency.ts'
+} from '../../store/calls.ts'
 import type { IdempotencyRow } from '../../store/schema.ts'
 import type { Store, Writer } from '../../store/store.ts'
 import { headerText } from './header-text.ts'

@@ -6,9 +6,9 @@ import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import { NO_TOKENS } from '../../domain/money.ts'
 import { addToBatch } from '../../store/batches.ts'
 import { insertChunks } from '../../store/chunks.ts'
-import { type LaneReport, setLaneReports } from '../../store/lane-reports.ts'
 import { openSession } from '../../store/leases.ts'
 import { insertTask } from '../../store/tasks.ts'
+import { type LaneReport, setLaneReports } from '../../store/workers.ts'
 
 const DAY_S = 86_400
 

@@ -2,7 +2,7 @@
 import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
 import { eventObject } from '../../notify/event-object.ts'
-import { listEvents, readEvent } from '../../store/events.ts'
+import { listEvents, readEvent } from '../../store/webhooks.ts'
 import { EventObject, EventTypeShape } from '../../wire/event.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf } from '../access/caller.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testServer } from '../../../test/support/test-server.ts'
 import { newId } from '../../domain/ids.ts'
-import { insertHttpRequests } from '../../store/http-requests.ts'
+import { insertHttpRequests } from '../../store/calls.ts'
 import { ROWS_LOOKED_AT_MAX } from '../../store/page.ts'
 import type { HttpRequestRow } from '../../store/schema.ts'
 

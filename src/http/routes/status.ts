@@ -1,10 +1,8 @@
 // What of the project waits and why; for operators also workers, model servers and stores, and the settings in force.
 import { unixSeconds } from '../../domain/clock.ts'
 import { readBatchProgress } from '../../progress/read-batch-progress.ts'
-import { hasWorker, listLaneReports } from '../../store/lane-reports.ts'
-import { listOpenBatches } from '../../store/live-batches.ts'
-import { readWorkCounts } from '../../store/work-counts.ts'
-import { listLiveWorkers } from '../../store/worker-reports.ts'
+import { listOpenBatches } from '../../store/batches.ts'
+import { hasWorker, listLaneReports, listLiveWorkers, readWorkCounts } from '../../store/workers.ts'
 import { Settings } from '../../wire/settings.ts'
 import { ServiceStatus } from '../../wire/status.ts'
 import { callerOf } from '../access/caller.ts'

@@ -4,7 +4,7 @@ import { object, type TestServer, testServer } from '../../../test/support/test-
 import { entityType } from '../../domain/entity.ts'
 import { parseDay } from '../../domain/utc-day.ts'
 import type { UsageDayRow } from '../../store/schema.ts'
-import { addUsage } from '../../store/usage-days.ts'
+import { addUsage } from '../../store/usage.ts'
 
 function row(project_id: string, entity: string, day: string, more: Partial<UsageDayRow> = {}): UsageDayRow {
   return {

@@ -14,7 +14,7 @@ import {
   type UsageFilter,
   type UsageGroupRow,
   type UsageSums,
-} from '../../store/usage-report.ts'
+} from '../../store/usage.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { callerOf } from '../access/caller.ts'
 import { attachment } from '../response/headers.ts'

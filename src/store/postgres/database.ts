@@ -1,11 +1,10 @@
 // Connections to PostgreSQL that survive its restarts. A broken connection leaves the pool; a caller that asks for
 // one while the server is unavailable waits for a limited time.
 import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
-import { Pool, type PoolConfig } from 'pg'
+import { type CustomTypesConfig, Pool, type PoolConfig, types } from 'pg'
+import { type Clock, sleep } from '../../domain/clock.ts'
 import { storableText } from '../../domain/storable-text.ts'
 import { isUnanswered, isUnavailable, outageFailure } from './database-failure.ts'
-import { numberTypes } from './number-types.ts'
-import { type Remedy, type RetryPlan, withRetries } from './retries.ts'
 
 export function openPool(config: PoolConfig): Pool {
   const pool = new Pool({ ...config, types: numberTypes })
@@ -75,4 +74,119 @@ function bindable(parameters: readonly unknown[] = []): unknown[] {
 
 function untilAvailable(error: unknown): Remedy {
   return isUnavailable(error) ? 'outage' : null
+}
+
+// Whole numbers of 8 bytes arrive as numbers: money, times, sizes and counts all fit, and one that does not
+// is a fault that must not pass for another number.
+
+const INT8 = types.builtins.INT8
+/** What PostgreSQL makes of a sum over INT8. */
+const NUMERIC = types.builtins.NUMERIC
+
+const numberTypes: CustomTypesConfig = {
+  getTypeParser(oid, format) {
+    if ((oid === INT8 || oid === NUMERIC) && format !== 'binary') return safeNumber
+    return types.getTypeParser(oid, format)
+  },
+}
+
+/** Throws a RangeError where a number could not hold every digit. */
+function safeNumber(text: string): number {
+  const value = Number(text)
+  if (Number.isInteger(value) ? !Number.isSafeInteger(value) : String(value) !== text)
+    throw new RangeError(`the database holds ${text}, which is more than a number can hold exactly`)
+  return value
+}
+
+// Tries again while PostgreSQL restarts, fails over or settles a conflict: soon after the first failure, ever
+// more rarely after that, each time by chance a little earlier or later than the others who wait.
+
+const CONFLICT_WAIT_MS = { min: 5, max: 200 }
+const OUTAGE_WAIT_MS = { min: 50, max: 1_000 }
+
+/** What a failure calls for: another attempt, now or once the server may be back; null: none. */
+export type Remedy = 'conflict' | 'outage' | null
+
+interface RetryPlan {
+  clock: Clock
+  /** How long one call goes on trying, in ms. */
+  for_ms: number
+}
+
+/** Throws the last error when the patience has run out, and at once what `remedyOf` has no remedy for. */
+export async function withRetries<T>(
+  { clock, for_ms }: RetryPlan,
+  attempt: () => Promise<T>,
+  remedyOf: (error: unknown) => Remedy,
+): Promise<T> {
+  const until = clock.now() + for_ms
+  for (let tries = 0; ; tries++) {
+    try {
+      return await attempt()
+    } catch (error) {
+      const remedy = remedyOf(error)
+      if (remedy === null) throw error
+      const { min, max } = remedy === 'conflict' ? CONFLICT_WAIT_MS : OUTAGE_WAIT_MS
+      const waitMs = Math.min(max, min * 2 ** Math.min(tries, 10)) * (0.5 + Math.random())
+      if (clock.now() + waitMs > until) throw error
+      await sleep(clock, waitMs)
+    }
+  }
+}
+
+// What the URL of a database says: where it is, how to reach it, and how many connections to keep. Everything
+// that the driver knows may stand in it (host, user, password, sslmode, sslrootcert, application_name,
+// options, …); a few parameters are our own.
+
+/** Per process. A transaction holds one for a few round trips, so few go a long way. */
+const POOL_MAX = 10
+const STATEMENT_TIMEOUT_MS = 30_000
+/** An answer that does not even come as a timeout means that the network is broken. */
+const ANSWER_EXTRA_MS = 5_000
+const LOCK_TIMEOUT_MS = 10_000
+const IDLE_IN_TRANSACTION_MS = 15_000
+const CONNECT_TIMEOUT_MS = 5_000
+const KEEP_ALIVE_MS = 10_000
+
+/** A whole number of at least 1 each. */
+const OURS = {
+  pool_max: POOL_MAX,
+  statement_timeout_ms: STATEMENT_TIMEOUT_MS,
+  lock_timeout_ms: LOCK_TIMEOUT_MS,
+  connect_timeout_ms: CONNECT_TIMEOUT_MS,
+  answer_extra_ms: ANSWER_EXTRA_MS,
+} as const
+
+type OurParameter = keyof typeof OURS
+
+/** Throws a RangeError that names the parameter; no password is ever part of its text. */
+export function readAddress(url: string): PoolConfig {
+  const address = new URL(url)
+  const take = (name: OurParameter): number => {
+    const text = address.searchParams.get(name)
+    address.searchParams.delete(name)
+    if (text === null) return OURS[name]
+    const value = Number(text)
+    if (!Number.isSafeInteger(value) || value < 1)
+      throw new RangeError(
+        `database: the URL's parameter ${name} must be a whole number from 1, not "${text}"`,
+      )
+    return value
+  }
+  const statement_timeout = take('statement_timeout_ms')
+  const max = take('pool_max')
+  const lock_timeout = take('lock_timeout_ms')
+  const connectionTimeoutMillis = take('connect_timeout_ms')
+  return {
+    application_name: 'offpeak',
+    max,
+    statement_timeout,
+    query_timeout: statement_timeout + take('answer_extra_ms'),
+    lock_timeout,
+    idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
+    connectionTimeoutMillis,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
+    connectionString: address.href,
+  }
 }

@@ -4,7 +4,7 @@ import { sql } from 'kysely'
 import { ulid } from 'ulid'
 import { emptyPostgres } from '../../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../../test/fakes/postgres-server.ts'
-import { insertHttpRequests, readHttpRequest } from '../http-requests.ts'
+import { insertHttpRequests, readHttpRequest } from '../calls.ts'
 import type { HttpRequestRow } from '../schema.ts'
 import type { Store } from '../store.ts'
 

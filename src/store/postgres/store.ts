@@ -1,17 +1,28 @@
 // PostgreSQL: a pool of connections, transactions at READ COMMITTED in which queries lock the rows that they
 // build on, one clock for all processes. docs/decisions/ says why no stricter isolation is needed.
-import { Kysely, PostgresDialect, sql } from 'kysely'
+import {
+  type DataTypeNode,
+  Kysely,
+  PostgresDialect,
+  PostgresQueryCompiler,
+  type QueryCompiler,
+  sql,
+} from 'kysely'
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store, type Writer } from '../store.ts'
-import { readAddress } from './address.ts'
-import { BytewiseDialect } from './bytewise-text.ts'
-import { answeringPool, connectingPool, openPool, readingPool } from './database.ts'
+import {
+  answeringPool,
+  connectingPool,
+  openPool,
+  type Remedy,
+  readAddress,
+  readingPool,
+  withRetries,
+} from './database.ts'
 import { asRejected, isConflict, isUnavailable, outageFailure } from './database-failure.ts'
 import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
-import { type Remedy, withRetries } from './retries.ts'
-import { applyTableSettings } from './table-settings.ts'
 
 /** A restart takes seconds; after that the caller gets an error. */
 const PATIENCE_MS = 10_000
@@ -143,4 +154,56 @@ function remedyOf(error: unknown): Remedy {
   if (error instanceof OutcomeUnknown) return null
   if (isConflict(error)) return 'conflict'
   return isUnavailable(error) ? 'outage' : null
+}
+
+// Text is compared byte by byte, as SQLite does and IDs need: every column that a migration makes gets the
+// collation "C", whatever the database was created with.
+
+/** For migrations alone: elsewhere a type may stand where a collation must not. */
+export class BytewiseDialect extends PostgresDialect {
+  override createQueryCompiler(): QueryCompiler {
+    return new BytewiseCompiler()
+  }
+}
+
+class BytewiseCompiler extends PostgresQueryCompiler {
+  protected override visitDataType(node: DataTypeNode): void {
+    super.visitDataType(node)
+    if (node.dataType === 'text') this.append(' collate "C"')
+  }
+}
+
+// Tables whose rows are rewritten all the time get room for it on their pages, so that most updates touch no
+// index (HOT), and are vacuumed by the number of obsolete rows, not by a share of a table that only ever grows.
+
+const CHURN = {
+  autovacuum_vacuum_scale_factor: '0',
+  autovacuum_vacuum_threshold: '1000',
+  autovacuum_vacuum_cost_delay: '0',
+}
+const GROWING = { autovacuum_vacuum_insert_scale_factor: '0.05', autovacuum_analyze_scale_factor: '0.02' }
+
+const SETTINGS: Readonly<Partial<Record<keyof Schema, Readonly<Record<string, string>>>>> = {
+  // A dozen rows, written several times a second.
+  workers: { fillfactor: '50', ...CHURN },
+  tasks: { fillfactor: '70', ...CHURN },
+  // Claimed, committed to and sealed; then left alone for good.
+  chunks: { fillfactor: '80', ...CHURN, autovacuum_vacuum_threshold: '10000', ...GROWING },
+  batches: { fillfactor: '70', ...CHURN },
+  journal_parts: CHURN,
+  blobs: { ...GROWING, autovacuum_vacuum_scale_factor: '0.02' },
+}
+
+/** Changes what is not as it should be, and nothing else: a setting takes a lock that waits for long queries. */
+export async function applyTableSettings(db: Kysely<Schema>): Promise<void> {
+  const { rows } = await sql<{ name: string; option: string }>`
+    SELECT relname AS name, unnest(reloptions) AS option
+    FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace`.execute(db)
+  const set = new Set(rows.map((row) => `${row.name} ${row.option}`))
+  for (const [table, settings] of Object.entries(SETTINGS)) {
+    const missing = Object.entries(settings).filter(([key, value]) => !set.has(`${table} ${key}=${value}`))
+    if (missing.length === 0) continue
+    const list = missing.map(([key, value]) => `${key} = ${value}`).join(', ')
+    await sql`ALTER TABLE ${sql.table(table)} SET (${sql.raw(list)})`.execute(db)
+  }
 }

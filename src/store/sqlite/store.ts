@@ -18,7 +18,7 @@ import {
   sql,
 } from 'kysely'
 import { sleep, systemClock } from '../../domain/clock.ts'
-import { forgetHttpRequests } from '../http-requests.ts'
+import { forgetHttpRequests } from '../calls.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store } from '../store.ts'

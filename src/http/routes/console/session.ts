@@ -11,7 +11,7 @@ import {
   hasConsoleLink,
   insertConsoleSession,
   takeConsoleLink,
-} from '../../../store/console-sessions.ts'
+} from '../../../store/api-keys.ts'
 import {
   ConsoleLink,
   ConsoleSession,

@@ -1,4 +1,6 @@
-// Sums of counts that stop at the largest exact one (domain/exact-count.ts), in every database: no sum overflows,
+// Parts of statements that the queries of many tables have.
+//
+// Sums of counts stop at the largest exact one (domain/exact-count.ts), in every database: no sum overflows,
 // none comes back as a number that JavaScript cannot hold, and so no check and no commit fails for its size.
 import { type RawBuilder, sql } from 'kysely'
 import { COUNT_MAX } from '../domain/exact-count.ts'
@@ -21,3 +23,11 @@ export function exactPlusExcluded(table: string, column: string): RawBuilder<num
 }
 
 const MAX = sql.lit(COUNT_MAX)
+
+/** Bound parameters are limited. */
+const SLICE = 500
+
+/** As many rows or names at a time as one statement takes. */
+export function* slices<T>(all: readonly T[]): Generator<readonly T[]> {
+  for (let at = 0; at < all.length; at += SLICE) yield all.slice(at, at + SLICE)
+}

@@ -1,6 +1,123 @@
+// What SQL knows of the sealed blobs: a row makes a blob part of the system. A blob without a row is an
+// orphan of a crash; a blob pending deletion cannot be opened, for its key is destroyed, and its bytes are deleted next.
+import type { SealedBlob } from '../blobs/sealed.ts'
+import type { BlobRow, WebhookRow } from './schema.ts'
+import type { Reader, Writer } from './store.ts'
+
+export async function insertBlobs(
+  tx: Writer,
+  project_id: string,
+  blobs: readonly SealedBlob[],
+  now: number,
+): Promise<void> {
+  await insertOwnedBlobs(
+    tx,
+    blobs.map((blob) => ({ project_id, blob })),
+    now,
+  )
+}
+
+/** The same for blobs of several projects. */
+export async function insertOwnedBlobs(
+  tx: Writer,
+  owned: readonly { project_id: string; blob: SealedBlob }[],
+  now: number,
+): Promise<void> {
+  if (owned.length === 0) return
+  await tx
+    .insertInto('blobs')
+    .values(
+      owned.map(({ project_id, blob }) => ({
+        key: blob.key,
+        project_id,
+        wrapped_key: blob.wrapped_key,
+        bytes: blob.bytes,
+        created: now,
+        deletion_pending_since: null,
+      })),
+    )
+    .execute()
+}
+
+/** The blob, if it may still be opened. */
+export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | undefined> {
+  return await db
+    .selectFrom('blobs')
+    .selectAll()
+    .where('key', '=', key)
+    .where('deletion_pending_since', 'is', null)
+    .executeTakeFirst()
+}
+
+/** Locks these blobs until the end of the transaction. */
+export async function lockBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
+  if (keys.length === 0) return
+  // In a fixed order, which prevents deadlocks.
+  await tx.selectFrom('blobs').select('key').where('key', 'in', keys).orderBy('key').forUpdate().execute()
+}
+
+/** Which of `keys` have a row, pending deletion or not. */
+export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
+  if (keys.length === 0) return new Set()
+  const rows = await db.selectFrom('blobs').select('key').where('key', 'in', keys).execute()
+  return new Set(rows.map((row) => row.key))
+}
+
+/** Marks blobs for deletion and destroys their keys: from this commit on they cannot be decrypted. */
+export async function markForDeletion(tx: Writer, keys: readonly string[], now: number): Promise<void> {
+  if (keys.length === 0) return
+  await tx
+    .updateTable('blobs')
+    .set({ deletion_pending_since: now, wrapped_key: '' })
+    .where('key', 'in', keys)
+    .where('deletion_pending_since', 'is', null)
+    .execute()
+}
+
+/** The same for one part of a batch's results: all its chunks' blobs. */
+export async function markResultsForDeletion(
+  tx: Writer,
+  batch_id: string,
+  part: 'output' | 'error',
+  now: number,
+): Promise<void> {
+  const column = part === 'output' ? 'output_blob' : 'error_blob'
+  await tx
+    .updateTable('blobs')
+    .set({ deletion_pending_since: now, wrapped_key: '' })
+    .where('key', 'in', (qb) =>
+      qb
+        .selectFrom('chunks')
+        .select(column)
+        .where('batch_id', '=', batch_id)
+        .where(column, 'is not', null)
+        .$castTo<{ key: string }>(),
+    )
+    .where('deletion_pending_since', 'is', null)
+    .execute()
+}
+
+export async function listPendingDeletion(db: Reader, limit: number): Promise<string[]> {
+  const rows = await db
+    .selectFrom('blobs')
+    .select('key')
+    .where('deletion_pending_since', 'is not', null)
+    .orderBy('deletion_pending_since')
+    .limit(limit)
+    .execute()
+  return rows.map((row) => row.key)
+}
+
+export async function forgetBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
+  if (keys.length === 0) return
+  await tx
+    .deleteFrom('blobs')
+    .where('key', 'in', keys)
+    .where('deletion_pending_since', 'is not', null)
+    .execute()
+}
+
 // Which blobs the database says there must be, and what each of them is for: what a doctor asks.
-import type { BlobRow } from './schema.ts'
-import type { Reader } from './store.ts'
 
 /** Whether there is anything that only the master key opens: blobs, or secrets of webhooks. */
 export async function hasBlobs(db: Reader): Promise<boolean> {
@@ -159,4 +276,55 @@ function uploadParts(db: Reader) {
     .selectFrom('upload_parts')
     .innerJoin('uploads', 'uploads.id', 'upload_parts.upload_id')
     .select(['upload_parts.upload_id', 'upload_parts.blob', 'uploads.project_id'])
+}
+
+/** Everything in the database that the master key has wrapped, a page at a time. */
+interface KeyPage {
+  limit: number
+  /** The key or ID that the page before ended with. */
+  after: string
+}
+
+/** Of blobs that can be opened, ordered by key, locked until the transaction ends. */
+export async function lockBlobKeys(tx: Writer, { limit, after }: KeyPage): Promise<BlobRow[]> {
+  return await tx
+    .selectFrom('blobs')
+    .selectAll()
+    .where('deletion_pending_since', 'is', null)
+    .where('key', '>', after)
+    .orderBy('key')
+    .limit(limit)
+    .forUpdate()
+    .execute()
+}
+
+/** In one statement, however many; the rows are locked. */
+export async function replaceBlobKeys(tx: Writer, rows: readonly BlobRow[]): Promise<void> {
+  if (rows.length === 0) return
+  await tx
+    .insertInto('blobs')
+    .values([...rows])
+    .onConflict((conflict) =>
+      conflict.column('key').doUpdateSet((eb) => ({ wrapped_key: eb.ref('excluded.wrapped_key') })),
+    )
+    .execute()
+}
+
+export type WrappedSecrets = Pick<WebhookRow, 'id' | 'project_id' | 'wrapped_secret' | 'previous_secret'>
+
+/** Of webhooks, ordered by ID, locked until the transaction ends. */
+export async function lockSecrets(tx: Writer, { limit, after }: KeyPage): Promise<WrappedSecrets[]> {
+  return await tx
+    .selectFrom('webhooks')
+    .select(['id', 'project_id', 'wrapped_secret', 'previous_secret'])
+    .where('id', '>', after)
+    .orderBy('id')
+    .limit(limit)
+    .forUpdate()
+    .execute()
+}
+
+export async function replaceSecrets(tx: Writer, row: WrappedSecrets): Promise<void> {
+  const { wrapped_secret, previous_secret } = row
+  await tx.updateTable('webhooks').set({ wrapped_secret, previous_secret }).where('id', '=', row.id).execute()
 }

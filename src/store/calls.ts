@@ -1,0 +1,250 @@
+// What is kept of HTTP calls: the record of each, what was answered under an Idempotency-Key, and how many calls each
+// key has left.
+import { sql } from 'kysely'
+import { encodeTime } from 'ulid'
+import { ID_PREFIXES } from '../domain/ids.ts'
+import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import type { AnonymousRequestRow, HttpRequestRow, IdempotencyRow } from './schema.ts'
+import { slices } from './sql-parts.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
+
+/**
+ * One row per authenticated HTTP call: what was asked, how it ended, and for calls that change something
+ * what was answered.
+ */
+export async function insertHttpRequests(tx: Writer, rows: readonly HttpRequestRow[]): Promise<void> {
+  for (const some of slices(rows)) await tx.insertInto('http_requests').values(some).execute()
+}
+
+/** The project's call; undefined when there was none or it was another project's. */
+export async function readHttpRequest(
+  db: Reader,
+  project_id: string,
+  id: string,
+): Promise<HttpRequestRow | undefined> {
+  return await db
+    .selectFrom('http_requests')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', project_id)
+    .executeTakeFirst()
+}
+
+interface HttpRequestFilter {
+  method?: string | undefined
+  /** `404`, or `4xx`. */
+  status?: string | undefined
+  /** What the path begins with. */
+  path?: string | undefined
+  key_id?: string | undefined
+  /** Unix ms. */
+  since: number
+  until?: number | undefined
+}
+
+export async function listHttpRequests(
+  db: Reader,
+  project_id: string,
+  { method, status, path, key_id, since, until, ...page }: Page & HttpRequestFilter,
+): Promise<Listed<Omit<HttpRequestRow, 'response'>>> {
+  const calls = db
+    .selectFrom('http_requests')
+    .select([
+      ...(['id', 'project_id', 'key_id', 'method', 'path', 'status'] as const),
+      ...(['created', 'duration_ms', 'entity', 'traceparent'] as const),
+    ])
+    .where('project_id', '=', project_id)
+    .where('id', '>=', firstIdAt(since))
+  const within = until === undefined ? calls : calls.where('id', '<', firstIdAt(until))
+  if ([method, status, path, key_id].every((wanted) => wanted === undefined))
+    return await listed(within, 'id', page)
+  return await listedWhere(within, 'id', page, (all) => {
+    let query = all
+    if (method !== undefined) query = query.where('method', '=', method)
+    if (key_id !== undefined) query = query.where('key_id', '=', key_id)
+    if (path !== undefined)
+      query = query.where(sql<string>`substr(path, 1, ${sql.lit(path.length)})`, '=', path)
+    if (status?.endsWith('xx')) {
+      const from = Number(status[0]) * 100
+      query = query.where('status', '>=', from).where('status', '<', from + 100)
+    } else if (status !== undefined) query = query.where('status', '=', Number(status))
+    return query
+  })
+}
+
+/** IDs begin with their time, so the primary key finds calls by it. */
+function firstIdAt(ms: number): string {
+  return ID_PREFIXES.request + encodeTime(Math.max(0, ms), 10).toLowerCase()
+}
+
+/** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */
+export async function forgetHttpRequests(tx: Writer, before: number, limit: number): Promise<number> {
+  const first_kept = firstIdAt(before)
+  const result = await tx
+    .deleteFrom('http_requests')
+    .where('id', 'in', (qb) =>
+      qb.selectFrom('http_requests').select('id').where('id', '<', first_kept).orderBy('id').limit(limit),
+    )
+    .executeTakeFirst()
+  return Number(result.numDeletedRows)
+}
+
+/** Rejected calls without a valid key; only the newest are kept. */
+export async function insertAnonymousRequests(
+  tx: Writer,
+  rows: readonly AnonymousRequestRow[],
+): Promise<void> {
+  for (const some of slices(rows)) await tx.insertInto('anonymous_requests').values(some).execute()
+}
+
+export async function readAnonymousRequest(db: Reader, id: string): Promise<AnonymousRequestRow | undefined> {
+  return await db.selectFrom('anonymous_requests').selectAll().where('id', '=', id).executeTakeFirst()
+}
+
+/** Forgets all but the newest `count`; IDs begin with their time. */
+export async function keepNewestAnonymousRequests(tx: Writer, count: number): Promise<void> {
+  await tx
+    .deleteFrom('anonymous_requests')
+    .where('id', '<=', (qb) =>
+      qb.selectFrom('anonymous_requests').select('id').orderBy('id', 'desc').limit(1).offset(count),
+    )
+    .execute()
+}
+
+// What was answered under an Idempotency-Key. A row is made and completed in the transaction that does the
+// work, so others see it only once the work is done, and a crash leaves nothing that would block a retry.
+
+type RowKey = Pick<IdempotencyRow, 'project_id' | 'route' | 'key'>
+
+/** The row of this key on any of `routes`, unless it has expired. */
+export async function readIdempotency(
+  db: Reader,
+  { project_id, key }: Pick<RowKey, 'project_id' | 'key'>,
+  routes: readonly string[],
+  now: number,
+): Promise<IdempotencyRow | undefined> {
+  return await db
+    .selectFrom('idempotency_keys')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .where('route', 'in', routes)
+    .where('key', '=', key)
+    .where('expires', '>', now)
+    .limit(1)
+    .executeTakeFirst()
+}
+
+/**
+ * Takes the key for this transaction. False when another one has taken it: where databases let two
+ * transactions run at once, this waits until the other has ended.
+ */
+export async function reserveIdempotencyKey(
+  tx: Writer,
+  row: Omit<IdempotencyRow, 'state' | 'status' | 'response'>,
+): Promise<boolean> {
+  await tx
+    .deleteFrom('idempotency_keys')
+    .where('project_id', '=', row.project_id)
+    .where('route', '=', row.route)
+    .where('key', '=', row.key)
+    .where('expires', '<=', row.created)
+    .execute()
+  const result = await tx
+    .insertInto('idempotency_keys')
+    .values({ ...row, state: 'in_progress', status: null, response: null })
+    .onConflict((oc) => oc.columns(['project_id', 'route', 'key']).doNothing())
+    .executeTakeFirst()
+  return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
+}
+
+/** Frees the key for whoever reserves it next. */
+export async function dropIdempotencyKey(tx: Writer, row: RowKey): Promise<void> {
+  await tx
+    .deleteFrom('idempotency_keys')
+    .where('project_id', '=', row.project_id)
+    .where('route', '=', row.route)
+    .where('key', '=', row.key)
+    .execute()
+}
+
+/** Stores the answer if the key belongs to this request; does not wait for a row of another request. */
+export async function completeIdempotencyKey(
+  tx: Writer,
+  row: RowKey & Pick<IdempotencyRow, 'request_id'>,
+  answer: { status: number; response: string },
+): Promise<void> {
+  await tx
+    .updateTable('idempotency_keys')
+    .set({ ...answer, state: 'done' })
+    .where('project_id', '=', row.project_id)
+    .where('route', '=', row.route)
+    .where('key', '=', row.key)
+    .where('request_id', '=', row.request_id)
+    .execute()
+}
+
+/** Deletes keys that have expired by `now`, at most `limit` of them; returns how many. */
+export async function forgetIdempotencyKeys(tx: Writer, now: number, limit: number): Promise<number> {
+  const expired = tx
+    .selectFrom('idempotency_keys')
+    .select(['project_id', 'route', 'key'])
+    .where('expires', '<=', now)
+    .limit(limit)
+  const result = await tx
+    .deleteFrom('idempotency_keys')
+    .where((eb) =>
+      eb(eb.refTuple('project_id', 'route', 'key'), 'in', expired.$asTuple('project_id', 'route', 'key')),
+    )
+    .executeTakeFirst()
+  return Number(result.numDeletedRows)
+}
+
+/**
+ * The calls that keys have left. One row per key, a token bucket told by one number: when it will be full again, by
+ * the database's clock. All API processes take from the same bucket, and what a bucket has not is not taken.
+ */
+export interface Bucket {
+  /** Calls that a full bucket holds. */
+  calls_max: number
+  /** In which it gains one call, Unix µs. */
+  interval_us: number
+}
+
+interface Taken {
+  /** As many as were asked for, or what there was. */
+  granted: number
+  /** Until the bucket is full, in µs. */
+  full_in_us: number
+}
+
+export async function takeCalls(
+  tx: Writer,
+  { now }: ClaimSql,
+  key_id: string,
+  calls: number,
+  { calls_max, interval_us }: Bucket,
+): Promise<Taken> {
+  // Written into the statement as literals, so that their type is clear to every database.
+  const interval = sql.lit(interval_us)
+  const capacity = sql.lit(calls_max * interval_us)
+  const now_us = sql<number>`CAST(${now} * 1000 AS bigint)`
+  const missing = sql<number>`(CASE WHEN rate_buckets.full_at > ${now_us} THEN rate_buckets.full_at - ${now_us} ELSE 0 END)`
+  const there = sql<number>`(CASE WHEN ${missing} < ${capacity} THEN (${capacity} - ${missing}) / ${interval} ELSE 0 END)`
+  const granted = sql<number>`(CASE WHEN ${there} < ${sql.lit(calls)} THEN ${there} ELSE ${sql.lit(calls)} END)`
+  const first = Math.min(calls, calls_max)
+  return await tx
+    .insertInto('rate_buckets')
+    .values({
+      key_id,
+      granted: first,
+      full_at: sql<number>`${now_us} + ${sql.lit(first * interval_us)}`,
+    })
+    .onConflict((oc) =>
+      oc.column('key_id').doUpdateSet({
+        granted,
+        full_at: sql<number>`${now_us} + ${missing} + ${granted} * ${interval}`,
+      }),
+    )
+    .returning(['granted', sql<number>`full_at - ${now_us}`.as('full_in_us')])
+    .executeTakeFirstOrThrow()
+}

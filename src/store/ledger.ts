@@ -1,0 +1,342 @@
+// Money: the entries of the ledger, which are never changed or deleted; what lines have reserved and may still cost;
+// and the sums that reconciliation compares.
+import { sql } from 'kysely'
+import type { Spend } from '../domain/spend.ts'
+import { OPEN_STATUSES_SQL } from './batches.ts'
+import type { BatchRow, ChunkRow, LedgerEntryRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
+import { exactPlus, exactPlusExcluded, exactSum, slices } from './sql-parts.ts'
+import type { Reader, Writer } from './store.ts'
+
+export async function insertEntries(tx: Writer, rows: readonly LedgerEntryRow[]): Promise<void> {
+  for (const some of slices(rows)) await tx.insertInto('ledger_entries').values(some).execute()
+}
+
+// Reservations: the most that the lines of a leased chunk may cost, reserved before a line is sent. A reservation
+// shrinks as lines settle and is released when the chunk is sealed, parked or requeued: none outlives its lease.
+
+type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
+
+/** Adds to reservations; each key occurs once in `rows`. A negative amount releases lines that will not be sent. */
+export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
+  for (const some of slices(rows))
+    await tx
+      .insertInto('reservations')
+      .values(some)
+      .onConflict((oc) =>
+        oc.columns(['batch_id', 'idx', 'entity']).doUpdateSet({
+          cost_nanos: exactPlusExcluded('reservations', 'cost_nanos'),
+          tokens: exactPlusExcluded('reservations', 'tokens'),
+        }),
+      )
+      .execute()
+}
+
+/** Releases the reserved amounts of finished lines. */
+export async function reduceReservation(
+  tx: Writer,
+  chunk: ChunkKey,
+  entity: string,
+  by: Spend,
+): Promise<void> {
+  await tx
+    .updateTable('reservations')
+    .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .where('entity', '=', entity)
+    .execute()
+}
+
+/** For a chunk that is sealed, parked or requeued. */
+export async function deleteReservations(tx: Writer, chunk: ChunkKey): Promise<void> {
+  await tx
+    .deleteFrom('reservations')
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .execute()
+}
+
+/** Releases the reservations of a worker's chunks; called before the chunks are requeued. */
+export async function deleteReservationsOfWorker(tx: Writer, worker_id: string): Promise<void> {
+  await sql`
+    DELETE FROM reservations WHERE EXISTS (
+      SELECT 1 FROM chunks
+      WHERE chunks.batch_id = reservations.batch_id AND chunks.idx = reservations.idx
+        AND chunks.worker_id = ${worker_id} AND chunks.state = 'leased'
+    )`.execute(tx)
+}
+
+/** The amounts reserved for each entity; entities without reservations are left out. */
+export async function reservedByEntities(
+  db: Reader,
+  project_id: string,
+  entities: readonly string[],
+): Promise<Map<string, Spend>> {
+  const reserved = new Map<string, Spend>()
+  for (const some of slices(entities)) {
+    const rows = await db
+      .selectFrom('reservations')
+      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+      .where('project_id', '=', project_id)
+      .where('entity', 'in', some)
+      .groupBy('entity')
+      .execute()
+    for (const { entity, cost_nanos, tokens } of rows) reserved.set(entity, { cost_nanos, tokens })
+  }
+  return reserved
+}
+
+/** The amount reserved for the whole project. */
+export async function reservedByProject(db: Reader, project_id: string): Promise<Spend> {
+  return await db
+    .selectFrom('reservations')
+    .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+    .where('project_id', '=', project_id)
+    .executeTakeFirstOrThrow()
+}
+
+// Projected spend: the most that the unfinished lines of open batches may cost. The batch's row has the total; lines
+// with an entity are also summed in a row per entity.
+
+/** `rows` are those of named entities; `total` is the batch's, other lines included. */
+export async function insertProjectedSpend(
+  tx: Writer,
+  batch_id: string,
+  total: Spend,
+  rows: readonly ProjectedSpendRow[],
+): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set({ projected_nanos: total.cost_nanos, projected_tokens: total.tokens })
+    .where('id', '=', batch_id)
+    .execute()
+  const project_id = rows[0]?.project_id
+  if (project_id === undefined) return
+  for (const some of slices(rows)) await insertRows(batch_id, project_id, some).execute(tx)
+}
+
+/** Written by hand: a batch has thousands of these, and a query builder's nodes cost more than the rows. */
+function insertRows(batch_id: string, project_id: string, rows: readonly ProjectedSpendRow[]) {
+  // Between two entities, which are bound, stand the amounts of the first; they are numbers of ours.
+  const texts = rows.map(({ cost_nanos, tokens }) => `, ${cost_nanos}, ${tokens}), (`)
+  const last = texts.pop()?.replace(/, \($/, '') ?? ''
+  const parts = ['(', ...texts, last]
+  const values = sql(Object.assign(parts, { raw: parts }), ...rows.map(({ entity }) => entity))
+  return sql`INSERT INTO batch_projected_spend (batch_id, project_id, entity, cost_nanos, tokens)
+    SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), column1, column2, column3 FROM (VALUES ${values}) AS given`
+}
+
+/**
+ * Reduces a batch's projected spend by that of finished lines: `total`, and the part of each entity in `byEntity`.
+ * The projection of a batch is rounded otherwise than that of its lines, so a difference may be below zero.
+ */
+export async function reduceProjectedSpend(
+  tx: Writer,
+  batch_id: string,
+  total: Spend,
+  byEntity: ReadonlyMap<string, Spend>,
+): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set({
+      projected_nanos: exactPlus('projected_nanos', -total.cost_nanos),
+      projected_tokens: exactPlus('projected_tokens', -total.tokens),
+    })
+    .where('id', '=', batch_id)
+    .execute()
+  for (const [entity, { cost_nanos, tokens }] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (cost_nanos === 0 && tokens === 0) continue
+    await tx
+      .updateTable('batch_projected_spend')
+      .set({ cost_nanos: exactPlus('cost_nanos', -cost_nanos), tokens: exactPlus('tokens', -tokens) })
+      .where('batch_id', '=', batch_id)
+      .where('entity', '=', entity)
+      .execute()
+  }
+}
+
+/** For a batch that has ended. */
+export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
+  await tx
+    .updateTable('batches')
+    .set({ projected_nanos: 0, projected_tokens: 0 })
+    .where('id', '=', batch_id)
+    .execute()
+  await tx.deleteFrom('batch_projected_spend').where('batch_id', '=', batch_id).execute()
+}
+
+/** The projected spend of open batches for each of these entities; entities without any are left out. */
+export async function projectedByEntities(
+  db: Reader,
+  project_id: string,
+  entities: readonly string[],
+): Promise<Map<string, Spend>> {
+  const projected = new Map<string, Spend>()
+  for (const some of slices(entities)) {
+    const rows = await db
+      .selectFrom('batch_projected_spend')
+      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+      .where('project_id', '=', project_id)
+      .where('entity', 'in', some)
+      .groupBy('entity')
+      .execute()
+    for (const { entity, cost_nanos, tokens } of rows) projected.set(entity, { cost_nanos, tokens })
+  }
+  return projected
+}
+
+/** The projected spend of open batches of the whole project. */
+export async function projectedByProject(db: Reader, project_id: string): Promise<Spend> {
+  return await db
+    .selectFrom('batches')
+    .select([exactSum('projected_nanos').as('cost_nanos'), exactSum('projected_tokens').as('tokens')])
+    .where('project_id', '=', project_id)
+    .where('status', 'in', OPEN_STATUSES_SQL)
+    .executeTakeFirstOrThrow()
+}
+
+// Sums over the ledger and the usage tables, for reconciliation: each is computed from different rows.
+
+/** In the order of their IDs, after `after` if given; of one project, or of all projects. */
+export async function listBatchesToReconcile(
+  db: Reader,
+  {
+    project_id,
+    after,
+    limit,
+  }: { project_id?: string | undefined; after?: string | undefined; limit: number },
+): Promise<BatchRow[]> {
+  let query = db.selectFrom('batches').selectAll().orderBy('id').limit(limit)
+  if (project_id !== undefined) query = query.where('project_id', '=', project_id)
+  if (after !== undefined) query = query.where('id', '>', after)
+  return await query.execute()
+}
+
+export async function listChunksOfBatch(db: Reader, batch_id: string): Promise<ChunkRow[]> {
+  return await db.selectFrom('chunks').selectAll().where('batch_id', '=', batch_id).orderBy('idx').execute()
+}
+
+export interface BookSum {
+  lines: number
+  tokens: number
+  cost_nanos: number
+}
+
+/** The settled lines of a batch, from the ledger. */
+export async function settledForBatch(db: Reader, batch: BatchRow): Promise<BookSum> {
+  return await db
+    .selectFrom('ledger_entries')
+    .select([
+      exactSum('lines').as('lines'),
+      exactSum('tokens').as('tokens'),
+      exactSum('cost_nanos').as('cost_nanos'),
+    ])
+    .where('project_id', '=', batch.project_id)
+    .where('batch_id', '=', batch.id)
+    .executeTakeFirstOrThrow()
+}
+
+/** The settled lines of one chunk by entity and day, from the ledger. */
+export async function settledOfChunk(
+  db: Reader,
+  chunk: Pick<ChunkRow, 'project_id' | 'batch_id' | 'idx'>,
+): Promise<(BookSum & { entity: string; day: number })[]> {
+  return await db
+    .selectFrom('ledger_entries')
+    .select([
+      'entity',
+      'day',
+      exactSum('lines').as('lines'),
+      exactSum('tokens').as('tokens'),
+      exactSum('cost_nanos').as('cost_nanos'),
+    ])
+    .where('project_id', '=', chunk.project_id)
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .groupBy(['entity', 'day'])
+    .execute()
+}
+
+/** Keyed by `day entity`; sums over all entities have an empty entity. */
+export type BookSums = Map<string, BookSum>
+
+/** The settled lines of each entity on each day, from the ledger. */
+export async function settledByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
+  const rows = await db
+    .selectFrom('ledger_entries')
+    .select([
+      'entity',
+      'day',
+      exactSum('lines').as('lines'),
+      exactSum('tokens').as('tokens'),
+      exactSum('cost_nanos').as('cost_nanos'),
+    ])
+    .where('project_id', '=', project_id)
+    .groupBy(['entity', 'day'])
+    .execute()
+  return new Map(rows.map(({ entity, day, ...sum }) => [`${day} ${entity}`, sum]))
+}
+
+/** The lines of each entity on each day, from the table that usage reports read. */
+export async function usageByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
+  const rows = await db
+    .selectFrom('usage_days')
+    .select([
+      'entity',
+      'day',
+      exactSum('succeeded').as('succeeded'),
+      exactSum('failed').as('failed'),
+      exactSum('total_tokens').as('tokens'),
+      exactSum('cost_nanos').as('cost_nanos'),
+    ])
+    .where('project_id', '=', project_id)
+    .groupBy(['entity', 'day'])
+    .execute()
+  return new Map(
+    rows.map(({ entity, day, succeeded, failed, tokens, cost_nanos }) => [
+      `${day} ${entity}`,
+      { lines: succeeded + failed, tokens, cost_nanos },
+    ]),
+  )
+}
+
+/** The spend that limits on whole projects read; `lines` is 0, for the table does not count them. */
+export async function spentByDay(db: Reader, project_id: string): Promise<BookSums> {
+  const rows = await db
+    .selectFrom('project_days')
+    .select(['day', 'tokens', 'cost_nanos'])
+    .where('project_id', '=', project_id)
+    .execute()
+  return new Map(rows.map(({ day, tokens, cost_nanos }) => [`${day} `, { lines: 0, tokens, cost_nanos }]))
+}
+
+/** Chunks of a project that have a reservation although no worker has leased them. */
+export async function strayReservations(
+  db: Reader,
+  project_id: string,
+): Promise<{ batch_id: string; idx: number }[]> {
+  return await db
+    .selectFrom('reservations')
+    .leftJoin('chunks', (join) =>
+      join
+        .onRef('chunks.batch_id', '=', 'reservations.batch_id')
+        .onRef('chunks.idx', '=', 'reservations.idx'),
+    )
+    .select(['reservations.batch_id', 'reservations.idx'])
+    .where('reservations.project_id', '=', project_id)
+    .where((eb) => eb.or([eb('chunks.state', 'is', null), eb('chunks.state', '!=', 'leased')]))
+    // What lines at a batch API have reserved has an index that no chunk has.
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('remote_batches')
+            .select('remote_batches.id')
+            .whereRef('remote_batches.batch_id', '=', 'reservations.batch_id')
+            .where(sql<boolean>`remote_batches.idx = -1 - reservations.idx`)
+            .where('remote_batches.reserved', 'is not', null),
+        ),
+      ),
+    )
+    .distinct()
+    .execute()
+}

@@ -1,0 +1,271 @@
+// What workers report: how they and their model servers do, and how much work there is.
+import { sql } from 'kysely'
+import type { BatchStatus } from '../domain/batch.ts'
+import { OPEN_STATUSES_SQL } from './batches.ts'
+import type { LaneReportRow, TaskKind } from './schema.ts'
+import type { ClaimSql, Reader, Writer } from './store.ts'
+
+/**
+ * How workers and their model servers do, as they report every few seconds. A row goes with the session it is of.
+ */
+export interface UpstreamReport {
+  model: string
+  upstream: string
+  in_flight: number
+  concurrency: number
+  concurrency_max: number
+  circuit: 'closed' | 'open'
+  lines_per_s: number
+  latency_ms: number | null
+  errors_per_s: number
+  last_error: string | null
+  /** Missing in reports of earlier versions. */
+  tier?: number
+  /** `until` in Unix seconds. */
+  hours?: { places: number; until: number | null } | null
+  /** Of a server that answers other requests too; absent: it does not, or an earlier version reported. */
+  live?: LiveReport
+}
+
+/** What a server is seen to do, and how many lines it may have; null: it does not say. */
+export interface LiveReport {
+  share: number
+  running: number | null
+  waiting: number | null
+  cache: number | null
+}
+
+export interface WorkerReport {
+  open_chunks: number
+  stores_failing: boolean
+  upstreams: UpstreamReport[]
+}
+
+export async function setWorkerReport(
+  tx: Writer,
+  worker_id: string,
+  report: WorkerReport,
+  now: number,
+): Promise<void> {
+  const row = { reported_at: now, report: JSON.stringify(report) }
+  await tx
+    .insertInto('worker_reports')
+    .values({ worker_id, ...row })
+    .onConflict((conflict) => conflict.column('worker_id').doUpdateSet(row))
+    .execute()
+}
+
+/** The session has ended. */
+export async function dropWorkerReport(tx: Writer, worker_id: string): Promise<void> {
+  await tx.deleteFrom('worker_reports').where('worker_id', '=', worker_id).execute()
+}
+
+/** A worker whose session lives. */
+interface LiveWorker {
+  id: string
+  /** Unix ms. */
+  started: number
+  /** Null until its first report. */
+  reported_at: number | null
+  report: WorkerReport | null
+}
+
+/** Those that started first, first. */
+export async function listLiveWorkers(db: Reader, claimSql: ClaimSql): Promise<LiveWorker[]> {
+  const rows = await db
+    .selectFrom('workers')
+    .leftJoin('worker_reports', 'worker_reports.worker_id', 'workers.id')
+    .select(['workers.id', 'started', 'reported_at', 'report'])
+    .where('role', '=', 'worker')
+    .where('lease_until', '>', claimSql.now)
+    .orderBy('workers.id')
+    .execute()
+  return rows.map(({ report, ...worker }) => ({
+    ...worker,
+    report: report === null ? null : JSON.parse(report),
+  }))
+}
+
+// The models that a worker cannot send lines to, and since when. A row exists only while there is a problem, and is
+// deleted with the session that reported it.
+
+/** The last errors of a model's servers, and the batches that met them. */
+export interface UpstreamErrors {
+  /** If no server is reachable, or up: the reason, in words that anybody may read. */
+  reason: string | null
+  /** By batch ID: the last error of its lines, for their owner. */
+  batches: Readonly<Record<string, string>>
+  /** With all that the server said: for operators. */
+  last_error: string | null
+  /** Whether the lines of other batches are not sent either. */
+  isOpen: boolean
+}
+
+/**
+ * `starting`: its servers run on demand, and none is up (`reason` says why); `unavailable`: no server is reachable;
+ * `live_traffic`: other requests take all of its servers; `throttled`: the servers asked to wait; `failing`: they fail on lines of the named batches.
+ */
+export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors
+
+/** A worker that has not renewed its lease for this long does not count as running. */
+const STALE_MS = 4_500
+
+/** Replaces the reports of a worker. */
+export async function setLaneReports(
+  tx: Writer,
+  worker_id: string,
+  laneReports: readonly LaneReport[],
+): Promise<void> {
+  await dropLaneReports(tx, worker_id)
+  if (laneReports.length === 0) return
+  await tx
+    .insertInto('lane_reports')
+    .values(
+      laneReports.map(({ model, state, since, ...details }) => ({
+        worker_id,
+        model,
+        state,
+        since,
+        details: JSON.stringify(details),
+      })),
+    )
+    .execute()
+}
+
+/** Deletes the reports of a session that has ended. */
+export async function dropLaneReports(tx: Writer, worker_id: string): Promise<void> {
+  await tx.deleteFrom('lane_reports').where('worker_id', '=', worker_id).execute()
+}
+
+/** The reports of workers with a valid lease, oldest first. */
+export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<LaneReport[]> {
+  const rows = await db
+    .selectFrom('lane_reports')
+    .innerJoin('workers', 'workers.id', 'lane_reports.worker_id')
+    .select(['model', 'state', 'since', 'details'])
+    .where('lease_until', '>', claimSql.now)
+    .orderBy('since')
+    .execute()
+  return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
+}
+
+/** Those of these models that another worker with a valid lease does not report as unavailable. */
+export async function reachableByOthers(
+  db: Reader,
+  claimSql: ClaimSql,
+  worker_id: string,
+  models: readonly string[],
+): Promise<string[]> {
+  const others = await db
+    .selectFrom('workers')
+    .select('id')
+    .where('role', '=', 'worker')
+    .where('id', '!=', worker_id)
+    .where('lease_until', '>', claimSql.now)
+    .execute()
+  const reports = await db
+    .selectFrom('lane_reports')
+    .select(['worker_id', 'model'])
+    .where('state', '=', 'unavailable')
+    .where('model', 'in', models)
+    .execute()
+  const reported = new Set(reports.map(({ worker_id, model }) => `${worker_id} ${model}`))
+  return models.filter((model) => others.some(({ id }) => !reported.has(`${id} ${model}`)))
+}
+
+/** For reports of earlier versions. */
+const NO_DETAILS: UpstreamErrors = { reason: null, batches: {}, last_error: null, isOpen: true }
+
+/** Whether any worker holds a session, and has renewed it lately. */
+export async function hasWorker(db: Reader, claimSql: ClaimSql): Promise<boolean> {
+  const row = await db
+    .selectFrom('workers')
+    .select('id')
+    .where('role', '=', 'worker')
+    .where('lease_until', '>', claimSql.now)
+    .where((eb) =>
+      eb.or([
+        eb('lease_ms', 'is', null),
+        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(claimSql.now, '-', STALE_MS)),
+      ]),
+    )
+    .limit(1)
+    .execute()
+  return row.length > 0
+}
+
+// How much there is to do, counted for metrics. Each count is served by a partial index over what is unfinished,
+// so it costs the same however much has been done before.
+
+export const OPEN_CHUNK_STATES = ['ready', 'leased', 'parked'] as const
+
+export interface WorkCounts {
+  /** Batches that have not ended, by status; those that are absent have none. */
+  batches: ReadonlyMap<BatchStatus, number>
+  /** The nearest end of an unfinished batch's window, Unix ms. */
+  nearest_deadline: number | null
+  chunks: Record<(typeof OPEN_CHUNK_STATES)[number], number>
+  /** Parked chunks by what they wait for. */
+  parked: ReadonlyMap<string, number>
+  /** Worker processes whose lease is valid. */
+  workers: number
+  /** Tasks that could run now, by kind. */
+  tasks_due: ReadonlyMap<TaskKind, number>
+  /** Blobs pending deletion. */
+  blobs_pending_deletion: number
+}
+
+export async function readWorkCounts(db: Reader, now: number): Promise<WorkCounts> {
+  const batches = await db
+    .selectFrom('batches')
+    .select(['status', db.fn.countAll().as('count'), db.fn.min('expires_at').as('nearest')])
+    .where('status', 'in', OPEN_STATUSES_SQL)
+    .groupBy('status')
+    .execute()
+  const chunksIn = async (state: (typeof OPEN_CHUNK_STATES)[number]): Promise<number> => {
+    const { count } = await db
+      .selectFrom('chunks')
+      .select(db.fn.countAll().as('count'))
+      .where('state', '=', sql.lit(state))
+      .executeTakeFirstOrThrow()
+    return Number(count)
+  }
+  const parked = await db
+    .selectFrom('chunks')
+    .select(['parked_reason', db.fn.countAll().as('count')])
+    .where('state', '=', sql.lit('parked' as const))
+    .groupBy('parked_reason')
+    .execute()
+  const { count: workers } = await db
+    .selectFrom('workers')
+    .select(db.fn.countAll().as('count'))
+    .where('role', '=', 'worker')
+    .where('lease_until', '>', now)
+    .executeTakeFirstOrThrow()
+  const tasks = await db
+    .selectFrom('tasks')
+    .select(['kind', db.fn.countAll().as('count')])
+    .where('state', '=', sql.lit('ready' as const))
+    .where('run_at', '<=', now)
+    .groupBy('kind')
+    .execute()
+  const { count: pendingDeletion } = await db
+    .selectFrom('blobs')
+    .select(db.fn.countAll().as('count'))
+    .where('deletion_pending_since', 'is not', null)
+    .executeTakeFirstOrThrow()
+  const nearest = batches.map((row) => Number(row.nearest))
+  return {
+    batches: new Map(batches.map((row) => [row.status, Number(row.count)])),
+    nearest_deadline: nearest.length === 0 ? null : Math.min(...nearest),
+    chunks: {
+      ready: await chunksIn('ready'),
+      leased: await chunksIn('leased'),
+      parked: await chunksIn('parked'),
+    },
+    parked: new Map(parked.map((row) => [row.parked_reason ?? 'unknown', Number(row.count)])),
+    workers: Number(workers),
+    tasks_due: new Map(tasks.map((row) => [row.kind, Number(row.count)])),
+    blobs_pending_deletion: Number(pendingDeletion),
+  }
+}
