@@ -94,7 +94,7 @@ test('a batch API that rejects each line alone, too, is quoted in their errors',
   assert.deepEqual(batch.request_counts, { total: 2, completed: 0, failed: 2 })
   assert.equal(remote.batches.size, 3)
   const [first] = await service.lines(batch.error_file_id)
-  assert.match(first?.error?.message ?? '', /rejected the line: "no batches of it"/)
+  assert.match(first?.error?.message ?? '', /rejected the line: "model_not_found: no batches of it"/)
 })
 
 test('a cancel goes through to the batch API, and what it had finished is recorded', async () => {
