@@ -370,6 +370,25 @@ test('lines that a batch API left wait for their backoff before a model server g
   assert.deepEqual(world.server.sent, ['l1', 'l2'])
 })
 
+test('lines that a batch API left together are due together, however long placing them takes', async () => {
+  const remote = batchApi()
+  await using world = await lineWorld({ lines: 2, upstreams: () => [remote] })
+  await world.start()
+  const { run, lines } = world
+  const now = world.clock.now()
+  const result = { kind: 'throttled', status: 429, reason: 'slow down', retry_after_ms: 1_000 } as const
+  for (const position of [0, 1]) {
+    assert.ok(lines.begin(run, position, 0))
+    run.move(position, REMOTE, 'it is handed over')
+  }
+  await world.advance(1_001)
+  for (const position of [0, 1])
+    lines.missed(run, position, result, 'server', { upstream: remote, at: now, now, draw: 0.5 })
+  assert.equal(run.count(RETRYING), 2)
+  await world.advance(0)
+  assert.equal(run.count(UNSUBMITTED), 2)
+})
+
 test('a batch API that fails one call after the other rejects none of the lines that were handed over', async () => {
   const remote = batchApi()
   await using world = await lineWorld({ lines: 1, retry: { attempts_max: 10 }, upstreams: () => [remote] })

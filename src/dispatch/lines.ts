@@ -165,20 +165,20 @@ export class Lines {
     this.#place(run, run.positions(...PLACED), cause)
   }
 
-  place(run: Run, position: number, cause: string): void {
-    this.#place(run, [position], cause)
+  /** `now`: the same for lines that are to stay together, though each is placed for itself. */
+  place(run: Run, position: number, cause: string, now = this.#options.clock.now()): void {
+    this.#place(run, [position], cause, now)
   }
 
   #placeEach(entries: readonly Entry[], cause: string): void {
     for (const { run, position } of entries) this.place(run, position, cause)
   }
 
-  #place(run: Run, positions: readonly number[], cause: string): void {
-    if (run.mayMove) this.#guarded(run, () => this.#placeEachOf(run, positions, cause))
+  #place(run: Run, positions: readonly number[], cause: string, now = this.#options.clock.now()): void {
+    if (run.mayMove) this.#guarded(run, () => this.#placeEachOf(run, positions, cause, now))
   }
 
-  #placeEachOf(run: Run, positions: readonly number[], cause: string): void {
-    const now = this.#options.clock.now()
+  #placeEachOf(run: Run, positions: readonly number[], cause: string, now: number): void {
     let fresh: Map<Lane, number[]> | null = null
     for (const position of positions) {
       const { model } = run.lines[position]!
@@ -418,7 +418,7 @@ export class Lines {
     const waitMs = backoffMs(retry, tries.count, result, attempt.draw ?? random(), windowMs)
     if (result.kind === 'throttled') tries.count.throttledMs += waitMs
     run.setDue(position, now + waitMs)
-    this.place(run, position, 'its attempt missed')
+    this.place(run, position, 'its attempt missed', now)
   }
 
   #addAttempt(run: Run, position: number, result: BackendResult, attempt: EndedAttempt) {
