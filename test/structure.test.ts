@@ -64,6 +64,16 @@ const MAY_LOAD = ['src/blobs/s3/', 'src/store/postgres/', 'src/cli/client/']
 
 const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|services?|misc|shared|lib)$/
 
+/** Pages that may name files of other versions, and the reference that is made for a package. */
+const NO_PAGES = ['CHANGELOG.md', 'docs/api-reference.md']
+
+/** A path of sources or pages, perhaps only its end, or anything in one of the folders of the repository. */
+const NAMED_FILE =
+  /(?<![\w./~-])(?:(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|md|tla|cfg|py)|(?:bench|deploy|docs|examples|model|src|test)\/[\w./-]*\w\/?)(?![\w*/-])/g
+
+/** What a reader of the page makes, finds in a package, or has in a cluster. */
+const MADE_BY_READERS = ['batch.ts', 'docs/api-reference.md', 'deploy/offpeak-api']
+
 /** All other test code is in test/. */
 function isTestCode(path: string): boolean {
   return path.endsWith('.test.ts')
@@ -243,6 +253,31 @@ describe('pages that follow tables', () => {
     assert.deepEqual(globSync('test/groups/*', { cwd: ROOT }).sort(), files.sort())
     for (const [name, file] of Object.keys(GROUPS).map((name) => [name, `test/groups/${name}.ts`] as const))
       assert.ok(readFileSync(join(ROOT, file), 'utf8').includes(`runGroup('${name}')`), file)
+  })
+
+  test('every file that a page names exists', () => {
+    const tree = globSync('{*,.ci/*,{bench,bin,deploy,docs,examples,model,src,test}/**/*}', { cwd: ROOT })
+    const ends = new Set(tree.flatMap((path) => path.split('/').map((_, i, all) => all.slice(i).join('/'))))
+    const exists = (path: string): boolean =>
+      path.includes('*')
+        ? globSync([path, `{src,test}/**/${path}`], { cwd: ROOT }).length > 0
+        : ends.has(path)
+    const wrong: string[] = []
+    for (const page of tree.filter((path) => path.endsWith('.md') && !NO_PAGES.includes(path))) {
+      const text = readFileSync(join(ROOT, page), 'utf8')
+      const named = Array.from(text.matchAll(NAMED_FILE), ([path]) => path.replace(/^(\.\.\/)+|\/$/g, ''))
+      const linked = Array.from(text.matchAll(/\]\((?!https?:)([^)#\s]+)/g), ([, path = '']) =>
+        join(dirname(page), path).replace(/\/$/, ''),
+      )
+      const missing = [
+        ...named.filter((path) => !exists(path)),
+        ...linked.filter((path) => !tree.includes(path)),
+      ]
+      wrong.push(
+        ...missing.filter((path) => !MADE_BY_READERS.includes(path)).map((path) => `${page}: ${path}`),
+      )
+    }
+    assert.deepEqual(wrong, [])
   })
 
   test('docs/errors.md is what npm run docs writes', () => {
