@@ -225,8 +225,10 @@ export class Lane {
       return (
         this.#spill(now, send) || (isOpen && this.#probe(inUse, now, send, (one) => this.#earlyProbe(one)))
       )
-    const entry = this.#take(again) ?? this.#queue.next(server, this.#route.peersOf(server))
+    const isHeld = again !== null && again === this.#failed[0] && !server.takesAgain
+    const entry = this.#take(isHeld ? null : again) ?? this.#queue.next(server, this.#route.peersOf(server))
     if (entry === null) {
+      if (isHeld) return false
       // No fresh line was left to take turns with.
       this.#sentFailed = false
       return firstOf(this.#failed) !== null

@@ -42,6 +42,22 @@ test('a line whose attempt failed is sent again after the backoff, until its att
   assert.deepEqual([record.attempts.length, record.cost_usd], [3, 0])
 })
 
+test('a line that crashes its server each time ends, and does not take along the lines in flight with it', async () => {
+  await using world = await lineWorld({ lines: 20, concurrency: 16, retry: { outage_patience_ms: 0 } })
+  await world.start()
+  const { server } = world
+  while (world.ended.length < 20) {
+    const crashes = server.inFlight.some(({ content }) => content === 'l1')
+    for (const one of [...server.inFlight]) await (crashes ? one.breakConnection() : one.answer())
+    await world.advance(RETRY.backoff_max_ms)
+  }
+  const failed = world.outcomes.filter(({ code }) => code !== 'ok')
+  assert.deepEqual(
+    failed.map(({ line, code }) => [line, code]),
+    [[1, 'upstream_unavailable']],
+  )
+})
+
 test('the same error three times, while other lines are answered, is a rejection in the words of the server', async () => {
   await using world = await lineWorld({ lines: 4, retry: { attempts_max: 10 } })
   await world.start()

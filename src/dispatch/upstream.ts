@@ -227,6 +227,9 @@ export class ModelServer extends Upstream {
   /** Takes the place of the brace that ends the body; null to send the body untouched. */
   readonly bodyEnd: Buffer | null
   readonly live: LiveServer | null
+  /** Lines in flight that missed before, and how many of them there may be. */
+  #again = 0
+  #againMax = Number.POSITIVE_INFINITY
 
   constructor(options: ModelServerOptions) {
     const { backend, live = null, modelAlias, priority = null, concurrency_max: max } = options
@@ -264,13 +267,23 @@ export class ModelServer extends Upstream {
     return this.live?.takenSince(now) ?? null
   }
 
+  /**
+   * Whether a line may be sent that failed before. When a connection breaks, one of the lines in flight may have crashed
+   * the server, and must not take the others along each time: one is sent again first, and twice as many with each answer.
+   */
+  get takesAgain(): boolean {
+    return this.#again < this.#againMax
+  }
+
   override begin(call: Call): void {
     this.live?.begin()
+    if (call.missedBefore) this.#again++
     super.begin(call)
   }
 
   override withdraw(call: Call, now: number): void {
     this.live?.end(now - call.sentAt, null)
+    if (call.missedBefore) this.#again--
     super.withdraw(call, now)
   }
 
@@ -279,6 +292,11 @@ export class ModelServer extends Upstream {
       const usage = result.kind === 'answered' ? result.answer.usage : null
       this.live.end(now - call.sentAt, usage?.completion_tokens ?? null)
     }
+    if (call.missedBefore) {
+      this.#again--
+      if (result.kind === 'answered') this.#againMax *= 2
+    }
+    if (result.kind === 'failed' && isBroken(result) && result.unreachable !== true) this.#againMax = 1
     return super.end(call, result, now)
   }
 }
