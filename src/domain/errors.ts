@@ -28,603 +28,346 @@ export interface ErrorRow {
   operatorAdvice?: string
 }
 
-const invalid = 'invalid_request_error'
+type Texts = Pick<ErrorRow, 'message' | 'advice' | 'operatorAdvice'> & { retryable?: boolean }
 
-/** Typed against ErrorRow entry by entry, so that each code keeps its literal name. */
-function table<K extends string>(rows: Record<K, ErrorRow>): Readonly<Record<K, ErrorRow>> {
-  return rows
+const http = (status: number, texts: Texts): ErrorRow => row(['http'], status, texts)
+const file = (status: number, texts: Texts): ErrorRow => row(['file'], status, texts)
+const line = (status: number, texts: Texts): ErrorRow => row(['line'], status, texts)
+const httpAndFile = (status: number, texts: Texts): ErrorRow => row(['http', 'file'], status, texts)
+const httpAndLine = (status: number, texts: Texts): ErrorRow => row(['http', 'line'], status, texts)
+
+function row(places: readonly ErrorPlace[], status: number, texts: Texts): ErrorRow {
+  return { status, type: typeOf(status), places, retryable: false, ...texts }
 }
 
-const http = ['http'] as const
-const file = ['file'] as const
-const line = ['line'] as const
+function typeOf(status: number): ErrorType {
+  if (status === 401) return 'authentication_error'
+  if (status === 403) return 'permission_error'
+  if (status === 429) return 'rate_limit_error'
+  return status >= 500 ? 'api_error' : 'invalid_request_error'
+}
 
-export const ERRORS = table({
+export const ERRORS = {
   // Malformed requests
-  invalid_request: {
-    status: 400,
-    type: invalid,
-    places: ['http', 'line'],
-    retryable: false,
+  invalid_request: httpAndLine(400, {
     message: 'The request is malformed.',
     advice: 'Fix the parameter that `param` names and send the request again.',
-  },
-  invalid_json: {
-    status: 400,
-    type: invalid,
-    places: ['http', 'file'],
-    retryable: false,
+  }),
+  invalid_json: httpAndFile(400, {
     message: 'The text is not valid JSON.',
     advice: 'Write each object with a JSON library; in an input file, write one object per line.',
-  },
-  invalid_multipart: {
-    status: 400,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  invalid_multipart: http(400, {
     message: 'The multipart form is malformed or incomplete.',
     advice: 'Send `multipart/form-data` with the fields `purpose` and `file`.',
-  },
-  unknown_endpoint: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  unknown_endpoint: http(404, {
     message: 'There is no such endpoint.',
     advice: 'Compare the method and the path with the API reference.',
-  },
-  method_not_allowed: {
-    status: 405,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  method_not_allowed: http(405, {
     message: 'This path does not support this method.',
     advice: 'Use one of the methods in the `Allow` header.',
-  },
-  request_timeout: {
-    status: 408,
-    type: invalid,
-    places: http,
+  }),
+  request_timeout: http(408, {
     retryable: true,
     message: 'The request did not arrive in time.',
     advice: 'Send the request again over a faster connection.',
-  },
-  payload_too_large: {
-    status: 413,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  payload_too_large: http(413, {
     message: 'The request body is too large.',
     advice: 'Make the body smaller; split a large input file into several files.',
     operatorAdvice: '`limits.file_bytes_max` sets the maximum size of an upload.',
-  },
-  range_not_satisfiable: {
-    status: 416,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  range_not_satisfiable: http(416, {
     message: 'The range lies outside the file.',
     advice: 'Request bytes within the size that `Content-Range` gives.',
-  },
-  unsupported_media_type: {
-    status: 415,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  unsupported_media_type: http(415, {
     message: 'This endpoint does not accept the content type or encoding of the body.',
     advice:
       'Send JSON as UTF-8 with `Content-Type: application/json` and files as `multipart/form-data`; compress neither.',
-  },
+  }),
 
   // Access
-  invalid_signature: {
-    status: 401,
-    type: 'authentication_error',
-    places: http,
-    retryable: false,
+  invalid_signature: http(401, {
     message:
       'The signature of the webhook request is missing, wrong, or older than five minutes. It is made as Standard Webhooks say, with the `webhook_secret` of an upstream.',
     advice:
       'Set `webhook_secret` or `webhook_secret_env` of the upstream to the secret that the batch API shows for this webhook, and check the clocks.',
-  },
-  invalid_api_key: {
-    status: 401,
-    type: 'authentication_error',
-    places: http,
-    retryable: false,
+  }),
+  invalid_api_key: http(401, {
     message:
       'No valid API key was given. Send "Authorization: Bearer <API_KEY>" with a key that was issued for this region and has not been revoked.',
     advice: 'Check the key, or ask the operator of the service for a new one.',
     operatorAdvice: '`offpeak keys list` lists the keys; `offpeak keys create` creates one.',
-  },
-  cross_site_request: {
-    status: 403,
-    type: 'permission_error',
-    places: http,
-    retryable: false,
+  }),
+  cross_site_request: http(403, {
     message: 'A call of a signed-in browser that changes something needs the header `X-Offpeak-Console: 1`.',
     advice: 'Send the header from a page of this service, or authenticate with `Authorization: Bearer`.',
-  },
-  missing_scope: {
-    status: 403,
-    type: 'permission_error',
-    places: http,
-    retryable: false,
+  }),
+  missing_scope: http(403, {
     message: 'The API key lacks a scope.',
     advice: 'Use a key that has the scope that the message names.',
-  },
-  plan_lacks_feature: {
-    status: 403,
-    type: 'permission_error',
-    places: http,
-    retryable: false,
+  }),
+  plan_lacks_feature: http(403, {
     message: 'The plan of this project does not include the requested feature.',
     advice: 'Request what the plan includes, or ask the operator of the service for another plan.',
     operatorAdvice: '`plans` sets what each plan includes.',
-  },
+  }),
 
   // Objects that do not exist
-  file_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  file_not_found: http(404, {
     message: 'There is no such file.',
     advice: 'Check the ID against the list of files; deleted and expired files are not listed.',
-  },
-  batch_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  batch_not_found: http(404, {
     message: 'There is no such batch.',
     advice: 'Check the ID against the list of batches of this project.',
-  },
-  limit_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  limit_not_found: http(404, {
     message: 'There is no such limit.',
     advice: 'Check the ID against the list of limits of this project.',
-  },
-  event_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  event_not_found: http(404, {
     message: 'There is no such event.',
     advice: 'Check the ID against the list of events of this project; old events are deleted.',
-  },
-  webhook_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  webhook_not_found: http(404, {
     message: 'There is no such webhook.',
     advice: 'Check the ID against the list of webhooks of this project.',
-  },
-  request_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  request_not_found: http(404, {
     message: 'There is no record of this request.',
     advice: 'Check the ID; it is in the header `X-Service-Request-Id` and in each result line.',
-  },
-  key_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  key_not_found: http(404, {
     message: 'There is no such API key.',
     advice: 'Check the ID; it begins with `key_`.',
-  },
-  project_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  project_not_found: http(404, {
     message: 'There is no such project.',
     advice: 'Check the ID; it begins with `proj_`. Other projects need a key with the scope `operator`.',
-  },
-  project_exists: {
-    status: 409,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  project_exists: http(409, {
     message: 'There is a project of this name already.',
     advice: 'Choose another name, or use the project that has it.',
-  },
-  line_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  line_not_found: http(404, {
     message: 'The batch has no such line.',
     advice:
       'Line numbers are those of the input file, from 1; blank lines count and are no lines of the batch.',
-  },
-  model_not_found: {
-    status: 404,
-    type: invalid,
-    places: ['http', 'line'],
-    retryable: false,
+  }),
+  model_not_found: httpAndLine(404, {
     message: 'There is no such model.',
     advice: 'Choose a model that `GET /v1/models` lists.',
-  },
-  endpoint_mismatch: {
-    status: 400,
-    type: invalid,
-    places: line,
-    retryable: false,
+  }),
+  endpoint_mismatch: line(400, {
     message: "The line's `url` is not the `endpoint` of its batch.",
     advice: 'Put the line into a batch whose `endpoint` is its `url`.',
-  },
-  endpoint_not_supported: {
-    status: 400,
-    type: invalid,
-    places: line,
-    retryable: false,
+  }),
+  endpoint_not_supported: line(400, {
     message: 'The model does not serve this endpoint.',
     advice: 'Choose a model that serves it: `GET /v1/models` shows the `endpoints` of each.',
     operatorAdvice: 'List what the model serves in `models[].endpoints`.',
-  },
-  cursor_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  cursor_not_found: http(404, {
     message: 'The object that the cursor names no longer exists.',
     advice: 'Start the list again from its beginning.',
-  },
+  }),
 
   // Conflicts with the current state
-  idempotency_key_reused: {
-    status: 409,
-    type: invalid,
-    places: http,
-    retryable: false,
+  idempotency_key_reused: http(409, {
     message: 'This Idempotency-Key was used before with a different request.',
     advice: 'Use a new key for each different request.',
-  },
-  idempotency_in_progress: {
-    status: 409,
-    type: invalid,
-    places: http,
+  }),
+  idempotency_in_progress: http(409, {
     retryable: true,
     message: 'The first request with this Idempotency-Key is still being processed.',
     advice: 'Wait a moment and send the same request again.',
-  },
-  idempotency_cache_not_requested: {
-    status: 409,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  idempotency_cache_not_requested: http(409, {
     message: 'This request already succeeded, and Idempotency-Mode: implicit does not replay its result.',
     advice: 'Read the recorded result: `GET /v1/requests/{original_request_id}`.',
-  },
-  file_not_processed: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  file_not_processed: http(422, {
     message: 'The input file has not been processed.',
     advice:
       'Wait until the status of the file is `processed`; if it is `error`, fix the file and upload it again.',
-  },
-  batch_not_retryable: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  batch_not_retryable: http(422, {
     message: 'The batch has no failed lines that can be sent again.',
     advice: 'Follow the message: wait until the batch has ended, or choose other codes.',
-  },
-  batch_not_cancellable: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  batch_not_cancellable: http(422, {
     message: 'The batch has already ended.',
     advice: 'Read the results of the batch; there is nothing left to cancel.',
-  },
-  upload_not_found: {
-    status: 404,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  upload_not_found: http(404, {
     message: 'There is no such upload.',
     advice: 'Check the ID against the list of uploads.',
-  },
-  upload_not_pending: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  upload_not_pending: http(422, {
     message: 'The upload has ended.',
     advice: 'Create another upload; a completed one has a file.',
-  },
-  upload_mismatch: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  upload_mismatch: http(422, {
     message: 'The parts do not make up the content that was announced.',
     advice: 'Send the missing parts, or name the parts in the right order; the upload stays pending.',
-  },
-  upload_completing: {
-    status: 409,
-    type: invalid,
-    places: http,
+  }),
+  upload_completing: http(409, {
     retryable: true,
     message: 'Another call is completing the upload.',
     advice: 'Wait for the time that `Retry-After` gives, then read the upload: it may have its file.',
-  },
-  batch_not_pausable: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  batch_not_pausable: http(422, {
     message: 'The batch has already ended, or is being cancelled.',
     advice: 'Read the results of the batch; there is nothing left to pause or resume.',
-  },
-  file_not_deletable: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  file_not_deletable: http(422, {
     message: 'The file cannot be deleted now.',
     advice: 'Try again after the batch that writes the file has ended.',
-  },
-  webhook_disabled: {
-    status: 422,
-    type: invalid,
-    places: http,
-    retryable: false,
+  }),
+  webhook_disabled: http(422, {
     message: 'The webhook is disabled, so nothing is sent to it.',
     advice: 'Enable the webhook: `POST /v1/webhooks/{webhook_id}` with `{"enabled": true}`.',
-  },
+  }),
 
   // Rates, limits and quotas
-  rate_limit_exceeded: {
-    status: 429,
-    type: 'rate_limit_error',
-    places: http,
+  rate_limit_exceeded: http(429, {
     retryable: true,
     message: 'The API key has sent too many requests.',
     advice: 'Wait for the time that `Retry-After` gives, then send the request again.',
-  },
-  usage_limit_exceeded: {
-    status: 429,
-    type: 'rate_limit_error',
-    places: ['http', 'line'],
-    retryable: false,
+  }),
+  usage_limit_exceeded: httpAndLine(429, {
     message: 'A spending limit was reached.',
     advice: 'Raise the limit that `limit_id` names, or wait until `resets_at`.',
-  },
+  }),
 
-  quota_exceeded: {
-    status: 429,
-    type: 'rate_limit_error',
-    places: http,
-    retryable: false,
+  quota_exceeded: http(429, {
     message: 'A quota of the project is used up.',
     advice: 'Follow the advice in the message; `GET /v1/quotas` shows each quota and how much of it is used.',
     operatorAdvice: '`plans.<name>.quotas` sets the quotas of a plan.',
-  },
+  }),
 
   // Errors of the service
-  internal_error: {
-    status: 500,
-    type: 'api_error',
-    places: ['http', 'line'],
+  internal_error: httpAndLine(500, {
     retryable: true,
     message: 'The service failed to process the request.',
     advice: 'Retry with backoff; report the request ID if the error persists.',
-  },
-  service_unavailable: {
-    status: 503,
-    type: 'api_error',
-    places: http,
+  }),
+  service_unavailable: http(503, {
     retryable: true,
     message: 'The service cannot accept requests at the moment.',
     advice: 'Retry with backoff, and wait at least as long as `Retry-After` says.',
-  },
+  }),
 
   // Invalid input files
-  empty_file: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  empty_file: file(400, {
     message: 'The file contains no request.',
     advice: 'Write one request per line, each as a JSON object.',
-  },
-  too_many_lines: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  too_many_lines: file(400, {
     message: 'The file contains too many lines.',
     advice: 'Split the file into several files.',
     operatorAdvice: '`limits.lines_max` sets the maximum number of lines.',
-  },
-  line_too_long: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  line_too_long: file(400, {
     message: 'The line is too long.',
     advice: 'Shorten the request.',
     operatorAdvice: '`limits.line_bytes_max` sets the maximum size of a line.',
-  },
-  invalid_utf8: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  invalid_utf8: file(400, {
     message: 'The line is not valid UTF-8.',
     advice: 'Save the file as UTF-8.',
-  },
-  not_an_object: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  not_an_object: file(400, {
     message: 'The line is not one JSON object.',
     advice: 'Write one object per line, without an enclosing array or trailing commas.',
-  },
-  nesting_too_deep: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  nesting_too_deep: file(400, {
     message: 'The JSON is nested too deeply.',
     advice: 'Nest at most 100 levels.',
-  },
-  missing_field: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  missing_field: file(400, {
     message: 'A required field is missing.',
     advice: 'Give every line `custom_id`, `method`, `url` and `body`.',
-  },
-  invalid_custom_id: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  invalid_custom_id: file(400, {
     message: '`custom_id` must be a string of 1 to 512 characters.',
     advice: 'Give each line a different string of 1 to 512 characters.',
-  },
-  duplicate_custom_id: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  duplicate_custom_id: file(400, {
     message: '`custom_id` must be unique within the file.',
     advice: 'Change the `custom_id` of one of the two lines, or remove the line.',
-  },
-  invalid_method: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  invalid_method: file(400, {
     message: '`method` must be "POST".',
     advice: 'Write `"method": "POST"`.',
-  },
-  invalid_url: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  invalid_url: file(400, {
     message: `\`url\` must be ${ENDPOINTS_TEXT}.`,
     advice: 'Write the endpoint that the line is for, such as `"url": "/v1/chat/completions"`.',
-  },
-  invalid_body: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  invalid_body: file(400, {
     message: '`body` must be an object.',
     advice: 'Put the chat-completion request into `body`.',
-  },
-  invalid_metadata: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  invalid_metadata: file(400, {
     message:
       '`metadata` must be an object of at most 16 strings, with keys of at most 64 and values of at most 512 characters.',
     advice: 'Reduce `metadata` to at most 16 short strings.',
-  },
-  streaming_not_supported: {
-    status: 400,
-    type: invalid,
-    places: file,
-    retryable: false,
+  }),
+  streaming_not_supported: file(400, {
     message: 'Batches do not support streaming.',
     advice: 'Remove `stream` and `stream_options` from the body.',
-  },
+  }),
 
   // Failed lines
-  context_length_exceeded: {
-    status: 422,
-    type: invalid,
-    places: line,
-    retryable: false,
+  context_length_exceeded: line(422, {
     message: 'The input and max_tokens together exceed the context window of the model.',
     advice: 'Shorten the messages or lower `max_tokens`, then resubmit the line.',
-  },
-  content_filter: {
-    status: 400,
-    type: invalid,
-    places: line,
-    retryable: false,
+  }),
+  content_filter: line(400, {
     message: 'The model server rejected the content of the request.',
     advice: 'Change the content, then resubmit the line.',
-  },
-  upstream_rejected: {
-    status: 400,
-    type: invalid,
-    places: line,
-    retryable: false,
+  }),
+  upstream_rejected: line(400, {
     message: 'The model server rejected the request.',
     advice: 'Fix the body of the line; the message contains the reason that the server gave.',
-  },
-  upstream_unavailable: {
-    status: 503,
-    type: 'api_error',
-    places: line,
+  }),
+  upstream_unavailable: line(503, {
     retryable: true,
     message: 'The model server did not complete the request.',
     advice: 'Resubmit the line later, or on another model.',
-  },
-  upstream_invalid_response: {
-    status: 503,
-    type: 'api_error',
-    places: line,
+  }),
+  upstream_invalid_response: line(503, {
     retryable: true,
     message: 'The response of the model server is not a chat completion.',
     advice: 'Resubmit the line later, or on another model.',
     operatorAdvice: 'The audit record of the line lists each attempt; check the log of the model server.',
-  },
-  upstream_timeout: {
-    status: 503,
-    type: 'api_error',
-    places: line,
+  }),
+  upstream_timeout: line(503, {
     retryable: true,
     message: 'The model server did not respond in time.',
     advice: 'Resubmit the line, or lower its `max_tokens`.',
     operatorAdvice: 'The `timeout` of the upstream sets how long a response may take.',
-  },
-  batch_expired: {
-    status: 503,
-    type: 'api_error',
-    places: line,
+  }),
+  batch_expired: line(503, {
     retryable: true,
     message: 'The completion window ended before the line was finished.',
     advice: 'Resubmit the line in a new batch; it was not billed.',
-  },
-  batch_cancelled: {
-    status: 409,
-    type: invalid,
-    places: line,
+  }),
+  batch_cancelled: line(409, {
     retryable: true,
     message: 'The batch was cancelled before the line was finished.',
     advice: 'Resubmit the line in a new batch if it is still wanted; it was not billed.',
-  },
-  input_file_deleted: {
-    status: 409,
-    type: invalid,
-    places: line,
-    retryable: false,
+  }),
+  input_file_deleted: line(409, {
     message: 'The input file was deleted before the line was finished.',
     advice: 'Upload the file again and create a new batch; the line was not billed.',
-  },
-})
+  }),
+}
 
 export type ErrorCode = keyof typeof ERRORS
 
