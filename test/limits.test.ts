@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
-import type { BatchEstimate } from '../src/wire/batch-estimate.ts'
+import type { BatchEstimate } from '../src/wire/batch.ts'
 import { completion, echo, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from './service.ts'
 

@@ -2,8 +2,8 @@
 // go wrong in between.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { webhookAgent } from '../src/notify/post-event.ts'
 import { recordEvent } from '../src/notify/record-event.ts'
-import { webhookAgent } from '../src/notify/webhook-agent.ts'
 import { readKey } from '../src/store/api-keys.ts'
 import { ok, type TestReceiver, testReceiver } from './fakes/receiver.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'

@@ -1,7 +1,6 @@
 // Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/api-keys.ts.
-import { makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
+import { type CompatMode, makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { CompatMode } from '../domain/compat.ts'
 import { newId } from '../domain/ids.ts'
 import { insertKey } from '../store/api-keys.ts'
 import { ensureProject } from '../store/projects.ts'

@@ -6,7 +6,7 @@ import { temporaryDisk } from '../../test/support/temporary-disk.ts'
 import { newId } from '../domain/ids.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
-import { AnonymousRecords, PER_ADDRESS_MAX, PER_PROCESS_MAX } from './anonymous-records.ts'
+import { AnonymousRecords, PER_ADDRESS_MAX, PER_PROCESS_MAX } from './call-records.ts'
 
 function call(address: string, created: number): AnonymousRequestRow {
   return {

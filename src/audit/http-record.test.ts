@@ -7,7 +7,7 @@ import { forgetHttpRequests, readHttpRequest } from '../store/calls.ts'
 import type { HttpRequestRow } from '../store/schema.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
-import { HttpRecords } from './http-record.ts'
+import { HttpRecords } from './call-records.ts'
 
 const PROJECT = 'proj_1'
 

@@ -2,26 +2,35 @@
 // their counts, are skipped; of those that can, so many are read for one page. A page that ends there is short, and
 // the next one goes on.
 import { isDamaged } from '../blobs/blobs.ts'
-import { errorPattern } from '../domain/error-pattern.ts'
-import type { ReadPorts } from '../results/chunk-journal.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { entityOf } from '../domain/entity.ts'
+import { errorPattern } from '../domain/error-groups.ts'
+import { lineRequestId } from '../domain/ids.ts'
+import { placesInChunk } from '../jsonl/chunk-lines.ts'
+import { LineScanner } from '../jsonl/line-scan.ts'
+import type { Ports, ReadPorts } from '../results/chunk-journal.ts'
+import { openPlaces, scanResults, sealedPlaces } from '../results/finished-lines.ts'
+import { JOURNAL_OWNER } from '../results/journal.ts'
+import { readSpans } from '../results/read-spans.ts'
+import type { Span } from '../results/stream-span.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import { listChunks, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
-import type { LineSummary, LinesQuery } from '../wire/batch-line.ts'
-import { chunkSummaries } from './chunk-summaries.ts'
+import type { LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
 
 /** Chunks that are read for one page, and rows of chunks that are looked at together. */
 const CHUNKS_READ_MAX = 50
 const ROWS_PER_READ = 200
 
-export interface LinesPage {
+interface LinesPage {
   lines: LineSummary[]
   /** The `after` of the next page; null when nothing more can follow now. */
   next: number | null
 }
 
-export type Order = Required<Pick<LinesQuery, 'after' | 'limit'>> & LineFilter
+type Order = Required<Pick<LinesQuery, 'after' | 'limit'>> & LineFilter
 
 export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order): Promise<LinesPage> {
   const content = await readVisibleInput(ports.db, batch, ports.now)
@@ -85,7 +94,7 @@ function mayMatch(chunk: ChunkRow, { status, code, message, model }: Order): boo
   return status !== 'pending' || chunk.state !== 'sealed'
 }
 
-export type LineFilter = Omit<LinesQuery, 'after' | 'limit'>
+type LineFilter = Omit<LinesQuery, 'after' | 'limit'>
 
 export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
   const { status, code, message, model, entity, custom_id } = filter
@@ -97,4 +106,144 @@ export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
     (entity === undefined || line.entity === entity) &&
     (custom_id === undefined || line.custom_id.includes(custom_id))
   )
+}
+
+// The lines of one chunk as a list shows them: finished ones by their audit records, the rest by the input. Only what
+// is asked for is read: whether a line failed stands in the chunk's index.
+
+/** Lines that are read at a time: nobody else waits for long. */
+const WINDOW_LINES = 50
+
+interface Place {
+  line: number
+  /** Null where no index says whether it failed. */
+  part: 'output' | 'error' | null
+  /** Of its audit record. */
+  audit: Span
+}
+
+interface PendingPlace {
+  line: number
+  bytes: Buffer
+}
+
+interface Wanted {
+  /** Lines with higher numbers. */
+  after: number
+  status: LineStatus | undefined
+}
+
+/** In order. `content` is the batch's input; without it pending lines are left out. */
+export async function* chunkSummaries(
+  ports: Ports,
+  batch: BatchRow,
+  chunk: ChunkRow,
+  content: BlobRow | undefined,
+  { after, status }: Wanted,
+): AsyncGenerator<LineSummary, void, undefined> {
+  const finished = await finishedPlaces(ports, chunk)
+  const part = status === 'completed' ? 'output' : 'error'
+  const places: (Place | PendingPlace)[] =
+    status === 'pending'
+      ? []
+      : finished.filter(
+          (one) => one.line > after && (status === undefined || one.part === null || one.part === part),
+        )
+  if (content && chunk.state !== 'sealed' && (status === undefined || status === 'pending')) {
+    const done = new Set(finished.map(({ line }) => line))
+    for (const place of await inputPlaces(ports.sealed, chunk, content))
+      if (place.line > after && !done.has(place.line)) places.push(place)
+  }
+  places.sort((a, b) => a.line - b.line)
+  for (let at = 0; at < places.length; at += WINDOW_LINES)
+    yield* await summariesOf(ports.sealed, batch, places.slice(at, at + WINDOW_LINES))
+}
+
+async function finishedPlaces(ports: Ports, chunk: ChunkRow): Promise<Place[]> {
+  if (chunk.state !== 'sealed')
+    return (await openPlaces(ports, chunk)).map(({ line, part, audit, journal }) => {
+      return { line, part, audit: { project_id: JOURNAL_OWNER, blob: journal, range: audit } }
+    })
+  const blob = chunk.audit_blob === null ? undefined : await readBlobRow(ports.db, chunk.audit_blob)
+  if (!blob) return []
+  const { project_id } = blob
+  const indexed = await sealedPlaces(ports, chunk)
+  if (indexed)
+    return indexed.map(({ line, part, audit: range }) => ({ line, part, audit: { project_id, blob, range } }))
+  const scanned: Place[] = []
+  for await (const { line, start, end } of scanResults(ports.sealed, blob))
+    scanned.push({ line, part: null, audit: { project_id, blob, range: { start, end } } })
+  return scanned
+}
+
+async function inputPlaces(sealed: SealedBlobs, chunk: ChunkRow, content: BlobRow): Promise<PendingPlace[]> {
+  const range = { start: chunk.byte_start, end: chunk.byte_end }
+  const bytes = await sealed.readAll(content.project_id, content, range)
+  const places: PendingPlace[] = []
+  for (const { line, start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line }))
+    places.push({ line, bytes: bytes.subarray(start, end) })
+  return places
+}
+
+async function summariesOf(
+  sealed: SealedBlobs,
+  batch: BatchRow,
+  places: readonly (Place | PendingPlace)[],
+): Promise<LineSummary[]> {
+  const pieces: Buffer[] = []
+  const spans = places.flatMap((place) => ('audit' in place ? [place.audit] : []))
+  for await (const piece of readSpans(sealed, spans)) pieces.push(piece)
+  const records = Buffer.concat(pieces).toString('utf8').split('\n')
+  let next = 0
+  return places.map((place) =>
+    'audit' in place ? summaryOfRecord(JSON.parse(records[next++] ?? '')) : pendingSummary(batch, place),
+  )
+}
+
+/** `record`: a line of an audit blob (results/line-record.ts). */
+export function summaryOfRecord(record: Record<string, unknown>): LineSummary {
+  const text = (value: unknown): string | null => (typeof value === 'string' ? value : null)
+  const attempts: unknown[] = Array.isArray(record.attempts) ? record.attempts : []
+  const last = Object(attempts.at(-1))
+  const { code, message } = Object(record.error)
+  const { prompt_tokens, completion_tokens, total_tokens } = Object(record.usage)
+  const failed = record.error !== null
+  return {
+    id: String(record.id),
+    object: 'batch_line',
+    line: Number(record.line),
+    custom_id: String(record.custom_id),
+    status: failed ? 'failed' : 'completed',
+    model: text(record.model),
+    entity: text(record.entity),
+    error: failed ? { code: String(code), message: String(message) } : null,
+    attempts: attempts.length + Number(record.attempts_omitted ?? 0),
+    duration_ms: typeof last.duration_ms === 'number' ? last.duration_ms : null,
+    usage: record.usage === null ? null : { prompt_tokens, completion_tokens, total_tokens },
+    cost_usd: Number(record.cost_usd),
+    finished_at: Number(record.created),
+  }
+}
+
+const scanner = new LineScanner({ validated: true })
+
+/** Of a line that has not finished, by its bytes in the input. */
+export function pendingSummary(batch: BatchRow, { line, bytes }: PendingPlace): LineSummary {
+  const scanned = scanner.scan(bytes, 0, bytes.length)
+  const metadata: Record<string, string> = batch.metadata === null ? {} : JSON.parse(batch.metadata)
+  return {
+    id: lineRequestId(batch.id, line),
+    object: 'batch_line',
+    line,
+    custom_id: scanned.ok ? scanned.custom_id : '',
+    status: 'pending',
+    model: scanned.ok ? scanned.body.model : null,
+    entity: scanned.ok ? entityOf(scanned.metadata, metadata, batch.header_entity) : null,
+    error: null,
+    attempts: 0,
+    duration_ms: null,
+    usage: null,
+    cost_usd: 0,
+    finished_at: null,
+  }
 }

@@ -2,14 +2,13 @@
 // chunk's audit blob (or, while it is open, its journals) has the record. The record is put together from stored
 // bytes: a response is as large as a server made it, and is streamed.
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import type { Model } from '../domain/model.ts'
+import { type Model, serverNameOf } from '../domain/model.ts'
 import type { ReadPorts } from '../results/chunk-journal.ts'
 import { findLine } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/result-line.ts'
 import { type Span, streamSpan } from '../results/stream-span.ts'
 import { readBatch } from '../store/batches.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
-import { withServerNames } from './server-names.ts'
 
 /** A JSON object of `bytes` bytes. */
 export interface LineRecordText {
@@ -70,4 +69,24 @@ async function* streamed(
   ...sources: (Iterable<Buffer> | AsyncIterable<Buffer>)[]
 ): AsyncGenerator<Buffer, void, undefined> {
   for (const source of sources) yield* source
+}
+
+// Callers read the names of model servers in records, not their addresses: a name that is made of an address, and a
+// server that is no longer configured, are numbered.
+
+/** `record`: JSON of a line's audit record. */
+export function withServerNames(record: Buffer, models: ReadonlyMap<string, Model>): Buffer {
+  const { attempts, ...rest }: { attempts: { upstream: string }[]; upstream?: string } = JSON.parse(
+    record.toString('utf8'),
+  )
+  const names = new Map<string, string>()
+  const nameOf = (upstream: string): string => {
+    const known = names.get(upstream) ?? serverNameOf(upstream, models)
+    const name = known ?? `server-${names.size + 1}`
+    names.set(upstream, name)
+    return name
+  }
+  const shown = attempts.map((attempt) => ({ ...attempt, upstream: nameOf(attempt.upstream) }))
+  const answered = rest.upstream === undefined ? {} : { upstream: nameOf(rest.upstream) }
+  return Buffer.from(JSON.stringify({ ...rest, attempts: shown, ...answered }))
 }

@@ -10,9 +10,8 @@ import { readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
-import { pendingSummary, summaryOfRecord } from './chunk-summaries.ts'
-import type { LineRecordText } from './read-line-record.ts'
-import { withServerNames } from './server-names.ts'
+import { pendingSummary, summaryOfRecord } from './list-lines.ts'
+import { type LineRecordText, withServerNames } from './read-line-record.ts'
 
 /**
  * The JSON of a BatchLine; undefined when the batch has no such line, or has not been planned yet. `showInput`:

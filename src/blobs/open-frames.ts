@@ -1,11 +1,10 @@
 // Decrypts stored blobs. A byte is yielded only after its frame was authenticated. Whether the blob is complete is known
 // only at the end of the stream, so a reader must wait for that before it relies on the whole content.
 import { BlobDamaged, type Blobs, type ByteRange } from './blobs.ts'
-import { ByteReader } from './byte-reader.ts'
-import { expand } from './compress.ts'
 import {
   type FrameCipher,
   type FrameHead,
+  FrameTable,
   frameCount,
   HEAD_BYTES,
   HEADER_BYTES,
@@ -13,9 +12,10 @@ import {
   parseHead,
   parseHeader,
   TAG_BYTES,
+  tablePayloadBytes,
 } from './frame-cipher.ts'
-import { FrameTable, tablePayloadBytes } from './frame-table.ts'
 import { mapAhead } from './map-ahead.ts'
+import { expand } from './seal-frames.ts'
 
 /** Frames decrypted and expanded while the reader is busy with the one before. */
 const FRAMES_AHEAD = 2
@@ -187,4 +187,59 @@ async function takeAll(blobs: Blobs, key: string, range: ByteRange): Promise<Buf
   const pieces: Buffer[] = []
   for await (const piece of blobs.read(key, range)) pieces.push(piece)
   return Buffer.concat(pieces)
+}
+
+/**
+ * Reads a stream of pieces of any size in blocks of a requested size. The next piece is requested while one is being
+ * used, so that the store and the cipher work concurrently.
+ */
+export class ByteReader {
+  readonly #source: AsyncIterator<Buffer>
+  #next: Promise<IteratorResult<Buffer>> | null
+  #held: Buffer[] = []
+  #held_bytes = 0
+
+  constructor(source: AsyncIterable<Buffer>) {
+    this.#source = source[Symbol.asyncIterator]()
+    this.#next = this.#ask()
+  }
+
+  /** The next `bytes` bytes; fewer only where the stream ends. Throws what the stream throws. */
+  async take(bytes: number): Promise<Buffer> {
+    while (this.#held_bytes < bytes && this.#next !== null) {
+      const piece = await this.#next
+      this.#next = piece.done ? null : this.#ask()
+      if (piece.done) break
+      this.#held.push(piece.value)
+      this.#held_bytes += piece.value.length
+    }
+    return this.#cut(Math.min(bytes, this.#held_bytes))
+  }
+
+  /** Closes the stream, whether or not it was read to its end. */
+  async close(): Promise<void> {
+    this.#next = null
+    await this.#source.return?.()
+  }
+
+  #ask(): Promise<IteratorResult<Buffer>> {
+    const next = this.#source.next()
+    // Its reader gets the failure; after close() there is none.
+    next.catch(() => {})
+    return next
+  }
+
+  #cut(bytes: number): Buffer {
+    const first = this.#held[0]
+    if (first === undefined) return Buffer.alloc(0)
+    this.#held_bytes -= bytes
+    if (first.length >= bytes) {
+      this.#held[0] = first.subarray(bytes)
+      if (first.length === bytes) this.#held.shift()
+      return first.subarray(0, bytes)
+    }
+    const all = Buffer.concat(this.#held)
+    this.#held = all.length > bytes ? [all.subarray(bytes)] : []
+    return all.subarray(0, bytes)
+  }
 }

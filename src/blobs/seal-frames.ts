@@ -1,9 +1,124 @@
 // Encrypts blobs: the plaintext is cut into frames, which are compressed on the thread pool, a few at a time, and sealed
 // in order. Memory is bounded by the frames in flight; only the table grows, by 16 bytes per MiB.
-import { compress } from './compress.ts'
-import type { FrameCipher } from './frame-cipher.ts'
-import { encodeTable } from './frame-table.ts'
+
+import { promisify } from 'node:util'
+import {
+  constants,
+  createZstdCompress,
+  type ZstdCompress,
+  type ZstdOptions,
+  zstdCompressSync,
+  zstdDecompress,
+  zstdDecompressSync,
+} from 'node:zlib'
+import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
 import { mapAhead } from './map-ahead.ts'
+
+// Reuses zstd contexts. Creating one per frame, which allocates a megabyte, costs as much as compressing a frame that
+// compresses well. A context serves one frame at a time; there are as many as frames are compressed at once, and a few
+// are kept.
+
+/** Each holds about a megabyte. */
+const IDLE_MAX = 4
+
+export class ZstdPackers {
+  readonly #idle: Packer[] = []
+  readonly #options: ZstdOptions
+
+  /** `level` as zstd counts; frames are expected to be `frame_bytes` long, longer ones are no error. */
+  constructor(level: number, frame_bytes: number) {
+    this.#options = {
+      params: { [constants.ZSTD_c_compressionLevel]: level },
+      // Whatever is written in one go is one frame, whole and by itself.
+      flush: constants.ZSTD_e_end,
+      // Room for what does not compress: one pass through the pool, where the default takes one per 16 KiB.
+      chunkSize: frame_bytes + Math.ceil(frame_bytes / 128),
+    }
+  }
+
+  /** `plain`, which is not empty and does not change meanwhile, as one zstd frame; the work is the pool's. */
+  async pack(plain: Buffer): Promise<Buffer> {
+    const packer = this.#idle.pop() ?? new Packer(this.#options)
+    const packed = await packer.pack(plain)
+    // One that failed is not used again.
+    if (this.#idle.length < IDLE_MAX) this.#idle.push(packer)
+    else packer.close()
+    return packed
+  }
+}
+
+class Packer {
+  readonly #stream: ZstdCompress
+  #pieces: Buffer[] = []
+
+  constructor(options: ZstdOptions) {
+    this.#stream = createZstdCompress(options)
+    this.#stream.on('data', (piece: Buffer) => this.#pieces.push(piece))
+    // The write that failed says so.
+    this.#stream.on('error', () => {})
+  }
+
+  pack(plain: Buffer): Promise<Buffer> {
+    return new Promise((resolve, reject) => {
+      this.#stream.write(plain, (error) => {
+        if (error) return reject(error)
+        const pieces = this.#pieces
+        this.#pieces = []
+        resolve(pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces))
+      })
+    })
+  }
+
+  close(): void {
+    this.#stream.destroy()
+  }
+}
+
+// zstd for one frame at a time. Big frames go to the thread pool; for small ones the way there and back
+// costs more than the work.
+
+const expandAside = promisify(zstdDecompress)
+
+/** Below this a zstd frame's own header eats what is saved. */
+const COMPRESS_BYTES_MIN = 64
+/** Up to here the event loop does it itself, in about a tenth of a millisecond. */
+const INLINE_BYTES_MAX = 32 * 1024
+/** On lines of JSON level 1 shrinks as well as level 3 does, in less time. */
+const LEVEL = 1
+/** The smallest that zlib accepts. */
+const CHUNK_BYTES_MIN = 64
+
+const packers = new ZstdPackers(LEVEL, FRAME_BYTES)
+
+/** `plain` as one zstd frame, or null when that is no smaller. */
+async function compress(plain: Buffer): Promise<Buffer | null> {
+  if (plain.length < COMPRESS_BYTES_MIN) return null
+  const small = plain.length <= INLINE_BYTES_MAX ? compressInline(plain) : await packers.pack(plain)
+  return small.length < plain.length ? small : null
+}
+
+function compressInline(plain: Buffer): Buffer {
+  return zstdCompressSync(plain, {
+    params: { [constants.ZSTD_c_compressionLevel]: LEVEL },
+    pledgedSrcSize: plain.length,
+    chunkSize: plain.length,
+  })
+}
+
+/** What `compress` was given; throws when it is not `plain_bytes` long or no zstd frame. */
+export async function expand(compressed: Buffer, plain_bytes: number): Promise<Buffer> {
+  const options = {
+    chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes),
+    maxOutputLength: Math.max(1, plain_bytes),
+  }
+  const plain =
+    plain_bytes <= INLINE_BYTES_MAX
+      ? zstdDecompressSync(compressed, options)
+      : await expandAside(compressed, options)
+  if (plain.length !== plain_bytes)
+    throw new Error(`${plain.length} bytes came out where ${plain_bytes} were expected`)
+  return plain
+}
 
 /** Enough to keep the pool's threads busy while one frame is sealed and another written. */
 const FRAMES_AHEAD = 3

@@ -1,8 +1,7 @@
 // Encryption at rest over any blob store: content reaches the store only encrypted, and altered content is detected when
 // it is read. frame-cipher.ts describes the format, wrap-key.ts the keys. Sizes and keys of blobs are not secret.
 import { randomBytes } from 'node:crypto'
-import type { Blobs, ByteRange } from './blobs.ts'
-import { cutRange } from './cut-range.ts'
+import { type Blobs, type ByteRange, cutRange } from './blobs.ts'
 import { FRAME_BYTES, FRAME_BYTES_MAX, FrameCipher, newHeader } from './frame-cipher.ts'
 import type { MasterKey } from './master-key.ts'
 import { type Opened, openRange, openTable, openWhole, type Sealed } from './open-frames.ts'

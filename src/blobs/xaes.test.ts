@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createSecretKey } from 'node:crypto'
 import { describe, it } from 'node:test'
-import { xaesOpen, xaesSeal } from './xaes.ts'
+import { xaesOpen, xaesSeal } from './wrap-key.ts'
 
 // The test vectors of the specification, one for either branch of the doubling.
 const VECTORS = [

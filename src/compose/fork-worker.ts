@@ -8,7 +8,7 @@ import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { EarlyStart } from '../engines/early-start.ts'
-import type { Metrics } from '../metrics/process-registry.ts'
+import type { Metrics } from '../metrics/metrics-text.ts'
 import { shareOf } from './worker-count.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 

@@ -4,7 +4,7 @@ import { isatty } from 'node:tty'
 import { type DestinationStream, destination, type Logger, pino } from 'pino'
 import type { Config } from '../config/config.ts'
 import { SECRET_MARKER, withoutSecrets, withoutUrlSecrets } from '../domain/secret-text.ts'
-import { visible, visibleLines } from '../domain/visible-text.ts'
+import { visible, visibleLines } from '../domain/text.ts'
 
 /** Fields of a logged object that may contain a secret. */
 const SECRETS = [

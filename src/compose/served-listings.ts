@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/list-models.ts'
 import type { Config, OpenAiUpstream } from '../config/config.ts'
-import { listingUpstreams, withServedModels } from '../config/served-models.ts'
+import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
 import type { Clock } from '../domain/clock.ts'
 import { certificatesOf } from './certificates.ts'
 

@@ -4,7 +4,6 @@ import { join } from 'node:path'
 import { bindMasterKey } from '../admin/one-master-key.ts'
 import type { Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
-import { type KeyBox, keyBox } from '../blobs/key-box.ts'
 import {
   type MasterKey,
   masterKeyFromText,
@@ -12,6 +11,7 @@ import {
   readOrCreateMasterKey,
 } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
+import { type KeyBox, keyBox } from '../blobs/wrap-key.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { BlobsConfig, Config, DatabaseConfig } from '../config/config.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'

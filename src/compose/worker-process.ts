@@ -5,7 +5,7 @@
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import { type Inheritance, inherit } from '../engines/early-start.ts'
-import { type Metrics, ProcessRegistry } from '../metrics/process-registry.ts'
+import { type Metrics, ProcessRegistry } from '../metrics/metrics-text.ts'
 import { makeLog } from './log.ts'
 import { register } from './process-registration.ts'
 import { releaseMemoryWhenIdle } from './release-memory.ts'

@@ -6,8 +6,8 @@ import { after, describe, test } from 'node:test'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import type { Config } from './config.ts'
-import { ConfigError } from './config-error.ts'
 import { type ConfigFlags, loadConfig } from './load.ts'
+import { ConfigError } from './sources.ts'
 
 const NOW = 1_800_000_000_000
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-config-'))

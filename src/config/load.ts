@@ -2,13 +2,10 @@
 // the typed configuration, secrets included.
 import { systemClock } from '../domain/clock.ts'
 import type { Config } from './config.ts'
-import { ConfigError } from './config-error.ts'
-import { crossCheck } from './cross-check.ts'
-import { nearest } from './nearest.ts'
-import { keysOf, readShape } from './read-shape.ts'
+import { keysOf, nearest, readShape } from './read-shape.ts'
 import { CONFIG_FILE } from './schema.ts'
-import { toConfig } from './settings.ts'
-import { offpeakVariables, readConfigFile, type Sources } from './sources.ts'
+import { crossCheck, toConfig } from './settings.ts'
+import { ConfigError, offpeakVariables, readConfigFile, type Sources } from './sources.ts'
 import { tracingFromEnv } from './tracing.ts'
 
 /** Flags of the command line that beat variables and file. */

@@ -1,10 +1,10 @@
 // The kinds of single values: durations, sizes, prices, choices and the like.
 import { Type } from 'typebox'
-import { durationMs, durationText } from '../domain/duration.ts'
+import { durationMs, durationText } from '../domain/days.ts'
 import { ENDPOINT_PATHS, type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
+import { type HoursWindow, isTimeZone } from '../domain/hours.ts'
 import { picosPerToken } from '../domain/money.ts'
-import { RULES, type Shape, scalar } from './shape.ts'
-import { sizeBytes, sizeText } from './size.ts'
+import { byDefault, checked, optional, RULES, type Shape, scalar, section } from './shape.ts'
 
 /** Text that `pattern` describes whole. */
 export function text(pattern: RegExp, expected: string): Shape<string> {
@@ -133,4 +133,96 @@ export function orWord<T, W>(
 
 function decimal(found: string): number | undefined {
   return /^\d+(\.\d+)?(e[+-]?\d+)?$/.test(found) && Number.isFinite(Number(found)) ? Number(found) : undefined
+}
+
+// Sizes as people write them: `8MiB` is 8 × 1024², `8MB` is 8 × 1000², a bare number is bytes.
+
+const UNIT_BYTES = {
+  '': 1,
+  B: 1,
+  KB: 1e3,
+  MB: 1e6,
+  GB: 1e9,
+  TB: 1e12,
+  KiB: 2 ** 10,
+  MiB: 2 ** 20,
+  GiB: 2 ** 30,
+  TiB: 2 ** 40,
+}
+
+type Unit = keyof typeof UNIT_BYTES
+
+/** Bytes, or null when `text` is no size. */
+export function sizeBytes(text: string): number | null {
+  const match = /^(\d+) ?([A-Za-z]*)$/.exec(text)
+  if (match === null) return null
+  const [, digits, unit] = match
+  if (digits === undefined || unit === undefined || !isUnit(unit)) return null
+  const bytes = Number(digits) * UNIT_BYTES[unit]
+  return Number.isSafeInteger(bytes) ? bytes : null
+}
+
+function isUnit(unit: string): unit is Unit {
+  return Object.hasOwn(UNIT_BYTES, unit)
+}
+
+/** The shortest exact way to write `bytes`, in powers of 1024: 8388608 is `8MiB`. */
+export function sizeText(bytes: number): string {
+  for (const unit of ['TiB', 'GiB', 'MiB', 'KiB'] as const) {
+    if (bytes > 0 && bytes % UNIT_BYTES[unit] === 0) return `${bytes / UNIT_BYTES[unit]}${unit}`
+  }
+  return `${bytes}B`
+}
+
+// How the configuration writes opening hours: days of the week, times of the day, a time zone.
+
+const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']
+const DAYS_SCHEMA = text(
+  /^(daily|(mon|tue|wed|thu|fri|sat|sun)([-,] ?(mon|tue|wed|thu|fri|sat|sun))*)$/,
+  'days such as mon-fri, sat or "mon,wed", or daily',
+)
+const TIME = text(/^([01]\d|2[0-3]):[0-5]\d$|^24:00$/, 'a time of the day in quotes, "00:00" to "24:00"')
+
+const TIMEZONE: Shape<string> = checked(
+  text(/^[A-Za-z][A-Za-z0-9_+/-]*$/, 'the name of a time zone such as Europe/Berlin'),
+  (name, problem) => {
+    if (!isTimeZone(name)) problem([], `${name} is no time zone; expected a name such as Europe/Berlin`)
+  },
+)
+
+const WINDOW = section({
+  days: byDefault(
+    'daily',
+    scalar(DAYS_SCHEMA, 'days such as mon-fri, sat or "mon,wed", or daily', ['string'], daysOf),
+  ),
+  from: byDefault('00:00', scalar(TIME, 'a time such as "20:00"', ['string'], minutesOf)),
+  to: byDefault('24:00', scalar(TIME, 'a time such as "07:00"', ['string'], minutesOf)),
+  timezone: byDefault('UTC', TIMEZONE),
+  concurrency_max: optional(integer(0)),
+})
+
+export const HOURS_WINDOW: Shape<HoursWindow> = checked(WINDOW, ({ from }, problem) => {
+  if (from === 1440) problem(['from'], 'expected a time before "24:00"')
+})
+
+/** ISO numbers of the days, 1 for Monday; undefined for what names none. */
+function daysOf(found: string): number[] | undefined {
+  if (found === 'daily') return [1, 2, 3, 4, 5, 6, 7]
+  const days = new Set<number>()
+  for (const part of found.split(',')) {
+    const [first = -1, last = first, ...rest] = part.split('-').map((day) => DAYS.indexOf(day.trim()))
+    if (first === -1 || last === -1 || rest.length > 0) return undefined
+    for (let day = first; ; day = (day + 1) % 7) {
+      days.add(day + 1)
+      if (day === last) break
+    }
+  }
+  return [...days].sort()
+}
+
+function minutesOf(found: string): number | undefined {
+  const match = /^(\d\d):(\d\d)$/.exec(found)
+  if (!match) return undefined
+  const minutes = Number(match[1]) * 60 + Number(match[2])
+  return minutes <= 1440 && Number(match[2]) < 60 ? minutes : undefined
 }

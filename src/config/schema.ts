@@ -1,14 +1,15 @@
 // Every key of the configuration: its type, its limits and its default.
+
+import { readdirSync } from 'node:fs'
 import { isIP } from 'node:net'
-import type { Static } from 'typebox'
-import { durationText } from '../domain/duration.ts'
+import { totalmem } from 'node:os'
+import { type Static, Type } from 'typebox'
+import { durationText } from '../domain/days.ts'
+import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
 import { LOG_LEVELS } from './config.ts'
-import { ENGINE, ENGINES } from './engine.ts'
-import { HOURS_WINDOW } from './hours.ts'
-import { LIVE } from './live.ts'
 import {
   anyText,
   boolean,
@@ -16,6 +17,7 @@ import {
   duration,
   endpointPath,
   fraction,
+  HOURS_WINDOW,
   integer,
   milliseconds,
   oneOf,
@@ -24,10 +26,159 @@ import {
   size,
   text,
 } from './scalars.ts'
-import { present, unreadable } from './secrets.ts'
-import { BASE_URL, BASE_URL_EXPECTED, ORIGIN, PROXY } from './server-addresses.ts'
-import { byDefault, checked, listOf, mapOf, optional, type Shape, secret, section, variant } from './shape.ts'
+import {
+  byDefault,
+  checked,
+  listOf,
+  mapOf,
+  optional,
+  type Shape,
+  scalar,
+  secret,
+  section,
+  variant,
+} from './shape.ts'
+import { present, unreadable } from './sources.ts'
 import { BLOBS, DATABASE } from './store-addresses.ts'
+
+// How the configuration writes the addresses of model servers, batch APIs and what lies between.
+
+export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials'
+
+/** `found` without slashes at the end of its path; undefined when it is no base URL. */
+export function parseBaseUrl(found: string): string | undefined {
+  if (!/^https?:\/\/[^\s?#@]+(\?[^\s#]*)?$/.test(found) || !URL.canParse(found)) return undefined
+  const [path = '', ...query] = found.split('?')
+  const trimmed = path.replace(/\/+$/, '')
+  const isOfEndpoint = ENDPOINT_PATHS.some((one) => trimmed.endsWith(one.slice('/v1'.length)))
+  return isOfEndpoint ? undefined : [trimmed, ...query].join('?')
+}
+
+const BASE_URL = scalar(
+  Type.String({ pattern: '^https?://[^\\s?#@]+(\\?[^\\s#]*)?$' }),
+  BASE_URL_EXPECTED,
+  ['string'],
+  parseBaseUrl,
+)
+
+const PROXY = orWord(
+  text(/^https?:\/\/[^\s/?#]+\/?$/, 'the address of a proxy such as http://proxy.internal:3128, or off'),
+  { off: 'off', false: 'off' } as const,
+  'the address of a proxy such as http://proxy.internal:3128, or off',
+)
+
+/** Without a slash at its end. */
+const ORIGIN = scalar(
+  Type.String({ pattern: '^https?://[^\\s/?#@]+/?$' }),
+  'an address without path and query, such as https://bucket.example',
+  ['string'],
+  (found) =>
+    /^https?:\/\/[^\s/?#@]+\/?$/.test(found) && URL.canParse(found) ? new URL(found).origin : undefined,
+)
+
+// What this machine has that engines can use.
+
+const GPU_DEVICE = /^nvidia\d+$/
+
+/** The names of GPUs as CUDA_VISIBLE_DEVICES has them; `auto`: the visible ones, else the devices of the system. */
+function availableGpus(count: number | 'auto', visible: string | undefined): string[] {
+  const named = visible
+    ?.split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '' && name !== '-1')
+  const found = named ?? gpuDevices()
+  if (count === 'auto') return found
+  return Array.from({ length: count }, (_, i) => found[i] ?? String(i))
+}
+
+function gpuDevices(): string[] {
+  try {
+    const names = readdirSync('/dev').filter((name) => GPU_DEVICE.test(name))
+    return names.map((name) => name.replace('nvidia', '')).sort((a, b) => Number(a) - Number(b))
+  } catch {
+    return []
+  }
+}
+
+function installedMemory(): number {
+  return totalmem()
+}
+
+// The keys of servers that are started on demand, and of the machine that they share.
+
+const FILE = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
+
+const ENGINE = checked(
+  section({
+    command: listOf(anyText, 'a list such as [llama-server, -m, model.gguf, --port, "{port}"]'),
+    ready: byDefault('/health', text(/^\/\S*$/, 'a path such as /health')),
+    start_timeout: byDefault('10m', duration(1000)),
+    idle_timeout: byDefault('10m', duration(0)),
+    env: mapOf(secret(text(/^[^\n\r]*$/, 'the value of a variable')), (name) =>
+      VARIABLE.test(name) ? null : 'is no name of a variable',
+    ),
+    pass_env: optional(listOf(text(VARIABLE, 'the name of a variable'), 'a list such as [HF_TOKEN]')),
+    files: mapOf(secret(text(/^[\s\S]*$/, 'the text of a file')), (name) =>
+      FILE.test(name) ? null : 'is no name of a file; expected letters, digits, dots, dashes and underscores',
+    ),
+    gpus: byDefault(0, integer(0, 1024)),
+    memory: byDefault('0B', size(0)),
+  }),
+  ({ command, env, files }, problem) => {
+    const words = [...command, ...Object.values(env), ...Object.values(files)]
+    const places = ['{port}', '{socket}'].filter((place) => words.some((word) => word.includes(place)))
+    if (places.length === 0)
+      problem(
+        ['command'],
+        'needs {socket}, the Unix socket that the server is to listen on, or {port}, a port of 127.0.0.1',
+      )
+    if (places.length > 1)
+      problem(['command'], 'has {socket} and {port}: the server is to listen on one of them')
+  },
+)
+
+const ENGINES = section({
+  gpus: byDefault('auto', orWord(integer(0, 1024), { auto: 'auto' } as const, 'a whole number, or auto')),
+  memory: byDefault('auto', orWord(size(0), { auto: 'auto' } as const, 'a size such as 64GiB, or auto')),
+  min_run: byDefault('2m', duration(0)),
+})
+
+/** What engines may use: `auto` is what this machine has. */
+export function machineOf(
+  { gpus, memory, min_run }: { gpus: number | 'auto'; memory: number | 'auto'; min_run: number },
+  env: NodeJS.ProcessEnv,
+): { gpus: string[]; memory_bytes: number; run_ms_min: number } {
+  return {
+    gpus: availableGpus(gpus, env.CUDA_VISIBLE_DEVICES),
+    memory_bytes: memory === 'auto' ? installedMemory() : memory,
+    run_ms_min: min_run,
+  }
+}
+
+// The keys of a server that answers other requests than lines, and lets those go first.
+
+const METRICS = 'the address of its metrics such as http://10.0.0.5:8000/metrics, auto, or off'
+
+const LIVE = section({
+  metrics: byDefault(
+    'auto',
+    orWord(text(/^https?:\/\/[^\s@]+$/, METRICS), { auto: 'auto', off: 'off' } as const, METRICS),
+  ),
+  waiting_max: byDefault(0, integer(0)),
+  cache_max: byDefault(0.85, fraction),
+  priority: optional(integer(-(2 ** 31), 2 ** 31 - 1)),
+})
+
+/** Where a server shows its metrics: beside `/v1`, unless the configuration says otherwise; null: nowhere. */
+export function metricsUrl(metrics: string, base_url: string): string | null {
+  if (metrics === 'off') return null
+  if (metrics !== 'auto') return metrics
+  const url = new URL(base_url)
+  url.pathname = `${url.pathname.replace(/\/+$/, '').replace(/\/v1$/, '')}/metrics`
+  url.search = ''
+  return url.href
+}
 
 export const CONCURRENCY_MAX = 1024
 export const TIMEOUT_MS = 600_000

@@ -1,17 +1,17 @@
 // Makes the configuration of the service from the checked values of file, variables and flags.
+
 import { basename, resolve } from 'node:path'
-import { durationMs } from '../domain/duration.ts'
+import { durationMs, durationText } from '../domain/days.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { dearest, FREE, type Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
-import type { Config, EngineConfig, LiveConfig, ModelConfig, UpstreamConfig } from './config.ts'
-import { machineOf } from './engine.ts'
-import { metricsUrl } from './live.ts'
-import { proxyFromEnv } from './proxy.ts'
-import { BUILT_IN_PLANS, type ConfigFile } from './schema.ts'
-import { present, withCredentials } from './secrets.ts'
+import type { Config, EngineConfig, LiveConfig, ModelConfig, S3Config, UpstreamConfig } from './config.ts'
+import { sizeText } from './scalars.ts'
+import { BUILT_IN_PLANS, type ConfigFile, machineOf, metricsUrl } from './schema.ts'
+import { present } from './sources.ts'
+import type { S3Address } from './store-addresses.ts'
 import type { TracingConfig } from './tracing.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
@@ -285,5 +285,85 @@ function simulated(created: number): ModelConfig {
     ],
     spill: { when_down_ms: 60_000, when_at_risk: true },
     endpoints_configured: true,
+  }
+}
+
+// Checks that concern more than one section: values that must be consistent with each other.
+
+/** One sentence for each pair of values that contradict each other. */
+export function crossCheck(config: Config): string[] {
+  const problems: string[] = []
+  const { worker, retry, retention, limits } = config
+
+  if (retry.backoff_min_ms > retry.backoff_max_ms) {
+    problems.push(
+      `retry.backoff_min: ${durationText(retry.backoff_min_ms)} is longer than retry.backoff_max, ${durationText(retry.backoff_max_ms)}`,
+    )
+  }
+  // A worker that flushes on time must not lose its leases to one late heartbeat.
+  if (worker.lease_ms < 2 * worker.flush_interval_ms) {
+    problems.push(
+      `worker.lease: ${durationText(worker.lease_ms)} is less than twice worker.flush_interval, ${durationText(worker.flush_interval_ms)}`,
+    )
+  }
+  if (limits.line_bytes_max > limits.file_bytes_max) {
+    problems.push(
+      `limits.line_bytes_max: ${sizeText(limits.line_bytes_max)} is more than limits.file_bytes_max, ${sizeText(limits.file_bytes_max)}`,
+    )
+  }
+  for (const plan of config.plans.values()) {
+    if (plan.file_retention_ms > retention.audit_ms) {
+      problems.push(
+        `retention.audit: ${durationText(retention.audit_ms)} is shorter than plans.${plan.name}.file_retention, ${durationText(plan.file_retention_ms)}; audit records outlive the files`,
+      )
+    }
+  }
+  const hasEngine = config.models.some(({ upstreams }) =>
+    upstreams.some((one) => one.type === 'openai' && one.engine !== null),
+  )
+  if (hasEngine && typeof worker.processes === 'number' && worker.processes > 1)
+    problems.push(
+      `worker.processes: ${worker.processes} processes would start every engine as many times; leave it out, or set 1`,
+    )
+  return problems
+}
+
+// Which proxy a model server is reached through where the configuration names none: as HTTPS_PROXY, HTTP_PROXY and
+// NO_PROXY say, in capitals or not. Servers on this machine are never reached through such a proxy.
+
+/** The address of the proxy; null where there is none. */
+export function proxyFromEnv(base_url: string, env: NodeJS.ProcessEnv): string | null {
+  const url = new URL(base_url)
+  const either = (name: string): string | undefined => present(env[name]) ?? present(env[name.toUpperCase()])
+  const proxy = either(url.protocol === 'https:' ? 'https_proxy' : 'http_proxy') ?? either('all_proxy')
+  if (proxy === undefined || isLoopback(url.hostname)) return null
+  if (isExcepted(url, either('no_proxy') ?? '')) return null
+  const address = proxy.includes('://') ? proxy : `http://${proxy}`
+  return URL.canParse(address) && /^https?:/.test(address) ? address : null
+}
+
+function isLoopback(hostname: string): boolean {
+  return hostname === 'localhost' || hostname === '[::1]' || /^127\./.test(hostname)
+}
+
+/** `example.com` and `.example.com` stand for the name and all below it; a port may follow; `*` is everything. */
+function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {
+  const ownPort = port || (protocol === 'https:' ? '443' : '80')
+  return list.split(/[\s,]+/).some((entry) => {
+    if (entry === '*') return true
+    const [, name = '', onPort] = /^\*?\.?(.*?)(?::(\d+))?$/.exec(entry.toLowerCase()) ?? []
+    if (name === '' || (onPort !== undefined && onPort !== ownPort)) return false
+    return hostname === name || hostname.endsWith(`.${name}`)
+  })
+}
+
+/** `bucket` with its credentials, which have been checked to be there. */
+function withCredentials(bucket: S3Address, env: NodeJS.ProcessEnv): S3Config {
+  return {
+    ...bucket,
+    region: bucket.region ?? present(env.AWS_REGION) ?? present(env.AWS_DEFAULT_REGION) ?? 'us-east-1',
+    access_key_id: present(env.AWS_ACCESS_KEY_ID) ?? '',
+    secret_access_key: present(env.AWS_SECRET_ACCESS_KEY) ?? '',
+    session_token: present(env.AWS_SESSION_TOKEN) ?? null,
   }
 }

@@ -6,11 +6,11 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { HIDDEN } from '../domain/secret-text.ts'
 import type { Config } from './config.ts'
-import { ConfigError } from './config-error.ts'
 import { type ConfigRequest, loadConfig } from './load.ts'
 import { keysOf } from './read-shape.ts'
 import { CONFIG_FILE } from './schema.ts'
 import { configText, isSecretKey, shownConfig } from './shown-config.ts'
+import { ConfigError } from './sources.ts'
 
 async function load(yaml: string, request: Partial<ConfigRequest> = {}): Promise<Config> {
   const folder = mkdtempSync(join(tmpdir(), 'offpeak-shown-'))

@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { isMap, isScalar, LineCounter, type ParsedNode, parseDocument } from 'yaml'
-import { ConfigError } from './config-error.ts'
+import { withoutUrlSecrets } from '../domain/secret-text.ts'
 
 /** The keys and indexes that lead to a value: `['models', 0, 'id']`. */
 export type Path = readonly (string | number)[]
@@ -110,4 +110,50 @@ function hasItems(node: unknown): node is { items: readonly unknown[] } {
 
 function hasRange(node: unknown): node is { range: readonly [number, ...unknown[]] } {
   return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
+}
+
+// All problems of a configuration at once, so that the operator can fix them together.
+
+/** Thrown before anything is started; its message is meant for the operator and holds no secrets. */
+export class ConfigError extends Error {
+  /** One sentence each, beginning with the place: file and line, variable or flag, then the key. */
+  readonly problems: readonly string[]
+
+  constructor(problems: readonly string[]) {
+    super(
+      problems.length === 1
+        ? `The configuration is wrong: ${problems[0]}`
+        : `The configuration is wrong in ${problems.length} places:\n${problems.map((p) => `  ${p}`).join('\n')}`,
+    )
+    this.name = 'ConfigError'
+    this.problems = problems
+  }
+}
+
+/** A value as a message may show it: short, and without the secrets of a URL. */
+export function shown(value: unknown): string {
+  if (value === null || value === undefined) return 'nothing'
+  if (Array.isArray(value)) return 'a list'
+  if (typeof value === 'object') return 'a map of keys'
+  if (typeof value !== 'string') return String(value)
+  // A URL may be wrong for want of its scheme.
+  const isBare = !value.includes('://') && /[@?]/.test(value)
+  const open = isBare ? withoutUrlSecrets(`://${value}`).slice('://'.length) : withoutUrlSecrets(value)
+  return JSON.stringify(open.length > 80 ? `${open.slice(0, 79)}…` : open)
+}
+
+/** Shells and compose files often set a variable to nothing, which counts as not set. */
+export function present(value: string | undefined): string | undefined {
+  const trimmed = value?.trim()
+  return trimmed === '' ? undefined : trimmed
+}
+
+/** Why a file that the configuration names cannot be read; null where it can. */
+export function unreadable(path: string): string | null {
+  try {
+    readFileSync(path)
+    return null
+  } catch (error) {
+    return error instanceof Error && 'code' in error ? String(error.code) : String(error)
+  }
 }

@@ -1,8 +1,8 @@
 // Where the two stores are: `sqlite` or a PostgreSQL URL, `disk` or the URL of a bucket.
 import { Type } from 'typebox'
 import type { S3Config } from './config.ts'
-import { present } from './secrets.ts'
 import { checked, type Shape, scalar } from './shape.ts'
+import { present } from './sources.ts'
 
 /** A path of null: the usual place in data_dir. */
 type DatabaseAddress = { kind: 'sqlite'; path: string | null } | { kind: 'postgres'; url: string }

@@ -1,6 +1,6 @@
 // What the standard variables of OpenTelemetry say about traces. The exporter reads its own variables (addresses, headers,
 // certificates); here is decided whether there are traces, and which.
-import { present } from './secrets.ts'
+import { present } from './sources.ts'
 
 export interface TracingConfig {
   /** Whether a span follows the decision for its parent. */

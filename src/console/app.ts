@@ -1,7 +1,7 @@
 // The frame around every page: who is signed in, where one can go, and what went wrong.
 
 import { useEffect, useState } from 'preact/hooks'
-import type { ConsoleSession } from '../wire/console-session.ts'
+import type { ConsoleSession } from '../wire/project.ts'
 import { type Component, h, type View } from './h.ts'
 import { t } from './i18n.ts'
 import { matchPage, PAGES, type PageEntry, type PageParams } from './pages.ts'

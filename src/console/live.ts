@@ -2,7 +2,7 @@
 // not get through, the unfinished ones are asked for every few seconds.
 import { useEffect } from 'preact/hooks'
 import type { BatchObject } from '../wire/batch.ts'
-import type { LiveUpdate } from '../wire/live.ts'
+import type { LiveUpdate } from '../wire/status.ts'
 import { get } from './api.ts'
 import { every, later } from './browser-clock.ts'
 import { Cell, useCell } from './cell.ts'

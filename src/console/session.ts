@@ -1,6 +1,6 @@
 // Who is signed in. The key itself is sent once and then forgotten: what stays is a cookie that scripts cannot read.
 import type { Scope } from '../domain/api-key.ts'
-import type { ConsoleSession } from '../wire/console-session.ts'
+import type { ConsoleSession } from '../wire/project.ts'
 import { ApiFailure, get, post, remove, whenSignedOut } from './api.ts'
 import { Cell, useCell } from './cell.ts'
 

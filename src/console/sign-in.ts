@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks'
-import type { ConsoleSession } from '../wire/console-session.ts'
+import type { ConsoleSession } from '../wire/project.ts'
 import { type ComponentChildren, h, type View } from './h.ts'
 import { t } from './i18n.ts'
 import { Button } from './parts/button.ts'

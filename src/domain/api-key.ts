@@ -40,7 +40,7 @@ export function isScope(text: string): text is Scope {
 const SECRET_BYTES = 32
 const FORM = /^opk_([a-z0-9-]+)_([0-9a-hjkmnp-tv-z]{26})_([A-Za-z0-9_-]{43})$/
 
-export interface ParsedApiKey {
+interface ParsedApiKey {
   region: string
   /** The ID of its row: `key_…`. */
   keyId: string
@@ -72,4 +72,28 @@ export function secretMatches(secret: string, secret_sha256: string): boolean {
   const given = Buffer.from(hashSecret(secret), 'hex')
   const stored = Buffer.from(secret_sha256, 'hex')
   return given.length === stored.length && timingSafeEqual(given, stored)
+}
+
+// How the API renders its objects: in its own form, or such that all that a client of OpenAI's Batch API may assume of
+// them holds. A key has a form, and a call can ask for another one.
+
+export const COMPAT_MODES = ['openai'] as const
+export type CompatMode = (typeof COMPAT_MODES)[number]
+
+export function isCompatMode(text: string): text is CompatMode {
+  return COMPAT_MODES.some((mode) => mode === text)
+}
+
+// The secrets that sign a browser in: `opc_` and 256 random bits. Only a hash is stored, as with API keys.
+
+const CONSOLE_TOKEN = /^opc_[\w-]{43}$/
+
+export function makeConsoleToken(): { token: string; token_sha256: string } {
+  const token = `opc_${randomBytes(32).toString('base64url')}`
+  return { token, token_sha256: hashSecret(token) }
+}
+
+/** The hash to look up; null when `text` is no token. */
+export function hashConsoleToken(text: string): string | null {
+  return CONSOLE_TOKEN.test(text) ? hashSecret(text) : null
 }

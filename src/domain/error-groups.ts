@@ -1,6 +1,5 @@
 // The failed lines of a batch, counted by code and by the pattern of their message. Their number is bounded: beyond it
 // a code has one group for all its further messages.
-import { errorPattern } from './error-pattern.ts'
 
 export interface ErrorGroup {
   code: string
@@ -47,4 +46,14 @@ export function addErrorGroups(known: readonly ErrorGroup[], more: readonly Erro
     else if (one.lines > 0) groups.push({ ...one, pattern: isFull ? null : one.pattern })
   }
   return groups.filter(({ lines }) => lines > 0)
+}
+
+// What messages of one kind have in common: numbers, IDs and whatever else has a digit in it differ from line to line.
+
+const WORDS_WITH_DIGITS = /\w*\d\w*/g
+const CHARACTERS_MAX = 200
+
+/** Each word that has a digit becomes `0`. */
+export function errorPattern(message: string): string {
+  return message.replace(WORDS_WITH_DIGITS, '0').slice(0, CHARACTERS_MAX)
 }

@@ -1,7 +1,7 @@
 // Money is integer nano-dollars (1 USD = 10^9), so sums are exact in any order. A price is integer
 // pico-dollars per token (1 USD per million tokens = 10^6), so that prices with six decimals stay exact,
 // and each line is rounded once, half up, to a whole nano-dollar.
-import { sumOf } from './exact-count.ts'
+import { sumOf } from './spend.ts'
 
 export const NANOS_PER_USD = 1_000_000_000
 const PICOS_PER_NANO = 1000

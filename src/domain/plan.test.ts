@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { durationMs, durationText } from './duration.ts'
+import { durationMs, durationText } from './days.ts'
 import { type Plan, windowMs } from './plan.ts'
 import { QUOTAS_DEFAULT } from './quota.ts'
 

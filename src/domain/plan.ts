@@ -1,5 +1,5 @@
 // A plan sets the completion windows, the file retention and the quotas of the projects that have it.
-import { durationMs } from './duration.ts'
+import { durationMs } from './days.ts'
 import type { Quotas } from './quota.ts'
 
 export interface CompletionWindow {

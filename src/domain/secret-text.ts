@@ -5,7 +5,7 @@
 export const SECRET_MARKER = '[secret]'
 
 /**
- * API keys (domain/api-key.ts), tokens of the console (domain/console-token.ts) and the secrets that sign webhook
+ * API keys (domain/api-key.ts), tokens of the console (domain/api-key.ts) and the secrets that sign webhook
  * requests (notify/signing.ts).
  */
 const SECRETS = /opk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+|opc_[\w-]{43}|whsec_[A-Za-z0-9+/_-]{16,}={0,2}/g

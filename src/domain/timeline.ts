@@ -1,6 +1,6 @@
 // What of a batch finished when, in intervals of equal length. As many as fit are kept: when there are more, the
 // interval doubles and neighbours become one.
-import { sumOf } from './exact-count.ts'
+import { sumOf } from './spend.ts'
 
 export interface Finished {
   completed: number

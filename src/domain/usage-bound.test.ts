@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { COUNT_MAX } from './exact-count.ts'
-import { boundUsage, type LineBounds } from './usage-bound.ts'
+import { COUNT_MAX } from './spend.ts'
+import { boundUsage, type LineBounds } from './tokens.ts'
 
 const WINDOW_MAX = 2 ** 20
 

@@ -1,8 +1,8 @@
 // The dependencies of all endpoints. Each endpoint picks the ones that it needs.
 import type { Registry } from 'prom-client'
 import type { LineRecordText } from '../audit/read-line-record.ts'
-import type { KeyBox } from '../blobs/key-box.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'

@@ -9,14 +9,13 @@ import fastify, {
   type FastifyRequest,
   LogController,
 } from 'fastify'
-import { AnonymousRecords } from '../audit/anonymous-records.ts'
-import { HttpRecords } from '../audit/http-record.ts'
-import type { CompatMode } from '../domain/compat.ts'
+import { AnonymousRecords, HttpRecords } from '../audit/call-records.ts'
+import type { CompatMode } from '../domain/api-key.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { SharedSlots } from '../domain/shared-slots.ts'
 import type { Tracing } from '../domain/tracing.ts'
-import { httpMetrics } from '../metrics/http-metrics.ts'
+import { httpMetrics } from '../metrics/metrics-text.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import { authenticate, authenticateSession, authorize, namedKey } from './access/auth.ts'
 import type { Caller } from './access/caller.ts'

@@ -1,6 +1,6 @@
 // Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
 // rest runs in one transaction (createBatch), so the file cannot be deleted in between.
-import { type DedupeMode, dedupeMode } from '../domain/dedupe.ts'
+import { type DedupeMode, dedupeMode } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'

@@ -1,5 +1,5 @@
 // Builds a file's index line by line: where its chunks lie, and the token sums by model and entity.
-import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
+import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
 import { type FileIndex, GROUPS_MAX } from '../jsonl/file-index.ts'
 import type { InputLine } from '../jsonl/line-scan.ts'
 import { addLine, emptySums, type TokenSums } from '../jsonl/projection.ts'

@@ -2,8 +2,7 @@
 // run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { stopReason } from '../domain/batch.ts'
-import { CHUNK_LINES_MAX, type ChunkSpan } from '../domain/chunk.ts'
+import { CHUNK_LINES_MAX, type ChunkSpan, stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import { type ErrorGroup, groupErrors } from '../domain/error-groups.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
@@ -92,7 +91,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
 /**
  * The chunks of the input. If the input cannot be read, this throws until the completion window ends, so that an
  * operator can restore the input. After that `content` is null and the chunks are made from the line count alone, so
- * that each line ends with an error (dispatch/claim/unreadable-chunk.ts).
+ * that each line ends with an error (worker/unreadable-chunk.ts).
  */
 async function inputOf(
   deps: PlanDeps,

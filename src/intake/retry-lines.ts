@@ -1,6 +1,5 @@
 // The failed lines of a batch that has ended, as a new input file: the bytes that the batch was made of, unchanged.
-import { chunkSummaries } from '../audit/chunk-summaries.ts'
-import { matchesLine } from '../audit/list-lines.ts'
+import { chunkSummaries, matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
@@ -9,7 +8,7 @@ import { listBegun } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import type { RetryBatch } from '../wire/retry-batch.ts'
+import type { RetryBatch } from '../wire/batch.ts'
 import { type FormPart, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
 const ROWS_PER_READ = 100

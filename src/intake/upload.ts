@@ -3,8 +3,8 @@
 // soon as its row is committed; an upload that is interrupted or rejected leaves neither row nor blob.
 import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { COMPRESSION_BYTES, compressionOf } from '../domain/compression.ts'
 import { ApiError } from '../domain/errors.ts'
+import { COMPRESSION_BYTES, compressionOf } from '../domain/file.ts'
 import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blobs.ts'
 import { insertFile, readFileRow } from '../store/files.ts'

@@ -1,12 +1,12 @@
 // The lines of one chunk, for the plan task and the dispatcher. Bodies stay in the chunk's bytes; a line has their
 // positions.
-import type { ChunkSpan } from '../domain/chunk.ts'
+import type { ChunkSpan } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { entityOf } from '../domain/entity.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Spend } from '../domain/spend.ts'
-import { unstorable } from '../domain/storable-text.ts'
+import { unstorable } from '../domain/text.ts'
 import { checkLine } from './check-line.ts'
 import { hasByteOrderMark, isBlank, LF, withoutCr } from './line-bytes.ts'
 import { type InputLine, LineScanner, type Span } from './line-scan.ts'

@@ -1,5 +1,5 @@
 // The index of an input file, stored as JSON: enough to plan and project a batch without reading the file.
-import type { ChunkSpan } from '../domain/chunk.ts'
+import type { ChunkSpan } from '../domain/batch.ts'
 import type { TokenSums } from './projection.ts'
 
 export interface FileIndex {

@@ -2,7 +2,7 @@
 // when the batch is planned and stored with each chunk, so that every worker knows it, also after a restart.
 import { hash } from 'node:crypto'
 import { deflateRawSync, inflateRawSync } from 'node:zlib'
-import type { DedupeMode } from '../domain/dedupe.ts'
+import type { DedupeMode } from '../domain/batch.ts'
 import type { ChunkLine } from './chunk-lines.ts'
 
 /** The same for the same request, and for no other; null for a line that is sent whatever others ask. */

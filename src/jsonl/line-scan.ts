@@ -3,7 +3,7 @@
 // grouping need.
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS, ENDPOINTS_TEXT, type EndpointPath } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
-import { unstorable } from '../domain/storable-text.ts'
+import { unstorable } from '../domain/text.ts'
 import { type JsonKind, JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
 import { type BodyFacts, BodyScan } from './line-scan-body.ts'

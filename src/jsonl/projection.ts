@@ -1,10 +1,9 @@
 // Projections: the most tokens that a line may use, and the sums in a file's index, from which a batch is projected
 // without reading the file. Each choice of `n` may use the whole output limit; the input counts once.
 import type { FieldRole } from '../domain/endpoint.ts'
-import { atMost, sumOf } from '../domain/exact-count.ts'
 import type { Model } from '../domain/model.ts'
 import { costNanos } from '../domain/money.ts'
-import { NO_SPEND, type Spend } from '../domain/spend.ts'
+import { atMost, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 import { estimateTokens, projectedTokens } from '../domain/tokens.ts'
 import type { InputLine } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'

@@ -13,11 +13,11 @@ import {
   type TestChunk,
   testBooks,
 } from '../../test/support/test-books.ts'
+import { dayOf } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { type LimitWindow, windowAt } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
-import { dayOf } from '../domain/utc-day.ts'
 import { closeSession } from '../store/leases.ts'
 import type { Writer } from '../store/store.ts'
 import { admit } from './admit.ts'

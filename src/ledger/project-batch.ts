@@ -3,7 +3,7 @@
 import { entityOf } from '../domain/entity.ts'
 import type { Model } from '../domain/model.ts'
 import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
-import { isStorable } from '../domain/storable-text.ts'
+import { isStorable } from '../domain/text.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import type { FileIndex } from '../jsonl/file-index.ts'
 import { projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'

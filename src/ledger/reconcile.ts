@@ -2,9 +2,9 @@
 // One transaction writes them together, so any difference is a defect.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
-import { atMost, sumOf } from '../domain/exact-count.ts'
+import { dayText } from '../domain/days.ts'
 import { NANOS_PER_USD, usdLiteral } from '../domain/money.ts'
-import { dayText } from '../domain/utc-day.ts'
+import { atMost, sumOf } from '../domain/spend.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import {
   type BookSum,

@@ -8,8 +8,8 @@ import {
   type TestChunk,
   testBooks,
 } from '../../test/support/test-books.ts'
+import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
-import { dayOf } from '../domain/utc-day.ts'
 import { insertProjectedSpend, projectedByEntities, projectedByProject } from '../store/ledger.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage.ts'

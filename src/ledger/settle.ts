@@ -1,23 +1,23 @@
 // Settling enters finished lines in the ledger, charges them to their day (tally.ts), releases their
 // reservations and reduces the projected spend of their batches. It runs in the fenced commit that records the lines,
 // so a line is charged exactly once, when its result counts.
+
+import { startOfDay } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'
-import { sumOf } from '../domain/exact-count.ts'
 import { newId } from '../domain/ids.ts'
-import { addInPlace, addSpend, isZero, NO_SPEND, type Spend } from '../domain/spend.ts'
-import { startOfDay } from '../domain/utc-day.ts'
+import { type Limit, type Period, thresholdsMet } from '../domain/limit.ts'
+import { addInPlace, addSpend, isZero, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 import {
   deleteReservations,
   insertEntries,
   reduceProjectedSpend,
   reduceReservation,
 } from '../store/ledger.ts'
-import { matchingLimits } from '../store/limits.ts'
+import { crossedBefore, insertCrossing, matchingLimits } from '../store/limits.ts'
 import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage.ts'
-import { limitSubjects, readCounters } from './counters.ts'
-import { type Crossing, recordThresholds } from './crossings.ts'
+import { type Counter, limitSubjects, readCounters } from './counters.ts'
 import type { Tally } from './tally.ts'
 
 /** The lines of one chunk that one commit records. */
@@ -185,4 +185,46 @@ function spendersByDay(settlements: readonly Settlement[]): Map<string, Map<numb
     }
   }
   return projects
+}
+
+// Records when spend reaches a threshold of a limit: once per threshold, window and spender, in the transaction that
+// changed the spend.
+
+/** A threshold that was reached for the first time. */
+export interface Crossing {
+  limit: Limit
+  /** Empty for the whole project. */
+  spender: string
+  window: Period
+  /** A fraction of the cap; 1 when the cap is reached. */
+  threshold: number
+  spent: number
+}
+
+/** Records the thresholds that the counters have reached, and returns the new ones. */
+async function recordThresholds(tx: Writer, counters: readonly Counter[], now: number): Promise<Crossing[]> {
+  const crossed: Crossing[] = []
+  for (const counter of counters) {
+    const met = thresholdsMet(counter.limit, counter.spent)
+    if (met.length > 0) crossed.push(...(await recordCrossings(tx, counter, met, now)))
+  }
+  return crossed
+}
+
+/** Records that these thresholds were reached, whatever the counter is, and returns the new ones. */
+export async function recordCrossings(
+  tx: Writer,
+  { limit, spender, window, spent }: Counter,
+  thresholds: readonly number[],
+  now: number,
+): Promise<Crossing[]> {
+  const key = { limit_id: limit.id, entity: spender, window_start: window.start }
+  const known = await crossedBefore(tx, key)
+  const crossings: Crossing[] = []
+  for (const threshold of thresholds) {
+    if (known.includes(threshold)) continue
+    if (await insertCrossing(tx, { ...key, threshold, created: now }))
+      crossings.push({ limit, spender, window, threshold, spent })
+  }
+  return crossings
 }

@@ -1,8 +1,8 @@
 // Sums finished lines by day, entity and model for the ledger. Most chunks have one entity and one model, so a
 // thousand lines become one group.
-import { sumOf } from '../domain/exact-count.ts'
+
 import { addTokens, type TokenUsage } from '../domain/money.ts'
-import { addInPlace, NO_SPEND, type Spend } from '../domain/spend.ts'
+import { addInPlace, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 
 /** The facts of a finished line that the ledger needs. */
 export interface EndedLine {

@@ -1,6 +1,7 @@
 // A usage report as CSV, streamed page by page. Names come from callers, and the report is opened in spreadsheets.
+
+import { dayText } from '../domain/days.ts'
 import { usdLiteral } from '../domain/money.ts'
-import { dayText } from '../domain/utc-day.ts'
 import type { Reader } from '../store/store.ts'
 import {
   listUsageGroups,

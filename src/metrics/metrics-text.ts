@@ -1,6 +1,6 @@
 // The metrics of a registry as text. Making it asks the database and the workers, so it is made at most once a second
 // however many ask for it, and never twice at once.
-import type { Registry } from 'prom-client'
+import { AggregatorRegistry, collectDefaultMetrics, Histogram, Registry } from 'prom-client'
 import type { Clock } from '../domain/clock.ts'
 
 const KEPT_MS = 1_000
@@ -37,4 +37,43 @@ export class MetricsText {
     // A clock that was set back counts as a second that has passed.
     return age >= 0 && age < KEPT_MS
   }
+}
+
+// What a process measures, on one page with what other processes send over: the API shows the metrics of the
+// workers beside it.
+
+export type Metrics = Awaited<ReturnType<Registry['getMetricsAsJSON']>>
+
+export class ProcessRegistry extends Registry {
+  readonly #others: () => Promise<Metrics[]>
+
+  /** `others` is asked each time somebody looks; those that cannot answer are left out. */
+  constructor(process: 'api' | 'worker', others: () => Promise<Metrics[]> = async () => []) {
+    super()
+    this.#others = others
+    collectDefaultMetrics({ register: this, labels: { process } })
+  }
+
+  override async metrics(): Promise<string> {
+    const [own, others] = await Promise.all([this.getMetricsAsJSON(), this.#others()])
+    return await AggregatorRegistry.aggregate([own, ...others]).metrics()
+  }
+}
+
+// How many calls there are, how they end and how long they take, by endpoint.
+
+const BUCKETS_S = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60]
+
+type ObserveCall = (call: { method: string; route: string; status: number; duration_ms: number }) => void
+
+export function httpMetrics(registry: Registry): ObserveCall {
+  const durations = new Histogram({
+    name: 'offpeak_http_request_duration_seconds',
+    help: 'How long HTTP calls took, from their headers to the end of their answer.',
+    labelNames: ['method', 'route', 'status'],
+    buckets: BUCKETS_S,
+    registers: [registry],
+  })
+  return ({ method, route, status, duration_ms }) =>
+    durations.observe({ method, route, status }, duration_ms / 1000)
 }

@@ -2,21 +2,23 @@
 // records each attempt. If a worker crashes before that, another worker sends the event again, so a receiver may get
 // an event twice, with the same ID, but never misses one.
 import type { Dispatcher } from 'undici'
-import type { KeyBox } from '../blobs/key-box.ts'
+import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { TaskRow } from '../store/schema.ts'
+import { ApiError } from '../domain/errors.ts'
+import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
-import { finishTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
+import { finishTask, hastenTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
 import {
   disableWebhook,
   lockDelivery,
+  lockFailedDeliveries,
   type PendingDelivery,
+  readEvent,
   readPendingDelivery,
   updateDelivery,
 } from '../store/webhooks.ts'
-import { nextAttemptAt } from './delivery-schedule.ts'
-import { eventObject } from './event-object.ts'
 import { type Attempt, postEvent } from './post-event.ts'
+import { eventObject, queueDelivery } from './record-event.ts'
 import { signedHeaders, signingSecrets } from './signing.ts'
 
 const ATTEMPT_TIMEOUT_MS = 15_000
@@ -132,4 +134,90 @@ async function recordAttempt(
     const { project_id } = event
     await insertTask(tx, { kind: 'deliver', subject: id, project_id, run_at: next }, now)
   }
+}
+
+// The retry schedule of failed deliveries: short delays at first, for a receiver that restarts, then longer ones, and a
+// last attempt after three days. Jitter spreads the retries of many events over time.
+
+const SECOND_MS = 1_000
+const MINUTE_MS = 60 * SECOND_MS
+const HOUR_MS = 60 * MINUTE_MS
+
+/** From the first attempt to the last. */
+export const TRIED_FOR_MS = 72 * HOUR_MS
+
+const DELAYS_MS = [
+  5 * SECOND_MS,
+  30 * SECOND_MS,
+  2 * MINUTE_MS,
+  10 * MINUTE_MS,
+  30 * MINUTE_MS,
+  HOUR_MS,
+  2 * HOUR_MS,
+  5 * HOUR_MS,
+  10 * HOUR_MS,
+]
+const DELAY_MS_MAX = 12 * HOUR_MS
+const JITTER = 0.2
+
+/**
+ * The time of the attempt after number `attempts` (from 1), which failed at `now`, or null when that was the
+ * last. `chance` is in [0, 1); `wait_ms` is the `Retry-After` of the receiver. Times in Unix ms.
+ */
+export function nextAttemptAt(
+  { started, attempts }: { started: number; attempts: number },
+  now: number,
+  chance: number,
+  wait_ms = 0,
+): number | null {
+  const end = started + TRIED_FOR_MS
+  if (now >= end) return null
+  const delayMs = DELAYS_MS[attempts - 1] ?? DELAY_MS_MAX
+  const spreadMs = Math.round(delayMs * (1 - JITTER + 2 * JITTER * chance))
+  return Math.min(end, now + Math.max(spreadMs, wait_ms))
+}
+
+// Sends events again on request: one event, or all whose delivery has failed.
+
+/** Keeps the transaction short; the caller repeats the call for more. */
+const REPLAYED_AT_ONCE_MAX = 1_000
+
+/** Any event of the project, whether or not the webhook subscribes to its type. Throws event_not_found, webhook_disabled. */
+export async function replayEvent(
+  tx: Writer,
+  webhook: WebhookRow,
+  event_id: string,
+  now: number,
+): Promise<void> {
+  mustBeEnabled(webhook)
+  const event = await readEvent(tx, webhook.project_id, event_id)
+  if (!event) throw new ApiError('event_not_found', undefined, { param: 'event_id' })
+  const delivery = await lockDelivery(tx, { webhook_id: webhook.id, event_id })
+  if (delivery) return await replay(tx, webhook, delivery, now)
+  await queueDelivery(tx, { project_id: webhook.project_id, webhook_id: webhook.id, event_id }, now)
+}
+
+/** Oldest first; returns the number of deliveries. Throws webhook_disabled. */
+export async function replayFailed(tx: Writer, webhook: WebhookRow, now: number): Promise<number> {
+  mustBeEnabled(webhook)
+  const failed = await lockFailedDeliveries(tx, webhook.id, REPLAYED_AT_ONCE_MAX)
+  for (const delivery of failed) await replay(tx, webhook, delivery, now)
+  return failed.length
+}
+
+async function replay(tx: Writer, webhook: WebhookRow, delivery: DeliveryRow, now: number): Promise<void> {
+  const { project_id } = webhook
+  await updateDelivery(tx, delivery.id, {
+    status: 'pending',
+    started: now,
+    attempts: 0,
+    next_attempt_at: now,
+  })
+  // A pending delivery has a task already, which only has to run earlier.
+  if (delivery.status === 'pending') return await hastenTask(tx, delivery.id, now)
+  await insertTask(tx, { kind: 'deliver', subject: delivery.id, project_id, run_at: now }, now)
+}
+
+function mustBeEnabled(webhook: WebhookRow): void {
+  if (webhook.disabled_at !== null) throw new ApiError('webhook_disabled')
 }

@@ -1,9 +1,12 @@
 // One attempt to send an event to a webhook. Only a 2xx status is a success; redirects are not followed. The beginning
 // of any other response is stored for the owner of the webhook.
-import type { Dispatcher } from 'undici'
+
+import { lookup as systemLookup } from 'node:dns'
+import { isIP, type LookupFunction } from 'node:net'
+import type { Agent, Dispatcher } from 'undici'
 import type { Clock } from '../domain/clock.ts'
 import { retryAfterMs } from '../domain/retry-after.ts'
-import { AddressNotAllowed } from './webhook-agent.ts'
+import { isPublicAddress } from './webhook-url.ts'
 
 const EXCERPT_CHARACTERS_MAX = 200
 const EXCERPT_BYTES_MAX = 1024
@@ -19,7 +22,7 @@ export interface Attempt {
   waitMs: number
 }
 
-export interface WebhookRequest {
+interface WebhookRequest {
   url: string
   headers: Record<string, string>
   body: string
@@ -104,4 +107,55 @@ function reason(error: unknown): string {
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
   const why = REASONS[code] ?? (/CERT|TLS|SSL/.test(code) ? 'TLS failed' : 'the request failed')
   return code === '' ? why : `${why} (${code})`
+}
+
+// Connections to webhooks. If private networks are not allowed, the address is checked when the connection is made,
+// after the name was resolved, so a name whose address changes cannot reach a private network.
+
+const CONNECT_TIMEOUT_MS = 10_000
+
+/** It does not tell the address: whoever chooses a URL is not to learn what internal names resolve to. */
+class AddressNotAllowed extends Error {
+  constructor() {
+    super('its host leads to no address of the public internet (see webhooks.allow_private_networks)')
+    this.name = 'AddressNotAllowed'
+  }
+}
+
+interface AgentOptions {
+  allow_private_networks: boolean
+  /** How names are resolved; as `dns.lookup`. */
+  lookup?: LookupFunction
+}
+
+/** A process that delivers nothing does not load the client, which takes 20 MiB. */
+export async function webhookAgent({
+  allow_private_networks,
+  lookup = systemLookup,
+}: AgentOptions): Promise<Agent> {
+  const { Agent, buildConnector } = await import('undici')
+  if (allow_private_networks) return new Agent({ connect: { timeout: CONNECT_TIMEOUT_MS, lookup } })
+  const connect = buildConnector({ timeout: CONNECT_TIMEOUT_MS, lookup: guarded(lookup) })
+  return new Agent({
+    connect(options, done) {
+      // An address in the URL is connected to without being looked up.
+      const literal = options.hostname.replace(/^\[|\]$/g, '')
+      if (isIP(literal) !== 0 && !isPublicAddress(literal)) done(new AddressNotAllowed(), null)
+      else connect(options, done)
+    },
+  })
+}
+
+/** Refuses a name of which any address is not public. */
+function guarded(lookup: LookupFunction): LookupFunction {
+  return (hostname, options, done) => {
+    lookup(hostname, { ...options, all: true }, (error, found) => {
+      if (error) return done(error, [])
+      const addresses = typeof found === 'string' ? [{ address: found, family: isIP(found) }] : found
+      const [first] = addresses
+      if (addresses.some(({ address }) => !isPublicAddress(address))) done(new AddressNotAllowed(), [])
+      else if (options.all) done(null, addresses)
+      else done(null, first?.address ?? '', first?.family)
+    })
+  }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isPublicAddress } from './public-address.ts'
+import { isPublicAddress } from './webhook-url.ts'
 
 test('addresses that mean this machine, this network or nobody are not public', () => {
   const refused = [

@@ -1,13 +1,24 @@
 // Records an event in the caller's transaction, with a delivery and a task for each webhook that subscribes to its
 // type. After a crash all of it exists or none.
+
+import { unixSeconds } from '../domain/clock.ts'
 import { type EventType, isSubscribedType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
 import { newId } from '../domain/ids.ts'
-import type { EventRow, WebhookRow } from '../store/schema.ts'
-import type { Writer } from '../store/store.ts'
+import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
+import { usd } from '../domain/money.ts'
+import type { Crossing } from '../ledger/settle.ts'
+import type { BatchRow, EventRow, WebhookRow } from '../store/schema.ts'
+import type { Store, Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
-import { enabledWebhooks, insertDelivery, insertEvent } from '../store/webhooks.ts'
+import {
+  enabledWebhooks,
+  forgetEvents as forgetSome,
+  insertDelivery,
+  insertEvent,
+} from '../store/webhooks.ts'
+import type { EventObject } from '../wire/event.ts'
 
-export interface NewEvent {
+interface NewEvent {
   project_id: string
   type: EventType
   /** What happened, as JSON; it is shown and sent as it is. */
@@ -59,4 +70,89 @@ export function wantedTypes({ event_types }: Pick<WebhookRow, 'event_types'>): S
   if (event_types === null) return null
   const types: unknown = JSON.parse(event_types)
   return Array.isArray(types) ? types.filter((one) => typeof one === 'string' && isSubscribedType(one)) : []
+}
+
+/** An event as the API returns it and as webhooks receive it. Its bytes are the same in every attempt. */
+export function eventObject({ id, type, data, created }: EventRow): EventObject {
+  const parsed: unknown = JSON.parse(data)
+  return {
+    id,
+    object: 'event',
+    type,
+    timestamp: new Date(created).toISOString(),
+    created: unixSeconds(created),
+    created_at: unixSeconds(created),
+    data: typeof parsed === 'object' && parsed !== null ? { ...parsed } : {},
+  }
+}
+
+// The event of a batch that has ended, with what a receiver needs to fetch the results.
+
+/** `batch` is terminal, with its result files. */
+export function batchEnded(
+  batch: BatchRow,
+  status: 'completed' | 'failed' | 'expired' | 'cancelled',
+): NewEvent {
+  const { id, project_id, input_file_id, output_file_id, error_file_id, total, completed, failed } = batch
+  const metadata: unknown = batch.metadata === null ? {} : JSON.parse(batch.metadata)
+  return {
+    project_id,
+    type: `batch.${status}`,
+    data: {
+      // Under this name, OpenAI's clients find the batch.
+      id,
+      batch_id: id,
+      status,
+      input_file_id,
+      output_file_id,
+      error_file_id,
+      request_counts: { total, completed, failed },
+      cost_usd: usd(batch.cost_nanos),
+      metadata,
+    },
+  }
+}
+
+// The event of a threshold that spend has reached: a warning before the cap, or the cap itself.
+
+/** Amounts in the limit's metric: USD or tokens. */
+export function limitCrossed({ limit, spender, window, threshold, spent }: Crossing): NewEvent {
+  const shown = (units: number): number => inMetric(limit.metric, units)
+  return {
+    project_id: limit.project_id,
+    type: threshold === REACHED ? 'limit.reached' : 'limit.threshold_reached',
+    data: {
+      limit_id: limit.id,
+      scope: limit.scope,
+      entity: spender === WHOLE_PROJECT ? null : spender,
+      entity_type: limit.entity_type,
+      metric: limit.metric,
+      window: limit.window,
+      action: limit.action,
+      description: limit.description,
+      amount: shown(limit.amount),
+      threshold,
+      spent: shown(spent),
+      window_start: unixSeconds(window.start),
+      resets_at: unixSeconds(window.end),
+    },
+  }
+}
+
+function inMetric(metric: LimitMetric, units: number): number {
+  return metric === 'cost_usd' ? usd(units) : units
+}
+
+// Deletes old events and their deliveries; they are kept as long as audit records.
+
+const AT_ONCE = 500
+
+/** Deletes events from before `cutoff` (Unix ms); returns their number. */
+export async function deleteOldEvents(store: Store, cutoff: number): Promise<number> {
+  let deleted = 0
+  for (;;) {
+    const some = await store.write((tx) => forgetSome(tx, cutoff, AT_ONCE))
+    deleted += some
+    if (some < AT_ONCE) return deleted
+  }
 }

@@ -2,7 +2,7 @@
 // the secret itself, so the database keeps it wrapped by the master key, bound to its project and webhook.
 import { randomBytes } from 'node:crypto'
 import { Webhook, WebhookVerificationError } from 'standardwebhooks'
-import type { KeyBox } from '../blobs/key-box.ts'
+import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
 const SECRET_BYTES = 32

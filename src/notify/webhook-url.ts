@@ -1,8 +1,7 @@
-// Checks the URL of a webhook when it is set. The check at connect time (webhook-agent.ts) is what keeps deliveries out
+// Checks the URL of a webhook when it is set. The check at connect time (post-event.ts) is what keeps deliveries out
 // of private networks.
-import { isIP } from 'node:net'
+import { BlockList, isIP } from 'node:net'
 import { ApiError } from '../domain/errors.ts'
-import { isPublicAddress } from './public-address.ts'
 
 const URL_LENGTH_MAX = 2048
 
@@ -24,4 +23,49 @@ export function webhookUrl(text: string, allow_private_networks: boolean): strin
 
 function refused(message: string): ApiError {
   return new ApiError('invalid_request', message, { param: 'url' })
+}
+
+// The addresses of the public internet. The holder of a key chooses the URL of a webhook, and must not reach private
+// networks through it. Sources: the special-purpose address registries of
+// IANA (RFC 6890). Of IPv6 only global unicast passes, without the ranges that carry IPv4 addresses inside.
+
+const NOT_PUBLIC_V4 = [
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.88.99.0/24',
+  '192.168.0.0/16',
+  '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
+  '224.0.0.0/4',
+  '240.0.0.0/4',
+]
+const GLOBAL_V6 = '2000::/3'
+const NOT_PUBLIC_V6 = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']
+
+const notPublic4 = listOf(NOT_PUBLIC_V4, 'ipv4')
+const notPublic6 = listOf(NOT_PUBLIC_V6, 'ipv6')
+const global6 = listOf([GLOBAL_V6], 'ipv6')
+
+/** Whether `address`, an IPv4 or IPv6 address as text, is one of the public internet. */
+export function isPublicAddress(address: string): boolean {
+  const version = isIP(address)
+  if (version === 4) return !notPublic4.check(address, 'ipv4')
+  if (version === 6) return global6.check(address, 'ipv6') && !notPublic6.check(address, 'ipv6')
+  return false
+}
+
+function listOf(ranges: readonly string[], family: 'ipv4' | 'ipv6'): BlockList {
+  const list = new BlockList()
+  for (const range of ranges) {
+    const [net = '', bits] = range.split('/')
+    list.addSubnet(net, Number(bits), family)
+  }
+  return list
 }

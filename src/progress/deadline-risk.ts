@@ -1,9 +1,9 @@
 // Which batches may miss their deadline at the rate at which they get on: their chunks go before everybody's.
-import type { Model } from '../domain/model.ts'
+import type { Model, ModelHours } from '../domain/model.ts'
 import { progressOf } from '../domain/progress.ts'
 import { listPaces } from '../store/batches.ts'
+import type { BatchRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { hoursOf } from './model-hours.ts'
 
 /** Those whose windows close first; what lies far ahead has time to be looked at later. */
 const BATCHES_MAX = 1_000
@@ -25,4 +25,15 @@ export async function batchesAtRisk(
     .filter((pace) => progressOf(pace, now, together, hoursOf(pace, models)).at_risk)
     .slice(0, AT_RISK_MAX)
     .map((pace) => pace.id)
+}
+
+// The opening hours that a batch depends on: those of the models that its lines name.
+
+/** None where its models are not known, or each is always open. */
+export function hoursOf(batch: Pick<BatchRow, 'models'>, models: ReadonlyMap<string, Model>): ModelHours[] {
+  return modelsOf(batch).flatMap((id) => models.get(id)?.hours ?? [])
+}
+
+export function modelsOf({ models }: Pick<BatchRow, 'models'>): string[] {
+  return models === null ? [] : JSON.parse(models)
 }

@@ -7,7 +7,7 @@ import { remoteWorkOf } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { hasWorker, listLaneReports } from '../store/workers.ts'
-import { hoursOf } from './model-hours.ts'
+import { hoursOf } from './deadline-risk.ts'
 import { type WaitingReason, waitingReason } from './waiting-reason.ts'
 
 export interface BatchProgress {

@@ -3,11 +3,10 @@
 // therefore be repeated after an attempt with an unknown outcome.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { groupErrors } from '../domain/error-groups.ts'
-import { sumOf } from '../domain/exact-count.ts'
 import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
+import { sumOf } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
-import { limitCrossed } from '../notify/limit-crossed.ts'
-import { recordEvent } from '../notify/record-event.ts'
+import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blobs.ts'
 import { commitChunk, dropJournal, insertJournalParts } from '../store/chunks.ts'

@@ -1,9 +1,9 @@
 // Sums of journalled lines, from their audit records: for journal parts of versions that stored no sums, and for the
 // comparison with the ledger.
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { dayOf } from '../domain/days.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
-import { dayOf } from '../domain/utc-day.ts'
 import type { EndedLine, Tally } from '../ledger/tally.ts'
 import { settledOfChunk } from '../store/ledger.ts'
 import type { ChunkRow } from '../store/schema.ts'

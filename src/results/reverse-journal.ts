@@ -2,9 +2,8 @@
 // are lost, so they are run again. Their counts and costs are subtracted to the nano-dollar in the transaction that
 // drops the journal. The sums of each journal part are stored beside it in the database for this purpose.
 import type { ErrorGroup } from '../domain/error-groups.ts'
-import { sumOf } from '../domain/exact-count.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
-import { NO_SPEND } from '../domain/spend.ts'
+import { NO_SPEND, sumOf } from '../domain/spend.ts'
 import { settle } from '../ledger/settle.ts'
 import type { Tally } from '../ledger/tally.ts'
 import { addToBatch, lowerRateMark } from '../store/batches.ts'

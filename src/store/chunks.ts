@@ -1,8 +1,8 @@
 // Chunks: created by the plan, committed under the epoch of their claim (chunk-claims.ts), and sealed in the end.
 import { sql } from 'kysely'
-import type { ChunkSpan } from '../domain/chunk.ts'
+import type { ChunkSpan } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
-import { isStorable } from '../domain/storable-text.ts'
+import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
 import type { BatchRow, ChunkRow, ChunkState, JournalPartRow } from './schema.ts'

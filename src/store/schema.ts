@@ -1,15 +1,13 @@
 // The tables, as typed queries see them. Times are Unix milliseconds, money is nano-dollars, JSON is text:
 // the same columns on every database. No table has a row per line.
 import type { Generated, Insertable, Selectable } from 'kysely'
-import type { BatchStatus } from '../domain/batch.ts'
-import type { CompatMode } from '../domain/compat.ts'
-import type { DedupeMode } from '../domain/dedupe.ts'
+import type { CompatMode } from '../domain/api-key.ts'
+import type { BatchStatus, DedupeMode } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
-import type { FilePurpose, FileStatus } from '../domain/file.ts'
+import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
 import type { RemoteBatchState } from '../domain/remote-batch.ts'
-import type { UploadStatus } from '../domain/upload.ts'
 
 export interface Schema {
   projects: ProjectTable
@@ -307,7 +305,7 @@ interface LaneReportTable {
   model: string
   state: 'starting' | 'unavailable' | 'live_traffic' | 'throttled' | 'failing'
   since: number
-  /** JSON of UpstreamErrors (lane-reports.ts). */
+  /** JSON of UpstreamErrors (workers.ts). */
   details: string | null
 }
 
@@ -556,7 +554,7 @@ interface BatchStatisticsTable {
 interface WorkerReportTable {
   worker_id: string
   reported_at: number
-  /** JSON of WorkerReport (worker-reports.ts). */
+  /** JSON of WorkerReport (workers.ts). */
   report: string
 }
 

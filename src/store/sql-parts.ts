@@ -1,9 +1,9 @@
 // Parts of statements that the queries of many tables have.
 //
-// Sums of counts stop at the largest exact one (domain/exact-count.ts), in every database: no sum overflows,
+// Sums of counts stop at the largest exact one (domain/spend.ts), in every database: no sum overflows,
 // none comes back as a number that JavaScript cannot hold, and so no check and no commit fails for its size.
 import { type RawBuilder, sql } from 'kysely'
-import { COUNT_MAX } from '../domain/exact-count.ts'
+import { COUNT_MAX } from '../domain/spend.ts'
 
 /** Over the rows of a group, as a JavaScript number. */
 export function exactSum(column: string): RawBuilder<number> {

@@ -1,6 +1,6 @@
 // Uploads in parts. A part belongs to its upload until that is completed, cancelled or expired; then its blob is deleted.
 import { sql } from 'kysely'
-import type { UploadStatus } from '../domain/upload.ts'
+import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'

@@ -1,8 +1,8 @@
 // What was settled, day by day: the counters that limits read and usage reports sum up.
 import { type RawBuilder, sql } from 'kysely'
+import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
 import type { Spend } from '../domain/spend.ts'
-import { dayOf } from '../domain/utc-day.ts'
 import type { ProjectDayRow, UsageDayRow } from './schema.ts'
 import { exactPlusExcluded, exactSum, slices } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'

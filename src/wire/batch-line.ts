@@ -1,12 +1,12 @@
 // The lines of a batch as a list to browse, and one line with all that is known of it.
 import { type Static, Type } from 'typebox'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
-import { listOf } from './list.ts'
+import { listOf, timestamp } from './list.ts'
 import { LineRecord } from './request-record.ts'
 
 const LINES_LIMIT_MAX = 500
 
-export const LINE_STATUSES = ['completed', 'failed', 'pending'] as const
+const LINE_STATUSES = ['completed', 'failed', 'pending'] as const
 export type LineStatus = (typeof LINE_STATUSES)[number]
 
 const TextOrNull = Type.Union([Type.String(), Type.Null()])
@@ -96,3 +96,136 @@ export const BatchLine = Type.Object(
 )
 
 export type BatchLine = Static<typeof BatchLine>
+
+// The query that reads the results of a batch while it runs.
+
+const RESULTS_LIMIT_MAX = 10_000
+
+export const ResultsQuery = Type.Object({
+  after: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: LINE_NUMBER_MAX,
+      default: 0,
+      description: 'Only lines behind this line of the input file. Pass `X-Next-After` here to go on.',
+    }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: RESULTS_LIMIT_MAX,
+      default: 1000,
+      description: 'How many lines at most.',
+    }),
+  ),
+  format: Type.Optional(
+    Type.Unsafe<'jsonl' | 'csv' | 'parquet'>({
+      type: 'string',
+      enum: ['jsonl', 'csv', 'parquet'],
+      default: 'jsonl',
+      description:
+        '`csv` and `parquet`: all finished lines as one table, with a column for each property of the JSON schema ' +
+        'that the first request asks answers to follow; without one, a column `answer`. Takes no `after`, `limit`, ' +
+        '`part` or `contiguous`.',
+    }),
+  ),
+  spreadsheet: Type.Optional(
+    Type.Unsafe<'true' | 'false'>({
+      type: 'string',
+      enum: ['true', 'false'],
+      default: 'false',
+      description:
+        'With `true`, CSV is for spreadsheets: it has a byte-order mark and CRLF, and an apostrophe keeps each text ' +
+        'that would run as a formula from running.',
+    }),
+  ),
+  part: Type.Optional(
+    Type.Unsafe<'output' | 'error' | 'all'>({
+      type: 'string',
+      enum: ['output', 'error', 'all'],
+      default: 'all',
+      description: 'Answers, failed lines, or both.',
+    }),
+  ),
+  contiguous: Type.Optional(
+    Type.Unsafe<'true' | 'false'>({
+      type: 'string',
+      enum: ['true', 'false'],
+      default: 'false',
+      description:
+        'With `true` a page ends before the first line that is not finished, so that each line is read once. ' +
+        'Else all that is finished is read, and what lies behind an unfinished line comes again.',
+    }),
+  ),
+})
+
+// The errors of a batch, grouped by code and message.
+
+const Count = Type.Integer({ minimum: 0 })
+
+export const BatchErrors = Type.Object(
+  {
+    object: Type.Literal('batch_errors'),
+    batch_id: Type.String(),
+    failed: Type.Integer({
+      minimum: 0,
+      description: 'How many lines failed: the sum of the groups and `other`.',
+    }),
+    groups: Type.Array(
+      Type.Object({
+        code: Type.String(),
+        pattern: Type.Union([Type.String(), Type.Null()], {
+          description:
+            'What the messages of the group have in common: words with digits are `0`. It is the `message` that filters lines. Null for messages of the code that found no group of their own.',
+        }),
+        message: Type.String({ description: 'The message of one of them.' }),
+        lines: Count,
+        retryable: Type.Boolean({
+          description: 'Whether the same lines may succeed when they are sent again.',
+        }),
+        advice: Type.String({ description: 'What to do.' }),
+      }),
+      { description: 'Those with the most lines first.' },
+    ),
+    other: Type.Integer({
+      minimum: 0,
+      description: 'Failed lines that belong to no group: they failed under an earlier version.',
+    }),
+  },
+  { title: 'BatchErrors' },
+)
+
+export type BatchErrors = Static<typeof BatchErrors>
+
+// How a batch got on, as points for a chart.
+
+export const BatchTimeline = Type.Object(
+  {
+    object: Type.Literal('batch_timeline'),
+    batch_id: Type.String(),
+    interval_s: Type.Number({
+      exclusiveMinimum: 0,
+      description: 'How much time a point covers; it grows as the batch does.',
+    }),
+    points: Type.Array(
+      Type.Object({
+        at: timestamp('when the interval begins.'),
+        completed: Count,
+        failed: Count,
+        prompt_tokens: Count,
+        completion_tokens: Count,
+        cost_usd: Type.Number({ minimum: 0 }),
+      }),
+      {
+        description:
+          'What finished in each interval, in order of time; intervals in which nothing did are left out.',
+      },
+    ),
+    states: Type.Array(Type.Object({ status: Type.String(), at: timestamp('when it was entered.') }), {
+      description: 'The statuses that the batch has had, with their times.',
+    }),
+  },
+  { title: 'BatchTimeline' },
+)
+
+export type BatchTimeline = Static<typeof BatchTimeline>

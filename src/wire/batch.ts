@@ -3,8 +3,34 @@ import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { WAITING_CODES, type WaitingCode } from '../domain/progress.ts'
-import { Metadata } from './metadata.ts'
-import { timestamp } from './timestamp.ts'
+import { STORABLE_PATTERN } from '../domain/text.ts'
+import {
+  METADATA_KEY_CHARACTERS_MAX,
+  METADATA_PAIRS_MAX,
+  METADATA_VALUE_CHARACTERS_MAX,
+} from '../jsonl/line-scan-metadata.ts'
+import { LimitObject } from './limit.ts'
+import { timestamp } from './list.ts'
+
+// Metadata of a batch or a line: a few short strings.
+
+/** Written out, since a Record of typebox bounds neither the number of keys nor their length. */
+export const Metadata = Type.Unsafe<Record<string, string>>({
+  type: 'object',
+  title: 'Metadata',
+  description:
+    'Up to 16 pairs of strings. `entity` is the entity to attribute usage to, `conversation` groups the lines of one thread, `tags` is free text.',
+  additionalProperties: {
+    type: 'string',
+    maxLength: METADATA_VALUE_CHARACTERS_MAX,
+    pattern: STORABLE_PATTERN,
+  },
+  propertyNames: { maxLength: METADATA_KEY_CHARACTERS_MAX, pattern: STORABLE_PATTERN },
+  maxProperties: METADATA_PAIRS_MAX,
+  examples: [{ entity: 'user:42', tags: 'nightly', conversation: 'thread-7' }],
+})
+
+export type Metadata = Static<typeof Metadata>
 
 const BatchEndpoint = Type.Enum([...ENDPOINT_PATHS])
 const FileIdOrNull = Type.Union([Type.String(), Type.Null()])
@@ -206,3 +232,115 @@ export const CREATE_BATCH_RULES = {
 }
 
 export type CreateBatch = Static<typeof CreateBatch>
+
+// What a batch would cost, before there is one.
+
+const Usd = Type.Number({ minimum: 0, description: 'In USD, at most.' })
+const InMetric = Type.Number({ minimum: 0, description: 'In the limit’s metric: USD or tokens.' })
+
+const projected = {
+  lines: Count,
+  input_tokens: Type.Integer({ minimum: 0, description: 'Estimated.' }),
+  output_tokens_max: Type.Integer({
+    minimum: 0,
+    description: 'If every line used all that `max_tokens`, or its model, allows.',
+  }),
+  cost_usd: Usd,
+}
+
+export const BatchEstimate = Type.Object(
+  {
+    object: Type.Literal('batch.estimate'),
+    input_file_id: Type.String(),
+    accepted: Type.Boolean({ description: 'Whether the limits would let the batch in now.' }),
+    ...projected,
+    groups: Type.Array(
+      Type.Object({
+        model: Type.Union([Type.String(), Type.Null()]),
+        entity: Type.Union([Type.String(), Type.Null()]),
+        priced: Type.Boolean({ description: 'False: the model has no price, so these lines cost nothing.' }),
+        ...projected,
+        bytes_per_token: Type.Number({
+          minimum: 0,
+          description: 'Of text, as projected: learned from what the servers of the model report.',
+        }),
+      }),
+    ),
+    unpriced_models: Type.Array(Type.String(), {
+      description: 'Models without a price: their lines cost 0.',
+    }),
+    limits: Type.Array(
+      Type.Object({
+        limit: LimitObject,
+        entity: Type.Union([Type.String(), Type.Null()], {
+          description: 'Whose spending it is; null: the project’s.',
+        }),
+        spent: InMetric,
+        open: Type.Number({ minimum: 0, description: 'What open batches may still use.' }),
+        needed: Type.Number({ minimum: 0, description: 'What this batch may use.' }),
+        exceeds: Type.Boolean({ description: 'Whether all that together passes the cap.' }),
+        resets_at: Type.Integer({ description: 'Unix seconds; the end of the window.' }),
+      }),
+      { description: 'The limits that count lines of this batch.' },
+    ),
+  },
+  {
+    title: 'BatchEstimate',
+    examples: [
+      {
+        object: 'batch.estimate',
+        input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+        accepted: true,
+        lines: 12,
+        input_tokens: 480,
+        output_tokens_max: 6144,
+        cost_usd: 0.0025056,
+        groups: [
+          {
+            model: 'sim-1',
+            entity: 'user:42',
+            priced: true,
+            lines: 12,
+            input_tokens: 480,
+            output_tokens_max: 6144,
+            cost_usd: 0.0025056,
+            bytes_per_token: 4,
+          },
+        ],
+        unpriced_models: [],
+        limits: [],
+      },
+    ],
+  },
+)
+export type BatchEstimate = Static<typeof BatchEstimate>
+
+// The request that runs the failed lines of a batch again.
+
+export const RetryBatch = Type.Object(
+  {
+    codes: Type.Optional(
+      Type.Array(Type.String(), {
+        minItems: 1,
+        maxItems: 50,
+        description: 'Only lines that failed with one of these error codes.',
+      }),
+    ),
+    message: Type.Optional(
+      Type.String({
+        description: 'Only lines that failed with a message of this `pattern`, as the error groups give it.',
+      }),
+    ),
+    model: Type.Optional(Type.String({ description: 'Only lines of this model.' })),
+    entity: Type.Optional(Type.String({ description: 'Only lines of this entity.' })),
+    custom_id: Type.Optional(
+      Type.String({ description: 'Only lines whose `custom_id` contains this text.' }),
+    ),
+    completion_window: Type.Optional(
+      Type.String({ description: 'The window of the batch, if it is left out.' }),
+    ),
+  },
+  { title: 'RetryBatch', additionalProperties: false },
+)
+
+export type RetryBatch = Static<typeof RetryBatch>

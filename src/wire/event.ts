@@ -1,7 +1,7 @@
 // An event as the API shows it, and as webhooks receive it.
 import { type Static, Type } from 'typebox'
-import { EVENT_TYPES, type EventType, TEST_EVENT } from '../domain/event.ts'
-import { timestamp } from './timestamp.ts'
+import { EVENT_TYPES, type EventType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
+import { timestamp } from './list.ts'
 
 export const EventTypeShape = Type.Unsafe<EventType>({ type: 'string', enum: [...EVENT_TYPES, TEST_EVENT] })
 
@@ -45,3 +45,160 @@ export const EventObject = Type.Object(
 )
 
 export type EventObject = Static<typeof EventObject>
+
+// Webhooks as the API shows them, and the requests about them.
+
+const TextOrNull = Type.Union([Type.String(), Type.Null()])
+const SubscribedShape = Type.Unsafe<SubscribedType>({ type: 'string', enum: [...EVENT_TYPES] })
+const EventTypes = Type.Union(
+  [Type.Array(SubscribedShape, { minItems: 1, uniqueItems: true }), Type.Null()],
+  {
+    description: 'The types of event to send; null: all of them, and those that are still to come.',
+  },
+)
+const Description = Type.Union([Type.String({ maxLength: 512 }), Type.Null()], {
+  description: 'Free text, for you.',
+})
+
+const shown = {
+  id: Type.String({ description: 'Begins with `wh_`.' }),
+  object: Type.Literal('webhook'),
+  url: Type.String(),
+  description: TextOrNull,
+  event_types: EventTypes,
+  enabled: Type.Boolean(),
+  disabled_reason: TextOrNull,
+  created: timestamp('when it was created.'),
+}
+
+const example = {
+  id: 'wh_01k0a7c5m3q8r2t6v9x1z4b7dg',
+  object: 'webhook',
+  url: 'https://example.com/offpeak',
+  description: null,
+  event_types: ['batch.completed', 'batch.expired'],
+  enabled: true,
+  disabled_reason: null,
+  created: 1767225600,
+}
+
+export const WebhookObject = Type.Object(shown, { title: 'Webhook', examples: [example] })
+export type WebhookObject = Static<typeof WebhookObject>
+
+export const WebhookWithSecret = Type.Object(
+  {
+    ...shown,
+    secret: Type.String({ description: 'Signs what is sent; `whsec_…`. Shown this once.' }),
+  },
+  {
+    title: 'WebhookWithSecret',
+    examples: [{ ...example, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' }],
+  },
+)
+export type WebhookWithSecret = Static<typeof WebhookWithSecret>
+
+export const CreateWebhook = Type.Object(
+  {
+    url: Type.String({ description: 'Where events are posted to; https.' }),
+    event_types: Type.Optional(EventTypes),
+    description: Type.Optional(Description),
+  },
+  {
+    title: 'CreateWebhook',
+    examples: [{ url: 'https://example.com/offpeak', event_types: ['batch.completed'] }],
+  },
+)
+/** Plain http is for private networks, where those are allowed (notify/webhook-url.ts). */
+export const WEBHOOK_RULES = {
+  properties: { url: { format: 'uri', pattern: '^https://', maxLength: 2048 } },
+}
+export type CreateWebhook = Static<typeof CreateWebhook>
+
+/** A POST that may come without a body. */
+function optionalBody<T extends Parameters<typeof Type.Object>[0]>(properties: T, title: string) {
+  return Type.Union([Type.Object(properties, { title }), Type.Null()])
+}
+
+export const UpdateWebhook = optionalBody(
+  {
+    url: Type.Optional(Type.String()),
+    event_types: Type.Optional(EventTypes),
+    description: Type.Optional(Description),
+    enabled: Type.Optional(
+      Type.Boolean({ description: 'False: nothing is sent until it is enabled again.' }),
+    ),
+  },
+  'UpdateWebhook',
+)
+
+export const ROTATION_OVERLAP_S_DEFAULT = 24 * 3600
+const ROTATION_OVERLAP_S_MAX = 7 * 24 * 3600
+
+export const RotateSecret = optionalBody(
+  {
+    overlap_seconds: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: ROTATION_OVERLAP_S_MAX,
+        default: ROTATION_OVERLAP_S_DEFAULT,
+        description: 'How long the old secret signs beside the new one.',
+      }),
+    ),
+  },
+  'RotateSecret',
+)
+
+export const ReplayDeliveries = optionalBody(
+  {
+    event_id: Type.Optional(
+      Type.String({ description: 'This event; without it, all whose delivery has failed.' }),
+    ),
+  },
+  'ReplayDeliveries',
+)
+
+export const ReplayedDeliveries = Type.Object(
+  {
+    object: Type.Literal('webhook.replay'),
+    webhook_id: Type.String(),
+    queued: Type.Integer({ minimum: 0, description: 'How many events are sent again.' }),
+    has_more: Type.Boolean({ description: 'Whether more deliveries have failed: ask again.' }),
+  },
+  { title: 'ReplayedDeliveries' },
+)
+export type ReplayedDeliveries = Static<typeof ReplayedDeliveries>
+
+export const DeletedWebhook = Type.Object(
+  { id: Type.String(), object: Type.Literal('webhook'), deleted: Type.Literal(true) },
+  { title: 'DeletedWebhook' },
+)
+
+export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const
+type DeliveryStatus = (typeof DELIVERY_STATUSES)[number]
+export const DeliveryStatusShape = Type.Unsafe<DeliveryStatus>({
+  type: 'string',
+  enum: [...DELIVERY_STATUSES],
+})
+
+export const DeliveryObject = Type.Object(
+  {
+    id: Type.String({ description: 'Begins with `dlv_`.' }),
+    object: Type.Literal('webhook.delivery'),
+    webhook_id: Type.String(),
+    event_id: Type.String(),
+    event_type: EventTypeShape,
+    status: DeliveryStatusShape,
+    attempts: Type.Integer({ minimum: 0, description: 'Since it was queued, or last replayed.' }),
+    last_status_code: Type.Union([Type.Integer(), Type.Null()], {
+      description: "The receiver's last answer; null where there was none.",
+    }),
+    last_error: Type.Union([Type.String(), Type.Null()], {
+      description: 'Why the last attempt failed, with the beginning of what the receiver said.',
+    }),
+    created: timestamp('when it was queued.'),
+    last_attempt_at: Type.Union([timestamp('when it was last tried.'), Type.Null()]),
+    next_attempt_at: Type.Union([timestamp('when it is tried next; null: no more.'), Type.Null()]),
+  },
+  { title: 'WebhookDelivery' },
+)
+export type DeliveryObject = Static<typeof DeliveryObject>

@@ -1,7 +1,14 @@
 // A file as the API shows it.
 import { type Static, Type } from 'typebox'
-import { FILE_PURPOSES, FILE_STATUSES, type FilePurpose, type FileStatus } from '../domain/file.ts'
-import { timestamp } from './timestamp.ts'
+import {
+  FILE_PURPOSES,
+  FILE_STATUSES,
+  type FilePurpose,
+  type FileStatus,
+  UPLOAD_STATUSES,
+  type UploadStatus,
+} from '../domain/file.ts'
+import { timestamp } from './list.ts'
 
 export const FileProblem = Type.Object({
   line: Type.Integer({ minimum: 0, description: 'Its number in the file, from 1; 0: the file as a whole.' }),
@@ -87,3 +94,115 @@ export const DeletedFile = Type.Object(
     examples: [{ id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd', object: 'file', deleted: true }],
   },
 )
+
+// Uploads in parts as the API shows them, and the requests that make one.
+
+export const UploadStatusShape = Type.Unsafe<UploadStatus>({ type: 'string', enum: [...UPLOAD_STATUSES] })
+
+export const UploadObject = Type.Object(
+  {
+    id: Type.String({ description: 'Begins with `upload_`.' }),
+    object: Type.Literal('upload'),
+    status: UploadStatusShape,
+    filename: Type.String(),
+    purpose: Type.Literal('batch'),
+    mime_type: Type.String(),
+    bytes: Type.Integer({ minimum: 1, description: 'The size of the whole, as announced.' }),
+    part_bytes: Type.Integer({ minimum: 0, description: 'The size of all its parts.' }),
+    created_at: timestamp('when it was created.'),
+    expires_at: timestamp('when it and its parts are deleted unless it is completed.'),
+    file: Type.Optional(
+      Type.Union([FileObject, Type.Null()], {
+        description: 'Of a completed upload: its file, while there is one.',
+      }),
+    ),
+  },
+  {
+    title: 'Upload',
+    examples: [
+      {
+        id: 'upload_01k0a6v1h8e5q6t2m3x4z9b7cd',
+        object: 'upload',
+        status: 'pending',
+        filename: 'reviews.jsonl',
+        purpose: 'batch',
+        mime_type: 'application/jsonl',
+        bytes: 2147483648,
+        part_bytes: 67108864,
+        created_at: 1767225600,
+        expires_at: 1767312000,
+      },
+    ],
+  },
+)
+
+export type UploadObject = Static<typeof UploadObject>
+
+const ExpiresAfter = Type.Object(
+  { anchor: Type.Literal('created_at'), seconds: Type.Integer({ minimum: 1, maximum: 10 ** 10 }) },
+  { additionalProperties: false },
+)
+
+export const CreateUpload = Type.Object(
+  {
+    filename: Type.String({ maxLength: 1024 }),
+    purpose: Type.Literal('batch'),
+    bytes: Type.Integer({ minimum: 1, description: 'The size of the whole.' }),
+    mime_type: Type.String({ maxLength: 255, description: 'Of JSONL, whatever name it goes by.' }),
+    expires_after: Type.Optional(
+      Type.Union([ExpiresAfter, Type.Null()], {
+        description: 'Deletes the file so long after its creation, if that is sooner.',
+      }),
+    ),
+  },
+  {
+    title: 'CreateUpload',
+    examples: [
+      { filename: 'reviews.jsonl', purpose: 'batch', bytes: 2147483648, mime_type: 'application/jsonl' },
+    ],
+  },
+)
+
+export type CreateUpload = Static<typeof CreateUpload>
+
+export const CompleteUpload = Type.Object(
+  {
+    part_ids: Type.Array(Type.String(), {
+      minItems: 1,
+      uniqueItems: true,
+      description: 'The parts in the order of the content.',
+    }),
+    md5: Type.Optional(
+      Type.Union([Type.String({ pattern: '^[0-9a-fA-F]{32}$' }), Type.Null()], {
+        description: 'Of the whole content, hexadecimal; another content is refused.',
+      }),
+    ),
+  },
+  { title: 'CompleteUpload', examples: [{ part_ids: ['part_01k0a6v1h8e5q6t2m3x4z9b7cd'] }] },
+)
+
+export const UploadPartObject = Type.Object(
+  {
+    id: Type.String({ description: 'Begins with `part_`.' }),
+    object: Type.Literal('upload.part'),
+    upload_id: Type.String(),
+    bytes: Type.Integer({ minimum: 0 }),
+    sha256: Type.String({ description: 'Of its content, hexadecimal: tells which bytes have arrived.' }),
+    created_at: timestamp('when it was stored.'),
+  },
+  {
+    title: 'UploadPart',
+    examples: [
+      {
+        id: 'part_01k0a6v1h8e5q6t2m3x4z9b7cd',
+        object: 'upload.part',
+        upload_id: 'upload_01k0a6v1h8e5q6t2m3x4z9b7cd',
+        bytes: 67108864,
+        sha256: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
+        created_at: 1767225601,
+      },
+    ],
+  },
+)
+
+export type UploadPartObject = Static<typeof UploadPartObject>

@@ -1,8 +1,16 @@
 // A limit as the API shows it, and the requests that make and change one.
 import { type Static, Type } from 'typebox'
-import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
-import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../domain/limit.ts'
-import { timestamp } from './timestamp.ts'
+import {
+  LIMIT_ACTIONS,
+  LIMIT_METRICS,
+  LIMIT_SCOPES,
+  LIMIT_WINDOWS,
+  type LimitAction,
+  type LimitMetric,
+  type LimitScope,
+  type LimitWindow,
+} from '../domain/limit.ts'
+import { timestamp } from './list.ts'
 
 const NAME_CHARACTERS_MAX = 512
 const DESCRIPTION_CHARACTERS_MAX = 500

@@ -1,7 +1,7 @@
 // A model as the API shows it.
 import { type Static, Type } from 'typebox'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
-import { timestamp } from './timestamp.ts'
+import { timestamp } from './list.ts'
 
 const TokensOrNull = Type.Union([Type.Integer({ minimum: 1 }), Type.Null()])
 

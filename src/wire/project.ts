@@ -1,6 +1,56 @@
-// A project as the API shows it, and the requests of operators that make and change one.
+// Projects, their API keys and quotas as the API shows them, and sessions of the console.
 import { type Static, Type } from 'typebox'
-import { timestamp } from './timestamp.ts'
+import { SCOPES, type Scope } from '../domain/api-key.ts'
+import { timestamp } from './list.ts'
+
+// An API key as the API shows it, and the request that issues one.
+
+const TimeOrNull = Type.Union([Type.Integer({ minimum: 0 }), Type.Null()])
+const ScopeName = Type.Unsafe<Scope>({ type: 'string', enum: [...SCOPES] })
+
+const KEY = {
+  id: Type.String({ description: 'Begins with `key_`.' }),
+  object: Type.Literal('api_key'),
+  name: Type.Union([Type.String(), Type.Null()]),
+  project_id: Type.String(),
+  project: Type.String({ description: "The project's name." }),
+  scopes: Type.Array(ScopeName),
+  created: timestamp('when it was issued.'),
+  last_used_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
+    description: 'Unix seconds, to about a minute; null when it has not been used.',
+  }),
+  revoked_at: TimeOrNull,
+}
+
+export const ApiKeyObject = Type.Object(KEY, { title: 'ApiKey' })
+export type ApiKeyObject = Static<typeof ApiKeyObject>
+
+export const NewApiKey = Type.Object(
+  { ...KEY, key: Type.String({ description: 'The key itself, shown this once.' }) },
+  { title: 'NewApiKey' },
+)
+
+export const CreateApiKey = Type.Object(
+  {
+    name: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
+    scopes: Type.Optional(
+      Type.Array(ScopeName, {
+        minItems: 1,
+        uniqueItems: true,
+        description:
+          'Only scopes that the calling key has. All of them but `operator` and `keys:write`, if left out.',
+      }),
+    ),
+    project_id: Type.Optional(
+      Type.String({
+        description: 'Another project than that of the calling key; needs the scope `operator`.',
+      }),
+    ),
+  },
+  { title: 'CreateApiKey', additionalProperties: false },
+)
+
+export type CreateApiKey = Static<typeof CreateApiKey>
 
 export const ProjectObject = Type.Object(
   {
@@ -30,3 +80,104 @@ export const UpdateProject = Type.Object(
   { plan: PlanName },
   { title: 'UpdateProject', additionalProperties: false },
 )
+
+// The quotas of a project and what it has of each, as the API shows them.
+
+const OrNull = Type.Union([Type.Integer({ minimum: 0 }), Type.Null()])
+
+const Quota = Type.Object(
+  {
+    limit: Type.Union(OrNull.anyOf, { description: 'Null: there is none.' }),
+    used: Type.Union(OrNull.anyOf, { description: 'Null where each call is looked at alone.' }),
+  },
+  { title: 'Quota' },
+)
+
+export const QuotasObject = Type.Object(
+  {
+    object: Type.Literal('quotas'),
+    plan: Type.String(),
+    quotas: Type.Object({
+      stored_bytes: Quota,
+      open_batches: Quota,
+      queued_lines: Quota,
+      limits: Quota,
+      webhooks: Quota,
+      entities_per_batch: Quota,
+      uploads: Quota,
+      downloads: Quota,
+      streams: Quota,
+      keys: Quota,
+    }),
+  },
+  {
+    title: 'Quotas',
+    examples: [
+      {
+        object: 'quotas',
+        plan: 'payg',
+        quotas: {
+          stored_bytes: { limit: 1099511627776, used: 4280 },
+          open_batches: { limit: 1000, used: 1 },
+          queued_lines: { limit: 100000000, used: 8 },
+          limits: { limit: 10000, used: 2 },
+          webhooks: { limit: 20, used: 0 },
+          entities_per_batch: { limit: 5000, used: null },
+          uploads: { limit: 16, used: 0 },
+          downloads: { limit: 64, used: 0 },
+          streams: { limit: 100, used: 1 },
+          keys: { limit: 100, used: 3 },
+        },
+      },
+    ],
+  },
+)
+export type QuotasObject = Static<typeof QuotasObject>
+
+// Signing in to the console: an API key or a one-time link becomes a session, which a cookie carries.
+
+export const CreateConsoleSession = Type.Object(
+  {
+    api_key: Type.Optional(Type.String({ description: 'An API key; it is not kept.' })),
+    link: Type.Optional(Type.String({ description: 'The `token` of a one-time link, instead of a key.' })),
+  },
+  { title: 'CreateConsoleSession', additionalProperties: false },
+)
+
+export type CreateConsoleSession = Static<typeof CreateConsoleSession>
+
+export const ConsoleSession = Type.Object(
+  {
+    object: Type.Literal('console_session'),
+    project: Type.Object({ id: Type.String(), name: Type.String(), plan: Type.String() }),
+    api_key_id: Type.String({
+      description: 'The key that it was made with; it ends when the key is revoked.',
+    }),
+    scopes: Type.Array(Type.Unsafe<Scope>({ type: 'string', enum: [...SCOPES] })),
+    region: Type.String(),
+    version: Type.String({ description: 'Of the service.' }),
+    expires_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
+      description: 'Unix seconds at which it ends; null where an API key authenticates the call itself.',
+    }),
+  },
+  { title: 'ConsoleSession' },
+)
+
+export type ConsoleSession = Static<typeof ConsoleSession>
+
+export const ConsoleSessionEnded = Type.Object(
+  { object: Type.Literal('console_session'), deleted: Type.Literal(true) },
+  { title: 'ConsoleSessionEnded' },
+)
+
+export const ConsoleLink = Type.Object(
+  {
+    object: Type.Literal('console_link'),
+    token: Type.String({ description: 'Signs in once.' }),
+    path: Type.String({ description: 'Where a browser uses it: `/console#link=…`.' }),
+    expires_at: timestamp('when it ends unused.'),
+  },
+  { title: 'ConsoleLink' },
+)
+
+export type ConsoleLink = Static<typeof ConsoleLink>

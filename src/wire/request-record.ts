@@ -1,6 +1,6 @@
 // An audit record as the API shows it: of an HTTP call, or of one line of a batch.
 import { type Static, Type } from 'typebox'
-import { timestamp } from './timestamp.ts'
+import { timestamp } from './list.ts'
 
 const TextOrNull = Type.Union([Type.String(), Type.Null()])
 

@@ -1,7 +1,8 @@
 // How the service does: what waits and why; for operators also workers, model servers and stores.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
-import { timestamp } from './timestamp.ts'
+import { BatchObject } from './batch.ts'
+import { timestamp } from './list.ts'
 
 const Count = Type.Integer({ minimum: 0 })
 const NumberOrNull = Type.Union([Type.Number(), Type.Null()])
@@ -139,3 +140,34 @@ export const ServiceStatus = Type.Object(
 export type ServiceStatus = Static<typeof ServiceStatus>
 export type WorkerStatus = Static<typeof WorkerStatus>
 export type UpstreamStatus = Static<typeof UpstreamStatus>
+
+// The configuration in force, as operators see it.
+
+export const Settings = Type.Object(
+  {
+    object: Type.Literal('settings'),
+    version: Type.String(),
+    configuration: Type.Record(Type.String(), Type.Unknown(), {
+      description: 'As it is in force, defaults included; secrets are shown as `"(hidden)"`.',
+    }),
+  },
+  { title: 'Settings' },
+)
+
+export type Settings = Static<typeof Settings>
+
+// What has changed, pushed: each event of GET /v1/live is one of these; without an event stream it is one snapshot.
+
+export const LiveUpdate = Type.Object(
+  {
+    object: Type.Literal('live'),
+    at: timestamp('when it was read.'),
+    batches: Type.Array(BatchObject, {
+      description:
+        'The first time the unfinished batches, newest first; then those that have changed, ended or come since.',
+    }),
+  },
+  { title: 'LiveUpdate' },
+)
+
+export type LiveUpdate = Static<typeof LiveUpdate>

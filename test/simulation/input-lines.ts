@@ -1,7 +1,7 @@
 // The lines of the input files of a run. Most are unlike all others of their batch. In some batches many are alike, within
 // and across chunks, and the same requests come in other batches and projects, byte for byte. A text says what servers make
 // of it: they refuse some, never have room for some, and batch APIs reject a whole file for some.
-import type { DedupeMode } from '../../src/domain/dedupe.ts'
+import type { DedupeMode } from '../../src/domain/batch.ts'
 import type { PlannedLine } from './plans.ts'
 import { POISON } from './refused-texts.ts'
 import { SIM_MODELS } from './run.ts'

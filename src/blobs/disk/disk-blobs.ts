@@ -17,14 +17,17 @@ import {
 import { type FileHandle, mkdir, open, opendir, readdir, stat, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
-import { assertBlobKey, assertBlobPrefix } from '../blob-key.ts'
-import { BlobMissing, BlobStoreFailed, type Blobs, type ByteRange, type StoredBlob } from '../blobs.ts'
-import { cutRange } from '../cut-range.ts'
-import { DurableFolders } from './durable-folders.ts'
-import { FolderSync } from './folder-sync.ts'
-import { attempt, errnoOf } from './fs-error.ts'
-import { gather } from './gather.ts'
-import { SyncBehind } from './sync-behind.ts'
+import {
+  assertBlobKey,
+  assertBlobPrefix,
+  BlobMissing,
+  BlobStoreFailed,
+  type Blobs,
+  type ByteRange,
+  cutRange,
+  type StoredBlob,
+} from '../blobs.ts'
+import { attempt, DurableFolders, errnoOf, FolderSync } from './durable-folders.ts'
 
 const readAside = promisify(read)
 const datasyncAside = promisify(fdatasync)
@@ -287,4 +290,76 @@ async function append(file: FileHandle, pieces: Uint8Array[]): Promise<number> {
   // A disk about to be full takes a part; the next call says why.
   if (bytesWritten < bytes) await file.writeFile(Buffer.concat(pieces).subarray(bytesWritten))
   return bytes
+}
+
+/** A call for each small piece would cost more than writing it. */
+const WRITE_BYTES = 1024 * 1024
+/** Linux takes at most 1,024 pieces in one call. */
+const WRITE_PIECES = 1000
+
+/** Pieces that are worth one write. */
+interface Run {
+  pieces: Uint8Array[]
+  bytes: number
+  /** Whether nothing comes before or after it. */
+  isAll: boolean
+}
+
+/** The pieces of `source`, none empty, in runs. */
+async function* gather(
+  source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+): AsyncGenerator<Run, void, undefined> {
+  let isFirst = true
+  let gathered: Uint8Array[] = []
+  let bytes = 0
+  for await (const piece of source) {
+    if (piece.length === 0) continue
+    gathered.push(piece)
+    bytes += piece.length
+    if (bytes < WRITE_BYTES && gathered.length < WRITE_PIECES) continue
+    yield { pieces: gathered, bytes, isAll: false }
+    isFirst = false
+    gathered = []
+    bytes = 0
+  }
+  if (bytes > 0) yield { pieces: gathered, bytes, isAll: isFirst }
+}
+
+// A long file is brought to the disk while it is being written: left to its end, that would take as long again,
+// with nothing else to do meanwhile.
+
+/** A sync is worth its while after so many bytes; more than twice as many are hardly ever outstanding. */
+const SYNC_BYTES = 16 * 1024 * 1024
+
+export class SyncBehind {
+  readonly #sync: () => Promise<void>
+  #bytes = 0
+  #running: Promise<void> | null = null
+  /** The system reports a write that failed once: to the sync that met it. */
+  #failure: { cause: unknown } | null = null
+
+  constructor(sync: () => Promise<void>) {
+    this.#sync = sync
+  }
+
+  /** To be told of what has been written; does not wait. */
+  wrote(bytes: number): void {
+    this.#bytes += bytes
+    if (this.#bytes < SYNC_BYTES || this.#running !== null) return
+    this.#bytes = 0
+    this.#running = this.#sync()
+      .catch((cause: unknown) => {
+        this.#failure ??= { cause }
+      })
+      .finally(() => {
+        this.#running = null
+      })
+  }
+
+  /** Resolves when all that was written is on the disk; rejects as the first sync did that failed. */
+  async end(): Promise<void> {
+    await this.#running
+    if (this.#failure) throw this.#failure.cause
+    await this.#sync()
+  }
 }

@@ -3,8 +3,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { describe, it } from 'node:test'
-import { DurableFolders } from './durable-folders.ts'
-import { FolderSync } from './folder-sync.ts'
+import { DurableFolders, FolderSync } from './durable-folders.ts'
 
 async function setUp() {
   const base = await mkdtemp(join(tmpdir(), 'offpeak-folders-'))

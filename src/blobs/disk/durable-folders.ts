@@ -1,10 +1,11 @@
 // Folders that survive a power cut: a new folder is only as durable as its entry in the folder above it, up to
 // one that was there before. Another process may have made a folder and not yet synced it, so the first use of a
 // folder syncs the chain even where nothing had to be made; after that it is remembered.
-import { mkdirSync } from 'node:fs'
+import { closeSync, constants, fsync, mkdirSync, openSync } from 'node:fs'
 import { rmdir } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import type { FolderSync } from './folder-sync.ts'
+import { promisify } from 'node:util'
+import { BlobStoreFailed } from '../blobs.ts'
 
 /** Folders in use at a time are those of the open batches; forgetting one costs a few syncs, not safety. */
 const REMEMBERED_MAX = 256
@@ -57,5 +58,75 @@ export class DurableFolders {
       )
       if (!removed) return
     }
+  }
+}
+
+// Syncs folders. A rename survives a power failure only once its folder is synced. Calls are grouped: those that arrive
+// while a sync is running share the next one, because the running one may have begun before their rename.
+
+const syncAside = promisify(fsync)
+
+/** File systems without such a call (some network and FUSE ones) answer with these. */
+const NOT_SUPPORTED = ['EINVAL', 'ENOTSUP']
+
+export class FolderSync {
+  readonly #running = new Map<string, Promise<void>>()
+  readonly #waiting = new Map<string, Promise<void>>()
+  readonly #fsync: (folder: string) => Promise<void>
+
+  constructor(fsync: (folder: string) => Promise<void> = fsyncFolder) {
+    this.#fsync = fsync
+  }
+
+  /** Resolves when a sync of `folder` that began after this call has ended; rejects as it does. */
+  sync(folder: string): Promise<void> {
+    const waiting = this.#waiting.get(folder)
+    if (waiting !== undefined) return waiting
+    const running = this.#running.get(folder)
+    if (running === undefined) return this.#start(folder)
+    const next = running
+      // Its failure is for those who asked for it.
+      .catch(() => {})
+      .then(() => {
+        this.#waiting.delete(folder)
+        return this.#start(folder)
+      })
+    this.#waiting.set(folder, next)
+    return next
+  }
+
+  #start(folder: string): Promise<void> {
+    const run = this.#fsync(folder).finally(() => {
+      if (this.#running.get(folder) === run) this.#running.delete(folder)
+    })
+    this.#running.set(folder, run)
+    return run
+  }
+}
+
+async function fsyncFolder(folder: string): Promise<void> {
+  // Windows syncs no folders; NTFS keeps renames in its own journal.
+  if (process.platform === 'win32') return
+  const fd = openSync(folder, constants.O_RDONLY)
+  try {
+    await syncAside(fd)
+  } catch (cause) {
+    if (!NOT_SUPPORTED.includes(errnoOf(cause) ?? '')) throw cause
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** The error code of the operating system ("ENOENT"), or null when `error` is no failed system call. */
+export function errnoOf(error: unknown): string | null {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : null
+}
+
+/** `call`'s result; its failure as BlobStoreFailed, `doing` saying what was tried ("writing blob a/b"). */
+export async function attempt<T>(doing: string, call: Promise<T>): Promise<T> {
+  try {
+    return await call
+  } catch (cause) {
+    throw new BlobStoreFailed(doing, cause)
   }
 }

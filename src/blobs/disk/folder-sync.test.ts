@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { FolderSync } from './folder-sync.ts'
+import { FolderSync } from './durable-folders.ts'
 
 /** Syncs that end when the test says so. */
 function blockedSyncs() {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { SyncBehind } from './sync-behind.ts'
+import { SyncBehind } from './disk-blobs.ts'
 
 const MIB = 1024 * 1024
 

@@ -13,11 +13,17 @@ import {
   PutObjectCommand,
   S3Client,
 } from '@aws-sdk/client-s3'
-import { assertBlobKey, assertBlobPrefix } from '../blob-key.ts'
-import { BlobMissing, BlobStoreFailed, type Blobs, type ByteRange, type StoredBlob } from '../blobs.ts'
-import { cutRange } from '../cut-range.ts'
-import { type Place, uploadInParts } from './multipart-upload.ts'
-import { inParts, PART_BYTES } from './parts.ts'
+import {
+  assertBlobKey,
+  assertBlobPrefix,
+  BlobMissing,
+  BlobStoreFailed,
+  type Blobs,
+  type ByteRange,
+  cutRange,
+  type StoredBlob,
+} from '../blobs.ts'
+import { inParts, PART_BYTES, type Place, uploadInParts } from './multipart-upload.ts'
 import { attempt, hasCode, isMissing } from './s3-error.ts'
 
 /** Attempts per request, the first included; the client waits longer and longer between them. */

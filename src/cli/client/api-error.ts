@@ -1,7 +1,7 @@
 // An error answer of the API as a message: what it says, of which call, and the advice from the table of errors.
 import { Value } from 'typebox/value'
 import { ERRORS } from '../../domain/errors.ts'
-import { visible } from '../../domain/visible-text.ts'
+import { visible } from '../../domain/text.ts'
 import { Failure } from '../terminal/failure.ts'
 import { ErrorAnswer } from './shapes.ts'
 

@@ -1,7 +1,7 @@
 // Waits for a file or a batch and shows its progress.
 import { isTerminal } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
-import { visible } from '../../domain/visible-text.ts'
+import { visible } from '../../domain/text.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'

@@ -1,5 +1,5 @@
 // run --estimate: shows the projected cost of a file and the limits that apply to it, without creating a batch.
-import { BatchEstimate } from '../../wire/batch-estimate.ts'
+import { BatchEstimate } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
 import type { Connection } from '../client/connect.ts'
 import { endpointOfFile } from '../client/endpoint-of-file.ts'

@@ -1,7 +1,6 @@
 // keys: issue, list and revoke API keys directly in the database, without an API key.
 import { type Command, Option } from 'commander'
-import type { Scope } from '../../domain/api-key.ts'
-import { COMPAT_MODES, type CompatMode } from '../../domain/compat.ts'
+import { COMPAT_MODES, type CompatMode, type Scope } from '../../domain/api-key.ts'
 import type { ConfigFlags, KeyRing } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'

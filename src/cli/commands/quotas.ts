@@ -1,6 +1,6 @@
 // quotas: shows the quotas of a project and their use.
 import type { Command } from 'commander'
-import { QuotasObject } from '../../wire/quota.ts'
+import { QuotasObject } from '../../wire/project.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import type { Shell } from '../shell.ts'
 import { humanBytes, humanCount } from '../terminal/format.ts'

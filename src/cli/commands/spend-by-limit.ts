@@ -1,7 +1,8 @@
 // The spend under each limit in its current window. A limit object has no spend; it is read from the usage of the
 // same entities on the same days.
+
+import { dayOf, dayText } from '../../domain/days.ts'
 import { windowAt } from '../../domain/limit.ts'
-import { dayOf, dayText } from '../../domain/utc-day.ts'
 import type { LimitObject } from '../../wire/limit.ts'
 import type { UsageObject } from '../../wire/usage.ts'
 import type { Call } from '../client/client.ts'

@@ -1,7 +1,7 @@
 // usage: shows usage and cost, and the spend under each limit.
 import { type Command, InvalidArgumentError } from 'commander'
+import { dayOf, dayText, parseDay } from '../../domain/days.ts'
 import { windowAt } from '../../domain/limit.ts'
-import { dayOf, dayText, parseDay } from '../../domain/utc-day.ts'
 import { LimitObject } from '../../wire/limit.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'

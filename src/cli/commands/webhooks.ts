@@ -1,15 +1,15 @@
 // webhooks: manage webhooks and show their deliveries.
 import { type Command, InvalidArgumentError } from 'commander'
 import { EVENT_TYPES, isSubscribedType } from '../../domain/event.ts'
-import { EventObject } from '../../wire/event.ts'
 import {
   DELIVERY_STATUSES,
   DeletedWebhook,
   DeliveryObject,
+  EventObject,
   ReplayedDeliveries,
   WebhookObject,
   WebhookWithSecret,
-} from '../../wire/webhook.ts'
+} from '../../wire/event.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import type { ApiClient } from '../client/client.ts'
 import type { Shell } from '../shell.ts'

@@ -2,7 +2,7 @@
 
 import { AdminCommandError } from '../../admin/admin-command-error.ts'
 import { MasterKeyError } from '../../blobs/master-key.ts'
-import { ConfigError } from '../../config/config-error.ts'
+import { ConfigError } from '../../config/sources.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/secret-text.ts'
 import { DatabaseFailure, SchemaMismatch } from '../../store/store.ts'

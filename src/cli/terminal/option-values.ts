@@ -3,7 +3,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isScope, SCOPES, type Scope } from '../../domain/api-key.ts'
 import { systemClock } from '../../domain/clock.ts'
-import { durationMs } from '../../domain/duration.ts'
+import { durationMs } from '../../domain/days.ts'
 
 /** `--metadata k=v`, given any number of times. */
 export function pairs(text: string, earlier: Record<string, string> = {}): Record<string, string> {

@@ -1,7 +1,7 @@
 // The progress of a batch in one line of bounded width. When it is too wide, the bar shrinks first, then the reason why
 // the batch waits is cut, then the least important parts are left out.
 
-import { visible } from '../../domain/visible-text.ts'
+import { visible } from '../../domain/text.ts'
 import { counted, humanBytes, humanCount, humanDuration, humanRate, humanUsd } from './format.ts'
 import type { Paint } from './terminal.ts'
 

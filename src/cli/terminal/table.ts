@@ -1,5 +1,5 @@
 // Tables for people. On a terminal a row is cut at its width; elsewhere no row is cut.
-import { visible } from '../../domain/visible-text.ts'
+import { visible } from '../../domain/text.ts'
 import { type Output, paintFor, writeLine } from './terminal.ts'
 
 const GAP = '  '

@@ -6,7 +6,7 @@ import { Transform, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { StringDecoder } from 'node:string_decoder'
 import { styleText } from 'node:util'
-import { visible, visibleLines } from '../../domain/visible-text.ts'
+import { visible, visibleLines } from '../../domain/text.ts'
 
 export interface Output extends Writable {
   isTTY?: boolean

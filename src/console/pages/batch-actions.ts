@@ -1,7 +1,6 @@
 // What can be done with a batch: retry what failed, pause and resume it, cancel it, download its results.
 import { useState } from 'preact/hooks'
-import type { BatchObject } from '../../wire/batch.ts'
-import type { RetryBatch } from '../../wire/retry-batch.ts'
+import type { BatchObject, RetryBatch } from '../../wire/batch.ts'
 import { pathWith, post } from '../api.ts'
 import { count } from '../format.ts'
 import { h, type View } from '../h.ts'

@@ -1,7 +1,7 @@
 // Why lines failed: the groups of a batch's errors, the largest first, each with what to do, its lines, and a retry of
 // exactly these.
 import type { BatchObject } from '../../wire/batch.ts'
-import type { BatchErrors } from '../../wire/batch-errors.ts'
+import type { BatchErrors } from '../../wire/batch-line.ts'
 import { get } from '../api.ts'
 import { count, percent } from '../format.ts'
 import { h, type View } from '../h.ts'

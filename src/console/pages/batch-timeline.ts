@@ -1,7 +1,7 @@
 // How a batch got on: a chart of what finished when, and the statuses it went through.
 import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import type { BatchTimeline } from '../../wire/batch-timeline.ts'
+import type { BatchTimeline } from '../../wire/batch-line.ts'
 import { get } from '../api.ts'
 import { Chart, type ChartSeries } from '../chart.ts'
 import { duration, perSecond } from '../format.ts'

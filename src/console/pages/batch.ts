@@ -1,7 +1,6 @@
 // One batch: how far it is, why it waits, why lines failed and what to do, what it costs, and every line of it.
 import { useEffect } from 'preact/hooks'
-import type { BatchObject } from '../../wire/batch.ts'
-import type { BatchEstimate } from '../../wire/batch-estimate.ts'
+import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { get, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'

@@ -1,9 +1,8 @@
 // API keys, and the projects and plans that they belong to.
 import { useState } from 'preact/hooks'
 import type { Scope } from '../../domain/api-key.ts'
-import type { ApiKeyObject } from '../../wire/api-key.ts'
 import type { List } from '../../wire/list.ts'
-import type { ProjectObject } from '../../wire/project.ts'
+import type { ApiKeyObject, ProjectObject } from '../../wire/project.ts'
 import { get, post, remove } from '../api.ts'
 import { h, type View } from '../h.ts'
 import { t } from '../i18n.ts'

@@ -1,6 +1,5 @@
 // One line: what was asked beside what was answered, every attempt, and what it cost.
-import type { BatchErrors } from '../../wire/batch-errors.ts'
-import type { BatchLine } from '../../wire/batch-line.ts'
+import type { BatchErrors, BatchLine } from '../../wire/batch-line.ts'
 import { fetchApi, get } from '../api.ts'
 import { isObject, parseExact, print } from '../exact-json.ts'
 import { count, duration, shortId, usd, usdExact } from '../format.ts'

@@ -1,7 +1,6 @@
 // A new batch in three steps on one page: a file, what it would cost, and the order to run it.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import type { BatchObject, CreateBatch } from '../../wire/batch.ts'
-import type { BatchEstimate } from '../../wire/batch-estimate.ts'
+import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'
 import type { FileObject } from '../../wire/file.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'

@@ -1,6 +1,6 @@
 // How the console looks to this reader, and for operators the configuration in force.
-import type { QuotasObject } from '../../wire/quota.ts'
-import type { Settings as SettingsObject } from '../../wire/settings.ts'
+import type { QuotasObject } from '../../wire/project.ts'
+import type { Settings as SettingsObject } from '../../wire/status.ts'
 import { get } from '../api.ts'
 import { print } from '../exact-json.ts'
 import { bytes, count } from '../format.ts'

@@ -1,14 +1,14 @@
 // Webhooks with their deliveries, and the events that they are told of.
 import { useEffect, useState } from 'preact/hooks'
 import { EVENT_TYPES } from '../../domain/event.ts'
-import type { EventObject } from '../../wire/event.ts'
-import type { List } from '../../wire/list.ts'
 import type {
   DeliveryObject,
+  EventObject,
   ReplayedDeliveries,
   WebhookObject,
   WebhookWithSecret,
-} from '../../wire/webhook.ts'
+} from '../../wire/event.ts'
+import type { List } from '../../wire/list.ts'
 import { get, post, remove } from '../api.ts'
 import { every } from '../browser-clock.ts'
 import { h, type View } from '../h.ts'

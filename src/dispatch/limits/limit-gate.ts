@@ -7,9 +7,9 @@
 // estimated that the reserved funds do not cover the next line (reserved-funds.ts). A project without a matching limit
 // costs one indexed read.
 import type { Clock } from '../../domain/clock.ts'
+import { dayOf } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { counted } from '../../domain/spend.ts'
-import { dayOf } from '../../domain/utc-day.ts'
 import { limitSubjects } from '../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../ledger/reserve.ts'

@@ -7,8 +7,7 @@
 
 import type { Clock } from '../../domain/clock.ts'
 import { type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
-import { limitCrossed } from '../../notify/limit-crossed.ts'
-import { recordEvent } from '../../notify/record-event.ts'
+import { limitCrossed, recordEvent } from '../../notify/record-event.ts'
 import { fenceReservation } from '../../store/chunks.ts'
 import { StatementRejected, type Store } from '../../store/store.ts'
 import type { Run } from '../run.ts'

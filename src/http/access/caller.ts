@@ -1,8 +1,7 @@
 // The caller of a request: the project, the key and the plan.
 import assert from 'node:assert'
 import type { FastifyRequest } from 'fastify'
-import type { Scope } from '../../domain/api-key.ts'
-import type { CompatMode } from '../../domain/compat.ts'
+import type { CompatMode, Scope } from '../../domain/api-key.ts'
 import type { Plan } from '../../domain/plan.ts'
 
 export interface Caller {

@@ -1,7 +1,7 @@
 // In which form a call is answered: the header says, else the key.
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { COMPAT_MODES, type CompatMode, isCompatMode } from '../../domain/compat.ts'
+import { COMPAT_MODES, type CompatMode, isCompatMode } from '../../domain/api-key.ts'
 import { ApiError } from '../../domain/errors.ts'
 
 const HEADER = 'X-Offpeak-Compat'

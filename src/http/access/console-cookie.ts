@@ -1,7 +1,7 @@
 // The cookie that carries a session of the console. No script can read it and no other site can send it; what changes
 // something needs a header besides, which a page of another origin cannot set.
 import type { FastifyRequest } from 'fastify'
-import { hashConsoleToken } from '../../domain/console-token.ts'
+import { hashConsoleToken } from '../../domain/api-key.ts'
 import { ApiError } from '../../domain/errors.ts'
 
 const NAME = 'offpeak_console'

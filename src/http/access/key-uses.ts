@@ -1,5 +1,5 @@
 // When each key was used last, to about a minute: one write a minute and key, which no call waits for.
-import { GroupedWrites } from '../../audit/grouped-writes.ts'
+import { GroupedWrites } from '../../audit/call-records.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { type KeyUse, recordKeyUses } from '../../store/api-keys.ts'
 import type { Store } from '../../store/store.ts'

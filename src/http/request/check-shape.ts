@@ -4,7 +4,7 @@ import type { FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'
 import { Compile, type Validator } from 'typebox/compile'
 import { ApiError } from '../../domain/errors.ts'
-import { storableText, unstorable } from '../../domain/storable-text.ts'
+import { storableText, unstorable } from '../../domain/text.ts'
 import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 import { describeMismatch } from './describe-mismatch.ts'
 

@@ -1,8 +1,8 @@
 // Parses the JSON body of a request. An empty body counts as no body, because clients send the content type all the
 // same; the endpoint's shape says whether a body is required. An endpoint may ask for the bytes instead.
 import type { FastifyBodyParser } from 'fastify'
-import { compressionOf } from '../../domain/compression.ts'
 import { ApiError } from '../../domain/errors.ts'
+import { compressionOf } from '../../domain/file.ts'
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 

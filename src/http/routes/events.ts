@@ -1,7 +1,7 @@
 // Events of batches and limits.
 import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
-import { eventObject } from '../../notify/event-object.ts'
+import { eventObject } from '../../notify/record-event.ts'
 import { listEvents, readEvent } from '../../store/webhooks.ts'
 import { EventObject, EventTypeShape } from '../../wire/event.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'

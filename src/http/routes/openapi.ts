@@ -5,8 +5,8 @@ import { readFile } from 'node:fs/promises'
 import { type TSchema, Type } from 'typebox'
 import { ERRORS, type ErrorCode, wireError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
-import { STORABLE_PATTERN } from '../../domain/storable-text.ts'
-import { ErrorEnvelope } from '../../wire/error.ts'
+import { STORABLE_PATTERN } from '../../domain/text.ts'
+import { ErrorEnvelope } from '../../wire/list.ts'
 import { CompatHeader } from '../access/compat.ts'
 import { type Declared, type RouteDoc, type Rules, route } from '../route.ts'
 import type { App } from '../type-provider.ts'
@@ -167,7 +167,7 @@ function ruled(schema: unknown, rules: Rules | undefined): unknown {
   return { ...schema, ...whole, properties: Object.fromEntries(entries) }
 }
 
-/** Free text of requests is text that every database stores (domain/storable-text.ts). */
+/** Free text of requests is text that every database stores (domain/text.ts). */
 function storable(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(storable)
   if (!isObject(schema)) return schema

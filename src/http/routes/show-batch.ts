@@ -2,14 +2,12 @@
 // like every other known field without a value.
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
-import type { BatchStatus } from '../../domain/batch.ts'
+import { type BatchStatus, shownDedupe } from '../../domain/batch.ts'
 import { unixSeconds } from '../../domain/clock.ts'
-import { shownDedupe } from '../../domain/dedupe.ts'
 import { usd } from '../../domain/money.ts'
 import type { BatchProgress } from '../../progress/read-batch-progress.ts'
 import type { BatchRow } from '../../store/schema.ts'
-import { type BatchObject, BatchProblem } from '../../wire/batch.ts'
-import { Metadata } from '../../wire/metadata.ts'
+import { type BatchObject, BatchProblem, Metadata } from '../../wire/batch.ts'
 import type { View } from '../access/compat.ts'
 import { shownFileId } from './files.ts'
 

@@ -16,14 +16,14 @@ import {
   readUpload,
   readUploadPart,
 } from '../../store/uploads.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import {
   CompleteUpload,
   CreateUpload,
   UploadObject,
   UploadPartObject,
   UploadStatusShape,
-} from '../../wire/upload.ts'
+} from '../../wire/file.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf, planOf } from '../access/caller.ts'
 import { type View, viewOf } from '../access/compat.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'

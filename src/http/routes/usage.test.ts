@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { object, type TestServer, testServer } from '../../../test/support/test-server.ts'
+import { parseDay } from '../../domain/days.ts'
 import { entityType } from '../../domain/entity.ts'
-import { parseDay } from '../../domain/utc-day.ts'
 import type { UsageDayRow } from '../../store/schema.ts'
 import { addUsage } from '../../store/usage.ts'
 

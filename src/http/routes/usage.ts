@@ -2,9 +2,9 @@
 import { Readable } from 'node:stream'
 import { type Static, Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
+import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { usd } from '../../domain/money.ts'
-import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/utc-day.ts'
 import { usageCsv } from '../../ledger/usage-csv.ts'
 import {
   listUsageGroups,

@@ -4,9 +4,8 @@ import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import { eventObject } from '../../notify/event-object.ts'
-import { recordTestEvent, wantedTypes } from '../../notify/record-event.ts'
-import { replayEvent, replayFailed } from '../../notify/replay.ts'
+import { replayEvent, replayFailed } from '../../notify/deliver.ts'
+import { eventObject, recordTestEvent, wantedTypes } from '../../notify/record-event.ts'
 import { newSigningSecret } from '../../notify/signing.ts'
 import { webhookUrl } from '../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../store/schema.ts'
@@ -22,13 +21,12 @@ import {
   readWebhook,
   updateWebhook,
 } from '../../store/webhooks.ts'
-import { EventObject } from '../../wire/event.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import {
   CreateWebhook,
   DeletedWebhook,
   DeliveryObject,
   DeliveryStatusShape,
+  EventObject,
   ReplayDeliveries,
   ReplayedDeliveries,
   ROTATION_OVERLAP_S_DEFAULT,
@@ -37,7 +35,8 @@ import {
   WEBHOOK_RULES,
   WebhookObject,
   WebhookWithSecret,
-} from '../../wire/webhook.ts'
+} from '../../wire/event.ts'
+import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf, planOf } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'

@@ -3,7 +3,7 @@
 import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
 import { type CustomTypesConfig, Pool, type PoolConfig, types } from 'pg'
 import { type Clock, sleep } from '../../domain/clock.ts'
-import { storableText } from '../../domain/storable-text.ts'
+import { storableText } from '../../domain/text.ts'
 import { isUnanswered, isUnavailable, outageFailure } from './database-failure.ts'
 
 export function openPool(config: PoolConfig): Pool {

@@ -2,7 +2,7 @@
 // the worker runs the same few hundred times a second.
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
-import { storableText } from '../../domain/storable-text.ts'
+import { storableText } from '../../domain/text.ts'
 import { UnbindableValue, withFailureMessage } from './database-failure.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */

@@ -3,8 +3,8 @@
 // such a link.
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
+import { hashConsoleToken, makeConsoleToken } from '../../../domain/api-key.ts'
 import { unixSeconds } from '../../../domain/clock.ts'
-import { hashConsoleToken, makeConsoleToken } from '../../../domain/console-token.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import {
   deleteConsoleSession,
@@ -17,7 +17,7 @@ import {
   ConsoleSession,
   ConsoleSessionEnded,
   CreateConsoleSession,
-} from '../../../wire/console-session.ts'
+} from '../../../wire/project.ts'
 import { authenticate, authenticateSession } from '../../access/auth.ts'
 import { type Caller, callerOf } from '../../access/caller.ts'
 import {

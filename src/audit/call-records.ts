@@ -1,0 +1,134 @@
+// Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
+// has received a response can read its record. No secret is kept with it.
+import type { Clock } from '../domain/clock.ts'
+import { withoutSecrets } from '../domain/secret-text.ts'
+import { insertAnonymousRequests, insertHttpRequests, keepNewestAnonymousRequests } from '../store/calls.ts'
+import type { AnonymousRequestRow, HttpRequestRow } from '../store/schema.ts'
+import type { Store, Writer } from '../store/store.ts'
+
+export class HttpRecords {
+  readonly #writes: GroupedWrites<HttpRequestRow>
+
+  constructor(store: Pick<Store, 'writeAsyncCommit'>) {
+    this.#writes = new GroupedWrites(store, insertHttpRequests)
+  }
+
+  /** Resolves once the row can be read. */
+  add(row: HttpRequestRow): Promise<void> {
+    return this.#writes.add(withoutItsSecrets(row))
+  }
+}
+
+/** A secret that was shown once to its owner is not to be read here by whoever may read records. */
+function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
+  const { path, entity, response } = row
+  return {
+    ...row,
+    path: withoutSecrets(path),
+    entity: entity === null ? null : withoutSecrets(entity),
+    response: response === null ? null : withoutSecrets(response),
+  }
+}
+
+// Records of rejected calls without a valid key. Anybody can make such calls, so their records are bounded: a maximum
+// per minute for each address and for the process, and only the newest are kept. Further calls are only logged.
+
+export const PER_ADDRESS_MAX = 60
+export const PER_PROCESS_MAX = 600
+const WINDOW_MS = 60_000
+const KEPT_MAX = 10_000
+/** Records between two looks at how many there are. */
+const TRIM_EVERY = 500
+
+export class AnonymousRecords {
+  readonly #store: Pick<Store, 'writeAsyncCommit'>
+  readonly #clock: Clock
+  readonly #keptMax: number
+  readonly #writes: GroupedWrites<AnonymousRequestRow>
+  #windowEnds = 0
+  #total = 0
+  readonly #byAddress = new Map<string, number>()
+  #added = 0
+
+  constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock, keptMax = KEPT_MAX) {
+    this.#store = store
+    this.#clock = clock
+    this.#keptMax = keptMax
+    this.#writes = new GroupedWrites(store, insertAnonymousRequests)
+  }
+
+  /** Resolves once the row can be read, or at once where it is one too many. */
+  async add(row: AnonymousRequestRow): Promise<void> {
+    if (!this.#takes(row.address)) return
+    await this.#writes.add({ ...row, path: withoutSecrets(row.path) })
+    if (this.#added++ % TRIM_EVERY === 0)
+      await this.#store.writeAsyncCommit((tx) => keepNewestAnonymousRequests(tx, this.#keptMax))
+  }
+
+  #takes(address: string): boolean {
+    const now = this.#clock.now()
+    if (now >= this.#windowEnds) {
+      this.#windowEnds = now + WINDOW_MS
+      this.#total = 0
+      this.#byAddress.clear()
+    }
+    const count = this.#byAddress.get(address) ?? 0
+    if (count >= PER_ADDRESS_MAX || this.#total >= PER_PROCESS_MAX) return false
+    this.#byAddress.set(address, count + 1)
+    this.#total++
+    return true
+  }
+}
+
+/**
+ * Rows that are written along the way, by the group: while one commit is on its way the next rows gather, and go
+ * together. They are written with an
+ * asynchronous commit, so a power failure may lose the last of them.
+ */
+interface Waiting<Row> {
+  row: Row
+  settle: { resolve: () => void; reject: (error: unknown) => void }
+}
+
+export class GroupedWrites<Row> {
+  readonly #store: Pick<Store, 'writeAsyncCommit'>
+  readonly #insert: (tx: Writer, rows: readonly Row[]) => Promise<void>
+  #waiting: Waiting<Row>[] = []
+  #writing = false
+
+  constructor(
+    store: Pick<Store, 'writeAsyncCommit'>,
+    insert: (tx: Writer, rows: readonly Row[]) => Promise<void>,
+  ) {
+    this.#store = store
+    this.#insert = insert
+  }
+
+  /** Resolves once the row can be read. */
+  add(row: Row): Promise<void> {
+    const { promise, ...settle } = Promise.withResolvers<void>()
+    this.#waiting.push({ row, settle })
+    if (!this.#writing) void this.#flush()
+    return promise
+  }
+
+  async #flush(): Promise<void> {
+    this.#writing = true
+    while (this.#waiting.length > 0) {
+      const group = this.#waiting
+      this.#waiting = []
+      try {
+        await this.#store.writeAsyncCommit((tx) =>
+          this.#insert(
+            tx,
+            group.map(({ row }) => row),
+          ),
+        )
+        for (const { settle } of group) settle.resolve()
+      } catch (error) {
+        for (const { settle } of group) settle.reject(error)
+      }
+    }
+    this.#writing = false
+  }
+}
