@@ -2,7 +2,7 @@
 // lines in the same process. Goal: at least half as fast.
 //
 //   node bench/ingest.ts [megabytes per file]
-import { validateContent } from '../src/intake/validate-content.ts'
+import { validateContent } from '../src/intake/validation.ts'
 
 const ROUNDS = 3
 const BLOCK_BYTES = 64 * 1024

@@ -13,9 +13,9 @@ import { masterKeyFromText } from '../src/blobs/master-key.ts'
 import { ZstdPackers } from '../src/blobs/seal-frames.ts'
 import { sealBlobs } from '../src/blobs/sealed.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { freeBuffer } from '../src/intake/store-upload.ts'
 import { StreamingValidation } from '../src/intake/streaming-validation.ts'
-import { validateContent } from '../src/intake/validate-content.ts'
+import { freeBuffer } from '../src/intake/upload.ts'
+import { validateContent } from '../src/intake/validation.ts'
 import { temporaryDisk } from '../test/support/temporary-disk.ts'
 
 const SAMPLE_BYTES_MAX = 128 * 1024 * 1024

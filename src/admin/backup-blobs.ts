@@ -11,7 +11,7 @@ import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
 import { listBlobRows, openableBlobs } from '../store/blobs.ts'
 import type { Store } from '../store/store.ts'
-import { AdminCommandError } from './admin-command-error.ts'
+import { AdminCommandError } from './database-freeze.ts'
 
 const ROWS_AT_ONCE = 500
 const BLOBS_AT_ONCE = 16

@@ -1,11 +1,9 @@
 // Freezes a database while it is rekeyed or moved, so that no service runs on it. The order of steps prevents a race: a
 // service opens its session before it looks for the mark, and the admin command sets the mark before it looks for
 // sessions.
-
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
 import { liveSessions } from '../store/leases.ts'
 import type { Reader, Store } from '../store/store.ts'
-import { AdminCommandError } from './admin-command-error.ts'
 
 export type Freeze =
   /** IDs of master keys. */
@@ -73,4 +71,12 @@ function parseFreeze(text: string): Freeze {
       return { by: 'move_out', id: field('id'), to: field('to'), done: Reflect.get(found, 'done') === true }
   }
   throw new AdminCommandError('this database carries a mark that this version of offpeak does not know')
+}
+
+/** Work on a whole database that cannot go on; the message says why and what to do. */
+export class AdminCommandError extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'AdminCommandError'
+  }
 }

@@ -11,8 +11,15 @@ import { requeueExpiredLeases } from '../store/leases.ts'
 import type { BlobRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { type Cell, insertRows, keyOfRow, readRows, sumTable, TABLE_NAMES } from '../store/table-copy.ts'
-import { AdminCommandError } from './admin-command-error.ts'
-import { assertNoLiveProcess, type Freeze, freeze, readFreeze, spoken, thaw } from './database-freeze.ts'
+import {
+  AdminCommandError,
+  assertNoLiveProcess,
+  type Freeze,
+  freeze,
+  readFreeze,
+  spoken,
+  thaw,
+} from './database-freeze.ts'
 
 const ROWS_AT_ONCE = 500
 const BLOBS_AT_ONCE = 16

@@ -18,8 +18,14 @@ import {
 import { deleteProperty, writeProperty } from '../store/database-properties.ts'
 import type { BlobRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { AdminCommandError } from './admin-command-error.ts'
-import { assertNoLiveProcess, freeze, readFreeze, spoken, thaw } from './database-freeze.ts'
+import {
+  AdminCommandError,
+  assertNoLiveProcess,
+  freeze,
+  readFreeze,
+  spoken,
+  thaw,
+} from './database-freeze.ts'
 
 const ROWS_AT_ONCE = 500
 /** Blobs that are opened in the end. */

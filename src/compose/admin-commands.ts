@@ -5,20 +5,20 @@ import { join, resolve } from 'node:path'
 import { type BackedUp, backupBlobs } from '../admin/backup-blobs.ts'
 import { readFreeze } from '../admin/database-freeze.ts'
 import {
-  type Moved,
-  migrateData as move,
-  type Place,
-  releaseMoved as release,
-} from '../admin/migrate-data.ts'
-import { assertSameMasterKey } from '../admin/one-master-key.ts'
-import { endRekey, rekey as rewrapAll } from '../admin/rekey.ts'
-import {
+  assertSameMasterKey,
   copyKeyFile,
   nextKeyPath,
   oldKeyPath,
   retireKeyFile,
   switchKeyFile,
-} from '../admin/switch-key-file.ts'
+} from '../admin/master-keys.ts'
+import {
+  type Moved,
+  migrateData as move,
+  type Place,
+  releaseMoved as release,
+} from '../admin/migrate-data.ts'
+import { endRekey, rekey as rewrapAll } from '../admin/rekey.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
 import {
   type MasterKey,

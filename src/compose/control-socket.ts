@@ -2,8 +2,11 @@
 import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'
+import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
+import type { Model } from '../domain/model.ts'
+import { modelsById } from './upstreams.ts'
 
 /** What a service answers: what it took up, or why it did not. */
 export interface ReloadAnswer {
@@ -76,4 +79,38 @@ function ask(path: string): Promise<ReloadAnswer | null> {
     socket.on('error', () => resolve(null))
     socket.on('end', () => resolve(text === '' ? null : JSON.parse(text)))
   })
+}
+
+/**
+ * Taking up a changed configuration without a restart: models, prices, upstreams, hours and limits of concurrency.
+ */
+export interface Reloaded {
+  /** Sections that have changed and need a restart. */
+  needsRestart: string[]
+}
+
+/** What of `next` can be taken up now: `running` with its models and its bound of lines in flight. */
+export function reloaded(running: Config, next: Config): { config: Config } & Reloaded {
+  const { models } = next
+  const worker = { ...running.worker, concurrency_max: next.worker.concurrency_max }
+  const config = { ...running, models, worker }
+  const needsRestart = Object.keys(next).filter((key) => {
+    const text = (of: Config): string => JSON.stringify(plain(Reflect.get(of, key)))
+    return text(config) !== text(next)
+  })
+  return { config, needsRestart }
+}
+
+function plain(value: unknown): unknown {
+  return value instanceof Map ? [...value] : value
+}
+
+/** Changes `models` in place: whoever reads it sees the new ones. What was learned of a model stays. */
+export function replaceModels(models: Map<string, Model>, config: Config): void {
+  const before = new Map(models)
+  models.clear()
+  for (const [id, model] of modelsById(config.models)) {
+    const known = before.get(id)
+    models.set(id, known ? { ...model, created: known.created, seen: known.seen } : model)
+  }
 }

@@ -1,18 +1,22 @@
 // Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
 // finding.
-import { compareRemote } from '../admin/compare-remote.ts'
+import { type BatchApiCheck, compareRemote } from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
+import { BatchApiError } from '../backends/batch-api/batch-api.ts'
+import { reasonForOperator } from '../backends/failure-reason.ts'
 import { MasterKeyError } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import type { Doctor } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
-import type { Config } from '../config/config.ts'
+import type { BatchApiUpstream, Config } from '../config/config.ts'
+import { systemClock } from '../domain/clock.ts'
+import { withoutUrlSecrets } from '../domain/secret-text.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { linesOfOpenChunk } from '../results/journal-tallies.ts'
 import { readProjectByName } from '../store/projects.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
-import { checkBatchApis } from './check-batch-apis.ts'
 import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
+import { batchApiOf } from './upstreams.ts'
 
 const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
 
@@ -105,5 +109,44 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
       affects: [],
     })
     return null
+  }
+}
+
+/**
+ * Asks each configured batch API whether it is one and takes the key, and says what to fix where it does not.
+ */
+export async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
+  const upstreams = models.flatMap((model) => model.upstreams.filter((one) => one.type === 'openai-batch'))
+  const distinct = new Map(upstreams.map((one) => [`${one.name} ${one.base_url}`, one]))
+  return await Promise.all(
+    [...distinct.values()].map(async (one) => ({
+      upstream: one.name,
+      base_url: withoutUrlSecrets(one.base_url),
+      problem: await problemOf(one),
+    })),
+  )
+}
+
+async function problemOf(upstream: BatchApiUpstream): Promise<string | null> {
+  const api = batchApiOf(upstream, systemClock)
+  const { api_key, api_key_file } = upstream
+  const hasKey = api_key !== null || api_key_file !== null
+  try {
+    if (await api.hasList()) return null
+    return 'there is no batch API: GET /batches is not found. Check base_url; most end in /v1'
+  } catch (error) {
+    if (!(error instanceof BatchApiError)) throw error
+    const { status } = error.result
+    if (status === 401 || status === 403)
+      return hasKey
+        ? `it refuses the key (${status}). Check the key that api_key_env or api_key_file names, and that it may list, create and cancel batches and files`
+        : `it asks for a key (${status}). Name it with api_key_env or api_key_file`
+    if (status === null)
+      return `it cannot be reached (${reasonForOperator(error.result)}). Check base_url, and that it runs`
+    if (status === 200)
+      return `it is no batch API: ${reasonForOperator(error.result)} at GET /batches. Check base_url; most end in /v1`
+    return `${reasonForOperator(error.result)}. Try again later`
+  } finally {
+    await api.close()
   }
 }

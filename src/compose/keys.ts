@@ -1,14 +1,18 @@
 // Creates, lists and revokes the API keys of a database for the `keys` command.
 
+import { randomUUID } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
 import { createKey } from '../admin/create-key.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
+import { apiKeyPath } from '../config/api-key-path.ts'
 import type { Config } from '../config/config.ts'
-import { isScope, type Scope } from '../domain/api-key.ts'
+import { isScope, SCOPES, type Scope } from '../domain/api-key.ts'
 import { unixSeconds } from '../domain/clock.ts'
 import { type KeyWithProject, listKeys, readKey, revokeKey } from '../store/api-keys.ts'
 import { readProjectByName } from '../store/projects.ts'
-import { openDatabase } from './stores.ts'
+import { type OpenStore, openDatabase } from './stores.ts'
 
 const PLAN = 'payg'
 
@@ -55,4 +59,34 @@ function summary(row: KeyWithProject): KeySummary {
 function scopesOf(row: KeyWithProject): Scope[] {
   const list: unknown = JSON.parse(row.scopes)
   return Array.isArray(list) ? list.filter((one) => typeof one === 'string' && isScope(one)) : []
+}
+
+// The first start of a service creates a project, and an API key for it in the data folder.
+
+const PROJECT = 'default'
+
+/**
+ * Creates the project `default` and a key with every scope, unless `DIR/api-key` exists. Processes that share a
+ * PostgreSQL database may each have a data folder of their own: only the first of them creates a key.
+ */
+export async function ensureFirstKey(config: Config, store: OpenStore): Promise<void> {
+  const path = apiKeyPath(config)
+  if (existsSync(path)) return
+  if (config.database.kind === 'postgres' && (await listKeys(store.read)).length > 0) return
+  const plan = config.plans.keys().next().value
+  if (plan === undefined) throw new Error('the configuration names no plan')
+  const { key } = await createKey(store, store.clock, config.region, {
+    project: PROJECT,
+    plan,
+    name: 'made at the first start',
+    scopes: SCOPES,
+  })
+  await mkdir(config.data_dir, { recursive: true, mode: 0o700 })
+  // Of processes that start at the same time, the first link wins, and no reader sees a partly written key.
+  const temporary = `${path}.${randomUUID()}`
+  await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })
+  await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EEXIST') throw error
+  })
+  await unlink(temporary)
 }

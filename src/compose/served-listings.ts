@@ -7,7 +7,7 @@ import { type ListedModel, type ListOptions, listUpstreamModels } from '../backe
 import type { Config, OpenAiUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
 import type { Clock } from '../domain/clock.ts'
-import { certificatesOf } from './certificates.ts'
+import { certificatesOf } from './upstreams.ts'
 
 const FILE = 'served-models.json'
 /** How long the start waits for servers that have not been asked before. */

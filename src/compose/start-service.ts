@@ -1,8 +1,7 @@
 // Starts a service: first its worker processes, so that they load while this one loads the server, which takes as long.
 import type { Running, ServeOptions } from '../cli/launch.ts'
 import type { Config } from '../config/config.ts'
-import { forkWorkers } from './fork-worker.ts'
-import { workerCount } from './worker-count.ts'
+import { forkWorkers, workerCount } from './fork-worker.ts'
 
 export async function startService(
   config: Config,

@@ -1,8 +1,8 @@
 // Opens the database and the blob store that the configuration names. Adapters are chosen here and in upstreams.ts.
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { bindMasterKey } from '../admin/one-master-key.ts'
-import type { Blobs } from '../blobs/blobs.ts'
+import { bindMasterKey } from '../admin/master-keys.ts'
+import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
 import {
   type MasterKey,
@@ -20,6 +20,7 @@ import { startupFailure } from '../store/postgres/database-failure.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
+import type { ServiceStatus } from '../wire/status.ts'
 import { makeLog } from './log.ts'
 import { closeToOthers } from './owner-only.ts'
 
@@ -115,4 +116,42 @@ export async function masterKey(config: Config, store: Store): Promise<MasterKey
     )
   if (await hasBlobs(store.read)) return await readMasterKey(path)
   return await readOrCreateMasterKey(path)
+}
+
+// Whether the database and the blob store answer, and how fast: a read of each that costs next to nothing.
+
+type StoreHealth = NonNullable<ServiceStatus['service']>['stores'][number]
+
+/** No blob has this key. */
+const NO_BLOB = 'health/none'
+
+export async function storeHealth(
+  config: Pick<Config, 'database' | 'blobs'>,
+  { store, blobs }: Pick<Stores, 'store' | 'blobs'>,
+): Promise<StoreHealth[]> {
+  return await Promise.all([
+    probe('database', config.database.kind, () =>
+      store.read.selectFrom('projects').select('id').limit(1).execute(),
+    ),
+    probe('blobs', config.blobs.kind, async () => {
+      await blobs.size(NO_BLOB).catch((error: unknown) => {
+        if (!(error instanceof BlobMissing)) throw error
+      })
+    }),
+  ])
+}
+
+async function probe(
+  name: StoreHealth['name'],
+  kind: string,
+  ask: () => Promise<unknown>,
+): Promise<StoreHealth> {
+  const began = systemClock.now()
+  try {
+    await ask()
+    return { name, kind, ok: true, latency_ms: systemClock.now() - began, error: null }
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error)
+    return { name, kind, ok: false, latency_ms: null, error: text }
+  }
 }

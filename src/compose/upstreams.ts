@@ -1,4 +1,6 @@
 // Creates a client for each model server that the configuration names.
+
+import { readFileSync } from 'node:fs'
 import type { Backend } from '../backends/backend.ts'
 import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
@@ -28,7 +30,6 @@ import { launchEngine } from '../engines/engine-process.ts'
 import { filled } from '../engines/engine-spec.ts'
 import { Machine } from '../engines/machine.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
-import { certificatesOf } from './certificates.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
   return new Map(
@@ -75,7 +76,7 @@ export function spillsOf(models: readonly ModelConfig[]): Map<string, Spill> {
 
 type ServerConfig = Exclude<UpstreamConfig, BatchApiConfig>
 
-export interface UpstreamDeps {
+interface UpstreamDeps {
   budget: ResponseMemory
   /** What a name with `discover: dns` resolves to; empty while that is not known. */
   addressesOf: (host: string) => readonly string[]
@@ -272,5 +273,21 @@ function backendMaker(
     }
     if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
     return client(upstream, address)(upstream, upstream.api_key)
+  }
+}
+
+// The certificates that an upstream's configuration names, as the connections to it want them.
+
+type CertificateFiles = Pick<OpenAiUpstream, 'ca_file' | 'client_cert_file' | 'client_key_file'>
+
+export function certificatesOf({ ca_file, client_cert_file, client_key_file }: CertificateFiles): {
+  ca?: Buffer
+  cert?: Buffer
+  key?: Buffer
+} {
+  return {
+    ...(ca_file === null ? {} : { ca: readFileSync(ca_file) }),
+    ...(client_cert_file === null ? {} : { cert: readFileSync(client_cert_file) }),
+    ...(client_key_file === null ? {} : { key: readFileSync(client_key_file) }),
   }
 }

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { readGguf } from './gguf.ts'
-import { slotsOf } from './slots.ts'
+import { slotsOf } from './recipes.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-gguf-'))
 after(() => rmSync(folder, { recursive: true }))

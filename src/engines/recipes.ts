@@ -1,7 +1,10 @@
-// How each known engine is started. `{model}` is the file or the name that the user gave, `{name}` what lines call it;
-// `{slots}` and `{context}` are worked out from the model and the machine; `{port}`, `{socket}`, `{files}` and `{api_key}`
-// stay for the worker. A key is in no argument: every user of the machine can read those.
+import type { GgufModel } from './gguf.ts'
 
+/**
+ * How each known engine is started. `{model}` is the file or the name that the user gave, `{name}` what lines call it;
+ * `{slots}` and `{context}` are worked out from the model and the machine; `{port}`, `{socket}`, `{files}` and `{api_key}`
+ * stay for the worker. A key is in no argument: every user of the machine can read those.
+ */
 export interface Recipe {
   /** As `--engine` takes it. */
   name: string
@@ -111,7 +114,7 @@ export const RECIPES: readonly Recipe[] = [
   },
 ]
 
-export interface RecipeValues {
+interface RecipeValues {
   /** Where it is: what the variable names, or found on the PATH. */
   program: string
   model: string
@@ -128,4 +131,37 @@ export function commandOf(recipe: Recipe, { program, ...values }: RecipeValues):
     word.replaceAll(/\{(model|name|slots|context)\}/g, (_, key: keyof typeof values) => String(values[key])),
   )
   return [program, ...filled]
+}
+
+// How many requests a llama.cpp server works on at once, and how many tokens each may have.
+
+/** Of the memory that is free now; the rest is for what the server needs beside weights and cache. */
+const MEMORY_SHARE = 0.7
+const SLOTS_MAX = { cpu: 8, gpu: 32 }
+const CONTEXT_MIN = 1024
+/** A context is a multiple of it. */
+const CONTEXT_STEP = 256
+/** Where the model does not say. */
+const CONTEXT_DEFAULT = 8192
+
+interface Slots {
+  slots: number
+  /** Tokens of each. */
+  contextEach: number
+}
+
+/** `neededTokens`: what the longest request and its answer may take. */
+export function slotsOf(
+  model: GgufModel | null,
+  neededTokens: number,
+  machine: { freeBytes: number; hasGpu: boolean },
+): Slots {
+  const most = model?.context_length ?? CONTEXT_DEFAULT
+  const wanted = Math.ceil(Math.max(neededTokens, CONTEXT_MIN) / CONTEXT_STEP) * CONTEXT_STEP
+  const contextEach = Math.min(wanted, most)
+  const slotsMax = machine.hasGpu ? SLOTS_MAX.gpu : SLOTS_MAX.cpu
+  if (model === null || model.cache_bytes_per_token === null) return { slots: slotsMax, contextEach }
+  const room = machine.freeBytes * MEMORY_SHARE - model.bytes
+  const fitting = Math.floor(room / (contextEach * model.cache_bytes_per_token))
+  return { slots: Math.max(1, Math.min(slotsMax, fitting)), contextEach }
 }

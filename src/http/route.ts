@@ -2,22 +2,49 @@
 // not compile, and the server does not start.
 import type {
   ContextConfigDefault,
+  FastifyBaseLogger,
+  FastifyInstance,
   FastifySchema,
+  FastifyTypeProvider,
   RawReplyDefaultExpression,
   RawRequestDefaultExpression,
   RawServerDefault,
   RouteGenericInterface,
   RouteOptions,
 } from 'fastify'
-import { type TSchema, Type } from 'typebox'
+import type { Registry } from 'prom-client'
+import { type Static, type TSchema, Type } from 'typebox'
+import type { LineRecordText } from '../audit/read-line-record.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Scope } from '../domain/api-key.ts'
+import type { Clock } from '../domain/clock.ts'
 import type { ErrorCode } from '../domain/errors.ts'
-import type { App, TypeboxProvider } from './type-provider.ts'
+import type { Model } from '../domain/model.ts'
+import type { Plan } from '../domain/plan.ts'
+import type { IncomingMemory } from '../intake/incoming.ts'
+import type { StreamingValidation } from '../intake/streaming-validation.ts'
+import type { Store } from '../store/store.ts'
+import type { ServiceStatus } from '../wire/status.ts'
+
+/** Types a Fastify request by the TypeBox shapes that it was checked against. */
+export interface TypeboxProvider extends FastifyTypeProvider {
+  validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown
+  serializer: this['schema'] extends TSchema ? Static<this['schema']> : unknown
+}
+
+export type App = FastifyInstance<
+  RawServerDefault,
+  RawRequestDefaultExpression,
+  RawReplyDefaultExpression,
+  FastifyBaseLogger,
+  TypeboxProvider
+>
 
 /** A key with one of these scopes, any valid key, or no key at all. */
 export type Access = readonly [Scope, ...Scope[]] | 'any key' | 'public'
 
-export type Method = 'GET' | 'HEAD' | 'POST' | 'DELETE'
+type Method = 'GET' | 'HEAD' | 'POST' | 'DELETE'
 
 /** Keywords of JSON Schema beside those of a shape: of its properties, and of the whole. */
 export interface Rules {
@@ -52,7 +79,10 @@ export interface Declared {
   url: string
   access: Access
   doc: RouteDoc | null
-  /** What a request is made of: `params`, `querystring` and `body`, each a typebox shape. */
+  /**
+   * What a request is made of: `params`, `querystring` and `body`, each a typebox shape. An ID in a path may be any text:
+   * text that is no ID is not found.
+   */
   accepts: FastifySchema
   /** The handler gets a JSON body as the bytes that came. */
   raw?: true
@@ -74,7 +104,7 @@ type Options<S extends FastifySchema> = RouteOptions<
   TypeboxProvider
 >
 
-export interface RouteSpec<S extends FastifySchema> extends Declared {
+interface RouteSpec<S extends FastifySchema> extends Declared {
   method: Method | Method[]
   accepts: S
   handler: Options<S>['handler']
@@ -146,4 +176,54 @@ function matches(pattern: string, path: string): boolean {
   return wanted.every(
     (segment, i) => segment === '*' || segment === given[i] || (segment[0] === ':' && given[i]),
   )
+}
+
+/** The dependencies of all endpoints. Each endpoint picks the ones that it needs. */
+export interface RouteDependencies {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  region: string
+  /** Whether the database and the blob store answer; asked by operators. */
+  storeHealth: () => Promise<NonNullable<ServiceStatus['service']>['stores']>
+  /** The configuration in force, without its secrets. */
+  settings: () => Record<string, unknown>
+  /** Of the service. */
+  version: string
+  /** Prepares the console soon after the start, and not only when its first page is asked for. */
+  prepareConsole?: boolean
+  plans: ReadonlyMap<string, Plan>
+  models: ReadonlyMap<string, Model>
+  file_bytes_max: number
+  /** What content may take while it is received, where a folder's needs do not fit. */
+  incomingMemory?: IncomingMemory | undefined
+  /** Validates large uploads while they arrive. Without it they are validated once they are stored. */
+  streamingValidation?: StreamingValidation
+  /** How long creating a batch waits for a file that is being validated. */
+  wait_for_file_ms: number
+  webhooks: {
+    /** Whether a receiver may be in a private network and use plain HTTP. */
+    allow_private_networks: boolean
+    /** Encrypts the signing secrets. */
+    keys: KeyBox
+  }
+  /** Of upstreams that tell by webhook of batches that have ended. */
+  batchApiSecrets: () => readonly { upstream: string; secret: string }[]
+  /** Called after background work was queued, so that workers in this process claim it at once. */
+  wake: () => void
+  /** The audit record of one line; undefined if the project has no such batch or line. `names`: null for operators. */
+  readLineRecord: (
+    project_id: string,
+    batch_id: string,
+    line: number,
+    names: ReadonlyMap<string, Model> | null,
+  ) => Promise<LineRecordText | undefined>
+  /** Whether the service can do its work, for /readyz. */
+  ready: () => Promise<boolean>
+  /** Since when no worker has run (Unix ms); null if that is less than a minute. */
+  noWorkerSince?: () => number | null
+  /** Counts calls; shown at /metrics. */
+  metrics?: Registry
+  /** The metrics are shown on another port instead. */
+  metrics_elsewhere?: boolean
 }

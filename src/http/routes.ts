@@ -2,9 +2,8 @@
 import { Incoming } from '../intake/incoming.ts'
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Idempotency } from './request/idempotency.ts'
-import { ProjectSlots } from './request/project-slots.ts'
-import { HeavyReads } from './response/heavy-reads.ts'
-import type { RouteDependencies } from './route-dependencies.ts'
+import { HeavyReads, ProjectSlots } from './response/heavy-reads.ts'
+import type { App, RouteDependencies } from './route.ts'
 import { batchApiWebhookRoute } from './routes/batch-api-webhook.ts'
 import { batchLineRoutes } from './routes/batch-lines.ts'
 import { batchResultsRoute } from './routes/batch-results.ts'
@@ -31,7 +30,6 @@ import { statusRoutes } from './routes/status.ts'
 import { uploadRoutes } from './routes/uploads.ts'
 import { usageRoute } from './routes/usage.ts'
 import { webhookRoutes } from './routes/webhooks.ts'
-import type { App } from './type-provider.ts'
 
 /** At once in one process. A download keeps a connection to a bucket open (blobs/s3/), and both keep some memory. */
 const DOWNLOADS_MAX = 256

@@ -17,28 +17,27 @@ import { SharedSlots } from '../domain/shared-slots.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { httpMetrics } from '../metrics/metrics-text.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
-import { authenticate, authenticateSession, authorize, namedKey } from './access/auth.ts'
-import type { Caller } from './access/caller.ts'
-import { compatOfHeader } from './access/compat.ts'
-import { consoleTokenOf, requireConsoleHeader } from './access/console-cookie.ts'
-import { KeyUses } from './access/key-uses.ts'
+import {
+  authenticate,
+  authenticateSession,
+  authorize,
+  consoleTokenOf,
+  KeyUses,
+  namedKey,
+  requireConsoleHeader,
+} from './access/auth.ts'
+import { type Caller, compatOfHeader } from './access/caller.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
-import { errorOfBrokenHttp, sendErrorOnSocket } from './connection/broken-connection.ts'
-import { drain } from './connection/drain.ts'
+import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
 import { callerTrace, traceCalls } from './connection/trace-calls.ts'
-import { watchSender } from './connection/watch-sender.ts'
-import { hasBrokenEncoding, routableUrl } from './request/broken-url.ts'
-import { checkBodyHeaders, checkNoBody } from './request/check-body-headers.ts'
+import { checkBodyHeaders, checkNoBody, parseJson } from './request/check-body.ts'
 import { checkShape } from './request/check-shape.ts'
-import { parseJson } from './request/parse-json.ts'
 import { compressAnswer } from './response/compress.ts'
 import { responseHeaders } from './response/headers.ts'
 import { MethodNotAllowed, sendError } from './response/send-error.ts'
 import { whenClosed } from './response/when-closed.ts'
-import { type Access, RouteTable } from './route.ts'
-import type { RouteDependencies } from './route-dependencies.ts'
+import { type Access, type App, type RouteDependencies, RouteTable } from './route.ts'
 import { addRoutes } from './routes.ts'
-import type { App } from './type-provider.ts'
 
 export interface ServerDependencies extends RouteDependencies {
   /** Calls per minute and key; null: no limit. */
@@ -51,7 +50,7 @@ export interface ServerDependencies extends RouteDependencies {
   tracing?: Tracing | undefined
 }
 
-export interface Timeouts {
+interface Timeouts {
   /** From the first byte of a request to the end of its headers. */
   headersMs: number
   /** In every window of this length a request body must bring `bodyWindowBytes`. */
@@ -345,4 +344,24 @@ function pathOf({ originalUrl }: FastifyRequest): string {
 
 function hasBody({ headers }: FastifyRequest): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+}
+
+/**
+ * A URL whose path cannot be decoded is routed with its percent signs escaped, so that the call is authenticated,
+ * counted and recorded like every other before it is rejected.
+ */
+function hasBrokenEncoding(url: string): boolean {
+  const path = url.split('?', 1)[0] ?? ''
+  if (!path.includes('%')) return false
+  try {
+    decodeURIComponent(path)
+    return false
+  } catch {
+    return true
+  }
+}
+
+/** A URL that the router can read: the same one, unless it is broken. */
+function routableUrl(url: string): string {
+  return hasBrokenEncoding(url) ? url.replaceAll('%', '%25') : url
 }

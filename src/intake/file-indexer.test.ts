@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX } from '../domain/batch.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
-import { FileIndexer } from './file-indexer.ts'
+import { FileIndexer } from './validation.ts'
 
 function lineOf(model: unknown, entity?: string): InputLine {
   const text = JSON.stringify({

@@ -3,14 +3,17 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { FileIndex } from '../jsonl/file-index.ts'
+import type { Model } from '../domain/model.ts'
+import type { FileIndex } from '../jsonl/projection.ts'
+import { type BatchProjection, type EntityDefaults, projectBatch } from '../ledger/project-batch.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
-import { replaceIndex } from '../store/files.ts'
+import { readFile, replaceIndex } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
+import { readPromptStatistics } from '../store/statistics.ts'
 import type { Store } from '../store/store.ts'
-import { validateContent } from './validate-content.ts'
+import { validateContent } from './validation.ts'
 
-export interface IndexDeps {
+interface IndexDeps {
   store: Store
   sealed: SealedBlobs
   clock: Clock
@@ -56,4 +59,23 @@ async function rebuildIndex(
     await markForDeletion(tx, [replaced ? damaged : key], now)
   })
   return found.index
+}
+
+/** Projects the cost of a batch from the index of its input file. */
+interface ProjectionDeps extends IndexDeps {
+  models: ReadonlyMap<string, Model>
+}
+
+/** Null when a batch cannot read the file; createBatch throws the reason. */
+export async function readProjection(
+  deps: ProjectionDeps,
+  wanted: EntityDefaults & { project_id: string; input_file_id: string },
+): Promise<BatchProjection | null> {
+  const seen = await readPromptStatistics(deps.store.read)
+  const models = new Map([...deps.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]))
+  const index = await readIndex(
+    deps,
+    await readFile(deps.store.read, wanted.project_id, wanted.input_file_id, deps.clock.now()),
+  )
+  return index && projectBatch(index, models, wanted)
 }

@@ -1,8 +1,7 @@
 // The thread that validates uploads while they arrive, so that the event loop of the API is free for other calls.
 // Blocks are transferred without being copied, and returned after they were read.
 import { parentPort } from 'node:worker_threads'
-import { StreamingValidator, type ValidFile } from './streaming-validator.ts'
-import type { ValidationLimits } from './validation-first-pass.ts'
+import { StreamingValidator, type ValidationLimits, type ValidFile } from './validation.ts'
 
 /** `id` names an upload. */
 export type ToThread =

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { testClock } from '../../test/fakes/clock.ts'
 import { StreamingValidation } from './streaming-validation.ts'
-import { validateContent } from './validate-content.ts'
+import { validateContent } from './validation.ts'
 
 const BIG = 100_000_000
 const LIMITS = { lines_max: 1_000_000, line_bytes_max: 100_000 }

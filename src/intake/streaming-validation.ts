@@ -8,8 +8,7 @@ import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
 import { SharedSlots } from '../domain/shared-slots.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
-import type { ValidFile } from './streaming-validator.ts'
-import type { ValidationLimits } from './validation-first-pass.ts'
+import type { ValidationLimits, ValidFile } from './validation.ts'
 
 /** Smaller files are validated in less time than a thread takes to start. */
 const FILE_BYTES_MIN = 8 * 1024 * 1024

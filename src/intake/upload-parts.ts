@@ -1,31 +1,49 @@
 // Uploads in parts: each part is stored as it arrives, in any order and beside others, and survives a restart. Completing
-// the upload reads its parts in the given order as one content, which becomes a file like any other (complete-upload.ts).
+// the upload reads its parts in the given order as one content, which becomes a file like any other.
 import { createHash } from 'node:crypto'
-import { ApiError } from '../domain/errors.ts'
+import type { SealedBlob } from '../blobs/sealed.ts'
+import { type Clock, sleep } from '../domain/clock.ts'
+import { ApiError, ERRORS, type ErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { quotaExceeded } from '../domain/quota.ts'
-import { insertBlobs } from '../store/blobs.ts'
+import { insertBlobs, readBlobRow } from '../store/blobs.ts'
+import { readFile } from '../store/files.ts'
 import { lockProject } from '../store/projects.ts'
-import type { UploadPartRow, UploadRow } from '../store/schema.ts'
+import type { FileRow, UploadPartRow, UploadRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import {
+  beginCompletion,
   countUploadParts,
+  endUpload,
   insertUploadPart,
   insertUploadRow,
+  isCompleting,
+  leaveCompletion,
   lockUpload,
   NOT_COMPLETING,
+  readUpload,
+  readUploadPart,
+  renewCompletion,
   sumPendingUploads,
 } from '../store/uploads.ts'
 import { checkQuotas, type QuotaHolder } from './check-quota.ts'
-import { safeFilename } from './filename.ts'
-import type { TakeBytes } from './incoming.ts'
-import { bounded, hashed, type UploadDeps } from './upload.ts'
+import type { Incoming, TakeBytes } from './incoming.ts'
+import {
+  bounded,
+  discard,
+  hashed,
+  insertUpload,
+  receiveContent,
+  safeFilename,
+  type Upload,
+  type UploadDeps,
+} from './upload.ts'
 
 /** How long an upload that is neither completed nor cancelled is kept, with its parts. */
 const UPLOAD_KEPT_MS = 24 * 3_600_000
 const PARTS_MAX = 10_000
 
-export interface UploadOrder extends QuotaHolder {
+interface UploadOrder extends QuotaHolder {
   filename: string
   mime_type: string
   bytes: number
@@ -105,4 +123,238 @@ export async function addPart(
     if (error instanceof ApiError) await sealed.delete(blob.key)
     throw error
   }
+}
+
+// Makes a file of the parts of an upload, one call at a time, over all API processes: the content is there twice until its
+// parts are deleted, and only twice. The row of the upload says which attempt runs and until when its lease lasts. A
+// call that asks for the same meanwhile waits and shares the outcome, a failure included; one that asks for something else
+// is told to come back.
+
+const LEASE_MS = 15_000
+const RENEWALS_PER_LEASE = 3
+const RETRY_S = 1
+/** The polling interval while another process completes the upload; it doubles after each poll. */
+const POLL_MS_MIN = 20
+const POLL_MS_MAX = 500
+
+interface Completion {
+  part_ids: readonly string[]
+  /** Of the whole content, hex; null: not checked. */
+  md5: string | null
+}
+
+export interface Completed {
+  upload: UploadRow
+  file: FileRow
+}
+
+type Rules = Pick<Upload, 'retention_ms' | 'file_bytes_max'>
+
+interface CompletionDeps extends UploadDeps {
+  clock: Clock
+  incoming: Incoming
+}
+
+interface Call {
+  owner: QuotaHolder
+  id: string
+  completion: Completion
+  /** Equal for calls that ask for the same. */
+  order: string
+  rules: Rules
+}
+
+export class UploadCompletions {
+  readonly #deps: CompletionDeps
+  /** By upload, the attempts of this process. */
+  readonly #running = new Map<string, Promise<unknown>>()
+
+  constructor(deps: CompletionDeps) {
+    this.#deps = deps
+  }
+
+  /**
+   * Makes the file, or returns the one that was made before. Waits no longer once `signal` aborts. Throws
+   * upload_not_found, upload_not_pending, upload_completing, invalid_request for parts that are not the upload's,
+   * upload_mismatch for a content that is not as announced, and what receiving a file throws.
+   */
+  async complete(
+    owner: QuotaHolder,
+    id: string,
+    completion: Completion,
+    rules: Rules,
+    signal: AbortSignal,
+  ): Promise<Completed> {
+    const { store, clock } = this.#deps
+    const { part_ids, md5 } = completion
+    const order = createHash('sha256')
+      .update(JSON.stringify([part_ids, md5]))
+      .digest('hex')
+    const call = { owner, id, completion, order, rules }
+    let waitedFor: number | null = null
+    for (let pauseMs = POLL_MS_MIN; ; pauseMs = Math.min(pauseMs * 2, POLL_MS_MAX)) {
+      const upload = await readUpload(store.read, owner.project_id, id, clock.now())
+      const made = upload && (await this.#madeFile(upload))
+      if (made) return made
+      const { completion_attempt, completion_order, completion_failure } = openUpload(upload)
+      if (await isCompleting(store.read, store.claimSql, id)) {
+        if (completion_order !== order || signal.aborted)
+          throw new ApiError('upload_completing', undefined, {}, RETRY_S)
+        waitedFor = completion_attempt
+        await (this.#running.get(id)?.catch(() => {}) ?? sleep(clock, pauseMs, signal))
+        continue
+      }
+      if (waitedFor === completion_attempt && completion_failure !== null) throw failureOf(completion_failure)
+      const completed = await this.#attempt(call)
+      if (completed) return completed
+    }
+  }
+
+  /** Of an upload that is completed, as long as its file is there. */
+  async #madeFile(upload: UploadRow): Promise<Completed | null> {
+    if (upload.file_id === null) return null
+    const { store, clock } = this.#deps
+    const file = await readFile(store.read, upload.project_id, upload.file_id, clock.now())
+    return file ? { upload, file } : null
+  }
+
+  /** Null where another call has begun before, or has ended the upload meanwhile. */
+  async #attempt(call: Call): Promise<Completed | null> {
+    const { store } = this.#deps
+    const { id, order } = call
+    const attempt = await store.write((tx) =>
+      beginCompletion(tx, store.claimSql, id, { order, lease_ms: LEASE_MS }),
+    )
+    if (attempt === null) return null
+    const running = this.#run(call, attempt)
+    this.#running.set(id, running)
+    const stopRenewing = this.#renew(id, attempt)
+    try {
+      return await running
+    } finally {
+      stopRenewing()
+      if (this.#running.get(id) === running) this.#running.delete(id)
+    }
+  }
+
+  /** Whatever fails, what was stored is deleted before others are let in. */
+  async #run(call: Call, attempt: number): Promise<Completed | null> {
+    const { store, incoming } = this.#deps
+    const announced = { bytes: 0, zstd: false, isCounted: true }
+    try {
+      return await incoming.receive(call.owner, announced, (take) => this.#make(call, attempt, take))
+    } catch (error) {
+      // Whether there is room for it says nothing of what was asked for.
+      const isFinal =
+        error instanceof ApiError && !ERRORS[error.code].retryable && error.code !== 'quota_exceeded'
+      const failure = isFinal ? JSON.stringify(error.toWire()) : null
+      await store.write((tx) => leaveCompletion(tx, call.id, attempt, failure)).catch(() => {})
+      throw error
+    }
+  }
+
+  async #make(
+    { owner, id, completion, rules }: Call,
+    attempt: number,
+    take: TakeBytes,
+  ): Promise<Completed | null> {
+    const { store, sealed, clock } = this.#deps
+    const { project_id } = owner
+    const { part_ids, md5 } = completion
+    const now = clock.now()
+    const upload = openUpload(await readUpload(store.read, project_id, id, now))
+    const blobs = await this.#partBlobs(upload, part_ids)
+    const bytes = blobs.reduce((sum, blob) => sum + blob.bytes, 0)
+    if (bytes !== upload.bytes)
+      throw new ApiError(
+        'upload_mismatch',
+        `The parts have ${bytes} bytes; the upload was announced with ${upload.bytes}.`,
+        { param: 'part_ids' },
+      )
+    async function* content(): AsyncGenerator<Buffer> {
+      for (const blob of blobs) yield* sealed.read(project_id, blob)
+    }
+    const order: Upload = {
+      ...rules,
+      project_id,
+      now,
+      take,
+      form_bytes: bytes,
+      ...(md5 === null ? {} : { digest: 'md5' }),
+    }
+    const received = await receiveContent(
+      this.#deps,
+      { filename: upload.filename, content: content() },
+      order,
+    )
+    try {
+      if (md5 !== null && received.digest !== md5.toLowerCase())
+        throw new ApiError('upload_mismatch', `The MD5 of the content is ${received.digest}, not ${md5}.`, {
+          param: 'md5',
+        })
+      const keptMs = Math.min(rules.retention_ms, upload.file_expires_after_ms ?? rules.retention_ms)
+      const file = await store.write(async (tx) => {
+        const current = await lockUpload(tx, project_id, id, clock.now())
+        if (current?.completion_attempt !== attempt) return null
+        const ended = { status: 'completed' as const, file_id: received.id }
+        if (!(await endUpload(tx, id, ended, now))) return null
+        await checkQuotas(tx, owner, { stored_bytes: bytes })
+        return await insertUpload(tx, { ...received, expires_at: now + keptMs }, order)
+      })
+      if (file) return { upload: { ...upload, status: 'completed', file_id: file.id }, file }
+    } catch (error) {
+      // After another error the commit may have happened all the same; if it has not, the sweep deletes the blob.
+      if (error instanceof ApiError) await discard(sealed, received)
+      throw error
+    }
+    await discard(sealed, received)
+    return null
+  }
+
+  async #partBlobs(upload: UploadRow, part_ids: readonly string[]): Promise<SealedBlob[]> {
+    const { read } = this.#deps.store
+    const param = 'part_ids'
+    if (new Set(part_ids).size < part_ids.length)
+      throw new ApiError('invalid_request', '`part_ids` names a part twice.', { param })
+    const blobs: SealedBlob[] = []
+    for (const id of part_ids) {
+      const part = await readUploadPart(read, upload.id, id)
+      const blob = part && (await readBlobRow(read, part.blob))
+      if (!blob) {
+        const message = `\`part_ids\` names ${JSON.stringify(id.slice(0, 60))}, which is no part of this upload.`
+        throw new ApiError('upload_mismatch', message, { param })
+      }
+      blobs.push(blob)
+    }
+    return blobs
+  }
+
+  /** Renews the lease until the function that it returns is called. */
+  #renew(id: string, attempt: number): () => void {
+    const { store, clock } = this.#deps
+    let cancel = (): void => {}
+    const renew = (): void => {
+      // A renewal that fails leaves two more before the lease ends.
+      void store
+        .write((tx) => renewCompletion(tx, store.claimSql, id, { attempt, lease_ms: LEASE_MS }))
+        .catch(() => {})
+      arm()
+    }
+    const arm = (): void => {
+      cancel = clock.after(LEASE_MS / RENEWALS_PER_LEASE, renew)
+    }
+    arm()
+    return () => cancel()
+  }
+}
+
+/** The error of another call that asked for the same. */
+function failureOf(text: string): ApiError {
+  const { code, message, param } = Object(JSON.parse(text))
+  if (!isErrorCode(code)) throw new Error(`an upload failed with the code ${code}, which is not known here`)
+  return new ApiError(code, String(message), typeof param === 'string' ? { param } : {})
+}
+
+function isErrorCode(code: unknown): code is ErrorCode {
+  return typeof code === 'string' && code in ERRORS
 }

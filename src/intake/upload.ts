@@ -2,7 +2,7 @@
 // fields. A large file is validated while it arrives, and if it is valid, its index is stored too. A file exists as
 // soon as its row is committed; an upload that is interrupted or rejected leaves neither row nor blob.
 import { createHash, type Hash } from 'node:crypto'
-import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { ApiError } from '../domain/errors.ts'
 import { COMPRESSION_BYTES, compressionOf } from '../domain/file.ts'
 import { newId } from '../domain/ids.ts'
@@ -11,11 +11,9 @@ import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
-import { ExpiresAfter } from './expires-after.ts'
-import { safeFilename } from './filename.ts'
 import type { TakeBytes } from './incoming.ts'
-import { type StoredUpload, storeUpload } from './store-upload.ts'
-import type { StreamingValidation } from './streaming-validation.ts'
+import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
+import type { ValidFile } from './validation.ts'
 
 /** One part of a multipart form from the parser; a file must be read before the next part. */
 export type FormPart =
@@ -44,7 +42,7 @@ export interface UploadDeps {
 }
 
 /** A complete form: its content is stored, and no row refers to it yet. */
-export interface Received extends StoredUpload {
+interface Received extends StoredUpload {
   id: string
   filename: string
   /** Of the content, hex; null unless the upload asks for it. */
@@ -241,4 +239,122 @@ function refuse(param: string, message: string): ApiError {
 
 function clip(text: string): string {
   return text.length > 60 ? `${text.slice(0, 60)}…` : text
+}
+
+/**
+ * Stores an upload as a sealed blob while it arrives. A large file is validated at the same time, and if it is valid,
+ * its index is stored too.
+ */
+interface StoredUpload {
+  content: SealedBlob
+  /** Of a file that streaming validation found valid; other files are validated afterwards. */
+  index: { blob: SealedBlob; line_count: number } | null
+}
+
+/** Throws what `pieces` and the store throw; then nothing is stored. */
+async function storeUpload(
+  { sealed, streamingValidation }: { sealed: SealedBlobs; streamingValidation?: StreamingValidation },
+  pieces: AsyncIterable<Buffer>,
+  { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
+): Promise<StoredUpload> {
+  const contentKey = `files/${id}/upload`
+  const validation = streamingValidation?.begin(project_id, form_bytes) ?? null
+  if (validation === null) {
+    const content = await sealed.put(
+      project_id,
+      contentKey,
+      passOn(pieces, null, () => {}),
+    )
+    return { content, index: null }
+  }
+
+  const read = Promise.withResolvers<void>()
+  const storeIndex = async (found: ValidFile | null): Promise<StoredUpload['index']> => {
+    if (found === null) return null
+    const json = Buffer.from(found.index_json)
+    return { blob: await sealed.put(project_id, `files/${id}/index`, [json]), line_count: found.line_count }
+  }
+  const index = read.promise
+    .then(() => validation.verdict())
+    .then(storeIndex)
+    // Without an index the file is validated afterwards.
+    .catch(() => null)
+  try {
+    const content = await sealed.put(project_id, contentKey, passOn(pieces, validation, read.resolve))
+    return { content, index: await index }
+  } catch (error) {
+    validation.leave()
+    read.resolve()
+    const stored = await index
+    if (stored) await sealed.delete(stored.blob.key)
+    throw error
+  }
+}
+
+/** Passes the pieces on and frees each: the store copies a piece before it requests the next one. */
+async function* passOn(
+  pieces: AsyncIterable<Buffer>,
+  validation: StreamingUpload | null,
+  ended: () => void,
+): AsyncGenerator<Buffer, void, undefined> {
+  for await (const piece of pieces) {
+    const wait = validation?.take(piece)
+    if (wait) await wait
+    yield piece
+    freeBuffer(piece)
+  }
+  ended()
+}
+
+/**
+ * Frees the memory of a block that is no longer used, if the block shares it with no other. The garbage collector
+ * learns of such memory late: at hundreds of megabytes a second, tens of megabytes would pile up.
+ */
+export function freeBuffer({ buffer, byteLength }: Uint8Array): void {
+  if (buffer instanceof ArrayBuffer && byteLength === buffer.byteLength) buffer.transfer(0)
+}
+
+// The expiry that a caller requests for a file, in the form of the OpenAI API: a number of seconds after creation.
+// It can only shorten the retention of the plan.
+
+const ANCHOR = 'expires_after[anchor]'
+/** 317 years: more than any retention. */
+export const EXPIRES_AFTER_S_MAX = 9_999_999_999
+const SECONDS = 'expires_after[seconds]'
+
+/** Gathers the two fields of a form, in any order. */
+class ExpiresAfter {
+  /** After creation; infinite if the caller requests none. */
+  ms = Number.POSITIVE_INFINITY
+
+  /** False for other fields. Throws invalid_request. */
+  take(name: string, value: unknown): boolean {
+    if (name === ANCHOR) {
+      if (value !== 'created_at') throw badExpiry(ANCHOR, 'must be "created_at"')
+      return true
+    }
+    if (name !== SECONDS) return false
+    if (typeof value !== 'string' || !/^[1-9]\d{0,9}$/.test(value))
+      throw badExpiry(SECONDS, 'must be a whole number of seconds, at least 1')
+    if (this.ms !== Number.POSITIVE_INFINITY) throw badExpiry(SECONDS, 'is given twice')
+    this.ms = Number(value) * 1000
+    return true
+  }
+}
+
+function badExpiry(param: string, problem: string): ApiError {
+  return refuse(param, `\`${param}\` ${problem}.`)
+}
+
+// The filename of an upload is shown to users and sent in headers, so folders, line breaks, control characters and
+// bidirectional controls are removed.
+
+const LENGTH_MAX = 255
+/** C0 and C1 controls, line and paragraph separators, and bidirectional controls. */
+const UNSEEN = /[\p{Cc}\p{Zl}\p{Zp}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
+
+export function safeFilename(given: string | undefined): string {
+  const name = (given ?? '').toWellFormed().split(/[/\\]/).at(-1) ?? ''
+  const clean = [...name.replace(UNSEEN, '').trim()].slice(0, LENGTH_MAX).join('')
+  return clean === '' || clean === '.' || clean === '..' ? 'upload.jsonl' : clean
 }

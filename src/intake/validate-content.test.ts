@@ -2,9 +2,14 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import type { ErrorCode } from '../domain/errors.ts'
-import type { IdHash } from './custom-id-hash.ts'
-import { ERRORS_COUNTED_MAX, ERRORS_LISTED_MAX } from './invalid-lines.ts'
-import { type ValidateOptions, type Validation, validateContent } from './validate-content.ts'
+import type { IdHash } from './custom-ids.ts'
+import {
+  ERRORS_COUNTED_MAX,
+  ERRORS_LISTED_MAX,
+  type ValidateOptions,
+  type Validation,
+  validateContent,
+} from './validation.ts'
 
 fc.configureGlobal({ seed: 7 })
 

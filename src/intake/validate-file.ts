@@ -8,8 +8,7 @@ import { markInvalid, markProcessed, readFileRow } from '../store/files.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
-import { type Validation, validateContent } from './validate-content.ts'
-import type { ValidationLimits } from './validation-first-pass.ts'
+import { type Validation, type ValidationLimits, validateContent } from './validation.ts'
 
 /** How often unreadable content is retried before it counts as damaged. */
 const RETRIES_MAX = 2

@@ -1,8 +1,126 @@
 // A top-level field of a body: what it is read for, and what was found there.
+
 import type { FieldRole } from '../domain/endpoint.ts'
-import type { JsonKind } from './json-scan.ts'
+import type { JsonKind, JsonScanner } from './json-scan.ts'
+import { Names } from './json-scan-names.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
-import { TextsScan } from './line-scan-texts.ts'
+
+// What can be said about a field of texts without parsing it: how many inputs it has, and how much of them is text,
+// token IDs or media. One string is one input, and so is one list of token IDs.
+
+type TextProblem = 'wrong_type' | 'empty'
+
+interface TextFacts {
+  readonly inputs: number
+  /** Of strings, as written, without their quotes. */
+  readonly text_bytes: number
+  readonly token_ids: number
+  /** Objects without a text (pictures, sound): how many. */
+  readonly media_parts: number
+  readonly problem: TextProblem | null
+  /** Index of the input that cannot be right; -1 where the whole value cannot. */
+  readonly problem_index: number
+}
+
+const PART_KEYS = new Names('text', 'content')
+const PART_DEPTH_MAX = 3
+
+class TextsScan implements TextFacts {
+  readonly #documents: boolean
+  inputs = 0
+  text_bytes = 0
+  token_ids = 0
+  media_parts = 0
+  problem: TextProblem | null = null
+  problem_index = -1
+
+  /** `documents`: inputs may be objects, and none is made of token IDs. */
+  constructor(documents: boolean) {
+    this.#documents = documents
+  }
+
+  /** Reads the value that `json` stands at. */
+  scan(json: JsonScanner): void {
+    this.inputs = 0
+    this.text_bytes = 0
+    this.token_ids = 0
+    this.media_parts = 0
+    this.problem = null
+    this.problem_index = -1
+    if (json.kind() !== 'array') {
+      if (this.#scanInput(json)) this.inputs = 1
+      else this.#fault('wrong_type', -1)
+      return
+    }
+    let index = 0
+    let ids = 0
+    for (let more = json.beginArray(); more; more = json.nextElement()) {
+      if (!this.#documents && json.kind() === 'number') {
+        ids++
+        json.skipValue()
+      } else if (!this.#scanInput(json)) this.#fault('wrong_type', index)
+      index++
+    }
+    if (index === 0) this.#fault('empty', -1)
+    else if (ids > 0 && ids < index) this.#fault('wrong_type', -1)
+    this.token_ids += ids
+    this.inputs = ids > 0 ? 1 : index
+  }
+
+  /** One input; false if it is none. */
+  #scanInput(json: JsonScanner): boolean {
+    const kind = json.kind()
+    if (kind === 'string') {
+      if (json.readString()) this.text_bytes += json.text_end - json.text_start
+      return true
+    }
+    if (this.#documents && kind === 'object') {
+      this.#scanPart(json, 1)
+      return true
+    }
+    if (!this.#documents && kind === 'array') return this.#scanTokenIds(json)
+    json.skipValue()
+    return false
+  }
+
+  #scanTokenIds(json: JsonScanner): boolean {
+    let ids = 0
+    let sound = true
+    for (let more = json.beginArray(); more; more = json.nextElement()) {
+      ids++
+      if (json.kind() !== 'number') sound = false
+      json.skipValue()
+    }
+    this.token_ids += ids
+    return sound && ids > 0
+  }
+
+  /** An object with a text, or with a list of parts; anything else in it is media. */
+  #scanPart(json: JsonScanner, depth: number): void {
+    let isText = false
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      const key = json.key(PART_KEYS)
+      const kind: JsonKind | null = json.kind()
+      if (key !== null && kind === 'string') {
+        if (json.readString()) this.text_bytes += json.text_end - json.text_start
+        isText = true
+      } else if (key === 'content' && kind === 'array' && depth < PART_DEPTH_MAX) {
+        isText = true
+        for (let part = json.beginArray(); part; part = json.nextElement()) {
+          if (json.kind() === 'object') this.#scanPart(json, depth + 1)
+          else json.skipValue()
+        }
+      } else json.skipValue()
+    }
+    if (!isText) this.media_parts++
+  }
+
+  #fault(problem: TextProblem, index: number): void {
+    if (this.problem !== null) return
+    this.problem = problem
+    this.problem_index = index
+  }
+}
 
 /** The JSON number, whole or not; null where the field is absent or `null`, NaN where it is something else. */
 export type NumberField = number | null

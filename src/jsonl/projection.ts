@@ -1,5 +1,7 @@
 // Projections: the most tokens that a line may use, and the sums in a file's index, from which a batch is projected
 // without reading the file. Each choice of `n` may use the whole output limit; the input counts once.
+
+import type { ChunkSpan } from '../domain/batch.ts'
 import type { FieldRole } from '../domain/endpoint.ts'
 import type { Model } from '../domain/model.ts'
 import { costNanos } from '../domain/money.ts'
@@ -9,7 +11,7 @@ import type { InputLine } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
 import type { Field } from './line-scan-field.ts'
 
-export interface ProjectedTokens {
+interface ProjectedTokens {
   /** Estimated. */
   input_tokens: number
   output_tokens_max: number
@@ -96,7 +98,7 @@ export function projectedSpend(
 }
 
 /** What becomes the prompt of a line. */
-export interface Prompt {
+interface Prompt {
   /** Text, tools and schemas, as written. */
   bytes: number
   /** Tokens that do not depend on bytes: of media, by the piece, and of token IDs. */
@@ -169,3 +171,20 @@ function largest(fields: readonly Field[], role: FieldRole): number {
   }
   return most
 }
+
+/**
+ * The index of an input file, stored as JSON: enough to plan and project a batch without reading the file.
+ */
+export interface FileIndex {
+  chunks: ChunkSpan[]
+  /** By (model, entity), at most GROUPS_MAX of them. */
+  groups: TokenSums[]
+  /**
+   * By model alone: the lines that came after the file had named GROUPS_MAX pairs and belong to none of
+   * them. Their entities are known only line by line. Empty for nearly every file.
+   */
+  unattributed: TokenSums[]
+}
+
+/** Bounds the index of a file that names very many entities. */
+export const GROUPS_MAX = 20_000

@@ -5,8 +5,7 @@ import type { Model } from '../domain/model.ts'
 import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
 import { isStorable } from '../domain/text.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
-import type { FileIndex } from '../jsonl/file-index.ts'
-import { projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'
+import { type FileIndex, projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'
 
 /** Lines of one model for one entity. */
 export interface ProjectedGroup {

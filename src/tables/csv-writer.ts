@@ -1,6 +1,5 @@
 // The one writer of CSV and TSV (RFC 4180): each row is one record, whatever its texts hold. A missing value is an
 // empty cell and an empty text a quoted one, as in PostgreSQL.
-import { withGuards } from './formula-guard.ts'
 import { type Cell, type Column, type CsvStyle, cellText, type Sink, type TableWriter } from './table.ts'
 
 const BOM = '\ufeff'
@@ -52,3 +51,84 @@ export async function writeCsv(
     abort: () => sink.abort(),
   }
 }
+
+// Keeps spreadsheets from running a text of a CSV file as a formula: an apostrophe is put before it, and taken away
+// again when such a file is read. A formula begins with one of SIGNS, behind any number of blanks, control and invisible
+// characters, which spreadsheets skip. It may begin within a text too: a program that separates cells at another
+// character than the file does takes no notice of the quotes around the text. A number is no formula.
+//
+// Apostrophes count as skipped, so a text that has some gets one more, and `withoutGuards` restores every text.
+
+/** Also in the other forms of Unicode that spreadsheets read as these. */
+const SIGNS = '=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212'
+/** Ends of cells that are skipped as well, and others. A comma is one where it is not the file's own. */
+const BLANK_ENDS = '\t\r\n'
+const ENDS = ';|"'
+const SKIPPED = /['\p{Z}\p{C}]/u
+const NUMBER = /^-?\d+([.,]\d+)?(e[+-]?\d+)?$/i
+
+/** Text that no spreadsheet runs, in a file whose cells end at `delimiter`. */
+export function withGuards(text: string, delimiter: string): string {
+  if (NUMBER.test(text)) return text
+  return cut(text, formulasIn(text, delimiter)).join("'")
+}
+
+/** The text that `withGuards` was given. */
+export function withoutGuards(text: string, delimiter: string): string {
+  const [first = '', ...cells] = cut(text, formulasIn(text, delimiter))
+  return first + cells.map((cell) => (cell.startsWith("'") ? cell.slice(1) : cell)).join('')
+}
+
+function cut(text: string, places: readonly number[]): string[] {
+  if (places.length === 0) return [text]
+  return [0, ...places].map((place, i) => text.slice(place, places[i]))
+}
+
+/** Where apostrophes belong, in one pass. */
+function formulasIn(text: string, delimiter: string): number[] {
+  const places: number[] = []
+  const comma = delimiter === ',' ? OTHER : END
+  let cellAt = 0
+  /** Nothing but skipped characters since the cell began; since the text began. */
+  let isBlank = true
+  let isHead = true
+  let beginsWithTab = false
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at)
+    let kind: number | undefined = OTHER
+    if (code < ASCII.length) kind = code === COMMA ? comma : ASCII[code]
+    else if (isBlank) kind = kindOf(text, at)
+    if (kind === SKIP) continue
+    if (kind === BLANK_END) {
+      beginsWithTab ||= isHead && code !== LF
+      cellAt = at + 1
+      isBlank = true
+      continue
+    }
+    if (isBlank && kind === SIGN) {
+      // The text as a whole is a cell as well.
+      if (isHead && cellAt > 0) places.push(0)
+      places.push(cellAt)
+    } else if (isHead && beginsWithTab) places.push(0)
+    isHead = false
+    isBlank = kind === END
+    if (isBlank) cellAt = at + 1
+  }
+  // A tab or CR at its beginning may be lost, with what a spreadsheet makes of the rest.
+  if (isHead && beginsWithTab) places.push(0)
+  return places
+}
+
+const [OTHER, SKIP, BLANK_END, END, SIGN] = [0, 1, 2, 3, 4]
+const LF = 10
+const COMMA = 44
+
+function kindOf(text: string, at: number): number {
+  const character = String.fromCodePoint(text.codePointAt(at) ?? 0)
+  if (SIGNS.includes(character)) return SIGN
+  if (BLANK_ENDS.includes(character)) return BLANK_END
+  if (ENDS.includes(character)) return END
+  return SKIPPED.test(character) ? SKIP : OTHER
+}
+
+const ASCII = Uint8Array.from({ length: 128 }, (_, code) => kindOf(String.fromCharCode(code), 0))

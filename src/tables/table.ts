@@ -24,7 +24,7 @@ export interface CsvStyle {
   delimiter: string
   newline: string
   bom: boolean
-  /** A text that a spreadsheet would run as a formula gets an apostrophe before it (formula-guard.ts). */
+  /** A text that a spreadsheet would run as a formula gets an apostrophe before it (csv-writer.ts). */
   spreadsheet?: boolean
 }
 

@@ -1,7 +1,7 @@
 // The options that say what to ask about each row of a table, for run and prepare.
 import { readFile } from 'node:fs/promises'
 import { type Command, InvalidArgumentError } from 'commander'
-import type { AnswerSchema } from '../../tables/answer-schema.ts'
+import type { AnswerSchema } from '../../tables/answer-cells.ts'
 import { formatOf, type TableReader } from '../../tables/table.ts'
 import { readSchema, responseFormat } from '../tables/answer-schema.ts'
 import { firstObject } from '../tables/jsonl-table.ts'

@@ -1,6 +1,6 @@
 // The JSON Schema that answers are to follow: read from a file, and asked for as the `response_format` of requests.
 import { readFile } from 'node:fs/promises'
-import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-schema.ts'
+import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-cells.ts'
 import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
 import { Failure } from '../terminal/failure.ts'
 

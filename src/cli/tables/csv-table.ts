@@ -4,7 +4,7 @@ import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { CsvError, type Parser, parse } from 'csv-parse'
-import { withoutGuards } from '../../tables/formula-guard.ts'
+import { withoutGuards } from '../../tables/csv-writer.ts'
 import { type Cell, type Column, type CsvStyle, cellText, type TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
 

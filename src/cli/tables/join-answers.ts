@@ -1,8 +1,7 @@
 // Writes a table with the answers beside its rows, in the order of the rows. Both sides are read once and in step.
 
 import { type AnswerColumns, withCells } from '../../tables/answer-cells.ts'
-import type { ResultRow } from '../../tables/result-row.ts'
-import type { WrittenRows } from '../../tables/result-table.ts'
+import type { ResultRow, WrittenRows } from '../../tables/result-table.ts'
 import type { Cell, Column, TableFormat, TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
 import { createTable } from './open-table.ts'

@@ -1,7 +1,7 @@
 // The lines of both result files of a batch in the order of its input: each file is in that order already, and the
 // request ID of a line sorts by its number.
 import { createReadStream } from 'node:fs'
-import { parseResultRow, type ResultRow } from '../../tables/result-row.ts'
+import { parseResultRow, type ResultRow } from '../../tables/result-table.ts'
 import { byteLines } from '../client/byte-lines.ts'
 import { Failure } from '../terminal/failure.ts'
 

@@ -1,6 +1,6 @@
 // Errors of commands: the message for the user, and the exit code.
 
-import { AdminCommandError } from '../../admin/admin-command-error.ts'
+import { AdminCommandError } from '../../admin/database-freeze.ts'
 import { MasterKeyError } from '../../blobs/master-key.ts'
 import { ConfigError } from '../../config/sources.ts'
 import { ApiError } from '../../domain/errors.ts'

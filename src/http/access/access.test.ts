@@ -7,9 +7,7 @@ import { type Answer, recordText, type TestServer, testServer } from '../../../t
 import { SCOPES, type Scope } from '../../domain/api-key.ts'
 import { ID_PREFIXES, lineRequestId } from '../../domain/ids.ts'
 import { revokeKey } from '../../store/api-keys.ts'
-import type { Declared } from '../route.ts'
-import { RouteTable, route } from '../route.ts'
-import type { TypeboxProvider } from '../type-provider.ts'
+import { type Declared, RouteTable, route, type TypeboxProvider } from '../route.ts'
 
 const NEVER = '0'.repeat(26)
 

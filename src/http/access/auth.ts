@@ -1,9 +1,19 @@
 // Authenticates API keys. Every key that is not accepted gets the same answer, which reveals nothing to a guesser. Keys
 // are not cached: reading one takes microseconds, and a revocation takes effect at the next call.
-import { isScope, parseApiKey, type Scope, secretMatches } from '../../domain/api-key.ts'
+
+import type { FastifyRequest } from 'fastify'
+import { GroupedWrites } from '../../audit/call-records.ts'
+import { hashConsoleToken, isScope, parseApiKey, type Scope, secretMatches } from '../../domain/api-key.ts'
+import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { type KeyWithProject, readConsoleSession, readKey } from '../../store/api-keys.ts'
-import type { Reader } from '../../store/store.ts'
+import {
+  type KeyUse,
+  type KeyWithProject,
+  readConsoleSession,
+  readKey,
+  recordKeyUses,
+} from '../../store/api-keys.ts'
+import type { Reader, Store } from '../../store/store.ts'
 import type { Access } from '../route.ts'
 import type { Caller } from './caller.ts'
 
@@ -63,4 +73,63 @@ function scopesOf(json: string): Set<Scope> {
   const listed: unknown = JSON.parse(json)
   if (!Array.isArray(listed)) return new Set()
   return new Set(listed.filter((scope) => typeof scope === 'string').filter(isScope))
+}
+
+// The cookie that carries a session of the console. No script can read it and no other site can send it; what changes
+// something needs a header besides, which a page of another origin cannot set.
+
+const NAME = 'offpeak_console'
+const HEADER = 'x-offpeak-console'
+
+/** The hash of the token in a Cookie header; null where there is none. */
+export function consoleTokenOf(cookies: string | undefined): string | null {
+  for (const cookie of (cookies ?? '').split(';')) {
+    const [name, value = ''] = cookie.trim().split('=', 2)
+    if (name === NAME) return hashConsoleToken(value)
+  }
+  return null
+}
+
+type Headers = FastifyRequest['headers']
+
+/** The value of Set-Cookie. Over TLS, which only the browser knows of, the cookie is never sent without it. */
+export function setConsoleCookie(token: string, maxAgeS: number, { origin }: Headers): string {
+  const secure = origin?.startsWith('https://') ? '; Secure' : ''
+  return `${NAME}=${token}; Path=/; Max-Age=${maxAgeS}; HttpOnly; SameSite=Strict${secure}`
+}
+
+export function clearConsoleCookie(headers: Headers): string {
+  return setConsoleCookie('', 0, headers)
+}
+
+/** Throws cross_site_request. */
+export function requireConsoleHeader(headers: Headers): void {
+  if (headers[HEADER] !== '1') throw new ApiError('cross_site_request')
+}
+
+// When each key was used last, to about a minute: one write a minute and key, which no call waits for.
+
+const EVERY_MS = 60_000
+/** Keys of which this process remembers when it noted them. */
+const KEYS_MAX = 10_000
+
+export class KeyUses {
+  readonly #clock: Clock
+  readonly #writes: GroupedWrites<KeyUse>
+  readonly #noted = new Map<string, number>()
+
+  constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock) {
+    this.#clock = clock
+    this.#writes = new GroupedWrites(store, recordKeyUses)
+  }
+
+  note(id: string): void {
+    const at = this.#clock.now()
+    const before = this.#noted.get(id)
+    if (before !== undefined && at - before < EVERY_MS) return
+    if (this.#noted.size >= KEYS_MAX) this.#noted.clear()
+    this.#noted.set(id, at)
+    // It is noted again in a minute: a database that does not answer loses nothing that matters.
+    this.#writes.add({ id, at }).catch(() => {})
+  }
 }

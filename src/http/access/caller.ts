@@ -1,7 +1,9 @@
 // The caller of a request: the project, the key and the plan.
 import assert from 'node:assert'
 import type { FastifyRequest } from 'fastify'
-import type { CompatMode, Scope } from '../../domain/api-key.ts'
+import { Type } from 'typebox'
+import { COMPAT_MODES, type CompatMode, isCompatMode, type Scope } from '../../domain/api-key.ts'
+import { ApiError } from '../../domain/errors.ts'
 import type { Plan } from '../../domain/plan.ts'
 
 export interface Caller {
@@ -29,4 +31,38 @@ export function planOf(plans: ReadonlyMap<string, Plan>, caller: Caller): Plan {
   if (!plan)
     throw new Error(`the project ${caller.project_id} has the plan "${caller.plan}", which is not configured`)
   return plan
+}
+
+// In which form a call is answered: the header says, else the key.
+
+const HEADER = 'X-Offpeak-Compat'
+/** The API's own form, for a call with a key that has another one. */
+const OWN = 'none'
+
+export const CompatHeader = Type.Object({
+  [HEADER]: Type.Optional(
+    Type.Enum([...COMPAT_MODES, OWN], {
+      description: 'Answers as clients of that API expect them, whatever the key says.',
+    }),
+  ),
+})
+
+/** Undefined without the header. Throws invalid_request. */
+export function compatOfHeader(headers: NodeJS.Dict<string | string[]>): CompatMode | null | undefined {
+  const value = headers[HEADER.toLowerCase()]
+  if (value === undefined) return undefined
+  if (value === OWN) return null
+  if (typeof value === 'string' && isCompatMode(value)) return value
+  const known = [...COMPAT_MODES, OWN].map((mode) => `"${mode}"`).join(' or ')
+  throw new ApiError('invalid_request', `The header ${HEADER} must be ${known}.`, { param: HEADER })
+}
+
+/** How objects are rendered. */
+export interface View {
+  region: string
+  compat: CompatMode | null
+}
+
+export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: string): View {
+  return { region, compat }
 }

@@ -3,7 +3,7 @@
 // calls, finishes those in flight, and closes the connections of those that take too long. The first step is skipped
 // where /readyz is not polled.
 import { type Clock, sleep } from '../../domain/clock.ts'
-import type { App } from '../type-provider.ts'
+import type { App } from '../route.ts'
 
 export interface GracefulShutdownOptions {
   clock: Clock

@@ -2,7 +2,7 @@
 import type { FastifyRequest } from 'fastify'
 import type { Clock } from '../../domain/clock.ts'
 import { parseTraceparent, type Span, type Tracing } from '../../domain/tracing.ts'
-import type { App } from '../type-provider.ts'
+import type { App } from '../route.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {

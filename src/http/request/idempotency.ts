@@ -16,7 +16,6 @@ import {
 } from '../../store/calls.ts'
 import type { IdempotencyRow } from '../../store/schema.ts'
 import type { Store, Writer } from '../../store/store.ts'
-import { headerText } from './header-text.ts'
 
 export const KEPT_MS = 25 * 3_600_000
 export const KEYLESS_KEPT_MS = 10 * 60_000
@@ -55,7 +54,7 @@ interface Terms {
   resent: boolean
 }
 
-export interface IdempotentCall {
+interface IdempotentCall {
   project_id: string
   request_id: string
   route: (typeof ROUTES)[number]
@@ -64,7 +63,7 @@ export interface IdempotentCall {
   request: object
 }
 
-export interface IdempotentResponse {
+interface IdempotentResponse {
   /** JSON, byte for byte as it was or will be sent. */
   text: string
   status: number
@@ -186,4 +185,33 @@ function sorted(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value
   const entries = Object.entries(value).filter(([, member]) => member !== null && member !== undefined)
   return entries.sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, member]) => [name, sorted(member)])
+}
+
+// Decodes header values as UTF-8; Node decodes them as Latin-1.
+
+const utf8 = new TextDecoder('utf-8', { fatal: true })
+
+/** The value of a header that may be given once, with 1 to `charactersMax` characters; null when it is absent. */
+export function headerText(
+  headers: NodeJS.Dict<string | string[]>,
+  name: string,
+  charactersMax: number,
+): string | null {
+  const given = headers[name.toLowerCase()]
+  if (given === undefined) return null
+  const raw = Array.isArray(given) ? given.join(', ') : given
+  const text = decoded(raw).trim()
+  if (text.length === 0 || text.length > charactersMax) {
+    const message = `The header ${name} must have 1 to ${charactersMax} characters, not ${text.length}.`
+    throw new ApiError('invalid_request', message, { param: name })
+  }
+  return text
+}
+
+function decoded(raw: string): string {
+  try {
+    return utf8.decode(Buffer.from(raw, 'latin1'))
+  } catch {
+    return raw
+  }
 }

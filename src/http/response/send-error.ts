@@ -1,8 +1,9 @@
 // Renders errors. Every error response is sent from here.
-import type { FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError } from '../../domain/errors.ts'
+import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
+import { BlobStoreFailed } from '../../blobs/blobs.ts'
+import { ApiError, ERRORS } from '../../domain/errors.ts'
+import { DatabaseDamaged, DatabaseFailure } from '../../store/store.ts'
 import { responseHeaders } from './headers.ts'
-import { apiErrorOf, errorHeaders } from './to-api-error.ts'
 
 /** The one error with a header of its own. */
 export class MethodNotAllowed extends ApiError {
@@ -38,4 +39,56 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
     .headers(errorHeaders(apiError))
     .type('application/json; charset=utf-8')
     .send({ error: { ...(request.compat === 'openai' ? { param: null } : {}), ...apiError.toWire() } })
+}
+
+// Turns known exceptions of a request into an ApiError; any other exception is an internal error.
+
+const STORE_RETRY_S = 5
+
+/** Fastify's own errors, by their code. */
+const FASTIFY: Record<string, () => ApiError> = {
+  FST_ERR_CTP_BODY_TOO_LARGE: () => new ApiError('payload_too_large'),
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: () =>
+    new ApiError('unsupported_media_type', 'Send the body as JSON, with `Content-Type: application/json`.'),
+  // Fastify rejects this method before it looks at the path; no endpoint has it.
+  FST_ERR_ROUTE_MISSING_CONTENT_TYPE: () => new ApiError('method_not_allowed', 'No path supports QUERY.'),
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
+    new ApiError('invalid_request', 'The length of the body differs from Content-Length.'),
+  FST_ERR_BAD_URL: () => new ApiError('invalid_request', 'The URL holds a broken percent-encoding.'),
+  FST_ERR_MAX_PARAM_LENGTH: () => new ApiError('unknown_endpoint'),
+}
+
+/** The error for the caller; undefined for an internal error, which must be logged. */
+function apiErrorOf(error: unknown): ApiError | undefined {
+  if (error instanceof ApiError) return error
+  if (error instanceof DatabaseDamaged) return undefined
+  if (error instanceof BlobStoreFailed || error instanceof DatabaseFailure)
+    return new ApiError('service_unavailable', undefined, {}, STORE_RETRY_S)
+  if (!(error instanceof Error)) return undefined
+  const code: unknown = Reflect.get(error, 'code')
+  if (typeof code !== 'string') return undefined
+  // The connection ended while the request was being sent: nobody reads the answer.
+  if (code === 'ECONNRESET')
+    return new ApiError('invalid_request', 'The connection ended before the request was complete.')
+  const known = FASTIFY[code]
+  if (known) return known()
+  const status: unknown = Reflect.get(error, 'statusCode')
+  if (code in errorCodes && typeof status === 'number' && status < 500) return new ApiError('invalid_request')
+  return undefined
+}
+
+/** Statuses that clients retry by themselves, unless an error says that a retry cannot succeed. */
+const RETRIED_BY_CLIENTS = [408, 409, 429]
+
+export function errorHeaders(apiError: ApiError): Record<string, string> {
+  // Only limit errors are translated.
+  const headers: Record<string, string> = {
+    'content-language': apiError.language,
+    vary: 'accept-language',
+  }
+  if (apiError.retryAfterS !== undefined) headers['retry-after'] = String(apiError.retryAfterS)
+  if (apiError.status === 401) headers['www-authenticate'] = 'Bearer'
+  if (RETRIED_BY_CLIENTS.includes(apiError.status) && !ERRORS[apiError.code].retryable)
+    headers['x-should-retry'] = 'false'
+  return headers
 }

@@ -6,9 +6,7 @@ import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
 import { isSigned } from '../../notify/signing.ts'
 import { hastenRemoteBatch } from '../../store/due-remote-batches.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'wake' | 'batchApiSecrets'>
 

@@ -7,12 +7,9 @@ import { LINE_NUMBER_MAX } from '../../domain/ids.ts'
 import type { ReadPorts } from '../../results/chunk-journal.ts'
 import { BatchLine, LineList, LinesQuery } from '../../wire/batch-line.ts'
 import { callerOf } from '../access/caller.ts'
-import { BatchParams } from '../request/params.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
-import { visibleBatch } from './batches.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+import { BatchParams, visibleBatch } from './batches.ts'
 
 const LIMIT_DEFAULT = 100
 

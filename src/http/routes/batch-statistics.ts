@@ -5,11 +5,8 @@ import { usd } from '../../domain/money.ts'
 import { readStatistics } from '../../results/batch-statistics.ts'
 import { BatchErrors, BatchTimeline } from '../../wire/batch-line.ts'
 import { callerOf } from '../access/caller.ts'
-import { BatchParams } from '../request/params.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
-import { visibleBatch } from './batches.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+import { BatchParams, visibleBatch } from './batches.ts'
 
 const TIMES = [
   ['validating', 'created'],

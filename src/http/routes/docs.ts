@@ -1,8 +1,7 @@
 // GET /docs: the API reference as an interactive page, which the browser renders from /openapi.json. Everything
 // that the page loads is served from here, and its content security policy allows nothing else.
 import { readFile } from 'node:fs/promises'
-import { route } from '../route.ts'
-import type { App } from '../type-provider.ts'
+import { type App, route } from '../route.ts'
 
 const PAGE = `<!doctype html>
 <html lang="en">

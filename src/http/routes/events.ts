@@ -7,10 +7,9 @@ import { EventObject, EventTypeShape } from '../../wire/event.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
-import { EventParams } from '../request/params.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+
+const EventParams = Type.Object({ event_id: Type.String() })
 
 type Deps = Pick<RouteDependencies, 'store'>
 

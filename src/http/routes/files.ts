@@ -6,9 +6,15 @@ import { ApiError } from '../../domain/errors.ts'
 import { FILE_PURPOSES, type FilePurpose } from '../../domain/file.ts'
 import { ID_PREFIXES, isId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import { EXPIRES_AFTER_S_MAX } from '../../intake/expires-after.ts'
 import type { Incoming } from '../../intake/incoming.ts'
-import { discard, insertUpload, receiveForm, receiveUpload, type Upload } from '../../intake/upload.ts'
+import {
+  discard,
+  EXPIRES_AFTER_S_MAX,
+  insertUpload,
+  receiveForm,
+  receiveUpload,
+  type Upload,
+} from '../../intake/upload.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { fileProblems, listFiles, readFile } from '../../store/files.ts'
 import type { FileRow } from '../../store/schema.ts'
@@ -17,15 +23,13 @@ import { readValidation } from '../../store/tasks.ts'
 import { hasWorker } from '../../store/workers.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, planOf } from '../access/caller.ts'
-import { type View, viewOf } from '../access/compat.ts'
+import { callerOf, planOf, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { FileParams } from '../request/params.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+
+export const FileParams = Type.Object({ file_id: Type.String() })
 
 const UploadForm = Type.Object(
   {

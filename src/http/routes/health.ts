@@ -4,9 +4,7 @@ import { Type } from 'typebox'
 import { type Clock, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { MetricsText } from '../../metrics/metrics-text.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 
 const RETRY_S = 5
 

@@ -14,10 +14,9 @@ import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
 import { type Caller, callerOf } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { KeyParams } from '../request/params.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+
+const KeyParams = Type.Object({ key_id: Type.String() })
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans'>
 

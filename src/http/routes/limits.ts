@@ -21,10 +21,9 @@ import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf, planOf } from '../access/caller.ts'
 import { type Idempotency, IdempotencyHeaders } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { LimitParams } from '../request/params.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+
+const LimitParams = Type.Object({ limit_id: Type.String() })
 
 const Query = Type.Object({
   ...PageQuery,

@@ -8,9 +8,7 @@ import { listOf, PageQuery } from '../../wire/list.ts'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
 import { callerOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 
 const ACTIONS = [
   {

@@ -7,9 +7,8 @@ import { ERRORS, type ErrorCode, wireError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
 import { STORABLE_PATTERN } from '../../domain/text.ts'
 import { ErrorEnvelope } from '../../wire/list.ts'
-import { CompatHeader } from '../access/compat.ts'
-import { type Declared, type RouteDoc, type Rules, route } from '../route.ts'
-import type { App } from '../type-provider.ts'
+import { CompatHeader } from '../access/caller.ts'
+import { type App, type Declared, type RouteDoc, type Rules, route } from '../route.ts'
 
 type Json = Record<string, unknown>
 

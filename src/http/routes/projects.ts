@@ -16,10 +16,9 @@ import { CreateProject, ProjectObject, UpdateProject } from '../../wire/project.
 import { type Caller, callerOf } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { ProjectParams } from '../request/params.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+
+const ProjectParams = Type.Object({ project_id: Type.String() })
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans'>
 

@@ -5,10 +5,8 @@ import type { Incoming } from '../../intake/incoming.ts'
 import { sumPendingUploads } from '../../store/uploads.ts'
 import { QuotasObject } from '../../wire/project.ts'
 import { callerOf, planOf } from '../access/caller.ts'
-import type { ProjectSlots } from '../request/project-slots.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import type { ProjectSlots } from '../response/heavy-reads.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'plans'> & {
   incoming: Incoming

@@ -12,11 +12,10 @@ import { listOf, PageQuery } from '../../wire/list.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
 import { type Caller, callerOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
-import { RequestParams } from '../request/params.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+
+const RequestParams = Type.Object({ request_id: Type.String() })
 
 const DEFAULT_DAYS = 30
 const DAY_MS = 86_400_000

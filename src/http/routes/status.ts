@@ -5,9 +5,7 @@ import { listOpenBatches } from '../../store/batches.ts'
 import { hasWorker, listLaneReports, listLiveWorkers, readWorkCounts } from '../../store/workers.ts'
 import { ServiceStatus, Settings } from '../../wire/status.ts'
 import { callerOf } from '../access/caller.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 
 /** Of more unfinished batches, the newest are looked at. */
 const BATCHES_MAX = 1000

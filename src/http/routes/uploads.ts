@@ -2,10 +2,15 @@
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { type Completed, UploadCompletions } from '../../intake/complete-upload.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import type { FormPart } from '../../intake/upload.ts'
-import { addPart, createUpload, openUpload } from '../../intake/upload-parts.ts'
+import {
+  addPart,
+  type Completed,
+  createUpload,
+  openUpload,
+  UploadCompletions,
+} from '../../intake/upload-parts.ts'
 import { readFile } from '../../store/files.ts'
 import type { FileRow, UploadPartRow, UploadRow } from '../../store/schema.ts'
 import {
@@ -24,17 +29,15 @@ import {
   UploadStatusShape,
 } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, planOf } from '../access/caller.ts'
-import { type View, viewOf } from '../access/compat.ts'
+import { callerOf, planOf, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { UploadParams } from '../request/params.ts'
-import { whileConnected } from '../request/while-connected.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { whileConnected } from '../response/when-closed.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 import { showFile } from './files.ts'
+
+const UploadParams = Type.Object({ upload_id: Type.String() })
 
 const PartForm = Type.Object(
   {

@@ -18,9 +18,7 @@ import {
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { callerOf } from '../access/caller.ts'
 import { attachment } from '../response/headers.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 
 /** For JSON, which is built in memory; CSV is streamed and has no bound. */
 const GROUPS_MAX = 10_000

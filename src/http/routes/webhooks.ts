@@ -40,10 +40,9 @@ import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf, planOf } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { WebhookParams } from '../request/params.ts'
-import { route } from '../route.ts'
-import type { RouteDependencies } from '../route-dependencies.ts'
-import type { App } from '../type-provider.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
+
+const WebhookParams = Type.Object({ webhook_id: Type.String() })
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans' | 'webhooks' | 'wake'>
 

@@ -18,17 +18,16 @@ import {
   ConsoleSessionEnded,
   CreateConsoleSession,
 } from '../../../wire/project.ts'
-import { authenticate, authenticateSession } from '../../access/auth.ts'
-import { type Caller, callerOf } from '../../access/caller.ts'
 import {
+  authenticate,
+  authenticateSession,
   clearConsoleCookie,
   consoleTokenOf,
   requireConsoleHeader,
   setConsoleCookie,
-} from '../../access/console-cookie.ts'
-import { route } from '../../route.ts'
-import type { RouteDependencies } from '../../route-dependencies.ts'
-import type { App } from '../../type-provider.ts'
+} from '../../access/auth.ts'
+import { type Caller, callerOf } from '../../access/caller.ts'
+import { type App, type RouteDependencies, route } from '../../route.ts'
 
 const SESSION_MS = 7 * 24 * 3_600_000
 const LINK_MS = 60_000

@@ -4,8 +4,7 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { after, describe, test } from 'node:test'
-import { freePort } from './engine-access.ts'
-import { type FindListener, findByLsof, findInProc, type Owner } from './listener.ts'
+import { type FindListener, findByLsof, findInProc, freePort, type Owner } from './engine-access.ts'
 
 const LISTENS = `require('node:net').createServer().listen(Number(process.argv[1]), '127.0.0.1', () => console.log(process.pid))`
 const started: number[] = []

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import { loadConfig } from '../config/load.ts'
-import { shareOf, workerCount } from './worker-count.ts'
+import { shareOf, workerCount } from './fork-worker.ts'
 
 function configOf(models: string, env: Record<string, string> = {}) {
   return loadConfig({ env: { OFFPEAK_MODELS: models, ...env }, cwd: import.meta.dirname })

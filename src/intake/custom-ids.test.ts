@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { SeededHash } from './custom-id-hash.ts'
-import { HashSet64 } from './custom-id-set.ts'
+import { HashSet64, SeededHash } from './custom-ids.ts'
 
 fc.configureGlobal({ seed: 7 })
 

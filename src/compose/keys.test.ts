@@ -8,7 +8,7 @@ import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-serve
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load.ts'
 import { listKeys } from '../store/api-keys.ts'
-import { ensureFirstKey } from './first-start.ts'
+import { ensureFirstKey } from './keys.ts'
 import { type OpenStore, openDatabase } from './stores.ts'
 
 const folder = await mkdtemp(join(tmpdir(), 'offpeak-first-'))

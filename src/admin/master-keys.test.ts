@@ -9,7 +9,7 @@ import { wrapKey } from '../blobs/wrap-key.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { freeze } from './database-freeze.ts'
-import { bindMasterKey } from './one-master-key.ts'
+import { bindMasterKey } from './master-keys.ts'
 
 const key = (): MasterKey => masterKeyFromText(randomBytes(32).toString('hex'), 'a test')
 

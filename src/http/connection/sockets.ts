@@ -1,0 +1,102 @@
+// Answers input that is not valid or complete HTTP. Node hands over a bare socket, so the error envelope is written
+// here and the connection closed.
+
+import type { IncomingMessage } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Clock } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { http } from '../../domain/http-module.ts'
+import { responseHeaders } from '../response/headers.ts'
+import { errorHeaders } from '../response/send-error.ts'
+
+/** An error of Node's HTTP parser (`clientError`) as an ApiError; null if the connection is closed. */
+export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {
+  switch (error.code) {
+    case 'ECONNRESET':
+    case 'EPIPE':
+      return null
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new ApiError('request_timeout')
+    case 'HPE_HEADER_OVERFLOW':
+      return new ApiError('invalid_request', 'The request headers are too large.')
+    default:
+      return new ApiError('invalid_request', 'The request is not valid HTTP.')
+  }
+}
+
+export function sendErrorOnSocket(socket: Socket, apiError: ApiError, request_id: string): void {
+  if (!socket.writable) {
+    socket.destroy()
+    return
+  }
+  const body = JSON.stringify({ error: apiError.toWire() })
+  const headers = {
+    ...responseHeaders(request_id),
+    ...errorHeaders(apiError),
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(body)),
+    connection: 'close',
+  }
+  const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.write(
+    `HTTP/1.1 ${apiError.status} ${http.STATUS_CODES[apiError.status]}\r\n${head.join('')}\r\n${body}`,
+  )
+  socket.destroySoon()
+}
+
+// A response may be sent before the whole request has arrived, for example to a rejected upload. A client that is
+// still sending would get a connection reset instead of the response, so the rest is read and discarded, for a while.
+
+const DRAIN_MS_MAX = 10_000
+
+/** Call this after the response was sent. */
+export function drain(raw: IncomingMessage, clock: Clock): void {
+  if (raw.complete || raw.destroyed) return
+  const { socket } = raw
+  const leave = (): void => {
+    cancel()
+    socket.off('close', leave)
+  }
+  const cancel = clock.after(DRAIN_MS_MAX, () => raw.destroy())
+  raw.once('end', leave)
+  raw.once('close', leave)
+  // The request emits no event any more when its connection ends.
+  socket.once('close', leave)
+  raw.on('error', () => {})
+  // The former reader has stopped and would exert backpressure.
+  raw.unpipe()
+  raw.resume()
+}
+
+/**
+ * Ends request bodies that arrive too slowly. A body may be large, so there is no deadline for the whole, but each
+ * window of time must bring a minimum of bytes.
+ */
+interface Pace {
+  window_ms: number
+  /** The least bytes per window, unless the server itself has paused the stream. */
+  bytes_min: number
+}
+
+/** Calls `onStall` once if the body of `raw` arrives too slowly. Ends when the body is complete or the connection closed. */
+export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onStall: () => void): void {
+  let seen = raw.socket.bytesRead
+  let cancel = (): void => {}
+  const look = (): void => {
+    if (raw.complete || raw.destroyed) return
+    const brought = raw.socket.bytesRead - seen
+    seen = raw.socket.bytesRead
+    if (raw.readableFlowing && brought < pace.bytes_min) onStall()
+    else cancel = clock.after(pace.window_ms, look)
+  }
+  cancel = clock.after(pace.window_ms, look)
+  const { socket } = raw
+  const leave = (): void => {
+    cancel()
+    socket.off('close', leave)
+  }
+  raw.once('end', leave)
+  raw.once('close', leave)
+  // A request that was answered before it was complete emits no event when its connection ends.
+  socket.once('close', leave)
+}

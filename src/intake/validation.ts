@@ -1,0 +1,418 @@
+// The invalid lines of an uploaded file: the first ones in full, the number of all, and a summary for
+// `status_details`.
+
+import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
+import { ERRORS, type ErrorCode } from '../domain/errors.ts'
+import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
+import { addLine, emptySums, type FileIndex, GROUPS_MAX, type TokenSums } from '../jsonl/projection.ts'
+import { HashSet64, hashCustomId, type IdHash, SeededHash } from './custom-ids.ts'
+import { type LineSink, LineSplitter } from './line-split.ts'
+
+interface LineError {
+  /** From 1, including blank lines. */
+  line: number
+  code: ErrorCode
+  message: string
+  param?: string
+}
+
+export const ERRORS_LISTED_MAX = 100
+/** Validation stops after this many invalid lines. */
+export const ERRORS_COUNTED_MAX = 10_000
+
+class InvalidLines {
+  /** The first ERRORS_LISTED_MAX, in order. */
+  readonly list: LineError[] = []
+  count = 0
+
+  add(line: number, code: ErrorCode, message: string, param?: string): void {
+    this.count++
+    if (this.list.length >= ERRORS_LISTED_MAX) return
+    this.list.push(param === undefined ? { line, code, message } : { line, code, message, param })
+  }
+
+  /** The union of both; no line is in both. */
+  merge(other: InvalidLines): InvalidLines {
+    const merged = new InvalidLines()
+    const errors = [...this.list, ...other.list].sort((a, b) => a.line - b.line)
+    merged.list.push(...errors.slice(0, ERRORS_LISTED_MAX))
+    merged.count = this.count + other.count
+    return merged
+  }
+}
+
+/** The first invalid line, what is wrong with it, how to fix it, and how many more there are. */
+function describeInvalidLines(invalid: InvalidLines, read_to_end: boolean): string {
+  const [first] = invalid.list
+  if (first === undefined) throw new Error('there is no invalid line')
+  const place = first.code === 'empty_file' ? '' : `Line ${first.line}: `
+  const sentence = `${place}${first.message} ${ERRORS[first.code].advice} (${first.code})`
+  const more = invalid.count - 1
+  const least = read_to_end ? '' : 'at least '
+  if (more === 0) return sentence
+  return `${sentence} There ${more === 1 ? 'is' : 'are'} ${least}${more} more invalid ${more === 1 ? 'line' : 'lines'}.`
+}
+
+// Builds a file's index line by line: where its chunks lie, and the token sums by model and entity.
+
+/** No model has a longer name; longer names are not stored. */
+const MODEL_CHARACTERS_MAX = 256
+/** Bounds `unattributed`; no configuration has as many models. */
+const MODELS_MAX = 1000
+
+export class FileIndexer {
+  #chunks: ChunkSpan[] = []
+  #chunk: ChunkSpan | null = null
+  #groups: TokenSums[] = []
+  #byModel = new Map<string | null, Map<string | null, TokenSums>>()
+  #unattributed = new Map<string | null, TokenSums>()
+  /** The group of the previous line: most lines belong to it. */
+  #last = emptySums(null, null)
+  #groupsMax: number
+
+  constructor(groupsMax = GROUPS_MAX) {
+    this.#groupsMax = groupsMax
+  }
+
+  /** The line with number `number`, at `byte_start` to `byte_end` (after its line break) in the file. */
+  add(line: InputLine, number: number, byte_start: number, byte_end: number): void {
+    this.#chunk = this.#place(number, byte_start, byte_end, modelOf(line))
+    addLine(this.#group(line), line.body)
+  }
+
+  finish(): FileIndex {
+    return { chunks: this.#chunks, groups: this.#groups, unattributed: [...this.#unattributed.values()] }
+  }
+
+  /** The chunk that the line belongs to, the line included. */
+  #place(number: number, byte_start: number, byte_end: number, model: string | null): ChunkSpan {
+    const open = this.#chunk
+    if (open !== null && open.line_count < CHUNK_LINES_MAX && byte_end - open.byte_start <= CHUNK_BYTES_MAX) {
+      open.line_count++
+      open.byte_end = byte_end
+      if (open.model !== model) open.model = null
+      return open
+    }
+    const index = this.#chunks.length
+    const chunk = { index, first_line: number, line_count: 1, byte_start, byte_end, model }
+    this.#chunks.push(chunk)
+    return chunk
+  }
+
+  #group(line: InputLine): TokenSums {
+    const model = modelOf(line)
+    const { entity } = line
+    const last = this.#last
+    if (last.lines > 0 && last.model === model && last.entity === entity) return last
+    const found = this.#byModel.get(model)?.get(entity)
+    if (found === undefined && this.#groups.length >= this.#groupsMax) return this.#unattributedSums(model)
+    this.#last = found ?? this.#newGroup(model, entity)
+    return this.#last
+  }
+
+  #newGroup(model: string | null, entity: string | null): TokenSums {
+    const sums = emptySums(model, entity)
+    this.#groups.push(sums)
+    const entities = this.#byModel.get(model)
+    if (entities === undefined) this.#byModel.set(model, new Map([[entity, sums]]))
+    else entities.set(entity, sums)
+    return sums
+  }
+
+  #unattributedSums(model: string | null): TokenSums {
+    const kept = this.#unattributed.has(model) || this.#unattributed.size < MODELS_MAX ? model : null
+    const found = this.#unattributed.get(kept)
+    if (found !== undefined) return found
+    const sums = emptySums(kept, null)
+    this.#unattributed.set(kept, sums)
+    return sums
+  }
+}
+
+function modelOf({ body: { model } }: InputLine): string | null {
+  return model !== null && model.length <= MODEL_CHARACTERS_MAX ? model : null
+}
+
+/**
+ * The first pass over an uploaded file: scans each line, builds the index, and collects the hashes of custom_ids that
+ * may be duplicates.
+ */
+export interface ValidationLimits {
+  lines_max: number
+  line_bytes_max: number
+}
+
+const BLANK_ENTITY = '`metadata.entity` is blank. Name an entity, or leave the key out.'
+
+class FirstPass implements LineSink {
+  readonly bad = new InvalidLines()
+  /** Requests so far, including invalid ones. */
+  line_count = 0
+  /** Reading on is pointless. */
+  stopped = false
+  /** The number of lines whose custom_id has a hash that occurred before, and those hashes. */
+  collisions = 0
+  readonly collided = new HashSet64()
+  last_collision_line = 0
+
+  #scanner = new LineScanner()
+  #ids = new HashSet64()
+  #indexer = new FileIndexer()
+  #hash: IdHash
+  #limits: ValidationLimits
+
+  constructor(limits: ValidationLimits, hash: IdHash) {
+    this.#limits = limits
+    this.#hash = hash
+  }
+
+  /** The memory of the custom_ids. */
+  get ids_bytes(): number {
+    return this.#ids.bytes
+  }
+
+  index(): FileIndex {
+    return this.#indexer.finish()
+  }
+
+  line(
+    bytes: Buffer,
+    start: number,
+    end: number,
+    number: number,
+    byte_start: number,
+    byte_end: number,
+  ): void {
+    if (!this.#counts(number)) return
+    const line = this.#scanner.scan(bytes, start, end)
+    if (!line.ok) {
+      this.bad.add(number, line.code, line.message, line.param)
+      return
+    }
+    if (line.entity_is_blank) {
+      this.bad.add(number, 'invalid_metadata', BLANK_ENTITY, 'metadata.entity')
+      return
+    }
+    hashCustomId(line, this.#hash)
+    if (!this.#ids.add(this.#hash.lo, this.#hash.hi)) this.#addCollision(number)
+    if (this.bad.count === 0) this.#indexer.add(line, number, byte_start, byte_end)
+  }
+
+  tooLong(number: number): void {
+    if (!this.#counts(number)) return
+    this.bad.add(number, 'line_too_long', `The line is longer than ${this.#limits.line_bytes_max} bytes.`)
+  }
+
+  notUtf8(number: number): void {
+    if (this.#counts(number)) this.bad.add(number, 'invalid_utf8', 'The line is not valid UTF-8.')
+  }
+
+  /** Counts a request; false when it is not checked any more. */
+  #counts(number: number): boolean {
+    if (this.stopped) return false
+    if (this.bad.count + this.collisions >= ERRORS_COUNTED_MAX) {
+      this.stopped = true
+      return false
+    }
+    if (this.line_count === this.#limits.lines_max) {
+      this.bad.add(
+        number,
+        'too_many_lines',
+        `The file contains more than ${this.#limits.lines_max} requests.`,
+      )
+      this.stopped = true
+      return false
+    }
+    this.line_count++
+    return true
+  }
+
+  #addCollision(number: number): void {
+    this.collisions++
+    this.collided.add(this.#hash.lo, this.#hash.hi)
+    this.last_collision_line = number
+  }
+}
+
+// The second pass over a file in which custom_ids have equal hashes: compares the IDs themselves, and names the line
+// that used an ID first.
+
+const SHOWN_CHARACTERS_MAX = 80
+
+class SecondPass implements LineSink {
+  readonly bad = new InvalidLines()
+  stopped = false
+
+  /** IDs whose hash collides; the first pass bounds their number. */
+  #firstLines = new Map<string, number>()
+  #scanner = new LineScanner()
+  #collided: HashSet64
+  #lastLine: number
+  #hash: IdHash
+
+  /** `collided` are the hashes that occur twice, `lastLine` the last line with one of them. */
+  constructor(collided: HashSet64, lastLine: number, hash: IdHash) {
+    this.#collided = collided
+    this.#lastLine = lastLine
+    this.#hash = hash
+  }
+
+  line(bytes: Buffer, start: number, end: number, number: number): void {
+    if (number > this.#lastLine) {
+      this.stopped = true
+      return
+    }
+    const line = this.#scanner.scan(bytes, start, end)
+    if (!line.ok) return
+    hashCustomId(line, this.#hash)
+    if (!this.#collided.has(this.#hash.lo, this.#hash.hi)) return
+    const id = line.custom_id
+    const first = this.#firstLines.get(id)
+    if (first === undefined) this.#firstLines.set(id, number)
+    else {
+      const message = `The custom_id ${shown(id)} was already used on line ${first}.`
+      this.bad.add(number, 'duplicate_custom_id', message, 'custom_id')
+    }
+  }
+
+  // The first pass has reported these lines; they have no custom_id to compare.
+  tooLong(): void {}
+  notUtf8(): void {}
+}
+
+function shown(id: string): string {
+  return JSON.stringify(id.length <= SHOWN_CHARACTERS_MAX ? id : `${id.slice(0, SHOWN_CHARACTERS_MAX)}…`)
+}
+
+// Validates an uploaded file: every line must be well formed and every custom_id unique. Memory grows by eight bytes
+// per custom_id, and by one row of the index per chunk. Those eight bytes are a hash: if two are equal, a second pass
+// compares the IDs.
+
+export type Validation =
+  | { ok: true; bytes: number; line_count: number; index: FileIndex }
+  | {
+      ok: false
+      /** Requests in the file; absent when validation stopped early. */
+      line_count?: number
+      /** The first ERRORS_LISTED_MAX invalid lines, in order. */
+      errors: LineError[]
+      /** Invalid lines found; there may be more when validation stopped early. */
+      error_count: number
+      /** For `status_details`: the first invalid line, what is wrong, how to fix it, and how many more there are. */
+      details: string
+    }
+
+export interface ValidateOptions {
+  signal?: AbortSignal
+  /** Called with the bytes read so far, after each block of the first pass. */
+  onProgress?: (bytes: number) => void
+  /** For tests: a weak hash makes collisions frequent. */
+  hash?: IdHash
+}
+
+/**
+ * `open` reads the file from its beginning; it is called a second time only if two custom_ids may be equal.
+ * Throws what the source throws, and the signal's reason once it is aborted.
+ */
+export async function validateContent(
+  open: () => AsyncIterable<Buffer>,
+  limits: ValidationLimits,
+  options: ValidateOptions = {},
+): Promise<Validation> {
+  const { signal, onProgress, hash = new SeededHash() } = options
+  const first = new FirstPass(limits, hash)
+  const bytes = await read(open(), limits, first, signal, onProgress)
+  if (first.line_count === 0 && first.bad.count === 0) {
+    first.bad.add(1, 'empty_file', ERRORS.empty_file.message)
+  }
+  const bad =
+    first.collisions === 0
+      ? first.bad
+      : first.bad.merge(await duplicates(open(), limits, first, hash, signal))
+  if (bad.count > 0) {
+    const { list: errors, count: error_count } = bad
+    const details = describeInvalidLines(bad, !first.stopped)
+    if (first.stopped) return { ok: false, errors, error_count, details }
+    return { ok: false, line_count: first.line_count, errors, error_count, details }
+  }
+  // So many different IDs with equal 64-bit hashes cannot occur; the file was not read to its end.
+  if (first.stopped) throw new Error('the hash of custom_ids does not tell them apart')
+  return { ok: true, bytes, line_count: first.line_count, index: first.index() }
+}
+
+async function duplicates(
+  blocks: AsyncIterable<Buffer>,
+  limits: ValidationLimits,
+  first: FirstPass,
+  hash: IdHash,
+  signal: AbortSignal | undefined,
+): Promise<InvalidLines> {
+  const second = new SecondPass(first.collided, first.last_collision_line, hash)
+  await read(blocks, limits, second, signal)
+  return second.bad
+}
+
+/** Passes the lines of the file to `pass` until it has stopped; returns the bytes read. */
+async function read(
+  blocks: AsyncIterable<Buffer>,
+  limits: ValidationLimits,
+  pass: LineSink & { readonly stopped: boolean },
+  signal: AbortSignal | undefined,
+  onProgress?: (bytes: number) => void,
+): Promise<number> {
+  const splitter = new LineSplitter(limits.line_bytes_max, pass)
+  let bytes = 0
+  signal?.throwIfAborted()
+  for await (const block of blocks) {
+    signal?.throwIfAborted()
+    splitter.push(block)
+    bytes += block.length
+    onProgress?.(bytes)
+    if (pass.stopped) return bytes
+  }
+  splitter.end()
+  return bytes
+}
+
+/**
+ * Validates a file while it arrives. Its only positive result is a valid file and its index. For an invalid line or
+ * two custom_ids with equal hashes it gives up, and the file is validated from its blob, with messages for each line.
+ */
+export interface ValidFile {
+  line_count: number
+  /** The file's index, as it is stored. */
+  index_json: string
+}
+
+export class StreamingValidator {
+  readonly #first: FirstPass
+  readonly #splitter: LineSplitter
+
+  constructor(limits: ValidationLimits, hash: IdHash = new SeededHash()) {
+    this.#first = new FirstPass(limits, hash)
+    this.#splitter = new LineSplitter(limits.line_bytes_max, this.#first)
+  }
+
+  /** The memory of the custom_ids. */
+  get ids_bytes(): number {
+    return this.#first.ids_bytes
+  }
+
+  /** Reads the next block of the file. False: the result will be null, so reading on is pointless. */
+  push(block: Buffer): boolean {
+    this.#splitter.push(block)
+    return !this.#inDoubt
+  }
+
+  /** Call it after the last block. Null: the file has to be validated from its blob. */
+  end(): ValidFile | null {
+    this.#splitter.end()
+    const { line_count } = this.#first
+    if (this.#inDoubt || line_count === 0) return null
+    return { line_count, index_json: JSON.stringify(this.#first.index()) }
+  }
+
+  get #inDoubt(): boolean {
+    return this.#first.stopped || this.#first.bad.count > 0 || this.#first.collisions > 0
+  }
+}
