@@ -1,77 +1,69 @@
-// The whole suite, one scenario after the other, each in processes of its own and with its own baseline. What it
-// prints is what the scenarios print; their JSON is gathered in a file where one is named.
+// The suite: each scenario in a process of its own, one after the other. What it prints goes to standard error; at the end
+// one table has every figure with its goal and verdict. The load before each scenario is part of every number.
 //
-//   npm run bench [-- --only dispatch,prefix] [--json results.jsonl]
+//   npm run bench [-- --only dispatch-1k,prefix] [--json results.jsonl]
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism, cpus, loadavg } from 'node:os'
 import { fileURLToPath } from 'node:url'
-import { parseArgs } from 'node:util'
-
-interface Scenario {
-  name: string
-  file: string
-  args?: readonly string[]
-}
+import { type Figure, option, printFigures, rejectUnknownOptions } from './harness.ts'
 
 /** Sizes are such that all of it ends within five minutes on two cores that have nothing else to do. */
-const SCENARIOS: readonly Scenario[] = [
-  { name: 'dispatch-1k', file: 'dispatch.ts', args: ['--lines', '60000', '--rounds', '2'] },
-  {
-    name: 'dispatch-8k',
-    file: 'dispatch.ts',
-    args: ['--lines', '20000', '--bytes', '8192', '--rounds', '2'],
-  },
-  { name: 'stages', file: 'stages.ts', args: ['--lines', '30000'] },
-  { name: 'saturation', file: 'saturation.ts' },
-  { name: 'ingest', file: 'ingest.ts', args: ['50'] },
-  { name: 'upload', file: 'upload.ts' },
-  { name: 'flat', file: 'memory.ts' },
-  { name: 'small', file: 'small.ts' },
-  { name: 'reads', file: 'reads.ts' },
-  { name: 'console', file: 'console.ts', args: ['--lines', '20000', '--rounds', '2'] },
-  { name: 'console-pages', file: 'console-pages.ts' },
-  { name: 'prefix', file: 'prefix.ts' },
-  {
-    name: 'prefix-replicas',
-    file: 'prefix.ts',
-    args: ['--replicas', '4', '--prefixes', '200', '--lines', '10000', '--latency-ms', '100'],
-  },
-  { name: 'live', file: 'live.ts', args: ['--engine', 'h100'] },
-]
+const SCENARIOS: Readonly<Record<string, readonly [file: string, ...args: string[]]>> = {
+  'dispatch-1k': ['dispatch.ts', '--lines', '60000', '--rounds', '2'],
+  'dispatch-8k': ['dispatch.ts', '--lines', '20000', '--bytes', '8192', '--rounds', '2'],
+  saturation: ['saturation.ts'],
+  ingest: ['ingest.ts', '--megabytes', '50'],
+  upload: ['upload.ts'],
+  memory: ['memory.ts'],
+  small: ['small.ts'],
+  reads: ['reads.ts'],
+  console: ['console.ts', '--lines', '20000', '--rounds', '2'],
+  'console-pages': ['console-pages.ts'],
+  prefix: ['prefix.ts'],
+  'prefix-replicas': [
+    ...(['prefix.ts', '--replicas', '4', '--prefixes', '200'] as const),
+    ...['--lines', '10000', '--latency-ms', '100'],
+  ],
+  live: ['live.ts', '--engine', 'h100'],
+}
 
-const { values } = parseArgs({ options: { only: { type: 'string' }, json: { type: 'string' } } })
-const only = values.only?.split(',')
-const unknown = only?.filter((name) => !SCENARIOS.some((scenario) => scenario.name === name)) ?? []
+const only = option('only', Object.keys(SCENARIOS).join())
+const json = option('json', '')
+rejectUnknownOptions()
+const chosen = only.split(',')
+const unknown = chosen.filter((name) => SCENARIOS[name] === undefined)
 if (unknown.length > 0)
-  throw new Error(
-    `no scenario is called ${unknown.join(', ')}; there are ${SCENARIOS.map(({ name }) => name)}`,
-  )
+  throw new Error(`no scenario is called ${unknown}; there are ${Object.keys(SCENARIOS).join(', ')}`)
 
-if (values.json !== undefined) writeFileSync(values.json, '')
-console.log(`${cpus()[0]?.model}, ${availableParallelism()} cores, Node ${process.version}`)
+if (json !== '') writeFileSync(json, '')
+const figures: Figure[] = []
 const failed: string[] = []
-for (const scenario of SCENARIOS) if (only?.includes(scenario.name) ?? true) await run(scenario)
+for (const [name, [file, ...args]] of Object.entries(SCENARIOS))
+  if (chosen.includes(name)) await run(name, file, args)
+console.log(`${cpus()[0]?.model}, ${availableParallelism()} cores, Node ${process.version}`)
+printFigures(figures)
 if (failed.length > 0) {
   console.error(`failed: ${failed.join(', ')}`)
   process.exitCode = 1
 }
 
-async function run({ name, file, args = [] }: Scenario): Promise<void> {
-  // What else the machine does is part of every number below.
-  console.log(`\n── ${name} (load ${loadavg()[0]?.toFixed(1)} before it)`)
+async function run(name: string, file: string, args: readonly string[]): Promise<void> {
+  const load = loadavg()[0]?.toFixed(1)
+  console.error(`\n── ${name} (load ${load} before it)`)
   const path = fileURLToPath(new URL(file, import.meta.url))
-  const begun = performance.now()
   const child = spawn(process.execPath, [path, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
   let printed = ''
   child.stdout.on('data', (piece: Buffer) => {
     printed += piece
-    process.stdout.write(piece)
+    process.stderr.write(piece)
   })
   const [code] = await once(child, 'close')
   if (code !== 0) failed.push(name)
-  console.log(`${name} took ${((performance.now() - begun) / 1000).toFixed(0)} s`)
-  if (values.json === undefined) return
-  for (const line of printed.split('\n')) if (line.startsWith('{')) appendFileSync(values.json, `${line}\n`)
+  for (const line of printed.split('\n').filter((text) => text.startsWith('{"bench"'))) {
+    if (json !== '') appendFileSync(json, `${line}\n`)
+    const found: { figures: Figure[] } = JSON.parse(line)
+    figures.push(...found.figures.map((figure) => ({ ...figure, what: `${name}: ${figure.what}` })))
+  }
 }

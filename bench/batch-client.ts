@@ -25,10 +25,10 @@ export class BatchClient {
   /** Resolves with the file's ID once it is validated. */
   async upload(path: string, ask_every_ms: number): Promise<string> {
     const { id } = JSON.parse(await sendFile(`${this.#url}/v1/files`, this.#key, path))
-    let file = await this.#ask('GET', `/v1/files/${id}`)
+    let file = await this.call('GET', `/v1/files/${id}`)
     while (file.status === 'pending') {
       await setTimeout(ask_every_ms)
-      file = await this.#ask('GET', `/v1/files/${file.id}`)
+      file = await this.call('GET', `/v1/files/${file.id}`)
     }
     if (file.status !== 'processed') throw new Error(`the file is ${file.status}`)
     return file.id
@@ -36,15 +36,15 @@ export class BatchClient {
 
   async create(
     input_file_id: string,
-    endpoint = '/v1/chat/completions',
-    headers: Record<string, string> = {},
+    options: { endpoint?: string; headers?: Record<string, string>; more?: object } = {},
   ): Promise<Batch> {
-    const order = { input_file_id, endpoint, completion_window: '24h' }
-    return await this.#ask('POST', '/v1/batches', JSON.stringify(order), headers)
+    const endpoint = options.endpoint ?? '/v1/chat/completions'
+    const order = { input_file_id, endpoint, completion_window: '24h', ...options.more }
+    return await this.call('POST', '/v1/batches', order, options.headers)
   }
 
   async get(id: string): Promise<Batch> {
-    return await this.#ask('GET', `/v1/batches/${id}`)
+    return await this.call('GET', `/v1/batches/${id}`)
   }
 
   async completed(id: string, ask_every_ms: number): Promise<Batch> {
@@ -57,17 +57,18 @@ export class BatchClient {
     return batch
   }
 
-  async #ask(
+  /** The answer to a call. */
+  async call(
     method: string,
     path: string,
-    body?: string,
+    body?: object,
     headers: Record<string, string> = {},
   ): Promise<Batch> {
     const json = body === undefined ? {} : { 'content-type': 'application/json' }
     const response = await fetch(this.#url + path, {
       method,
       headers: { authorization: `Bearer ${this.#key}`, ...json, ...headers },
-      ...(body === undefined ? {} : { body }),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     })
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
     return (await response.json()) as Batch

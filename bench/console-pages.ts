@@ -2,16 +2,9 @@
 // the browser of a batch's lines draws while it is scrolled, with how many rows in the page.
 //
 //   node bench/console-pages.ts [--lines 100000] [--rounds 7] [--seconds 5]
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import type { Browser, Page } from 'playwright-core'
 import { launchChromium } from '../test/console/chromium.ts'
-import { writeLines } from './batch-client.ts'
-import { median } from './median.ts'
-import { start } from './processes.ts'
-import { startService } from './service.ts'
+import { Bench, median, modelAt, option, runBatch } from './harness.ts'
 
 /** What runs in the page sees the page's. */
 declare const document: {
@@ -24,53 +17,30 @@ interface Scroller {
   scrollHeight: number
 }
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '100000' },
-    rounds: { type: 'string', default: '7' },
-    seconds: { type: 'string', default: '5' },
-  },
-})
-const lines = Number(values.lines)
-const rounds = Number(values.rounds)
-
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-const upstream = await start(new URL('./fast-upstream.ts', import.meta.url).pathname, [])
-const service = await startService(
-  folder,
-  `models: [{id: bench, upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]}]`,
-)
+const lines = option('lines', 100_000)
+const rounds = option('rounds', 7)
+const seconds = option('seconds', 5)
+await using bench = new Bench('console-pages')
+const service = await bench.service(modelAt(await bench.upstream()))
 const browser = await launchChromium()
-try {
-  const signIn = '.sign-in input'
-  const first = await firstPage(browser, null, signIn)
-  const rest: number[] = []
-  for (let i = 0; i < rounds; i++) rest.push(await firstPage(browser, null, signIn))
+bench.defer(() => browser.close())
+const signIn = '.sign-in input'
+const first = await firstPage(browser, null, signIn)
+const rest: number[] = []
+for (let i = 0; i < rounds; i++) rest.push(await firstPage(browser, null, signIn))
 
-  const input = join(folder, 'input.jsonl')
-  await writeLines(input, lines, 300)
-  const { id } = await service.client.create(await service.client.upload(input, 50))
-  await service.client.completed(id, 200)
-  const cookie = await signedIn(service.url, service.key)
-  const signedInPage: number[] = []
-  for (let i = 0; i < rounds; i++)
-    signedInPage.push(await firstPage(browser, cookie, '.table tbody .row-link'))
-  const scrolled = await scroll(browser, cookie, id, Number(values.seconds))
+const file = await service.client.upload(await bench.lines(lines, 300), 50)
+const { id } = await runBatch(service, file, { askMs: 200 })
+const cookie = await signedIn(service.url, service.key)
+const listed: number[] = []
+for (let i = 0; i < rounds; i++) listed.push(await firstPage(browser, cookie, '.table tbody .row-link'))
+const scrolled = await scroll(browser, cookie, id, seconds)
 
-  const figures = {
-    first_after_start_ms: first,
-    sign_in_ms: median(rest),
-    batches_ms: median(signedInPage),
-    ...scrolled,
-  }
-  console.table(figures)
-  console.log(JSON.stringify({ bench: 'console-pages', lines, rounds, ...figures }))
-} finally {
-  await browser.close()
-  await service.stop()
-  await upstream.stop()
-  rmSync(folder, { recursive: true })
-}
+console.table(scrolled)
+bench.figure('the first page after the start, ms', first)
+bench.figure('sign-in page, nothing cached, ms', median(rest))
+bench.figure('list of batches, nothing cached, ms', median(listed))
+bench.figure('frames a second while lines are scrolled', scrolled.frames_per_s, { atLeast: 50 })
 
 /** Milliseconds from the navigation until `selector` is in the page, in a browser that has seen nothing yet. */
 async function firstPage(browser: Browser, cookie: string | null, selector: string): Promise<number> {

@@ -2,46 +2,22 @@
 // streams (GET /v1/live), in turn, by CPU and by lines/s, and how long GET /v1/batches/{id} takes meanwhile.
 //
 //   node bench/console.ts [--lines 30000] [--rounds 3] [--streams 10] [--every-ms 5]
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { Agent, Pool } from 'undici'
-import { writeLines } from './batch-client.ts'
-import { median } from './median.ts'
-import { start } from './processes.ts'
-import { startService } from './service.ts'
+import { Bench, inTurns, median, modelAt, option, quantile, rounded } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '30000' },
-    rounds: { type: 'string', default: '3' },
-    streams: { type: 'string', default: '10' },
-    'every-ms': { type: 'string', default: '5' },
-  },
-})
-const lines = Number(values.lines)
-const streams = Number(values.streams)
-const everyMs = Number(values['every-ms'])
-
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-const input = join(folder, 'input.jsonl')
-await writeLines(input, lines, 1024)
-
-const here = (file: string): string => new URL(file, import.meta.url).pathname
-const upstream = await start(here('./fast-upstream.ts'), [])
-const service = await startService(
-  folder,
-  `
-models: [{id: bench, upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]}]
-`,
-)
+const lines = option('lines', 30_000)
+const rounds = option('rounds', 3)
+const streams = option('streams', 10)
+const everyMs = option('every-ms', 5)
+await using bench = new Bench('console')
+const service = await bench.service(modelAt(await bench.upstream()))
 const { url, key, client } = service
 const headers = { authorization: `Bearer ${key}` }
 const pool = new Pool(url, { connections: 1 })
 const agent = new Agent({ bodyTimeout: 0 })
-const file = await client.upload(input, 50)
+bench.defer(() => Promise.all([pool.close(), agent.close()]))
+const file = await client.upload(await bench.lines(lines, 1024), 50)
 
 interface Round {
   lines_per_s: number
@@ -53,29 +29,19 @@ interface Round {
 
 // The first batch finds the concurrency and warms the code up.
 await round(0)
-const without: Round[] = []
-const beside: Round[] = []
-for (let i = 0; i < Number(values.rounds); i++) {
-  // Each goes first in turn.
-  const order = i % 2 === 0 ? [0, streams] : [streams, 0]
-  for (const count of order) (count === 0 ? without : beside).push(await round(count))
-}
-
-const rows = { 'no console': medians(without), [`${streams} consoles`]: medians(beside) }
-const cost = (of: (round: Round) => number): number =>
-  Math.round((median(beside.map(of)) / median(without.map(of)) - 1) * 1000) / 10
-console.table(rows)
-const lost = -cost((round) => round.lines_per_s)
-const cpu = cost((round) => round.cpu_us_per_line)
-console.log(`${streams} consoles cost ${lost} % of lines/s and ${cpu} % more CPU of the service`)
-console.log(
-  JSON.stringify({ bench: 'console', lines, streams, lost_percent: lost, cpu_percent: cpu, ...rows }),
+const [without = [], beside = []] = await inTurns(rounds, [() => round(0), () => round(streams)])
+console.table({ 'no console': medians(without), [`${streams} consoles`]: medians(beside) })
+const ratio = (of: (round: Round) => number): number => median(beside.map(of)) / median(without.map(of))
+bench.figure(
+  `lines/s beside ${streams} consoles ÷ without`,
+  ratio((one) => one.lines_per_s),
+  { atLeast: 0.97 },
 )
-await pool.close()
-await agent.close()
-await service.stop()
-await upstream.stop()
-rmSync(folder, { recursive: true })
+bench.figure(
+  `CPU a line beside ${streams} consoles ÷ without`,
+  ratio((one) => one.cpu_us_per_line),
+)
+bench.figure('a status call beside them, p99 ms', median(beside.map(({ p99_ms }) => p99_ms)), { atMost: 10 })
 
 /** One batch beside `count` streams. */
 async function round(count: number): Promise<Round> {
@@ -114,20 +80,17 @@ async function round(count: number): Promise<Round> {
   const seconds = (performance.now() - begun) / 1000
   leave.abort()
   await Promise.all(read)
-  times.sort((a, b) => a - b)
-  const at = (share: number): number =>
-    times[Math.min(times.length - 1, Math.floor(times.length * share))] ?? 0
   return {
     lines_per_s: lines / seconds,
     cpu_us_per_line: (service.cpu_us() - cpu) / lines,
-    p50_ms: at(0.5),
-    p99_ms: at(0.99),
+    p50_ms: quantile(times, 0.5),
+    p99_ms: quantile(times, 0.99),
     events,
   }
 }
 
-function medians(rounds: readonly Round[]): Round {
-  const of = (name: keyof Round): number => Math.round(median(rounds.map((one) => one[name])) * 100) / 100
+function medians(all: readonly Round[]): Round {
+  const of = (name: keyof Round): number => rounded(median(all.map((one) => one[name])))
   return {
     lines_per_s: of('lines_per_s'),
     cpu_us_per_line: of('cpu_us_per_line'),

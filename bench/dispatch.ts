@@ -1,108 +1,61 @@
-// Lines per second end to end, beside a bare undici loop that sends the same bodies at the same concurrency to
-// the same upstream, one after the other in one run. The upstream is another process and answers at once.
+// Lines per second end to end, beside a bare undici loop that sends the same bodies at the same concurrency to the same
+// upstream, in turn in one run; and what a line costs the worker whatever the load: bytes on its heap, statements, writes
+// to sockets. The upstream is another process and answers at once.
 //
 //   node bench/dispatch.ts [--lines 100000] [--bytes 1024] [--concurrency 64] [--rounds 3] [--workers 1]
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { parseArgs } from 'node:util'
-import { writeLines } from './batch-client.ts'
-import { start } from './processes.ts'
-import { startService } from './service.ts'
+import { fileURLToPath } from 'node:url'
+import { Bench, modelAt, option, rounded, runBatch } from './harness.ts'
 import { lineCosts } from './worker-counts.ts'
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '100000' },
-    bytes: { type: 'string', default: '1024' },
-    concurrency: { type: 'string', default: '64' },
-    rounds: { type: 'string', default: '3' },
-    workers: { type: 'string', default: '1' },
-  },
-})
-/** Rarely enough that asking is no part of what is measured. */
-const POLL_MS = 50
-const lines = Number(values.lines)
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-const input = join(folder, 'input.jsonl')
-await writeLines(input, lines, Number(values.bytes))
+/** Of a service that has just started, and of one whose code is compiled; by the bytes of a line. */
+const GOALS: Readonly<Record<number, readonly [cold: number, warm: number]>> = {
+  1024: [0.9, 1.2],
+  8192: [0.8, 1.2],
+}
+const HEAP_BYTES_MAX = 8 * 1024
 
-const here = (file: string): string => new URL(file, import.meta.url).pathname
-const upstream = await start(here('./fast-upstream.ts'), [])
+const bytes = option('bytes', 1024)
+const lines = option('lines', 100_000)
+const concurrency = option('concurrency', 64)
+const rounds = option('rounds', 3)
+const workers = option('workers', 1)
+await using bench = new Bench('dispatch')
+const input = await bench.lines(lines, bytes)
+const upstream = await bench.upstream()
+const service = await bench.service(modelAt(upstream, concurrency), { flags: ['--workers', String(workers)] })
 
 interface Row {
   lines_per_s: number
   cpu_us_per_line: number
 }
 
-const pairs: { bare: Row; offpeak: Row; ratio: number }[] = []
-const service = await startService(
-  folder,
-  `
-models:
-  - id: bench
-    price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
-    upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: ${values.concurrency}}]
-`,
-  ['--workers', values.workers],
-)
-const { client } = service
-
-for (let round = 0; round < Number(values.rounds); round++) {
-  const bare: Row = JSON.parse(
-    execFileSync(process.execPath, [here('./bare-loop.ts'), upstream.first, input, values.concurrency], {
-      encoding: 'utf8',
-    }),
-  )
-  const offpeak = await runBatch()
-  pairs.push({ bare, offpeak, ratio: Math.round((offpeak.lines_per_s / bare.lines_per_s) * 1000) / 1000 })
-}
-
-console.table(
-  pairs.map(({ bare, offpeak, ratio }) => ({
+const table: Record<string, number>[] = []
+for (let round = 0; round < rounds; round++) {
+  const loop = fileURLToPath(new URL('./bare-loop.ts', import.meta.url))
+  const args = [loop, upstream, input, String(concurrency)]
+  const bare: Row = JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }))
+  const offpeak = await runBatch(service, await service.client.upload(input, 20))
+  const ratio = offpeak.lines_per_s / bare.lines_per_s
+  table.push({
     'bare lines/s': bare.lines_per_s,
-    'offpeak lines/s': offpeak.lines_per_s,
-    ratio,
+    'offpeak lines/s': rounded(offpeak.lines_per_s),
+    ratio: rounded(ratio),
     'bare CPU µs/line': bare.cpu_us_per_line,
-    'offpeak CPU µs/line (API and worker)': offpeak.cpu_us_per_line,
-  })),
-)
-const [api, ...workers] = service.peak_mib()
-console.log(`peak memory: API ${api} MiB, worker ${workers.join(' and ')} MiB`)
-await service.stop()
-const counted = join(folder, 'counted')
-mkdirSync(counted)
-const line = await lineCosts(counted, upstream.first, Number(values.bytes))
-console.log(
-  `per line: ${Math.round(line.heapBytes)} bytes on the worker's heap (goal for 1 KiB: 8192), ` +
-    `${(line.statements * 1_000).toFixed(1)} statements per 1,000 lines`,
-)
-console.log(
-  JSON.stringify({
-    bench: 'dispatch',
-    lines,
-    bytes: Number(values.bytes),
-    concurrency: Number(values.concurrency),
-    pairs,
-    peak_mib: { api, workers },
-    line,
-  }),
-)
-await upstream.stop()
-rmSync(folder, { recursive: true })
-
-/** From the creation of the batch to `completed`; the upload is not part of it. */
-async function runBatch(): Promise<Row> {
-  const file = await client.upload(input, 20)
-  const cpu = service.cpu_us()
-  const begun = performance.now()
-  const batch = await client.completed((await client.create(file)).id, POLL_MS)
-  const seconds = (performance.now() - begun) / 1000
-  if (batch.request_counts.completed !== lines)
-    throw new Error(`only ${batch.request_counts.completed} lines were answered`)
-  return {
-    lines_per_s: Math.round(lines / seconds),
-    cpu_us_per_line: Math.round(((service.cpu_us() - cpu) / lines) * 10) / 10,
-  }
+    'offpeak CPU µs/line (API and worker)': rounded(offpeak.cpu_us_per_line),
+  })
+  const [cold, warm] = GOALS[bytes] ?? []
+  const goal = round === 0 ? cold : warm
+  const what = `lines/s ÷ a bare loop, ${round === 0 ? 'cold' : 'warm'}`
+  bench.figure(what, ratio, goal === undefined ? undefined : { atLeast: goal })
 }
+console.table(table)
+const [api, ...peaks] = service.peak_mib()
+console.log(`peak memory: API ${api} MiB, worker ${peaks.join(' and ')} MiB`)
+await service.stop()
+
+const line = await lineCosts(bench, upstream, bytes)
+const isGoal = bytes === 1024
+bench.figure('bytes on the heap per line', line.heapBytes, isGoal ? { atMost: HEAP_BYTES_MAX } : undefined)
+bench.figure('statements per 1,000 lines', line.statements * 1000)
+bench.figure('writes to sockets per line', line.socketWrites)

@@ -4,24 +4,17 @@
 //
 //   node bench/embeddings.ts [--inputs 20000] [--dimensions 3072] [--per-line 1,64] [--encodings float,base64]
 import { once } from 'node:events'
-import { createWriteStream, mkdtempSync, rmSync } from 'node:fs'
+import { createWriteStream } from 'node:fs'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { AnswerScanner } from '../src/jsonl/answer-scan.ts'
-import { startService } from './service.ts'
+import { Bench, option, runBatch } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    inputs: { type: 'string', default: '20000' },
-    dimensions: { type: 'string', default: '3072' },
-    'per-line': { type: 'string', default: '1,64' },
-    encodings: { type: 'string', default: 'float,base64' },
-  },
-})
-const inputs = Number(values.inputs)
-const dimensions = Number(values.dimensions)
+const inputs = option('inputs', 20_000)
+const dimensions = option('dimensions', 3072)
+const perLines = option('per-line', '1,64').split(',').map(Number)
+const encodings = option('encodings', 'float,base64')
+await using bench = new Bench('embeddings')
 const GOAL_MIB = 400
 const MB = 1e6
 
@@ -47,10 +40,8 @@ const upstream = createServer((request, response) => {
     response.writeHead(200, { 'content-type': 'application/json', 'content-length': answer.length })
     response.end(answer)
   })
-}).listen(0, '127.0.0.1')
-await once(upstream, 'listening')
-const address = upstream.address()
-if (address === null || typeof address === 'string') throw new Error('the model server has no port')
+})
+const base_url = await bench.listen(upstream)
 
 /** MB/s of looking at one answer, as often as half a second allows. */
 function rateOf(bytes: number, look: () => unknown): number {
@@ -66,57 +57,39 @@ function rateOf(bytes: number, look: () => unknown): number {
 
 const rows: Record<string, string | number>[] = []
 const scanner = new AnswerScanner()
-for (const encoding of (['float', 'base64'] as const).filter((one) => values.encodings.includes(one))) {
-  for (const perLine of values['per-line'].split(',').map(Number)) {
+for (const encoding of (['float', 'base64'] as const).filter((one) => encodings.includes(one))) {
+  for (const perLine of perLines) {
     answer = answerOf(encoding, perLine)
     if (scanner.scan(answer, '/v1/embeddings') === null) throw new Error('the answer is not one')
     const scan = rateOf(answer.length, () => scanner.scan(answer, '/v1/embeddings'))
     const parse = rateOf(answer.length, () => JSON.parse(answer.toString()))
-    rows.push({ encoding, 'inputs a line': perLine, ...(await measure(encoding, perLine)), scan, parse })
-    console.log(JSON.stringify(rows.at(-1)))
+    const found = await measure(encoding, perLine)
+    rows.push({ encoding, 'inputs a line': perLine, ...found, 'scan, MB/s': scan, 'JSON.parse, MB/s': parse })
+    const what = `${encoding}, ${perLine} a line`
+    bench.figure(`${what}: worker, MiB`, found['worker, MiB'], { atMost: GOAL_MIB })
+    bench.figure(`${what}: inputs/s`, found['inputs/s'])
   }
 }
-upstream.close()
 console.table(rows)
-console.log(JSON.stringify({ bench: 'embeddings', inputs, dimensions, rows }))
-process.exit(0)
 
-async function measure(encoding: Encoding, perLine: number): Promise<Record<string, number>> {
-  const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-  const { port } = address as { port: number }
-  const service = await startService(
-    folder,
-    `
-models:
-  - {id: bench, endpoints: [/v1/embeddings], upstreams: [{type: openai, base_url: "http://127.0.0.1:${port}/v1"}]}
-`,
-    ['--workers', '1'],
+async function measure(encoding: Encoding, perLine: number) {
+  const service = await bench.service(
+    `models: [{id: bench, endpoints: [/v1/embeddings], upstreams: [{type: openai, base_url: "${base_url}"}]}]`,
+    { flags: ['--workers', '1'] },
   )
-  try {
-    const { client } = service
-    const lines = Math.ceil(inputs / perLine)
-    const path = join(folder, 'input.jsonl')
-    await writeInput(path, lines, perLine, encoding)
-    const fileId = await client.upload(path, 50)
-    const begun = performance.now()
-    const { id } = await client.create(fileId, '/v1/embeddings')
-    const batch = await client.completed(id, 50)
-    const seconds = (performance.now() - begun) / 1000
-    if (batch.request_counts.completed !== lines)
-      throw new Error(`only ${batch.request_counts.completed} of ${lines} lines were answered`)
-    const [api = 0, worker = 0] = service.peak_mib()
-    return {
-      'answers, MB': Math.round((lines * answer.length) / MB),
-      seconds: Math.round(seconds * 10) / 10,
-      'inputs/s': Math.round((lines * perLine) / seconds),
-      'MB/s': Math.round((lines * answer.length) / MB / seconds),
-      'API, MiB': api,
-      'worker, MiB': worker,
-      'goal, MiB': GOAL_MIB,
-    }
-  } finally {
-    await service.stop()
-    rmSync(folder, { recursive: true })
+  const lines = Math.ceil(inputs / perLine)
+  const path = join(bench.folder, 'embeddings.jsonl')
+  await writeInput(path, lines, perLine, encoding)
+  const file = await service.client.upload(path, 50)
+  const { seconds } = await runBatch(service, file, { endpoint: '/v1/embeddings' })
+  const [api = 0, worker = 0] = service.peak_mib()
+  await service.stop()
+  return {
+    'answers, MB': Math.round((lines * answer.length) / MB),
+    'inputs/s': Math.round((lines * perLine) / seconds),
+    'MB/s': Math.round((lines * answer.length) / MB / seconds),
+    'API, MiB': api,
+    'worker, MiB': worker,
   }
 }
 

@@ -9,40 +9,34 @@
 // Without --server and --model, both come from PyPI, as for `npm run test:engine`.
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { loadavg, tmpdir } from 'node:os'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { parseArgs } from 'node:util'
 import { Client, request } from 'undici'
 import { freePort } from '../src/engines/engine-access.ts'
 import { install } from '../test/engine/smollm2.ts'
-import { startService } from './service.ts'
+import { Bench, median, option, rounded, runBatch, startService } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    server: { type: 'string' },
-    model: { type: 'string' },
-    rounds: { type: 'string', default: '3' },
-    pairs: { type: 'string', default: '2' },
-    lines: { type: 'string', default: '48' },
-    tokens: { type: 'string', default: '16' },
-    only: { type: 'string' },
-  },
-})
+const given = { server: option('server', ''), model: option('model', '') }
+const rounds = option('rounds', 3)
+const pairs = option('pairs', 2)
+const lines = option('lines', 48)
+const tokens = option('tokens', 16)
+const only = option('only', '')
+await using bench = new Bench('engines')
 const SLOTS = 8
 const CONTEXT_EACH = 1024
 const CONCURRENCIES = [1, 4, 8, 16]
 const POLL_MS = 5
 
 const here = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
-const found = values.server && values.model ? { server: values.server, model: values.model } : install()
+const found = given.server !== '' && given.model !== '' ? given : install()
 const server = resolve(found.server)
 const model = resolve(found.model)
 const offpeak = here('../bin/offpeak.js')
 const questions = readFileSync(here('../examples/gsm8k.jsonl'), 'utf8').split('\n')
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
+const { folder } = bench
 let passes = 0
 
 /** The same questions each time, but with a beginning of their own: a server keeps the beginnings that it has seen. */
@@ -51,7 +45,7 @@ function bodies(count: number): { model: string; max_tokens: number; messages: {
   return Array.from({ length: count }, (_, i) => {
     const { body } = JSON.parse(questions[i % questions.length] ?? '{}')
     body.messages[0].content = `Pass ${pass}, question ${i}. ${body.messages[0].content}`
-    return { ...body, model: 'bench', max_tokens: Number(values.tokens) }
+    return { ...body, model: 'bench', max_tokens: tokens }
   })
 }
 
@@ -145,7 +139,7 @@ exec '${server}' "$@"
 
 /** Lines/s of a loop with so many at once. */
 async function loop(url: string, concurrency: number): Promise<number> {
-  const waiting = bodies(Number(values.lines))
+  const waiting = bodies(lines)
   const begun = performance.now()
   const one = async (): Promise<void> => {
     for (let body = waiting.pop(); body !== undefined; body = waiting.pop()) {
@@ -161,12 +155,12 @@ async function loop(url: string, concurrency: number): Promise<number> {
     }
   }
   await Promise.all(Array.from({ length: concurrency }, one))
-  return Number(values.lines) / ((performance.now() - begun) / 1000)
+  return lines / ((performance.now() - begun) / 1000)
 }
 
 async function measureStart(): Promise<void> {
   const starts: Record<string, number>[] = []
-  for (let round = 0; round < Number(values.rounds); round++) {
+  for (let round = 0; round < rounds; round++) {
     const { process, start_ms } = await startByHand()
     await end(process)
     const { launched, ready, sent } = await firstLine()
@@ -175,29 +169,26 @@ async function measureStart(): Promise<void> {
       'typed to started, ms': launched,
       'started to ready, ms': ready - launched,
       'ready to first line, ms': Math.round(sent - ready),
-      'ours, ms (goal 200)': Math.round(launched + sent - ready),
+      'ours, ms': Math.round(launched + sent - ready),
     })
   }
   console.table(starts)
-  console.log(JSON.stringify({ bench: 'engines-start', load: loadavg()[0], starts }))
+  bench.figure(
+    '`run --model` typed to the first line, less the server, ms',
+    median(starts.map((one) => one['ours, ms']!)),
+    {
+      atMost: 200,
+    },
+  )
 }
 
 async function measureThroughput(): Promise<void> {
   const command = JSON.stringify([server, ...args('{port}')])
-  const service = await startService(
-    folder,
-    `
-models:
-  - id: bench
-    upstreams: [{type: openai, concurrency_max: ${2 * SLOTS}, engine: {command: ${command}}}]
-`,
-  )
+  const upstream = `{type: openai, concurrency_max: ${2 * SLOTS}, engine: {command: ${command}}}`
+  const service = await bench.service(`models: [{id: bench, upstreams: [${upstream}]}]`)
   const managed = async (count: number): Promise<number> => {
     const file = await service.client.upload(writeInput(count), POLL_MS)
-    const begun = performance.now()
-    const { id } = await service.client.create(file)
-    await service.client.completed(id, POLL_MS)
-    return count / ((performance.now() - begun) / 1000)
+    return (await runBatch(service, file, { askMs: POLL_MS })).lines_per_s
   }
   await managed(1)
   const hand = await startByHand()
@@ -205,25 +196,21 @@ models:
   const tried: Record<number, number> = {}
   for (const concurrency of CONCURRENCIES) tried[concurrency] = await loop(hand.url, concurrency)
   const [best] = Object.entries(tried).sort(([, a], [, b]) => b - a)[0] ?? ['1']
-  const pairs: { 'by hand, lines/s': number; 'managed, lines/s': number; ratio: number }[] = []
-  const rounded = (value: number): number => Math.round(value * 100) / 100
-  for (let pair = 0; pair < Number(values.pairs); pair++) {
+  const taken: { 'by hand, lines/s': number; 'managed, lines/s': number; ratio: number }[] = []
+  for (let pair = 0; pair < pairs; pair++) {
     const byHand = await loop(hand.url, Number(best))
-    const through = await managed(Number(values.lines))
-    pairs.push({
+    const through = await managed(lines)
+    taken.push({
       'by hand, lines/s': rounded(byHand),
       'managed, lines/s': rounded(through),
       ratio: rounded(through / byHand),
     })
   }
   console.log(`by hand, lines/s by concurrency: ${JSON.stringify(tried)}; best: ${best}`)
-  console.table(pairs)
-  console.log(JSON.stringify({ bench: 'engines-throughput', load: loadavg()[0], tried, best, pairs }))
+  console.table(taken)
+  bench.figure('lines/s of a managed server ÷ by hand', median(taken.map(({ ratio }) => ratio)))
   await end(hand.process)
-  await service.stop()
 }
 
-if (values.only !== 'throughput') await measureStart()
-rmSync(join(folder, 'data'), { recursive: true, force: true })
-if (values.only !== 'start') await measureThroughput()
-rmSync(folder, { recursive: true })
+if (only !== 'throughput') await measureStart()
+if (only !== 'start') await measureThroughput()

@@ -5,99 +5,55 @@
 // cell and front when lines go through the front.
 //
 //   node bench/federation.ts [--lines 20000] [--pairs 5] [--latency 100] [--concurrency 256]
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { parseArgs } from 'node:util'
-import { type BatchClient, writeLines } from './batch-client.ts'
-import { median } from './median.ts'
-import { type Service, startService } from './service.ts'
+import { Bench, inTurns, median, option, rounded, runBatch, type Service } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '20000' },
-    bytes: { type: 'string', default: '1024' },
-    latency: { type: 'string', default: '100' },
-    concurrency: { type: 'string', default: '256' },
-    pairs: { type: 'string', default: '5' },
-  },
-})
-const ASK_MS = 50
-const lines = Number(values.lines)
-const capacity = (Number(values.concurrency) * 1000) / Math.max(1, Number(values.latency))
-
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-const input = join(folder, 'input.jsonl')
-await writeLines(input, lines, Number(values.bytes))
-const folderOf = (name: string): string => {
-  const path = join(folder, name)
-  mkdirSync(path)
-  return path
-}
-const cell = await startService(
-  folderOf('cell'),
-  `models:
+const lines = option('lines', 20_000)
+const bytes = option('bytes', 1024)
+const latency = option('latency', 100)
+const concurrency = option('concurrency', 256)
+const pairs = option('pairs', 5)
+await using bench = new Bench('federation')
+const input = await bench.lines(lines, bytes)
+const cell = await bench.service(`
+models:
   - id: bench
-    upstreams: [{type: sim, latency_ms: ${values.latency}, concurrency_max: ${values.concurrency}}]`,
-)
-process.env.CELL_KEY = cell.key
-const front = await startService(
-  folderOf('front'),
-  `models:
+    upstreams: [{type: sim, latency_ms: ${latency}, concurrency_max: ${concurrency}}]
+`)
+const front = await bench.service(
+  `
+models:
   - id: bench
     upstreams:
-      - {type: openai-batch, base_url: "${cell.url}/v1", api_key_env: CELL_KEY, line_metadata: true}`,
+      - {type: openai-batch, base_url: "${cell.url}/v1", api_key_env: CELL_KEY, line_metadata: true}
+`,
+  { env: { CELL_KEY: cell.key } },
 )
 
-interface Run {
-  /** Lines per second from the creation of a batch to its end. */
-  lines_per_s: number
-  /** Processor time of each service (s) per 1,000 lines. */
-  cpu_s: number[]
-}
-
-async function run(client: BatchClient, services: readonly Service[]): Promise<Run> {
-  const file = await client.upload(input, ASK_MS)
+/** Lines per second of a batch at `at`, and processor time of each service (s) per 1,000 lines. */
+async function run(
+  at: Service,
+  services: readonly Service[],
+): Promise<{ lines_per_s: number; cpu: number[] }> {
+  const file = await at.client.upload(input, 50)
   const before = services.map((service) => service.cpu_us())
-  const begun = performance.now()
-  const { id } = await client.create(file)
-  const { request_counts } = await client.completed(id, ASK_MS)
-  const ms = performance.now() - begun
-  if (request_counts.completed !== lines) throw new Error(`${request_counts.completed} of ${lines} lines`)
-  const cpu_s = services.map((service, i) => rounded((service.cpu_us() - before[i]!) / lines / 1000, 3))
-  return { lines_per_s: Math.round((lines * 1000) / ms), cpu_s }
+  const { lines_per_s } = await runBatch(at, file)
+  return { lines_per_s, cpu: services.map((service, i) => (service.cpu_us() - before[i]!) / lines / 1000) }
 }
 
-function rounded(value: number, digits: number): number {
-  return Number(value.toFixed(digits))
-}
-
-try {
-  const runs: { direct: number; through: number; ratio: number; cpu_s: Record<string, number> }[] = []
-  for (let pair = 1; pair <= Number(values.pairs); pair++) {
-    const direct = await run(cell.client, [cell])
-    const through = await run(front.client, [cell, front])
-    const cpu_s = { direct: direct.cpu_s[0]!, cell: through.cpu_s[0]!, front: through.cpu_s[1]! }
-    const ratio = rounded(through.lines_per_s / direct.lines_per_s, 2)
-    runs.push({ direct: direct.lines_per_s, through: through.lines_per_s, ratio, cpu_s })
-    console.log(JSON.stringify({ bench: 'federation', pair, ...runs.at(-1) }))
-  }
-  const ratios = runs.map(({ ratio }) => ratio)
-  const cpuOf = (name: string): number => median(runs.map(({ cpu_s }) => cpu_s[name]!))
-  const result = {
-    bench: 'federation',
-    lines,
-    capacity: Math.round(capacity),
-    direct: median(runs.map(({ direct }) => direct)),
-    through: median(runs.map(({ through }) => through)),
-    ratio: median(ratios),
-    ratio_min: Math.min(...ratios),
-    ratio_max: Math.max(...ratios),
-    cpu_s: { direct: cpuOf('direct'), cell: cpuOf('cell'), front: cpuOf('front') },
-  }
-  console.log(JSON.stringify(result))
-} finally {
-  await front.stop()
-  await cell.stop()
-  rmSync(folder, { recursive: true })
-}
+const [direct = [], through = []] = await inTurns(pairs, [
+  () => run(cell, [cell]),
+  () => run(front, [cell, front]),
+])
+const ratios = direct.map(({ lines_per_s }, i) => through[i]!.lines_per_s / lines_per_s)
+console.table(
+  direct.map((one, i) => ({
+    'direct, lines/s': rounded(one.lines_per_s),
+    'through a front, lines/s': rounded(through[i]!.lines_per_s),
+    ratio: rounded(ratios[i]!),
+    'direct, CPU s': rounded(one.cpu[0]!),
+    'cell, CPU s': rounded(through[i]!.cpu[0]!),
+    'front, CPU s': rounded(through[i]!.cpu[1]!),
+  })),
+)
+console.log(`the cell could answer ${rounded((concurrency * 1000) / Math.max(1, latency))} lines/s`)
+bench.figure('lines/s through a front ÷ directly', median(ratios), { atLeast: 0.8 })

@@ -5,16 +5,14 @@
 //   node bench/footprint.ts [--lines 20000] [--bytes 1024]
 import { readFileSync, statSync } from 'node:fs'
 import { DatabaseSync, StatementSync } from 'node:sqlite'
-import { parseArgs } from 'node:util'
 import { sql } from 'kysely'
 import { TABLE_NAMES } from '../src/store/table-copy.ts'
 import { TestService } from '../test/service.ts'
-import { start } from './processes.ts'
+import { Bench, modelAt, option } from './harness.ts'
 
-const { values } = parseArgs({
-  options: { lines: { type: 'string', default: '20000' }, bytes: { type: 'string', default: '1024' } },
-})
-const lines = Number(values.lines)
+const lines = option('lines', 20_000)
+const lineBytes = option('bytes', 1024)
+await using bench = new Bench('footprint')
 
 /** By its first word. */
 const counted = new Map<string, number>()
@@ -29,17 +27,13 @@ for (const method of ['run', 'all'] as const) {
   })
 }
 
-const upstream = await start(new URL('./fast-upstream.ts', import.meta.url).pathname, [])
-const service = await TestService.start(`
-rate_limit: {requests_per_minute: 0}
-models:
-  - id: m
-    price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
-    upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]
-`)
-const body = { model: 'm', messages: [{ role: 'user', content: '' }] }
+const service = await TestService.start(
+  `rate_limit: {requests_per_minute: 0}\n${modelAt(await bench.upstream())}`,
+)
+bench.defer(() => service[Symbol.asyncDispose]())
+const body = { model: 'bench', messages: [{ role: 'user', content: '' }] }
 const rest =
-  Number(values.bytes) -
+  lineBytes -
   JSON.stringify({ custom_id: '0000000', method: 'POST', url: '/v1/chat/completions', body }).length
 /** Real text, so that it compresses like real text; nothing comes again within a frame. */
 const questions = readFileSync(new URL('../examples/gsm8k.jsonl', import.meta.url), 'utf8')
@@ -77,8 +71,11 @@ console.log(
 )
 console.log('SQL statements per 1,000 lines:')
 console.table(Object.fromEntries([...statements].map(([verb, count]) => [verb, per1000(count)])))
-console.log(
-  `rows changed per 1,000 lines (inserted, updated, deleted): ${per1000((await changes()) - writtenBefore)}`,
+const sum = [...statements.values()].reduce((total, one) => total + one, 0)
+bench.figure('SQL statements per 1,000 lines, on SQLite', per1000(sum))
+bench.figure(
+  'rows changed per 1,000 lines (inserted, updated, deleted)',
+  per1000((await changes()) - writtenBefore),
 )
 const left = await rows()
 console.log('rows that stay, per 1,000 lines:')
@@ -91,7 +88,7 @@ console.table(
 )
 
 const grown = databaseBytes() - bytesBefore
-console.log(`the database has grown by ${Math.round((grown / lines) * 1000)} bytes per 1,000 lines`)
+bench.figure('growth of the database per 1,000 lines, bytes', (grown / lines) * 1000)
 const sizes: Record<string, number> = {}
 for await (const blob of service.stores.blobs.list('')) {
   const [folder = ''] = blob.key.split('/')
@@ -102,8 +99,6 @@ console.log('bytes per line in the blob store:')
 console.table(
   Object.fromEntries(Object.entries(sizes).map(([kind, bytes]) => [kind, Math.round(bytes / lines)])),
 )
-await service[Symbol.asyncDispose]()
-await upstream.stop()
 
 /** Of the file, once everything is in it. */
 function databaseBytes(): number {

@@ -4,34 +4,20 @@
 //
 //   node bench/hostile-memory.ts [--only answers-300k,lines-8m] [--scale 1]
 import { once } from 'node:events'
-import { createWriteStream, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createWriteStream, writeFileSync } from 'node:fs'
 import { createServer, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { lineRequestId } from '../src/domain/ids.ts'
-import type { BatchClient } from './batch-client.ts'
-import { familyOf } from './processes.ts'
-import { type Service, startService } from './service.ts'
+import { Bench, familyOf, option, runBatch, type Service } from './harness.ts'
 
-const { values } = parseArgs({
-  options: { only: { type: 'string' }, scale: { type: 'string', default: '1' } },
-})
-const only = values.only?.split(',')
-const scale = Number(values.scale)
-const GOAL_MIB = 400
+const only = option('only', '')
+const scale = option('scale', 1)
+await using bench = new Bench('hostile-memory')
+const GOAL_MIB = 350
 const MIB = 1024 * 1024
 
-interface Row {
-  shape: string
-  seconds: number
-  'API, MiB': number
-  'worker, MiB': number
-  'goal, MiB': number
-}
-
-const rows: Row[] = []
+const rows: { shape: string; seconds: number; 'API, MiB': number; 'worker, MiB': number }[] = []
 
 /** What the model server does: how large its answers are, and how many calls it gathers before it answers them all. */
 const server = { answer: Buffer.alloc(0), gather: 1, pieces: 1, waiting: [] as ServerResponse[] }
@@ -45,6 +31,9 @@ const upstream = createServer((request, response) => {
     else if (server.waiting.length === 1) setTimeout(answerAll, GATHER_MS).unref()
   })
 })
+
+const base_url = await bench.listen(upstream)
+const upstreamAt = `{type: openai, base_url: "${base_url}", model: other, concurrency_max: 256}`
 
 function answerAll(): void {
   for (const response of server.waiting.splice(0)) {
@@ -78,87 +67,49 @@ function answerOf(bytes: number): Buffer {
   )
 }
 
-class Measured implements AsyncDisposable {
-  readonly folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-  #started: Service | null = null
-  client!: BatchClient
-  url = ''
-  key = ''
+/** A service before the model server of this process. */
+async function newService(): Promise<Service> {
+  const model = `{id: bench, context_window: 100000000, upstreams: [${upstreamAt}]}`
+  // All of the slow downloads are of one project, which gets at most half of those of a process.
+  const plans = 'plans: {payg: {quotas: {downloads: off}}}'
+  return await bench.service(`${plans}\nmodels: [${model}]`, { flags: ['--workers', '1'] })
+}
 
-  async begin(): Promise<this> {
-    const address = upstream.address()
-    if (address === null || typeof address === 'string') throw new Error('the model server has no port')
-    this.#started = await startService(
-      this.folder,
-      `
-models:
-  - id: bench
-    context_window: 100000000
-    upstreams: [{type: openai, base_url: "http://127.0.0.1:${address.port}/v1", model: other, concurrency_max: 256}]
-`,
-      ['--workers', '1'],
-    )
-    this.url = this.#started.url
-    this.key = this.#started.key
-    this.client = this.#started.client
-    return this
+/** The ID of an uploaded file of lines that do not become much smaller. */
+async function uploaded({ client }: Service, lines: number, bytes: number): Promise<string> {
+  const path = join(bench.folder, 'hostile.jsonl')
+  const out = createWriteStream(path)
+  const content = noise(bytes)
+  for (let i = 0; i < lines; i++) {
+    const body = { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 16 }
+    const line = { custom_id: `line-${i}`, method: 'POST', url: '/v1/chat/completions', body }
+    if (!out.write(`${JSON.stringify(line)}\n`)) await once(out, 'drain')
   }
+  out.end()
+  await once(out, 'finish')
+  return await client.upload(path, 50)
+}
 
-  async batch(lines: number, bytes: number): Promise<string> {
-    const path = join(this.folder, 'input.jsonl')
-    const out = createWriteStream(path)
-    const content = noise(bytes)
-    for (let i = 0; i < lines; i++) {
-      const body = { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 16 }
-      const text = JSON.stringify({
-        custom_id: `line-${i}`,
-        method: 'POST',
-        url: '/v1/chat/completions',
-        body,
-      })
-      if (!out.write(`${text}\n`)) await once(out, 'drain')
-    }
-    out.end()
-    await once(out, 'finish')
-    const { id } = await this.client.create(await this.client.upload(path, 50))
-    return id
-  }
+async function read({ url, key }: Service, path: string): Promise<void> {
+  const response = await fetch(url + path, { headers: { authorization: `Bearer ${key}` } })
+  for await (const _ of response.body ?? []);
+  if (!response.ok) throw new Error(`${path}: ${response.status}`)
+}
 
-  async completed(id: string, lines: number): Promise<{ output_file_id: string }> {
-    const batch = await this.client.completed(id, 100)
-    if (batch.request_counts.completed !== lines)
-      throw new Error(`only ${batch.request_counts.completed} of ${lines} lines were answered`)
-    return batch as unknown as { output_file_id: string }
-  }
-
-  async get(path: string): Promise<number> {
-    const response = await fetch(this.url + path, { headers: { authorization: `Bearer ${this.key}` } })
-    let bytes = 0
-    for await (const piece of response.body ?? []) bytes += piece.length
-    if (!response.ok) throw new Error(`${path}: ${response.status}`)
-    return bytes
-  }
-
-  /** Runs `work`, and says how far memory rose meanwhile. */
-  async measure(shape: string, work: () => Promise<void>): Promise<void> {
-    // The peak so far is forgotten (proc_pid_clear_refs(5)).
-    for (const pid of familyOf(this.#started?.process.pid)) writeFileSync(`/proc/${pid}/clear_refs`, '5')
-    const begun = performance.now()
-    await work()
-    const seconds = Math.round((performance.now() - begun) / 100) / 10
-    const [api = 0, worker = 0] = this.#started?.peak_mib() ?? []
-    rows.push({ shape, seconds, 'API, MiB': api, 'worker, MiB': worker, 'goal, MiB': GOAL_MIB })
-    console.log(`${shape}: API ${api} MiB, worker ${worker} MiB, ${seconds} s`)
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#started?.stop()
-    rmSync(this.folder, { recursive: true })
-  }
+/** Runs `work`, and says how far memory rose meanwhile. */
+async function measure(service: Service, shape: string, work: () => Promise<unknown>): Promise<void> {
+  // The peak so far is forgotten (proc_pid_clear_refs(5)).
+  for (const pid of familyOf(service.process.pid)) writeFileSync(`/proc/${pid}/clear_refs`, '5')
+  const begun = performance.now()
+  await work()
+  const seconds = Math.round((performance.now() - begun) / 100) / 10
+  const [api = 0, worker = 0] = service.peak_mib()
+  rows.push({ shape, seconds, 'API, MiB': api, 'worker, MiB': worker })
+  bench.figure(`${shape}: the larger process, MiB`, Math.max(api, worker), { atMost: GOAL_MIB })
 }
 
 /** Asks for a file and reads next to nothing of it. */
-async function slowReader(service: Measured, path: string): Promise<() => void> {
+async function slowReader(service: Service, path: string): Promise<() => void> {
   const { hostname, port } = new URL(service.url)
   const socket = connect({ host: hostname, port: Number(port) })
   await once(socket, 'connect')
@@ -167,22 +118,21 @@ async function slowReader(service: Measured, path: string): Promise<() => void> 
   return () => socket.destroy()
 }
 
-const wanted = (shape: string): boolean => only?.includes(shape) ?? true
+const wanted = (shape: string): boolean => only === '' || only.split(',').includes(shape)
 
 async function answers(
   shape: string,
   order: { lines: number; bytes: number; gather: number; pieces?: number; line_bytes?: number },
 ): Promise<void> {
   if (!wanted(shape)) return
-  await using service = await new Measured().begin()
+  const service = await newService()
   Object.assign(server, { answer: answerOf(order.bytes), gather: order.gather, pieces: order.pieces ?? 1 })
-  await service.measure(shape, async () => {
-    await service.completed(await service.batch(order.lines, order.line_bytes ?? 100), order.lines)
-  })
+  await measure(service, shape, async () =>
+    runBatch(service, await uploaded(service, order.lines, order.line_bytes ?? 100), { askMs: 100 }),
+  )
+  await service.stop()
 }
 
-upstream.listen(0, '127.0.0.1')
-await once(upstream, 'listening')
 const count = (lines: number): number => Math.max(1, Math.round(lines * scale))
 
 await answers('answers-300k', { lines: count(1000), bytes: 300_000, gather: 1 })
@@ -193,36 +143,33 @@ await answers('answers-in-small-pieces', { lines: count(64), bytes: MIB, gather:
 await answers('lines-8m', { lines: count(64), bytes: 1000, gather: 32, line_bytes: 8 * MIB - 1000 })
 
 if (['audit-reads', 'pages', 'slow-downloads', 'downloads'].some(wanted)) {
-  await using service = await new Measured().begin()
+  const service = await newService()
   const lines = count(1000)
   Object.assign(server, { answer: answerOf(300_000), gather: 1, pieces: 1 })
-  const id = await service.batch(lines, 100)
-  const { output_file_id } = await service.completed(id, lines)
+  const { id } = await runBatch(service, await uploaded(service, lines, 100))
+  const { output_file_id } = await service.client.get(id)
   const path = `/v1/files/${output_file_id}/content`
   const times = async (calls: number, work: (i: number) => Promise<unknown>): Promise<void> => {
     await Promise.all(Array.from({ length: calls }, (_, i) => work(i)))
   }
   if (wanted('audit-reads'))
-    await service.measure('audit-reads', async () => {
+    await measure(service, 'audit-reads', async () => {
       for (let round = 0; round < 4; round++)
         await times(64, (i) =>
-          service.get(`/v1/requests/${lineRequestId(id, 1 + ((i * 13 + round) % lines))}`),
+          read(service, `/v1/requests/${lineRequestId(id, 1 + ((i * 13 + round) % lines))}`),
         )
     })
   if (wanted('pages'))
-    await service.measure('pages', () =>
-      times(32, (i) => service.get(`/v1/batches/${id}/results?after=${i * 20}`)),
+    await measure(service, 'pages', () =>
+      times(32, (i) => read(service, `/v1/batches/${id}/results?after=${i * 20}`)),
     )
-  if (wanted('downloads')) await service.measure('downloads', () => times(8, () => service.get(path)))
+  if (wanted('downloads')) await measure(service, 'downloads', () => times(8, () => read(service, path)))
   if (wanted('slow-downloads'))
-    await service.measure('slow-downloads', async () => {
-      const leave = await Promise.all(Array.from({ length: 200 }, () => slowReader(service, path)))
-      await service.get(path)
+    await measure(service, 'slow-downloads', async () => {
+      const leave = await Promise.all(Array.from({ length: 100 }, () => slowReader(service, path)))
+      await read(service, path)
       for (const one of leave) one()
     })
 }
 
-upstream.close()
 console.table(rows)
-console.log(JSON.stringify({ bench: 'hostile-memory', scale, rows }))
-process.exit(0)

@@ -1,8 +1,9 @@
 // Validation of an upload against the least anyone could do with it: JSON.parse of every line, on the same
 // lines in the same process. Goal: at least half as fast.
 //
-//   node bench/ingest.ts [megabytes per file]
+//   node bench/ingest.ts [--megabytes 200]
 import { validateContent } from '../src/intake/validation.ts'
+import { Bench, option } from './harness.ts'
 
 const ROUNDS = 3
 const BLOCK_BYTES = 64 * 1024
@@ -29,11 +30,13 @@ const INPUTS: Input[] = [
   { name: '8 KiB lines, escapes', line_bytes: 8192, escapes: true, foreign: false },
 ]
 
-const megabytes = Number(process.argv[2] ?? 200)
-let worst = Number.POSITIVE_INFINITY
-console.log(`${megabytes} MB a file, best of ${ROUNDS}, node ${process.version}`)
-for (const input of INPUTS) worst = Math.min(worst, await compare(input, makeFile(input, megabytes * 1e6)))
-console.log(`worst ratio ${worst.toFixed(2)} (goal 0.5)`)
+const megabytes = option('megabytes', 200)
+await using bench = new Bench('ingest')
+console.log(`${megabytes} MB a file, best of ${ROUNDS}`)
+for (const input of INPUTS) {
+  const ratio = await compare(input, makeFile(input, megabytes * 1e6))
+  bench.figure(`${input.name}: validation ÷ JSON.parse`, ratio, { atLeast: 0.5 })
+}
 
 async function compare(input: Input, file: Buffer[]): Promise<number> {
   const bytes = file.reduce((sum, block) => sum + block.length, 0)

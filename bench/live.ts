@@ -8,41 +8,88 @@
 // A bound counts a line as many times as the lengths of its prompt and answer make it heavier than a live request.
 //
 //   node bench/live.ts [--day-s 600] [--days 2] [--engine h100,seats,cache,slow] [--draws 12] [--seed 1]
-//                      [--policy fcfs] [--trace]
-import { parseArgs } from 'node:util'
+//                      [--policy fcfs] [--trace 30]
+import type { EngineOptions } from '../src/backends/sim/engine/engine-settings.ts'
 import { LiveShare } from '../src/dispatch/live/live-share.ts'
-import { type BatchSide, capacityOf, Day, type DayResult, quantile } from './live-day.ts'
-import { CASES, drawnCase, type LiveCase } from './live-engines.ts'
+import { Bench, option, rounded } from './harness.ts'
+import {
+  type BatchSide,
+  capacityOf,
+  Day,
+  type DayResult,
+  quantile,
+  randomOf,
+  type Workload,
+} from './live-day.ts'
 import { asWithoutLive, keepingToShare, knowingAll, knowingServer } from './live-sides.ts'
 
-const { values } = parseArgs({
-  options: {
-    'day-s': { type: 'string', default: '600' },
-    days: { type: 'string', default: '2' },
-    engine: { type: 'string', default: Object.keys(CASES).join() },
-    draws: { type: 'string', default: '0' },
-    policy: { type: 'string', default: 'fcfs' },
-    seed: { type: 'string', default: '1' },
-    trace: { type: 'boolean', default: false },
-  },
-})
+interface LiveCase {
+  engine: EngineOptions
+  work: Workload
+  /** The least and the most of the server's capacity that live traffic takes in a day. */
+  load: readonly [number, number]
+}
+
+const WORK: Workload = {
+  live: { prompt: 512, output: 200, priority: 0 },
+  batch: { prompt: 512, output: 200, priority: 10 },
+}
+const usual = (engine: EngineOptions): LiveCase => ({ engine, work: WORK, load: [0.2, 0.9] })
+
+/** What bounds each: the time of a step; seats; the KV cache; a large model on one server. */
+const CASES: Readonly<Record<string, LiveCase>> = {
+  h100: usual({}),
+  seats: usual({ max_num_seqs: 64 }),
+  cache: usual({ kv_blocks: 6_000 }),
+  slow: usual({ step_ms: 25, seq_ms: 0.1, prefill_token_ms: 0.15, kv_blocks: 15_000 }),
+}
+
+/** Seats, speed, cache, and lengths of prompts and answers, each over an order of magnitude. */
+function drawnCase(seed: number): LiveCase {
+  const random = randomOf(seed * 7919)
+  const over = (low: number, high: number): number => low * (high / low) ** random()
+  const requestOf = (priority: number) => ({
+    prompt: Math.round(over(64, 1500)),
+    output: Math.round(over(50, 400)),
+    priority,
+  })
+  const max_num_seqs = Math.round(over(24, 384))
+  const step_ms = rounded(over(4, 30))
+  const seq_ms = rounded(step_ms * over(0.0005, 0.02))
+  const prefill_token_ms = rounded(step_ms * over(0.0005, 0.006))
+  const work = { live: requestOf(0), batch: requestOf(10) }
+  const longest = Math.max(...Object.values(work).map(({ prompt, output }) => prompt + output))
+  const kv_blocks = Math.round((max_num_seqs * longest * over(0.4, 3)) / 16)
+  const max_num_batched_tokens = random() < 0.5 ? 2048 : 8192
+  return {
+    engine: { max_num_seqs, max_num_batched_tokens, kv_blocks, step_ms, seq_ms, prefill_token_ms },
+    work,
+    load: [0.2, 0.9],
+  }
+}
 
 const GOAL = { p99: 1.1, tokens: 0.85 }
 const AHEAD_MS = [0, 1_000, 3_000]
 const DEVIATIONS = [0, 1.5, 3]
 const HALVINGS = 6
-const lengthMs = Number(values['day-s']) * 1000
-const days = Number(values.days)
-const seed = Number(values.seed)
+const lengthMs = option('day-s', 600) * 1000
+const days = option('days', 2)
+const engines = option('engine', Object.keys(CASES).join())
+const draws = option('draws', 0)
+const policy = option('policy', 'fcfs')
+const seed = option('seed', 1)
+/** How often a day is told. */
+const traces = option('trace', 0)
+await using bench = new Bench('live')
 /** Of each engine and day: live p99 ÷ alone, tokens ÷ knowing all, tokens ÷ knowing the server. */
 const found = new Map<string, number[][]>()
 
-for (const name of values.engine.split(',').filter(Boolean)) {
+for (const name of engines.split(',').filter(Boolean)) {
   const one = CASES[name]
   if (one === undefined) throw new Error(`no engine is called ${name}; there are ${Object.keys(CASES)}`)
   measure(name, one)
 }
-for (let i = 0; i < Number(values.draws); i++) measure(`drawn ${seed + i}`, drawnCase(seed + i))
+for (let i = 0; i < draws; i++) measure(`drawn ${seed + i}`, drawnCase(seed + i))
 for (const [row, all] of found) {
   const columns = ['p99 ÷ alone', '÷ knowing all', '÷ knowing the server']
   const within = all.filter(([p99]) => p99! <= GOAL.p99).length
@@ -72,7 +119,7 @@ for (const [row, all] of found) {
 function measure(name: string, { engine: options, work, load }: LiveCase): void {
   const engine = {
     ...options,
-    scheduling_policy: values.policy === 'priority' ? ('priority' as const) : ('fcfs' as const),
+    scheduling_policy: policy === 'priority' ? ('priority' as const) : ('fcfs' as const),
   }
   const capacity = capacityOf(engine, work)
   const run = (batch: BatchSide | null, day = days): DayResult =>
@@ -135,9 +182,9 @@ function measure(name: string, { engine: options, work, load }: LiveCase): void 
     preemptions: of.preemptions,
   }))
   console.table(table)
-  console.log(
-    JSON.stringify({ bench: 'live', engine: name, goal: GOAL, day_s: lengthMs / 1000, rows: table }),
-  )
+  const [p99 = 0, tokens = 0] = found.get(`live, day ${days}`)?.at(-1) ?? []
+  bench.figure(`${name}: live p99 to the first token ÷ alone`, p99, { atMost: GOAL.p99 })
+  bench.figure(`${name}: batch tokens ÷ knowing all`, tokens, { atLeast: GOAL.tokens })
 }
 
 /** The most batch tokens that any bound of requests in all allows with a p99 within the goal. */
@@ -168,7 +215,7 @@ function better(one: DayResult, other: DayResult | null): DayResult {
 
 let shownAt = Number.NEGATIVE_INFINITY
 function trace(share: LiveShare, day: Day): void {
-  if (!values.trace || (day.now >= shownAt && day.now - shownAt < lengthMs / 30)) return
+  if (traces === 0 || (day.now >= shownAt && day.now - shownAt < lengthMs / traces)) return
   shownAt = day.now
   const { running, waiting, kv_usage } = day.engine.stats
   console.log(

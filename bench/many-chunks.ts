@@ -3,10 +3,7 @@
 // as the percentiles of each statement or transaction, round trips included.
 //
 //   node bench/many-chunks.ts [--database postgres|sqlite] [--chunks 100000] [--batches 400] [--projects 50] [--rounds 400]
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { sql } from 'kysely'
 import { newId } from '../src/domain/ids.ts'
 import { readBatchProgress } from '../src/progress/read-batch-progress.ts'
@@ -20,26 +17,19 @@ import { sqliteStore } from '../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../src/store/store.ts'
 import { maintenanceDue } from '../src/store/tasks.ts'
 import { postgresServer } from '../test/fakes/postgres-server.ts'
+import { Bench, option, quantile, rounded } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    database: { type: 'string', default: 'postgres' },
-    chunks: { type: 'string', default: '100000' },
-    batches: { type: 'string', default: '400' },
-    projects: { type: 'string', default: '50' },
-    rounds: { type: 'string', default: '400' },
-  },
-})
-const [chunks, batches, projects, rounds] = [
-  Number(values.chunks),
-  Number(values.batches),
-  Number(values.projects),
-  Number(values.rounds),
-]
+const database = option('database', 'postgres')
+const chunks = option('chunks', 100_000)
+const batches = option('batches', 400)
+const projects = option('projects', 50)
+const rounds = option('rounds', 400)
+await using bench = new Bench('many-chunks')
 /** Chunks of the batch that stands still. */
 const GIANT = 10_000
 const now = Date.now()
-const { store, close } = await (values.database === 'sqlite' ? openSqlite() : openPostgres())
+const store = await (database === 'sqlite' ? openSqlite() : openPostgres())
+bench.defer(() => store.close())
 await store.migrate()
 const giant = await fill()
 
@@ -50,7 +40,7 @@ const some = (await store.read.selectFrom('batches').select(['id', 'project_id']
 const any = () => some[Math.floor(Math.random() * some.length)]!
 const held = await store.write((tx) => claimChunks(tx, { worker_id, urgentBefore: 0, count: rounds }))
 
-const table: Record<string, object> = {
+const table = {
   'claim of 4 chunks (transaction)': await measure(
     () => store.write((tx) => claimChunks(tx, { worker_id, urgentBefore: now, count: 4 })),
     (claims) =>
@@ -76,10 +66,7 @@ const table: Record<string, object> = {
   'page of sealed chunks, 200': await measure(() => listSealed(store.read, any().id, 0, 200)),
 }
 console.table(table)
-console.log(
-  JSON.stringify({ bench: 'many-chunks', database: values.database, chunks, batches, projects, table }),
-)
-await close()
+for (const [what, { p99_ms }] of Object.entries(table)) bench.figure(`${what}, ${database}, p99 ms`, p99_ms)
 
 /** What `undo` does is not part of it. */
 async function measure<T>(work: (round: number) => Promise<T>, undo?: (done: T) => Promise<void>) {
@@ -90,33 +77,17 @@ async function measure<T>(work: (round: number) => Promise<T>, undo?: (done: T) 
     times.push(performance.now() - begun)
     await undo?.(done)
   }
-  times.sort((a, b) => a - b)
-  const at = (share: number): number => Math.round(times[Math.floor(times.length * share)]! * 100) / 100
-  return { p50_ms: at(0.5), p99_ms: at(0.99) }
+  return { p50_ms: rounded(quantile(times, 0.5)), p99_ms: rounded(quantile(times, 0.99)) }
 }
 
-async function openPostgres(): Promise<{ store: Store; close: () => Promise<void> }> {
+async function openPostgres(): Promise<Store> {
   const server = await postgresServer({ fsync: true, settings: ['shared_buffers=256MB'] })
-  const store = postgresStore({ url: await server.database() })
-  return {
-    store,
-    async close() {
-      await store.close()
-      await server[Symbol.asyncDispose]()
-    },
-  }
+  bench.defer(() => server[Symbol.asyncDispose]())
+  return postgresStore({ url: await server.database() })
 }
 
-async function openSqlite(): Promise<{ store: Store; close: () => Promise<void> }> {
-  const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-  const store = sqliteStore({ path: join(folder, 'offpeak.db') })
-  return {
-    store,
-    async close() {
-      await store.close()
-      rmSync(folder, { recursive: true })
-    },
-  }
+async function openSqlite(): Promise<Store> {
+  return sqliteStore({ path: join(bench.folder, 'offpeak.db') })
 }
 
 /** Written by the database itself: nine chunks of ten are sealed, the last one is ready. Returns the giant. */
@@ -136,7 +107,7 @@ async function fill(): Promise<BatchRow> {
     // Its chunks wait for a model, so no claim sees them.
     await fillBatch(tx, giant, projectOf(0), GIANT, 'parked')
   })
-  if (values.database === 'postgres') await store.write((tx) => sql`ANALYZE`.execute(tx))
+  if (database === 'postgres') await store.write((tx) => sql`ANALYZE`.execute(tx))
   const row = await store.read.selectFrom('batches').selectAll().where('id', '=', giant).executeTakeFirst()
   if (!row) throw new Error('the giant is gone')
   return row

@@ -6,42 +6,70 @@
 // lines left out.
 //
 //   node bench/prefix.ts [--replicas 1] [--lines 6000] [--prefixes 50] [--cached 10] [--concurrency 32] [--latency-ms 0]
-import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as wait } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { completion } from '../test/fakes/upstream.ts'
-import { BLOCK_TOKENS, PrefixCache } from './prefix-cache.ts'
-import { startService } from './service.ts'
+import { Bench, option, rounded, runBatch } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    replicas: { type: 'string', default: '1' },
-    lines: { type: 'string', default: '6000' },
-    prefixes: { type: 'string', default: '50' },
-    cached: { type: 'string', default: '10' },
-    concurrency: { type: 'string', default: '32' },
-    'latency-ms': { type: 'string', default: '0' },
-  },
-})
+const replicas = option('replicas', 1)
+const lines = option('lines', 6000)
+const prefixes = option('prefixes', 50)
+const cached = option('cached', 10)
+const concurrency = option('concurrency', 32)
+const latencyMs = option('latency-ms', 0)
+await using bench = new Bench('prefix')
+/** Tokens per block, as vLLM has it by default. */
+const BLOCK_TOKENS = 16
+/** Bytes of English text per token, about. */
+const TOKEN_BYTES = 4
 const PREFIX_BYTES = 4096
 const QUESTION_BYTES = 256
 const CHUNK_LINES = 1000
 /** The share of the lines at either end that saturation leaves out. */
 const EDGE = 0.1
-const lines = Number(values.lines)
-const prefixes = Number(values.prefixes)
-const replicas = Number(values.replicas)
-const concurrency = Number(values.concurrency)
-const latencyMs = Number(values['latency-ms'])
+
+/**
+ * A prefix cache as model servers keep it: prompts are cut into blocks of tokens, a block counts as cached only if every
+ * block before it is, and the block that was not used for longest goes first when there is no room.
+ * https://docs.vllm.ai/en/latest/design/prefix_caching/
+ */
+class PrefixCache {
+  readonly #blocks_max: number
+  /** In the order of their last use. */
+  readonly #blocks = new Set<string>()
+  hits = 0
+  lookups = 0
+
+  constructor(blocks_max: number) {
+    this.#blocks_max = blocks_max
+  }
+
+  /** A prompt arrives; its blocks are cached afterwards. */
+  serve(prompt: string): void {
+    const blockBytes = BLOCK_TOKENS * TOKEN_BYTES
+    let isHit = true
+    let prefix = ''
+    for (let end = blockBytes; end <= prompt.length; end += blockBytes) {
+      // A block is known by all that comes before it and itself.
+      prefix = prompt.slice(0, end)
+      this.lookups++
+      isHit &&= this.#blocks.has(prefix)
+      if (isHit) this.hits++
+      this.#blocks.delete(prefix)
+      this.#blocks.add(prefix)
+    }
+    for (const oldest of this.#blocks) {
+      if (this.#blocks.size <= this.#blocks_max) break
+      this.#blocks.delete(oldest)
+    }
+  }
+}
 
 const prompts = Array.from({ length: lines }, (_, i) => promptOf(shuffled(i), i))
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-const input = join(folder, 'input.jsonl')
+const input = join(bench.folder, 'input.jsonl')
 writeFileSync(input, prompts.map((content, i) => `${JSON.stringify(lineOf(content, i))}\n`).join(''))
 
 /** By replica, in the order of arrival. */
@@ -53,14 +81,13 @@ let busyMs = 0
 let busySince = 0
 let measuredMs = 0
 const isMeasured = (): boolean => answered > EDGE * lines && answered < (1 - EDGE) * lines
-const servers = await Promise.all(Array.from({ length: replicas }, (_, i) => replica(i)))
-const upstreams = servers.map(
-  ({ base_url }) => `{type: openai, base_url: "${base_url}", concurrency_max: ${concurrency}}`,
+const base_urls = await Promise.all(Array.from({ length: replicas }, (_, i) => replica(i)))
+const upstreams = base_urls.map(
+  (base_url) => `{type: openai, base_url: "${base_url}", concurrency_max: ${concurrency}}`,
 )
 const models = `models: [{id: bench, context_window: 8192, upstreams: [${upstreams.join(', ')}]}]`
-const service = await startService(folder, models)
-const { id } = await service.client.create(await service.client.upload(input, 20))
-await service.client.completed(id, 20)
+const service = await bench.service(models)
+await runBatch(service, await service.client.upload(input, 20), { askMs: 20 })
 
 const rate = {
   'input order': hitRate(dealt(prompts)),
@@ -68,30 +95,13 @@ const rate = {
   offpeak: hitRate(sent),
   best: hitRate(byBeginning(prompts)),
 }
-const ofBest = round(rate.offpeak / rate.best)
-const saturation = latencyMs === 0 ? null : round(busyMs / (measuredMs * replicas * concurrency))
 console.table(rate)
-console.log(`of best: ${ofBest}; saturation: ${saturation ?? 'not measured without --latency-ms'}`)
-console.log(
-  JSON.stringify({
-    bench: 'prefix',
-    lines,
-    prefixes,
-    replicas,
-    cached: Number(values.cached),
-    hit_rate: rate,
-    of_best: ofBest,
-    saturation,
-  }),
-)
-await service.stop()
-for (const { server } of servers) {
-  server.closeAllConnections()
-  server.close()
-}
-rmSync(folder, { recursive: true })
+bench.figure('hit rate ÷ the best assignment', rate.offpeak / rate.best, { atLeast: 0.95 })
+if (latencyMs > 0)
+  bench.figure("share of the replicas' slots in use", busyMs / (measuredMs * replicas * concurrency))
 
-async function replica(index: number) {
+/** Its base URL. */
+async function replica(index: number): Promise<string> {
   const arrivals: string[] = []
   sent[index] = arrivals
   const server = createServer(async (request, response) => {
@@ -106,11 +116,8 @@ async function replica(index: number) {
     answered++
     count(-1)
     response.setHeader('content-type', 'application/json').end(answer)
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  if (address === null || typeof address === 'string') throw new Error('no port was given')
-  return { server, base_url: `http://127.0.0.1:${address.port}/v1` }
+  })
+  return await bench.listen(server)
 }
 
 function count(change: number): void {
@@ -123,22 +130,18 @@ function count(change: number): void {
   busy += change
 }
 
-function round(value: number): number {
-  return Math.round(value * 1000) / 1000
-}
-
 /** The share of blocks that were in the caches. */
 function hitRate(orders: readonly (readonly string[])[]): number {
   const blocks = Math.ceil(PREFIX_BYTES / (BLOCK_TOKENS * 4))
   let hits = 0
   let lookups = 0
   for (const order of orders) {
-    const cache = new PrefixCache(Number(values.cached) * blocks)
+    const cache = new PrefixCache(cached * blocks)
     for (const prompt of order) cache.serve(prompt)
     hits += cache.hits
     lookups += cache.lookups
   }
-  return round(hits / lookups)
+  return rounded(hits / lookups)
 }
 
 /** To whichever replica is free: about in turn. */

@@ -3,53 +3,30 @@
 // then while it dispatches to an upstream that answers at once.
 //
 //   node bench/reads.ts [--lines 100000] [--batches 100000] [--every-ms 5]
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { setTimeout } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { Pool } from 'undici'
 import { newId } from '../src/domain/ids.ts'
-import { writeLines } from './batch-client.ts'
-import { start } from './processes.ts'
-import { startService } from './service.ts'
+import { Bench, modelAt, option, quantile, rounded, runBatch } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '100000' },
-    batches: { type: 'string', default: '100000' },
-    'every-ms': { type: 'string', default: '5' },
-  },
-})
-const lines = Number(values.lines)
-const everyMs = Number(values['every-ms'])
 const IDLE_CALLS = 200
 /** Rows written in one transaction: the service is running meanwhile. */
 const ROWS_AT_ONCE = 5000
 const HOUR_MS = 3_600_000
 
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-const input = join(folder, 'input.jsonl')
-await writeLines(input, lines, 1024)
-
-const here = (file: string): string => new URL(file, import.meta.url).pathname
-const upstream = await start(here('./fast-upstream.ts'), [])
-const service = await startService(
-  folder,
-  `
-models: [{id: bench, upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: 64}]}]
-`,
-)
+const lines = option('lines', 100_000)
+const batches = option('batches', 100_000)
+const everyMs = option('every-ms', 5)
+await using bench = new Bench('reads')
+const service = await bench.service(modelAt(await bench.upstream()))
 const { data, url, key, client } = service
 // One connection of its own for the calls that are timed.
 const pool = new Pool(url, { connections: 1 })
-const file = await client.upload(input, 50)
-
-const three = join(folder, 'three.jsonl')
-await writeLines(three, 3, 1024)
-const first = await client.completed((await client.create(await client.upload(three, 20))).id, 20)
-const earlier = multiply(first.id, Number(values.batches))
+bench.defer(() => pool.close())
+const file = await client.upload(await bench.lines(lines, 1024), 50)
+const first = await runBatch(service, await client.upload(await bench.lines(3, 1024), 20))
+const earlier = multiply(first.id, batches)
 
 type Times = Record<'the running batch' | 'any batch' | 'a page of batches' | 'a page of files', number[]>
 
@@ -58,28 +35,14 @@ let done = false
 const batchesBefore = (): string => `/v1/batches?limit=20&after=${any()}`
 const idle = await ask(first.id, (calls) => calls < IDLE_CALLS)
 const batch = await client.create(file)
-const begun = performance.now()
 const running = await ask(batch.id, () => !done)
-const seconds = (performance.now() - begun) / 1000
 
-const rows: Record<string, Record<string, number>> = {}
-for (const [what, times] of Object.entries(idle)) rows[`idle: ${what}`] = summary(times)
-for (const [what, times] of Object.entries(running)) rows[`dispatching: ${what}`] = summary(times)
-console.log(`${values.batches} batches in the database`)
-console.table(rows)
-console.log(
-  JSON.stringify({
-    bench: 'reads',
-    lines,
-    batches: Number(values.batches),
-    lines_per_s: Math.round(lines / seconds),
-    ...rows,
-  }),
-)
-await pool.close()
-await service.stop()
-await upstream.stop()
-rmSync(folder, { recursive: true })
+console.log(`${batches} batches in the database`)
+const rows = (state: string, times: Times): [string, object][] =>
+  Object.entries(times).map(([what, all]) => [`${state}: ${what}`, summary(all)])
+console.table(Object.fromEntries([...rows('idle', idle), ...rows('dispatching', running)]))
+for (const [what, times] of Object.entries(running))
+  bench.figure(`${what}, at full dispatch, p99 ms`, quantile(times, 0.99), { atMost: 10 })
 
 /** Each kind of call in turn, as long as `more` says. */
 async function ask(batch_id: string, more: (calls: number) => boolean): Promise<Times> {
@@ -148,8 +111,6 @@ function multiply(batch_id: string, count: number): string[] {
 }
 
 function summary(times: number[]): Record<string, number> {
-  const sorted = times.toSorted((a, b) => a - b)
-  const at = (share: number): number =>
-    Math.round((sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0) * 100) / 100
+  const at = (share: number): number => rounded(quantile(times, share))
   return { calls: times.length, p50_ms: at(0.5), p90_ms: at(0.9), p99_ms: at(0.99), max_ms: at(1) }
 }

@@ -3,91 +3,100 @@
 // whether that is flat. Fails if it is not, if it is too much, or if a batch comes out wrong.
 //
 //   npm run soak -- [--lines 1000000] [--every 10] [--clients 4]
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readdirSync } from 'node:fs'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
-import { parseArgs } from 'node:util'
-import { familyOf, memoryOf, start } from './processes.ts'
+import { Bench, familyOf, memoryOf, modelAt, option } from './harness.ts'
 import { SoakClient, type SoakCounts } from './soak-client.ts'
-import { type Sample, verdictOf } from './soak-verdict.ts'
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '1000000' },
-    /** Seconds between two looks. */
-    every: { type: 'string', default: '10' },
-    clients: { type: 'string', default: '4' },
-  },
-})
-const LINES = Number(values.lines)
-const EVERY_MS = Number(values.every) * 1000
+const LINES = option('lines', 1_000_000)
+/** Seconds between two looks. */
+const every = option('every', 10)
+const clientCount = option('clients', 4)
+await using bench = new Bench('soak')
+const EVERY_MS = every * 1000
 /** As long as connections that nobody uses any more may stay open on either side. */
 const SETTLE_MS = 12_000
 
-const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-soak-'))
-const upstream = await start(fileURLToPath(new URL('./fast-upstream.ts', import.meta.url)), [])
-writeFileSync(
-  join(folder, 'offpeak.yaml'),
-  `
-rate_limit: {requests_per_minute: 0}
-log: {level: error}
-models:
-  - {id: bench, price: {input_per_mtok: 0.1, output_per_mtok: 0.4}, upstreams: [{type: openai, base_url: "${upstream.first}"}]}
-`,
-)
-const data = join(folder, 'data')
-const args = ['serve', '--port', '0', '--data', data, '--config', join(folder, 'offpeak.yaml')]
-const service = await start(main, args)
-try {
-  const url = service.first.replace('offpeak listening on ', '')
-  const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-  const pids = familyOf(service.process.pid)
-  const counts: SoakCounts = { lines: 0, batches: 0, cancelled: 0, calls: 0, complaints: [] }
-  const clients = Array.from(
-    { length: Number(values.clients) },
-    (_, number) => new SoakClient({ url, key, number, counts }),
-  )
-  // What is opened once and kept belongs to no batch.
-  await Promise.all(clients.map((client) => client.oneBatch()))
-  await setTimeout(SETTLE_MS)
-  const idle = await sample(url, key, pids, 0)
-  const begun = performance.now()
-  const samples: Sample[] = []
-  let going = true
-  const looking = (async () => {
-    while (going) {
-      await setTimeout(EVERY_MS)
-      const now = await sample(url, key, pids, (performance.now() - begun) / 1000)
-      samples.push(now)
-      console.log(
-        `${now.at_s.toFixed(0).padStart(5)} s ${String(counts.lines).padStart(9)} lines  API ${told(now.api)}  worker ${told(now.worker)}`,
-      )
-    }
-  })()
-  const work = clients.map(async (client) => {
-    while (counts.lines < LINES && counts.complaints.length === 0) await client.oneBatch()
-  })
-  await Promise.all(work)
-  const seconds = (performance.now() - begun) / 1000
-  going = false
-  await looking
-  await setTimeout(SETTLE_MS)
-  const rest = await sample(url, key, pids, (performance.now() - begun) / 1000)
-  const { rows, faults } = verdictOf(idle, samples, rest)
-  console.table(rows)
-  const { complaints, ...done } = counts
-  console.log(JSON.stringify({ bench: 'soak', ...done, seconds: Math.round(seconds), rows }))
-  for (const fault of [...complaints, ...faults]) console.log(`FAULT: ${fault}`)
-  if (complaints.length + faults.length > 0) process.exitCode = 1
-  else console.log('flat')
-} finally {
-  await service.stop()
-  await upstream.stop()
-  rmSync(folder, { recursive: true })
+const GOAL_MIB = 300
+/** A rise over the last half that garbage collection alone may cause. */
+const RISE_MIB_MAX = 40
+/** Handles that may be left over when all is quiet: connections kept for later. */
+const HANDLES_LEFT_MAX = 8
+
+interface Held {
+  rss_mib: number
+  heap_mib: number
+  handles: number
 }
+
+interface Sample {
+  at_s: number
+  api: Held
+  worker: Held
+}
+
+const service = await bench.service(modelAt(await bench.upstream(), 1024))
+const { url, key } = service
+const pids = familyOf(service.process.pid)
+const counts: SoakCounts = { lines: 0, batches: 0, cancelled: 0, calls: 0, complaints: [] }
+const clients = Array.from(
+  { length: clientCount },
+  (_, number) => new SoakClient({ url, key, number, counts }),
+)
+// What is opened once and kept belongs to no batch.
+await Promise.all(clients.map((client) => client.oneBatch()))
+await setTimeout(SETTLE_MS)
+const idle = await sample(url, key, pids, 0)
+const begun = performance.now()
+const samples: Sample[] = []
+let going = true
+const looking = (async () => {
+  while (going) {
+    await setTimeout(EVERY_MS)
+    const now = await sample(url, key, pids, (performance.now() - begun) / 1000)
+    samples.push(now)
+    console.log(
+      `${now.at_s.toFixed(0).padStart(5)} s ${String(counts.lines).padStart(9)} lines  API ${told(now.api)}  worker ${told(now.worker)}`,
+    )
+  }
+})()
+const work = clients.map(async (client) => {
+  while (counts.lines < LINES && counts.complaints.length === 0) await client.oneBatch()
+})
+await Promise.all(work)
+const seconds = (performance.now() - begun) / 1000
+going = false
+await looking
+await setTimeout(SETTLE_MS)
+const rest = await sample(url, key, pids, (performance.now() - begun) / 1000)
+for (const complaint of counts.complaints) console.log(`FAULT: ${complaint}`)
+console.log(
+  `${counts.batches} batches, ${counts.cancelled} cancelled, ${counts.calls} calls, ${Math.round(seconds)} s`,
+)
+const late = samples.slice(Math.floor(samples.length / 2))
+for (const name of ['api', 'worker'] as const) {
+  const most = (of: (held: Held) => number): number => Math.max(...samples.map((one) => of(one[name])))
+  bench.figure(
+    `${name}: peak, MiB`,
+    most(({ rss_mib }) => rss_mib),
+    { atMost: GOAL_MIB },
+  )
+  const rise = (of: (held: Held) => number): number => riseOf(late, (one) => of(one[name]))
+  bench.figure(
+    `${name}: rise over the last half, MiB`,
+    rise(({ rss_mib }) => rss_mib),
+    { atMost: RISE_MIB_MAX },
+  )
+  bench.figure(
+    `${name}: rise of its heap, MiB`,
+    rise(({ heap_mib }) => heap_mib),
+    { atMost: RISE_MIB_MAX },
+  )
+  bench.figure(`${name}: handles left open`, rest[name].handles - idle[name].handles, {
+    atMost: HANDLES_LEFT_MAX,
+  })
+}
+if (counts.complaints.length > 0 || bench.misses.length > 0) process.exitCode = 1
 
 async function sample(url: string, key: string, pids: readonly number[], at_s: number): Promise<Sample> {
   const headers = { authorization: `Bearer ${key}` }
@@ -116,4 +125,21 @@ function handlesOf(pid: number): number {
 
 function told({ rss_mib, heap_mib, handles }: Sample['api']): string {
   return `${String(rss_mib).padStart(4)} MiB (heap ${String(heap_mib).padStart(3)}) ${String(handles).padStart(3)} handles`
+}
+
+/** By the line of least squares, from the first of these samples to the last. */
+function riseOf(samples: readonly Sample[], of: (sample: Sample) => number): number {
+  const first = samples[0]
+  const last = samples.at(-1)
+  if (!first || !last || first === last) return 0
+  const mean = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0) / values.length
+  const at = mean(samples.map((sample) => sample.at_s))
+  const value = mean(samples.map(of))
+  let over = 0
+  let under = 0
+  for (const sample of samples) {
+    over += (sample.at_s - at) * (of(sample) - value)
+    under += (sample.at_s - at) ** 2
+  }
+  return (over / under) * (last.at_s - first.at_s)
 }

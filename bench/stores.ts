@@ -4,107 +4,68 @@
 // in this process, so what it costs is the client's side and a copy over the loopback.
 //
 //   node bench/stores.ts [--lines 60000] [--bytes 1024] [--concurrency 64] [--rounds 3]
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { Client } from 'pg'
 import { withoutPostgres } from '../test/fakes/postgres-server.ts'
 import { sharedStorage } from '../test/fakes/shared-storage.ts'
-import { BatchClient, writeLines } from './batch-client.ts'
-import { type Started, start } from './processes.ts'
+import { Bench, inTurns, median, modelAt, option, rounded, type Service } from './harness.ts'
 
 if (withoutPostgres) throw new Error(withoutPostgres)
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '60000' },
-    bytes: { type: 'string', default: '1024' },
-    concurrency: { type: 'string', default: '64' },
-    rounds: { type: 'string', default: '3' },
-  },
-})
-const lines = Number(values.lines)
-const here = (file: string): string => new URL(file, import.meta.url).pathname
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-const input = join(folder, 'input.jsonl')
-await writeLines(input, lines, Number(values.bytes))
-const upstream = await start(here('./fast-upstream.ts'), [])
+const lines = option('lines', 60_000)
+const bytes = option('bytes', 1024)
+const concurrency = option('concurrency', 64)
+const rounds = option('rounds', 3)
+await using bench = new Bench('stores')
+const input = await bench.lines(lines, bytes)
+const models = modelAt(await bench.upstream(), concurrency)
 const storage = await sharedStorage({
   fsync: true,
   settings: ['shared_preload_libraries=pg_stat_statements', 'shared_buffers=128MB'],
 })
+bench.defer(() => storage[Symbol.asyncDispose]())
 const shared = await storage.make()
 const database = /database: "([^"]+)"/.exec(shared.yaml)?.[1] ?? ''
 const statistics = new Client({ connectionString: database })
 await statistics.connect()
+bench.defer(() => statistics.end())
 await statistics.query('CREATE EXTENSION pg_stat_statements')
 // What this connection asks is not counted.
 await statistics.query('SET pg_stat_statements.track = none')
 
-const local = await service('sqlite', '', {})
-const remote = await service('postgres', shared.yaml, shared.env)
-const rows: { sqlite: number; postgres: number; ratio: number; statements: number; requests: number }[] = []
-for (let round = 0; round < Number(values.rounds); round++) {
-  const sqlite = await runBatch(local)
-  const before = { statements: await statements(), requests: storage.s3.requests.length }
-  const postgres = await runBatch(remote, statusInDatabase)
-  const per1000 = (count: number): number => Math.round((count / lines) * 10_000) / 10
-  rows.push({
-    sqlite,
-    postgres,
-    ratio: Math.round((postgres / sqlite) * 1000) / 1000,
-    statements: per1000((await statements()) - before.statements),
-    requests: per1000(storage.s3.requests.length - before.requests),
-  })
-}
+const local = await bench.service(models)
+const remote = await bench.service(`${shared.yaml}${models}`, { env: shared.env })
+const per1000 = (count: number): number => (count / lines) * 1000
+const [sqlite = [], postgres = []] = await inTurns(rounds, [
+  async () => ({ lines_per_s: await runBatchOf(local), statements: 0, requests: 0 }),
+  async () => {
+    const before = { statements: await statements(), requests: storage.s3.requests.length }
+    const lines_per_s = await runBatchOf(remote, statusInDatabase)
+    return {
+      lines_per_s,
+      statements: per1000((await statements()) - before.statements),
+      requests: per1000(storage.s3.requests.length - before.requests),
+    }
+  },
+])
 console.table(
-  rows.map(({ sqlite, postgres, ratio, statements, requests }) => ({
-    'SQLite and disk, lines/s': sqlite,
-    'PostgreSQL and S3, lines/s': postgres,
-    ratio,
-    'SQL statements per 1,000 lines': statements,
-    'S3 requests per 1,000 lines': requests,
+  postgres.map(({ lines_per_s, statements, requests }, i) => ({
+    'SQLite and disk, lines/s': rounded(sqlite[i]!.lines_per_s),
+    'PostgreSQL and S3, lines/s': rounded(lines_per_s),
+    ratio: rounded(lines_per_s / sqlite[i]!.lines_per_s),
+    'SQL statements per 1,000 lines': rounded(statements),
+    'S3 requests per 1,000 lines': rounded(requests),
   })),
 )
+const ratios = postgres.map(({ lines_per_s }, i) => lines_per_s / sqlite[i]!.lines_per_s)
+bench.figure('lines/s, PostgreSQL and a bucket ÷ SQLite and a folder', median(ratios))
+bench.figure('SQL statements per 1,000 lines', median(postgres.map((one) => one.statements)))
+bench.figure('S3 requests per 1,000 lines', median(postgres.map((one) => one.requests)))
 const most = await statistics.query(
   `SELECT calls, round(mean_exec_time::numeric, 3) AS mean_ms, left(regexp_replace(query, '\\s+', ' ', 'g'), 90) AS query
    FROM pg_stat_statements ORDER BY calls DESC LIMIT 40`,
 )
 console.table(most.rows)
-console.log(JSON.stringify({ bench: 'stores', lines, bytes: Number(values.bytes), rows }))
-await Promise.all([local.process.stop(), remote.process.stop()])
-await upstream.stop()
-await statistics.end()
-await storage[Symbol.asyncDispose]()
-rmSync(folder, { recursive: true })
-
-interface Service {
-  process: Started
-  client: BatchClient
-}
-
-async function service(name: string, yaml: string, env: Record<string, string>): Promise<Service> {
-  const config = join(folder, `${name}.yaml`)
-  writeFileSync(
-    config,
-    `${yaml}
-rate_limit: {requests_per_minute: 0}
-log: {level: warn}
-models:
-  - id: bench
-    price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
-    upstreams: [{type: openai, base_url: "${upstream.first}", concurrency_max: ${values.concurrency}}]
-`,
-  )
-  const data = join(folder, name)
-  const args = ['serve', '--port', '0', '--data', data, '--config', config]
-  const process = await start(here('../bin/offpeak.js'), args, env)
-  const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-  const url = process.first.replace('offpeak listening on ', '')
-  return { process, client: new BatchClient(url, key) }
-}
 
 /** Asking the API would add the statements of each call to those of the work. */
 async function statusInDatabase(id: string): Promise<string> {
@@ -114,7 +75,7 @@ async function statusInDatabase(id: string): Promise<string> {
 }
 
 /** Lines per second; the upload is not part of it. */
-async function runBatch(
+async function runBatchOf(
   { client }: Service,
   statusOf: (id: string) => Promise<string> = async (id) => (await client.get(id)).status,
 ): Promise<number> {
@@ -125,7 +86,7 @@ async function runBatch(
   const seconds = (performance.now() - begun) / 1000
   const { completed } = (await client.get(id)).request_counts
   if (completed !== lines) throw new Error(`only ${completed} lines were answered`)
-  return Math.round(lines / seconds)
+  return lines / seconds
 }
 
 async function statements(): Promise<number> {

@@ -2,27 +2,19 @@
 // long other calls take, how late the API's event loop is, and what memory it takes. Repeated words compress to
 // nothing; prose costs a compressor what real text does.
 //
-//   node bench/upload.ts [--megabytes 200] [--bytes 1024] [--text words,prose] [--at-once 1] [--stages]
-import { createReadStream, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { availableParallelism, tmpdir } from 'node:os'
+//   node bench/upload.ts [--megabytes 200] [--bytes 1024] [--text words,prose] [--at-once 1]
+import { once } from 'node:events'
+import { createReadStream, createWriteStream, readFileSync, statSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
-import { parseArgs } from 'node:util'
-import { BatchClient, writeLines } from './batch-client.ts'
-import { start } from './processes.ts'
-import { uploadStages } from './upload-stages.ts'
-import { writeProse } from './write-prose.ts'
+import { Bench, option, quantile, rounded } from './harness.ts'
 
-const { values } = parseArgs({
-  options: {
-    megabytes: { type: 'string', default: '200' },
-    bytes: { type: 'string', default: '1024' },
-    text: { type: 'string', default: 'words,prose' },
-    'at-once': { type: 'string', default: '1' },
-    stages: { type: 'boolean', default: false },
-  },
-})
+const megabytes = option('megabytes', 200)
+const lineBytes = option('bytes', 1024)
+const texts = option('text', 'words,prose').split(',')
+const atOnce = option('at-once', 1)
+await using bench = new Bench('upload')
 const GOAL = 0.5
 const ASK_EVERY_MS = 10
 /** The service makes the page of its metrics at most so often. */
@@ -31,29 +23,15 @@ let pageKeptUntil = 0
 const NEWLINE = 0x0a
 const CORES = availableParallelism()
 
-for (const text of values.text.split(',')) {
-  const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
-  const input = join(folder, 'input.jsonl')
-  const line_bytes = Number(values.bytes)
-  const lines = Math.round((Number(values.megabytes) * 1e6) / line_bytes)
-  await (text === 'prose' ? writeProse : writeLines)(input, lines, line_bytes)
-  if (values.stages) await uploadStages(text, input)
-  await measure(text, folder, input)
-  rmSync(folder, { recursive: true })
+for (const text of texts) {
+  const lines = Math.round((megabytes * 1e6) / lineBytes)
+  await measure(text, text === 'prose' ? await writeProse(lines) : await bench.lines(lines, lineBytes))
 }
 
-async function measure(text: string, folder: string, input: string): Promise<void> {
-  const at_once = Number(values['at-once'])
-  const bytes = statSync(input).size * at_once
-  const mb = bytes / 1e6
-  const config = join(folder, 'offpeak.yaml')
-  writeFileSync(config, 'rate_limit: {requests_per_minute: 0}\nlog: {level: error}\n')
-  const data = join(folder, 'data')
-  const main = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
-  const service = await start(main, ['serve', '--port', '0', '--data', data, '--config', config])
-  const url = service.first.replace('offpeak listening on ', '')
-  const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-  const client = new BatchClient(url, key)
+async function measure(text: string, input: string): Promise<void> {
+  const mb = (statSync(input).size * atOnce) / 1e6
+  const service = await bench.service('')
+  const { url, key, client } = service
 
   // Before and after, so that a neighbour who comes or goes meanwhile is seen.
   const parsed = [await spent(() => parseAll(input))]
@@ -65,30 +43,29 @@ async function measure(text: string, folder: string, input: string): Promise<voi
   let sent = { wall_s: 0, cpu_s: 0 }
   const busy = await pings(
     url,
-    spent(() => Promise.all(Array.from({ length: at_once }, () => client.upload(input, 20)))).then((all) => {
+    spent(() => Promise.all(Array.from({ length: atOnce }, () => client.upload(input, 20)))).then((all) => {
       sent = all
     }),
   )
   const loop = await loopDelay(url, key)
   const service_cpu_s = (service.cpu_us() - serviceCpuUs) / 1e6
   parsed.push(await spent(() => parseAll(input)))
-  const [api = 0, worker = 0] = service.peak_mib()
+  const [api = 0] = service.peak_mib()
   await service.stop()
 
-  const parse_s = (parsed.reduce((sum, { wall_s }) => sum + wall_s, 0) / parsed.length) * at_once
-  const parse_cpu_s = (parsed.reduce((sum, { cpu_s }) => sum + cpu_s, 0) / parsed.length) * at_once
-  const cpu = (seconds: number): number => round((seconds * 1000) / mb)
+  const parse_s = (parsed.reduce((sum, { wall_s }) => sum + wall_s, 0) / parsed.length) * atOnce
+  const parse_cpu_s = (parsed.reduce((sum, { cpu_s }) => sum + cpu_s, 0) / parsed.length) * atOnce
+  const cpu = (seconds: number): number => rounded((seconds * 1000) / mb)
   const row = {
     text,
     'upload + validation, MB/s': Math.round(mb / sent.wall_s),
     'JSON.parse alone, MB/s': Math.round(mb / parse_s),
-    ratio: round(parse_s / sent.wall_s),
-    goal: GOAL,
+    ratio: rounded(parse_s / sent.wall_s),
     'CPU, ms/MB: service': cpu(service_cpu_s),
     client: cpu(sent.cpu_s),
     'JSON.parse': cpu(parse_cpu_s),
     // With every core busy for nothing else.
-    'limit of the ratio': round((parse_cpu_s * CORES) / (service_cpu_s + sent.cpu_s)),
+    'limit of the ratio': rounded((parse_cpu_s * CORES) / (service_cpu_s + sent.cpu_s)),
   }
   console.table([row])
   const states = {
@@ -96,7 +73,7 @@ async function measure(text: string, folder: string, input: string): Promise<voi
     meanwhile: { ...summary(busy), ...loop, 'API peak, MiB': api },
   }
   console.table(states)
-  console.log(JSON.stringify({ bench: 'upload', bytes, at_once, ...row, ...states, worker_mib: worker }))
+  bench.figure(`${text}: upload and validation ÷ JSON.parse`, parse_s / sent.wall_s, { atLeast: GOAL })
 }
 
 /** How long calls take until `end` resolves, in ms. */
@@ -125,7 +102,7 @@ async function loopDelay(url: string, key: string): Promise<Record<string, numbe
   const page = await (await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${key}` } })).text()
   pageKeptUntil = performance.now() + PAGE_KEPT_MS
   const ms = (name: string): number =>
-    round(
+    rounded(
       1000 *
         Number(
           new RegExp(`^nodejs_eventloop_lag_${name}_seconds\\{process="api"\\} (.+)$`, 'm').exec(page)?.[1],
@@ -135,9 +112,7 @@ async function loopDelay(url: string, key: string): Promise<Record<string, numbe
 }
 
 function summary(times: readonly number[]): Record<string, number> {
-  const sorted = times.toSorted((a, b) => a - b)
-  const at = (share: number): number =>
-    Math.round((sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0) * 10) / 10
+  const at = (share: number): number => rounded(quantile(times, share))
   return { calls: times.length, 'p50, ms': at(0.5), 'p99, ms': at(0.99), 'max, ms': at(1) }
 }
 
@@ -164,6 +139,32 @@ async function parseAll(input: string): Promise<void> {
   }
 }
 
-function round(value: number): number {
-  return Math.round(value * 100) / 100
+/**
+ * A file of lines as people write them: the sentences of the GSM8K questions in an order of chance, seeded, so that two
+ * runs send the same bytes. It costs a compressor what real text does.
+ */
+async function writeProse(lines: number): Promise<string> {
+  const sentences = readFileSync(new URL('../examples/gsm8k.jsonl', import.meta.url), 'utf8')
+    .trim()
+    .split('\n')
+    .flatMap((line) => String(JSON.parse(line).body.messages.at(-1).content).split(/(?<=[.?!]) /))
+  const path = join(bench.folder, 'prose.jsonl')
+  let state = 12345
+  const pick = (): string => {
+    state ^= state << 13
+    state ^= state >>> 17
+    state ^= state << 5
+    return sentences[(state >>> 0) % sentences.length] ?? ''
+  }
+  const out = createWriteStream(path)
+  for (let i = 0; i < lines; i++) {
+    let content = pick()
+    while (content.length < lineBytes - 200) content += ` ${pick()}`
+    const body = { model: 'bench', messages: [{ role: 'user', content }], max_tokens: 16 }
+    const text = JSON.stringify({ custom_id: `line-${i}`, method: 'POST', url: '/v1/chat/completions', body })
+    if (!out.write(`${text}\n`)) await once(out, 'drain')
+  }
+  out.end()
+  await once(out, 'finish')
+  return path
 }

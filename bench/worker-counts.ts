@@ -4,9 +4,7 @@ import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { writeLines } from './batch-client.ts'
-import { familyOf } from './processes.ts'
-import { startService } from './service.ts'
+import { type Bench, familyOf, modelAt, runBatch } from './harness.ts'
 
 export interface WorkerCounts {
   /** All bytes that were ever allocated on the heap of V8. */
@@ -32,20 +30,11 @@ const IDLE_MS = 3_000
  * Per line of `bytes`: two runs that differ in their number of lines, so that what a run costs anyway drops out, as does
  * what passing time costs.
  */
-export async function lineCosts(folder: string, base_url: string, bytes: number): Promise<WorkerCounts> {
-  const file = join(folder, 'counts')
+export async function lineCosts(bench: Bench, base_url: string, bytes: number): Promise<WorkerCounts> {
+  const file = join(bench.folder, 'counts')
   const preload = fileURLToPath(new URL('./count-process.ts', import.meta.url))
-  const service = await startService(
-    folder,
-    `
-models:
-  - id: bench
-    price: {input_per_mtok: 0.1, output_per_mtok: 0.4}
-    upstreams: [{type: openai, base_url: "${base_url}", concurrency_max: 64}]
-`,
-    [],
-    { env: { NODE_OPTIONS: `--import ${preload}`, COUNTS_FILE: file } },
-  )
+  const env = { NODE_OPTIONS: `--import ${preload}`, COUNTS_FILE: file }
+  const service = await bench.service(modelAt(base_url), { env })
   const [, worker] = familyOf(service.process.pid!)
   const counts = async (): Promise<WorkerCounts> => {
     const path = `${file}-${worker}`
@@ -55,14 +44,9 @@ models:
     return JSON.parse(readFileSync(path, 'utf8'))
   }
   const run = async (lines: number): Promise<Run> => {
-    const input = join(folder, `${lines}.jsonl`)
-    await writeLines(input, lines, bytes)
-    const file = await service.client.upload(input, 20)
+    const uploaded = await service.client.upload(await bench.lines(lines, bytes), 20)
     const [before, begun] = [await counts(), performance.now()]
-    const created = await service.client.create(file)
-    const { request_counts } = await service.client.completed(created.id, 50)
-    if (request_counts.completed !== lines)
-      throw new Error(`only ${request_counts.completed} lines were answered`)
+    await runBatch(service, uploaded)
     return { before, after: await counts(), ms: performance.now() - begun }
   }
   try {

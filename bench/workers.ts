@@ -4,122 +4,68 @@
 // worker gets as many lines as one has alone.
 //
 //   node bench/workers.ts [--lines 12000] [--concurrency 256] [--latency-ms 1000] [--workers 1,2,4]
-import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as wait } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
+import { fileURLToPath } from 'node:url'
 import { withoutPostgres } from '../test/fakes/postgres-server.ts'
 import { sharedStorage } from '../test/fakes/shared-storage.ts'
 import { completion } from '../test/fakes/upstream.ts'
-import { start } from './processes.ts'
+import { BatchClient } from './batch-client.ts'
+import { Bench, modelAt, option, rounded, runBatch } from './harness.ts'
 
 if (withoutPostgres) throw new Error(withoutPostgres)
 
-const { values } = parseArgs({
-  options: {
-    lines: { type: 'string', default: '12000' },
-    concurrency: { type: 'string', default: '256' },
-    'latency-ms': { type: 'string', default: '1000' },
-    workers: { type: 'string', default: '1,2,4' },
-  },
-})
+/** Growth over one worker. */
+const GOALS: Readonly<Record<number, number>> = { 2: 1.97, 4: 3.9 }
+const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
+
+const lines = option('lines', 12_000)
+const concurrency = option('concurrency', 256)
+const latencyMs = option('latency-ms', 1000)
+const counts = option('workers', '1,2,4').split(',').map(Number)
+await using bench = new Bench('workers')
 const answer = completion('as quickly as it can')
 const upstream = createServer((request, response) => {
   request.resume()
   request.once('end', () => {
-    setTimeout(
-      () => response.setHeader('content-type', 'application/json').end(answer),
-      Number(values['latency-ms']),
-    )
+    setTimeout(() => response.setHeader('content-type', 'application/json').end(answer), latencyMs)
   })
-}).listen(0, '127.0.0.1')
-await once(upstream, 'listening')
-const address = upstream.address()
-if (address === null || typeof address === 'string') throw new Error('no port was given')
-
-const main = new URL('../bin/offpeak.js', import.meta.url).pathname
-const folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))
+})
 const storage = await sharedStorage({ fsync: true })
+bench.defer(() => storage[Symbol.asyncDispose]())
 const { yaml, env } = await storage.make()
-const config = join(folder, 'offpeak.yaml')
+const config = join(bench.folder, 'offpeak.yaml')
 writeFileSync(
   config,
   `${yaml}
 rate_limit: {requests_per_minute: 0}
 log: {level: warn}
-models:
-  - id: bench
-    upstreams: [{type: openai, base_url: "http://127.0.0.1:${address.port}/v1", concurrency_max: ${values.concurrency}}]
-`,
+${modelAt(await bench.listen(upstream), concurrency)}`,
 )
-const args = (half: string, data: string): string[] => [
-  half,
-  '--config',
-  config,
-  '--data',
-  join(folder, data),
+const args = (role: string, data: string): string[] => [
+  ...[role, '--config', config, '--data', join(bench.folder, data)],
 ]
-const api = await start(main, [...args('api', 'api'), '--port', '0'], env)
+const api = await bench.start(OFFPEAK, [...args('api', 'api'), '--port', '0'], env)
 const url = api.first.replace('offpeak listening on ', '')
-const headers = { authorization: `Bearer ${readFileSync(join(folder, 'api', 'api-key'), 'utf8').trim()}` }
+const client = new BatchClient(url, readFileSync(join(bench.folder, 'api', 'api-key'), 'utf8').trim())
 
-const rows: { workers: number; lines_per_s: number; growth: number; ideal: number }[] = []
-for (const count of values.workers.split(',').map(Number)) {
+const rows: { workers: number; 'lines/s': number; growth: number; 'lines/s without any loss': number }[] = []
+for (const count of counts) {
   const names = Array.from({ length: count }, (_, i) => `worker-${count}-${i}`)
-  const workers = await Promise.all(names.map((name) => start(main, args('worker', name), env)))
-  const lines_per_s = await run(Number(values.lines) * count)
-  const first = rows[0]
-  const growth = first ? Math.round((lines_per_s / first.lines_per_s) * 100) / 100 : 1
-  const ideal = Math.round((count * Number(values.concurrency) * 1000) / Number(values['latency-ms']))
-  rows.push({ workers: count, lines_per_s, growth, ideal })
+  const workers = await Promise.all(names.map((name) => bench.start(OFFPEAK, args('worker', name), env)))
+  const file = await client.upload(await bench.lines(lines * count, 250), 50)
+  const { lines_per_s } = await runBatch({ client, cpu_us: api.cpu_us }, file)
+  const growth = lines_per_s / (rows[0]?.['lines/s'] ?? lines_per_s)
+  const ideal = rounded((count * concurrency * 1000) / latencyMs)
+  rows.push({
+    workers: count,
+    'lines/s': rounded(lines_per_s),
+    growth: rounded(growth),
+    'lines/s without any loss': ideal,
+  })
   await Promise.all(workers.map((worker) => worker.stop()))
+  const goal = GOALS[count]
+  if (goal !== undefined) bench.figure(`growth from 1 worker to ${count}`, growth, { atLeast: goal })
 }
 console.table(rows)
-console.log(JSON.stringify({ bench: 'workers', rows }))
-await api.stop()
-await storage[Symbol.asyncDispose]()
-upstream.closeAllConnections()
-upstream.close()
-rmSync(folder, { recursive: true })
-
-/** Lines per second from the creation of a batch to its end. */
-async function run(lines: number): Promise<number> {
-  const content = Array.from({ length: lines }, (_, i) => JSON.stringify(lineOf(i))).join('\n')
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([content]), 'input.jsonl')
-  let file = await call('POST', '/v1/files', form)
-  while (file.status === 'pending') {
-    await wait(50)
-    file = await call('GET', `/v1/files/${file.id}`)
-  }
-  const begun = performance.now()
-  const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
-  let batch = await call('POST', '/v1/batches', JSON.stringify(order))
-  while (batch.status !== 'completed') {
-    await wait(50)
-    batch = await call('GET', `/v1/batches/${batch.id}`)
-  }
-  return Math.round(lines / ((performance.now() - begun) / 1000))
-}
-
-async function call(method: string, path: string, body?: string | FormData) {
-  const json = typeof body === 'string' ? { 'content-type': 'application/json' } : {}
-  const init = { method, headers: { ...headers, ...json }, ...(body === undefined ? {} : { body }) }
-  const response = await fetch(url + path, init)
-  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
-  return (await response.json()) as { id: string; status: string }
-}
-
-function lineOf(i: number): object {
-  const messages = [{ role: 'user', content: `question ${i}` }]
-  return {
-    custom_id: `line-${i}`,
-    method: 'POST',
-    url: '/v1/chat/completions',
-    body: { model: 'bench', messages, max_tokens: 64 },
-  }
-}

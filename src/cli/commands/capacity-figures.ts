@@ -43,7 +43,7 @@ export const FIGURES = {
   checked_bytes_per_s_of_a_core: {
     value: 360_000_000,
     text: '360 to 1,350 MB/s',
-    command: 'node bench/ingest.ts 100',
+    command: 'node bench/ingest.ts --megabytes 100',
   },
   memory_mib_of_a_process: { value: 300, text: '300 MiB a process', command: 'node bench/memory.ts' },
 } as const satisfies Record<string, Figure>

@@ -1,4 +1,0 @@
-/** The upper one of an even number; 0 of none. */
-export function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0
-}
