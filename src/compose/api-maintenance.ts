@@ -6,7 +6,7 @@ import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import { planBatch } from '../intake/plan.ts'
-import { runMaintenance } from '../maintenance/maintenance.ts'
+import { ClockSetBack, runMaintenance } from '../maintenance/maintenance.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { hasWorker } from '../store/workers.ts'
@@ -36,6 +36,7 @@ export class ApiMaintenance {
   readonly #options: ApiMaintenanceOptions
   readonly #leases: Leases
   readonly #closer: Closer
+  readonly #setBack = new ClockSetBack()
   /** Unix ms. */
   #workerSeen: number
   #cancelTimer: (() => void) | null = null
@@ -81,6 +82,7 @@ export class ApiMaintenance {
   async #run(): Promise<void> {
     const { store, sealed } = this.#options
     const { clock } = store
+    await this.#setBack.look({ store, clock })
     // What it has leased, no worker can claim.
     await this.#leases.releaseStrays()
     if (await hasWorker(store.read, store.claimSql)) {

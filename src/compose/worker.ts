@@ -8,6 +8,7 @@ import type { EarlyEngine } from '../engines/engine.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate-file.ts'
 import {
+  ClockSetBack,
   deleteExpiredIdempotencyKeys,
   deleteOldRemoteBatches,
   runMaintenance,
@@ -112,6 +113,7 @@ export function makeReloadable(
   let current = config
   const upstreams = configured.of(config)
   const { metrics } = hooks
+  const setBack = new ClockSetBack()
   const worker = new Worker({
     store,
     sealed,
@@ -144,6 +146,9 @@ export function makeReloadable(
     },
     async maintenance() {
       discovery.tick()
+      const pulledBack = await setBack.look({ store, clock })
+      if (pulledBack > 0)
+        log.warn({ times: pulledBack }, 'the clock was set back; stored times that lay too far ahead are due')
       const { rescued } = await runMaintenance({ store, sealed, clock })
       for (const worker of rescued) log.warn({ worker }, 'worker lease expired; requeued its chunks')
       if (rescued.length > 0) worker.wake()

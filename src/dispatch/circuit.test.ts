@@ -64,6 +64,12 @@ test('while it is open, no line of the batch is sent before the probe', () => {
   assert.ok(!circuit.probeDue(1_500), 'a second line does not probe')
 })
 
+test('a circuit that opened by a clock that was ahead is probed once the clock is set right', () => {
+  const circuit = broken(40 * 24 * 3_600_000)
+  assert.ok(circuit.probeDue(1_000))
+  assert.ok(!circuit.blocks(1_000, 'a'))
+})
+
 test('a batch that did not cause the opening may send a line at once, unless the server is unreachable', () => {
   const circuit = broken(0)
   assert.deepEqual(

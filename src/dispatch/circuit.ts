@@ -25,6 +25,8 @@ const PAUSE_MS_MIN = 500
 const PAUSE_MS_MAX = 30_000
 /** The longest pause of a server that responds, though with errors. */
 const PAUSE_MS_MAX_REACHED = 10_000
+/** Longer than any pause that a server may ask for. */
+const PAUSE_MS_MOST = 5 * 60_000
 /** How long a server counts as up after an answer. */
 const UP_MS = 60_000
 /** After so many misses in a row, an answer to a line of another batch shows that the lines were the cause. */
@@ -114,7 +116,9 @@ export class Circuit {
 
   /** Whether the pause is over and a line may probe. */
   probeDue(now: number): boolean {
-    return this.#open !== null && !this.#timedProbe && now >= this.#openUntil
+    if (this.#open === null || this.#timedProbe) return false
+    // No pause is that long: the clock was set back.
+    return now >= this.#openUntil || this.#openUntil - now > PAUSE_MS_MOST
   }
 
   /** Whether a line of this batch that never missed may be sent before the pause is over. */

@@ -12,6 +12,7 @@ import { requeueExpiredLeases } from '../store/leases.ts'
 import { forgetRemoteBatches } from '../store/remote-batches.ts'
 import type { Store } from '../store/store.ts'
 import { maintenanceDue } from '../store/tasks.ts'
+import { pullBackTimes } from '../store/times-ahead.ts'
 import { endUpload, listExpiredUploads } from '../store/uploads.ts'
 
 const FILES_AT_ONCE_MAX = 100
@@ -23,6 +24,22 @@ export interface MaintenanceDeps {
   store: Store
   sealed: SealedBlobs
   clock: Clock
+}
+
+/** How far a clock may run back without anything being timed wrongly. */
+const SET_BACK_MS_MIN = 1_000
+
+/** Notices that the clock was set back, in this process or while it did not run. */
+export class ClockSetBack {
+  #seen = Number.POSITIVE_INFINITY
+
+  /** To be called now and then. Returns how many stored times lay too far ahead (store/times-ahead.ts). */
+  async look({ store, clock }: Pick<MaintenanceDeps, 'store' | 'clock'>): Promise<number> {
+    const now = clock.now()
+    const isBack = now < this.#seen - SET_BACK_MS_MIN
+    this.#seen = now
+    return isBack ? await store.write((tx) => pullBackTimes(tx, store.claimSql)) : 0
+  }
 }
 
 export interface MaintenanceReport {

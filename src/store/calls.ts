@@ -228,7 +228,8 @@ export async function takeCalls(
   const interval = sql.lit(interval_us)
   const capacity = sql.lit(calls_max * interval_us)
   const now_us = sql<number>`CAST(${now} * 1000 AS bigint)`
-  const missing = sql<number>`(CASE WHEN rate_buckets.full_at > ${now_us} THEN rate_buckets.full_at - ${now_us} ELSE 0 END)`
+  // No more than all of it: the clock may have been ahead when calls were taken last.
+  const missing = sql<number>`(CASE WHEN rate_buckets.full_at > ${now_us} + ${capacity} THEN ${capacity} WHEN rate_buckets.full_at > ${now_us} THEN rate_buckets.full_at - ${now_us} ELSE 0 END)`
   const there = sql<number>`(CASE WHEN ${missing} < ${capacity} THEN (${capacity} - ${missing}) / ${interval} ELSE 0 END)`
   const granted = sql<number>`(CASE WHEN ${there} < ${sql.lit(calls)} THEN ${there} ELSE ${sql.lit(calls)} END)`
   const first = Math.min(calls, calls_max)

@@ -48,10 +48,9 @@ export async function claimInterval(
       conflict
         .column('name')
         .doUpdateSet((eb) => ({ value: eb.ref('excluded.value') }))
+        // One that lies ahead was written while the clock was.
         .where(
-          sql<number>`CAST(database_properties.value AS bigint)`,
-          '<=',
-          sql<number>`${now} - ${every_ms}`,
+          sql<boolean>`CAST(database_properties.value AS bigint) NOT BETWEEN ${now} - ${every_ms} + 1 AND ${now}`,
         ),
     )
     .returning('name')

@@ -105,6 +105,23 @@ test('a key that has used up its calls waits for the next one, not for the next 
   await rm(folder, { recursive: true, force: true })
 })
 
+test('a key waits a minute at most once a clock that was ahead is set right', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  const clock = { ...testClock(), now: () => now }
+  let now = 100 * 24 * 3_600_000
+  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: () => now })
+  await store.migrate()
+  const rate = new RateLimit(store, clock, 1)
+  assert.equal((await rate.count('key_1')).apiError, undefined)
+  assert.equal((await rate.count('key_1')).apiError?.retryAfterS, 60)
+  now -= 40 * 24 * 3_600_000
+  assert.equal((await rate.count('key_1')).apiError?.retryAfterS, 60)
+  now += 60_001
+  assert.equal((await rate.count('key_1')).apiError, undefined)
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
 test('few calls cost a write', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
   const store = sqliteStore({ path: join(folder, 'offpeak.db') })

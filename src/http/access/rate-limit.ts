@@ -60,7 +60,9 @@ export class RateLimit {
   async count(holder: string): Promise<RateLimitStatus> {
     for (;;) {
       const now = this.#clock.now()
-      const portion = this.#portions.get(holder)
+      const known = this.#portions.get(holder)
+      // One from a clock that was set back since is taken anew.
+      const portion = known && known.ends - now <= MINUTE_MS ? known : undefined
       if (portion && portion.left > 0 && now < portion.ends) {
         portion.left--
         return { headers: this.#headers(portion, now), apiError: undefined }
