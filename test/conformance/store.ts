@@ -77,6 +77,7 @@ import {
   postponeTask,
   type TaskChoice,
 } from '../../src/store/tasks.ts'
+import { pullBackTimes } from '../../src/store/times-ahead.ts'
 import {
   beginCompletion,
   insertUploadRow,
@@ -882,6 +883,25 @@ export function storeConformance(
       assert.equal((await take(other, 5)).granted, 2)
       await store.write((tx) => tx.updateTable('rate_buckets').set({ full_at: 1 }).execute())
       assert.equal((await take(other, 50)).granted, 10)
+    })
+
+    test('a lease that lies further ahead than it was taken for is pulled back', async (store) => {
+      const worker_id = await open(store)
+      const pullBack = () => store.write((tx) => pullBackTimes(tx, store.claimSql))
+      const leaseOf = async (): Promise<number> =>
+        (
+          await store.read
+            .selectFrom('workers')
+            .selectAll()
+            .where('id', '=', worker_id)
+            .executeTakeFirstOrThrow()
+        ).lease_until
+      const before = await leaseOf()
+      assert.equal(await pullBack(), 0)
+      const ahead = sql<number>`lease_until + 3456000000`
+      await store.write((tx) => tx.updateTable('workers').set({ lease_until: ahead }).execute())
+      assert.ok((await pullBack()) > 0)
+      assert.ok(Math.abs((await leaseOf()) - before) < 3_600_000)
     })
 
     test('the last two chunks, sealed at once by two workers, end the batch once', async (store, other) => {
