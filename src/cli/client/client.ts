@@ -1,7 +1,6 @@
 // The client of the API. It retries calls on 429, 5xx and broken connections, with growing delays and never before
 // Retry-After. A call fails at once when the server was never reached; when it was, the client retries, because the
 // server may be restarting.
-
 import type { Readable } from 'node:stream'
 import type { Static, TSchema } from 'typebox'
 import { Value } from 'typebox/value'
@@ -11,10 +10,9 @@ import { http } from '../../domain/http-module.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { ApiError, errorCode } from './api-error.ts'
-import { retryDelayMs, worthRetrying } from './retry-delay.ts'
 import { ListPage } from './shapes.ts'
 
-export interface ClientOptions {
+interface ClientOptions {
   /** With or without `/v1` at its end. */
   baseUrl: string
   apiKey: string
@@ -223,4 +221,24 @@ function checked<T extends TSchema>(shape: T, value: unknown, call: string): Sta
   throw new Failure(
     `the answer to ${call} has an unexpected shape${where}; check that OFFPEAK_BASE_URL is an Offpeak server of this version`,
   )
+}
+
+// Delays between the attempts of an API call, and which answers are retried.
+
+const FIRST_MS = 250
+const LONGEST_MS = 10_000
+
+/**
+ * Milliseconds before attempt `attempt` + 1 (attempts count from 1): doubling, with jitter from half to whole,
+ * and never less than Retry-After. `random` is in [0, 1).
+ */
+export function retryDelayMs(attempt: number, retryAfterDelayMs: number | null, random: number): number {
+  const ceiling = Math.min(LONGEST_MS, FIRST_MS * 2 ** (attempt - 1))
+  return Math.max(ceiling * (0.5 + random / 2), retryAfterDelayMs ?? 0)
+}
+
+/** A spending limit that is used up is a 429 too, but a short wait does not help there. */
+export function worthRetrying(status: number, code: string | null): boolean {
+  if (status === 429) return code !== 'usage_limit_exceeded'
+  return status === 500 || status === 502 || status === 503 || status === 504
 }

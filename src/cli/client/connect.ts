@@ -1,14 +1,16 @@
 // Connects a command to a service: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name, otherwise the one on this
 // machine, or, for `run`, an embedded service that is started for the command.
 import { existsSync, readFileSync } from 'node:fs'
+import type { Command } from 'commander'
 import { apiKeyPath } from '../../config/api-key-path.ts'
 import type { Config, LogLevel } from '../../config/config.ts'
 import type { EarlyStart } from '../../engines/early-start.ts'
-import type { RunEngine } from '../engine/engine-flags.ts'
+import type { RunEngine } from '../engine-flags.ts'
 import type { ConfigFlags, Launch } from '../launch.ts'
 import type { Access, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { sentence } from '../terminal/format.ts'
+import { withConfig, withJson } from '../terminal/option-values.ts'
 import { writeLine } from '../terminal/terminal.ts'
 import { ApiClient } from './client.ts'
 import { LOCAL_PACE, type Pace, REMOTE_PACE } from './poll.ts'
@@ -23,7 +25,7 @@ export interface Connection {
 }
 
 /** Connects to the remote service, or to the one at the configured address of this machine. */
-export async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Promise<Connection> {
+async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Promise<Connection> {
   const remote = remoteAccess(shell.access)
   if (remote !== null) return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
   const config = await shell.launch.loadConfig(flags)
@@ -148,4 +150,27 @@ function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | nul
 /** The command itself reports the ordinary events of the embedded service. */
 function quieter(level: LogLevel): LogLevel {
   return level === 'info' ? 'warn' : level
+}
+
+export interface ApiFlags extends ConfigFlags {
+  json?: boolean
+}
+
+/** Adds a command with the options of every API command. */
+export function apiCommand(parent: Command, name: string, description: string): Command {
+  return withConfig(withJson(parent.command(name).description(description)))
+}
+
+/** Opens a connection before the command and closes it after. */
+export async function withApi(
+  shell: Shell,
+  flags: ApiFlags,
+  act: (connection: Connection) => Promise<void>,
+): Promise<void> {
+  const connection = await connect(shell, flags, shell.interruption())
+  try {
+    await act(connection)
+  } finally {
+    await connection.close()
+  }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { retryDelayMs, worthRetrying } from './retry-delay.ts'
+import { retryDelayMs, worthRetrying } from './client.ts'
 
 test('delays double, stay between half and whole, and end at ten seconds', () => {
   assert.deepEqual(

@@ -4,25 +4,19 @@ import type { Command } from 'commander'
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
-import { downloadResults } from '../client/download-results.ts'
-import { followResults } from '../client/follow-results.ts'
+import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { downloadResults, followResults } from '../client/download.ts'
+import { addCall, addList, showId } from '../client/object-commands.ts'
+import { AnyObject } from '../client/shapes.ts'
 import { watchBatch } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanCount, humanTime, humanUsd } from '../terminal/format.ts'
-import {
-  type DedupeFlag,
-  dedupeOption,
-  examples,
-  pairs,
-  pointInTime,
-  wholeNumber,
-} from '../terminal/option-values.ts'
+import { type DedupeFlag, dedupeOption, examples, pairs, pointInTime } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-line.ts'
 import { progressView } from '../terminal/progress-view.ts'
-import { printFields, printJson, printTable } from '../terminal/table.ts'
-import { writeData, writeLine } from '../terminal/terminal.ts'
+import { printJson } from '../terminal/table.ts'
+import { writeData, writeLine, writeLines } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags {
   endpoint: string
@@ -34,11 +28,6 @@ interface CreateFlags extends ApiFlags {
   notBefore?: number
 }
 
-interface ListFlags extends ApiFlags {
-  limit: number
-  status?: string
-}
-
 interface ResultFlags extends ApiFlags {
   follow?: boolean
   output?: string
@@ -48,61 +37,71 @@ interface ResultFlags extends ApiFlags {
 export function addBatches(program: Command, shell: Shell): void {
   const batches = program.command('batches').description('create, follow and cancel batches')
 
+  const create = addCall(shell, batches, 'create', {
+    description: 'create a batch of an uploaded file',
+    argument: ['file_id', 'an uploaded file whose status is processed'],
+    call: (file_id, flags: CreateFlags) => (client) =>
+      client.post(BatchObject, '/v1/batches', newBatch(file_id, flags), {
+        // Without a key from the user, at least the retries of this call create one batch.
+        'idempotency-key': flags.idempotencyKey ?? `cli-${randomUUID()}`,
+      }),
+    show: showId,
+  })
+  create
+    .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
+    .addOption(dedupeOption())
+    .option('--window <duration>', 'completion window', '24h')
+    .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
+    .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+    .option(
+      '--not-before <time>',
+      'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
+      pointInTime,
+    )
+    .option('--idempotency-key <text>', 'a repeated call with the same key creates no second batch')
   examples(
-    apiCommand(batches, 'create', 'create a batch of an uploaded file')
-      .argument('<file_id>', 'an uploaded file whose status is processed')
-      .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
-      .addOption(dedupeOption())
-      .option('--window <duration>', 'completion window', '24h')
-      .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
-      .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
-      .option(
-        '--not-before <time>',
-        'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
-        pointInTime,
-      )
-      .option('--idempotency-key <text>', 'a repeated call with the same key creates no second batch')
-      .action((file_id: string, flags: CreateFlags) => createBatch(shell, file_id, flags)),
+    create,
     'offpeak batches create file_01k0… --entity user:42',
     'offpeak batches create file_01k0… --not-before 20:00',
   )
 
-  apiCommand(batches, 'list', 'show batches, newest first')
-    .option('--limit <number>', 'how many', wholeNumber(1), 20)
-    .option('--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`)
-    .action((flags: ListFlags) => listBatches(shell, flags))
+  addList(shell, batches, 'list', {
+    description: 'show batches, newest first',
+    shape: BatchObject,
+    path: () => '/v1/batches',
+    filters: { status: ['--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`] },
+    columns: {
+      ID: ({ id }) => id,
+      STATUS: ({ status }) => status,
+      DONE: ({ request_counts: counts }) => `${percent(counts.completed + counts.failed, counts.total)}%`,
+      LINES: ({ request_counts: counts }) => humanCount(counts.total),
+      FAILED: ({ request_counts: counts }) => humanCount(counts.failed),
+      COST: ({ cost_usd }) => humanUsd(cost_usd),
+      CREATED: ({ created }) => humanTime(created),
+      EXPIRES: ({ expires_at }) => humanTime(expires_at),
+    },
+  })
 
-  apiCommand(batches, 'get', 'show a batch')
-    .argument('<id>', 'batch_…')
-    .action((id: string, flags: ApiFlags) =>
-      withApi(shell, flags, async ({ client }) =>
-        show(shell, flags, await client.get(BatchObject, path(id))),
-      ),
-    )
+  addCall(shell, batches, 'get', {
+    description: 'show a batch',
+    argument: 'batch_…',
+    call: (id) => (client) => client.get(BatchObject, path(id)),
+  })
 
   apiCommand(batches, 'wait', 'follow a batch until it is finished')
     .argument('<id>', 'batch_…')
     .action((id: string, flags: ApiFlags) => waitForBatch(shell, id, flags))
 
-  apiCommand(batches, 'cancel', 'cancel a batch; no further line is sent')
-    .argument('<id>', 'batch_…')
-    .action((id: string, flags: ApiFlags) =>
-      withApi(shell, flags, async ({ client }) =>
-        show(shell, flags, await client.post(BatchObject, `${path(id)}/cancel`)),
-      ),
-    )
-
   for (const [action, description] of [
+    ['cancel', 'cancel a batch; no further line is sent'],
     ['pause', 'send nothing more of a batch until it is resumed; its window goes on'],
     ['resume', 'go on with a paused batch'],
   ] as const)
-    apiCommand(batches, action, description)
-      .argument('<id>', 'batch_…')
-      .action((id: string, flags: ApiFlags) =>
-        withApi(shell, flags, async ({ client }) =>
-          show(shell, flags, await client.post(BatchObject, `${path(id)}/${action}`)),
-        ),
-      )
+    addCall(shell, batches, action, {
+      description,
+      argument: 'batch_…',
+      call: (id) => (client) => client.post(BatchObject, `${path(id)}/${action}`),
+    })
 
   examples(
     apiCommand(
@@ -122,48 +121,16 @@ export function addBatches(program: Command, shell: Shell): void {
   )
 }
 
-async function createBatch(shell: Shell, file_id: string, flags: CreateFlags): Promise<void> {
+function newBatch(file_id: string, flags: CreateFlags): object {
   const metadata = { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) }
-  await withApi(shell, flags, async ({ client }) => {
-    const batch = await client.post(
-      BatchObject,
-      '/v1/batches',
-      {
-        input_file_id: file_id,
-        endpoint: flags.endpoint,
-        completion_window: flags.window,
-        ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),
-        ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
-        ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
-      },
-      // Without a key from the user, at least the retries of this call create one batch.
-      { 'idempotency-key': flags.idempotencyKey ?? `cli-${randomUUID()}` },
-    )
-    if (flags.json) printJson(shell.terminal.stdout, batch)
-    else writeLine(shell.terminal.stdout, batch.id)
-  })
-}
-
-async function listBatches(shell: Shell, flags: ListFlags): Promise<void> {
-  const { stdout } = shell.terminal
-  await withApi(shell, flags, async ({ client }) => {
-    const found = await client.list(BatchObject, '/v1/batches', flags.limit, { status: flags.status })
-    if (flags.json) return printJson(stdout, found)
-    printTable(
-      stdout,
-      ['ID', 'STATUS', 'DONE', 'LINES', 'FAILED', 'COST', 'CREATED', 'EXPIRES'],
-      found.map(({ id, status, request_counts: counts, cost_usd, created, expires_at }) => [
-        id,
-        status,
-        `${percent(counts.completed + counts.failed, counts.total)}%`,
-        humanCount(counts.total),
-        humanCount(counts.failed),
-        humanUsd(cost_usd),
-        humanTime(created),
-        humanTime(expires_at),
-      ]),
-    )
-  })
+  return {
+    input_file_id: file_id,
+    endpoint: flags.endpoint,
+    completion_window: flags.window,
+    ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),
+    ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
+    ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
+  }
 }
 
 async function waitForBatch(shell: Shell, id: string, flags: ApiFlags): Promise<void> {
@@ -221,11 +188,18 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
   })
 }
 
-function show(shell: Shell, flags: ApiFlags, batch: BatchObject): void {
-  if (flags.json) printJson(shell.terminal.stdout, batch)
-  else printFields(shell.terminal.stdout, batch)
-}
-
 function path(id: string): string {
   return `/v1/batches/${encodeURIComponent(id)}`
+}
+
+/** requests: shows the audit record of an HTTP call or of a line. */
+export function addRequests(program: Command, shell: Shell): void {
+  const requests = program.command('requests').description('look up audit records')
+  const get = addCall(shell, requests, 'get', {
+    description: 'show the audit record of a line or an HTTP call',
+    argument: 'req_…, from a result line or the header X-Service-Request-Id',
+    call: (id) => (client) => client.get(AnyObject, `/v1/requests/${encodeURIComponent(id)}`),
+    show: ({ terminal }, record) => writeLines(terminal.stdout, JSON.stringify(record, null, 2)),
+  })
+  examples(get, 'offpeak requests get req_01k0…')
 }

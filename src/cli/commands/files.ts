@@ -2,42 +2,44 @@
 import type { Command } from 'commander'
 import { FILE_PURPOSES } from '../../domain/file.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
+import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { download } from '../client/download.ts'
+import { addCall, addList, showDeleted } from '../client/object-commands.ts'
 import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
 import { Interrupted } from '../terminal/failure.ts'
 import { counted, humanBytes, humanCount, humanTime } from '../terminal/format.ts'
-import { examples, wholeNumber } from '../terminal/option-values.ts'
+import { examples } from '../terminal/option-values.ts'
 import { uploadLine } from '../terminal/progress-line.ts'
 import { progressView } from '../terminal/progress-view.ts'
-import { printFields, printJson, printTable } from '../terminal/table.ts'
+import { printJson } from '../terminal/table.ts'
 import { writeData, writeLine } from '../terminal/terminal.ts'
-
-interface ListFlags extends ApiFlags {
-  limit: number
-  purpose?: string
-}
 
 export function addFiles(program: Command, shell: Shell): void {
   const files = program.command('files').description('list, upload, download and delete files')
-  const { stdout } = shell.terminal
 
-  apiCommand(files, 'list', 'show files, newest first')
-    .option('--limit <number>', 'how many', wholeNumber(1), 20)
-    .option('--purpose <purpose>', `only ${FILE_PURPOSES.join(' or ')}`)
-    .action((flags: ListFlags) => listFiles(shell, flags))
+  addList(shell, files, 'list', {
+    description: 'show files, newest first',
+    shape: FileObject,
+    path: () => '/v1/files',
+    filters: { purpose: ['--purpose <purpose>', `only ${FILE_PURPOSES.join(' or ')}`] },
+    columns: {
+      ID: ({ id }) => id,
+      PURPOSE: ({ purpose }) => purpose,
+      STATUS: ({ status }) => status,
+      LINES: ({ line_count }) => humanCount(line_count),
+      SIZE: ({ bytes }) => humanBytes(bytes),
+      CREATED: ({ created }) => humanTime(created),
+      NAME: ({ filename }) => filename,
+    },
+  })
 
-  apiCommand(files, 'get', 'show a file')
-    .argument('<id>', 'file_…')
-    .action((id: string, flags: ApiFlags) =>
-      withApi(shell, flags, async ({ client }) => {
-        const file = await client.get(FileObject, `/v1/files/${encodeURIComponent(id)}`)
-        if (flags.json) printJson(stdout, file)
-        else printFields(stdout, file)
-      }),
-    )
+  addCall(shell, files, 'get', {
+    description: 'show a file',
+    argument: 'file_…',
+    call: (id) => (client) => client.get(FileObject, pathOf(id)),
+  })
 
   examples(
     apiCommand(files, 'upload', 'upload a JSONL file and wait until it is validated')
@@ -52,36 +54,16 @@ export function addFiles(program: Command, shell: Shell): void {
     .option('-o, --output <file>', 'write the content to this file instead')
     .action((id: string, flags: ApiFlags & { output?: string }) => printContent(shell, id, flags))
 
-  apiCommand(files, 'delete', 'delete a file and its content')
-    .argument('<id>', 'file_…')
-    .action((id: string, flags: ApiFlags) =>
-      withApi(shell, flags, async ({ client }) => {
-        const deleted = await client.delete(DeletedFile, `/v1/files/${encodeURIComponent(id)}`)
-        if (flags.json) printJson(stdout, deleted)
-        else writeLine(shell.terminal.stderr, `${deleted.id} is deleted.`)
-      }),
-    )
+  addCall(shell, files, 'delete', {
+    description: 'delete a file and its content',
+    argument: 'file_…',
+    call: (id) => (client) => client.delete(DeletedFile, pathOf(id)),
+    show: showDeleted,
+  })
 }
 
-async function listFiles(shell: Shell, flags: ListFlags): Promise<void> {
-  const { stdout } = shell.terminal
-  await withApi(shell, flags, async ({ client }) => {
-    const found = await client.list(FileObject, '/v1/files', flags.limit, { purpose: flags.purpose })
-    if (flags.json) return printJson(stdout, found)
-    printTable(
-      stdout,
-      ['ID', 'PURPOSE', 'STATUS', 'LINES', 'SIZE', 'CREATED', 'NAME'],
-      found.map((file) => [
-        file.id,
-        file.purpose,
-        file.status,
-        humanCount(file.line_count),
-        humanBytes(file.bytes),
-        humanTime(file.created),
-        file.filename,
-      ]),
-    )
-  })
+function pathOf(id: string): string {
+  return `/v1/files/${encodeURIComponent(id)}`
 }
 
 /** Prints the ID to stdout, for scripts. */
@@ -113,7 +95,7 @@ async function printContent(shell: Shell, id: string, flags: ApiFlags & { output
       const bytes = await download(client, encodeURIComponent(id), output, signal)
       return writeLine(shell.terminal.stderr, `${output}: ${humanBytes(bytes)}`)
     }
-    const response = await client.stream(`/v1/files/${encodeURIComponent(id)}/content`)
+    const response = await client.stream(`${pathOf(id)}/content`)
     try {
       await writeData(shell.terminal.stdout, response.body)
     } catch (error) {

@@ -5,8 +5,7 @@ import { fastClock } from '../../../test/fakes/fast-clock.ts'
 import { launchOnly } from '../../../test/fakes/launch-only.ts'
 import { capturedTerminal } from '../../../test/fakes/terminal.ts'
 import { runProgram } from '../program.ts'
-import { FIGURES } from './capacity-figures.ts'
-import { planCapacity } from './capacity-plan.ts'
+import { FIGURES, planCapacity } from './plan.ts'
 
 const LOAD = { latency_s: 10, tokens: 300, peak: 1, retention_days: 90, concurrency_max: 2048 }
 

@@ -5,14 +5,13 @@ import { withoutEnding } from '../../tables/table.ts'
 import type { Shell } from '../shell.ts'
 import { openTable } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
-import { prepareRows } from '../tables/prepare-rows.ts'
+import { prepareRows } from '../tables/row-request.ts'
 import { counted } from '../terminal/format.ts'
 import { examples, withJson } from '../terminal/option-values.ts'
 import { progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
-import { isTable, readQuestion, type TableFlags, withTable } from './table-flags.ts'
-import { showRows } from './table-job.ts'
+import { isTable, readQuestion, showRows, type TableFlags, withTable } from './table-job.ts'
 
 interface PrepareFlags extends TableFlags {
   output?: string

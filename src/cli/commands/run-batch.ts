@@ -1,29 +1,24 @@
 // Uploads a file, waits for its validation, creates a batch, waits for it and downloads its results. An interrupted
-// run is resumed with the same upload and the same batch, which run-state.ts stores.
+// run is resumed with the same upload and the same batch, which the state of the run names.
+
+import { createHash, randomBytes } from 'node:crypto'
 import { createReadStream } from 'node:fs'
+import { readFile, rename, rm, writeFile } from 'node:fs/promises'
+import type { Static } from 'typebox'
+import Type from 'typebox'
+import { Value } from 'typebox/value'
 import { BatchObject } from '../../wire/batch.ts'
-import { ApiError } from '../client/api-error.ts'
+import { ApiError, adviceFor } from '../client/api-error.ts'
+import { byteLines, endpointOfFile } from '../client/byte-lines.ts'
 import type { ApiClient } from '../client/client.ts'
-import { downloadResults } from '../client/download-results.ts'
-import { endpointOfFile } from '../client/endpoint-of-file.ts'
-import { AnyObject } from '../client/shapes.ts'
+import { downloadResults } from '../client/download.ts'
+import { AnyObject, ResultLine } from '../client/shapes.ts'
 import { hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
-import { humanBytes } from '../terminal/format.ts'
+import { hasCode } from '../terminal/failure.ts'
+import { counted, humanBytes, sentence } from '../terminal/format.ts'
 import { batchLine, uploadLine, waitLine } from '../terminal/progress-line.ts'
-import { type CodeCount, countByCode, failedLines } from './failed-lines.ts'
 import { checkModel } from './models.ts'
-import {
-  idempotencyKey,
-  newRunState,
-  type RunState,
-  type RunTerms,
-  readRunState,
-  removeRunState,
-  runStatePath,
-  sameTerms,
-  writeRunState,
-} from './run-state.ts'
 
 export interface RunOrder extends RunTerms {
   input: string
@@ -142,4 +137,134 @@ async function upload(client: ApiClient, order: RunOrder, { view }: Watch): Prom
     view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint)),
   )
   return newRunState(order, sha256, file.id)
+}
+
+// The state that an interrupted run needs to be resumed, stored beside its output and removed when the run is done.
+// The nonce separates runs of the same file; the hash shows whether the file has changed.
+
+const Dedupe = Type.Union([Type.Literal(true), Type.Literal('force')])
+
+const RunState = Type.Object({
+  version: Type.Literal(1),
+  /** The service of the batch: a base URL, or the data folder of an embedded service. */
+  target: Type.String(),
+  window: Type.String(),
+  metadata: Type.Record(Type.String(), Type.String()),
+  dedupe: Type.Optional(Dedupe),
+  input_sha256: Type.String(),
+  nonce: Type.String(),
+  file_id: Type.String(),
+  batch_id: Type.Union([Type.String(), Type.Null()]),
+})
+type RunState = Static<typeof RunState>
+
+/** The terms that must be equal for an earlier run to be resumed. */
+interface RunTerms {
+  target: string
+  window: string
+  metadata: Record<string, string>
+  dedupe?: Static<typeof Dedupe> | undefined
+}
+
+export function runStatePath(output: string): string {
+  return `${output}.offpeak-run.json`
+}
+
+export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
+  const { target, window, metadata, dedupe } = terms
+  return {
+    version: 1,
+    target,
+    window,
+    metadata,
+    ...(dedupe === undefined ? {} : { dedupe }),
+    input_sha256,
+    nonce: randomBytes(12).toString('hex'),
+    file_id,
+    batch_id: null,
+  }
+}
+
+export function sameTerms(state: RunState, terms: RunTerms): boolean {
+  return (
+    state.target === terms.target &&
+    state.window === terms.window &&
+    state.dedupe === terms.dedupe &&
+    metadataText(state.metadata) === metadataText(terms.metadata)
+  )
+}
+
+/** Equal for every attempt to create the batch of this run, and different for every other run. */
+export function idempotencyKey(state: RunState): string {
+  const { input_sha256, window, metadata, file_id, nonce, dedupe } = state
+  const parts = [input_sha256, window, metadataText(metadata), file_id, nonce]
+  if (dedupe !== undefined) parts.push(String(dedupe))
+  return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
+}
+
+/** Undefined when there is no state that this version can read. */
+export async function readRunState(path: string): Promise<RunState | undefined> {
+  try {
+    const parsed: unknown = JSON.parse(await readFile(path, 'utf8'))
+    return Value.Check(RunState, parsed) ? parsed : undefined
+  } catch (error) {
+    if (hasCode(error, 'ENOENT') || error instanceof SyntaxError) return undefined
+    throw error
+  }
+}
+
+export async function writeRunState(path: string, state: RunState): Promise<void> {
+  const partial = `${path}.part`
+  await writeFile(partial, `${JSON.stringify(state, null, 2)}\n`)
+  await rename(partial, path)
+}
+
+export async function removeRunState(path: string): Promise<void> {
+  await rm(path, { force: true })
+}
+
+function metadataText(metadata: Record<string, string>): string {
+  return JSON.stringify(Object.entries(metadata).sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+interface FailedLine {
+  custom_id: string
+  code: string
+  message: string
+}
+
+/** Skips lines that are not result lines with an error. */
+async function* failedLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<FailedLine> {
+  for await (const line of byteLines(blocks)) {
+    if (line.length === 0) continue
+    const parsed: unknown = JSON.parse(line.toString())
+    if (!Value.Check(ResultLine, parsed) || parsed.error === null) continue
+    yield { custom_id: parsed.custom_id, code: parsed.error.code, message: parsed.error.message }
+  }
+}
+
+interface CodeCount {
+  code: string
+  count: number
+  /** The message of the first line with this code. */
+  message: string
+}
+
+/** Most frequent first. */
+async function countByCode(lines: AsyncIterable<FailedLine>): Promise<CodeCount[]> {
+  const counts = new Map<string, CodeCount>()
+  for await (const { code, message } of lines) {
+    const seen = counts.get(code)
+    if (seen === undefined) counts.set(code, { code, count: 1, message })
+    else seen.count++
+  }
+  return [...counts.values()].sort((a, b) => b.count - a.count)
+}
+
+/** A line for each code: how often it occurred, what it means, what to do. */
+export function explained(counts: readonly CodeCount[]): string[] {
+  return counts.map(({ code, count, message }) => {
+    const advice = adviceFor(code)
+    return `  ${counted(count, 'line')} ${code}: ${sentence(message)}${advice === null ? '' : ` ${advice}`}`
+  })
 }

@@ -12,7 +12,7 @@ import type { Launch } from '../launch.ts'
 import { runProgram } from '../program.ts'
 import type { Access } from '../shell.ts'
 import { orderFor } from './run.ts'
-import { runStatePath } from './run-state.ts'
+import { runStatePath } from './run-batch.ts'
 
 /** The service is elsewhere: nothing may be started here. */
 const nothing: Launch = {

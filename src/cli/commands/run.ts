@@ -5,15 +5,19 @@ import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { WrittenRows } from '../../tables/result-table.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
+import { BatchEstimate } from '../../wire/batch.ts'
+import { DeletedFile } from '../../wire/file.ts'
+import { endpointOfFile } from '../client/byte-lines.ts'
 import { type Connection, connectOrEmbed } from '../client/connect.ts'
-import type { Watch } from '../client/watch-batch.ts'
-import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine/engine-flags.ts'
+import { uploadInput } from '../client/upload.ts'
+import { type Watch, watchFile } from '../client/watch-batch.ts'
+import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { formatOfOutput } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, Failure, Interrupted } from '../terminal/failure.ts'
-import { counted, humanDuration, humanUsd } from '../terminal/format.ts'
+import { counted, humanCount, humanDuration, humanTime, humanUsd } from '../terminal/format.ts'
 import {
   type DedupeFlag,
   dedupeOption,
@@ -22,14 +26,14 @@ import {
   withConfig,
   withJson,
 } from '../terminal/option-values.ts'
+import { uploadLine } from '../terminal/progress-line.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
-import { printJson } from '../terminal/table.ts'
-import { type Terminal, writeLine } from '../terminal/terminal.ts'
-import { estimateRun, printEstimate } from './estimate.ts'
-import { explained } from './failed-lines.ts'
-import { type RunOrder, type RunReport, runBatch } from './run-batch.ts'
-import { isTable, type TableFlags, tableOnly, withTable } from './table-flags.ts'
-import { startTableJob, type TableJob } from './table-job.ts'
+import { printJson, printTable } from '../terminal/table.ts'
+import { type Output, paintFor, type Terminal, writeLine } from '../terminal/terminal.ts'
+import { appliesTo, capText } from './limits.ts'
+import { checkModel } from './models.ts'
+import { explained, type RunOrder, type RunReport, runBatch } from './run-batch.ts'
+import { isTable, startTableJob, type TableFlags, type TableJob, tableOnly, withTable } from './table-job.ts'
 
 const JSONL = /\.(jsonl|ndjson)$/i
 
@@ -238,4 +242,79 @@ function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder, t
   }
   writeLine(stderr, `answers: ${order.output}`)
   writeLine(stderr, `errors:  ${order.errors}${failed === 0 ? ' (empty)' : ''}`)
+}
+
+// run --estimate: shows the projected cost of a file and the limits that apply to it, without creating a batch.
+
+/** Uploads the file, requests the estimate and deletes the file again. */
+export async function estimateRun(
+  { client }: Pick<Connection, 'client'>,
+  order: RunOrder,
+  watch: Watch,
+): Promise<BatchEstimate> {
+  await checkModel(client, order)
+  const { file } = await uploadInput(client, order.input, (sent, total) =>
+    watch.view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint)),
+  )
+  try {
+    await watchFile(client, file.id, watch)
+    return await client.post(BatchEstimate, '/v1/batches?dry_run=true', {
+      input_file_id: file.id,
+      endpoint: await endpointOfFile(order.input),
+      completion_window: order.window,
+      ...(Object.keys(order.metadata).length === 0 ? {} : { metadata: order.metadata }),
+    })
+  } finally {
+    // A file that a lost connection leaves costs nothing and is deleted after its retention.
+    await client.delete(DeletedFile, `/v1/files/${file.id}`).catch(() => {})
+  }
+}
+
+export function printEstimate(output: Output, estimate: BatchEstimate): void {
+  const { lines, input_tokens, output_tokens_max, cost_usd, groups, limits, unpriced_models } = estimate
+  writeLine(
+    output,
+    `${counted(lines, 'line')}, about ${counted(input_tokens, 'input token')}, at most ${counted(output_tokens_max, 'output token')}: at most ${humanUsd(cost_usd)}.`,
+  )
+  if (unpriced_models.length > 0)
+    writeLine(output, `These models have no price and count as free: ${unpriced_models.join(', ')}.`)
+  writeLine(output, '')
+  printTable(
+    output,
+    ['LINES', 'INPUT', 'OUTPUT', 'COST', 'MODEL', 'ENTITY'],
+    groups.map((group) => [
+      humanCount(group.lines),
+      humanCount(group.input_tokens),
+      humanCount(group.output_tokens_max),
+      group.priced ? humanUsd(group.cost_usd) : 'no price',
+      group.model ?? '-',
+      group.entity ?? '-',
+    ]),
+  )
+  if (limits.length > 0) {
+    writeLine(output, '')
+    printTable(
+      output,
+      ['LIMIT', 'ENTITY', 'CAP', 'SPENT', 'PROJECTED', 'THIS FILE', 'ACTION', 'RESULT'],
+      limits.map(limitRow),
+    )
+  }
+  const refused = limits.find(({ limit, exceeds }) => exceeds && limit.action === 'block')
+  if (estimate.accepted || !refused) return
+  const until = humanTime(refused.resets_at)
+  const text = `The batch would be refused: it would exceed ${refused.limit.id}, whose window ends at ${until} UTC.`
+  writeLine(output, paintFor(output)('red', text))
+}
+
+function limitRow({
+  limit,
+  entity,
+  spent,
+  open,
+  needed,
+  exceeds,
+}: BatchEstimate['limits'][number]): string[] {
+  const amount = (value: number): string => capText({ metric: limit.metric, amount: value })
+  const parts = [amount(limit.amount), amount(spent), amount(open), amount(needed)]
+  return [limit.id, entity ?? appliesTo(limit), ...parts, limit.action, exceeds ? 'exceeded' : 'sufficient']
 }

@@ -4,16 +4,15 @@ import { dayOf, dayText, parseDay } from '../../domain/days.ts'
 import { windowAt } from '../../domain/limit.ts'
 import { LimitObject } from '../../wire/limit.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/api-command.ts'
 import { ApiError } from '../client/api-error.ts'
-import type { ApiClient } from '../client/client.ts'
+import type { ApiClient, Call } from '../client/client.ts'
+import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import type { Shell } from '../shell.ts'
 import { counted, humanCount, humanUsd } from '../terminal/format.ts'
 import { commaList, examples } from '../terminal/option-values.ts'
 import { printJson, printTable } from '../terminal/table.ts'
 import { type Output, writeData, writeLine } from '../terminal/terminal.ts'
 import { capText } from './limits.ts'
-import { bar, type LimitSpend, spendByLimit } from './spend-by-limit.ts'
 
 const PATH = '/v1/usage/entities'
 const LIMITS_MAX = 100
@@ -148,4 +147,54 @@ function groups(text: string): string[] {
     if (USAGE_GROUPS.some((group) => group === name)) return name
     throw new InvalidArgumentError(`Expected some of ${USAGE_GROUPS.join(', ')}.`)
   })
+}
+
+// The spend under each limit in its current window. A limit object has no spend; it is read from the usage of the
+// same entities on the same days.
+
+const BAR_WIDTH = 20
+/** For a limit of an entity type, the entities with the highest spend are shown. */
+const SPENDERS_MAX = 10
+
+export interface LimitSpend {
+  limit: LimitObject
+  /** The entity, or `the project`. */
+  entity: string
+  /** In the limit's metric: USD or tokens. */
+  spent: number
+}
+
+type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens'>
+
+/** Reads usage with `read`. In the order of `limits`; within a limit, the highest spend comes first. */
+export async function spendByLimit(
+  limits: readonly LimitObject[],
+  now: number,
+  read: (query: NonNullable<Call['query']>) => Promise<UsageObject>,
+): Promise<LimitSpend[]> {
+  const spends: LimitSpend[] = []
+  for (const limit of limits) {
+    const { entity, entity_type } = limit
+    const start = dayText(dayOf(windowAt(limit.window, now).start))
+    const spent = (sums: Spent): number => (limit.metric === 'cost_usd' ? sums.cost_usd : sums.total_tokens)
+    if (entity_type === undefined) {
+      const usage = await read({ start, entity })
+      spends.push({ limit, entity: entity ?? 'the project', spent: spent(usage) })
+      continue
+    }
+    const { groups = [] } = await read({ start, entity_type, group_by: 'entity' })
+    const spenders = groups.map((group) => ({ limit, entity: group.entity ?? '-', spent: spent(group) }))
+    spenders.sort((a, b) => b.spent - a.spent)
+    spends.push(...spenders.slice(0, SPENDERS_MAX))
+    if (spenders.length === 0) spends.push({ limit, entity: `each ${entity_type}`, spent: 0 })
+  }
+  return spends
+}
+
+/** `██████████░░░░░░░░░░`; any spend fills at least one cell, and only a share of 1 fills all. */
+export function bar(share: number): string {
+  const bounded = Math.min(1, Math.max(0, share))
+  const exact = bounded * BAR_WIDTH
+  const filled = bounded === 0 ? 0 : Math.max(1, Math.floor(exact))
+  return '█'.repeat(filled) + '░'.repeat(BAR_WIDTH - filled)
 }

@@ -2,7 +2,9 @@
 import { readFile } from 'node:fs/promises'
 import { dirname, extname, resolve } from 'node:path'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
-import { type Cell, cellText } from '../../tables/table.ts'
+import { type Cell, cellText, type TableReader } from '../../tables/table.ts'
+import { Failure, Interrupted } from '../terminal/failure.ts'
+import { PartialFile } from './partial-file.ts'
 import type { Template } from './prompt-template.ts'
 
 export interface Question {
@@ -20,7 +22,7 @@ export interface Question {
 }
 
 /** A row of which no request can be made; the other rows can. */
-export class RowError extends Error {}
+class RowError extends Error {}
 
 /** The default of `limits.line_bytes_max`. */
 const LINE_BYTES_MAX = 8 * 1024 * 1024
@@ -35,7 +37,7 @@ const IMAGE_TYPES = new Map([
 
 const ROW_ID = /^row-([1-9]\d{0,14})$/
 
-export function rowId(row: number): string {
+function rowId(row: number): string {
   return `row-${row}`
 }
 
@@ -51,7 +53,7 @@ export function imageFolder(table: string): string {
 }
 
 /** One line of JSON with its line break. Throws RowError. */
-export async function requestLine(row: number, cells: readonly Cell[], question: Question): Promise<string> {
+async function requestLine(row: number, cells: readonly Cell[], question: Question): Promise<string> {
   const { model, prompt, system, responseFormat, parameters } = question
   const text = prompt(cells)
   const images = await imageParts(cells, question)
@@ -93,4 +95,64 @@ async function imageUrl(place: string, folder: string): Promise<string> {
       code === 'ENOENT' ? `there is no image ${place}` : `the image ${place} cannot be read (${code})`,
     )
   }
+}
+
+/**
+ * Makes the request lines of a batch from the rows of a table. A row of which none can be made is skipped, and its
+ * error goes into the table of answers.
+ */
+interface Prepared {
+  rows: number
+  /** The errors of rows without a request, by row number. */
+  skipped: ReadonlyMap<number, string>
+}
+
+interface PrepareOptions {
+  /** At most this many rows, from the first. */
+  limit: number
+  signal: AbortSignal
+  onRow(rows: number): void
+}
+
+/** With more, something is wrong with all rows. */
+const SKIPPED_MAX = 100_000
+
+export async function prepareRows(
+  table: TableReader,
+  question: Question,
+  path: string,
+  { limit, signal, onRow }: PrepareOptions,
+): Promise<Prepared> {
+  const skipped = new Map<number, string>()
+  const file = await PartialFile.create(path)
+  let rows = 0
+  try {
+    for await (const { cells } of table.rows()) {
+      if (rows === limit) break
+      rows++
+      try {
+        await file.append(await requestLine(rows, cells, question))
+      } catch (error) {
+        if (!(error instanceof RowError)) throw error
+        skipped.set(rows, error.message)
+      }
+      onRow(rows)
+      if (signal.aborted) throw new Interrupted()
+    }
+    checkPrepared(rows, skipped)
+    await file.end()
+    return { rows, skipped }
+  } catch (error) {
+    await file.abort()
+    throw error
+  }
+}
+
+function checkPrepared(rows: number, skipped: ReadonlyMap<number, string>): void {
+  if (rows === 0) throw new Failure('the table has columns, but no rows')
+  const [first] = skipped
+  if (first === undefined || (skipped.size < rows && skipped.size <= SKIPPED_MAX)) return
+  throw new Failure(
+    `no request can be made of ${skipped.size === rows ? 'any' : `more than ${SKIPPED_MAX}`} row; row ${first[0]}: ${first[1]}`,
+  )
 }

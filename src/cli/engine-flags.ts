@@ -1,16 +1,15 @@
 // The options of `run` that start a model server of its own: `--model FILE.gguf`, and `--engine NAME --model NAME`.
-import { existsSync } from 'node:fs'
+import { accessSync, constants, createReadStream, existsSync, statSync } from 'node:fs'
 import { freemem } from 'node:os'
-import { basename, resolve } from 'node:path'
+import { basename, delimiter, join, resolve } from 'node:path'
+import { createInterface } from 'node:readline'
 import type { Command } from 'commander'
-import type { Config } from '../../config/config.ts'
-import { withEngine } from '../../config/upstream-models.ts'
-import { type GgufModel, readGguf } from '../../engines/gguf.ts'
-import { commandOf, RECIPES, type Recipe, slotsOf } from '../../engines/recipes.ts'
-import type { Environment } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
-import { findProgram } from './find-program.ts'
-import { requestNeeds } from './request-needs.ts'
+import type { Config } from '../config/config.ts'
+import { withEngine } from '../config/upstream-models.ts'
+import { type GgufModel, readGguf } from '../engines/gguf.ts'
+import { commandOf, RECIPES, type Recipe, slotsOf } from '../engines/recipes.ts'
+import type { Environment } from './shell.ts'
+import { Failure } from './terminal/failure.ts'
 
 const GGUF = /\.gguf$/i
 const START_TIMEOUT_MS = 30 * 60_000
@@ -108,4 +107,62 @@ async function modelFile(path: string): Promise<GgufModel> {
   const model = await readGguf(path)
   if (model === null) throw new Failure(`--model: ${path} is no GGUF file, which llama.cpp needs`)
   return model
+}
+
+/** Where a program is: what its variable names, or the first of that name on the PATH. */
+function findProgram(name: string, named: string | undefined, path: string | undefined): string | null {
+  if (named !== undefined && named.trim() !== '') return isExecutable(named) ? named : null
+  const folders = (path ?? '').split(delimiter).filter(Boolean)
+  return folders.map((folder) => join(folder, name)).find(isExecutable) ?? null
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK)
+    return statSync(path).isFile()
+  } catch {
+    return false
+  }
+}
+
+// What the requests of a file need of a model server: the names that they call the model, and how many tokens the
+// longest of them may take.
+
+/** Of a longer file, only the beginning is read. */
+const BYTES_READ_MAX = 64 * 1024 * 1024
+/** A token is rarely shorter. */
+const BYTES_PER_TOKEN = 3
+/** Where a request does not say how long its answer may be. */
+const ANSWER_TOKENS = 1024
+
+interface RequestNeeds {
+  models: string[]
+  tokens: number
+}
+
+/** Lines that cannot be read are left to the service, which names them. */
+async function requestNeeds(path: string): Promise<RequestNeeds> {
+  const models = new Set<string>()
+  let tokens = 0
+  const lines = createInterface({ input: createReadStream(path, { end: BYTES_READ_MAX }) })
+  for await (const line of lines) {
+    const body = bodyOf(line)
+    if (body === null) continue
+    const { model, max_tokens, max_completion_tokens } = body
+    if (typeof model === 'string') models.add(model)
+    const asked = [max_completion_tokens, max_tokens].find((one) => typeof one === 'number')
+    const answer = typeof asked === 'number' ? asked : ANSWER_TOKENS
+    tokens = Math.max(tokens, Math.ceil(Buffer.byteLength(line) / BYTES_PER_TOKEN) + answer)
+  }
+  return { models: [...models], tokens }
+}
+
+function bodyOf(line: string): Record<string, unknown> | null {
+  try {
+    const parsed: { body?: unknown } | null = JSON.parse(line)
+    const body = parsed?.body
+    return typeof body === 'object' && body !== null ? { ...body } : null
+  } catch {
+    return null
+  }
 }

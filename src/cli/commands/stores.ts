@@ -1,16 +1,101 @@
+// backup: copies database and blobs while the service runs. rekey: replaces the master key, with the service stopped.
 // migrate-data: copies everything to another database and blob store, with the service stopped.
+
 import { existsSync } from 'node:fs'
 import type { Command } from 'commander'
 import type { Config } from '../../config/config.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
-import { counted, humanBytes } from '../terminal/format.ts'
+import { EXIT_FAILED, Failure } from '../terminal/failure.ts'
+import { counted, humanBytes, humanCount } from '../terminal/format.ts'
 import { examples, withConfig, withJson } from '../terminal/option-values.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
-interface Flags extends ConfigFlags {
+export function addBackup(program: Command, shell: Shell): void {
+  const backup = program
+    .command('backup')
+    .description('copy database and blobs into a folder while the service runs (SQLite)')
+    .argument('<dir>', 'created if it does not exist; an existing backup is brought up to date')
+  examples(
+    withConfig(withJson(backup)).action((dir: string, flags: ConfigFlags & { json?: boolean }) =>
+      backUp(shell, dir, flags),
+    ),
+    'offpeak backup /backups/offpeak',
+  ).addHelpText(
+    'after',
+    '\nThe backup does not contain the master key, and cannot be read without it: keep the key elsewhere.',
+  )
+}
+
+async function backUp(shell: Shell, dir: string, flags: ConfigFlags & { json?: boolean }): Promise<void> {
+  const { stdout } = shell.terminal
+  const config = await shell.launch.loadConfig(flags)
+  const { backup } = await shell.launch.adminCommands()
+  const done = await backup(config, dir)
+  if (done.missing.length > 0) shell.exit(EXIT_FAILED)
+  if (flags.json) return printJson(stdout, done)
+  const { blobs, copied, bytes_copied, missing } = done
+  for (const key of missing)
+    writeLine(
+      stdout,
+      `Blob ${key} is missing from the service; run "offpeak doctor" to see which batch it belongs to.`,
+    )
+  writeLine(
+    stdout,
+    `Backed up: the database and ${counted(blobs, 'blob')}, ${copied} of them new (${humanBytes(bytes_copied)}). The master key is not included.`,
+  )
+}
+
+interface RekeyFlags extends ConfigFlags {
+  toFile?: string
+  toEnv?: string
+  json?: boolean
+}
+
+export function addRekey(program: Command, shell: Shell): void {
+  const rekey = program
+    .command('rekey')
+    .description('replace the master key; stop the service first')
+    .option('--to-file <file>', 'file with the new key (default: a new key is generated)')
+    .option('--to-env <name>', 'variable with the new key')
+  examples(
+    withConfig(withJson(rekey)).action((flags: RekeyFlags) => rekeyStores(shell, flags)),
+    'offpeak rekey',
+    'NEW_KEY=$(openssl rand -base64 32) offpeak rekey --to-env NEW_KEY',
+  ).addHelpText('after', '\nTo resume an interrupted run, run the command again.')
+}
+
+async function rekeyStores(shell: Shell, flags: RekeyFlags): Promise<void> {
+  const { stdout, stderr } = shell.terminal
+  const { toFile, toEnv } = flags
+  if (toFile !== undefined && toEnv !== undefined) throw new Failure('give --to-file or --to-env, not both')
+  let reported = 0
+  const config = await shell.launch.loadConfig(flags)
+  const { rekey } = await shell.launch.adminCommands()
+  const report = await rekey(config, {
+    toFile,
+    toEnv,
+    tell(done) {
+      if (done < reported + REPORT_EVERY) return
+      reported = done
+      writeLine(stderr, `${humanCount(done)} keys rewrapped`)
+    },
+  })
+  if (flags.json) return printJson(stdout, report)
+  const { key_id, path, rewrapped, total, opened } = report
+  writeLine(
+    stdout,
+    `The master key is now ${key_id}: ${humanCount(rewrapped)} of ${counted(total, 'key')} rewrapped, ${counted(opened, 'blob')} decrypted with it.`,
+  )
+  if (path !== null)
+    writeLine(stdout, `The new key is in ${path}. The old key is kept in ${path}.old, for earlier backups.`)
+  else writeLine(stdout, 'Set OFFPEAK_MASTER_KEY to the new key for every process.')
+}
+
+const REPORT_EVERY = 100_000
+
+interface MoveFlags extends ConfigFlags {
   from: string
   to?: string
   release?: boolean
@@ -25,7 +110,7 @@ export function addMigrateData(program: Command, shell: Shell): void {
     .option('--to <place>', 'the target, in the same form; both of its stores must be empty')
     .option('--release', 'allow services to use the stores of --from again after a move')
   examples(
-    withConfig(withJson(migrate)).action((flags: Flags) => run(shell, flags)),
+    withConfig(withJson(migrate)).action((flags: MoveFlags) => moveData(shell, flags)),
     'offpeak migrate-data --from sqlite+disk --to postgres+s3',
     "offpeak migrate-data --from sqlite+disk --to 'postgres://offpeak@db/offpeak+s3://offpeak/prod?region=eu-west-1'",
     'offpeak migrate-data --from offpeak.yaml --to new.yaml',
@@ -36,7 +121,7 @@ const PLACES = `DATABASE is "sqlite", "sqlite:PATH" or a PostgreSQL URL, BLOBS i
 "postgres" and "s3" alone stand for the stores that the configuration names. To resume an interrupted move, run
 the command again.`
 
-async function run(shell: Shell, flags: Flags): Promise<void> {
+async function moveData(shell: Shell, flags: MoveFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const from = await placeOf(shell, flags, '--from', flags.from)
   const { migrateData, releaseMoved } = await shell.launch.adminCommands()

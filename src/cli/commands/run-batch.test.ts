@@ -10,7 +10,7 @@ import {
   removeRunState,
   sameTerms,
   writeRunState,
-} from './run-state.ts'
+} from './run-batch.ts'
 
 const terms = { target: 'http://a', window: '24h', metadata: { entity: 'user:1', tags: 't' } }
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Command } from 'commander'
 import { launchOnly } from '../../test/fakes/launch-only.ts'
 import { systemClock } from '../domain/clock.ts'
-import { loadCommands } from './load-commands.ts'
+import { loadCommands } from './program.ts'
 import type { Shell } from './shell.ts'
 
 async function namesAdded(name: string | undefined): Promise<string[]> {
@@ -24,13 +24,13 @@ test('a call of one command loads its file alone, and each command is found by i
   assert.deepEqual(await namesAdded('--help'), all)
 })
 
-test('every file that adds a command is among them', async () => {
+test('every function that adds a command is among them', async () => {
   const folder = new URL('./commands/', import.meta.url)
-  const adding = readdirSync(folder).filter(
-    (file) =>
-      !file.includes('.test.') &&
-      /^export function add[A-Z]\w*\(program/m.test(readFileSync(new URL(file, folder), 'utf8')),
-  )
+  const adding = readdirSync(folder)
+    .filter((file) => !file.includes('.test.'))
+    .flatMap((file) => [
+      ...readFileSync(new URL(file, folder), 'utf8').matchAll(/^export function add[A-Z]\w*\(program/gm),
+    ])
   assert.equal((await loadCommands(undefined)).length, adding.length)
 })
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { leftMs, nextRate, perSecond, startRate } from './rate.ts'
+import { leftMs, nextRate, perSecond, startRate } from './watch-batch.ts'
 
 test('the rate of a steady batch is known from the second sample on', () => {
   let point = startRate(0, 1000)

@@ -1,0 +1,103 @@
+// Commands that call the API once and show what it answered: a list as a table, an object as its fields.
+import type { Command } from 'commander'
+import type { Static, TSchema } from 'typebox'
+import type { Shell } from '../shell.ts'
+import { wholeNumber } from '../terminal/option-values.ts'
+import { printFields, printJson, printTable } from '../terminal/table.ts'
+import { writeLine } from '../terminal/terminal.ts'
+import type { ApiClient } from './client.ts'
+import { type ApiFlags, apiCommand, withApi } from './connect.ts'
+
+interface ListOrder<T extends TSchema> {
+  description: string
+  /** What the command's argument is: the ID of the object whose list is shown. */
+  argument?: string
+  shape: T
+  /** `id`: the argument; empty where the command has none. */
+  path: (id: string) => string
+  /** How many are shown without `--limit`. */
+  count?: number
+  /** Options that the list is filtered by, by the names of the parameters: each with its description. */
+  filters?: Readonly<Record<string, readonly [flags: string, description: string]>>
+  /** The cells of an object, by the headings of their columns. */
+  columns: Readonly<Record<string, (item: Static<T>) => string>>
+}
+
+/** `list`, or another command that shows objects, newest first. */
+export function addList<T extends TSchema>(
+  shell: Shell,
+  parent: Command,
+  name: string,
+  { description, argument, shape, path, count = 20, filters = {}, columns }: ListOrder<T>,
+): void {
+  const command = apiCommand(parent, name, description)
+  if (argument !== undefined) command.argument('<id>', argument)
+  command.option('--limit <number>', 'how many', wholeNumber(1), count)
+  for (const [flags, text] of Object.values(filters)) command.option(flags, text)
+  command.action(() => {
+    const { stdout } = shell.terminal
+    const flags = command.opts<ApiFlags & { limit: number }>()
+    const given = command.opts<Record<string, string | undefined>>()
+    const query = Object.fromEntries(Object.keys(filters).map((name) => [name, given[name]]))
+    return withApi(shell, flags, async ({ client }) => {
+      const found = await client.list(shape, path(command.args[0] ?? ''), flags.limit, query)
+      if (flags.json) return printJson(stdout, found)
+      const cells = Object.values(columns)
+      printTable(
+        stdout,
+        Object.keys(columns),
+        found.map((item) => cells.map((cell) => cell(item))),
+      )
+    })
+  })
+}
+
+/** Shows an answer to a person; `--json` prints it as it is. `id`: the argument. */
+type Show<A> = (shell: Shell, answer: A, id: string) => void
+
+interface CallOrder<A, F> {
+  description: string
+  /** The name of the argument, if not `id`, and what it is. */
+  argument?: string | readonly [name: string, description: string]
+  /** Checks the flags before there is a connection, and returns the call. */
+  call: (id: string, flags: F) => (client: ApiClient) => Promise<A>
+  /** Without it, the fields of the answer are printed. */
+  show?: Show<A>
+}
+
+/** Options may be added to the command that is returned. */
+export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
+  shell: Shell,
+  parent: Command,
+  name: string,
+  { description, argument, call, show = showFields }: CallOrder<A, F>,
+): Command {
+  const command = apiCommand(parent, name, description)
+  if (argument !== undefined) {
+    const [placeholder, text] = typeof argument === 'string' ? ['id', argument] : argument
+    command.argument(`<${placeholder}>`, text)
+  }
+  return command.action(() => {
+    const flags = command.opts<F>()
+    const [id = ''] = command.args
+    const send = call(id, flags)
+    return withApi(shell, flags, async ({ client }) => {
+      const answer = await send(client)
+      if (flags.json) printJson(shell.terminal.stdout, answer)
+      else show(shell, answer, id)
+    })
+  })
+}
+
+function showFields({ terminal }: Shell, answer: object): void {
+  printFields(terminal.stdout, answer)
+}
+
+/** On standard output alone, for scripts. */
+export function showId({ terminal }: Shell, { id }: { id: string }): void {
+  writeLine(terminal.stdout, id)
+}
+
+export function showDeleted({ terminal }: Shell, { id }: { id: string }): void {
+  writeLine(terminal.stderr, `${id} is deleted.`)
+}
