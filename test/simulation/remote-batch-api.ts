@@ -119,6 +119,10 @@ export class RemoteBatchApi {
     }
   }
 
+  get cannotList(): boolean {
+    return this.#habits.cannotList
+  }
+
   get saysNul(): boolean {
     return this.#habits.saysNul
   }
@@ -214,7 +218,9 @@ export class RemoteBatchApi {
     if (this.#created.has(name)) {
       const known = this.#habits.cannotList && this.batches.find((one) => one.name === name)
       if (known) return this.#seen(known)
-      if (delayMs <= TIMEOUT_MS) violate(`the remote batch ${name} was created twice`)
+      const isGone = this.batches.every((one) => one.name !== name || one.forgotten)
+      if (isGone) tally.count('remote: created again, since the batch API has forgotten it')
+      else if (delayMs <= TIMEOUT_MS) violate(`the remote batch ${name} was created twice`)
       // The machine takes its turn when the others are sure that it will not: the second is cancelled then.
       else tally.count('remote: created twice by a suspended machine')
     }

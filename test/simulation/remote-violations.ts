@@ -10,10 +10,12 @@ export async function remoteViolations({ store, servers }: SimulatedRun): Promis
     if (reserved !== null) found.push(`the remote batch ${id} still reserves ${reserved}`)
     // While its batch API is not configured for the model, nobody can cancel it.
     if (status !== 'abandoned' || servers.removed.has(upstream) || servers.removed.has(model)) continue
-    const there = servers.apis
-      .find(({ name }) => name === upstream)
-      ?.batches.filter((one) => (remote_id === null ? one.name === id : one.id === remote_id))
-    for (const one of there ?? [])
+    const api = servers.apis.find(({ name }) => name === upstream)
+    // Nor one whose ID nobody knows, where batches cannot be listed.
+    if (api === undefined || (remote_id === null && api.cannotList)) continue
+    for (const one of api.batches.filter((one) =>
+      remote_id === null ? one.name === id : one.id === remote_id,
+    ))
       if (!one.cancelAsked && !one.forgotten)
         found.push(`${one.id} was given up and not cancelled at ${upstream}`)
   }
