@@ -9,6 +9,7 @@ import { Poller } from './poller.ts'
 
 const CHUNKS = 4
 const MINUTE_MS = 60_000
+const SETTLE_MS = 2_000
 /** Of the first lease. */
 const EPOCH = 1
 
@@ -36,6 +37,14 @@ test('a batch that was given up is cancelled there, and found by its name if its
   assert.deepEqual(world.cancelled.sort(), ['found', 'there-1', 'there-2', 'there-3'])
 })
 
+test('a batch that was given up just after the call that creates it is looked for until that can have no effect', async () => {
+  await using world = await makeWorld()
+  world.findsFrom = world.clock.now() + 5 * SETTLE_MS
+  await world.abandon(world.clock.now() + 4.5 * SETTLE_MS)
+  await world.pollFor(10 * SETTLE_MS)
+  assert.ok(world.cancelled.includes('found'))
+})
+
 /** Chunks that are all at one batch API, which answers no batch but those in `ended`. */
 async function makeWorld() {
   const world = await queuedBatch({ chunks: CHUNKS, lines: 1 })
@@ -43,8 +52,11 @@ async function makeWorld() {
   const ended = new Set<string>()
   const looks: string[] = []
   const cancelled: string[] = []
-  const api: Pick<BatchApi, 'read' | 'find' | 'cancel'> = {
-    find: async () => [await api.read('found')].filter((one) => one !== null),
+  let findsFrom = 0
+  const api: Pick<BatchApi, 'read' | 'find' | 'cancel' | 'settleMs'> = {
+    settleMs: SETTLE_MS,
+    find: async () =>
+      clock.now() < findsFrom ? [] : [await api.read('found')].filter((one) => one !== null),
     async cancel(id) {
       cancelled.push(id)
     },
@@ -102,12 +114,16 @@ async function makeWorld() {
     onReady() {},
   })
   return {
+    clock,
+    set findsFrom(at: number) {
+      findsFrom = at
+    },
     ended,
     cancelled,
     /** All are given up; the ID of the first was never known. */
-    async abandon() {
+    async abandon(creating_at: number | null = null) {
       const rows = await store.read.selectFrom('remote_batches').selectAll().orderBy('id').execute()
-      await store.write((tx) => changeRemoteBatch(tx, rows[0]!.id, 'open', { remote_id: null }))
+      await store.write((tx) => changeRemoteBatch(tx, rows[0]!.id, 'open', { remote_id: null, creating_at }))
       for (const row of rows)
         await store.write((tx) =>
           settleRemoteBatch(tx, row, EPOCH, {

@@ -16,7 +16,7 @@ import {
   openAtBatchApis,
   takeDueBatches,
 } from '../store/due-remote-batches.ts'
-import { changeRemoteBatch, endRemoteBatch, settleRemoteBatch } from '../store/remote-batches.ts'
+import { changeRemoteBatch, creationAge, endRemoteBatch, settleRemoteBatch } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { cancelMs, isOnTime, recallAt } from './recall.ts'
@@ -313,9 +313,13 @@ export class Poller {
     let remote_id = row.remote_id
     try {
       if (remote_id === null) {
+        // Before it is looked for: what is on its way then may still take effect.
+        const ageMs =
+          row.creating_at === null ? api.settleMs : await creationAge(store.read, store.claimSql, row.id)
         const found = await api.find({ name: row.id, file_id: row.file_id, since }, signal)
         for (const { id } of found?.slice(1) ?? []) await api.cancel(id, signal)
         remote_id = found?.[0]?.id ?? null
+        if (remote_id === null && ageMs < api.settleMs) return await this.#again(row, api.settleMs - ageMs)
       }
       if (remote_id !== null) await api.cancel(remote_id, signal)
     } catch (error) {

@@ -96,7 +96,7 @@ export class RemoteRows {
   /** Finds the lines of a claimed chunk that batch APIs have. */
   async load(run: Run): Promise<void> {
     const { claim } = run
-    if (claim.remote_batches === 0 || claim.record_error !== null) return
+    if (claim.remote_batches === 0) return
     const rows = await unrecordedBatches(this.#options.store.read, claim)
     const positions = new Map(run.lines.map(({ line }, position) => [line, position]))
     for (const row of rows) {
