@@ -30,6 +30,7 @@ import { checkQuotas, type QuotaHolder } from './check-quota.ts'
 import type { Incoming, TakeBytes } from './incoming.ts'
 import {
   bounded,
+  commitOrDiscard,
   discard,
   hashed,
   insertUpload,
@@ -104,8 +105,8 @@ export async function addPart(
     hashed(bounded(data, upload.bytes, 'data', take), hash),
   )
   const part = { id, upload_id: upload.id, bytes: blob.bytes, sha256: hash.digest('hex'), blob: blob.key }
-  try {
-    return await store.write(async (tx) => {
+  const commit = (): Promise<UploadPartRow> =>
+    store.write(async (tx) => {
       const created = now()
       const { bytes, part_bytes } = openUpload(await lockUpload(tx, project_id, upload.id, created))
       const count = await countUploadParts(tx, upload.id)
@@ -118,11 +119,7 @@ export async function addPart(
       await insertUploadPart(tx, { ...part, created })
       return { ...part, created }
     })
-  } catch (error) {
-    // After another error the commit may have happened all the same; if it has not, the sweep deletes the blob.
-    if (error instanceof ApiError) await sealed.delete(blob.key)
-    throw error
-  }
+  return await commitOrDiscard(commit, () => sealed.delete(blob.key))
 }
 
 // Makes a file of the parts of an upload, one call at a time, over all API processes: the content is there twice until its
@@ -287,13 +284,13 @@ export class UploadCompletions {
       { filename: upload.filename, content: content() },
       order,
     )
-    try {
+    const commit = async (): Promise<FileRow | null> => {
       if (md5 !== null && received.digest !== md5.toLowerCase())
         throw new ApiError('upload_mismatch', `The MD5 of the content is ${received.digest}, not ${md5}.`, {
           param: 'md5',
         })
       const keptMs = Math.min(rules.retention_ms, upload.file_expires_after_ms ?? rules.retention_ms)
-      const file = await store.write(async (tx) => {
+      return await store.write(async (tx) => {
         const current = await lockUpload(tx, project_id, id, clock.now())
         if (current?.completion_attempt !== attempt) return null
         const ended = { status: 'completed' as const, file_id: received.id }
@@ -301,12 +298,9 @@ export class UploadCompletions {
         await checkQuotas(tx, owner, { stored_bytes: bytes })
         return await insertUpload(tx, { ...received, expires_at: now + keptMs }, order)
       })
-      if (file) return { upload: { ...upload, status: 'completed', file_id: file.id }, file }
-    } catch (error) {
-      // After another error the commit may have happened all the same; if it has not, the sweep deletes the blob.
-      if (error instanceof ApiError) await discard(sealed, received)
-      throw error
     }
+    const file = await commitOrDiscard(commit, () => discard(sealed, received))
+    if (file) return { upload: { ...upload, status: 'completed', file_id: file.id }, file }
     await discard(sealed, received)
     return null
   }

@@ -120,20 +120,30 @@ export async function receiveUpload(
 ): Promise<FileRow> {
   const { store, sealed } = deps
   const received = await receiveForm(deps, form, upload)
-  try {
-    return await store.write(async (tx) => {
+  const commit = (): Promise<FileRow> =>
+    store.write(async (tx) => {
       await check(tx, received.content.bytes)
       return await insertUpload(tx, received, upload)
     })
+  try {
+    return await commitOrDiscard(commit, () => discard(sealed, received))
   } catch (error) {
-    if (error instanceof ApiError) {
-      await discard(sealed, received)
-      throw error
-    }
-    // The commit may have succeeded although its response was lost. If it has not, the content stays: a delayed
-    // commit needs it, and without a commit the sweep deletes it.
-    const file = await readFileRow(store.read, received.id)
+    // The commit may have succeeded although its response was lost.
+    const file = error instanceof ApiError ? undefined : await readFileRow(store.read, received.id)
     if (file) return file
+    throw error
+  }
+}
+
+/**
+ * Runs `commit`, and `discard` if it throws an ApiError. After any other error the commit may have taken effect all the
+ * same, or be delayed and need the content; without a commit the sweep deletes it.
+ */
+export async function commitOrDiscard<T>(commit: () => Promise<T>, discard: () => Promise<void>): Promise<T> {
+  try {
+    return await commit()
+  } catch (error) {
+    if (error instanceof ApiError) await discard()
     throw error
   }
 }

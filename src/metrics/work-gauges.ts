@@ -1,5 +1,6 @@
 // How much work there is, read from the database at each scrape.
 import { Counter, Gauge, type Registry } from 'prom-client'
+import type { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Upstream } from '../dispatch/upstream.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -147,30 +148,30 @@ export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 
           if (live) this.set({ model, upstream: name }, live.share.current)
     },
   })
-  new Counter({
-    name: 'offpeak_upstream_live_backoffs_total',
-    help: 'Times that other requests left a model server less room than lines took up.',
-    labelNames: ['model', 'upstream'],
-    registers,
-    collect() {
-      this.reset()
-      for (const [model, lane] of worker.lanes)
-        for (const { name, live } of lane.route.servers)
-          if (live) this.inc({ model, upstream: name }, live.backOffs)
-    },
-  })
-  new Counter({
-    name: 'offpeak_upstream_live_rejected_total',
-    help: 'Readings of the metrics of a model server that were impossible or out of all proportion, and were not learned.',
-    labelNames: ['model', 'upstream'],
-    registers,
-    collect() {
-      this.reset()
-      for (const [model, lane] of worker.lanes)
-        for (const { name, live } of lane.route.servers)
-          if (live) this.inc({ model, upstream: name }, live.rejected)
-    },
-  })
+  const perLiveServer = (name: string, help: string, value: (live: LiveServer) => number): void => {
+    new Counter({
+      name,
+      help,
+      labelNames: ['model', 'upstream'],
+      registers,
+      collect() {
+        this.reset()
+        for (const [model, lane] of worker.lanes)
+          for (const { name, live } of lane.route.servers)
+            if (live) this.inc({ model, upstream: name }, value(live))
+      },
+    })
+  }
+  perLiveServer(
+    'offpeak_upstream_live_backoffs_total',
+    'Times that other requests left a model server less room than lines took up.',
+    ({ backOffs }) => backOffs,
+  )
+  perLiveServer(
+    'offpeak_upstream_live_rejected_total',
+    'Readings of the metrics of a model server that were impossible or out of all proportion, and were not learned.',
+    ({ rejected }) => rejected,
+  )
   new Gauge({
     name: 'offpeak_worker_lines_waiting',
     help: 'Lines at hand that have not been sent, those that wait for another attempt included.',

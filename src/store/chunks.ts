@@ -1,11 +1,11 @@
 // Chunks: created by the plan, committed under the epoch of their claim (chunk-claims.ts), and sealed in the end.
-import { sql } from 'kysely'
+import { sql, type UpdateObject } from 'kysely'
 import type { ChunkSpan } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
-import type { BatchRow, ChunkRow, ChunkState, JournalPartRow } from './schema.ts'
+import type { BatchRow, ChunkRow, ChunkState, JournalPartRow, Schema } from './schema.ts'
 import { exactPlus, slices } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -198,26 +198,13 @@ export async function parkChunk(
   model?: string | null,
   line_tries?: string | null,
 ): Promise<Fenced> {
-  const result = await tx
-    .updateTable('chunks')
-    .set((eb) => ({
-      state: 'parked',
-      worker_id: null,
-      run_at: sql<number>`cast(${now} as bigint) + ${Math.max(0, Math.ceil(afterMs))}`,
-      parked_reason: reason,
-      commit_seq: eb('commit_seq', '+', 1),
-    }))
-    .$if(model !== undefined, (update) => update.set({ model: model ?? null }))
-    .$if(line_tries !== undefined, (update) => update.set({ line_tries: line_tries ?? null }))
-    .where('batch_id', '=', lease.batch_id)
-    .where('idx', '=', lease.idx)
-    .where('epoch', '=', lease.epoch)
-    .where('commit_seq', '=', lease.commit_seq)
-    .where('state', '=', 'leased')
-    .executeTakeFirst()
-  if (result.numUpdatedRows === 0n) return await whyRefused(tx, lease)
-  await deleteReservations(tx, lease)
-  return 'accepted'
+  return await endLease(tx, lease, {
+    state: 'parked',
+    run_at: sql<number>`cast(${now} as bigint) + ${Math.max(0, Math.ceil(afterMs))}`,
+    parked_reason: reason,
+    ...(model === undefined ? {} : { model }),
+    ...(line_tries === undefined ? {} : { line_tries }),
+  })
 }
 
 /**
@@ -225,15 +212,21 @@ export async function parkChunk(
  * model server, so it can be claimed whatever models are available.
  */
 export async function rejectChunk(tx: Writer, lease: CommitLease, why: string): Promise<Fenced> {
+  return await endLease(tx, lease, {
+    state: 'ready',
+    model: null,
+    record_error: why.slice(0, REFUSED_CHARACTERS_MAX),
+  })
+}
+
+async function endLease(
+  tx: Writer,
+  lease: CommitLease,
+  change: UpdateObject<Schema, 'chunks'>,
+): Promise<Fenced> {
   const result = await tx
     .updateTable('chunks')
-    .set((eb) => ({
-      state: 'ready',
-      worker_id: null,
-      model: null,
-      record_error: why.slice(0, REFUSED_CHARACTERS_MAX),
-      commit_seq: eb('commit_seq', '+', 1),
-    }))
+    .set({ ...change, worker_id: null, commit_seq: sql<number>`commit_seq + 1` })
     .where('batch_id', '=', lease.batch_id)
     .where('idx', '=', lease.idx)
     .where('epoch', '=', lease.epoch)

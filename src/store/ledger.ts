@@ -66,24 +66,34 @@ export async function deleteReservationsOfWorker(tx: Writer, worker_id: string):
     )`.execute(tx)
 }
 
+/** The sums of each entity; entities without rows are left out. */
+async function sumsByEntity(
+  db: Reader,
+  table: 'reservations' | 'batch_projected_spend',
+  project_id: string,
+  entities: readonly string[],
+): Promise<Map<string, Spend>> {
+  const sums = new Map<string, Spend>()
+  for (const some of slices(entities)) {
+    const rows = await db
+      .selectFrom(table)
+      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+      .where('project_id', '=', project_id)
+      .where('entity', 'in', some)
+      .groupBy('entity')
+      .execute()
+    for (const { entity, ...sum } of rows) sums.set(entity, sum)
+  }
+  return sums
+}
+
 /** The amounts reserved for each entity; entities without reservations are left out. */
 export async function reservedByEntities(
   db: Reader,
   project_id: string,
   entities: readonly string[],
 ): Promise<Map<string, Spend>> {
-  const reserved = new Map<string, Spend>()
-  for (const some of slices(entities)) {
-    const rows = await db
-      .selectFrom('reservations')
-      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
-      .where('project_id', '=', project_id)
-      .where('entity', 'in', some)
-      .groupBy('entity')
-      .execute()
-    for (const { entity, cost_nanos, tokens } of rows) reserved.set(entity, { cost_nanos, tokens })
-  }
-  return reserved
+  return await sumsByEntity(db, 'reservations', project_id, entities)
 }
 
 /** The amount reserved for the whole project. */
@@ -171,18 +181,7 @@ export async function projectedByEntities(
   project_id: string,
   entities: readonly string[],
 ): Promise<Map<string, Spend>> {
-  const projected = new Map<string, Spend>()
-  for (const some of slices(entities)) {
-    const rows = await db
-      .selectFrom('batch_projected_spend')
-      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
-      .where('project_id', '=', project_id)
-      .where('entity', 'in', some)
-      .groupBy('entity')
-      .execute()
-    for (const { entity, cost_nanos, tokens } of rows) projected.set(entity, { cost_nanos, tokens })
-  }
-  return projected
+  return await sumsByEntity(db, 'batch_projected_spend', project_id, entities)
 }
 
 /** The projected spend of open batches of the whole project. */

@@ -5,6 +5,7 @@
 // Without a key every call runs, except a retry of a client library (x-stainless-retry-count): it gets the stored
 // response of the same call within the last ten minutes.
 import { createHash } from 'node:crypto'
+import type { FastifyReply } from 'fastify'
 import { Type } from 'typebox'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -68,6 +69,12 @@ interface IdempotentResponse {
   text: string
   status: number
   replayed: boolean
+}
+
+/** The answer may be that of an earlier call. */
+export function sendOnce(reply: FastifyReply, { text, status, replayed }: IdempotentResponse): FastifyReply {
+  if (replayed) reply.header('idempotency-replayed', 'true')
+  return reply.code(status).type('application/json; charset=utf-8').send(text)
 }
 
 export class Idempotency {

@@ -15,7 +15,7 @@ import type { BatchProjection } from '../../ledger/project-batch.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
 import { BatchEstimate, BatchObject, CREATE_BATCH_RULES, CreateBatch } from '../../wire/batch.ts'
 import { callerOf, planOf, viewOf } from '../access/caller.ts'
-import { headerText, type Idempotency, IdempotencyHeaders } from '../request/idempotency.ts'
+import { headerText, type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
 import { whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch } from './batches.ts'
@@ -147,9 +147,8 @@ export function createBatchRoute(app: App, deps: Deps): void {
           })
         },
       )
-      if (answer.replayed) reply.header('idempotency-replayed', 'true')
-      else wake()
-      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+      if (!answer.replayed) wake()
+      return sendOnce(reply, answer)
     },
   })
 }

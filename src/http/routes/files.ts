@@ -8,6 +8,7 @@ import { ID_PREFIXES, isId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import {
+  commitOrDiscard,
   discard,
   EXPIRES_AFTER_S_MAX,
   insertUpload,
@@ -25,7 +26,7 @@ import { DeletedFile, FileObject } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf, planOf, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
-import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders } from '../request/idempotency.ts'
+import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
@@ -133,21 +134,15 @@ export function fileRoutes(
       headers: request.headers,
       request: { filename: received.filename, sha256: received.digest },
     }
-    try {
-      const answer = await idempotency.once(call, async (tx) => {
+    const commit = () =>
+      idempotency.once(call, async (tx) => {
         await check(tx, received.content.bytes)
         return JSON.stringify(showFile(await insertUpload(tx, received, upload), viewOf(request, region)))
       })
-      if (answer.replayed) {
-        await discard(sealed, received)
-        reply.header('idempotency-replayed', 'true')
-      } else wake()
-      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
-    } catch (error) {
-      // After another error the commit may have taken effect all the same; if not, the sweep deletes the content.
-      if (error instanceof ApiError) await discard(sealed, received)
-      throw error
-    }
+    const answer = await commitOrDiscard(commit, () => discard(sealed, received))
+    if (answer.replayed) await discard(sealed, received)
+    else wake()
+    return sendOnce(reply, answer)
   }
 
   const purpose = Type.Unsafe<FilePurpose>({ type: 'string', enum: [...FILE_PURPOSES] })

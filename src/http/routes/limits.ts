@@ -19,7 +19,7 @@ import {
 } from '../../wire/limit.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf, planOf } from '../access/caller.ts'
-import { type Idempotency, IdempotencyHeaders } from '../request/idempotency.ts'
+import { type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
@@ -72,8 +72,7 @@ export function limitRoutes(app: App, { plans, store, wake, idempotency }: Deps)
         await insertLimit(tx, row)
         return JSON.stringify(showLimit(toLimit(row)))
       })
-      if (answer.replayed) reply.header('idempotency-replayed', 'true')
-      return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
+      return sendOnce(reply, answer)
     },
   })
 

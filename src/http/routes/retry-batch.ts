@@ -1,7 +1,6 @@
 // POST /v1/batches/{batch_id}/retry: runs the failed lines of a batch again, as a new file and a new batch.
 import { Type } from 'typebox'
 import { shownDedupe } from '../../domain/batch.ts'
-import { ApiError } from '../../domain/errors.ts'
 import { negotiateLanguage } from '../../domain/language.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
@@ -9,13 +8,14 @@ import { createBatch, orderBatch, ValidationWaits } from '../../intake/create-ba
 import type { Incoming } from '../../intake/incoming.ts'
 import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
+import { commitOrDiscard } from '../../intake/upload.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
 import type { BatchProjection } from '../../ledger/project-batch.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import type { BatchRow, FileRow } from '../../store/schema.ts'
 import { BatchObject, type Metadata, RetryBatch, WINDOW_RULES } from '../../wire/batch.ts'
 import { callerOf, planOf, viewOf } from '../access/caller.ts'
-import { type Idempotency, IdempotencyHeaders } from '../request/idempotency.ts'
+import { type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
 import { whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { BatchParams, showBatch, visibleBatch } from './batches.ts'
@@ -104,8 +104,13 @@ export function retryBatchRoute(app: App, deps: Deps): void {
         request: { batch_id: old.id, ...which, completion_window },
       }
       const view = viewOf(request, region)
-      try {
-        const answer = await idempotency.once(
+      /** Nobody asked for the file by itself. */
+      const discard = async (): Promise<void> => {
+        const made = file
+        if (made) await store.write((tx) => removeFile(tx, made, clock.now()))
+      }
+      const commit = () =>
+        idempotency.once(
           call,
           async (tx, now) => {
             if (!file) throw new Error('the lines to send again were not stored')
@@ -132,23 +137,12 @@ export function retryBatchRoute(app: App, deps: Deps): void {
               return await write()
             }),
         )
-        if (answer.replayed) {
-          if (file) await discard(file)
-          reply.header('idempotency-replayed', 'true')
-        } else wake()
-        return reply.code(answer.status).type('application/json; charset=utf-8').send(answer.text)
-      } catch (error) {
-        // After another error the commit may have happened all the same.
-        if (file && error instanceof ApiError) await discard(file)
-        throw error
-      }
+      const answer = await commitOrDiscard(commit, discard)
+      if (answer.replayed) await discard()
+      else wake()
+      return sendOnce(reply, answer)
     },
   })
-
-  /** Nobody asked for the file by itself. */
-  async function discard(file: FileRow): Promise<void> {
-    await store.write((tx) => removeFile(tx, file, clock.now()))
-  }
 }
 
 /** A batch whose metadata is full cannot name the one that it retries. */
