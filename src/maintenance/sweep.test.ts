@@ -34,6 +34,17 @@ describe('the sweep of orphans', () => {
     assert.deepEqual(await keysOf(blobs), ['late', 'young'])
   })
 
+  it('looks for the second time no sooner because the system time was set forward', async () => {
+    await using world = await makeWorld()
+    const sweep = world.sweeper()
+    await world.write('late', ORPHAN_AGE_MS + 1)
+    assert.equal((await sweep.tick()).began, true)
+    await world.setForward(HOUR_MS)
+    assert.equal((await sweep.tick()).removed, 0)
+    await world.clock.advance(10 * MINUTE_MS)
+    assert.equal((await sweep.tick()).removed, 1)
+  })
+
   it('is the work of one worker an hour, whichever asks first, and goes on when that one is gone', async () => {
     await using world = await makeWorld()
     const { clock } = world
@@ -70,12 +81,19 @@ async function makeWorld() {
   const store: Store = sqliteStore({ path: join(folder, 'db.sqlite'), leaseNow: () => clock.now() })
   await store.migrate()
   const root = join(folder, 'blobs')
+  let aheadMs = 0
   const blobs = diskBlobs({ root })
   return {
     clock,
     store,
     blobs,
-    sweeper: (seen: Blobs = blobs) => new OrphanSweep({ store, blobs: seen, clock }),
+    /** The system time is set forward. */
+    async setForward(ms: number): Promise<void> {
+      aheadMs += ms
+      await clock.advance(ms)
+    },
+    sweeper: (seen: Blobs = blobs) =>
+      new OrphanSweep({ store, blobs: seen, clock, steadyClock: { now: () => clock.now() - aheadMs } }),
     async write(key: string, age_ms: number): Promise<void> {
       await blobs.put(key, [Buffer.from('x')])
       const at = new Date(clock.now() - age_ms)

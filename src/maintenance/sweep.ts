@@ -3,7 +3,7 @@
 // for long writes its blobs again (BLOB_FRESH_MS), and an orphan is deleted only if it is still unknown at a second
 // look, because a bucket may date an upload by its start, hours before its end.
 import type { Blobs } from '../blobs/blobs.ts'
-import type { Clock } from '../domain/clock.ts'
+import { type Clock, steadyClock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
 import type { Store } from '../store/store.ts'
@@ -20,6 +20,8 @@ interface Ports {
   store: Store
   blobs: Blobs
   clock: Clock
+  /** Times the second look, which a change of the system time must not hasten. */
+  steadyClock?: Pick<Clock, 'now'>
 }
 
 export interface SweepPace {
@@ -57,10 +59,10 @@ export class OrphanSweep {
    * one has begun to; `removed`: orphans that are gone now.
    */
   async tick(): Promise<{ began: boolean; removed: number }> {
-    const { store, clock } = this.#ports
+    const { store, clock, steadyClock: steady = steadyClock } = this.#ports
     const { orphanAgeMs, everyMs, askEveryMs, secondLookMs } = this.#pace
     const now = clock.now()
-    if (this.#suspects && now >= this.#suspects.checkAt) {
+    if (this.#suspects && steady.now() >= this.#suspects.checkAt) {
       const { keys } = this.#suspects
       this.#suspects = null
       return { began: false, removed: await removeUnknown(this.#ports, keys) }
@@ -72,7 +74,7 @@ export class OrphanSweep {
     const began = await store.write((tx) => claimInterval(tx, store.claimSql, 'swept_at', everyMs))
     if (began) {
       const keys = await findUnknown(this.#ports, orphanAgeMs)
-      if (keys.length > 0) this.#suspects = { keys, checkAt: clock.now() + secondLookMs }
+      if (keys.length > 0) this.#suspects = { keys, checkAt: steady.now() + secondLookMs }
     }
     return { began, removed: 0 }
   }

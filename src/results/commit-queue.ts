@@ -1,7 +1,7 @@
 // Groups commits: all that arrive while one transaction runs share the next one. A failed transaction is retried until
 // it succeeds, because its lines are paid for. If the database rejects a value in a group, each commit is tried alone,
 // so that a commit that can never succeed does not block the others.
-import type { Clock } from '../domain/clock.ts'
+import { type Clock, steadyClock } from '../domain/clock.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { StatementRejected, type Store } from '../store/store.ts'
@@ -27,10 +27,8 @@ interface Pending {
   commit: ChunkCommit
   /** The records of its attempts, in order. */
   records: CommitRecord[]
-  /** When its blobs were written (Unix ms); -Infinity if that is unknown. */
+  /** When its blobs were written, by the steady clock; -Infinity if they are to be written again in any case. */
   writtenAt: number
-  /** When it was tried last. If the clock was set back since, the age of its blobs is unknown. */
-  triedAt: number
   /** Writes its blobs again under other keys; null if that is impossible. */
   rewrite: () => Promise<CommitRecord | null>
   done: (end: CommitEnd) => void
@@ -39,6 +37,8 @@ interface Pending {
 export interface CommitQueueOptions {
   store: Store
   clock: Clock
+  /** Measures the age of blobs, which a change of the system time must not change. */
+  steadyClock?: Pick<Clock, 'now'> | undefined
   rules: FinishRules
   /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
@@ -49,11 +49,13 @@ export interface CommitQueueOptions {
 
 export class CommitQueue {
   readonly #options: CommitQueueOptions
+  readonly #steady: Pick<Clock, 'now'>
   #queue: Pending[] = []
   #running: Promise<void> | null = null
 
   constructor(options: CommitQueueOptions) {
     this.#options = options
+    this.#steady = options.steadyClock ?? steadyClock
   }
 
   /** Resolves when the queue is empty; null if it is. */
@@ -72,15 +74,8 @@ export class CommitQueue {
         settled(end)
         resolve(end)
       }
-      const now = this.#options.clock.now()
-      this.#queue.push({
-        commit,
-        records: [commit.record],
-        writtenAt: now,
-        triedAt: now,
-        rewrite,
-        done,
-      })
+      const writtenAt = this.#steady.now()
+      this.#queue.push({ commit, records: [commit.record], writtenAt, rewrite, done })
       // Started asynchronously, so that all parts of a journal are queued before.
       this.#running ??= Promise.resolve()
         .then(() => this.#commitAll())
@@ -148,16 +143,11 @@ export class CommitQueue {
 
   /** Writes blobs again before the orphan sweep would delete them, if a commit fails for long. */
   async #freshen(group: readonly Pending[]): Promise<Pending[]> {
-    const { clock, blobFreshMs } = this.#options
-    const now = clock.now()
-    for (const pending of group) {
-      if (now < pending.triedAt) pending.writtenAt = Number.NEGATIVE_INFINITY
-      pending.triedAt = now
-    }
+    const now = this.#steady.now()
     const ready: Pending[] = []
     for (const pending of group) {
-      if (now - pending.writtenAt >= blobFreshMs) {
-        const writtenAt = clock.now()
+      if (now - pending.writtenAt >= this.#options.blobFreshMs) {
+        const writtenAt = this.#steady.now()
         const record = await pending.rewrite()
         if (record === null) {
           pending.done({ how: 'unwritable' })

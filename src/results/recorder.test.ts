@@ -13,6 +13,7 @@ import { readContent } from './download.ts'
 import { Recorder } from './recorder.ts'
 
 const FLUSH_MS = 1_000
+const FRESH_MS = 120_000
 
 test('a chunk is sealed at its last line, without a journal, and its results are in input order', async () => {
   await using world = await makeWorld({ lines: 3 })
@@ -121,6 +122,26 @@ test('a chunk whose last line ends while it is being parked is sealed, and count
   assert.deepEqual(await world.mismatches(), [])
 })
 
+test('blobs that wait for their commit are written again in time, although the system time was set back', async () => {
+  await using world = await makeWorld({ lines: 1 })
+  const [chunk] = world.chunks
+  world.fail = 'commits'
+  world.record(chunk!, [0])
+  await world.until(() => world.refused > 0, 100)
+  const seals = async (): Promise<number> => {
+    let count = 0
+    for await (const { key } of world.blobs.list('batches/')) if (key.endsWith('-output')) count++
+    return count
+  }
+  assert.equal(await seals(), 1)
+  for (let at = world.clock.now(); world.clock.now() < at + FRESH_MS / 2; ) await world.clock.advance(1_000)
+  assert.equal(await seals(), 1)
+  world.setBackMs = FRESH_MS / 2
+  const { refused } = world
+  await world.until(() => world.refused > refused, 100)
+  assert.equal(await seals(), 2)
+})
+
 test('a chunk whose results the database rejects is requeued with the reason, and blocks no other chunk', async () => {
   await using world = await makeWorld({ chunks: 2, lines: 1 })
   const [bad, good] = world.chunks as [Run, Run]
@@ -147,6 +168,8 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     settled: [] as string[],
     /** Keys of journals that were written. */
     journals: [] as string[],
+    /** By how much the system time was set back. */
+    setBackMs: 0,
     fail: null as 'blobs' | 'commits' | null,
     /** How many transactions have failed. */
     refused: 0,
@@ -199,11 +222,12 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     },
     sealed,
     clock,
+    steadyClock: { now: () => clock.now() + world.setBackMs },
     log: { info() {}, warn() {}, error() {} },
     rules: { file_retention_ms: () => 1e9 },
     flushIntervalMs: FLUSH_MS,
     answers: new ResponseMemory(1_000_000),
-    blobFreshMs: 120_000,
+    blobFreshMs: FRESH_MS,
     onClosed: ({ claim }, how) => world.closed.push(`${claim.idx} ${how}`),
     onSettled: ({ claim, lines }, { positions }) =>
       world.settled.push(`${claim.idx}: ${positions.map((position) => lines[position]!.line)}`),

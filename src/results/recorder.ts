@@ -42,6 +42,7 @@ export interface RecorderOptions<R extends RecordedRun> {
   store: Store
   sealed: SealedBlobs
   clock: Clock
+  steadyClock?: Pick<Clock, 'now'> | undefined
   log: Log
   rules: FinishRules
   flushIntervalMs: number

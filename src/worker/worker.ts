@@ -191,6 +191,7 @@ export class Worker {
     answers.onRoom = () => turn.schedule()
     const recorder = new Recorder<Run>({
       ...{ store, sealed, clock, log, rules, answers, observe },
+      steadyClock: options.steadyClock,
       flushIntervalMs: options.flushIntervalMs,
       blobFreshMs: options.blobFreshMs,
       onClosed: (run, how) => this.#onClosed(run, how),

@@ -126,7 +126,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the sweep deletes at first sight',
     file: 'src/maintenance/sweep.ts',
-    find: 'if (keys.length > 0) this.#suspects = { keys, checkAt: clock.now() + secondLookMs }',
+    find: 'if (keys.length > 0) this.#suspects = { keys, checkAt: steady.now() + secondLookMs }',
     replace: 'if (secondLookMs > 0) await removeUnknown(this.#ports, keys)',
   },
   {
@@ -139,7 +139,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'blobs of a commit are not written again, however long the commit is refused',
     file: 'src/results/commit-queue.ts',
-    find: 'if (now - pending.writtenAt >= blobFreshMs) {',
+    find: 'if (now - pending.writtenAt >= this.#options.blobFreshMs) {',
     replace: 'if (blobFreshMs < 0) {',
     seed: 11,
   },

@@ -23,8 +23,8 @@ export const SWEEP: SweepPace = {
   orphanAgeMs: ORPHAN_AGE_MS,
   everyMs: 4_000,
   askEveryMs: 1_000,
-  // Clock skew shortens it.
-  secondLookMs: 7_000,
+  // Longer than the age of a blob whose transaction begins, a stall of the database, and a transaction that is late.
+  secondLookMs: 12_000,
 }
 const MEMORY_BYTES = [1, 3_000, 1_000_000]
 const LIMITS = { lines_max: 10_000, line_bytes_max: 10_000 }
@@ -50,7 +50,10 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
   const { machine, master, random, servers, underestimates, isCrowded, log } = options
   const { store, clock } = machine
   const sealed = sealBlobs(machine.blobs, master, SEALING)
-  const sweep = new OrphanSweep({ store, blobs: machine.blobs, clock }, SWEEP)
+  const sweep = new OrphanSweep(
+    { store, blobs: machine.blobs, clock, steadyClock: machine.steadyClock },
+    SWEEP,
+  )
   const drawn = random.pick(MEMORY_BYTES)
   const memoryBytes = isCrowded ? Math.max(...MEMORY_BYTES) : drawn
   const answers = new ResponseMemory(memoryBytes)
