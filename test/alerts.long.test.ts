@@ -10,7 +10,8 @@ import { type Prometheus, startPrometheus, withoutPrometheus } from './fakes/pro
 import { SmallDisk, withoutDisk } from './fakes/small-disk.ts'
 import { completion, send, testUpstream } from './fakes/upstream.ts'
 import type { WireBatch, WireFile } from './service.ts'
-import { CrashTest, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { until } from './support/offpeak-process.ts'
 
 const FOUND_WITHIN_MS = 60_000
 

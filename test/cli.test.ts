@@ -8,7 +8,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { after, before, describe, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { runProgram } from '../src/cli/program.ts'
 import { adminCommands } from '../src/compose/admin-commands.ts'
 import { askToReload } from '../src/compose/control-socket.ts'
@@ -20,11 +19,7 @@ import { loadConfig } from '../src/config/load.ts'
 import { configText } from '../src/config/shown-config.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
-
-const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
-
-/** Ours without whatever the developer has set for Offpeak. */
-const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_')))
+import { cleanEnv, OFFPEAK } from './support/offpeak-process.ts'
 
 interface Ended {
   code: number | null
@@ -76,7 +71,7 @@ describe('the command line', { timeout: 120_000 }, () => {
   }
 
   function launch(args: readonly string[], env: Record<string, string>): ChildProcess {
-    const child = spawn(process.execPath, [MAIN, ...args], { cwd: folder, env: { ...ENV, ...env } })
+    const child = spawn(process.execPath, [OFFPEAK, ...args], { cwd: folder, env: { ...cleanEnv(), ...env } })
     running.add(child)
     child.once('exit', () => running.delete(child))
     return child

@@ -6,7 +6,8 @@ import { withoutPostgres } from './fakes/postgres-server.ts'
 import { sharedStorage } from './fakes/shared-storage.ts'
 import { type Call, echo } from './fakes/upstream.ts'
 import type { WireBatch } from './service.ts'
-import { CrashTest, type Started, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { type OffpeakProcess, until } from './support/offpeak-process.ts'
 
 /** On another day of the calendar than everybody else. */
 const OFF_MS = 30 * 60 * 60_000
@@ -40,7 +41,7 @@ else {
     let reads = 0
     storage.s3.fault = ({ method, key }) => {
       if (method !== 'GET' || !key.endsWith('/upload')) return null
-      const isPutOff = ahead.log().includes(reads === 0 ? TASK_PUT_OFF : CHUNK_PUT_OFF)
+      const isPutOff = ahead.log.includes(reads === 0 ? TASK_PUT_OFF : CHUNK_PUT_OFF)
       if (reads !== 1 && !isPutOff) return { status: 400, code: 'InvalidRequest' }
       reads++
       return null
@@ -48,7 +49,7 @@ else {
     const first = await service.completed((await service.batchOf(LINES)).id)
     await service.checkResults(first, LINES)
     assert.equal(reads, 3)
-    assert.match(ahead.log(), /this machine's clock differs from the database's/)
+    assert.match(ahead.log, /this machine's clock differs from the database's/)
     storage.s3.fault = () => null
 
     // A worker that is a day behind joins, and while lines are under way the other one's clock is set.
@@ -106,6 +107,6 @@ function off(ms: number): NodeJS.ProcessEnv {
   return { NODE_OPTIONS: `--import=${PRELOAD}`, OFFPEAK_TEST_CLOCK_OFF_MS: String(ms) }
 }
 
-async function ends(...processes: readonly Started[]): Promise<(number | null)[]> {
+async function ends(...processes: readonly OffpeakProcess[]): Promise<(number | null)[]> {
   return await Promise.all(processes.map((one) => one.end('SIGTERM')))
 }

@@ -5,10 +5,9 @@ import { chmod, chown, mkdir, mkdtemp, readdir, rm, stat, symlink } from 'node:f
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { cleanEnv, OFFPEAK } from './support/offpeak-process.ts'
 
-const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 const run = promisify(execFile)
 const uid = process.getuid?.() ?? 0
 const asRoot = uid === 0 ? false : 'needs root, to make folders of another user'
@@ -30,8 +29,8 @@ describe('compiled code', { skip: process.platform === 'win32' && 'there are no 
     await mkdir(temporary)
     await chmod(temporary, 0o1777)
     const start = async (): Promise<void> => {
-      const { NODE_COMPILE_CACHE: _, XDG_CACHE_HOME: __, ...env } = process.env
-      await run(process.execPath, [MAIN, '--help'], { env: { ...env, HOME: home, TMPDIR: temporary } })
+      const { NODE_COMPILE_CACHE: _, XDG_CACHE_HOME: __, ...env } = cleanEnv()
+      await run(process.execPath, [OFFPEAK, '--help'], { env: { ...env, HOME: home, TMPDIR: temporary } })
     }
     return {
       home,

@@ -8,7 +8,8 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { line, type WireFile, type WireLine } from './service.ts'
-import { CrashTest, childrenOf, killIfThere, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { childrenOf, killIfThere, until } from './support/offpeak-process.ts'
 
 const COUNT = 40
 /** As much as the dispatcher sends at once before it knows the server. */
@@ -53,7 +54,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     const exit = first.end('SIGTERM')
     crash.held.push(...finishing)
     crash.answerAll()
-    assert.equal(await exit, 0, first.log())
+    assert.equal(await exit, 0, first.log)
     await crash.start('serve')
     const batch = await crash.completed(id)
     await crash.checkResults(batch, COUNT)
@@ -188,7 +189,7 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     const [code] = await exit
     assert.equal(code, 1)
     assert.match(
-      service.log(),
+      service.log,
       /the worker process exited with SIGKILL (during its start|for the 4th time within a minute)/,
     )
   })

@@ -12,7 +12,7 @@ import { insertJournalParts } from '../src/store/chunks.ts'
 import { insertEntries } from '../src/store/ledger.ts'
 import { echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
-import { until } from './support/crash-processes.ts'
+import { until } from './support/offpeak-process.ts'
 
 const COUNT = 20
 const INPUT = Array.from({ length: COUNT }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n')

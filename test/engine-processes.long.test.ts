@@ -8,10 +8,10 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { CrashTest, childrenOf, isAlive, killIfThere, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { childrenOf, cleanEnv, isAlive, killIfThere, OFFPEAK, until } from './support/offpeak-process.ts'
 
 const SERVER = fileURLToPath(new URL('fakes/engine-server.ts', import.meta.url))
-const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 /** What an engine noted: of its processes, and of what it was asked. */
 function notesIn(log: string) {
@@ -132,7 +132,7 @@ ENGINE_KEY=$VLLM_API_KEY ENGINE_LOG='${log}' GATE='${gate}' exec '${process.exec
   const child = spawn(
     process.execPath,
     [OFFPEAK, 'run', file('in.jsonl'), '--engine', 'vllm', '--model', 'm', '--data', file('data')],
-    { env: { ...process.env, OFFPEAK_VLLM: file('vllm') }, stdio: 'ignore', detached: true },
+    { env: cleanEnv({ OFFPEAK_VLLM: file('vllm') }), stdio: 'ignore', detached: true },
   )
   const exited = once(child, 'exit')
   const { notes, pids } = notesIn(log)

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import type { Log } from '../src/domain/log.ts'
 import { testUpstream } from './fakes/upstream.ts'
 import { line, TestService } from './service.ts'
-import { isAlive, until } from './support/crash-processes.ts'
+import { isAlive, until } from './support/offpeak-process.ts'
 
 const SERVER = fileURLToPath(new URL('fakes/engine-server.ts', import.meta.url))
 

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { lineRequestId } from '../src/domain/ids.ts'
 import { completion, send, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
-import { until } from './support/crash-processes.ts'
+import { until } from './support/offpeak-process.ts'
 
 const COUNT = 40
 const ANSWER_BYTES = 300_000

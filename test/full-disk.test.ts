@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { SmallDisk, withoutDisk } from './fakes/small-disk.ts'
-import { CrashTest, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { until } from './support/offpeak-process.ts'
 
 const COUNT = 40
 
@@ -20,7 +21,7 @@ test('a full disk refuses uploads and loses nothing; with room again, the batch 
   disk.fill()
   crash.answerAll()
   await crash.upstream.arrived(COUNT)
-  await until(() => /ENOSPC|disk is full|failed; trying again/.test(service.log()))
+  await until(() => /ENOSPC|disk is full|failed; trying again/.test(service.log))
   // It can still be read, and says what it cannot do.
   assert.equal((await crash.batch(id)).status, 'in_progress')
   await assert.rejects(crash.batchOf(10_000), /50[03]/)
@@ -28,5 +29,5 @@ test('a full disk refuses uploads and loses nothing; with room again, the batch 
   const batch = await crash.completed(id)
   await crash.checkResults(batch, COUNT)
   assert.equal(crash.sent(1).length, COUNT)
-  assert.equal(await service.end('SIGTERM'), 0, service.log())
+  assert.equal(await service.end('SIGTERM'), 0, service.log)
 })

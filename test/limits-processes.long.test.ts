@@ -5,7 +5,8 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 import { completion, send } from './fakes/upstream.ts'
 import { line, type WireBatch, type WireFile } from './service.ts'
-import { CrashTest, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { until } from './support/offpeak-process.ts'
 
 const CLIENTS = 40
 const LINES = 25

@@ -10,11 +10,10 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { send, testUpstream } from './fakes/upstream.ts'
 import { line } from './service.ts'
+import { cleanEnv, OFFPEAK } from './support/offpeak-process.ts'
 
-const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 const CONTENT = 'the-patient-is-called-Mustermann'
 const ANSWER = 'the-answer-is-confidential'
 const UPSTREAM_KEY = 'sk-upstream-very-secret'
@@ -38,8 +37,8 @@ log: {level: trace}
   )
   const child = spawn(
     process.execPath,
-    [MAIN, 'serve', '--config', config, '--data', join(folder, 'data'), '--port', '0'],
-    { env: { ...process.env, SECRET_KEY: UPSTREAM_KEY, OFFPEAK_MASTER_KEY: MASTER_KEY } },
+    [OFFPEAK, 'serve', '--config', config, '--data', join(folder, 'data'), '--port', '0'],
+    { env: cleanEnv({ SECRET_KEY: UPSTREAM_KEY, OFFPEAK_MASTER_KEY: MASTER_KEY }) },
   )
   try {
     const logged = text(child.stderr)

@@ -4,14 +4,14 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { configFor, TestService } from './service.ts'
+import { cleanEnv, OFFPEAK } from './support/offpeak-process.ts'
 
 const COUNT = 20_000
-const MAIN = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 test('twenty thousand lines come back once each, in order, and cost what the batch costs', async () => {
-  const sim = spawn(process.execPath, [MAIN, 'sim', '--port', '0', '--latency-ms', '0'], {
+  const sim = spawn(process.execPath, [OFFPEAK, 'sim', '--port', '0', '--latency-ms', '0'], {
+    env: cleanEnv(),
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   try {

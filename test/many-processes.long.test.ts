@@ -14,8 +14,8 @@ import { withoutPostgres } from './fakes/postgres-server.ts'
 import { type SharedStorage, sharedStorage } from './fakes/shared-storage.ts'
 import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { line, type WireBatch, type WireFile, type WireLine } from './service.ts'
+import { cleanEnv, OFFPEAK } from './support/offpeak-process.ts'
 
-const MAIN = new URL('../bin/offpeak.js', import.meta.url).pathname
 const LEASE_MS = 1_000
 const LINE_NANOS = 3_000
 
@@ -46,8 +46,7 @@ worker: {flush_interval: 20ms, lease: ${LEASE_MS}ms, drain: 200ms}
 rate_limit: {requests_per_minute: 100000}
 log: {level: error}
 `
-    const outer = Object.entries(process.env).filter(([name]) => !/^(OFFPEAK|AWS)_/.test(name))
-    env = { ...Object.fromEntries(outer), ...made.env }
+    env = cleanEnv(made.env)
     const started = await Promise.all([start('api', 'api-1'), start('api', 'api-2')])
     apis.push(...started.map(({ ready }) => ({ url: ready.replace('offpeak listening on ', '') })))
     // Of two that start at once, one makes the first key, or each makes one of its own.
@@ -174,7 +173,7 @@ log: {level: error}
 
   function run(role: 'api' | 'worker', name: string, variables = env): ChildProcess {
     const config = join(folder, 'offpeak.yaml')
-    const args = [MAIN, role, '--config', config, '--data', join(folder, name)]
+    const args = [OFFPEAK, role, '--config', config, '--data', join(folder, name)]
     if (role === 'api') args.push('--port', '0')
     const child = spawn(process.execPath, args, { env: variables, stdio: ['ignore', 'pipe', 'pipe'] })
     running.add(child)

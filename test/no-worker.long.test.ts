@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as wait } from 'node:timers/promises'
 import { line } from './service.ts'
-import { CrashTest, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { until } from './support/offpeak-process.ts'
 
 const ASK_MS = 50
 

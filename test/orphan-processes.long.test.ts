@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { describe, test } from 'node:test'
-import { CrashTest, childrenOf, isAlive, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { childrenOf, isAlive, until } from './support/offpeak-process.ts'
 
 /** Longer than any of these tests. */
 const DRAIN = '60s'
@@ -25,7 +26,7 @@ describe('no orphan process remains', {
     const workers = childrenOf(service.child)
     assert.ok(workers.length > 0)
     await underWay(crash)
-    const url = service.ready.replace('offpeak listening on ', '')
+    const url = await service.url
     // Now that somebody looks, it goes on answering for a while, and can be seen to stop.
     assert.equal((await fetch(`${url}/readyz`)).status, 200)
     service.child.kill('SIGTERM')

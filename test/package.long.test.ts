@@ -8,6 +8,7 @@ import { delimiter, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { cleanEnv } from './support/offpeak-process.ts'
 
 const run = promisify(execFile)
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
@@ -125,11 +126,8 @@ describe('the package', () => {
   })
 })
 
-/** Without the settings of this machine, with the Node that runs the tests. */
-const CLEAN = {
-  ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFPEAK_'))),
-  PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}`,
-}
+/** With the Node that runs the tests. */
+const CLEAN = cleanEnv({ PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}` })
 
 test('on an older Node every command says in one sentence what to install', async () => {
   const older =

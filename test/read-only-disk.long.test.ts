@@ -4,7 +4,8 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { SmallDisk, withoutDisk } from './fakes/small-disk.ts'
-import { CrashTest, until } from './support/crash-processes.ts'
+import { CrashTest } from './support/crash-processes.ts'
+import { until } from './support/offpeak-process.ts'
 
 const COUNT = 40
 const SOME = 12
@@ -20,14 +21,14 @@ test('results cannot be written for a while: nothing is lost, and the batch goes
   await crash.committed(id, SOME)
   await disk.freeze()
   crash.answerAll()
-  await until(() => /EROFS.*failed; trying again/.test(service.log()))
+  await until(() => /EROFS.*failed; trying again/.test(service.log))
   assert.equal((await crash.batch(id)).status, 'in_progress')
   await assert.rejects(crash.batchOf(1), /50[03].*"error"/)
   disk.thaw()
   const batch = await crash.completed(id)
   await crash.checkResults(batch, COUNT)
   assert.equal(crash.sent(1).length, COUNT)
-  assert.equal(await service.end('SIGTERM'), 0, service.log())
+  assert.equal(await service.end('SIGTERM'), 0, service.log)
 })
 
 test('on a disk that may not be written to, nothing starts and it says why; afterwards the batch goes on', {
@@ -51,5 +52,5 @@ test('on a disk that may not be written to, nothing starts and it says why; afte
   const batch = await crash.completed(id)
   await crash.checkResults(batch, COUNT)
   assert.ok(crash.sent(1).length >= SOME)
-  assert.equal(await again.end('SIGTERM'), 0, again.log())
+  assert.equal(await again.end('SIGTERM'), 0, again.log)
 })

@@ -10,6 +10,7 @@ import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { cleanEnv } from './support/offpeak-process.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8')
@@ -43,11 +44,10 @@ test('the README pasted whole ends with the answers', { timeout: 120_000 }, asyn
   const script = [...shell, 'node batch.ts > from-code.jsonl', 'kill %1', 'wait']
     .join('\n')
     .replaceAll('8080', port)
-  const env = {
-    ...process.env,
+  const env = cleanEnv({
     OFFPEAK_LISTEN_PORT: port,
     PATH: `${dirname(process.execPath)}:${process.env.PATH}`,
-  }
+  })
   // A group of its own, so that nothing is left when the script fails.
   const bash = spawn('bash', ['-s'], { cwd: folder, env, detached: true })
   try {

@@ -9,6 +9,7 @@ import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { echo, testUpstream } from './fakes/upstream.ts'
 import { line } from './service.ts'
+import { cleanEnv } from './support/offpeak-process.ts'
 
 const MAIN = new URL('../src/main.ts', import.meta.url).pathname
 
@@ -32,10 +33,11 @@ log: {level: silent}
   await writeFile(file, config(first.base_url, 1))
   const service = spawn(process.execPath, [MAIN, 'serve', '--port', '0'], {
     cwd: folder,
+    env: cleanEnv(),
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const offpeak = (...args: string[]) =>
-    promisify(execFile)(process.execPath, [MAIN, ...args], { cwd: folder })
+    promisify(execFile)(process.execPath, [MAIN, ...args], { cwd: folder, env: cleanEnv() })
   try {
     const url = await new Promise<string>((resolve) => {
       let text = ''

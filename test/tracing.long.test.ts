@@ -61,7 +61,7 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     const lines = await crash.json<{ data: { id: string }[] }>('GET', `/v1/batches/${id}/lines`)
     const line = await crash.json<Record>('GET', `/v1/requests/${lines.data[0]!.id}`)
     assert.match(line.traceparent ?? '', new RegExp(`^00-${TRACE}-`))
-    assert.equal(await service.end('SIGTERM'), 0, service.log())
+    assert.equal(await service.end('SIGTERM'), 0, service.log)
 
     const { spans } = collector
     const own = spans.filter(({ trace }) => trace === TRACE)
@@ -124,7 +124,7 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     await crash.completed((await crash.batchOf(3, CONTENT, { traceparent: SAMPLED })).id)
     const traces = sentTraces(crash)
     await crash.completed((await crash.batchOf(1)).id)
-    assert.equal(await service.end('SIGTERM'), 0, service.log())
+    assert.equal(await service.end('SIGTERM'), 0, service.log)
     const { spans } = collector
     const [sending] = spans.filter(({ name }) => name === 'chunk.send')
     assert.deepEqual(new Set(traces), new Set([`00-${TRACE}-${sending?.id}-00`]))
@@ -139,7 +139,7 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     assert.deepEqual(sentTraces(crash), [SAMPLED, SAMPLED])
     await crash.completed((await crash.batchOf(1, CONTENT, { traceparent: 'nonsense' })).id)
     assert.equal(sentTraces(crash).at(-1), undefined)
-    assert.equal(await service.end('SIGTERM'), 0, service.log())
+    assert.equal(await service.end('SIGTERM'), 0, service.log)
   })
 
   test('a collector that fails costs a warning and nothing else', async () => {
@@ -148,9 +148,9 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     await using crash = await CrashTest.begin()
     const service = await crash.start('serve', envOf(collector, { OTEL_BSP_SCHEDULE_DELAY: '10' }))
     await crash.checkResults(await crash.completed((await crash.batchOf(3)).id), 3)
-    assert.equal(await service.end('SIGTERM'), 0, service.log())
-    assert.match(service.log(), /traces could not be exported/)
-    assert.ok(!service.log().includes('collector-secret'))
+    assert.equal(await service.end('SIGTERM'), 0, service.log)
+    assert.match(service.log, /traces could not be exported/)
+    assert.ok(!service.log.includes('collector-secret'))
   })
 
   test('variables that cannot be followed end the start with their names', async () => {

@@ -91,7 +91,7 @@ async function upgradedAtWork(): Promise<void> {
   const worker = await crash.start('worker')
   for (let i = 0; i < 3; i++)
     await crash.checkResults(await crash.completed((await crash.batchOf(COUNT)).id), COUNT)
-  assert.equal(await worker.end('SIGTERM'), 0, worker.log())
+  assert.equal(await worker.end('SIGTERM'), 0, worker.log)
 
   // A batch that the previous release leaves in the middle, with lines in journals, and this version finishes.
   crash.upstream.calls.splice(0)
@@ -99,8 +99,8 @@ async function upgradedAtWork(): Promise<void> {
   const left = await crash.batchOf(COUNT)
   await crash.committed(left.id, FIRST)
   await crash.holds(COUNT - FIRST)
-  assert.equal(await old.end('SIGTERM'), 0, old.log())
-  assert.doesNotMatch(old.log(), /"level":50/)
+  assert.equal(await old.end('SIGTERM'), 0, old.log)
+  assert.doesNotMatch(old.log, /"level":50/)
 
   crash.main = released
   await assert.rejects(crash.start('serve'), /This database has a schema that this program does not know/)
@@ -114,7 +114,7 @@ async function upgradedAtWork(): Promise<void> {
   assert.equal(crash.sent(2).length, COUNT - FIRST)
   await crash.checkResults(await crash.completed((await crash.batchOf(COUNT)).id), COUNT)
   await crash.checkResults(await crash.batch(id), COUNT)
-  assert.equal(await next.end('SIGTERM'), 0, next.log())
+  assert.equal(await next.end('SIGTERM'), 0, next.log)
   assert.ok((await readFile(join(crash.folder, 'data/api-key'), 'utf8')).startsWith('opk_'))
 }
 

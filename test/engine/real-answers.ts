@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { TestService } from '../service.ts'
-import { isAlive, killIfThere } from '../support/crash-processes.ts'
+import { isAlive, killIfThere } from '../support/offpeak-process.ts'
 import { install } from './smollm2.ts'
 
 const GSM8K = new URL('../../examples/gsm8k.jsonl', import.meta.url)

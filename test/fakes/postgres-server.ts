@@ -8,7 +8,7 @@ import { createServer } from 'node:net'
 import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { Client } from 'pg'
-import { childrenOf, killIfThere } from '../support/crash-processes.ts'
+import { childrenOf, killIfThere } from '../support/offpeak-process.ts'
 
 const READY = 'database system is ready to accept connections'
 /** The server refuses to run as root: then one of these runs it. */

@@ -15,10 +15,11 @@ import { loadConfig } from '../../src/config/load.ts'
 import { type SharedStorage, sharedStorage } from '../fakes/shared-storage.ts'
 import type { Storage } from '../service.ts'
 import { type SeededRandom, seededRandom } from '../simulation/seeded-random.ts'
+import { freePort } from '../support/offpeak-process.ts'
 import { BatchClient, OUTAGE_MS_MAX } from './batch-client.ts'
 import { ofBatch, ofStores } from './checks.ts'
 import { type Kill, SendLog, type SentAgain, sentAgain } from './send-log.ts'
-import { freePort, READY_MS_MAX, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
+import { READY_MS_MAX, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
 import { StandstillWatch } from './stalled-run.ts'
 
 const RECORDING_PROXY = fileURLToPath(new URL('recording-proxy.ts', import.meta.url))
@@ -159,12 +160,10 @@ class CrashRun implements AsyncDisposable {
     shared: SharedStorage | null,
     options: CrashOptions,
   ): Promise<CrashRun> {
-    const outer = Object.entries(process.env).filter(([name]) => !/^(OFFPEAK|AWS)_/.test(name))
-    const secrets = { OFFPEAK_MASTER_KEY: randomBytes(32).toString('base64'), ...storage.env }
+    const env = { OFFPEAK_MASTER_KEY: randomBytes(32).toString('base64'), ...storage.env }
     const file = join(folder, 'offpeak.yaml')
     await writeFile(file, configOf(base_url, storage))
-    const config = loadConfig({ file, env: secrets, overrides: { data: join(folder, 'data') } })
-    const env = { ...Object.fromEntries(outer), ...secrets }
+    const config = loadConfig({ file, env, overrides: { data: join(folder, 'data') } })
     const run = new CrashRun(options, { folder, config, port: await freePort(), env, shared })
     const ring = await keys(config)
     for (const project of ['a', 'b', 'c']) {
@@ -269,7 +268,7 @@ class CrashRun implements AsyncDisposable {
     const begun = performance.now()
     const late = wait(READY_MS_MAX, 'late', { ref: false })
     // A `serve` that has exited because its worker crashed too often is started again later.
-    const all = Promise.allSettled(started.map(({ ready }) => ready))
+    const all = Promise.allSettled(started.map(({ process }) => process.ready))
     if ((await Promise.race([all, late])) === 'late')
       this.#violate(`${started.map(({ role }) => role).join(', ')} not ready after ${READY_MS_MAX} ms`)
     const [first] = this.#clients

@@ -4,11 +4,9 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
-import { freePort, type ServiceProcess, ServiceProcesses } from './service-processes.ts'
+import { callApi, cleanEnv, freePort, OFFPEAK, uploadForm } from '../support/offpeak-process.ts'
+import { type ServiceProcess, ServiceProcesses } from './service-processes.ts'
 
-const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
-const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
 const ENDED_MS_MAX = 90_000
 const ENDED = ['completed', 'failed', 'expired', 'cancelled']
 
@@ -23,7 +21,7 @@ export class Side {
     this.folder = folder
     this.port = port
     this.url = `http://127.0.0.1:${port}`
-    this.processes = new ServiceProcesses({ folder, env: ENV, port, onLeaseLost: () => {}, onFault })
+    this.processes = new ServiceProcesses({ folder, env: {}, port, onLeaseLost: () => {}, onFault })
   }
 
   static async make(folder: string, config: string, onFault: (problem: string) => void): Promise<Side> {
@@ -34,7 +32,7 @@ export class Side {
 
   async start(): Promise<void> {
     this.#running = this.processes.launch('serve')
-    await this.#running.ready
+    await this.#running.process.ready
   }
 
   async kill(): Promise<void> {
@@ -46,17 +44,7 @@ export class Side {
   }
 
   async ask(method: string, path: string, body?: FormData | object): Promise<Record<string, unknown>> {
-    const isForm = body instanceof FormData
-    const response = await fetch(`${this.url}${path}`, {
-      method,
-      headers: {
-        authorization: `Bearer ${this.key}`,
-        ...(body === undefined || isForm ? {} : { 'content-type': 'application/json' }),
-      },
-      ...(body === undefined ? {} : { body: isForm ? body : JSON.stringify(body) }),
-    })
-    const text = await response.text()
-    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
+    const text = await callApi(this.url, this.key, method, path, body)
     return path.endsWith('/content') ? { text } : JSON.parse(text)
   }
 
@@ -82,10 +70,7 @@ export class Side {
 
   /** Resolves with the ID of a batch of these lines. */
   async create(lines: readonly object[]): Promise<string> {
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([lines.map((one) => JSON.stringify(one)).join('\n')]), 'input.jsonl')
-    const file = await this.ask('POST', '/v1/files', form)
+    const file = await this.ask('POST', '/v1/files', uploadForm(lines))
     const batch = await this.ask('POST', '/v1/batches', {
       input_file_id: file.id,
       endpoint: '/v1/chat/completions',
@@ -108,8 +93,8 @@ export class Side {
   doctor(...args: string[]): { said: string; isWell: boolean } {
     const { status, stdout, stderr } = spawnSync(
       process.execPath,
-      [MAIN, 'doctor', ...args, '--config', 'offpeak.yaml'],
-      { cwd: this.folder, env: ENV, encoding: 'utf8' },
+      [OFFPEAK, 'doctor', ...args, '--config', 'offpeak.yaml'],
+      { cwd: this.folder, env: cleanEnv(), encoding: 'utf8' },
     )
     if (status !== 0 && status !== 1)
       throw new Error(`doctor ${args.join(' ')} ended with ${status}: ${stderr}`)

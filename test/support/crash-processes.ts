@@ -1,35 +1,14 @@
 // The service as real processes on a folder of their own, to be stopped and killed, before a model server in
 // the test's process: that one survives every crash and counts what it was asked.
 import assert from 'node:assert/strict'
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { readdirSync, readFileSync } from 'node:fs'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import type { ChildProcess } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { type Call, echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from '../service.ts'
-
-/** As its users start it: what was compiled once is kept. */
-const MAIN = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
-/** Ours without whatever the developer has set for Offpeak. */
-const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(OFFPEAK_|npm_)/.test(name)))
-/** Between two questions to another process, which has no way to tell by itself. */
-const ASK_AGAIN_MS = 20
-
-export interface Started {
-  child: ChildProcess
-  /** The first line on standard output. */
-  ready: string
-  /** What it has written to standard error. */
-  log(): string
-  /** To the process alone; resolves with its exit code, null after a kill. */
-  end(signal: NodeJS.Signals): Promise<number | null>
-  /** To the process and all that it started. */
-  endGroup(signal: NodeJS.Signals): Promise<number | null>
-}
+import { callApi, OFFPEAK, OffpeakProcess, until, uploadForm } from './offpeak-process.ts'
 
 export class CrashTest implements AsyncDisposable {
   /** Where services that begin now keep what they have; null: a database and a folder of their own. */
@@ -38,13 +17,11 @@ export class CrashTest implements AsyncDisposable {
   readonly folder: string
   readonly upstream: TestUpstream
   /** What is started: this version of the program, unless a test puts another in its place. */
-  main = MAIN
+  main = OFFPEAK
   /** Calls that wait for `answerHeld`. */
   readonly held: Call[] = []
   #url = ''
-  readonly #running = new Set<ChildProcess>()
-  /** What all processes have written to standard error. */
-  #log = ''
+  readonly #processes: OffpeakProcess[] = []
   readonly #env: NodeJS.ProcessEnv
 
   private constructor(folder: string, upstream: TestUpstream, env: NodeJS.ProcessEnv) {
@@ -105,64 +82,38 @@ export class CrashTest implements AsyncDisposable {
    * lease of a second; what it had sent is sent again then.
    */
   get lostLeases(): number {
-    return this.#log.split('worker lease expired before it was renewed').length - 1
+    const isLost = (line: string): boolean => line.includes('worker lease expired before it was renewed')
+    return this.#processes.reduce((sum, { said }) => sum + said.filter(isLost).length, 0)
   }
 
-  launch(args: readonly string[], env?: NodeJS.ProcessEnv): ChildProcess {
-    return this.#launch(process.execPath, [this.main, ...args], env)
+  launch(args: readonly string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
+    return this.#launch(args, env).child
   }
 
   /** As npm does it: a shell in between, which is told to end and tells nobody. */
   launchUnderNpm(args: readonly string[]): ChildProcess {
-    const command = [process.execPath, MAIN, ...args].map((word) => `'${word}'`).join(' ')
-    return this.#launch('sh', ['-c', `${command}; exit $?`], { npm_command: 'exec' })
+    const command = [process.execPath, this.main, ...args].map((word) => `'${word}'`).join(' ')
+    return this.#launch([], { npm_command: 'exec' }, ['sh', '-c', `${command}; exit $?`]).child
   }
 
-  #launch(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
-    const child = spawn(command, args, {
-      cwd: this.folder,
-      env: { ...ENV, ...this.#env, ...env },
-      // A group of its own, so that it can be killed with its children.
-      detached: true,
-      stdio: ['ignore', 'pipe', 'pipe'],
-    })
-    this.#running.add(child)
-    child.stderr?.on('data', (piece: Buffer) => {
-      this.#log += piece.toString()
-    })
-    return child
+  #launch(
+    args: readonly string[],
+    env: NodeJS.ProcessEnv,
+    through?: readonly [string, ...string[]],
+  ): OffpeakProcess {
+    const more = { main: this.main, cwd: this.folder, env: { ...this.#env, ...env } }
+    const started = new OffpeakProcess(args, { ...more, ...(through && { through }) })
+    this.#processes.push(started)
+    return started
   }
 
   /** `serve`, `api` or `worker`, with `env` beside the variables of all; resolves once it is ready. */
-  async start(command: 'serve' | 'api' | 'worker', env?: NodeJS.ProcessEnv): Promise<Started> {
+  async start(command: 'serve' | 'api' | 'worker', env: NodeJS.ProcessEnv = {}): Promise<OffpeakProcess> {
     const listening = command === 'worker' ? [] : ['--port', '0']
-    const child = this.launch([command, '--data', 'data', '--config', 'offpeak.yaml', ...listening], env)
-    const exit = once(child, 'exit')
-    let log = ''
-    child.stderr?.on('data', (piece: Buffer) => {
-      log += piece.toString()
-    })
-    const ready = await new Promise<string>((resolve, reject) => {
-      let said = ''
-      child.stdout?.on('data', (piece: Buffer) => {
-        said += piece.toString()
-        if (said.includes('\n')) resolve(said.slice(0, said.indexOf('\n')))
-      })
-      exit.then(() => reject(new Error(`it ended before it was ready: ${log}`)), reject)
-    })
-    if (command !== 'worker') this.#url = ready.replace('offpeak listening on ', '')
-    const end = async (kill: () => void): Promise<number | null> => {
-      kill()
-      const [code] = await exit
-      return typeof code === 'number' ? code : null
-    }
-    return {
-      child,
-      ready,
-      log: () => log,
-      end: (signal) => end(() => child.kill(signal)),
-      endGroup: (signal) => end(() => killGroup(child, signal)),
-    }
+    const started = this.#launch([command, '--data', 'data', '--config', 'offpeak.yaml', ...listening], env)
+    await started.ready
+    if (command !== 'worker') this.#url = await started.url
+    return started
   }
 
   async json<T>(
@@ -176,10 +127,7 @@ export class CrashTest implements AsyncDisposable {
 
   /** Uploads lines `l0`, `l1`, …, which say `content` or their own name, and creates their batch, with `headers`. */
   async batchOf(count: number, content?: string, headers: Record<string, string> = {}): Promise<WireBatch> {
-    const text = Array.from({ length: count }, (_, i) => JSON.stringify(line(`l${i}`, content))).join('\n')
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([text]), 'input.jsonl')
+    const form = uploadForm(Array.from({ length: count }, (_, i) => line(`l${i}`, content)))
     const { id } = await this.json<WireFile>('POST', '/v1/files', form)
     await until(async () => (await this.json<WireFile>('GET', `/v1/files/${id}`)).status === 'processed')
     const order = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '24h' }
@@ -222,12 +170,7 @@ export class CrashTest implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const child of this.#running) {
-      if (child.exitCode !== null || child.signalCode !== null) continue
-      const exit = once(child, 'exit')
-      killGroup(child, 'SIGKILL')
-      await exit
-    }
+    await Promise.all(this.#processes.map((one) => one.endGroup('SIGKILL')))
     await this.upstream.close()
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 })
   }
@@ -243,20 +186,8 @@ export class CrashTest implements AsyncDisposable {
     body?: FormData | object,
     headers: Record<string, string> = {},
   ): Promise<string> {
-    const key = (await readFile(join(this.folder, 'data/api-key'), 'utf8')).trim()
-    const json = body !== undefined && !(body instanceof FormData)
-    const response = await fetch(this.#url + path, {
-      method,
-      headers: {
-        authorization: `Bearer ${key}`,
-        ...(json ? { 'content-type': 'application/json' } : {}),
-        ...headers,
-      },
-      ...(body === undefined ? {} : { body: body instanceof FormData ? body : JSON.stringify(body) }),
-    })
-    const text = await response.text()
-    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
-    return text
+    const key = readFileSync(join(this.folder, 'data/api-key'), 'utf8').trim()
+    return await callApi(this.#url, key, method, path, body, headers)
   }
 }
 
@@ -265,52 +196,6 @@ function parsed(jsonl: string): WireLine[] {
     .split('\n')
     .filter(Boolean)
     .map((text) => JSON.parse(text) as WireLine)
-}
-
-/** Asks another process until it says so. */
-export async function until(ask: () => Promise<boolean> | boolean): Promise<void> {
-  while (!(await ask())) await setTimeout(ASK_AGAIN_MS)
-}
-
-/** Whether the process still does anything; one that has ended may wait for ever to be looked after. */
-export function isAlive(pid: number): boolean {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3) !== 'Z'
-  } catch {
-    return false
-  }
-}
-
-/** SIGKILL, unless the process has ended by itself meanwhile. */
-export function killIfThere(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL')
-  } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
-  }
-}
-
-/** The processes that `child` has started. */
-export function childrenOf(child: ChildProcess): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .filter((pid) => parentOf(pid) === child.pid)
-    .map(Number)
-}
-
-function parentOf(pid: string): number | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1])
-  } catch {
-    // It has ended meanwhile.
-    return null
-  }
-}
-
-function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
-  if (child.pid !== undefined) process.kill(-child.pid, signal)
 }
 
 function contentOf(call: Call): string {

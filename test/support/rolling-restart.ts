@@ -2,20 +2,17 @@
 // cost: calls that were lost, lines that were sent twice or never, counts that are wrong. Longer than a test:
 //
 //   node test/support/rolling-restart.ts [ROUNDS]
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { setTimeout } from 'node:timers/promises'
 import { Balancer } from '../fakes/balancer.ts'
 import { withoutPostgres } from '../fakes/postgres-server.ts'
 import { sharedStorage } from '../fakes/shared-storage.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from '../service.ts'
+import { callApi, OffpeakProcess, uploadForm } from './offpeak-process.ts'
 
-const MAIN = new URL('../../bin/offpeak.js', import.meta.url).pathname
 const CLIENTS = 2
 const LINES = 50
 /** How long an answer takes. */
@@ -36,13 +33,6 @@ export interface RollingReport {
   complaints: string[]
 }
 
-interface Process {
-  role: Role
-  child: ChildProcess
-  url: string | null
-  said: string[]
-}
-
 /** Each of `roles` is a process; each is restarted once a round, one after the other. */
 export async function rollingRestart(
   roles: readonly Role[],
@@ -61,11 +51,15 @@ export async function rollingRestart(
   )
   await writeFile(join(folder, 'offpeak.yaml'), config)
   const report: RollingReport = { restarts: 0, calls: 0, batches: 0, lines: 0, complaints: [] }
-  const fleet: Process[] = []
+  const fleet: OffpeakProcess[] = []
   const start = async (role: Role, place: number): Promise<void> => {
-    fleet[place] = await startProcess(role, folder, `data-${role === 'serve' ? 0 : place}`, storage.env)
-    const { url } = fleet[place]
-    if (url !== null) balancer.add(url)
+    const data = `data-${role === 'serve' ? 0 : place}`
+    const listening = role === 'worker' ? [] : ['--port', '0']
+    const args = [role, '--config', 'offpeak.yaml', '--data', data, ...listening]
+    const started = new OffpeakProcess(args, { cwd: folder, env: storage.env })
+    fleet[place] = started
+    await started.ready
+    if (role !== 'worker') balancer.add(await started.url)
   }
   try {
     // The first one makes the key.
@@ -82,11 +76,10 @@ export async function rollingRestart(
       for (const [place, role] of roles.entries()) {
         // Work is under way whenever something is stopped.
         await upstream.arrived(upstream.calls.length + LINES)
-        const { child, url, said } = fleet[place]!
-        child.kill('SIGTERM')
-        const [code, signal] = await once(child, 'exit')
-        if (code !== 0) report.complaints.push(`${role} ended with ${signal ?? code}: ${said.join('\n')}`)
-        if (url !== null) balancer.remove(url)
+        const stopped = fleet[place]!
+        const code = await stopped.end('SIGTERM')
+        if (code !== 0) report.complaints.push(`${role} ended with ${code}: ${stopped.log}`)
+        if (role !== 'worker') balancer.remove(await stopped.url)
         await start(role, place)
         report.restarts++
       }
@@ -105,7 +98,7 @@ export async function rollingRestart(
       if (count !== 1) report.complaints.push(`${text} was sent ${count} times`)
     return report
   } finally {
-    for (const { child } of fleet) await kill(child)
+    await Promise.all(fleet.map((one) => one.endGroup('SIGKILL')))
     await rm(folder, { recursive: true, force: true, maxRetries: 5 })
   }
 }
@@ -125,9 +118,7 @@ class Client {
   async oneBatch(name: string): Promise<void> {
     const { complaints } = this.#report
     const ids = Array.from({ length: LINES }, (_, i) => `${name}-${i}`)
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([ids.map((id) => JSON.stringify(line(id))).join('\n')]), 'input.jsonl')
+    const form = uploadForm(ids.map((id) => line(id)))
     let file = await this.#json<WireFile>('POST', '/v1/files', form)
     while (file?.status === 'pending') file = await this.#later(`/v1/files/${file.id}`)
     if (!file) return
@@ -160,58 +151,14 @@ class Client {
   async #call(method: string, path: string, body?: FormData | object): Promise<string | null> {
     const url = await this.#balancer.pick()
     this.#report.calls++
-    const form = body instanceof FormData
     try {
-      const response = await fetch(url + path, {
-        method,
-        headers: {
-          authorization: `Bearer ${this.#key}`,
-          ...(body === undefined || form ? {} : { 'content-type': 'application/json' }),
-        },
-        ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
-      })
-      const text = await response.text()
-      if (response.ok) return text
-      this.#report.complaints.push(`${method} ${path}: ${response.status} ${text}`)
+      return await callApi(url, this.#key, method, path, body)
     } catch (error) {
       const cause = error instanceof Error ? error.cause : undefined
       this.#report.complaints.push(`${method} ${path}: ${error} (${cause})`)
+      return null
     }
-    return null
   }
-}
-
-async function startProcess(
-  role: Role,
-  folder: string,
-  data: string,
-  env: NodeJS.ProcessEnv,
-): Promise<Process> {
-  const args = [MAIN, role, '--config', 'offpeak.yaml', '--data', data]
-  if (role !== 'worker') args.push('--port', '0')
-  const outer = Object.entries(process.env).filter(([name]) => !/^(OFFPEAK|AWS|npm)_/.test(name))
-  const child = spawn(process.execPath, args, {
-    cwd: folder,
-    env: { ...Object.fromEntries(outer), ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
-  const said: string[] = []
-  createInterface({ input: child.stderr }).on('line', (text) => said.push(text))
-  const ready = await Promise.race([
-    once(createInterface({ input: child.stdout }), 'line').then(([text]) => String(text)),
-    once(child, 'exit').then(() => {
-      throw new Error(`${role} ended as it started:\n${said.join('\n')}`)
-    }),
-  ])
-  const url = role === 'worker' ? null : ready.replace('offpeak listening on ', '')
-  return { role, child, url, said }
-}
-
-async function kill(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return
-  const exit = once(child, 'exit')
-  child.kill('SIGKILL')
-  await exit
 }
 
 if (import.meta.main) {
