@@ -64,6 +64,16 @@ const MAY_LOAD = ['src/blobs/s3/', 'src/store/postgres/', 'src/cli/client/']
 
 const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|services?|misc|shared|lib)$/
 
+/** `cleanEnv`, a test that sets variables and restores them, fakes that are told by them, and scripts beside services. */
+const MAY_READ_ENVIRONMENT = [
+  ...['test/support/offpeak-process.ts', 'test/engines.test.ts', 'test/fakes/engine-server.ts'],
+  ...[
+    'test/hosts/hosts.ts',
+    'test/hosts/serve-part.ts',
+    'test/schemathesis/seed.ts',
+  ],
+]
+
 /** Pages that may name files of other versions, and the reference that is made for a package. */
 const NO_PAGES = ['CHANGELOG.md', 'docs/api-reference.md']
 
@@ -195,13 +205,8 @@ describe('the structure of src/', () => {
     )
   })
 
-  test('there is no import cycle', () => {
-    // Imports of types are erased; only loaded modules can be loaded too early.
-    const loaded = (path: string, text: string) =>
-      importsOf(text.replace(/^\s*(import|export)\s+type\b[^'"]*['"][^'"]+['"]/gm, '')).map((target) =>
-        join(dirname(path), target),
-      )
-    const graph = new Map(SOURCES.map(({ path, text }) => [path, loaded(path, text)]))
+  test('there is no import cycle, also not through types', () => {
+    const graph = new Map(SOURCES.map(({ path, imports }) => [path, imports]))
     const done = new Set<string>()
     const cycles: string[] = []
     const visit = (path: string, trail: readonly string[]): void => {
@@ -244,6 +249,14 @@ describe('the structure of src/', () => {
 describe('pages that follow tables', () => {
   const page = readFileSync(join(ROOT, 'docs/state-machine.md'), 'utf8')
   const [batches = '', files = '', remoteBatches = '', lines = ''] = page.split(/^## /m).slice(1)
+
+  test('tests take nothing of the environment that they run in for Offpeak', () => {
+    const tests = globSync(['test/**/*.ts', 'src/**/*.test.ts'], { cwd: ROOT })
+    const whole =
+      /\.\.\.process\.env\b|\((process\.env)\)|= process\.env$|process\.env\.OFFPEAK_(?!TEST_|HOSTS_)/m
+    const wrong = tests.filter((path) => whole.test(code(readFileSync(join(ROOT, path), 'utf8'))))
+    assert.deepEqual(wrong.sort(), [...MAY_READ_ENVIRONMENT].sort())
+  })
 
   test('npm test runs each test file once, but for the long ones', () => {
     const grouped = Object.values(GROUPS).flat()

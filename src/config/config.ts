@@ -7,6 +7,7 @@ import type { Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { ConfigFile } from './schema.ts'
+import type { S3Config } from './store-addresses.ts'
 import type { TracingConfig } from './tracing.ts'
 
 type Unchanged = 'region' | 'limits' | 'metrics' | 'log' | 'webhooks'
@@ -41,21 +42,6 @@ export type DatabaseConfig = { kind: 'sqlite'; path: string } | { kind: 'postgre
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 
-export interface S3Config {
-  kind: 's3'
-  bucket: string
-  /** Without slashes at its ends; '' when the whole bucket is ours. */
-  prefix: string
-  /** Base URL of an S3-compatible server; null: AWS itself. */
-  endpoint: string | null
-  region: string
-  /** `endpoint/bucket/key` rather than `bucket.endpoint/key`. */
-  path_style: boolean
-  access_key_id: string
-  secret_access_key: string
-  session_token: string | null
-}
-
 export interface WorkerConfig {
   /** Worker processes that `serve` starts; `auto`: by the number of cores. */
   processes: number | 'auto'
@@ -84,8 +70,7 @@ export interface RetryConfig {
   throttled_share: number
 }
 
-export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
-export type LogLevel = (typeof LOG_LEVELS)[number]
+export type LogLevel = ConfigFile['log']['level']
 
 export interface ModelConfig {
   model: Model

@@ -9,7 +9,6 @@ import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
-import { LOG_LEVELS } from './config.ts'
 import {
   anyText,
   boolean,
@@ -509,7 +508,9 @@ export const CONFIG_FILE = section({
     throttled_attempts_max: byDefault(60, integer(1, 1_000_000)),
     throttled_share: byDefault(0.5, fraction),
   }),
-  log: section({ level: byDefault('info', oneOf(LOG_LEVELS)) }),
+  log: section({
+    level: byDefault('info', oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])),
+  }),
   retention: section({ audit: byDefault('730d', duration(1)) }),
   webhooks: section({ allow_private_networks: byDefault(false, boolean) }),
 })

@@ -7,11 +7,11 @@ import { dearest, FREE, type Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { QUOTAS_DEFAULT } from '../domain/quota.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
-import type { Config, EngineConfig, LiveConfig, ModelConfig, S3Config, UpstreamConfig } from './config.ts'
+import type { Config, EngineConfig, LiveConfig, ModelConfig, UpstreamConfig } from './config.ts'
 import { sizeText } from './scalars.ts'
 import { BUILT_IN_PLANS, type ConfigFile, machineOf, metricsUrl } from './schema.ts'
 import { present } from './sources.ts'
-import type { S3Address } from './store-addresses.ts'
+import type { S3Address, S3Config } from './store-addresses.ts'
 import type { TracingConfig } from './tracing.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */

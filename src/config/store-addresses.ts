@@ -1,11 +1,25 @@
 // Where the two stores are: `sqlite` or a PostgreSQL URL, `disk` or the URL of a bucket.
 import { Type } from 'typebox'
-import type { S3Config } from './config.ts'
 import { checked, type Shape, scalar } from './shape.ts'
 import { present } from './sources.ts'
 
 /** A path of null: the usual place in data_dir. */
 type DatabaseAddress = { kind: 'sqlite'; path: string | null } | { kind: 'postgres'; url: string }
+
+export interface S3Config {
+  kind: 's3'
+  bucket: string
+  /** Without slashes at its ends; '' when the whole bucket is ours. */
+  prefix: string
+  /** Base URL of an S3-compatible server; null: AWS itself. */
+  endpoint: string | null
+  region: string
+  /** `endpoint/bucket/key` rather than `bucket.endpoint/key`. */
+  path_style: boolean
+  access_key_id: string
+  secret_access_key: string
+  session_token: string | null
+}
 
 /** A bucket without its credentials; without its region where the URL names none. */
 export interface S3Address

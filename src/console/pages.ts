@@ -4,12 +4,7 @@ import type { Scope } from '../domain/api-key.ts'
 import type { Component } from './h.ts'
 import type { MessageKey } from './i18n.ts'
 import type { IconName } from './parts/icon.ts'
-
-export interface PageParams {
-  /** What the address names: the ID of a batch, the number of a line. */
-  id: string
-  line: string
-}
+import type { PageParams } from './router.ts'
 
 export interface PageEntry {
   pattern: RegExp

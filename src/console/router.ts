@@ -64,3 +64,9 @@ export function watchAddress(): void {
     navigate(url.pathname.slice(ROOT.length) + url.search)
   })
 }
+
+export interface PageParams {
+  /** What the address names: the ID of a batch, the number of a line. */
+  id: string
+  line: string
+}

@@ -8,6 +8,7 @@ import type { LimitMetric } from '../domain/limit.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
+import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
 import type { SentLine } from '../results/record-line.ts'
 import type { SharedFrom } from '../results/result-line.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
@@ -23,10 +24,19 @@ import {
   UNFUNDED,
   UNSENT,
 } from './line-state.ts'
-import type { LineTries } from './tries.ts'
+import type { TryCount } from './retry-policy.ts'
+import type { Upstream } from './upstream.ts'
 
 /** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker is shutting down. */
 export type RunStop = StopReason | 'lost' | 'drained'
+
+/** What a line was tried. */
+export interface LineTries extends LineAttempts {
+  readonly count: TryCount
+  listed: AttemptRecord[]
+  /** Where the last attempt failed: the next one goes to another upstream if possible. */
+  avoid: Upstream | null
+}
 
 /** A spender and a metric that a limit caps. */
 export interface Capped {

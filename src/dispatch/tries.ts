@@ -4,22 +4,15 @@
 import type { BackendResult } from '../backends/backend.ts'
 import { reasonForCaller } from '../backends/failure-reason.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
-import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
+import type { AttemptRecord } from '../results/line-record.ts'
 import { type MissedResult, noTries, type TryCount } from './retry-policy.ts'
-import type { Run } from './run.ts'
+import type { LineTries, Run } from './run.ts'
 import type { Upstream } from './upstream.ts'
 
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
 const ATTEMPTS_LISTED_MAX = 20
 /** Lines of parked chunks whose attempts are remembered; beyond that, the chunks that were parked first are forgotten. */
 const PARKED_LINES_MAX = 20_000
-
-export interface LineTries extends LineAttempts {
-  readonly count: TryCount
-  listed: AttemptRecord[]
-  /** Where the last attempt failed: the next one goes to another upstream if possible. */
-  avoid: Upstream | null
-}
 
 /** Those of a line, made with its first miss. */
 export function ensureTries(run: Run, position: number): LineTries {

@@ -1,5 +1,5 @@
 // The finished lines of a batch as parsed rows, in the order of the input, some at a time.
-import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/result-table.ts'
+import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/result-row.ts'
 import type { ReadPorts } from './chunk-journal.ts'
 import { readFinished } from './finished-page.ts'
 

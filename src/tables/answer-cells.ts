@@ -2,7 +2,7 @@
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
 import { Value } from 'typebox/value'
-import type { ResultRow } from './result-table.ts'
+import type { ResultRow } from './result-row.ts'
 import type { SchemaCheck } from './schema-checks.ts'
 import { type Cell, type Column, type ColumnType, cellJson } from './table.ts'
 

@@ -1,16 +1,7 @@
 // Column types of Parquet files. Values whose JavaScript form would lose digits (decimals, times) are read and written
 // as Parquet stores them; their text is only made where it is needed.
 import type { SchemaElement, SchemaTree } from 'hyparquet'
-import { type Cell, type ColumnType, Scalar } from './table.ts'
-
-export interface ParquetColumn {
-  /** The elements of the column in the file, those of nested fields after it. */
-  declared: readonly SchemaElement[]
-  /** The same elements without the types that would be converted. */
-  stored: readonly SchemaElement[]
-  /** Makes the text of a stored value; undefined where the stored value is the cell. */
-  text?: ((stored: unknown) => string) | undefined
-}
+import { type Cell, type ColumnType, type ParquetColumn, Scalar } from './table.ts'
 
 /** A stored value with the text that it stands for. */
 export class StoredScalar extends Scalar {

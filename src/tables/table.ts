@@ -1,5 +1,5 @@
 // What every table format reads and writes: named columns, and rows of cells in their order.
-import type { ParquetColumn } from './parquet-types.ts'
+import type { SchemaElement } from 'hyparquet'
 
 /** Null: no value; undefined: a key that a JSONL row does not have. Objects and arrays are JSON values. */
 export type Cell = unknown
@@ -11,6 +11,15 @@ export interface Row {
 }
 
 export type ColumnType = 'string' | 'integer' | 'number' | 'boolean' | 'json'
+
+export interface ParquetColumn {
+  /** The elements of the column in the file, those of nested fields after it. */
+  declared: readonly SchemaElement[]
+  /** The same elements without the types that would be converted. */
+  stored: readonly SchemaElement[]
+  /** Makes the text of a stored value; undefined where the stored value is the cell. */
+  text?: ((stored: unknown) => string) | undefined
+}
 
 export interface Column {
   name: string

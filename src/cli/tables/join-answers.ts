@@ -2,7 +2,8 @@
 
 import { createReadStream } from 'node:fs'
 import { type AnswerColumns, withCells } from '../../tables/answer-cells.ts'
-import { parseResultRow, type ResultRow, type WrittenRows } from '../../tables/result-table.ts'
+import { parseResultRow, type ResultRow } from '../../tables/result-row.ts'
+import type { WrittenRows } from '../../tables/result-table.ts'
 import type { Cell, Column, TableFormat, TableReader } from '../../tables/table.ts'
 import { byteLines } from '../client/byte-lines.ts'
 import { Failure } from '../terminal/failure.ts'

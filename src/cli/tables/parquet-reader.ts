@@ -9,8 +9,8 @@ import {
   parquetSchema,
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
-import { cellOf, type ParquetColumn, parquetColumn, TIME_PARSERS } from '../../tables/parquet-types.ts'
-import type { Column, Row, TableReader } from '../../tables/table.ts'
+import { cellOf, parquetColumn, TIME_PARSERS } from '../../tables/parquet-types.ts'
+import type { Column, ParquetColumn, Row, TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
 
 /** Decoded size of the rows that are read at once. */
