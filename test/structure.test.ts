@@ -67,11 +67,7 @@ const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|ser
 /** `cleanEnv`, a test that sets variables and restores them, fakes that are told by them, and scripts beside services. */
 const MAY_READ_ENVIRONMENT = [
   ...['test/support/offpeak-process.ts', 'test/engines.test.ts', 'test/fakes/engine-server.ts'],
-  ...[
-    'test/hosts/hosts.ts',
-    'test/hosts/serve-part.ts',
-    'test/schemathesis/seed.ts',
-  ],
+  ...['test/hosts/hosts.ts', 'test/hosts/serve-part.ts', 'test/schemathesis/seed.ts'],
 ]
 
 /** Pages that may name files of other versions, and the reference that is made for a package. */
