@@ -8,7 +8,7 @@ import { settle } from '../../ledger/settle.ts'
 import { releaseChunk } from '../../store/chunks.ts'
 import { reservedByProject } from '../../store/ledger.ts'
 import { addProjectDays } from '../../store/usage.ts'
-import { UNFUNDED } from '../line-state.ts'
+import { FOLLOWING, REMOTE, UNFUNDED, UNSUBMITTED } from '../line-state.ts'
 import type { Run } from '../run.ts'
 import { LimitGate } from './limit-gate.ts'
 
@@ -85,6 +85,19 @@ test('an open chunk whose lines all wait is parked', async () => {
   await world.recheck(new Map([[world.project_id, 2]]))
   assert.equal(world.parked.length, 1)
   assert.equal(await world.reserved(), 1)
+})
+
+test('an open chunk is parked whose other lines are at a batch API, or follow an identical line', async () => {
+  await using world = await makeWorld({ lines: 3, roomFor: 2 })
+  world.maySend = false
+  const [run] = world.runs
+  await world.open(run!)
+  run!.move(0, UNSUBMITTED, 'a test')
+  run!.move(0, REMOTE, 'a test')
+  run!.move(1, FOLLOWING, 'a test')
+  await world.recheck()
+  assert.deepEqual(run!.positions(UNFUNDED), [2])
+  assert.equal(world.parked.length, 1)
 })
 
 test('a chunk whose lease was lost reserves nothing', async () => {

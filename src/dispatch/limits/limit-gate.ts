@@ -15,7 +15,7 @@ import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../ledger/reserve.ts'
 import { matchingLimits } from '../../store/limits.ts'
 import type { Store } from '../../store/store.ts'
-import { IN_FLIGHT, PAUSED, REMOTE, UNFUNDED } from '../line-state.ts'
+import { FOLLOWING, IN_FLIGHT, PAUSED, REMOTE, UNFUNDED } from '../line-state.ts'
 import type { Lines } from '../lines.ts'
 import type { LimitsSeen, Run } from '../run.ts'
 import { ReservationQueue } from './reservation-queue.ts'
@@ -274,8 +274,9 @@ export class LimitGate {
     const { results, unfinished } = run
     // Finished lines that are not settled yet, or another check, may make room for the waiting lines.
     const isSettled = !results.hasFresh && !results.journalling && !funds.isShort(run.claim.project_id)
-    const waits = run.count(UNFUNDED)
-    if (isSettled && run.isIdle && waits > 0 && waits + run.count(REMOTE) === unfinished)
+    // A batch API's results, for which a run has to be claimed again, may be what holds the room.
+    const waiting = run.count(UNFUNDED) + run.count(REMOTE) + run.count(PAUSED) + run.count(FOLLOWING)
+    if (isSettled && run.isIdle && run.count(UNFUNDED) > 0 && waiting === unfinished)
       park(run, this.#parkUntil(run))
   }
 
