@@ -2,8 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { endLines, queuedBatch } from '../../test/support/queued-batch.ts'
 import type { Run } from '../dispatch/run.ts'
+import { newId } from '../domain/ids.ts'
 import { windowAt } from '../domain/limit.ts'
 import { listJournalParts, releaseChunk } from '../store/chunks.ts'
+import { intendRemoteBatch } from '../store/remote-batches.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByProject } from '../store/usage.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
@@ -54,6 +56,31 @@ test('the commit that seals the last chunk ends the batch and drops the journals
   assert.deepEqual([batch.status, batch.completed, batch.chunks_sealed], ['completed', 4, 2])
   assert.notEqual(batch.output_file_id, null)
   assert.deepEqual(await listJournalParts(world.store.read, first.batch.id, 0), [])
+})
+
+test('the commit that seals a chunk gives up what batch APIs may have of it, and releases what that has reserved', async () => {
+  await using world = await makeWorld(1)
+  const { store, clock } = world
+  const { claim } = world.chunks[0]!
+  const intent = {
+    id: newId('remote', clock.now()),
+    model: 'm',
+    upstream: 'cell',
+    created: clock.now(),
+    day: null,
+  }
+  await store.write(async (tx) => {
+    const reservation: [null, number, number][] = [[null, 1_000, 10]]
+    await intendRemoteBatch(tx, claim, { ...intent, line_count: 1, lines: [[1, 1]], reservation, moved: [] })
+    await releaseChunk(tx, claim)
+  })
+  const [again] = await world.open()
+  const { ended } = await world.commit([await world.seal(again!, 0, 1)])
+  assert.equal(ended[0]?.status, 'completed')
+  const row = await store.read.selectFrom('remote_batches').selectAll().executeTakeFirstOrThrow()
+  assert.deepEqual([row.state, row.reserved, row.poll_at], ['abandoned', null, clock.now()])
+  assert.deepEqual((await world.rows())[0]?.remote_batches, 0)
+  assert.deepEqual(await store.read.selectFrom('reservations').selectAll().execute(), [])
 })
 
 test('a transaction that fails after the commits leaves nothing of them', async () => {

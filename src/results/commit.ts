@@ -10,7 +10,7 @@ import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blobs.ts'
 import { commitChunk, dropJournal, insertJournalParts } from '../store/chunks.ts'
-import { releaseKept } from '../store/remote-batches.ts'
+import { giveUpRemoteBatches } from '../store/remote-batches.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addBatchStatistics, type StatisticsDelta, statisticsOf } from './batch-statistics.ts'
@@ -74,7 +74,7 @@ export async function commitChunks(
     if ('sealed' in record) {
       for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id: claim.project_id, blob })
       if (record.journalled) await dropJournal(tx, claim.batch_id, claim.idx, now)
-      if (claim.remote_batches) await releaseKept(tx, claim)
+      if (claim.remote_batches) await giveUpRemoteBatches(tx, claim, now)
     } else {
       const { journal, byte_start, byte_end } = record
       blobs.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })

@@ -16,6 +16,8 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
 
 const UNRECORDED: readonly RemoteBatchState[] = UNRECORDED_STATES
+/** Of these, those of which no end is known. */
+const UNFINISHED: readonly RemoteBatchState[] = UNRECORDED.filter((state) => state !== 'ended')
 
 /** What the lines of a batch are projected to cost: it is reserved while they are there, whether a limit matches or not. */
 export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
@@ -336,11 +338,27 @@ export async function forgetRemoteBatches(tx: Writer, limit: number): Promise<nu
   return Number(numDeletedRows)
 }
 
-/** For a chunk that is sealed: no line of it is anywhere any more. */
-export async function releaseKept(
+/**
+ * For a chunk that is sealed: no line of it is anywhere any more. What batch APIs may still have of it is given up, which
+ * happens if its results or its input are damaged; what has ended there is settled on its own.
+ */
+export async function giveUpRemoteBatches(
   tx: Writer,
-  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+  chunk: Pick<ChunkRow, 'batch_id' | 'idx'>,
+  now: number,
 ): Promise<void> {
+  const { numUpdatedRows } = await tx
+    .updateTable('remote_batches')
+    .set({ state: 'abandoned', reserved: null, failing_since: null, poll_at: now })
+    .where('batch_id', '=', chunk.batch_id)
+    .where('idx', '=', chunk.idx)
+    .where('state', 'in', UNFINISHED)
+    .executeTakeFirstOrThrow()
+  if (numUpdatedRows > 0n) await countOf(tx, chunk, -Number(numUpdatedRows))
+  await releaseKept(tx, chunk)
+}
+
+async function releaseKept(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
   await tx
     .deleteFrom('reservations')
     .where('batch_id', '=', batch_id)
@@ -362,7 +380,7 @@ export async function listRemoteBatches(db: Reader, after: string, limit: number
 async function countOf(
   tx: Writer,
   { batch_id, idx }: Pick<Lease, 'batch_id' | 'idx'>,
-  by: 1 | -1,
+  by: number,
 ): Promise<void> {
   await tx
     .updateTable('chunks')
