@@ -29,7 +29,7 @@ export interface BackedUp {
   missing: string[]
 }
 
-export interface BackupDeps {
+interface BackupDeps {
   /** Where the service keeps its blobs, and where the backup has them. */
   from: Blobs
   to: Blobs

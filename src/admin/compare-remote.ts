@@ -11,7 +11,7 @@ import type { Reader } from '../store/store.ts'
 
 const PAGE = 500
 
-export interface RemoteSums {
+interface RemoteSums {
   upstream: string
   batches: number
   /** Not ended, or not recorded yet. */

@@ -6,7 +6,7 @@ import { insertKey } from '../store/api-keys.ts'
 import { ensureProject } from '../store/projects.ts'
 import type { Store, Writer } from '../store/store.ts'
 
-export interface KeyOrder {
+interface KeyOrder {
   /** The project's name; it is made if there is none. */
   project: string
   /** For a new project; one that exists keeps its plan. */
@@ -19,7 +19,7 @@ export interface KeyOrder {
 }
 
 /** Runs in the transaction that creates the key; throws where the project may have no more. */
-export type KeyCheck = (tx: Writer, project_id: string) => Promise<void>
+type KeyCheck = (tx: Writer, project_id: string) => Promise<void>
 
 export interface IssuedKey {
   id: string

@@ -43,7 +43,7 @@ export interface Examined {
   bytes_opened: number
 }
 
-export interface ExamineDeps {
+interface ExamineDeps {
   store: Store
   blobs: Blobs
   /** Null where there is no master key: that blobs exist is then all that can be seen. */

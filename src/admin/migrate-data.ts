@@ -43,7 +43,7 @@ export interface Moved {
   opened: number
 }
 
-export interface MoveOptions {
+interface MoveOptions {
   /** Opens blobs at the target. */
   sealed: SealedBlobs
   master_key_id: string

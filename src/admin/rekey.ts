@@ -40,7 +40,7 @@ export interface Rekeyed {
   opened: number
 }
 
-export interface RekeyDeps {
+interface RekeyDeps {
   store: Store
   blobs: Blobs
 }

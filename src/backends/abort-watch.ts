@@ -2,7 +2,7 @@
 // costs microseconds when hundreds are in flight on one signal, for EventTarget searches its list each time;
 // a Set does not.
 
-export interface Abortable {
+interface Abortable {
   abort(): void
 }
 

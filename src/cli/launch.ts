@@ -140,7 +140,7 @@ export interface KeySummary {
   revoked_at: number | null
 }
 
-export interface NewKey extends KeySummary {
+interface NewKey extends KeySummary {
   /** The key itself, shown only once. */
   key: string
 }

@@ -19,7 +19,7 @@ const INTERVAL_MS = 1_000
 /** A worker that ran this recently may only be restarting. */
 const RESTART_MS_MAX = 60_000
 
-export interface ApiMaintenanceOptions {
+interface ApiMaintenanceOptions {
   store: OpenStore
   sealed: SealedBlobs
   log: Log

@@ -84,7 +84,7 @@ function ask(path: string): Promise<ReloadAnswer | null> {
 /**
  * Taking up a changed configuration without a restart: models, prices, upstreams, hours and limits of concurrency.
  */
-export interface Reloaded {
+interface Reloaded {
   /** Sections that have changed and need a restart. */
   needsRestart: string[]
 }

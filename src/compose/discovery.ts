@@ -6,7 +6,7 @@ import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 
 /** The addresses of a name; may throw. */
-export type Resolve = (host: string) => Promise<readonly string[]>
+type Resolve = (host: string) => Promise<readonly string[]>
 
 const LOOK_EVERY_MS = 5_000
 

@@ -115,7 +115,7 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
 /**
  * Asks each configured batch API whether it is one and takes the key, and says what to fix where it does not.
  */
-export async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
+async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
   const upstreams = models.flatMap((model) => model.upstreams.filter((one) => one.type === 'openai-batch'))
   const distinct = new Map(upstreams.map((one) => [`${one.name} ${one.base_url}`, one]))
   return await Promise.all(

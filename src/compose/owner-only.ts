@@ -10,7 +10,7 @@ const OTHERS_MAY = 0o077
 const STICKY = 0o1000
 
 /** A file or folder that other users could read or write. */
-export interface OpenToOthers {
+interface OpenToOthers {
   path: string
   /** The octal mode that was found. */
   mode: string

@@ -8,7 +8,7 @@ import type { Log } from '../domain/log.ts'
 import { parseTraceparent, type Span, type Tracing } from '../domain/tracing.ts'
 import { version } from './version.ts'
 
-export interface OpenTracing extends Tracing {
+interface OpenTracing extends Tracing {
   /** Exports what has ended, for at most `CLOSE_MS_MAX`. */
   close(): Promise<void>
 }

@@ -42,7 +42,7 @@ export type DatabaseConfig = { kind: 'sqlite'; path: string } | { kind: 'postgre
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 
-export interface WorkerConfig {
+interface WorkerConfig {
   /** Worker processes that `serve` starts; `auto`: by the number of cores. */
   processes: number | 'auto'
   /** Lines in flight at once in one `serve` or one `worker`, over all upstreams. */
@@ -57,7 +57,7 @@ export interface WorkerConfig {
   flush_interval_ms: number
 }
 
-export interface RetryConfig {
+interface RetryConfig {
   /** Attempts per line that count against the line, the first included. */
   attempts_max: number
   backoff_min_ms: number
@@ -118,7 +118,7 @@ interface UpstreamBase {
   hours: readonly HoursWindow[]
 }
 
-export interface SimUpstream extends UpstreamBase {
+interface SimUpstream extends UpstreamBase {
   type: 'sim'
   /** Uniformly distributed over [min, max]. */
   latency_ms: { min: number; max: number }

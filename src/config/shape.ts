@@ -6,7 +6,7 @@ import { type Static, type TSchema, type TSchemaOptions, type TUnsafe, Type } fr
 export const RULES = Symbol('rules')
 
 /** `steps`: the path from the value to the key that the problem is reported at. */
-export type Problem = (steps: readonly (string | number)[], text: string) => void
+type Problem = (steps: readonly (string | number)[], text: string) => void
 
 export interface Rules {
   /** Completes the sentence "expected …". */

@@ -11,7 +11,7 @@ export interface ChartSeries {
   values: readonly (number | null)[]
 }
 
-export interface ChartProps {
+interface ChartProps {
   /** What the chart shows, for those who do not see it. */
   label: string
   /** Unix seconds, ascending. */

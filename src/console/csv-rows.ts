@@ -1,7 +1,7 @@
 // A small table, pasted or dropped: CSV as RFC 4180 has it, with any line ends, or tab-separated where the first line
 // has tabs.
 
-export interface SmallTable {
+interface SmallTable {
   columns: string[]
   rows: string[][]
 }

@@ -34,7 +34,7 @@ export async function useLanguage(language: Language, region: string): Promise<v
   messages = language === 'de' ? (await import('./messages/de.ts')).messages : english
 }
 
-export type Values = Readonly<Record<string, string | number>>
+type Values = Readonly<Record<string, string | number>>
 
 /** `{name}` is replaced by a value, `{n|line|lines}` by the form that the number `n` takes. */
 export function t(key: MessageKey, values: Values = {}): string {

@@ -12,7 +12,7 @@ const POLL_MS = 3_000
 /** A page that is left and one that is opened right after it share the stream. */
 const LINGER_MS = 2_000
 
-export type LiveState = 'connecting' | 'live' | 'polling'
+type LiveState = 'connecting' | 'live' | 'polling'
 
 const batches = new Cell<ReadonlyMap<string, BatchObject>>(new Map())
 const state = new Cell<LiveState>('connecting')

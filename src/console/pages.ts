@@ -88,7 +88,7 @@ export const PAGES: readonly PageEntry[] = [
   },
 ]
 
-export interface Match {
+interface Match {
   entry: PageEntry
   params: PageParams
 }

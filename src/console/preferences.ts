@@ -2,7 +2,7 @@
 import { isLanguage, type Language, languageOf, useLanguage as loadLanguage } from './i18n.ts'
 
 export const THEMES = ['auto', 'light', 'dark'] as const
-export type Theme = (typeof THEMES)[number]
+type Theme = (typeof THEMES)[number]
 
 const THEME = 'offpeak.theme'
 const LANGUAGE = 'offpeak.language'

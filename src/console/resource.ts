@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import type { ApiFailure } from './api.ts'
 
-export interface Resource<T> {
+interface Resource<T> {
   data: T | null
   failure: ApiFailure | null
   loading: boolean
@@ -48,7 +48,7 @@ export function useResource<T>(
   return { data: current.data, failure: current.failure, loading: current.loading, reload }
 }
 
-export interface Action {
+interface Action {
   busy: boolean
   failure: ApiFailure | null
   /** Does nothing while it runs already. Tells whether it succeeded. */

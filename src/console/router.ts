@@ -2,9 +2,9 @@
 // without loading it again, and everything that a reader may want to come back to is in the address.
 import { Cell, useCell } from './cell.ts'
 
-export const ROOT = '/console'
+const ROOT = '/console'
 
-export interface Address {
+interface Address {
   /** Behind /console, without a slash at the end: `/batches/batch_…`. */
   path: string
   query: URLSearchParams

@@ -54,7 +54,7 @@ export interface Ticket {
 export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 
 /** Why it is open. */
-export type OpenKind = Miss
+type OpenKind = Miss
 
 export class Circuit {
   readonly #faults = new BatchFaults()

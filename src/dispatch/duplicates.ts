@@ -29,7 +29,7 @@ interface Group {
  * What a line does whose turn it is: it is sent; it follows an identical one; its answer is looked for until the signal
  * aborts; or it shares an answer.
  */
-export type DuplicateTurn =
+type DuplicateTurn =
   | { kind: 'send' | 'follow' }
   | { kind: 'search'; signal: AbortSignal }
   | { kind: 'share'; answer: SharedAnswer }

@@ -35,7 +35,7 @@ interface Look {
   places: ReadonlyMap<number, Span | null>
 }
 
-export interface EarlierAnswersOptions {
+interface EarlierAnswersOptions {
   store: Pick<Store, 'read'>
   sealed: SealedBlobs
   clock: Clock

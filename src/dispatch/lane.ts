@@ -25,7 +25,7 @@ export function lowWaterMark(concurrency: number): number {
 const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
 
 /** Sends a line, or finds that it is not to be sent now. */
-export type Send = (run: Run, position: number, server: ModelServer, now: number) => void
+type Send = (run: Run, position: number, server: ModelServer, now: number) => void
 
 export class Lane {
   readonly model: string

@@ -26,7 +26,7 @@ export const LINE_STATES = [
   'committed',
 ] as const
 
-export type LineStateName = (typeof LINE_STATES)[number]
+type LineStateName = (typeof LINE_STATES)[number]
 
 /** As a byte: the index into `LINE_STATES`. */
 export type LineState = number

@@ -52,7 +52,7 @@ export interface LimitsSeen {
 }
 
 /** Told of each transition; set by who places lines (lines.ts). */
-export type OnMove = (run: Run, position: number, from: LineState, to: LineState) => void
+type OnMove = (run: Run, position: number, from: LineState, to: LineState) => void
 
 /** The line's projected spend is part of the run's reservation. */
 const RESERVED = 1

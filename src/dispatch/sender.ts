@@ -19,7 +19,7 @@ import { ensureTries, hasMissed } from './tries.ts'
 import type { Turn } from './turn.ts'
 import type { Call, ModelServer } from './upstream.ts'
 
-export interface SenderOptions {
+interface SenderOptions {
   clock: Clock
   log: Log
   /** By model; changed by reloads. */
@@ -34,7 +34,7 @@ export interface SenderOptions {
 }
 
 /** A request under way: what the backend is asked, and what the server's limits need to know of it. */
-export class Attempt implements BackendCall, Call {
+class Attempt implements BackendCall, Call {
   readonly run: Run
   readonly position: number
   readonly server: ModelServer

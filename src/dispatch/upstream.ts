@@ -209,7 +209,7 @@ function isBroken(result: MissedResult): boolean {
   return result.kind === 'failed' && result.status === null && result.code === 'upstream_unavailable'
 }
 
-export interface ModelServerOptions extends UpstreamTerms {
+interface ModelServerOptions extends UpstreamTerms {
   backend: Backend
   /** What this server calls the model; null when it is the model's own ID. */
   modelAlias: string | null

@@ -11,7 +11,7 @@ export type ErrorType =
   | 'api_error'
 
 /** Where a code may appear: in an HTTP response, in `status_details` of an uploaded file, in a line of an error file. */
-export type ErrorPlace = 'http' | 'file' | 'line'
+type ErrorPlace = 'http' | 'file' | 'line'
 
 export interface ErrorRow {
   /** HTTP status; for a code of lines and files only, the status that an HTTP response would have. */
@@ -372,7 +372,7 @@ export const ERRORS = {
 export type ErrorCode = keyof typeof ERRORS
 
 /** What may accompany a code on the wire; times in Unix seconds. */
-export interface ErrorDetails {
+interface ErrorDetails {
   param?: string
   limit_id?: string
   quota?: string

@@ -17,7 +17,7 @@ export interface HoursWindow {
 }
 
 /** What holds from `since` until just before `until` (Unix ms; infinite where nothing changes). */
-export interface Opening {
+interface Opening {
   /** Null: no bound but the upstream's own. */
   concurrency_max: number | null
   since: number

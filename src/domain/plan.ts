@@ -2,7 +2,7 @@
 import { durationMs } from './days.ts'
 import type { Quotas } from './quota.ts'
 
-export interface CompletionWindow {
+interface CompletionWindow {
   /** As configured, and as a batch shows it: `24h`. */
   text: string
   ms: number

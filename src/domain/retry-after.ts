@@ -2,7 +2,7 @@
 // which is whole or fractional seconds, or an HTTP date (RFC 9110, section 10.2.3). LiteLLM's proxy passes on that of the
 // server behind it under another name.
 
-export interface RetryHeaders {
+interface RetryHeaders {
   'retry-after'?: string | string[] | undefined
   'retry-after-ms'?: string | string[] | undefined
   'llm_provider-retry-after'?: string | string[] | undefined

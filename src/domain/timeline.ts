@@ -10,7 +10,7 @@ export interface Finished {
   cost_nanos: number
 }
 
-export interface TimelinePoint extends Finished {
+interface TimelinePoint extends Finished {
   /** Beginning of its interval, Unix ms. */
   at: number
 }

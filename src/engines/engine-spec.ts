@@ -105,7 +105,7 @@ const PROXIES = /^(https?|all|no)_proxy$/i
 const CREDENTIAL = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH/i
 
 /** `names`: those that are passed whatever they are. */
-export function environmentOf(env: NodeJS.ProcessEnv, names: readonly string[]): Record<string, string> {
+function environmentOf(env: NodeJS.ProcessEnv, names: readonly string[]): Record<string, string> {
   const isPassed = (name: string, value: string): boolean => {
     if (names.includes(name) || PASSED.has(name)) return true
     // A proxy's address may have a password.

@@ -37,7 +37,7 @@ const EVICTION_MS = 30_000
 /** Batches are urgent when their deadline is nearer than so many starts. */
 const URGENT_STARTS = 2
 
-export interface EngineOptions {
+interface EngineOptions {
   /** Shown in audit records, logs and metrics. */
   name: string
   /** What the server calls its model. */

@@ -15,7 +15,7 @@ const AT_ONCE_MAX = 256
 
 /** Quotas of what the database counts. */
 const NOT_STORED = ['entities_per_batch', 'uploads', 'downloads', 'streams'] as const
-export type StoredQuota = Exclude<QuotaName, (typeof NOT_STORED)[number]>
+type StoredQuota = Exclude<QuotaName, (typeof NOT_STORED)[number]>
 export type Use = Partial<Record<StoredQuota, number>>
 
 export interface QuotaHolder {

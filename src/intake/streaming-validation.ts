@@ -21,7 +21,7 @@ const IDLE_MS = 30_000
 /** The heap of the thread in MiB; it allocates little, and crashes above the second limit. */
 const HEAP = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64 }
 
-export interface StreamingValidationOptions {
+interface StreamingValidationOptions {
   limits: ValidationLimits
   clock: Clock
   /** Called when the thread has crashed. */

@@ -320,7 +320,7 @@ async function* passOn(
  * Frees the memory of a block that is no longer used, if the block shares it with no other. The garbage collector
  * learns of such memory late: at hundreds of megabytes a second, tens of megabytes would pile up.
  */
-export function freeBuffer({ buffer, byteLength }: Uint8Array): void {
+function freeBuffer({ buffer, byteLength }: Uint8Array): void {
   if (buffer instanceof ArrayBuffer && byteLength === buffer.byteLength) buffer.transfer(0)
 }
 

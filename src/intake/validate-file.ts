@@ -20,7 +20,7 @@ const DAMAGED = {
   details: 'The stored content is damaged. Upload the file again.',
 } as const satisfies Validation
 
-export interface ValidateDeps {
+interface ValidateDeps {
   store: Store
   sealed: SealedBlobs
   clock: Clock

@@ -48,7 +48,7 @@ export interface ChunkLine {
 }
 
 /** What the batch says, for lines that do not say it themselves. */
-export interface BatchDefaults {
+interface BatchDefaults {
   endpoint: string
   metadata: Readonly<Record<string, string>>
   header_entity: string | null

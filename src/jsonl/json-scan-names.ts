@@ -1,6 +1,6 @@
 // A closed set of short words (keys, roles, methods) that are recognised in bytes without decoding them.
 
-export interface Word<T> {
+interface Word<T> {
   name: T
   bytes: Uint8Array
   /** One bit of a set of these words. */

@@ -27,7 +27,7 @@ export interface MessageFacts extends Readonly<Span> {
 }
 
 export const ROLES = ['system', 'developer', 'user', 'assistant', 'tool', 'function'] as const
-export type Role = (typeof ROLES)[number]
+type Role = (typeof ROLES)[number]
 
 const ROLE_NAMES = new Names<Role>(...ROLES)
 const KEYS = new Names('role', 'content', 'tool_call_id')

@@ -8,7 +8,7 @@ import { bytesPerToken } from '../domain/tokens.ts'
 import { type FileIndex, projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'
 
 /** Lines of one model for one entity. */
-export interface ProjectedGroup {
+interface ProjectedGroup {
   /** Null where the lines name no model. */
   model: string | null
   entity: string | null

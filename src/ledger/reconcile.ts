@@ -25,7 +25,7 @@ import { type EndedLine, type Tally, tally } from './tally.ts'
 
 const BATCHES_AT_ONCE = 200
 
-export interface Mismatch {
+interface Mismatch {
   project_id: string
   /** Null for a mismatch of the whole project. */
   batch_id: string | null
@@ -42,7 +42,7 @@ export interface Reconciled {
   mismatches: Mismatch[]
 }
 
-export interface ReconcileDeps {
+interface ReconcileDeps {
   store: Store
   sealed: SealedBlobs
   /** The lines in the journals of a chunk; without it, open chunks are not compared with their journals. */

@@ -20,7 +20,7 @@ const BLOBS_AT_ONCE_MAX = 500
 const DELETES_AT_ONCE = 16
 const ROWS_AT_ONCE = 500
 
-export interface MaintenanceDeps {
+interface MaintenanceDeps {
   store: Store
   sealed: SealedBlobs
   clock: Clock
@@ -42,7 +42,7 @@ export class ClockSetBack {
   }
 }
 
-export interface MaintenanceReport {
+interface MaintenanceReport {
   /** Worker sessions that expired. */
   rescued: string[]
 }

@@ -7,7 +7,7 @@ import type { WebhookRow } from '../store/schema.ts'
 
 const SECRET_BYTES = 32
 
-export interface SigningSecret {
+interface SigningSecret {
   /** `whsec_…`, the form of Standard Webhooks; shown once. */
   text: string
   wrapped: string

@@ -2,7 +2,7 @@
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { type Call, Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'
 
-export interface BatchApiUpstreamOptions extends UpstreamTerms {
+interface BatchApiUpstreamOptions extends UpstreamTerms {
   /** Names the upstream in audit records, logs and metrics. */
   name: string
   api: BatchApi

@@ -28,7 +28,7 @@ const ROOM_MS = 20
 /** The longest wait for room at a batch API that names no time. */
 const FULL_MS_MAX = 15 * 60_000
 
-export interface CollectorOptions {
+interface CollectorOptions {
   store: Store
   clock: Clock
   log: Log

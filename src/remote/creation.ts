@@ -36,7 +36,7 @@ const TWICE = 'a batch API created a batch twice; the second is cancelled'
  * - `later`: nobody knows yet; look again at `at` (Unix ms).
  * - `lost`: another worker has the chunk.
  */
-export type CreationEnd =
+type CreationEnd =
   | { kind: 'open' }
   | {
       kind: 'returned'
@@ -49,7 +49,7 @@ export type CreationEnd =
   | { kind: 'later'; at: number }
   | { kind: 'lost' }
 
-export interface Creation {
+interface Creation {
   run: Run
   row: RemoteBatchRow
   /** Whether this worker has just stored it. */
@@ -63,7 +63,7 @@ export interface Creation {
   metadata: Readonly<Record<string, string>>
 }
 
-export interface CreationsOptions {
+interface CreationsOptions {
   store: Store
   clock: Clock
   log: Log

@@ -40,7 +40,7 @@ const FAILED_MS = 1_000
 /** So many lines rejected one by one, and none accepted in between: it is not about single lines. */
 const ALONE_MAX = 3
 
-export interface ExecutorOptions {
+interface ExecutorOptions {
   store: Store
   clock: Clock
   log: Log

@@ -46,7 +46,7 @@ const OTHERS_MS = 30_000
 /** When a batch that has ended is looked at for its own sake. */
 const ENDED_LOOK_MS = 30_000
 
-export interface PollerOptions {
+interface PollerOptions {
   store: Store
   clock: Clock
   log: Log

@@ -19,7 +19,7 @@ export interface StatisticsDelta {
   errors: readonly ErrorGroup[]
 }
 
-export interface BatchStatistics {
+interface BatchStatistics {
   errors: ErrorGroup[]
   timeline: Timeline
 }

@@ -18,7 +18,7 @@ export interface ReadPorts extends Ports {
   now: number
 }
 
-export interface ChunkJournal {
+interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */
   written: Journalled[]
   /**
@@ -28,7 +28,7 @@ export interface ChunkJournal {
   unusable: UnusablePart[]
 }
 
-export interface UnusablePart {
+interface UnusablePart {
   part: JournalPartRow
   /** The error of reading it; null if it is missing or repeats an earlier one. */
   error: unknown

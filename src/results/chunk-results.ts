@@ -18,7 +18,7 @@ const SLAB_BYTES_MAX = 64 * 1024
 const HEAD_BYTES_MAX = 32
 
 /** Why a line failed, as statistics and metrics count it. */
-export interface Failure {
+interface Failure {
   model: string | null
   code: ErrorCode
   message: string

@@ -3,7 +3,7 @@
 import { type Span, type SpanAttributes, type SpanOrder, type Tracing, unsampled } from '../domain/tracing.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 
-export type ChunkPhase = 'claim' | 'open' | 'send' | 'seal' | 'commit'
+type ChunkPhase = 'claim' | 'open' | 'send' | 'seal' | 'commit'
 
 export class ChunkTrace {
   readonly #tracing: Tracing

@@ -34,7 +34,7 @@ interface Pending {
   done: (end: CommitEnd) => void
 }
 
-export interface CommitQueueOptions {
+interface CommitQueueOptions {
   store: Store
   clock: Clock
   /** Measures the age of blobs, which a change of the system time must not change. */

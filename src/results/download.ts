@@ -93,7 +93,7 @@ async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): Async
 }
 
 /** The file was deleted while it was being read. */
-export class ContentDestroyed extends Error {
+class ContentDestroyed extends Error {
   constructor(key: string) {
     super(`the content in ${key} has been destroyed`)
     this.name = 'ContentDestroyed'
@@ -101,7 +101,7 @@ export class ContentDestroyed extends Error {
 }
 
 /** The database is damaged: the chunks of the batch are shorter than its file. */
-export class ContentShort extends Error {
+class ContentShort extends Error {
   constructor({ id, bytes }: FileRow, actualBytes: number) {
     super(`the chunks of ${id} hold ${actualBytes} bytes, but the file has ${bytes}`)
     this.name = 'ContentShort'

@@ -17,9 +17,9 @@ const WINDOW_BYTES = 256 * 1024
 /** Chunk rows read at a time. */
 const ROWS_PER_READ = 100
 
-export type ResultPart = 'output' | 'error' | 'all'
+type ResultPart = 'output' | 'error' | 'all'
 
-export interface PageOrder {
+interface PageOrder {
   /** Lines with higher numbers (in the input file, from 1). */
   after: number
   limit: number
@@ -28,7 +28,7 @@ export interface PageOrder {
   contiguous: boolean
 }
 
-export interface FinishedPage {
+interface FinishedPage {
   /** The lines, each with its line break. */
   text: AsyncIterable<Buffer>
   /** There are more lines after `nextAfter`. */

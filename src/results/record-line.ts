@@ -41,7 +41,7 @@ export interface SharedAnswer extends Answered {
 }
 
 /** A line that ends, and where its result goes. */
-export interface RecordedLine {
+interface RecordedLine {
   batch: { id: string; traceparent: string | null }
   requestIdPrefix: string
   line: ChunkLine
@@ -60,7 +60,7 @@ export interface SentLine extends RecordedLine {
 }
 
 /** Of a line that was answered itself: what it used. */
-export interface AnsweredLine {
+interface AnsweredLine {
   cost_nanos: number
   usage: TokenUsage
   /** Whether the server reported how many tokens the prompt has. */

@@ -31,14 +31,14 @@ const RESULTS_REJECTED =
   'the database rejects a value in the results of a chunk; its unfinished lines end as errors'
 
 /** A leased chunk whose results are recorded. */
-export interface RecordedRun {
+interface RecordedRun {
   readonly results: ChunkResults
 }
 
 /** `sealed`: all of it is committed. `parked`: its lease has ended. `lost`: another worker has the lease. */
 export type RunEnd = 'sealed' | 'parked' | 'lost'
 
-export interface RecorderOptions<R extends RecordedRun> {
+interface RecorderOptions<R extends RecordedRun> {
   store: Store
   sealed: SealedBlobs
   clock: Clock

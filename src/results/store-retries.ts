@@ -23,7 +23,7 @@ export type RetryUntilStored = <T>(
   isFinal?: (error: unknown) => boolean,
 ) => Promise<T>
 
-export interface StoreRetriesOptions {
+interface StoreRetriesOptions {
   clock: Clock
   log: Log
   observe?: RecordObserver | undefined

@@ -6,7 +6,7 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
  * `frozen`: why no service may run on it. `master_key`: the ID of the key that wraps its keys and secrets.
  * `move_progress`: how far `migrate-data` has come. `swept_at`: when a worker last started a sweep (Unix ms).
  */
-export type PropertyName = 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
+type PropertyName = 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
 
 export async function readProperty(db: Reader, name: PropertyName): Promise<string | null> {
   const row = await db

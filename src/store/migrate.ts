@@ -28,7 +28,7 @@ import { SchemaMismatch } from './store.ts'
 /** The first migration of the schema that was used before any version was released. */
 const UNRELEASED = '0001-start'
 
-export interface MigrationOptions {
+interface MigrationOptions {
   /** Whether `http_requests` is divided by the month. */
   partitioned: boolean
 }

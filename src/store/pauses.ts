@@ -5,7 +5,7 @@ import { sql } from 'kysely'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-export type PausedModel = { project_id: string; model: string; paused_at: number }
+type PausedModel = { project_id: string; model: string; paused_at: number }
 
 /** Parks what may not be claimed yet of a batch whose chunks were just made ready. */
 export async function holdBack(tx: Writer, batch_id: string, now: number): Promise<void> {

@@ -8,7 +8,7 @@ import type { Reader, Writer } from './store.ts'
 
 /** What a column can hold. */
 export type Cell = string | number | null
-export type Row = Readonly<Record<string, Cell>>
+type Row = Readonly<Record<string, Cell>>
 
 /** Primary keys, parents before children. The registrations of workers are not copied, nor
  * sessions of the console, nor properties of the database itself. */
@@ -88,7 +88,7 @@ export async function insertRows(tx: Writer, table: string, rows: readonly Row[]
   await sql`INSERT INTO ${sql.table(table)} (${names}) VALUES ${sql.join(values)}`.execute(tx)
 }
 
-export interface TableSum {
+interface TableSum {
   rows: number
   /** Over every cell of every row. */
   sha256: string

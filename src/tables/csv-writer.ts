@@ -68,7 +68,7 @@ const SKIPPED = /['\p{Z}\p{C}]/u
 const NUMBER = /^-?\d+([.,]\d+)?(e[+-]?\d+)?$/i
 
 /** Text that no spreadsheet runs, in a file whose cells end at `delimiter`. */
-export function withGuards(text: string, delimiter: string): string {
+function withGuards(text: string, delimiter: string): string {
   if (NUMBER.test(text)) return text
   return cut(text, formulasIn(text, delimiter)).join("'")
 }

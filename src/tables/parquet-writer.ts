@@ -17,7 +17,7 @@ const GROUP_ROWS = 20_000
 /** Estimated from the text of the rows. */
 const GROUP_CHARACTERS = 32 * 1024 * 1024
 
-export interface GroupSize {
+interface GroupSize {
   rows: number
   /** Of the text of its cells: as much is kept in memory, twice. */
   characters: number

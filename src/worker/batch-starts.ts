@@ -13,7 +13,7 @@ import type { Store } from '../store/store.ts'
 const WAIT_MS = 50
 const RETRY_MS = 1_000
 
-export interface BatchStartsOptions {
+interface BatchStartsOptions {
   store: Store
   clock: Clock
   log: Log

@@ -12,7 +12,7 @@ const PARK_MS = 1_500
 /** How often the open runs are checked. */
 const CHECK_MS = 250
 
-export interface BlockedRunsOptions {
+interface BlockedRunsOptions {
   clock: Clock
   /** In [0, 1). */
   random: () => number

@@ -21,7 +21,7 @@ const JOURNAL_LOST =
   'a journal is damaged, missing or a repetition; its charges are reversed, and lines that no other journal has are run again'
 const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
 
-export interface ChunkReaderOptions {
+interface ChunkReaderOptions {
   store: Store
   sealed: SealedBlobs
   clock: Clock

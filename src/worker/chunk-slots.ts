@@ -11,9 +11,9 @@ const OPEN_CHUNKS_MAX = 512
 const EXTRA_MEMORY_SHARE = 0.5
 
 /** Null stands for chunks of several models. */
-export type SlotModel = string | null
+type SlotModel = string | null
 
-export interface ChunkSlots {
+interface ChunkSlots {
   /** Whether a chunk may be opened, unless it is of a `taken` model. */
   hasRoom: boolean
   /** Whether the slots for projects without open chunks are taken as well. */

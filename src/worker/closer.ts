@@ -31,7 +31,7 @@ const BYTES_PER_COMMIT_MAX = 8 * 1024 * 1024
 /** How long a chunk or a plan waits after a failure of a store. */
 const RETRY_MS = 1_000
 
-export interface CloserOptions {
+interface CloserOptions {
   store: Store
   sealed: SealedBlobs
   reader: ChunkReader

@@ -12,7 +12,7 @@ const OLD_MS = 1_000
 /** How much of a server's message is kept. */
 const ERROR_LENGTH_MAX = 300
 
-export interface LaneReporterOptions {
+interface LaneReporterOptions {
   store: Store
   clock: Clock
   sessionId: () => string

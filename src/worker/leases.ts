@@ -13,7 +13,7 @@ import type { Store, Writer } from '../store/store.ts'
 
 const RELEASE_INTERVAL_MS = 5_000
 
-export interface LeasesOptions {
+interface LeasesOptions {
   store: Store
   clock: Clock
   sessionId: () => string

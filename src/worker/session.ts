@@ -17,7 +17,7 @@ interface Moment {
   steady: number
 }
 
-export interface SessionOptions {
+interface SessionOptions {
   store: Store
   clock: Clock
   /** Never set back, unlike the system time. */

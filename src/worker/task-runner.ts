@@ -27,7 +27,7 @@ const TASK_POOLS: readonly TaskPool[] = [
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
 
-export interface TaskRunnerOptions {
+interface TaskRunnerOptions {
   store: Store
   clock: Clock
   log: Log

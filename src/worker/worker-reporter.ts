@@ -11,7 +11,7 @@ import { type LiveReport, setWorkerReport, type UpstreamReport, type WorkerRepor
 
 const ERROR_LENGTH_MAX = 300
 
-export interface WorkerReporterOptions {
+interface WorkerReporterOptions {
   store: Pick<Store, 'writeAsyncCommit'>
   clock: Clock
   sessionId: () => string

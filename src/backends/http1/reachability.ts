@@ -12,7 +12,7 @@ const SILENT_CHECKS = 2
 /** Connections in a row that fail; each takes an interval. A busy server may accept none for a while. */
 const FAILED_CONNECTIONS = 3
 
-export interface ReachabilityOptions {
+interface ReachabilityOptions {
   /** Resolves with whether a connection could be established, or was refused. */
   tryConnection: () => Promise<boolean>
   /** Whether the server owes an answer. */

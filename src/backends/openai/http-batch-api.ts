@@ -13,7 +13,7 @@ import { multipartFile } from './multipart-file.ts'
 import { createdMs, seenBatch } from './seen-batch.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
-export interface HttpBatchApiOptions {
+interface HttpBatchApiOptions {
   base_url: string
   api_key: string | null
   api_key_file: string | null

@@ -12,7 +12,7 @@ import { trafficOf } from './traffic-metrics.ts'
 const TIMEOUT_MS = 900
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
-export interface TrafficReaderOptions {
+interface TrafficReaderOptions {
   url: string
   certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
   proxy: HttpProxy | null

@@ -8,7 +8,7 @@ import { classify } from '../verdict/classify.ts'
 import type { SimOptions } from './sim-options.ts'
 import { type SimResponse, Simulator } from './simulator.ts'
 
-export interface SimBackendOptions extends SimOptions {
+interface SimBackendOptions extends SimOptions {
   name: string
   /** When a hanging request is given up. Default 60 s. */
   timeout_ms?: number

@@ -22,7 +22,7 @@ export interface SimOptions {
   streams?: boolean
 }
 
-export interface Range {
+interface Range {
   min: number
   max: number
 }

@@ -16,7 +16,7 @@ export interface SimRequest {
   format: { kind: 'text' } | { kind: 'json' } | { kind: 'schema'; schema: unknown }
 }
 
-export interface Tool {
+interface Tool {
   name: string
   /** The JSON Schema of its arguments. */
   parameters: unknown

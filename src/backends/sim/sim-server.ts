@@ -24,7 +24,7 @@ export interface SimServerOptions extends SimOptions {
   clock?: Clock
 }
 
-export interface SimServer {
+interface SimServer {
   /** `http://host:port/v1`, what a client takes as its base URL. */
   base_url: string
   port: number

@@ -11,7 +11,7 @@ import { SIM_CREATED, type SimulatedAnswer, simulatedAnswer } from './simulated-
 import { simulatedText, TEXT_TOKENS_MAX } from './simulated-text.ts'
 import { scoreOf, vectorJson, vectorOf } from './simulated-vector.ts'
 
-export interface SimCall {
+interface SimCall {
   body: Uint8Array
   settings: SimSettings
   random: SeededRandom

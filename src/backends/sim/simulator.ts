@@ -41,7 +41,7 @@ export interface SimStats {
   completion_tokens: number
 }
 
-export interface Arrival {
+interface Arrival {
   fate: SimResponse
   sha256: string
   /** For logs: `answer`, `refused`, `over_capacity`, or the fault. */

@@ -5,7 +5,7 @@ import { visible } from '../../domain/text.ts'
 import { Failure } from '../terminal/failure.ts'
 import { ErrorAnswer } from './shapes.ts'
 
-export interface Answer {
+interface Answer {
   status: number
   /** The service's request ID; null when another server answered. */
   requestId: string | null

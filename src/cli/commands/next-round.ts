@@ -86,7 +86,7 @@ const ToolResult = Type.Object({
 })
 
 /** A tool call of a model; `arguments` is the model's JSON. */
-export interface ToolCall {
+interface ToolCall {
   custom_id: string
   tool_call_id: string
   name: string

@@ -119,7 +119,7 @@ function quantity(text: string): number {
 /**
  * What to run for a number of lines a day: arithmetic on measured figures, as docs/scaling.md explains it.
  */
-export interface Load {
+interface Load {
   lines_per_day: number
   /** Seconds from sending a line to its answer. */
   latency_s: number
@@ -133,7 +133,7 @@ export interface Load {
   concurrency_max: number
 }
 
-export interface CapacityPlan {
+interface CapacityPlan {
   lines_per_s: number
   peak_lines_per_s: number
   peak_tokens_per_s: number
@@ -148,7 +148,7 @@ export interface CapacityPlan {
 }
 
 /** The figures that each part of a plan is calculated from. */
-export const BASED_ON: Readonly<
+const BASED_ON: Readonly<
   Record<'workers' | 'apis' | 'memory_mib' | 'database' | 'bucket', readonly FigureName[]>
 > = {
   workers: ['lines_per_s_of_a_worker'],
@@ -225,7 +225,7 @@ function perLine(figure: FigureName): number {
  * The measured figures that `offpeak plan` calculates with, each with the command that measures it. docs/scaling.md
  * shows the same figures; a test compares the two.
  */
-export interface Figure {
+interface Figure {
   value: number
   /** As docs/scaling.md writes it. */
   text: string
@@ -272,4 +272,4 @@ export const FIGURES = {
   memory_mib_of_a_process: { value: 300, text: '300 MiB a process', command: 'node bench/memory.ts' },
 } as const satisfies Record<string, Figure>
 
-export type FigureName = keyof typeof FIGURES
+type FigureName = keyof typeof FIGURES

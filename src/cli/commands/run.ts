@@ -247,7 +247,7 @@ function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder, t
 // run --estimate: shows the projected cost of a file and the limits that apply to it, without creating a batch.
 
 /** Uploads the file, requests the estimate and deletes the file again. */
-export async function estimateRun(
+async function estimateRun(
   { client }: Pick<Connection, 'client'>,
   order: RunOrder,
   watch: Watch,
@@ -270,7 +270,7 @@ export async function estimateRun(
   }
 }
 
-export function printEstimate(output: Output, estimate: BatchEstimate): void {
+function printEstimate(output: Output, estimate: BatchEstimate): void {
   const { lines, input_tokens, output_tokens_max, cost_usd, groups, limits, unpriced_models } = estimate
   writeLine(
     output,

@@ -156,7 +156,7 @@ const BAR_WIDTH = 20
 /** For a limit of an entity type, the entities with the highest spend are shown. */
 const SPENDERS_MAX = 10
 
-export interface LimitSpend {
+interface LimitSpend {
   limit: LimitObject
   /** The entity, or `the project`. */
   entity: string
@@ -167,7 +167,7 @@ export interface LimitSpend {
 type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens'>
 
 /** Reads usage with `read`. In the order of `limits`; within a limit, the highest spend comes first. */
-export async function spendByLimit(
+async function spendByLimit(
   limits: readonly LimitObject[],
   now: number,
   read: (query: NonNullable<Call['query']>) => Promise<UsageObject>,

@@ -5,7 +5,7 @@ import type { Clock } from '../../domain/clock.ts'
 import { type Output, type Paint, paintFor, plain, shown, writeLine } from './terminal.ts'
 
 /** Returns a line of at most `columns` columns. */
-export type Line = (columns: number, paint: Paint) => string
+type Line = (columns: number, paint: Paint) => string
 
 export interface ProgressView {
   /** Without a terminal, a change of `phase` is written at once. */
@@ -22,9 +22,6 @@ const PLAIN_COLUMNS = 200
 export function progressView(output: Output, clock: Clock): ProgressView {
   return output.isTTY === true ? redrawn(output) : written(output, clock)
 }
-
-/** Shows nothing. */
-export const silent: ProgressView = { show() {}, message() {}, stop() {} }
 
 function redrawn(output: Output): ProgressView {
   const paint = paintFor(output)

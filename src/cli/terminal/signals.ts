@@ -5,13 +5,13 @@ import type { Clock } from '../../domain/clock.ts'
 import { EXIT_INTERRUPTED } from './failure.ts'
 
 /** The parts of `process` that are used. */
-export interface SignalSource {
+interface SignalSource {
   readonly ppid: number
   on(signal: 'SIGINT' | 'SIGTERM', listener: () => void): unknown
   exit(code: number): never
 }
 
-export interface InterruptionOptions {
+interface InterruptionOptions {
   clock: Clock
   /** Whether npx or an npm script started the process. */
   underNpm: boolean

@@ -18,7 +18,7 @@ export interface Terminal {
   stderr: Output
 }
 
-export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan'
+type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan'
 export type Paint = (style: Style, text: string) => string
 
 /** Replaces the escape character in our own colours until they are written; random, so that input cannot contain it. */

@@ -12,7 +12,7 @@ import { CodeBlock } from '../parts/text.ts'
 /** The model that the service has where nothing is configured, and that the example names. */
 export const SIMULATOR = 'sim-1'
 
-export interface SourceProps {
+interface SourceProps {
   models: readonly ModelObject[]
   onFile: (file: File) => void
 }

@@ -4,7 +4,7 @@ import { type ComponentChildren, h, type View } from '../h.ts'
 import { t } from '../i18n.ts'
 import { Icon, type IconName } from './icon.ts'
 
-export interface ButtonProps {
+interface ButtonProps {
   label: ComponentChildren
   icon?: IconName
   kind?: 'primary' | 'danger' | 'plain' | 'quiet'
@@ -39,7 +39,7 @@ export function Button({
   )
 }
 
-export interface LinkButtonProps {
+interface LinkButtonProps {
   label: ComponentChildren
   href: string
   icon?: IconName

@@ -72,7 +72,7 @@ export function SecretDialog({
   ])
 }
 
-export interface DialogProps {
+interface DialogProps {
   title: string
   onClose: () => void
   children?: ComponentChildren

@@ -26,7 +26,7 @@ function Frame({
 const describedBy = (id: string, { hint, error }: FieldProps): string | undefined =>
   [hint ? `${id}-hint` : '', error ? `${id}-error` : ''].filter(Boolean).join(' ') || undefined
 
-export interface TextFieldProps extends FieldProps {
+interface TextFieldProps extends FieldProps {
   value: string
   onInput: (value: string) => void
   type?: 'text' | 'password' | 'search' | 'number' | 'url' | 'date'
@@ -79,7 +79,7 @@ export function TextField(props: TextFieldProps): View {
   )
 }
 
-export interface SelectFieldProps extends FieldProps {
+interface SelectFieldProps extends FieldProps {
   value: string
   options: readonly (readonly [value: string, title: string])[]
   onInput: (value: string) => void

@@ -1,7 +1,7 @@
 // The few numbers that a page is opened for.
 import { type ComponentChildren, h, type View } from '../h.ts'
 
-export interface FigureProps {
+interface FigureProps {
   title: string
   value: ComponentChildren
   note?: ComponentChildren

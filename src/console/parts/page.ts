@@ -3,7 +3,7 @@ import { useEffect, useRef } from 'preact/hooks'
 import { type ComponentChildren, h, type View } from '../h.ts'
 import { currentAddress } from '../router.ts'
 
-export interface PageProps {
+interface PageProps {
   title: string
   /** Above the heading: where this page belongs. */
   parent?: { href: string; title: string }

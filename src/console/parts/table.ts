@@ -14,7 +14,7 @@ export interface Column<T> {
   cell: (row: T) => ComponentChildren
 }
 
-export interface TableProps<T> {
+interface TableProps<T> {
   label: string
   columns: readonly Column<T>[]
   rows: readonly T[]

@@ -8,7 +8,7 @@ const AROUND = 8
 /** Firefox stops at about 17 million. */
 const HEIGHT_MAX_PX = 8_000_000
 
-export interface VirtualRowsProps {
+interface VirtualRowsProps {
   label: string
   total: number
   /** The headings of the columns. */

@@ -29,7 +29,7 @@ const PARKED_MAX = 10_000
 /** How long no chunk of a project is claimed after one of its chunks was parked. */
 const PROJECT_PAUSE_MS = 250
 
-export interface LimitGateOptions {
+interface LimitGateOptions {
   store: Store
   clock: Clock
   /** In [0, 1). */

@@ -20,7 +20,7 @@ interface Pending {
   reject: (error: unknown) => void
 }
 
-export interface ReservationQueueOptions {
+interface ReservationQueueOptions {
   store: Store
   clock: Clock
   funds: Pick<ReservedFunds, 'setReserved'>

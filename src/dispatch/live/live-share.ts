@@ -24,7 +24,7 @@ export interface LiveTerms {
 }
 
 /** Lines in flight at the server when it was read, and who sends them. */
-export interface OwnLoad {
+interface OwnLoad {
   inFlight: number
   /** Those of the other workers. */
   others: number

@@ -9,7 +9,7 @@ import type { Others } from './live-server.ts'
 /** How old the other workers' reports may be. */
 const REPORTS_MS = 2_000
 
-export interface LiveTrafficOptions {
+interface LiveTrafficOptions {
   clock: Clock
   lanes: ReadonlyMap<string, Lane>
   /** The reports of the other workers. */

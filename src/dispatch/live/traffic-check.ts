@@ -18,7 +18,7 @@ const HIGHEST_HALF_LIFE_MS = 6 * 3_600_000
 /** What has lasted for so long is true. */
 const CONFIRMED_MS = 60_000
 
-export interface CheckedTraffic {
+interface CheckedTraffic {
   /** Null where nothing of the reading is usable. */
   traffic: ServerTraffic | null
   /** Whether it is to be learned from. */

@@ -14,7 +14,7 @@ const PORTION_SHARE = 0.05
 /** How soon an empty bucket is read again. */
 const RECHECK_MS = 50
 
-export interface RateLimitStatus {
+interface RateLimitStatus {
   headers: Record<string, string>
   /** Undefined while calls are left. */
   apiError: ApiError | undefined

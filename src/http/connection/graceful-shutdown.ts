@@ -5,7 +5,7 @@
 import { type Clock, sleep } from '../../domain/clock.ts'
 import type { App } from '../route.ts'
 
-export interface GracefulShutdownOptions {
+interface GracefulShutdownOptions {
   clock: Clock
   /** How long calls are still accepted after /readyz answers 503. */
   delay_ms: number

@@ -5,7 +5,7 @@ import { ApiError } from '../../domain/errors.ts'
 import type { Listed, Page } from '../../store/page.ts'
 import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'
 
-export interface PageSource<Row, Item> {
+interface PageSource<Row, Item> {
   /** Whether the caller can see the object that the cursor names. */
   exists(id: string): Promise<boolean>
   list(page: Page): Promise<Listed<Row>>

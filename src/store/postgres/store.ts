@@ -31,7 +31,7 @@ const START_PATIENCE_MS = 60_000
 /** Advisory lock: one process at a time changes the settings of tables. */
 const SETTINGS_LOCK = 7_310_577
 
-export interface PostgresOptions {
+interface PostgresOptions {
   /** `postgres://user:password@host:port/database?…` */
   url: string
   /** Waits between attempts; tests may shorten how long they go on. */
@@ -160,7 +160,7 @@ function remedyOf(error: unknown): Remedy {
 // collation "C", whatever the database was created with.
 
 /** For migrations alone: elsewhere a type may stand where a collation must not. */
-export class BytewiseDialect extends PostgresDialect {
+class BytewiseDialect extends PostgresDialect {
   override createQueryCompiler(): QueryCompiler {
     return new BytewiseCompiler()
   }
@@ -195,7 +195,7 @@ const SETTINGS: Readonly<Partial<Record<keyof Schema, Readonly<Record<string, st
 }
 
 /** Changes what is not as it should be, and nothing else: a setting takes a lock that waits for long queries. */
-export async function applyTableSettings(db: Kysely<Schema>): Promise<void> {
+async function applyTableSettings(db: Kysely<Schema>): Promise<void> {
   const { rows } = await sql<{ name: string; option: string }>`
     SELECT relname AS name, unnest(reloptions) AS option
     FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace`.execute(db)

@@ -33,7 +33,7 @@ const ASYNC_WAIT_MS_MAX = 8
 /** Deleted in one transaction. */
 const REQUESTS_AT_ONCE = 1_000
 
-export interface SqliteOptions {
+interface SqliteOptions {
   /** A file, made with its folder if it does not exist. */
   path: string
   /** The clock that judges leases; tests move it by hand. */

@@ -5,7 +5,7 @@
 import type { EngineSettings } from './engine-settings.ts'
 import { type Blocks, KvBlocks } from './kv-blocks.ts'
 
-export interface EngineRequest {
+interface EngineRequest {
   prompt_tokens: number
   /** At least 1. */
   output_tokens: number
@@ -32,7 +32,7 @@ export interface EngineStats {
   busy_ms: number
 }
 
-export interface Sequence {
+interface Sequence {
   readonly request: EngineRequest
   readonly arrived: number
   readonly blocks: Blocks

@@ -13,13 +13,13 @@ import { streamedAnswer } from './streamed-answer.ts'
 const TOKEN_BYTES = 4
 
 /** A complete answer of the simulator. */
-export interface EngineAnswer {
+interface EngineAnswer {
   text: string
   prompt_tokens: number
   completion_tokens: number
 }
 
-export type Reply = (status: number, text: string) => void
+type Reply = (status: number, text: string) => void
 
 export class ServedEngine {
   readonly #engine: Engine

@@ -1,7 +1,7 @@
 // A finished answer as a stream of events, a piece for each token, as a client sees it that asks for `stream: true`.
 import { isRecord } from '../../json-record.ts'
 
-export interface StreamedAnswer {
+interface StreamedAnswer {
   /** The event of one more token. */
   piece(tokens: number): string
   /** What comes after the last token: the rest, the reason, the usage where it was asked for, and the end. */

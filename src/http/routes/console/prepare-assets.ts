@@ -6,7 +6,7 @@ import { stripTypeScriptTypes } from 'node:module'
 import { gzipSync } from 'node:zlib'
 import { bundleModules } from './bundle.ts'
 
-export interface Asset {
+interface Asset {
   type: string
   bytes: Uint8Array
   gzip: Uint8Array
