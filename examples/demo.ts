@@ -47,7 +47,7 @@ async function freshFolder(): Promise<void> {
 /** What `offpeak run examples/gsm8k.jsonl` does, with a data folder of its own. */
 async function answerTheQuestions(): Promise<RunReport> {
   const config = loadConfig({ env: {}, cwd: folder, overrides: { data: 'data' } })
-  const service = await embed({ serve }, config)
+  const service = await embed({ serve }, config, {})
   const client = new ApiClient({
     baseUrl: service.url,
     apiKey: readApiKey(config),
@@ -56,7 +56,7 @@ async function answerTheQuestions(): Promise<RunReport> {
   const view = progressView(process.stderr, systemClock)
   try {
     return await runBatch(
-      client,
+      { client, embedded: true, answer: service.answer, options: '' },
       {
         input: join(root, 'examples/gsm8k.jsonl'),
         output: answers,

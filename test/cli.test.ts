@@ -233,30 +233,92 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match(err, /offpeak: twice\.jsonl was refused: .*2.*\n {2}line 4: /)
   })
 
-  test('interrupted by Ctrl-C and run again, an embedded run goes on with the same batch', async () => {
-    const name = await input('long.jsonl', line('a'), line('b'))
-    const first = launch(['run', name, '--config', 'slow.yaml', '--data', 'long'], {})
-    const end = ended(first)
-    await new Promise<void>((resolve) => {
+  /** A run on a data folder whose model does not answer, once its batch is in progress. */
+  async function stuckRun(name: string, data: string, ...flags: string[]) {
+    const child = launch(['run', name, '--config', 'slow.yaml', '--data', data, ...flags], {})
+    const end = ended(child)
+    await new Promise<void>((resolve, reject) => {
       let said = ''
-      first.stderr?.on('data', (block: Buffer) => {
+      child.stderr?.on('data', (block: Buffer) => {
         said += block.toString()
         if (said.includes('in_progress')) resolve()
       })
+      end.then(({ err }) => reject(new Error(`it ended before its batch was in progress: ${err}`)), reject)
     })
-    first.kill('SIGINT')
-    const { code, err } = await end
+    const state: { batch_id: string } = JSON.parse(
+      await readFile(name.replace('.jsonl', '.out.jsonl.offpeak-run.json'), 'utf8'),
+    )
+    const interrupt = async (signal: NodeJS.Signals): Promise<Ended> => {
+      child.kill(signal)
+      return await end
+    }
+    return { pid: child.pid, batch_id: state.batch_id, interrupt }
+  }
+
+  test('interrupted by Ctrl-C and run again, an embedded run goes on with the same batch', async () => {
+    const name = await input('long.jsonl', line('a'), line('b'))
+    const { batch_id, interrupt } = await stuckRun(name, 'long')
+    const { code, err } = await interrupt('SIGINT')
     assert.equal(code, 130, err)
     assert.match(err, /Run the same command again to resume/)
-    const state: { batch_id: string } = JSON.parse(
-      await readFile(at('long.out.jsonl.offpeak-run.json'), 'utf8'),
-    )
     const again = await offpeak(['run', name, '--config', 'quick.yaml', '--data', 'long'])
     assert.equal(again.code, 0, again.err)
+    assert.match(again.err, new RegExp(`interrupted run \\(${batch_id}\\)[^]*${batch_id} completed: 2 `))
+    assert.doesNotMatch(again.err, /Unfinished batches/)
+  })
+
+  test('what an interrupted run left costs nothing when its input is changed, and needs no service to be ended', async () => {
+    const name = await input('fixed.jsonl', line('a'), line('b'))
+    const { batch_id, interrupt } = await stuckRun(name, 'fixed')
+    await interrupt('SIGINT')
+    await input('fixed.jsonl', line('c'))
+    const own = ['--config', 'quick.yaml', '--data', 'fixed']
+    const changed = await offpeak(['run', name, ...own, '--json'])
+    assert.equal(changed.code, 0, changed.err)
     assert.match(
-      again.err,
-      new RegExp(`interrupted run \\(${state.batch_id}\\)[^]*${state.batch_id} completed: 2 `),
+      changed.err,
+      new RegExp(`Unfinished batches[^\\n]*\\n  ${batch_id}  in_progress, 0 of 2 lines done, window until `),
     )
+    assert.match(changed.err, /To end one: offpeak batches cancel ID --config quick\.yaml --data fixed\n/)
+
+    const ask = async (...args: string[]): Promise<string> => {
+      const { code, out, err } = await offpeak([...args, ...own])
+      assert.equal(code, 0, err)
+      return out
+    }
+    const left: object = JSON.parse(await ask('batches', 'get', batch_id, '--json'))
+    assert.partialDeepStrictEqual(left, {
+      status: 'in_progress',
+      request_counts: { completed: 0, failed: 0 },
+    })
+    const ended: object = JSON.parse(await ask('batches', 'cancel', batch_id, '--json'))
+    const counts = { total: 2, completed: 0, failed: 2 }
+    assert.partialDeepStrictEqual(ended, { status: 'cancelled', request_counts: counts, cost_usd: 0 })
+    await ask('results', batch_id, '-o', at('fixed.csv'))
+    assert.match(await readFile(at('fixed.csv'), 'utf8'), /batch_cancelled/)
+    await ask('retry', batch_id, '--merge', at('fixed.merged'))
+    assert.match(await readFile(at('fixed.merged'), 'utf8'), /"custom_id":"b"/)
+  })
+
+  test('a run answers no batch of a service that used its data folder before, and `batches wait` does', async () => {
+    const before = await start('serve', '--config', 'slow.yaml', '--data', 'shared', '--port', '0')
+    const env = {
+      OFFPEAK_BASE_URL: before.ready.replace('offpeak listening on ', ''),
+      OFFPEAK_API_KEY: (await readFile(at('shared/api-key'), 'utf8')).trim(),
+    }
+    const upload = await offpeak(['files', 'upload', await input('theirs.jsonl', line('x'))], env)
+    const theirs = (await offpeak(['batches', 'create', upload.out.trim()], env)).out.trim()
+    const own = ['--config', 'quick.yaml', '--data', 'shared']
+    const busy = await offpeak(['batches', 'cancel', theirs, ...own])
+    assert.equal(busy.code, 1)
+    assert.match(busy.err, /^offpeak: another process of Offpeak uses \S+shared: .* Set OFFPEAK_BASE_URL /)
+    assert.equal((await before.end('SIGTERM')).code, 0)
+
+    const { code, err } = await offpeak(['run', await input('ours.jsonl', line('y')), ...own])
+    assert.equal(code, 0, err)
+    assert.match(err, new RegExp(`^  ${theirs}  (queued|in_progress), 0 of 1 line done, window until `, 'm'))
+    const waited = await offpeak(['batches', 'wait', theirs, ...own, '--json'])
+    assert.partialDeepStrictEqual(JSON.parse(waited.out), { status: 'completed' })
   })
 
   test('files, batches and requests are there from a shell', async () => {

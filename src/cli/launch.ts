@@ -89,6 +89,11 @@ export interface ServeOptions {
   upstreamKeyEnv?: string | undefined
   /** An engine of the configuration that runs already, for the worker of the service. */
   early?: EarlyStart | null
+  /** A service of one command: it sends lines of those batches alone that `Running.answer` names. */
+  embedded?: {
+    /** No other process may use the stores. */
+    alone: boolean
+  }
   /** Ends the wait for that server. */
   signal?: AbortSignal
   /** Says what is waited for. */
@@ -100,6 +105,8 @@ export interface ServeOptions {
 export interface Running {
   /** `http://HOST:PORT`, without a slash at its end; null for a worker, which does not listen. */
   readonly url: string | null
+  /** Has an embedded service send the lines of this batch, too. */
+  answer?(batch_id: string): void
   /** Drains and closes; safe to call twice. */
   stop(): Promise<void>
   /** Settles when everything has stopped; rejects when it stopped because of an error. */

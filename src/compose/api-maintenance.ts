@@ -27,6 +27,8 @@ interface ApiMaintenanceOptions {
   models: ReadonlyMap<string, Model>
   plans: ReadonlyMap<string, Plan>
   rules: FinishRules
+  /** If given, it ends no other batch. */
+  onlyBatches?: ReadonlySet<string> | undefined
   /** Of this process; it owns the leases of the batches that are being closed. */
   sessionId: () => string
   onEnded: (batch: BatchRow) => void

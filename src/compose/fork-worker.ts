@@ -24,8 +24,9 @@ const CRASHES_WITHIN_MS = 60_000
 const METRICS_MS_MAX = 2_000
 
 export interface WorkerProcesses {
-  /** Resolves once all of them claim work. */
-  begin(config: Config, log: Log): Promise<void>
+  /** Resolves once all of them claim work; with `onlyBatches`, that of these batches and of those that `answer` adds. */
+  begin(config: Config, log: Log, onlyBatches?: readonly string[]): Promise<void>
+  answer(batch_id: string): void
   /** Another configuration with the models to use from now on. */
   reload(config: Config): void
   wake(): void
@@ -50,9 +51,12 @@ export function forkWorkers(count: number, early: EarlyStart | null = null): Wor
   const workers = Array.from({ length: count }, (_, at) => forkWorker(at === 0 ? early : null))
   return {
     failed: Promise.race(workers.map((worker) => worker.failed)),
-    async begin(config, log) {
+    async begin(config, log, onlyBatches) {
       const share = shareOf(config, count)
-      await Promise.all(workers.map((worker) => worker.begin(share, log)))
+      await Promise.all(workers.map((worker) => worker.begin(share, log, onlyBatches)))
+    },
+    answer(batch_id) {
+      for (const worker of workers) worker.answer(batch_id)
     },
     reload(config) {
       const share = shareOf(config, count)
@@ -78,6 +82,7 @@ function forkWorker(early: EarlyStart | null): WorkerProcess {
   let stopping = false
   /** A process that replaces a crashed one begins with the latest. */
   let latest: Config | null = null
+  let only: string[] | undefined
   const crashes: number[] = []
   let fail: (error: unknown) => void = () => {}
   const failed = new Promise<never>((_, reject) => {
@@ -88,7 +93,7 @@ function forkWorker(early: EarlyStart | null): WorkerProcess {
   const run = async (config: Config, log: Log): Promise<void> => {
     const running = child
     const ended = exited
-    const start = inheritance ? { start: config, engine: inheritance } : { start: config }
+    const start = { start: config, onlyBatches: only, ...(inheritance && { engine: inheritance }) }
     inheritance = undefined
     await ready(running, start)
     void ended.then(([code, signal]) => {
@@ -116,13 +121,18 @@ function forkWorker(early: EarlyStart | null): WorkerProcess {
 
   return {
     failed,
-    begin(config, log) {
+    begin(config, log, onlyBatches) {
       latest ??= config
+      only = onlyBatches && [...onlyBatches]
       return run(config, log)
     },
     reload(config) {
       latest = config
       tell(child, { reload: config })
+    },
+    answer(batch_id) {
+      only?.push(batch_id)
+      tell(child, { answer: batch_id })
     },
     wake: () => tell(child, 'wake'),
     metrics: () => askMetrics(child),

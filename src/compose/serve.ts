@@ -16,6 +16,7 @@ import { StreamingValidation } from '../intake/streaming-validation.ts'
 import { ProcessRegistry } from '../metrics/metrics-text.ts'
 import { workGauges } from '../metrics/work-gauges.ts'
 import { traceBatch } from '../results/batch-trace.ts'
+import { liveSessions } from '../store/leases.ts'
 import { ApiMaintenance } from './api-maintenance.ts'
 import { listenForReload, type ReloadAnswer, reloaded, replaceModels } from './control-socket.ts'
 import { forkWorkers, type WorkerProcesses, workerCount } from './fork-worker.ts'
@@ -68,6 +69,7 @@ export async function serve(
     const stores = await openStores(configured)
     registration = await register(stores, configured, makeLog(configured))
     const { end } = registration
+    if (options.embedded?.alone) await assertAlone(configured, stores, registration)
     await ensureFirstKey(configured, stores.store)
     await asked
     const config = served.complete(configured)
@@ -85,8 +87,9 @@ export async function serve(
         load !== undefined,
         tracing,
         () => batchApiSecrets,
+        options.embedded && new Set(),
       ),
-      workers?.begin(config, makeLog(config)),
+      workers?.begin(config, makeLog(config), options.embedded && []),
     ])
     const unwatch = watchReload(configured, load, served, (next) => {
       replaceModels(models, next)
@@ -94,17 +97,32 @@ export async function serve(
       workers?.reload(next)
     })
     const stopReleasing = releaseMemoryWhenIdle()
-    return running(api.url, workers ? [api, workers] : [api], async () => {
+    const service = running(api.url, workers ? [api, workers] : [api], async () => {
       stopReleasing()
       unwatch()
       await end()
       await Promise.all([stores.store.close(), tracing?.close()])
     })
+    return { ...service, answer: (batch_id) => workers?.answer(batch_id) }
   } catch (error) {
     await workers?.stop()
     await registration?.end()
     throw error
   }
+}
+
+async function assertAlone(
+  { data_dir }: Config,
+  { store }: Stores,
+  { id }: ProcessRegistration,
+): Promise<void> {
+  const { count, longest_ms } = await liveSessions(store.read, store.claimSql, id)
+  if (count === 0) return
+  throw new Failure(
+    `another process of Offpeak uses ${data_dir}: a run, or a service that listens elsewhere. Set OFFPEAK_BASE_URL and ` +
+      'OFFPEAK_API_KEY to call that service, or try again when the process has ended. ' +
+      `One that was killed counts for another ${Math.ceil(longest_ms / 1000)} s at most`,
+  )
 }
 
 /** A server that is not up yet is waited for. */
@@ -174,6 +192,7 @@ async function startApi(
   prepareConsole: boolean,
   tracing: Tracing | undefined,
   batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>,
+  onlyBatches: ReadonlySet<string> | undefined,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
@@ -197,7 +216,7 @@ async function startApi(
   }
   const place = metricsPlace(config, workers === null ? 'api' : 'all')
   const maintenance = new ApiMaintenance({
-    ...{ store, sealed, log, models },
+    ...{ store, sealed, log, models, onlyBatches },
     plans: config.plans,
     rules: finishRules(config),
     sessionId: () => registration.id,

@@ -1,5 +1,5 @@
 // A worker in a process of its own beside the API: dispatching does not delay the API, each process has a memory bound,
-// and a crash of one does not affect the other. It receives its configuration, then `wake`, `metrics` and `stop`, and
+// and a crash of one does not affect the other. It receives its configuration, then `wake`, `answer`, `metrics` and `stop`, and
 // sends `ready` and its metrics. When its parent process exits, it requeues its chunks and exits; if it was stopping
 // already, it exits at once.
 import type { Config } from '../config/config.ts'
@@ -14,7 +14,8 @@ import { openTracing } from './tracing.ts'
 import { makeReloadable } from './worker.ts'
 
 export type ToWorker =
-  | { start: Config; engine?: Inheritance }
+  | { start: Config; onlyBatches: readonly string[] | undefined; engine?: Inheritance }
+  | { answer: string }
   | { reload: Config }
   | 'wake'
   | 'metrics'
@@ -30,6 +31,8 @@ let running: {
   stop(): Promise<void>
   stop_ms_max: number
 } | null = null
+/** What a service of one command was asked to answer. */
+const onlyBatches = new Set<string>()
 let ending = false
 
 /** Added to the drain time of lines in flight: unavailable stores must not keep the process from exiting. */
@@ -40,7 +43,13 @@ process.on('message', (message: ToWorker) => {
   else if (message === 'metrics') void sendMetrics()
   else if (message === 'stop') end()
   else if ('reload' in message) running?.reload(message.reload)
-  else void begin(message.start, message.engine)
+  else if ('answer' in message) {
+    onlyBatches.add(message.answer)
+    running?.wake()
+  } else {
+    for (const id of message.onlyBatches ?? []) onlyBatches.add(id)
+    void begin(message.start, message.engine, message.onlyBatches && onlyBatches)
+  }
 })
 process.on('disconnect', () => {
   // The parent asked it to stop and exited without waiting.
@@ -53,7 +62,11 @@ process.on('SIGTERM', () => {})
 process.on('SIGHUP', () => {})
 
 /** `engine`: one that runs already. */
-async function begin(config: Config, engine: Inheritance | undefined): Promise<void> {
+async function begin(
+  config: Config,
+  engine: Inheritance | undefined,
+  only: ReadonlySet<string> | undefined,
+): Promise<void> {
   const earlyEngine = engine && inherit(engine, ENGINE_FD)
   const stores = await openStores(config)
   const log = makeLog(config)
@@ -63,6 +76,7 @@ async function begin(config: Config, engine: Inheritance | undefined): Promise<v
     metrics: registry,
     tracing,
     earlyEngine,
+    onlyBatches: only,
   })
   await worker.start()
   // The worker's own session registers the process from now on.

@@ -36,7 +36,7 @@ export function finishRules(config: Config): FinishRules {
 }
 
 /** Called for what the worker has done. */
-export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask'> & {
+export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask' | 'onlyBatches'> & {
   /** Overrides for tests, such as shorter timeouts. */
   delivery?: Partial<DeliverDeps>
   /** How names with `discover: dns` are resolved. */
@@ -163,6 +163,7 @@ export function makeReloadable(
     },
     onEnded,
     onTask: (task) => hooks.onTask?.(task),
+    onlyBatches: hooks.onlyBatches,
     observe: metrics && dispatchMetrics(metrics, upstreams),
     tracing: hooks.tracing,
   })

@@ -61,7 +61,7 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
   const count = Math.min(order.count, Math.ceil(ready / Math.max(1, workers)))
   if (order.onlyBatches) {
     const choice = { batch_ids: order.onlyBatches, exceptProjects: [...spent] }
-    return await leaseFirst(tx, worker_id, count, models, choice)
+    return await leaseFirst(tx, worker_id, onePerProject ? 1 : count, models, choice)
   }
   const urgent = onePerProject ? 1 : count
   if (atFirst.some(({ first_deadline }) => first_deadline < order.urgentBefore)) {
@@ -95,12 +95,14 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
  * Leases ready chunks that batch APIs have lines of, earliest deadline first: their results wait to be recorded. That
  * needs no model and no room under a limit, so neither keeps them from being claimed.
  */
-export async function claimRemote(tx: Writer, worker_id: string, count: number): Promise<ChunkRow[]> {
-  const chosen = await tx
-    .selectFrom('chunks')
+export async function claimRemote(
+  tx: Writer,
+  worker_id: string,
+  count: number,
+  onlyBatches?: readonly string[],
+): Promise<ChunkRow[]> {
+  const chosen = await readyRemote(tx, onlyBatches)
     .select(['batch_id', 'idx'])
-    .where('state', '=', sql.lit('ready'))
-    .where('remote_batches', '>', sql.lit(0))
     .orderBy('deadline')
     .limit(count)
     .forUpdate()
@@ -121,15 +123,16 @@ export async function claimRemote(tx: Writer, worker_id: string, count: number):
 }
 
 /** Whether there is any. */
-export async function hasReadyRemote(db: Reader): Promise<boolean> {
-  const row = await db
+export async function hasReadyRemote(db: Reader, onlyBatches?: readonly string[]): Promise<boolean> {
+  return (await readyRemote(db, onlyBatches).select('idx').limit(1).executeTakeFirst()) !== undefined
+}
+
+function readyRemote(db: Pick<Reader, 'selectFrom'>, onlyBatches: readonly string[] | undefined) {
+  const query = db
     .selectFrom('chunks')
-    .select('idx')
     .where('state', '=', sql.lit('ready'))
     .where('remote_batches', '>', sql.lit(0))
-    .limit(1)
-    .executeTakeFirst()
-  return row !== undefined
+  return onlyBatches ? query.where('batch_id', 'in', onlyBatches) : query
 }
 
 /** Whether there is anything to claim, without taking the write lock. */

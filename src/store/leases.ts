@@ -101,15 +101,17 @@ export async function closeSession(tx: Writer, worker_id: string): Promise<void>
   await requeue(tx, worker_id)
 }
 
-/** The number of open sessions, and when the last one expires if none is renewed (ms from now). */
+/** The number of open sessions but `own`, and when the last one expires if none is renewed (ms from now). */
 export async function liveSessions(
   db: Reader,
   claimSql: ClaimSql,
+  own = '',
 ): Promise<{ count: number; longest_ms: number }> {
   const rows = await db
     .selectFrom('workers')
     .select((eb) => eb('lease_until', '-', claimSql.now).as('left_ms'))
     .where('lease_until', '>', claimSql.now)
+    .where('id', '!=', own)
     .execute()
   return { count: rows.length, longest_ms: Math.max(0, ...rows.map((row) => Number(row.left_ms))) }
 }

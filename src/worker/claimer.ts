@@ -51,6 +51,8 @@ export interface ClaimerOptions {
   demand: () => Demand
   /** Batches that may miss their deadline. */
   atRisk: () => readonly string[]
+  /** If given, no chunk of another batch is claimed. */
+  onlyBatches?: ReadonlySet<string> | undefined
   /** No chunk can be opened, though upstreams could take more lines. */
   onCrowded: () => void
   runs: () => Iterable<Run>
@@ -135,7 +137,8 @@ export class Claimer {
   }
 
   async #claimSome(): Promise<boolean> {
-    const { store, clock, leases } = this.#options
+    const { store, clock, leases, onlyBatches } = this.#options
+    if (onlyBatches?.size === 0) return false
     if (await this.#claimEnded()) return true
     let looked = false
     for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
@@ -156,9 +159,12 @@ export class Claimer {
 
   /** Claims chunks whose remote batches have ended, whatever else there is. */
   async #claimEnded(): Promise<boolean> {
-    const { store, runs, memoryBytes } = this.#options
-    if (chunkSlots(runs(), memoryBytes).full || !(await hasReadyRemote(store.read))) return false
-    const claims = await this.#lease((tx, worker_id) => claimRemote(tx, worker_id, CLAIMS_PER_COMMIT_MAX))
+    const { store, runs, memoryBytes, onlyBatches } = this.#options
+    const only = onlyBatches && [...onlyBatches]
+    if (chunkSlots(runs(), memoryBytes).full || !(await hasReadyRemote(store.read, only))) return false
+    const claims = await this.#lease((tx, worker_id) =>
+      claimRemote(tx, worker_id, CLAIMS_PER_COMMIT_MAX, only),
+    )
     return await this.#openAll(claims)
   }
 
@@ -174,8 +180,8 @@ export class Claimer {
 
   /** Claims one chunk of each waiting entity of the projects that have open chunks here. */
   async #claimForEntities(): Promise<boolean> {
-    const { store, clock, runs, demand, paused, memoryBytes } = this.#options
-    if (this.#isEarly(this.#entitiesAt)) return false
+    const { store, clock, runs, demand, paused, memoryBytes, onlyBatches } = this.#options
+    if (onlyBatches || this.#isEarly(this.#entitiesAt)) return false
     const { hasRoom, taken } = chunkSlots(runs(), memoryBytes)
     if (!hasRoom) return false
     const models = { exceptModels: [...demand().blocked, ...taken] }
@@ -250,13 +256,16 @@ export class Claimer {
 
   /** The claims to try, in order; none when there is no room. */
   #wanted(): Wanted[] {
-    const { demand, runs, paused, memoryBytes, onCrowded } = this.#options
+    const { demand, runs, paused, memoryBytes, onCrowded, onlyBatches } = this.#options
     const { wantsMore, low, full, blocked } = demand()
     const slots = chunkSlots(runs(), memoryBytes)
     const { hasRoom, taken, packed, holders } = slots
     if (low.length > 0 && (!hasRoom || taken.length > 0)) onCrowded()
     if (slots.full) return []
-    const any = { count: CLAIMS_PER_COMMIT_MAX, exceptProjects: paused(), onePerProject: false }
+    const any = {
+      ...{ count: CLAIMS_PER_COMMIT_MAX, exceptProjects: paused(), onePerProject: false },
+      ...(onlyBatches && { onlyBatches: [...onlyBatches] }),
+    }
     const oneOf = (models: ModelChoice, projects: Iterable<string>): Wanted => {
       const exceptProjects = [...new Set([...projects, ...any.exceptProjects])]
       return { ...any, exceptProjects, onePerProject: true, models }

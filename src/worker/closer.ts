@@ -39,6 +39,8 @@ interface CloserOptions {
   log: Log
   rules: FinishRules
   leases: Leases
+  /** If given, no other batch is closed. */
+  onlyBatches?: ReadonlySet<string> | undefined
   /** Makes the chunks of a batch that ends before it was planned. */
   plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
   onEnded: (batch: BatchRow) => void
@@ -81,12 +83,14 @@ export class Closer {
   }
 
   async #closeAll(): Promise<void> {
-    const { store, clock, log } = this.#options
+    const { store, clock, log, onlyBatches } = this.#options
     try {
       for (;;) {
         if (this.#abort.signal.aborted) return
-        const ending = await listEnding(store.read, clock.now(), BATCHES_MAX)
-        const ids = await listClosable(store.read, store.claimSql, ending)
+        const count = onlyBatches ? Number.MAX_SAFE_INTEGER : BATCHES_MAX
+        const ending = await listEnding(store.read, clock.now(), count)
+        const ours = onlyBatches ? ending.filter((id) => onlyBatches.has(id)) : ending
+        const ids = await listClosable(store.read, store.claimSql, ours)
         if (ids.length === 0) return
         await this.#plan(ids)
         const anyClaimed = await this.#closeSome(ids)

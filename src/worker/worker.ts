@@ -100,6 +100,8 @@ export interface WorkerOptions {
   /** How old an uncommitted blob may be when it is committed; the orphan sweep deletes older ones. */
   blobFreshMs: number
   tasks: TaskHandlers & { plan: TaskHandler }
+  /** If given, lines of no other batch are sent or ended; `wake` looks for the batches that were added. */
+  onlyBatches?: ReadonlySet<string> | undefined
   /** The maintenance tasks; every worker runs them about once a second. */
   maintenance: () => Promise<void>
   onEnded?: (batch: BatchRow) => void
@@ -147,7 +149,7 @@ export class Worker {
 
   constructor(options: WorkerOptions) {
     this.#options = options
-    const { store, sealed, clock, log, random, models, rules, answers, observe, retry } = options
+    const { store, sealed, clock, log, random, models, rules, answers, observe, retry, onlyBatches } = options
     const runs = (): Iterable<Run> => this.#runs.values()
     const turn = new Turn(clock)
     const session = new Session({
@@ -233,10 +235,10 @@ export class Worker {
     const leases = new Leases({ store, clock, sessionId })
     const reader = new ChunkReader({ store, sealed, clock, log, models })
     const claimer = new Claimer({
-      ...{ store, reader, clock, log, leases, sessionId, runs },
+      ...{ store, reader, clock, log, leases, sessionId, runs, onlyBatches },
       memoryBytes: options.memoryBytes,
       demand: () => demandOf(lanes, clock.now()),
-      atRisk: () => this.#atRisk,
+      atRisk: () => (onlyBatches ? this.#atRisk.filter((id) => onlyBatches.has(id)) : this.#atRisk),
       paused: () => gate.pausedProjects(),
       prepare: (run, limitVersion) => this.#prepare(run, limitVersion),
       onCrowded: () => blocked.park(),
@@ -245,7 +247,7 @@ export class Worker {
       tracing: options.tracing,
     })
     const closer = new Closer({
-      ...{ store, sealed, reader, clock, log, rules, leases, observe },
+      ...{ store, sealed, reader, clock, log, rules, leases, observe, onlyBatches },
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onBatchEnded(batch),
     })

@@ -1,12 +1,13 @@
 // Connects a command to a service: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name, otherwise the one on this
-// machine, or, for `run`, an embedded service that is started for the command.
+// machine, or, for `run` and where none listens, an embedded service that is started for the command.
 import { existsSync, readFileSync } from 'node:fs'
+import { connect as connectTo } from 'node:net'
 import type { Command } from 'commander'
 import { apiKeyPath } from '../../config/api-key-path.ts'
 import type { Config, LogLevel } from '../../config/config.ts'
 import type { EarlyStart } from '../../engines/early-start.ts'
 import type { RunEngine } from '../engine-flags.ts'
-import type { ConfigFlags, Launch } from '../launch.ts'
+import type { ConfigFlags, Launch, ServeOptions } from '../launch.ts'
 import type { Access, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { sentence } from '../terminal/format.ts'
@@ -21,17 +22,45 @@ export interface Connection {
   /** Identifies the service in the state of a run: a base URL, or the data folder of an embedded service. */
   target: string
   embedded: boolean
+  /** The options by which another command finds the data folder of an embedded service. */
+  options: string
+  /** Has an embedded service send the lines of this batch; it sends those of no other. */
+  answer(batch_id: string): void
   close(): Promise<void>
 }
 
-/** Connects to the remote service, or to the one at the configured address of this machine. */
-async function connect(shell: Shell, flags: ConfigFlags, signal?: AbortSignal): Promise<Connection> {
+/**
+ * Connects to the remote service, or to the one at the configured address of this machine; where nothing listens there,
+ * to an embedded one.
+ */
+async function connect(
+  shell: Shell,
+  flags: ConfigFlags,
+  signal: AbortSignal,
+  embeds: boolean,
+): Promise<Connection> {
   const remote = remoteAccess(shell.access)
   if (remote !== null) return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
   const config = await shell.launch.loadConfig(flags)
+  const apiKey = readApiKey(config)
   const { host, port } = config.listen
+  if (embeds && !(await listens(config.listen)))
+    return await connectEmbedded(
+      shell,
+      flags,
+      config,
+      await embed(shell.launch, config, { alone: true }),
+      signal,
+    )
   const baseUrl = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
-  return connection(shell, baseUrl, readApiKey(config), LOCAL_PACE, signal)
+  return connection(shell, baseUrl, apiKey, LOCAL_PACE, signal)
+}
+
+function listens({ host, port }: Config['listen']): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connectTo({ host, port }, () => resolve(true))
+    socket.on('error', () => resolve(false)).on('connect', () => socket.destroy())
+  })
 }
 
 /** Connects to the remote service, or starts an embedded one that `close` stops. */
@@ -55,15 +84,30 @@ export async function connectOrEmbed(
   const now = shell.clock.now()
   const config = engine?.apply(given, now) ?? given
   const early = engine === null || flags.estimate ? null : await startEngine(config, now)
-  const service = await embed(shell.launch, config, flags.upstream, early).catch((error: unknown) => {
+  const options = { upstream: flags.upstream, early }
+  const service = await embed(shell.launch, config, options).catch((error: unknown) => {
     early?.stop()
     throw error
   })
+  return await connectEmbedded(shell, flags, config, service, signal)
+}
+
+async function connectEmbedded(
+  shell: Shell,
+  flags: ConfigFlags,
+  config: Config,
+  service: Embedded,
+  signal: AbortSignal,
+): Promise<Connection> {
   const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal)
   return {
     ...found,
     target: config.data_dir,
     embedded: true,
+    options: (['config', 'data'] as const)
+      .map((name) => (flags[name] === undefined ? '' : ` --${name} ${flags[name]}`))
+      .join(''),
+    answer: service.answer,
     async close() {
       await found.close()
       await service.stop()
@@ -83,21 +127,26 @@ async function startEngine({ models, data_dir }: Config, now: number): Promise<E
   return await EarlyStart.begin(engine, model, outputFileOf(data_dir, name, model), now)
 }
 
+interface Embedded {
+  url: string
+  answer(batch_id: string): void
+  stop(): Promise<void>
+}
+
 /** An embedded service on a free port of the loopback address, which logs warnings and errors only. */
 export async function embed(
   launch: Pick<Launch, 'serve'>,
   config: Config,
-  upstream?: string,
-  early: EarlyStart | null = null,
-): Promise<{ url: string; stop(): Promise<void> }> {
+  { alone = false, ...options }: Pick<ServeOptions, 'upstream' | 'early'> & { alone?: boolean },
+): Promise<Embedded> {
   const quiet: Config = {
     ...config,
     listen: { ...config.listen, host: '127.0.0.1', port: 0 },
     log: { level: quieter(config.log.level) },
   }
-  const running = await launch.serve(quiet, { role: 'all', upstream, early })
+  const running = await launch.serve(quiet, { ...options, role: 'all', embedded: { alone } })
   if (running.url === null) throw new Error('the embedded service does not listen')
-  return { url: running.url, stop: () => running.stop() }
+  return { url: running.url, answer: (id) => running.answer?.(id), stop: () => running.stop() }
 }
 
 export function readApiKey(config: Config): string {
@@ -125,7 +174,11 @@ function connection(
     onRetry: (reason, delayMs) =>
       writeLine(shell.terminal.stderr, `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s.`),
   })
-  return { client, pace, target: client.baseUrl, embedded: false, close: () => client.close() }
+  return {
+    ...{ client, pace, target: client.baseUrl, embedded: false, options: '' },
+    answer() {},
+    close: () => client.close(),
+  }
 }
 
 function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | null {
@@ -161,13 +214,14 @@ export function apiCommand(parent: Command, name: string, description: string): 
   return withConfig(withJson(parent.command(name).description(description)))
 }
 
-/** Opens a connection before the command and closes it after. */
+/** Opens a connection before the command and closes it after. Without `embeds`, no service is started for it. */
 export async function withApi(
   shell: Shell,
   flags: ApiFlags,
   act: (connection: Connection) => Promise<void>,
+  embeds = true,
 ): Promise<void> {
-  const connection = await connect(shell, flags, shell.interruption())
+  const connection = await connect(shell, flags, shell.interruption(), embeds)
   try {
     await act(connection)
   } finally {

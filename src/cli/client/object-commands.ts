@@ -6,7 +6,7 @@ import { wholeNumber } from '../terminal/option-values.ts'
 import { printFields, printJson, printTable } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
 import type { ApiClient } from './client.ts'
-import { type ApiFlags, apiCommand, withApi } from './connect.ts'
+import { type ApiFlags, apiCommand, type Connection, withApi } from './connect.ts'
 
 interface ListOrder<T extends TSchema> {
   description: string
@@ -60,7 +60,7 @@ interface CallOrder<A, F> {
   /** The name of the argument, if not `id`, and what it is. */
   argument?: string | readonly [name: string, description: string]
   /** Checks the flags before there is a connection, and returns the call. */
-  call: (id: string, flags: F) => (client: ApiClient) => Promise<A>
+  call: (id: string, flags: F) => (client: ApiClient, connection: Connection) => Promise<A>
   /** Without it, the fields of the answer are printed. */
   show?: Show<A>
 }
@@ -81,8 +81,8 @@ export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
     const flags = command.opts<F>()
     const [id = ''] = command.args
     const send = call(id, flags)
-    return withApi(shell, flags, async ({ client }) => {
-      const answer = await send(client)
+    return withApi(shell, flags, async (connection) => {
+      const answer = await send(connection.client, connection)
       if (flags.json) printJson(shell.terminal.stdout, answer)
       else show(shell, answer, id)
     })

@@ -9,6 +9,7 @@ import { humanDuration } from '../terminal/format.ts'
 import { type BatchProgress, batchLine, waitLine } from '../terminal/progress-line.ts'
 import type { ProgressView } from '../terminal/progress-view.ts'
 import type { ApiClient } from './client.ts'
+import type { Connection } from './connect.ts'
 import { type Pace, poll } from './poll.ts'
 
 export interface Watch {
@@ -55,6 +56,21 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
     return batch
   }
   return await poll(read, ({ status }) => isTerminal(status), watch.pace, clock, signal)
+}
+
+/** Returns the batch; where the service ends with the command, once it has been cancelled. */
+export async function cancelBatch(
+  { client, embedded, answer, pace }: Pick<Connection, 'client' | 'embedded' | 'answer' | 'pace'>,
+  id: string,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<BatchObject> {
+  const path = `/v1/batches/${encodeURIComponent(id)}`
+  const batch = await client.post(BatchObject, `${path}/cancel`)
+  if (!embedded) return batch
+  answer(id)
+  const read = (): Promise<BatchObject> => client.get(BatchObject, path)
+  return await poll(read, ({ status }) => isTerminal(status), pace, clock, signal)
 }
 
 /** Without a finished line for this long, no rate is shown. */

@@ -8,7 +8,7 @@ import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { downloadResults, followResults } from '../client/download.ts'
 import { addCall, addList, showId } from '../client/object-commands.ts'
 import { AnyObject } from '../client/shapes.ts'
-import { watchBatch } from '../client/watch-batch.ts'
+import { cancelBatch, watchBatch } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanCount, humanTime, humanUsd } from '../terminal/format.ts'
@@ -100,7 +100,10 @@ export function addBatches(program: Command, shell: Shell): void {
     addCall(shell, batches, action, {
       description,
       argument: 'batch_…',
-      call: (id) => (client) => client.post(BatchObject, `${path(id)}/${action}`),
+      call: (id) => (client, connection) =>
+        action === 'cancel'
+          ? cancelBatch(connection, id, shell.clock, shell.interruption())
+          : client.post(BatchObject, `${path(id)}/${action}`),
     })
 
   examples(
@@ -135,9 +138,10 @@ function newBatch(file_id: string, flags: CreateFlags): object {
 
 async function waitForBatch(shell: Shell, id: string, flags: ApiFlags): Promise<void> {
   const view = progressView(shell.terminal.stderr, shell.clock)
-  await withApi(shell, flags, async ({ client, pace }) => {
+  await withApi(shell, flags, async ({ client, pace, answer }) => {
     try {
       const signal = shell.interruption()
+      answer(id)
       const batch = await watchBatch(client, encodeURIComponent(id), {
         view,
         pace,
@@ -159,16 +163,17 @@ async function follow(shell: Shell, id: string, flags: ResultFlags): Promise<voi
     )
   const signal = shell.interruption()
   const { stdout } = shell.terminal
-  await withApi(shell, flags, ({ client, pace }) =>
-    followResults(client, path(id), {
+  await withApi(shell, flags, ({ client, pace, answer }) => {
+    answer(id)
+    return followResults(client, path(id), {
       part: 'all',
       follow: true,
       write: (lines) => writeData(stdout, [lines]),
       pace,
       clock: shell.clock,
       signal,
-    }),
-  )
+    })
+  })
 }
 
 async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promise<void> {

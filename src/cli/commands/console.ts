@@ -7,7 +7,7 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { ConsoleLink } from '../../wire/project.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { type ApiFlags, apiCommand, type Connection, withApi } from '../client/connect.ts'
 import type { Environment, Shell } from '../shell.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson } from '../terminal/table.ts'
@@ -29,7 +29,7 @@ export function addConsole(program: Command, shell: Shell): void {
 
 async function openConsole(shell: Shell, flags: ConsoleFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  await withApi(shell, flags, async ({ client }) => {
+  const open = async ({ client }: Connection): Promise<void> => {
     const link = await client.post(ConsoleLink, '/console/links')
     const url = `${client.baseUrl}${link.path}`
     if (flags.json) printJson(stdout, { url, expires_at: link.expires_at })
@@ -37,7 +37,8 @@ async function openConsole(shell: Shell, flags: ConsoleFlags): Promise<void> {
     writeLine(stderr, 'The link signs in once, within a minute.')
     if (flags.open && !flags.json && !(await opened(url, shell.env)))
       writeLine(stderr, 'No browser could be started; open the link yourself.')
-  })
+  }
+  await withApi(shell, flags, open, false)
 }
 
 /** What opens a page, by platform. */

@@ -48,7 +48,7 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
     if (flags.json) printJson(stdout, batch)
     else writeLine(stdout, batch.id)
   }
-  await withApi(shell, flags, async ({ client, pace }) => {
+  await withApi(shell, flags, async ({ client, pace, embedded, answer }) => {
     const watch = { view, pace, clock: shell.clock, signal }
     try {
       const path = `/v1/batches/${encodeURIComponent(id)}`
@@ -60,7 +60,9 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
       })
       const again = permanent === 0 ? '' : `; ${permanent} of them will fail again unless the input is fixed`
       view.message(`${counted(lines, 'failed line')} of ${id}${again}`)
-      if (!flags.wait && flags.merge === undefined) return show(made)
+      // A service that ends with the command answers nothing later.
+      if (!flags.wait && !embedded && flags.merge === undefined) return show(made)
+      answer(made.id)
       const done = await watchBatch(client, made.id, watch)
       view.stop()
       if (flags.merge !== undefined) {

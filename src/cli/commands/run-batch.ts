@@ -7,16 +7,18 @@ import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import type { Static } from 'typebox'
 import Type from 'typebox'
 import { Value } from 'typebox/value'
+import { OPEN_STATUSES } from '../../domain/batch.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { ApiError, adviceFor } from '../client/api-error.ts'
 import { byteLines, endpointOfFile } from '../client/byte-lines.ts'
 import type { ApiClient } from '../client/client.ts'
+import type { Connection } from '../client/connect.ts'
 import { downloadResults } from '../client/download.ts'
 import { AnyObject, ResultLine } from '../client/shapes.ts'
 import { hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
 import { hasCode } from '../terminal/failure.ts'
-import { counted, humanBytes, sentence } from '../terminal/format.ts'
+import { counted, humanBytes, humanTime, sentence } from '../terminal/format.ts'
 import { batchLine, uploadLine, waitLine } from '../terminal/progress-line.ts'
 import { checkModel } from './models.ts'
 
@@ -36,26 +38,30 @@ export interface RunReport {
   failures: CodeCount[]
 }
 
+type RunService = Pick<Connection, 'client' | 'embedded' | 'answer' | 'options'>
+
 /**
  * Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. `finish` is called with the
  * results on disk; until it has returned, the run can be resumed.
  */
 export async function runBatch(
-  client: ApiClient,
+  service: RunService,
   order: RunOrder,
   watch: Watch,
   finish: () => Promise<void> = async () => {},
 ): Promise<RunReport> {
+  const { client } = service
   const started = watch.clock.now()
   const statePath = runStatePath(order.output)
   // Detects a wrong address or key before the file is uploaded.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
   let state = await earlierRun(order, statePath, watch)
   if (state === undefined) await checkModel(client, order)
+  if (service.embedded) await nameOthers(service, state?.batch_id ?? null, watch)
   let batch: BatchObject | undefined
   while (batch === undefined) {
     try {
-      batch = await untilDone(client, order, state, statePath, watch)
+      batch = await untilDone(service, order, state, statePath, watch)
     } catch (error) {
       if (error instanceof FileInvalid) await removeRunState(statePath)
       // The upload or the batch of the earlier run no longer exists: start a new run.
@@ -82,13 +88,39 @@ async function earlierRun(order: RunOrder, statePath: string, watch: Watch): Pro
     )
     return state
   }
-  const left = state.batch_id === null ? '' : ` ${state.batch_id} is not changed.`
-  watch.view.message(`The interrupted run had another input or other options. Starting a new run.${left}`)
+  watch.view.message('The interrupted run had another input or other options. Starting a new run.')
+  if (state.batch_id !== null && state.target === order.target && /^https?:/.test(state.target))
+    watch.view.message(
+      `${state.batch_id} continues at ${state.target}. To end it: offpeak batches cancel ${state.batch_id}`,
+    )
   return undefined
 }
 
+/** Names the batches that earlier runs, or a service, have left in the data folder: this run sends no line of them. */
+async function nameOthers(
+  { client, options }: RunService,
+  own: string | null,
+  { view }: Watch,
+): Promise<void> {
+  const lists = OPEN_STATUSES.map((status) => client.list(BatchObject, '/v1/batches', PAGE, { status }))
+  const others = (await Promise.all(lists)).flat().filter(({ id }) => id !== own)
+  if (others.length === 0) return
+  view.message('Unfinished batches of other runs, which this run does not answer:')
+  for (const { id, status, request_counts: counts, expires_at } of others.slice(0, NAMED_MAX)) {
+    const done = `${counts.completed + counts.failed} of ${counted(counts.total, 'line')} done`
+    view.message(`  ${id}  ${status}, ${done}, window until ${humanTime(expires_at)} UTC`)
+  }
+  if (others.length > NAMED_MAX)
+    view.message(`  and ${others.length - NAMED_MAX} more: offpeak batches list${options}`)
+  view.message(`To finish one: offpeak batches wait ID${options}`)
+  view.message(`To end one: offpeak batches cancel ID${options}`)
+}
+
+const NAMED_MAX = 5
+const PAGE = 100
+
 async function untilDone(
-  client: ApiClient,
+  { client, answer }: RunService,
   order: RunOrder,
   earlier: RunState | undefined,
   statePath: string,
@@ -96,7 +128,8 @@ async function untilDone(
 ): Promise<BatchObject> {
   let state = earlier ?? (await upload(client, order, watch))
   if (earlier === undefined) await writeRunState(statePath, state)
-  if (state.batch_id === null) {
+  let { batch_id } = state
+  if (batch_id === null) {
     await watchFile(client, state.file_id, watch)
     const batch = await client.post(
       BatchObject,
@@ -110,11 +143,12 @@ async function untilDone(
       },
       { 'idempotency-key': idempotencyKey(state) },
     )
-    state = { ...state, batch_id: batch.id }
+    batch_id = batch.id
+    state = { ...state, batch_id }
     await writeRunState(statePath, state)
-    return await watchBatch(client, batch.id, watch)
   }
-  return await watchBatch(client, state.batch_id, watch)
+  answer(batch_id)
+  return await watchBatch(client, batch_id, watch)
 }
 
 /** Shows the progress of the download, then that of the batch again. */

@@ -161,7 +161,7 @@ async function runConnected(
     return exit(estimate.accepted ? 0 : EXIT_FAILED)
   }
   let joined: WrittenRows | undefined
-  const report = await runBatch(connection.client, order, watch, async () => {
+  const report = await runBatch(connection, order, watch, async () => {
     joined = await job?.join()
   })
   view.stop()
