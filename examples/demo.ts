@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { ApiClient } from '../src/cli/client/client.ts'
 import { embed, readApiKey } from '../src/cli/client/connect.ts'
 import { LOCAL_PACE } from '../src/cli/client/poll.ts'
-import { type RunReport, runBatch } from '../src/cli/commands/run-batch.ts'
+import { type RunReport, runBatch, runStatePath } from '../src/cli/commands/run-batch.ts'
 import { failureText } from '../src/cli/terminal/failure.ts'
 import { counted, humanDuration, humanUsd } from '../src/cli/terminal/format.ts'
 import { progressView } from '../src/cli/terminal/progress-view.ts'
@@ -61,6 +61,7 @@ async function answerTheQuestions(): Promise<RunReport> {
         input: join(root, 'examples/gsm8k.jsonl'),
         output: answers,
         errors,
+        state: runStatePath(answers),
         target: config.data_dir,
         window: '24h',
         metadata: { entity: 'user:demo' },

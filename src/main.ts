@@ -26,7 +26,13 @@ const code = await runProgram(process.argv.slice(2), {
   },
   access: { baseUrl: set(env.OFFPEAK_BASE_URL), apiKey: set(env.OFFPEAK_API_KEY) },
   env,
-  terminal: { stdout, stderr },
+  terminal: {
+    stdout,
+    stderr,
+    get stdin() {
+      return process.stdin
+    },
+  },
   clock: systemClock,
   interruption: interruption(process, { clock: systemClock, underNpm: set(env.npm_command) !== undefined }),
   version: version(),

@@ -300,6 +300,36 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match(await readFile(at('fixed.merged'), 'utf8'), /"custom_id":"b"/)
   })
 
+  test('of two equal runs at once, one says who is running; after kill -9 the batch is resumed or discarded', async () => {
+    const name = await input('twin.jsonl', line('a'), line('b'))
+    const own = ['--config', 'quick.yaml', '--data', 'twin']
+    const { pid, batch_id, interrupt } = await stuckRun(name, 'twin')
+    const twin = await spawned(['run', name, ...own])
+    assert.equal(twin.code, 4)
+    assert.match(
+      twin.err,
+      new RegExp(
+        `^offpeak: another run with the output \\S+ is running: process ${pid}, ${batch_id}\\. Nothing was sent\\.`,
+      ),
+    )
+    await interrupt('SIGKILL')
+    const { batch_id: again, interrupt: end } = await stuckRun(name, 'twin')
+    assert.equal(again, batch_id)
+    await end('SIGINT')
+    const discarded = await offpeak(['run', name, ...own, '--discard'])
+    assert.equal(discarded.code, 0, discarded.err)
+    assert.match(discarded.err, new RegExp(`${batch_id} cancelled: 0 of 2 lines answered, \\$0`))
+    const anew = await offpeak(['run', name, ...own])
+    assert.equal(anew.code, 0, anew.err)
+    assert.doesNotMatch(anew.err, new RegExp(batch_id))
+    const repeated = await offpeak(['run', name, ...own])
+    assert.equal(repeated.code, 4)
+    assert.match(
+      repeated.err,
+      /--again runs it again, .*: offpeak batches results batch_\w+ --config quick\.yaml --data twin\n/,
+    )
+  })
+
   test('a run answers no batch of a service that used its data folder before, and `batches wait` does', async () => {
     const before = await start('serve', '--config', 'slow.yaml', '--data', 'shared', '--port', '0')
     const env = {

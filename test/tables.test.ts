@@ -77,7 +77,10 @@ describe('a table', { timeout: 60_000 }, () => {
         '',
       ].join('\n'),
     )
-    assert.deepEqual((await readdir(folder)).sort(), ['out.csv', 'reviews.csv'])
+    assert.deepEqual((await readdir(folder)).sort(), ['out.csv', 'out.csv.offpeak-run.json', 'reviews.csv'])
+    const repeated = await run('reviews.csv', '--prompt', 'Classify: {{text}}', '-o', at('out.csv'))
+    assert.equal(repeated.code, 4)
+    assert.match(repeated.err, /--again runs it again/)
   })
 
   test('asks the model for what the prompt and the parameters say', async () => {

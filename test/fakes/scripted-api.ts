@@ -94,6 +94,8 @@ export class ScriptedApi {
       if (seen.method === 'POST') return this.#upload(seen)
       const file = this.files.get(id)
       if (file === undefined) return apiError(404, 'file_not_found', 'There is no such file.')
+      if (seen.method === 'DELETE')
+        return { status: 200, body: { id, object: 'file', deleted: this.files.delete(id) } }
       return part === 'content' ? content(file.content, seen) : { status: 200, body: file.object }
     }
     if (collection === 'batches') {

@@ -26,6 +26,10 @@ export interface RunOrder extends RunTerms {
   input: string
   output: string
   errors: string
+  /** The file with the state of the run. */
+  state: string
+  /** The model server that the command names; undefined: those of the configuration. */
+  server?: string | undefined
   /** Of every request, where one option says it. */
   model?: string
 }
@@ -42,20 +46,21 @@ type RunService = Pick<Connection, 'client' | 'embedded' | 'answer' | 'options'>
 
 /**
  * Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. `finish` is called with the
- * results on disk; until it has returned, the run can be resumed.
+ * results on disk; until it has returned, the run can be resumed. `repeat` throws what keeps a run from being paid for again.
  */
 export async function runBatch(
   service: RunService,
   order: RunOrder,
   watch: Watch,
   finish: () => Promise<void> = async () => {},
+  repeat: (finished: RunState) => Promise<void> = async () => {},
 ): Promise<RunReport> {
   const { client } = service
   const started = watch.clock.now()
-  const statePath = runStatePath(order.output)
+  const statePath = order.state
   // Detects a wrong address or key before the file is uploaded.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
-  let state = await earlierRun(order, statePath, watch)
+  let state = await earlierRun(order, watch, repeat)
   if (state === undefined) await checkModel(client, order)
   if (service.embedded) await nameOthers(service, state?.batch_id ?? null, watch)
   let batch: BatchObject | undefined
@@ -73,16 +78,29 @@ export async function runBatch(
   }
   await fetchResults(client, batch, order, watch)
   await finish()
-  await removeRunState(statePath)
+  const done = await readRunState(statePath)
+  const finished = { at: watch.clock.now(), server: order.server ?? null }
+  // A run that has cost nothing may be repeated at any time.
+  if (done && batch.request_counts.completed > 0) await writeRunState(statePath, { ...done, finished })
+  else await removeRunState(statePath)
   const failures = await countByCode(failedLines(createReadStream(order.errors)))
   return { batch, durationMs: watch.clock.now() - started, failures }
 }
 
 /** The interrupted run to resume, if neither the file nor the options have changed since. */
-async function earlierRun(order: RunOrder, statePath: string, watch: Watch): Promise<RunState | undefined> {
-  const state = await readRunState(statePath)
+async function earlierRun(
+  order: RunOrder,
+  watch: Watch,
+  repeat: (finished: RunState) => Promise<void>,
+): Promise<RunState | undefined> {
+  const state = await readRunState(order.state)
   if (state === undefined) return undefined
-  if (sameTerms(state, order) && state.input_sha256 === (await hashFile(order.input))) {
+  const isSame = sameTerms(state, order) && state.input_sha256 === (await hashFile(order.input))
+  if (state.finished) {
+    if (isSame && state.finished.server === (order.server ?? null)) await repeat(state)
+    return undefined
+  }
+  if (isSame) {
     watch.view.message(
       `Resuming the interrupted run${state.batch_id === null ? '' : ` (${state.batch_id})`}.`,
     )
@@ -173,7 +191,8 @@ async function upload(client: ApiClient, order: RunOrder, { view }: Watch): Prom
   return newRunState(order, sha256, file.id)
 }
 
-// The state that an interrupted run needs to be resumed, stored beside its output and removed when the run is done.
+// The state that an interrupted run needs to be resumed, stored beside its output. Once the run has finished, it says which
+// run has been paid for.
 // The nonce separates runs of the same file; the hash shows whether the file has changed.
 
 const Dedupe = Type.Union([Type.Literal(true), Type.Literal('force')])
@@ -189,8 +208,12 @@ const RunState = Type.Object({
   nonce: Type.String(),
   file_id: Type.String(),
   batch_id: Type.Union([Type.String(), Type.Null()]),
+  /** When (Unix ms), and by which server, if the command named one. */
+  finished: Type.Optional(
+    Type.Object({ at: Type.Number(), server: Type.Union([Type.String(), Type.Null()]) }),
+  ),
 })
-type RunState = Static<typeof RunState>
+export type RunState = Static<typeof RunState>
 
 /** The terms that must be equal for an earlier run to be resumed. */
 interface RunTerms {

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
 import { stripVTControlCharacters } from 'node:util'
 import { fastClock } from '../../../test/fakes/fast-clock.ts'
@@ -81,7 +82,6 @@ describe('offpeak run against a service', () => {
     assert.equal(await offpeak('run', input), 0)
     assert.deepEqual(await ids(output()), ['a', 'b', 'c'])
     assert.equal(await readFile(errors(), 'utf8'), '')
-    assert.equal(existsSync(runStatePath(output())), false)
     assert.match(terminal.err(), /batch_1 completed: 3 lines answered, 0 failed, \$0\.00300, /)
     assert.equal(terminal.out(), '')
   })
@@ -250,7 +250,6 @@ describe('offpeak run against a service', () => {
     assert.match(terminal.err(), /Resuming the interrupted run \(batch_1\)/)
     assert.equal(api.batches.size, 1)
     assert.equal(api.calls('POST', /files/).length, 1)
-    assert.equal(existsSync(runStatePath(output())), false)
   })
 
   test('a run interrupted before the answer to the create call creates no second batch', async () => {
@@ -280,7 +279,7 @@ describe('offpeak run against a service', () => {
     api.script = {}
     await writeFile(input, `${INPUT}{"custom_id":"d"}\n`)
     assert.equal(await offpeak('run', input), 0)
-    assert.match(terminal.err(), /batch_1 is not changed/)
+    assert.match(terminal.err(), /batch_1 continues at .* To end it: offpeak batches cancel batch_1\n/)
     assert.equal(api.batches.size, 2)
     assert.deepEqual(await ids(output()), ['a', 'b', 'c', 'd'])
   })
@@ -295,10 +294,66 @@ describe('offpeak run against a service', () => {
     assert.match(terminal.err(), /no longer exists\. Starting a new run/)
   })
 
-  test('the same file run twice to the end makes two batches', async () => {
+  test('a finished run is repeated with --again alone; without it, nothing is sent', async () => {
     await offpeak('run', input)
-    await offpeak('run', input)
+    const sent = api.calls('POST', /./).length
+    assert.equal(await offpeak('run', input), 4)
+    assert.match(
+      terminal.err(),
+      /offpeak: this run has finished before \(batch_1, .* UTC\); nothing was sent\. --again .* batches results batch_1\n/,
+    )
+    assert.equal(api.calls('POST', /./).length, sent)
+    assert.equal(await offpeak('run', input, '--again'), 0)
     assert.equal(api.batches.size, 2)
+    assert.equal(await offpeak('run', input), 4, 'the second is recorded as well')
+    await writeFile(input, `${INPUT}{"custom_id":"d"}\n`)
+    assert.equal(await offpeak('run', input), 0)
+    assert.deepEqual(await ids(output()), ['a', 'b', 'c', 'd'])
+  })
+
+  test('on a terminal, the question whether to repeat a finished run is answered there', async () => {
+    await offpeak('run', input)
+    for (const [answer, code] of [
+      ['n', 4],
+      ['y', 0],
+    ] as const) {
+      terminal = capturedTerminal(200)
+      const stdin = Object.assign(new PassThrough(), { isTTY: true })
+      Object.assign(terminal, { stdin })
+      stdin.end(`${answer}\n`)
+      assert.equal(await offpeak('run', input), code)
+      assert.match(terminal.err(), /batch_1, .* Run it again, at its cost\? \[y\/N\] /)
+    }
+    assert.equal(api.batches.size, 2)
+  })
+
+  test('a run that had no answer is repeated without a question', async () => {
+    api.script = { fails: { a: 'x', b: 'x', c: 'x' } }
+    assert.equal(await offpeak('run', input), 3)
+    assert.equal(existsSync(runStatePath(output())), false)
+  })
+
+  test('--discard cancels what an interrupted run has left, and runs nothing', async () => {
+    const statuses = ['in_progress', 'in_progress', 'cancelling', 'cancelled'] as const
+    api.script = { statuses, fault: ({ path }) => void (/batch_/.test(path) && controller.abort()) }
+    assert.equal(await offpeak('run', input), 130)
+    controller = new AbortController()
+    api.script = { statuses }
+    assert.equal(await offpeak('run', input, '--discard'), 0)
+    assert.equal(api.calls('POST', /batch_1\/cancel$/).length, 1)
+    assert.match(terminal.err(), /batch_1 cancelled: 0 of 3 lines answered, \$0/)
+    assert.equal(existsSync(runStatePath(output())), false)
+    assert.equal(await offpeak('run', input, '--discard'), 0)
+    assert.match(terminal.err(), /No interrupted run with the output .* has left anything/)
+    assert.equal(api.batches.size, 1)
+  })
+
+  test('--discard deletes an upload whose batch is not known', async () => {
+    api.script = { fault: ({ path }) => (path === '/v1/batches' ? apiError(400, 'x', 'No.') : undefined) }
+    assert.equal(await offpeak('run', input), 1)
+    assert.equal(await offpeak('run', input, '--discard'), 0)
+    assert.equal(api.calls('DELETE', /files\/file_1$/).length, 1)
+    assert.equal(existsSync(runStatePath(output())), false)
   })
 
   test('a wrong key is refused before the file is sent', async () => {

@@ -3,20 +3,23 @@
 import { access } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
+import { isTerminal } from '../../domain/batch.ts'
+import type { Clock } from '../../domain/clock.ts'
 import type { WrittenRows } from '../../tables/result-table.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
-import { BatchEstimate } from '../../wire/batch.ts'
+import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
+import { ApiError } from '../client/api-error.ts'
 import { endpointOfFile } from '../client/byte-lines.ts'
 import { type Connection, connectOrEmbed } from '../client/connect.ts'
 import { uploadInput } from '../client/upload.ts'
-import { type Watch, watchFile } from '../client/watch-batch.ts'
+import { cancelBatch, type Watch, watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { formatOfOutput } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
-import { EXIT_FAILED, EXIT_LINES_FAILED, Failure, Interrupted } from '../terminal/failure.ts'
+import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanCount, humanDuration, humanTime, humanUsd } from '../terminal/format.ts'
 import {
   type DedupeFlag,
@@ -29,11 +32,29 @@ import {
 import { uploadLine } from '../terminal/progress-line.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { printJson, printTable } from '../terminal/table.ts'
-import { type Output, paintFor, type Terminal, writeLine } from '../terminal/terminal.ts'
+import { confirmed, type Output, paintFor, type Terminal, writeLine } from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'
 import { checkModel } from './models.ts'
-import { explained, type RunOrder, type RunReport, runBatch } from './run-batch.ts'
-import { isTable, startTableJob, type TableFlags, type TableJob, tableOnly, withTable } from './table-job.ts'
+import {
+  explained,
+  type RunOrder,
+  type RunReport,
+  type RunState,
+  readRunState,
+  removeRunState,
+  runBatch,
+  runStatePath,
+} from './run-batch.ts'
+import { lockRun } from './run-lock.ts'
+import {
+  isTable,
+  removeTableFolder,
+  startTableJob,
+  type TableFlags,
+  type TableJob,
+  tableOnly,
+  withTable,
+} from './table-job.ts'
 
 const JSONL = /\.(jsonl|ndjson)$/i
 
@@ -47,6 +68,8 @@ interface RunFlags extends ConfigFlags, TableFlags, EngineFlags {
   upstream?: string
   prefix: string
   estimate?: boolean
+  again?: boolean
+  discard?: boolean
   json?: boolean
 }
 
@@ -62,6 +85,8 @@ export function addRun(program: Command, shell: Shell): void {
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
     .addOption(dedupeOption())
     .option('--upstream <url>', 'use the models of this OpenAI-compatible server')
+    .option('--again', 'run it again, and pay for it again, though the same run has finished before')
+    .option('--discard', 'cancel what an interrupted run with this output has left; run nothing')
     .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
   withTable(withEngineFlags(run)).option(
     '--prefix <text>',
@@ -82,7 +107,8 @@ export function addRun(program: Command, shell: Shell): void {
     `
 Without OFFPEAK_BASE_URL and OFFPEAK_API_KEY, the command starts a service and stops it at its end.
 To resume an interrupted run with the same batch, run the same command again.
-Exit code: 0 every line was answered, 3 some lines failed, 1 no line was run, 130 interrupted.
+Exit code: 0 every line was answered, 3 some lines failed, 1 no line was run, 130 interrupted,
+4 nothing was sent: the same run has finished before (--again), or is running.
 With --estimate: 0 the batch would be accepted, 1 a limit would refuse it.`,
   )
 }
@@ -93,14 +119,35 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
     throw new Failure('--engine starts a server, and --upstream names one; leave out one of the two')
   const signal = shell.interruption()
   const view = progressView(shell.terminal.stderr, shell.clock)
-  const engine = await runEngine(given, (await isTable(input, given)) ? null : input, shell.env)
+  if (given.discard) return await discardRun(shell, input, given, view, signal)
+  const table = await isTable(input, given)
+  // An estimate of a file of requests writes nothing.
+  const unlock = given.estimate && !table ? () => {} : await lockRun(outputOf(input, given, table))
+  try {
+    await runLocked(shell, input, given, table, view, signal)
+  } finally {
+    unlock()
+  }
+}
+
+async function runLocked(
+  shell: Shell,
+  input: string,
+  given: RunFlags,
+  table: boolean,
+  view: ProgressView,
+  signal: AbortSignal,
+): Promise<void> {
+  const engine = await runEngine(given, table ? null : input, shell.env)
   const flags = engine === null ? given : forEngine(given, engine)
-  const job = await tableJob(input, flags, view, signal)
+  const job = await tableJob(input, flags, table, view, signal)
   try {
     const connection = await connectOrEmbed(shell, flags, signal, engine)
     try {
       const watch = { view, pace: connection.pace, clock: shell.clock, signal }
-      await runConnected(shell, connection, orderFor(input, flags, connection.target, job), job, watch, flags)
+      const server = [given.upstream, given.engine, engine && given.model].filter(Boolean).join(' ')
+      const order = { ...orderFor(input, flags, connection.target, job), ...(server !== '' && { server }) }
+      await runConnected(shell, connection, order, job, watch, flags)
     } catch (error) {
       if (!(error instanceof Interrupted)) throw error
       if (connection.embedded) view.message('Stopping the service. Press Ctrl-C again to exit at once.')
@@ -125,23 +172,91 @@ function forEngine({ model: _, ...flags }: RunFlags, { model }: RunEngine): RunF
 async function tableJob(
   input: string,
   flags: RunFlags,
+  table: boolean,
   view: ProgressView,
   signal: AbortSignal,
 ): Promise<TableJob | undefined> {
-  if (!(await isTable(input, flags))) {
+  if (!table) {
     const [wrong] = tableOnly(flags)
     if (wrong !== undefined) throw new Failure(`${wrong} is for tables; ${input} is a file of requests`)
     return undefined
   }
   if (flags.errors !== undefined)
     throw new Failure('--errors is for files of requests; the errors of a table are in its column "error"')
-  const path = flags.output ?? `${withoutEnding(input)}.out.${formatOf(input) ?? 'csv'}`
+  const path = outputOf(input, flags, table)
   await refuseSameFile(input, path)
   return await startTableJob(
     { ...flags, input, target: { path, format: formatOfOutput(path), spreadsheet: flags.spreadsheet } },
     view,
     signal,
   )
+}
+
+/** Cancels the batch of an interrupted run, or what may have become of its upload, and forgets the run. */
+async function discardRun(
+  shell: Shell,
+  input: string,
+  flags: RunFlags,
+  view: ProgressView,
+  signal: AbortSignal,
+): Promise<void> {
+  const isNamedTable = ![undefined, 'jsonl'].includes(formatOf(input))
+  const asked = flags.prompt !== undefined || flags.promptFile !== undefined
+  const output = outputOf(input, flags, isNamedTable || asked)
+  const unlock = await lockRun(output)
+  try {
+    const state = await readRunState(runStatePath(output))
+    if (state === undefined || state.finished)
+      return view.message(`No interrupted run with the output ${output} has left anything.`)
+    const connection = await connectOrEmbed(shell, { ...flags, upstream: undefined }, signal)
+    try {
+      if (state.target !== connection.target)
+        throw new Failure(
+          `the interrupted run used ${state.target}, and this command uses ${connection.target}`,
+        )
+      view.message(await endRun(connection, state, shell.clock, signal))
+    } finally {
+      await connection.close()
+    }
+    await removeRunState(runStatePath(output))
+    await removeTableFolder(output)
+  } finally {
+    unlock()
+  }
+}
+
+/** What has become of the run, for the user. */
+async function endRun(
+  connection: Connection,
+  { batch_id, file_id }: RunState,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<string> {
+  try {
+    if (batch_id === null) {
+      // Its batch may exist all the same, and sends nothing more without its input.
+      await connection.client.delete(DeletedFile, `/v1/files/${file_id}`)
+      return 'The upload of the interrupted run is deleted. Nothing was run.'
+    }
+    const { status } = await connection.client.get(BatchObject, `/v1/batches/${batch_id}`)
+    if (!isTerminal(status)) await cancelBatch(connection, batch_id, clock, signal)
+    const batch = await connection.client.get(BatchObject, `/v1/batches/${batch_id}`)
+    const { completed, total } = batch.request_counts
+    const kept =
+      completed === 0 ? '' : ` To keep them: offpeak batches results ${batch_id}${connection.options}`
+    return `${batch_id} ${batch.status}: ${completed} of ${counted(total, 'line')} answered, ${humanUsd(batch.cost_usd)}.${kept}`
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 404) throw error
+    return 'The upload or batch of the interrupted run no longer exists.'
+  }
+}
+
+/** The file that a run writes its answers to. */
+function outputOf(input: string, { output }: Pick<RunFlags, 'output'>, table: boolean): string {
+  if (output !== undefined) return output
+  return table
+    ? `${withoutEnding(input)}.out.${formatOf(input) ?? 'csv'}`
+    : `${input.replace(JSONL, '')}.out.jsonl`
 }
 
 async function runConnected(
@@ -152,7 +267,7 @@ async function runConnected(
   watch: Watch,
   flags: RunFlags,
 ): Promise<void> {
-  const { view } = watch
+  const { view, signal } = watch
   if (flags.estimate) {
     const estimate = await estimateRun(connection, order, watch)
     view.stop()
@@ -161,8 +276,19 @@ async function runConnected(
     return exit(estimate.accepted ? 0 : EXIT_FAILED)
   }
   let joined: WrittenRows | undefined
-  const report = await runBatch(connection, order, watch, async () => {
+  const finish = async (): Promise<void> => {
     joined = await job?.join()
+  }
+  const report = await runBatch(connection, order, watch, finish, async ({ batch_id, finished }) => {
+    if (flags.again) return
+    const done = `this run has finished before (${batch_id}, ${humanTime((finished?.at ?? 0) / 1000)} UTC)`
+    if (await confirmed(terminal, `${done}. Run it again, at its cost?`, signal)) return
+    if (signal?.aborted) throw new Interrupted()
+    throw new Failure(
+      `${done}; nothing was sent. --again runs it again, at its cost, and replaces its files. ` +
+        `To write its results anew: offpeak batches results ${batch_id}${connection.options}`,
+      EXIT_NOT_SENT,
+    )
   })
   view.stop()
   const table = job && joined && { path: job.target.path, ...joined }
@@ -184,11 +310,12 @@ export function orderFor(
   job?: TableJob,
 ): RunOrder {
   const stem = input.replace(JSONL, '')
-  const output = flags.output ?? `${stem}.out.jsonl`
+  const output = outputOf(input, flags, false)
   const errors =
     flags.errors ?? `${flags.output === undefined ? stem : output.replace(JSONL, '')}.errors.jsonl`
   return {
     ...(job?.files ?? { input, output, errors }),
+    state: runStatePath(job?.target.path ?? output),
     target,
     window: flags.window,
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),

@@ -1,6 +1,5 @@
 // A run over a table: its requests are made before the batch, and its answers are joined to its rows after it. What lies
 // between is in a folder beside the output, which is deleted at the end of the run.
-import { existsSync } from 'node:fs'
 import { mkdir, readFile, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
@@ -17,7 +16,7 @@ import { counted } from '../terminal/format.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 import { waitLine } from '../terminal/progress-line.ts'
 import type { ProgressView } from '../terminal/progress-view.ts'
-import { runStatePath } from './run-batch.ts'
+import { readRunState, runStatePath } from './run-batch.ts'
 
 export interface TableJob {
   /** The files of the batch. */
@@ -36,6 +35,14 @@ interface TableOrder extends TableFlags {
   prefix: string
 }
 
+function tableFolder(output: string): string {
+  return `${output}.offpeak-run`
+}
+
+export async function removeTableFolder(output: string): Promise<void> {
+  await rm(tableFolder(output), { recursive: true, force: true })
+}
+
 export async function startTableJob(
   order: TableOrder,
   view: ProgressView,
@@ -47,14 +54,15 @@ export async function startTableJob(
   const { question, schema } = await readQuestion(input, table, order)
   // Refused now rather than when the answers are paid for.
   joinedColumns(table, input, answerColumns(schema, prefix))
-  const folder = `${target.path}.offpeak-run`
+  const folder = tableFolder(target.path)
   const files = {
     input: join(folder, `${basename(withoutEnding(input))}.jsonl`),
     output: join(folder, 'answers.jsonl'),
     errors: join(folder, 'errors.jsonl'),
   }
   const clear = async (): Promise<void> => {
-    if (!existsSync(runStatePath(files.output))) await rm(folder, { recursive: true, force: true })
+    const state = await readRunState(runStatePath(target.path))
+    if (state === undefined || state.finished) await removeTableFolder(target.path)
   }
   await mkdir(folder, { recursive: true })
   try {

@@ -10,6 +10,8 @@ import { DatabaseFailure, SchemaMismatch } from '../../store/store.ts'
 export const EXIT_FAILED = 1
 /** The batch finished, but some of its lines failed. */
 export const EXIT_LINES_FAILED = 3
+/** A run sent nothing, because it has finished before or another process runs it. */
+export const EXIT_NOT_SENT = 4
 /** The exit code by which shells report SIGINT. */
 export const EXIT_INTERRUPTED = 130
 

@@ -2,7 +2,7 @@
 // these functions, which escape control characters from callers and model servers: the only escape sequences that
 // reach a terminal are our own colours.
 import { randomUUID } from 'node:crypto'
-import { Transform, type Writable } from 'node:stream'
+import { type Readable, Transform, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { StringDecoder } from 'node:string_decoder'
 import { styleText } from 'node:util'
@@ -16,6 +16,26 @@ export interface Output extends Writable {
 export interface Terminal {
   stdout: Output
   stderr: Output
+  /** Absent: nobody answers questions. */
+  stdin?: Readable & { isTTY?: boolean }
+}
+
+/** Asks a question that is answered with yes or no; false where nobody can answer. */
+export async function confirmed(
+  { stdin, stderr }: Terminal,
+  question: string,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
+  if (stdin?.isTTY !== true || stderr.isTTY !== true) return false
+  const { createInterface } = await import('node:readline/promises')
+  // Without a terminal of its own, so that Ctrl-C reaches the process.
+  const lines = createInterface({ input: stdin, output: stderr, terminal: false })
+  try {
+    const asked = lines.question(`${shown(question)} [y/N] `, signal ? { signal } : {})
+    return /^y(es)?$/i.test((await asked.catch(() => '')).trim())
+  } finally {
+    lines.close()
+  }
 }
 
 type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan'
