@@ -223,7 +223,9 @@ export class RemoteExecutor {
 
   async #collect(run: Run, row: RemoteBatchRow): Promise<void> {
     const again = await this.#collector.collect(run, row, this.#abort.signal)
-    if (again !== null) this.#lookAgainAt(run, again)
+    // Results that a worker leaves because it stops are read by the next one.
+    const isLeft = this.#abort.signal.aborted
+    if (again !== null || isLeft) this.#lookAgainAt(run, again ?? this.#options.clock.now())
   }
 
   /** Continues what another worker, or this one before, has begun. */

@@ -3,20 +3,30 @@ import { test } from 'node:test'
 import { scriptedBackend } from '../../test/fakes/scripted-backend.ts'
 import { queuedBatch, RETRY, SILENT } from '../../test/support/queued-batch.ts'
 import { addLimit } from '../../test/support/test-books.ts'
+import { type BatchApi, BatchApiError } from '../backends/batch-api/batch-api.ts'
+import { unfinished } from '../backends/batch-api/result-line.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { ModelServer } from '../dispatch/upstream.ts'
+import { sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { reconcile } from '../ledger/reconcile.ts'
+import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { closeSession, openSession } from '../store/leases.ts'
 import { reservedByProject } from '../store/ledger.ts'
 import { pauseBatch } from '../store/pauses.ts'
-import { changeRemoteBatch, intendRemoteBatch, readRemoteBatch } from '../store/remote-batches.ts'
+import {
+  changeRemoteBatch,
+  endRemoteBatch,
+  intendRemoteBatch,
+  readRemoteBatch,
+} from '../store/remote-batches.ts'
 import type { Store } from '../store/store.ts'
 import { Worker } from './worker.ts'
 
 const DRAIN_MS = 10_000
+const HOUR_MS = 3_600_000
 
 test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
   await using world = await makeWorld({ chunks: 2, lines: 2 })
@@ -54,6 +64,55 @@ test('a worker that shuts down aborts lines that are in flight for too long, and
   await stopped
   const [row] = await world.chunks()
   assert.deepEqual([row?.state, row?.completed, row?.failed], ['ready', 0, 0])
+})
+
+test('a worker that shuts down leaves results that it reads for a batch that ends to the next one at once', async () => {
+  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  const { store, clock } = world
+  const [run] = await world.open()
+  const { claim, lines } = run!
+  const { line } = lines[0]!
+  const id = newId('remote', clock.now())
+  await store.write(async (tx) => {
+    await intendRemoteBatch(tx, claim, {
+      ...{ id, model: 'm', upstream: 'cell', created: clock.now(), line_count: 1, day: null },
+      ...{ lines: [[line, line]], reservation: [], moved: [] },
+    })
+    await changeRemoteBatch(tx, id, 'intended', { state: 'creating' })
+    await changeRemoteBatch(tx, id, 'creating', { state: 'open' })
+    await endRemoteBatch(
+      tx,
+      { ...claim, id, state: 'open' },
+      { status: 'completed', output_file_id: 'file' },
+      clock.now() + HOUR_MS,
+    )
+    // It could not be read before.
+    await changeRemoteBatch(tx, id, 'ended', { failing_since: clock.now() })
+    await releaseChunk(tx, claim)
+  })
+  let isReading = false
+  const api: Pick<BatchApi, 'close' | 'lines'> = {
+    async close() {},
+    // biome-ignore lint/correctness/useYield: no line comes.
+    async *lines(_, signal) {
+      isReading = true
+      await sleep(clock, HOUR_MS, signal)
+      throw new BatchApiError(unfinished('no line came'), false)
+    },
+  }
+  const cell = new BatchApiUpstream({
+    ...{ name: 'cell', api: api as BatchApi, concurrency_max: 1, modelAlias: null },
+  })
+  world.worker.setUpstreams(new Map([['m', [cell]]]), new Map())
+  await world.worker.start()
+  await world.until(() => isReading, 10)
+  await store.write((tx) => moveBatch(tx, claim.batch_id, 'cancelling', clock.now()))
+  await clock.advance(5_000)
+  const stopped = world.stop()
+  await world.until(() => world.hasStopped, 100)
+  await stopped
+  const [row] = await world.chunks()
+  assert.ok(row?.state === 'ready' || row!.run_at <= clock.now(), `${row?.state} until ${row?.run_at}`)
 })
 
 test('a worker notices that a batch is cancelled, and sends no further line of it', async () => {
