@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../src/admin/create-key.ts'
-import { makeWorker } from '../src/compose/worker.ts'
+import { makeReloadable } from '../src/compose/worker.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { type Call, echo, type TestUpstream, testUpstream } from './fakes/upstream.ts'
 import { line, TestService, type WireBatch } from './service.ts'
@@ -149,7 +149,7 @@ test('with several workers, three lines of another project get on at once as wel
   await using service = await TestService.start(config(held.upstream.base_url))
   const owner = service.key
   const silent = { info() {}, warn() {}, error() {} }
-  const others = [0, 1].map(() => makeWorker(service.config, service.stores, silent))
+  const others = [0, 1].map(() => makeReloadable(service.config, service.stores, silent).worker)
   for (const worker of others) await worker.start()
   const giant = await start(service, 'giant', 2 * LINES)
   await held.upstream.arrived(3 * PLACES)

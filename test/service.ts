@@ -8,7 +8,7 @@ import { createKey } from '../src/admin/create-key.ts'
 import { readLineRecord } from '../src/audit/read-line-record.ts'
 import { openStores, type Stores, storeHealth } from '../src/compose/stores.ts'
 import { batchApiSecretsOf, modelsById } from '../src/compose/upstreams.ts'
-import { makeWorker, type WorkerHooks } from '../src/compose/worker.ts'
+import { makeReloadable, type WorkerHooks } from '../src/compose/worker.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { shownConfig } from '../src/config/shown-config.ts'
@@ -188,7 +188,7 @@ export class TestService implements AsyncDisposable {
         this.#tell()
       },
     }
-    return makeWorker(this.config, this.stores, this.#log, hooks)
+    return makeReloadable(this.config, this.stores, this.#log, hooks).worker
   }
 
   /** Another worker beside the first; whoever asks for it stops it. */

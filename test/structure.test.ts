@@ -252,6 +252,13 @@ describe('pages that follow tables', () => {
       /\.\.\.process\.env\b|\((process\.env)\)|= process\.env$|process\.env\.OFFPEAK_(?!TEST_|HOSTS_)/m
     const wrong = tests.filter((path) => whole.test(code(readFileSync(join(ROOT, path), 'utf8'))))
     assert.deepEqual(wrong.sort(), [...MAY_READ_ENVIRONMENT].sort())
+    // A process that is started without an environment inherits all of it.
+    const starts = tests.filter((path) => {
+      const text = readFileSync(join(ROOT, path), 'utf8')
+      const isStarted = /new URL\('[./]*(?:(?:src\/)?main\.ts|bin\/offpeak\.js)'|\[OFFPEAK\b/.test(text)
+      return isStarted && !/\bcleanEnv\(|\benv\b/.test(text)
+    })
+    assert.deepEqual(starts, [])
   })
 
   test('npm test runs each test file once, but for the long ones', () => {

@@ -52,10 +52,6 @@ function discoveredHosts({ models }: Config): Set<string> {
   return new Set(hosts.filter((host) => host !== null))
 }
 
-export function makeWorker(config: Config, stores: Stores, log: Log, hooks: WorkerHooks = {}): Worker {
-  return makeReloadable(config, stores, log, hooks).worker
-}
-
 /** `reload` takes up the models of another configuration. */
 export function makeReloadable(
   config: Config,

@@ -5,12 +5,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { promisify } from 'node:util'
+import { cleanEnv } from '../../../test/support/offpeak-process.ts'
 
 const folder = await mkdtemp(join(tmpdir(), 'offpeak-config-command-'))
 after(() => rm(folder, { recursive: true }))
 const MAIN = new URL('../../main.ts', import.meta.url).pathname
 const offpeak = (...args: string[]) =>
-  promisify(execFile)(process.execPath, [MAIN, 'config', ...args], { cwd: folder })
+  promisify(execFile)(process.execPath, [MAIN, 'config', ...args], { cwd: folder, env: cleanEnv() })
 
 test('config check accepts a valid file, and names every mistake in another', async () => {
   await writeFile(join(folder, 'good.yaml'), 'region: eu\n')
