@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../src/admin/create-key.ts'
-import { revokeKey } from '../src/store/api-keys.ts'
+import { revokeKey } from '../src/store/projects.ts'
 import { echo, testUpstream } from './fakes/upstream.ts'
 import { configFor, line, TestService } from './service.ts'
 

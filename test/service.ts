@@ -18,7 +18,7 @@ import { buildServer } from '../src/http/server.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
 import { readStatistics } from '../src/results/batch-statistics.ts'
 import { linesOfOpenChunk } from '../src/results/journal-tallies.ts'
-import { readKey } from '../src/store/api-keys.ts'
+import { readKey } from '../src/store/projects.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 import type { Worker } from '../src/worker/worker.ts'
 

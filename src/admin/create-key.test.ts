@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testServer } from '../../test/support/test-server.ts'
 import { PROJECT_SCOPES } from '../domain/api-key.ts'
-import { listKeys } from '../store/api-keys.ts'
+import { listKeys } from '../store/projects.ts'
 import { createKey } from './create-key.ts'
 
 test('a key is issued for a project, which is made if there is none and keeps its plan', async () => {

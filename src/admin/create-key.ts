@@ -1,9 +1,8 @@
-// Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/api-keys.ts.
+// Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/projects.ts.
 import { type CompatMode, makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
-import { insertKey } from '../store/api-keys.ts'
-import { ensureProject } from '../store/projects.ts'
+import { ensureProject, insertKey } from '../store/projects.ts'
 import type { Store, Writer } from '../store/store.ts'
 
 interface KeyOrder {

@@ -3,8 +3,8 @@
 // the next one goes on.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { errorPattern } from '../domain/batch-statistics.ts'
 import { entityOf } from '../domain/entity.ts'
-import { errorPattern } from '../domain/error-groups.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'

@@ -7,7 +7,7 @@ import { after, describe, test } from 'node:test'
 import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load.ts'
-import { listKeys } from '../store/api-keys.ts'
+import { listKeys } from '../store/projects.ts'
 import { ensureFirstKey } from './keys.ts'
 import { type OpenStore, openDatabase } from './stores.ts'
 

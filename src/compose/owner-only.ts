@@ -3,8 +3,7 @@
 
 import { chmodSync, readdirSync, type Stats, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { apiKeyPath } from '../config/api-key-path.ts'
-import type { Config } from '../config/config.ts'
+import { apiKeyPath, type Config } from '../config/config.ts'
 
 const OTHERS_MAY = 0o077
 const STICKY = 0o1000

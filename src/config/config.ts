@@ -1,6 +1,8 @@
 // The configuration as the service uses it: checked, typed, defaults filled in, paths absolute, durations in
 // milliseconds, sizes in bytes, prices in pico-dollars per token, secrets resolved. Only load.ts creates one. It
 // contains secrets: never log it whole.
+
+import { join } from 'node:path'
 import type { HoursWindow } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
@@ -190,4 +192,9 @@ interface OpenAiClient extends UpstreamBase {
   model: string
   timeout_ms: number
   headers: Readonly<Record<string, string>>
+}
+
+/** The file into which the first start of a service writes its first key. */
+export function apiKeyPath({ data_dir }: { data_dir: string }): string {
+  return join(data_dir, 'api-key')
 }

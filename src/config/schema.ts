@@ -7,7 +7,7 @@ import { type Static, Type } from 'typebox'
 import { durationText } from '../domain/days.ts'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
-import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/quota.ts'
+import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/plan.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
 import {
   anyText,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { addErrorGroups, groupErrors } from './error-groups.ts'
+import { addErrorGroups, groupErrors } from './batch-statistics.ts'
 
 const error = (message: string, code = 'upstream_rejected') => ({ code, message })
 

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import { durationMs, durationText } from './days.ts'
-import { type Plan, windowMs } from './plan.ts'
-import { QUOTAS_DEFAULT } from './quota.ts'
+import { type Plan, QUOTAS_DEFAULT, windowMs } from './plan.ts'
 
 describe('durations', () => {
   test('each unit is understood', () => {

@@ -1,6 +1,6 @@
 // A plan sets the completion windows, the file retention and the quotas of the projects that have it.
 import { durationMs } from './days.ts'
-import type { Quotas } from './quota.ts'
+import { ApiError } from './errors.ts'
 
 interface CompletionWindow {
   /** As configured, and as a batch shows it: `24h`. */
@@ -24,4 +24,77 @@ export function windowMs(plan: Plan, text: string): number | 'not_in_plan' | 'in
   const ms = durationMs(text)
   if (ms === null || ms === 0) return 'invalid'
   return plan.completion_windows.some((window) => window.ms === ms) ? ms : 'not_in_plan'
+}
+
+// Quotas limit how much a project may have at once, whatever it may spend. Each plan sets them; a call that would
+// exceed a quota changes nothing.
+
+/** In the order in which they are shown. */
+export const QUOTA_NAMES = [
+  'stored_bytes',
+  'open_batches',
+  'queued_lines',
+  'limits',
+  'webhooks',
+  'entities_per_batch',
+  'uploads',
+  'downloads',
+  'streams',
+  'keys',
+] as const
+export type QuotaName = (typeof QUOTA_NAMES)[number]
+
+/** Null: unlimited. */
+export type Quotas = Readonly<Record<QuotaName, number | null>>
+
+export const QUOTAS_DEFAULT: Quotas = {
+  stored_bytes: 2 ** 40,
+  open_batches: 1000,
+  queued_lines: 100_000_000,
+  limits: 10_000,
+  webhooks: 20,
+  // A batch writes a row for each, in the transaction that creates it.
+  entities_per_batch: 5000,
+  uploads: 16,
+  downloads: 64,
+  streams: 100,
+  keys: 100,
+}
+
+/** Counted by each API process, and free again as soon as a call ends. */
+const OF_CALLS: readonly QuotaName[] = ['uploads', 'downloads', 'streams']
+
+/** What each quota counts, and how to get below it. */
+const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
+  stored_bytes: {
+    what: 'bytes in files, results included',
+    advice: 'Delete files that are no longer needed.',
+  },
+  open_batches: { what: 'unfinished batches', advice: 'Wait until some have ended, or cancel some.' },
+  queued_lines: {
+    what: 'unfinished lines in batches',
+    advice: 'Wait until more lines have finished, or cancel a batch.',
+  },
+  limits: {
+    what: 'limits',
+    advice:
+      'Delete limits that are no longer needed; a limit with the scope `entity_type` covers many entities.',
+  },
+  webhooks: { what: 'webhooks', advice: 'Delete a webhook first.' },
+  entities_per_batch: { what: 'different entities in one batch', advice: 'Split the file by entity.' },
+  uploads: { what: 'concurrent uploads', advice: 'Wait until one of them has ended, then try again.' },
+  downloads: { what: 'concurrent downloads', advice: 'Wait until one of them has ended, then try again.' },
+  streams: { what: 'concurrent streams of live updates', advice: 'End one of them first.' },
+  keys: { what: 'API keys', advice: 'Revoke keys that are no longer needed.' },
+}
+
+/** `used` is what the project has; `more` is what the call would add. */
+export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): ApiError {
+  const { what, advice } = TEXTS[name]
+  const use =
+    name === 'entities_per_batch'
+      ? `this batch has ${more}`
+      : `it has ${used}, and this call would add ${more}`
+  const message = `The quota \`${name}\` is used up: a project on this plan may have ${limit} ${what}; ${use}. ${advice}`
+  return new ApiError('quota_exceeded', message, { quota: name }, OF_CALLS.includes(name) ? 1 : undefined)
 }

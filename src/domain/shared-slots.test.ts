@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { SharedSlots } from './shared-slots.ts'
+import { SharedSlots } from './project-queue.ts'
 
 test('a holder gets half of the slots, and the next ones half of what is left', () => {
   const slots = new SharedSlots(64)

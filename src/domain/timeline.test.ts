@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { addToTimeline, EMPTY_TIMELINE, type Finished, POINTS_MAX, type Timeline } from './timeline.ts'
+import {
+  addToTimeline,
+  EMPTY_TIMELINE,
+  type Finished,
+  POINTS_MAX,
+  type Timeline,
+} from './batch-statistics.ts'
 
 const some = (completed: number): Finished => {
   return { completed, failed: 0, prompt_tokens: 10 * completed, completion_tokens: 0, cost_nanos: completed }

@@ -1,11 +1,9 @@
 // Enforces the quotas of a project in the transaction that adds an object. Far from a quota no lock is needed; near
 // it, transactions take a lock on the project, so concurrent calls cannot exceed it.
 
-import type { Plan } from '../domain/plan.ts'
-import { QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/quota.ts'
+import { type Plan, QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/plan.ts'
 import { atMost } from '../domain/spend.ts'
-import { countKeys } from '../store/api-keys.ts'
-import { countLimits, lockProject, sumOpenBatches, sumStoredBytes } from '../store/projects.ts'
+import { countKeys, countLimits, lockProject, sumOpenBatches, sumStoredBytes } from '../store/projects.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { sumPendingUploads } from '../store/uploads.ts'
 import { countWebhooks } from '../store/webhooks.ts'

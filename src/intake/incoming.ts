@@ -3,8 +3,8 @@
 // stored. Whatever way content comes in, it comes through here. Each API process counts by itself; the transaction that
 // makes a file or a part of the content counts for all (check-quota.ts).
 import { ApiError } from '../domain/errors.ts'
-import { quotaExceeded } from '../domain/quota.ts'
-import { SharedSlots } from '../domain/shared-slots.ts'
+import { quotaExceeded } from '../domain/plan.ts'
+import { SharedSlots } from '../domain/project-queue.ts'
 import type { Store } from '../store/store.ts'
 import { type QuotaHolder, readUse } from './check-quota.ts'
 

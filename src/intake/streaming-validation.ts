@@ -6,7 +6,7 @@
 // The first large file starts the thread; it ends after an idle time.
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
-import { SharedSlots } from '../domain/shared-slots.ts'
+import { SharedSlots } from '../domain/project-queue.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
 import type { ValidationLimits, ValidFile } from './validation.ts'
 

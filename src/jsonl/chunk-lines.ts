@@ -8,9 +8,9 @@ import type { Model } from '../domain/model.ts'
 import type { Spend } from '../domain/spend.ts'
 import { unstorable } from '../domain/text.ts'
 import { checkLine } from './check-line.ts'
-import { hasByteOrderMark, isBlank, LF, withoutCr } from './line-bytes.ts'
 import { type InputLine, LineScanner, type Span } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
+import { hasByteOrderMark, isBlank, LF, withoutCr } from './line-scan-span.ts'
 import { choicesOf, projectedSpend, projectTokens, promptOf } from './projection.ts'
 
 export interface ChunkLine {

@@ -1,14 +1,15 @@
 // What commits add to the statistics of their batches, in the same transaction: errors by code and message, and what
 // finished when. A batch has one row of bounded size.
-import { addErrorGroups, type ErrorGroup } from '../domain/error-groups.ts'
 import {
+  addErrorGroups,
   addToTimeline,
   EMPTY_TIMELINE,
+  type ErrorGroup,
   type Finished,
   NOTHING,
   plus,
   type Timeline,
-} from '../domain/timeline.ts'
+} from '../domain/batch-statistics.ts'
 import type { Tally } from '../ledger/tally.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
 import { readBatchStatistics, writeBatchStatistics } from '../store/statistics.ts'

@@ -2,7 +2,7 @@
 // or whose part was committed before (the answer to that commit was lost or late), changes nothing. A commit may
 // therefore be repeated after an attempt with an unknown outcome.
 import type { SealedBlob } from '../blobs/sealed.ts'
-import { groupErrors } from '../domain/error-groups.ts'
+import { groupErrors } from '../domain/batch-statistics.ts'
 import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
 import { sumOf } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'

@@ -1,7 +1,7 @@
 // Reverses the charges of lines whose journal cannot be read. These lines were counted and billed, but their results
 // are lost, so they are run again. Their counts and costs are subtracted to the nano-dollar in the transaction that
 // drops the journal. The sums of each journal part are stored beside it in the database for this purpose.
-import type { ErrorGroup } from '../domain/error-groups.ts'
+import type { ErrorGroup } from '../domain/batch-statistics.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { NO_SPEND, sumOf } from '../domain/spend.ts'
 import { settle } from '../ledger/settle.ts'

@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES_SQL } from './batches.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import type { ProjectRow } from './schema.ts'
+import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
 import { exactSum } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -88,4 +88,173 @@ export async function countLimits(db: Reader, project_id: string): Promise<numbe
     .where('project_id', '=', project_id)
     .executeTakeFirstOrThrow()
   return rows
+}
+
+// API keys. The secret itself is never stored, only its SHA-256.
+
+export type KeyWithProject = ApiKeyRow & { project_name: string; plan: string }
+
+export async function insertKey(tx: Writer, key: NewApiKeyRow): Promise<void> {
+  await tx.insertInto('api_keys').values(key).execute()
+}
+
+/** The key with its project's name and plan; revoked keys too. */
+export async function readKey(db: Reader, id: string): Promise<KeyWithProject | undefined> {
+  return await withProject(db).where('api_keys.id', '=', id).executeTakeFirst()
+}
+
+/** Every key, newest first. */
+export async function listKeys(db: Reader): Promise<KeyWithProject[]> {
+  return await withProject(db).orderBy('api_keys.id', 'desc').execute()
+}
+
+/** Those of one project, or of all. */
+export async function listKeysPage(
+  db: Reader,
+  page: Page & { project_id: string | null },
+): Promise<Listed<KeyWithProject>> {
+  const { project_id } = page
+  const all = withProject(db)
+  const keys = project_id === null ? all : all.where('api_keys.project_id', '=', project_id)
+  return await listed(keys, 'api_keys.id', page)
+}
+
+export interface KeyUse {
+  id: string
+  /** Unix ms. */
+  at: number
+}
+
+export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promise<void> {
+  for (const { id, at } of uses)
+    await tx.updateTable('api_keys').set({ last_used_at: at }).where('id', '=', id).execute()
+}
+
+/** Keys of the project that are not revoked. */
+export async function countKeys(db: Reader, project_id: string): Promise<number> {
+  const { keys } = await db
+    .selectFrom('api_keys')
+    .select((eb) => eb.fn.countAll<number>().as('keys'))
+    .where('project_id', '=', project_id)
+    .where('revoked_at', 'is', null)
+    .executeTakeFirstOrThrow()
+  return keys
+}
+
+/** Of each project the newest revoked keys are kept. */
+const REVOKED_KEPT_MAX = 1_000
+
+/** Ends its sessions as well. False when there is no such key or it was revoked before. */
+export async function revokeKey(tx: Writer, id: string, now: number): Promise<boolean> {
+  const revoked = await tx
+    .updateTable('api_keys')
+    .set({ revoked_at: now })
+    .where('id', '=', id)
+    .where('revoked_at', 'is', null)
+    .returning('project_id')
+    .executeTakeFirst()
+  if (!revoked) return false
+  await tx.deleteFrom('console_sessions').where('key_id', '=', id).execute()
+  const old = await tx
+    .selectFrom('api_keys')
+    .select('id')
+    .where('project_id', '=', revoked.project_id)
+    .where('revoked_at', 'is not', null)
+    .orderBy('id', 'desc')
+    .limit(1)
+    .offset(REVOKED_KEPT_MAX)
+    .executeTakeFirst()
+  if (old) {
+    await tx.deleteFrom('rate_buckets').where('key_id', '=', old.id).execute()
+    await tx.deleteFrom('api_keys').where('id', '=', old.id).execute()
+  }
+  return true
+}
+
+function withProject(db: Reader) {
+  return db
+    .selectFrom('api_keys')
+    .innerJoin('projects', 'projects.id', 'api_keys.project_id')
+    .selectAll('api_keys')
+    .select(['projects.name as project_name', 'projects.plan as plan'])
+}
+
+// Browsers that are signed in, and one-time links. Tokens are stored as hashes; a row counts until it expires or its
+// key is revoked.
+
+/** A key has so many sessions, and as many links. */
+const OF_KEY_MAX = 20
+
+/** Removes those that have expired, and the oldest of the key where it has too many: nothing else has to. */
+export async function insertConsoleSession(tx: Writer, row: ConsoleSessionRow): Promise<void> {
+  await tx.deleteFrom('console_sessions').where('expires', '<=', row.created).execute()
+  await tx.insertInto('console_sessions').values(row).execute()
+  const older = await tx
+    .selectFrom('console_sessions')
+    .select('token_sha256')
+    .where('key_id', '=', row.key_id)
+    .where('kind', '=', row.kind)
+    .where('token_sha256', '!=', row.token_sha256)
+    .orderBy('created', 'desc')
+    .orderBy('token_sha256')
+    .limit(OF_KEY_MAX)
+    .offset(OF_KEY_MAX - 1)
+    .execute()
+  for (const { token_sha256 } of older) await deleteConsoleSession(tx, token_sha256)
+}
+
+type KeyOfSession = KeyWithProject & { session_expires: number }
+
+/** The key behind a session, whether it is revoked or not; undefined when there is no such session any more. */
+export async function readConsoleSession(
+  db: Reader,
+  token_sha256: string,
+  now: number,
+): Promise<KeyOfSession | undefined> {
+  return await db
+    .selectFrom('console_sessions')
+    .innerJoin('api_keys', 'api_keys.id', 'console_sessions.key_id')
+    .innerJoin('projects', 'projects.id', 'api_keys.project_id')
+    .selectAll('api_keys')
+    .select([
+      'projects.name as project_name',
+      'projects.plan as plan',
+      'console_sessions.expires as session_expires',
+    ])
+    .where('token_sha256', '=', token_sha256)
+    .where('kind', '=', 'session')
+    .where('expires', '>', now)
+    .executeTakeFirst()
+}
+
+/** Whether there is such a link; looks without a transaction, for anybody may ask. */
+export async function hasConsoleLink(db: Reader, token_sha256: string, now: number): Promise<boolean> {
+  const link = await db
+    .selectFrom('console_sessions')
+    .select('key_id')
+    .where('token_sha256', '=', token_sha256)
+    .where('kind', '=', 'link')
+    .where('expires', '>', now)
+    .executeTakeFirst()
+  return link !== undefined
+}
+
+/** Uses up a one-time link; the ID of its key, or undefined when it has expired or was used before. */
+export async function takeConsoleLink(
+  tx: Writer,
+  token_sha256: string,
+  now: number,
+): Promise<string | undefined> {
+  const taken = await tx
+    .deleteFrom('console_sessions')
+    .where('token_sha256', '=', token_sha256)
+    .where('kind', '=', 'link')
+    .where('expires', '>', now)
+    .returning('key_id')
+    .executeTakeFirst()
+  return taken?.key_id
+}
+
+export async function deleteConsoleSession(tx: Writer, token_sha256: string): Promise<void> {
+  await tx.deleteFrom('console_sessions').where('token_sha256', '=', token_sha256).execute()
 }

@@ -1,8 +1,7 @@
 // What one simulated run is made of, as its parts and the invariant checks see it.
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import type { Model } from '../../src/domain/model.ts'
-import type { Plan } from '../../src/domain/plan.ts'
-import { QUOTAS_DEFAULT } from '../../src/domain/quota.ts'
+import { type Plan, QUOTAS_DEFAULT } from '../../src/domain/plan.ts'
 import type { Store } from '../../src/store/store.ts'
 import type { Caps } from './caps.ts'
 import type { InvariantChecker } from './invariant-checker.ts'

@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs'
 import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
-import { hasByteOrderMark, isBlank } from '../../jsonl/line-bytes.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
+import { hasByteOrderMark, isBlank } from '../../jsonl/line-scan-span.ts'
 
 // Splits a stream into lines without changing their bytes.
 

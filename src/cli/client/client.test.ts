@@ -3,9 +3,8 @@ import { after, before, beforeEach, describe, test } from 'node:test'
 import { fastClock } from '../../../test/fakes/fast-clock.ts'
 import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import { ApiError } from './api-error.ts'
+import { AnyObject, ApiError } from './api-error.ts'
 import { ApiClient } from './client.ts'
-import { AnyObject } from './shapes.ts'
 
 describe('a call of the API', () => {
   const api = new ScriptedApi()

@@ -9,8 +9,7 @@ import { type Clock, sleep } from '../../domain/clock.ts'
 import { http } from '../../domain/http-module.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import { ApiError, errorCode } from './api-error.ts'
-import { ListPage } from './shapes.ts'
+import { ApiError, errorCode, ListPage } from './api-error.ts'
 
 interface ClientOptions {
   /** With or without `/v1` at its end. */

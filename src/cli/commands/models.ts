@@ -1,10 +1,9 @@
 // models: shows the models that lines can name.
 import type { Command } from 'commander'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
-import { ApiError } from '../client/api-error.ts'
+import { AnyObject, ApiError } from '../client/api-error.ts'
 import type { ApiClient } from '../client/client.ts'
 import { addCall, addList } from '../client/object-commands.ts'
-import { AnyObject } from '../client/shapes.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanCount } from '../terminal/format.ts'

@@ -29,8 +29,7 @@ import {
   withConfig,
   withJson,
 } from '../terminal/option-values.ts'
-import { uploadLine } from '../terminal/progress-line.ts'
-import { type ProgressView, progressView } from '../terminal/progress-view.ts'
+import { type ProgressView, progressView, uploadLine } from '../terminal/progress-view.ts'
 import { printJson, printTable } from '../terminal/table.ts'
 import { confirmed, type Output, paintFor, type Terminal, writeLine } from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'

@@ -1,7 +1,7 @@
 // serve, api and worker: run the service in one of its roles until a signal stops it.
 import { existsSync } from 'node:fs'
 import type { Command } from 'commander'
-import { apiKeyPath } from '../../config/api-key-path.ts'
+import { apiKeyPath } from '../../config/config.ts'
 import { sleep } from '../../domain/clock.ts'
 import type { ConfigFlags, Role } from '../launch.ts'
 import type { Shell } from '../shell.ts'

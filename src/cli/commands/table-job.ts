@@ -14,8 +14,7 @@ import { imageFolder, prepareRows, type Question } from '../tables/row-request.t
 import { Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
-import { waitLine } from '../terminal/progress-line.ts'
-import type { ProgressView } from '../terminal/progress-view.ts'
+import { type ProgressView, waitLine } from '../terminal/progress-view.ts'
 import { readRunState, runStatePath } from './run-batch.ts'
 
 export interface TableJob {

@@ -6,7 +6,7 @@ import fastify from 'fastify'
 import { type Answer, recordText, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { SCOPES, type Scope } from '../../domain/api-key.ts'
 import { ID_PREFIXES, lineRequestId } from '../../domain/ids.ts'
-import { revokeKey } from '../../store/api-keys.ts'
+import { revokeKey } from '../../store/projects.ts'
 import { type Declared, RouteTable, route, type TypeboxProvider } from '../route.ts'
 
 const NEVER = '0'.repeat(26)

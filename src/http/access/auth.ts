@@ -12,7 +12,7 @@ import {
   readConsoleSession,
   readKey,
   recordKeyUses,
-} from '../../store/api-keys.ts'
+} from '../../store/projects.ts'
 import type { Reader, Store } from '../../store/store.ts'
 import type { Access } from '../route.ts'
 import type { Caller } from './caller.ts'

@@ -6,8 +6,7 @@ import type { Socket } from 'node:net'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
-import { responseHeaders } from '../response/headers.ts'
-import { errorHeaders } from '../response/send-error.ts'
+import { errorHeaders, responseHeaders } from '../response/send-error.ts'
 
 /** An error of Node's HTTP parser (`clientError`) as an ApiError; null if the connection is closed. */
 export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {

@@ -4,9 +4,8 @@
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { ApiError } from '../../domain/errors.ts'
-import { ProjectQueue, type QueueBounds, QueueFull } from '../../domain/project-queue.ts'
-import { type QuotaName, quotaExceeded } from '../../domain/quota.ts'
-import { SharedSlots } from '../../domain/shared-slots.ts'
+import { type QuotaName, quotaExceeded } from '../../domain/plan.ts'
+import { ProjectQueue, type QueueBounds, QueueFull, SharedSlots } from '../../domain/project-queue.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
 import { whenClosed } from './when-closed.ts'
 

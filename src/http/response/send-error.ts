@@ -3,7 +3,6 @@ import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
 import { DatabaseDamaged, DatabaseFailure } from '../../store/store.ts'
-import { responseHeaders } from './headers.ts'
 
 /** The one error with a header of its own. */
 export class MethodNotAllowed extends ApiError {
@@ -91,4 +90,27 @@ export function errorHeaders(apiError: ApiError): Record<string, string> {
   if (RETRIED_BY_CLIENTS.includes(apiError.status) && !ERRORS[apiError.code].retryable)
     headers['x-should-retry'] = 'false'
   return headers
+}
+
+/**
+ * Headers of every response: the request ID, under our name and under the one that OpenAI clients read; no content
+ * sniffing; no caching. A route may set others.
+ */
+export function responseHeaders(request_id: string): Record<string, string> {
+  return {
+    'x-service-request-id': request_id,
+    'x-request-id': request_id,
+    'x-content-type-options': 'nosniff',
+    'cache-control': 'no-store',
+  }
+}
+
+/** A filename in a header (RFC 6266): in ASCII for old clients, and exact for the others. */
+export function attachment(filename: string): string {
+  const plain = filename.replace(/[^\x20-\x7e]|["\\%]/g, '_')
+  const exact = encodeURIComponent(filename).replace(
+    /['()*]/g,
+    (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`,
+  )
+  return `attachment; filename="${plain}"; filename*=UTF-8''${exact}`
 }

@@ -12,7 +12,7 @@ import {
   type TestServer,
   testServer,
 } from '../../../test/support/test-server.ts'
-import { QUOTAS_DEFAULT, type Quotas } from '../../domain/quota.ts'
+import { QUOTAS_DEFAULT, type Quotas } from '../../domain/plan.ts'
 import { emptySums, type TokenSums } from '../../jsonl/projection.ts'
 import { moveBatch } from '../../store/batches.ts'
 

@@ -1,5 +1,5 @@
 // GET /v1/quotas
-import { QUOTA_NAMES } from '../../domain/quota.ts'
+import { QUOTA_NAMES } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import { sumPendingUploads } from '../../store/uploads.ts'

@@ -4,8 +4,8 @@ import { type Static, Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { usd } from '../../domain/money.ts'
-import { usageCsv } from '../../ledger/usage-csv.ts'
+import { usd, usdLiteral } from '../../domain/money.ts'
+import type { Reader } from '../../store/store.ts'
 import {
   listUsageGroups,
   sumUsage,
@@ -15,9 +15,10 @@ import {
   type UsageGroupRow,
   type UsageSums,
 } from '../../store/usage.ts'
+import { csvRecords } from '../../tables/csv-writer.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { callerOf } from '../access/caller.ts'
-import { attachment } from '../response/headers.ts'
+import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
 /** For JSON, which is built in memory; CSV is streamed and has no bound. */
@@ -160,4 +161,50 @@ function totals(sums: UsageSums) {
 function names(row: UsageGroupRow, by: readonly UsageColumn[]) {
   const entries = by.map((column) => [column, column === 'day' ? dayText(row.day ?? 0) : row[column] || null])
   return Object.fromEntries(entries)
+}
+
+// A usage report as CSV, streamed page by page. Names come from callers, and the report is opened in spreadsheets.
+
+const GROUPS_PER_PAGE = 1000
+const SUMS = [
+  'lines',
+  'succeeded',
+  'failed',
+  'prompt_tokens',
+  'completion_tokens',
+  'total_tokens',
+  'cost_usd',
+]
+
+const record = csvRecords({ delimiter: ',', newline: '\r\n', bom: false, spreadsheet: true })
+
+/** Rows with their line breaks, a header first; without groups one row of totals. */
+async function* usageCsv(
+  db: Reader,
+  filter: UsageFilter,
+  by: readonly UsageColumn[],
+): AsyncGenerator<string> {
+  yield record([...by, ...SUMS])
+  if (by.length === 0) {
+    yield record(sumCells(await sumUsage(db, filter)))
+    return
+  }
+  let after: UsageGroupRow | undefined
+  do {
+    const groups = await listUsageGroups(db, filter, by, GROUPS_PER_PAGE, after)
+    if (groups.length > 0)
+      yield groups.map((group) => record([...nameCells(group, by), ...sumCells(group)])).join('')
+    after = groups.length < GROUPS_PER_PAGE ? undefined : groups.at(-1)
+  } while (after)
+}
+
+function nameCells(group: UsageGroupRow, by: readonly UsageColumn[]): (string | null)[] {
+  // Lines without a name have an empty cell.
+  return by.map((column) => (column === 'day' ? dayText(group.day ?? 0) : group[column] || null))
+}
+
+function sumCells(sums: UsageSums): string[] {
+  const { succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos } = sums
+  const counts = [succeeded + failed, succeeded, failed, prompt_tokens, completion_tokens, total_tokens]
+  return [...counts.map(String), usdLiteral(cost_nanos)]
 }

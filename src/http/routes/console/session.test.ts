@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { type Answer, type TestServer, testServer } from '../../../../test/support/test-server.ts'
-import { revokeKey } from '../../../store/api-keys.ts'
+import { revokeKey } from '../../../store/projects.ts'
 
 const CONSOLE: Record<string, string> = { 'x-offpeak-console': '1' }
 const DAY_MS = 24 * 3_600_000

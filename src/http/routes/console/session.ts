@@ -11,7 +11,7 @@ import {
   hasConsoleLink,
   insertConsoleSession,
   takeConsoleLink,
-} from '../../../store/api-keys.ts'
+} from '../../../store/projects.ts'
 import {
   ConsoleLink,
   ConsoleSession,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { type BatchProgress, batchLine, percent, uploadLine, waitLine } from './progress-line.ts'
+import { type BatchProgress, batchLine, percent, uploadLine, waitLine } from './progress-view.ts'
 import { plain } from './terminal.ts'
 
 const half: BatchProgress = {
