@@ -341,7 +341,7 @@ describe('the command line', { timeout: 120_000 }, () => {
     const own = ['--config', 'quick.yaml', '--data', 'shared']
     const busy = await offpeak(['batches', 'cancel', theirs, ...own])
     assert.equal(busy.code, 1)
-    assert.match(busy.err, /^offpeak: another process of Offpeak uses \S+shared: .* Set OFFPEAK_BASE_URL /)
+    assert.match(busy.err, /\noffpeak: another process of Offpeak uses \S+shared: .* Set OFFPEAK_BASE_URL /)
     assert.equal((await before.end('SIGTERM')).code, 0)
 
     const { code, err } = await offpeak(['run', await input('ours.jsonl', line('y')), ...own])

@@ -101,3 +101,33 @@ test('batches whose window closes end beside a giant', async () => {
   const ended = await service.ended(other.id)
   assert.deepEqual([ended.status, ended.request_counts.failed], ['expired', LINES])
 })
+
+test('a worker of one command sends and ends no line of another batch', async () => {
+  await using upstream = await testUpstream()
+  const onlyBatches = new Set<string>()
+  await using service = await TestService.start(config(upstream.base_url), { onlyBatches })
+  const file = await service.upload(lines('a', 3))
+  // One past its window, one due soon, and one of an entity that no open chunk is of.
+  const left = [await service.create(file.id), await service.create(file.id)]
+  left.push(await service.create(file.id, { metadata: { entity: 'user:1' } }))
+  for (const [i, { id }] of left.entries()) {
+    while ((await service.get(id)).status !== 'queued');
+    await service.stores.store.write(async (tx) => {
+      const deadline = Date.now() + (i === 0 ? -1000 : 60_000)
+      await tx.updateTable('batches').set({ expires_at: deadline }).where('id', '=', id).execute()
+      await tx.updateTable('chunks').set({ deadline }).where('batch_id', '=', id).execute()
+    })
+  }
+  for (const _ of [1, 2]) {
+    const own = await service.create((await service.upload(lines('own', 3))).id)
+    onlyBatches.add(own.id)
+    service.worker.wake()
+    assert.equal((await service.ended(own.id)).request_counts.completed, 3)
+  }
+  assert.equal(upstream.calls.length, 6)
+  for (const { id } of left) assert.equal((await service.get(id)).status, 'queued')
+  for (const { id } of left) onlyBatches.add(id)
+  service.worker.wake()
+  const statuses = await Promise.all(left.map(async ({ id }) => (await service.ended(id)).status))
+  assert.deepEqual(statuses, ['expired', 'completed', 'completed'])
+})

@@ -78,7 +78,7 @@ export class TestService implements AsyncDisposable {
   /** It counted lines that no commit has counted. */
   timelineTampered = false
   readonly #close: () => Promise<void>
-  readonly #hooks: Pick<WorkerHooks, 'delivery' | 'discovery'>
+  readonly #hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'onlyBatches'>
   readonly #log: Log
   readonly #ended = new Map<string, BatchRow>()
   #listeners: (() => void)[] = []
@@ -91,7 +91,7 @@ export class TestService implements AsyncDisposable {
     key: string
     stores: Stores
     close: () => Promise<void>
-    hooks: Pick<WorkerHooks, 'delivery' | 'discovery'>
+    hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'onlyBatches'>
     log: Log
   }) {
     this.folder = parts.folder
@@ -113,6 +113,7 @@ export class TestService implements AsyncDisposable {
       folder?: string
       delivery?: WorkerHooks['delivery']
       discovery?: WorkerHooks['discovery']
+      onlyBatches?: Set<string>
       log?: Log
       requests_per_minute?: number
     } = {},
@@ -179,6 +180,7 @@ export class TestService implements AsyncDisposable {
     const hooks: WorkerHooks = {
       ...(this.#hooks.delivery && { delivery: this.#hooks.delivery }),
       ...(this.#hooks.discovery && { discovery: this.#hooks.discovery }),
+      onlyBatches: this.#hooks.onlyBatches,
       onEnded: (batch) => {
         this.#ended.set(batch.id, batch)
         this.#tell()

@@ -2,7 +2,7 @@
 import { readLineRecord } from '../audit/read-line-record.ts'
 import { listUpstreamModels, ServerDown } from '../backends/openai/list-models.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
-import { Failure } from '../cli/terminal/failure.ts'
+import { Failure, Interrupted } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { shownConfig } from '../config/shown-config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
@@ -69,7 +69,7 @@ export async function serve(
     const stores = await openStores(configured)
     registration = await register(stores, configured, makeLog(configured))
     const { end } = registration
-    if (options.embedded?.alone) await assertAlone(configured, stores, registration)
+    if (options.embedded?.alone) await waitUntilAlone(configured, stores, registration, options)
     await ensureFirstKey(configured, stores.store)
     await asked
     const config = served.complete(configured)
@@ -111,19 +111,29 @@ export async function serve(
   }
 }
 
-async function assertAlone(
+/** Waits for the leases of killed processes to expire. Throws a Failure when a process renews its lease. */
+async function waitUntilAlone(
   { data_dir }: Config,
   { store }: Stores,
   { id }: ProcessRegistration,
+  { tell, signal }: ServeOptions,
 ): Promise<void> {
-  const { count, longest_ms } = await liveSessions(store.read, store.claimSql, id)
-  if (count === 0) return
-  throw new Failure(
-    `another process of Offpeak uses ${data_dir}: a run, or a service that listens elsewhere. Set OFFPEAK_BASE_URL and ` +
-      'OFFPEAK_API_KEY to call that service, or try again when the process has ended. ' +
-      `One that was killed counts for another ${Math.ceil(longest_ms / 1000)} s at most`,
-  )
+  for (let last = Number.POSITIVE_INFINITY; ; ) {
+    const { count, longest_ms } = await liveSessions(store.read, store.claimSql, id)
+    if (count === 0) return
+    if (last === Number.POSITIVE_INFINITY) tell?.(`looking whether another process uses ${data_dir}`)
+    if (longest_ms > last)
+      throw new Failure(
+        `another process of Offpeak uses ${data_dir}: a run, or a service that listens elsewhere. Set OFFPEAK_BASE_URL ` +
+          'and OFFPEAK_API_KEY to call that service, or try again when the process has ended',
+      )
+    last = longest_ms
+    await sleep(systemClock, ALONE_LOOK_MS, signal)
+    if (signal?.aborted) throw new Interrupted()
+  }
 }
+
+const ALONE_LOOK_MS = 200
 
 /** A server that is not up yet is waited for. */
 async function withUpstream(

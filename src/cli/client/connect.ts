@@ -43,14 +43,11 @@ async function connect(
   const config = await shell.launch.loadConfig(flags)
   const apiKey = readApiKey(config)
   const { host, port } = config.listen
-  if (embeds && !(await listens(config.listen)))
-    return await connectEmbedded(
-      shell,
-      flags,
-      config,
-      await embed(shell.launch, config, { alone: true }),
-      signal,
-    )
+  if (embeds && !(await listens(config.listen))) {
+    const tell = (text: string): void => writeLine(shell.terminal.stderr, `offpeak: ${text}`)
+    const service = await embed(shell.launch, config, { alone: true, tell, signal })
+    return await connectEmbedded(shell, flags, config, service, signal)
+  }
   const baseUrl = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
   return connection(shell, baseUrl, apiKey, LOCAL_PACE, signal)
 }
@@ -136,7 +133,10 @@ interface Embedded {
 export async function embed(
   launch: Pick<Launch, 'serve'>,
   config: Config,
-  { alone = false, ...options }: Pick<ServeOptions, 'upstream' | 'early'> & { alone?: boolean },
+  {
+    alone = false,
+    ...options
+  }: Pick<ServeOptions, 'upstream' | 'early' | 'tell' | 'signal'> & { alone?: boolean },
 ): Promise<Embedded> {
   const quiet: Config = {
     ...config,

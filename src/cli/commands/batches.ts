@@ -39,11 +39,17 @@ export function addBatches(program: Command, shell: Shell): void {
   const create = addCall(shell, batches, 'create', {
     description: 'create a batch of an uploaded file',
     argument: ['file_id', 'an uploaded file whose status is processed'],
-    call: (file_id, flags: CreateFlags) => (client) =>
-      client.post(BatchObject, '/v1/batches', newBatch(file_id, flags), {
-        // Without a key from the user, at least the retries of this call create one batch.
-        'idempotency-key': flags.idempotencyKey ?? `cli-${randomUUID()}`,
-      }),
+    call:
+      (file_id, flags: CreateFlags) =>
+      async (client, { embedded, options }) => {
+        const batch = await client.post(BatchObject, '/v1/batches', newBatch(file_id, flags), {
+          // Without a key from the user, at least the retries of this call create one batch.
+          'idempotency-key': flags.idempotencyKey ?? `cli-${randomUUID()}`,
+        })
+        if (embedded)
+          writeLine(shell.terminal.stderr, `To have it answered: offpeak batches wait ${batch.id}${options}`)
+        return batch
+      },
     show: showId,
   })
   create

@@ -332,8 +332,8 @@ function exitFor({ batch }: RunReport, table?: WrittenTable): number {
 
 function interruptedMessage(connection: Connection): string {
   return connection.embedded
-    ? 'interrupted; finished lines are kept. Run the same command again to resume the batch.'
-    : `interrupted; the batch continues at ${connection.target}. Run the same command again to follow it.`
+    ? 'interrupted; finished lines are kept. Run the same command again to resume the batch, or with --discard to end it.'
+    : `interrupted; the batch continues at ${connection.target}. Run the same command again to follow it, or with --discard to end it.`
 }
 
 function summary(report: RunReport, order: RunOrder, table: WrittenTable | undefined): object {
