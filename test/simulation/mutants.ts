@@ -128,6 +128,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/maintenance/sweep.ts',
     find: 'if (keys.length > 0) this.#suspects = { keys, checkAt: steady.now() + secondLookMs }',
     replace: 'if (secondLookMs > 0) await removeUnknown(this.#ports, keys)',
+    test: 'src/maintenance/sweep.test.ts',
   },
   {
     bug: 'a stopping worker drops lines that finish while a journal is written',
@@ -140,8 +141,8 @@ export const MUTANTS: readonly Mutant[] = [
     bug: 'blobs of a commit are not written again, however long the commit is refused',
     file: 'src/results/commit-queue.ts',
     find: 'if (now - pending.writtenAt >= this.#options.blobFreshMs) {',
-    replace: 'if (blobFreshMs < 0) {',
-    seed: 11,
+    replace: 'if (this.#options.blobFreshMs < 0) {',
+    test: 'src/results/recorder.test.ts',
   },
   {
     bug: 'a clock that is set back delays the journal',
