@@ -169,7 +169,7 @@ export class RemoteBatchApi {
       cancel: (id, signal) => call(() => this.#cancel(id), signal),
       async *lines(file_id, signal) {
         const file = await call(() => api.#files.get(file_id), signal)
-        if (!file) throw await answeredWith(404, 'no such file')
+        if (!file) throw answeredWith(404, 'no such file')
         const dripMs = api.#habits.drips ? api.#options.late.int(0, DRIP_MS_MAX) / file.content.length : 0
         for (const line of file.content) {
           if (dripMs > 0) await calls.drip(machine, dripMs, signal)
@@ -205,10 +205,7 @@ export class RemoteBatchApi {
     const at = lines.findIndex(({ request }) => request.endsWith('toxic'))
     if (rejects?.when !== when || at === -1) return
     this.#options.tally.count(`remote: rejected a file (${when})`)
-    throw await answeredWith(
-      when === 'upload' ? 422 : 400,
-      rejection(rejects.namesLine ? at + 1 : null).message,
-    )
+    throw answeredWith(when === 'upload' ? 422 : 400, rejection(rejects.namesLine ? at + 1 : null).message)
   }
 
   async #create(machine: Machine, name: string, file_id: string, delayMs: number): Promise<SeenBatch> {

@@ -108,16 +108,15 @@ export class RemoteCalls {
       case 'unreachable':
         throw broken('it cannot be reached', true)
       case 'bad key':
-        throw await answeredWith(401, 'invalid API key')
+        throw answeredWith(401, 'invalid API key')
       case 'throttled':
-        throw await answeredWith(429, 'slow down', late.chance(0.5) ? { 'retry-after-ms': '700' } : {})
+        throw answeredWith(429, 'slow down', late.chance(0.5) ? { 'retry-after-ms': '700' } : {})
       case 'file not processed':
-        if (creates)
-          throw await answeredWith(422, 'the file is still being processed', {}, 'file_not_processed')
+        if (creates) throw answeredWith(422, 'the file is still being processed', {}, 'file_not_processed')
         return
       case 'broken':
         if (late.chance(0.5)) await attempt(work)
-        throw await answeredWith(500, 'oops')
+        throw answeredWith(500, 'oops')
       case 'hanging':
         if (late.chance(0.5)) await attempt(work)
         return await this.#hang(machine, signal)
@@ -137,14 +136,14 @@ export class RemoteCalls {
 }
 
 /** An answer with an error, read as a real one is. */
-export async function answeredWith(
+export function answeredWith(
   statusCode: number,
   message: string,
   headers: Record<string, string> = {},
   code?: string,
-): Promise<BatchApiError> {
+): BatchApiError {
   const text = JSON.stringify({ error: { message, ...(code === undefined ? {} : { code }) } })
-  return await refusedCall({ statusCode, headers, body: { text: async () => text } }, (one) => one, 0)
+  return refusedCall({ statusCode, headers }, text, (one) => one, 0)
 }
 
 function broken(reason: string, unreachable: boolean): BatchApiError {

@@ -5,7 +5,6 @@ import { BatchApiError } from '../batch-api/batch-api.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { blamedByCall } from './blamed-lines.ts'
 
-const ERROR_BYTES_MAX = 64 * 1024
 const NOT_CONNECTED = [
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -21,20 +20,14 @@ const NOT_THERE = [404, 405]
 
 type Redact = (text: string) => string
 
-/** It was answered with an error. */
-export async function refusedCall(
-  {
-    statusCode: status,
-    headers,
-    body,
-  }: Pick<Dispatcher.ResponseData, 'statusCode' | 'headers'> & {
-    body: Pick<Dispatcher.ResponseData['body'], 'text'>
-  },
+/** It was answered with an error; `text`: what it said, as far as that was read. */
+export function refusedCall(
+  { statusCode: status, headers }: Pick<Dispatcher.ResponseData, 'statusCode' | 'headers'>,
+  text: string,
   redact: Redact,
   now: number,
-): Promise<BatchApiError> {
-  const text = await body.text().catch(() => '')
-  const { message, codes } = readUpstreamError(Buffer.from(text.slice(0, ERROR_BYTES_MAX)), redact)
+): BatchApiError {
+  const { message, codes } = readUpstreamError(Buffer.from(text), redact)
   const reason = `the batch API answered ${status}`
   const words = message === '' ? {} : { words: message }
   const hadNoEffect = REFUSED.includes(status)
@@ -79,6 +72,12 @@ export function brokenCall(error: unknown, redact: Redact): BatchApiError {
     },
     unreachable,
   )
+}
+
+/** Its answer began, and comes more slowly than any that is meant. */
+export function tooSlow(): BatchApiError {
+  const reason = 'the batch API answers too slowly'
+  return new BatchApiError({ kind: 'failed', status: null, code: 'upstream_timeout', reason }, false)
 }
 
 /** It was answered with something else than the batch API's definition says. */

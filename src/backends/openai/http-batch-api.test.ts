@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { after, before, beforeEach, test } from 'node:test'
 import { BatchApiError } from '../batch-api/batch-api.ts'
 import { HttpBatchApi } from './http-batch-api.ts'
 
 /** What a batch API, and a server beside it, answer to a path: a file, or where it redirects to. */
 let redirects: Record<string, string> = {}
+/** In place of that. */
+let answer: ((response: ServerResponse) => void) | null = null
 let asked: { server: string; path: string; key: string | undefined }[] = []
 const servers = { api: listener('api'), store: listener('store') }
 let api = ''
@@ -16,6 +18,7 @@ function listener(name: string): Server {
   return createServer(({ url = '', headers }: IncomingMessage, response) => {
     asked.push({ server: name, path: url, key: headers.authorization })
     const location = redirects[`${name} ${url}`]
+    if (answer) return answer(response)
     if (location === undefined) response.end('{"a":1}\n')
     else response.writeHead(302, { location }).end()
   })
@@ -35,22 +38,31 @@ before(async () => {
 
 beforeEach(() => {
   redirects = {}
+  answer = null
   asked = []
 })
 
 after(() => {
-  for (const server of Object.values(servers)) server.close()
+  for (const server of Object.values(servers)) {
+    server.closeAllConnections()
+    server.close()
+  }
 })
 
-async function read(resultsFrom: readonly string[]): Promise<string[]> {
-  const one = new HttpBatchApi({
+interface Options {
+  resultsFrom?: readonly string[]
+  timeout_ms?: number
+}
+
+function batchApi({ resultsFrom = [], timeout_ms = 10_000 }: Options): HttpBatchApi {
+  return new HttpBatchApi({
     base_url: `${api}/v1`,
     api_key: 'the-key',
     api_key_file: null,
     certificates: {},
     proxy: null,
     headers: {},
-    timeout_ms: 10_000,
+    timeout_ms,
     completion_window: '24h',
     file_purpose: null,
     lineMetadata: false,
@@ -58,6 +70,10 @@ async function read(resultsFrom: readonly string[]): Promise<string[]> {
     resultsFrom,
     now: () => 0,
   })
+}
+
+async function read(resultsFrom: readonly string[], options = {}): Promise<string[]> {
+  const one = batchApi({ resultsFrom, ...options })
   try {
     const lines: string[] = []
     for await (const line of one.lines('f')) lines.push(String(line))
@@ -65,6 +81,12 @@ async function read(resultsFrom: readonly string[]): Promise<string[]> {
   } finally {
     await one.close()
   }
+}
+
+/** A byte every few milliseconds, for ever. */
+function trickle(response: ServerResponse): void {
+  const drip = setInterval(() => response.write(' '), 5)
+  response.on('close', () => clearInterval(drip))
 }
 
 const CONTENT = 'api /v1/files/f/content'
@@ -111,4 +133,51 @@ test('redirects within the address, and to those that are configured, are follow
     { server: 'api', path: '/moved', key: 'Bearer the-key' },
     { server: 'store', path: '/signed?x=1', key: undefined },
   ])
+})
+
+test('a file that trickles is left', async () => {
+  answer = trickle
+  await assert.rejects(read([], { timeout_ms: 300 }), /answers too slowly/)
+})
+
+test('a redirect that trickles is followed without its body', { timeout: 5_000 }, async () => {
+  answer = (response) => trickle(response.writeHead(302, { location: '/elsewhere' }))
+  await assert.rejects(read([], { timeout_ms: 300 }), /answered 302/)
+})
+
+test('every other call ends in time although its answer trickles, whatever its status', async () => {
+  const one = batchApi({ timeout_ms: 300 })
+  answer = trickle
+  const calls = [
+    one.read('b'),
+    one.cancel('b'),
+    one.findFile('f'),
+    one.find({ name: 'b', file_id: null, since: 0 }),
+  ]
+  await Promise.all(calls.map((call) => assert.rejects(call, /answers too slowly/)))
+  answer = (response) => trickle(response.writeHead(500))
+  await assert.rejects(one.read('b'), /answered 500/)
+  await one.close()
+})
+
+test('no answer is read beyond a bound; of an error, the beginning says what it is', async () => {
+  const one = batchApi({})
+  let sent = 0
+  const endless =
+    (status: number) =>
+    (response: ServerResponse): void => {
+      response.writeHead(status)
+      const piece = Buffer.alloc(64 * 1024, ' ')
+      const write = (): void => {
+        while (!response.destroyed && response.write(piece)) sent += piece.length
+      }
+      response.on('drain', write)
+      write()
+    }
+  answer = endless(200)
+  await assert.rejects(one.read('b'), /more than 8 MiB/)
+  answer = endless(500)
+  await assert.rejects(one.read('b'), /answered 500/)
+  await one.close()
+  assert.ok(sent < 64 * 1024 * 1024, `${sent} bytes were sent`)
 })

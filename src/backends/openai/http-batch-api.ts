@@ -10,6 +10,7 @@ import { brokenCall, notUnderstood, refusedCall } from './batch-api-failure.ts'
 import { KeyFile } from './key-file.ts'
 import { linesOf } from './lines-of.ts'
 import { multipartFile } from './multipart-file.ts'
+import { atLeastSpeed, ERROR_BYTES_MAX, JSON_BYTES_MAX, readText } from './read-body.ts'
 import { createdMs, seenBatch } from './seen-batch.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
@@ -183,7 +184,7 @@ export class HttpBatchApi implements BatchApi {
     const answer = await this.#followed(await this.#send('GET', path, { signal }), signal)
     if (answer.statusCode !== 200) throw await this.#refused(answer)
     try {
-      yield* linesOf(answer.body)
+      yield* linesOf(atLeastSpeed(answer.body, this.#options.timeout_ms))
     } catch (error) {
       throw this.#broken(error)
     }
@@ -198,7 +199,9 @@ export class HttpBatchApi implements BatchApi {
     for (let hops = 0; hops < REDIRECTS_MAX; hops++) {
       const { location } = answer.headers
       if (!REDIRECTS.includes(answer.statusCode) || typeof location !== 'string') break
-      await answer.body.dump()
+      await readText(answer.body, 0, this.#options.timeout_ms).catch((error) =>
+        Promise.reject(this.#broken(error)),
+      )
       const to = URL.parse(location, from)
       const { certificates, resultsFrom } = this.#options
       const isOwn = to?.origin === this.#address.origin
@@ -270,7 +273,9 @@ export class HttpBatchApi implements BatchApi {
     const { statusCode: status, body } = answer
     if (status >= 300 && !options.or?.includes(status)) throw await this.#refused(answer)
     try {
-      return { status, json: parsed(await body.text()) }
+      const { text, isWhole } = await readText(body, JSON_BYTES_MAX, this.#options.timeout_ms)
+      if (!isWhole) throw notUnderstood(`more than ${JSON_BYTES_MAX / 2 ** 20} MiB`)
+      return { status, json: parsed(text) }
     } catch (error) {
       throw this.#broken(error)
     }
@@ -321,7 +326,9 @@ export class HttpBatchApi implements BatchApi {
   }
 
   async #refused(answer: Dispatcher.ResponseData): Promise<BatchApiError> {
-    return await refusedCall(answer, (text) => this.#redact(text), this.#options.now())
+    const { timeout_ms, now } = this.#options
+    const { text } = await readText(answer.body, ERROR_BYTES_MAX, timeout_ms).catch(() => ({ text: '' }))
+    return refusedCall(answer, text, (said) => this.#redact(said), now())
   }
 
   #broken(error: unknown): BatchApiError {

@@ -5,6 +5,7 @@ import type { EndpointPath } from '../../domain/endpoint.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
+import { JSON_BYTES_MAX, readText } from './read-body.ts'
 import { servedEndpoints } from './served-endpoints.ts'
 import { type ServedFacts, servedFacts } from './served-facts.ts'
 import { serverAddressOf } from './server-address.ts'
@@ -50,7 +51,7 @@ export async function listUpstreamModels(
   const signal = AbortSignal.timeout(timeout_ms)
   const ask = options.proxy ? throughProxy : directly
   const asked = ask(`${address.origin}${path}`, { ...options, headers: sent, signal })
-  const { status, text } = await asked.catch((error: unknown) => {
+  const { status, text, isWhole } = await asked.catch((error: unknown) => {
     const reason = signal.aborted ? 'nothing came in time' : redact(reasonOf(error))
     throw new ServerDown(`${where} got no answer (${reason}). Is the server running?`)
   })
@@ -62,6 +63,7 @@ export async function listUpstreamModels(
       `${where} answered ${status}: ${readUpstreamError(Buffer.from(text), redact).message || 'no reason given'}`,
     )
   }
+  if (!isWhole) throw new Error(`${where} answered with more than ${JSON_BYTES_MAX / 2 ** 20} MiB.`)
   const models = modelsOf(text)
   if (models === null) throw new Error(`${where} did not answer with a list of models.`)
   if (models.length === 0) throw new Error(`${where} lists no model.`)
@@ -69,7 +71,7 @@ export async function listUpstreamModels(
 }
 
 type Asked = ListOptions & { signal: AbortSignal }
-type Answered = Promise<{ status: number; text: string }>
+type Answered = Promise<{ status: number; text: string; isWhole: boolean }>
 
 async function directly(url: string, { headers, certificates, signal }: Asked): Answered {
   const { request } = process.getBuiltinModule(url.startsWith('https:') ? 'node:https' : 'node:http')
@@ -77,9 +79,7 @@ async function directly(url: string, { headers, certificates, signal }: Asked): 
   const [answer]: IncomingMessage[] = await once(asked, 'response')
   // From now on, errors are those of the answer.
   asked.on('error', () => {})
-  let text = ''
-  for await (const piece of answer!.setEncoding('utf8')) text += piece
-  return { status: answer!.statusCode ?? 0, text }
+  return { status: answer!.statusCode ?? 0, ...(await readText(answer!, JSON_BYTES_MAX, TIMEOUT_MS)) }
 }
 
 /** With a client that knows proxies, and takes 11 MiB. */
@@ -88,7 +88,7 @@ async function throughProxy(url: string, { headers, certificates, proxy, signal 
   const dispatcher = new ProxyAgent({ uri: proxy ?? '', requestTls: certificates })
   try {
     const { statusCode, body } = await request(url, { headers, signal, dispatcher })
-    return { status: statusCode, text: await body.text() }
+    return { status: statusCode, ...(await readText(body, JSON_BYTES_MAX, TIMEOUT_MS)) }
   } finally {
     await dispatcher.close()
   }
