@@ -5,9 +5,9 @@ import type { BlamedLine } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
 
 const BLAMES_REQUEST = [400, 413, 422]
-/** Codes and types, in any spelling, of what is not about lines. */
+/** Codes and types, without what separates their words, of what is not about lines. */
 const PASSES =
-  /not_?processed|not_?ready|pending|in_?progress|processing|conflict|idempoten|rate_?limit|too_?many|quota|budget|billing|insufficient|token_?limit|request_?limit|capacity|overload|unavailable|time_?out|server_?error|api_?error|api_?key|auth|permission|region|maintenance/i
+  /notprocessed|file(?:notfound|expired|deleted)|notready|pending|inprogress|processing|conflict|idempoten|ratelimit|toomany|quota|budget|billing|insufficient|tokenlimit|requestlimit|capacity|overload|unavailable|timeout|servererror|apierror|apikey|auth|permission|region|maintenance/i
 /** As this service names lines in files (remote/request-file.ts). */
 const CUSTOM_ID = /\breq_[0-9a-z]{33}\b/g
 const NUMBER = /\blines?(?: number)?[ :#]*(\d{1,7})\b/gi
@@ -19,7 +19,7 @@ export function blamedByCall(
   codes: readonly string[],
   message: string,
 ): readonly BlamedLine[] | null {
-  if (!BLAMES_REQUEST.includes(status) || codes.some((code) => PASSES.test(code))) return null
+  if (!BLAMES_REQUEST.includes(status) || codes.some(passes)) return null
   return namedIn(message, message)
 }
 
@@ -35,13 +35,17 @@ export function blamedByBatch(
   for (const one of list.slice(0, NAMED_MAX)) {
     const { code = '', message = one, line } = isRecord(one) ? one : {}
     if (typeof message !== 'string' || message === '') continue
-    if (typeof code === 'string' && PASSES.test(code)) return null
+    if (typeof code === 'string' && passes(code)) return null
     isSaid = true
     const words = redact(message)
     if (Number.isSafeInteger(line)) found.push({ custom_id: null, line: Number(line), message: words })
     else found.push(...namedIn(message, words))
   }
   return isSaid ? found : null
+}
+
+function passes(code: string): boolean {
+  return PASSES.test(code.replace(/[^a-z]/gi, ''))
 }
 
 function namedIn(text: string, message: string): BlamedLine[] {
