@@ -62,8 +62,9 @@ test('lines are named by number or by custom_id; others are blamed without a nam
   assert.equal(blamedByBatch({ errors: null }, same), null, 'nothing is said')
 })
 
-test('what a batch API quotes of a line holds no secret', () => {
+test('what a batch API quotes of a line holds no secret, and is bounded', () => {
   const said = (message: string) =>
     blamedByBatch({ errors: { data: [{ message, line: 7 }] } }, (text) => text.replace('sk-1', '…'))?.[0]
   assert.equal(said('the key sk-1')?.message, 'the key …')
+  assert.equal(said('x'.repeat(1e6))?.message.length, 600)
 })

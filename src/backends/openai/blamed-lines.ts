@@ -3,6 +3,7 @@
 // blames the request is about lines, whether the batch API names them or not.
 import type { BlamedLine } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
+import { MESSAGE_LENGTH_MAX } from '../verdict/upstream-error.ts'
 
 const BLAMES_REQUEST = [400, 413, 422]
 /** Codes and types, without what separates their words, of what is not about lines. */
@@ -37,7 +38,7 @@ export function blamedByBatch(
     if (typeof message !== 'string' || message === '') continue
     if (typeof code === 'string' && passes(code)) return null
     isSaid = true
-    const words = redact(message)
+    const words = redact(message).slice(0, MESSAGE_LENGTH_MAX)
     if (Number.isSafeInteger(line)) found.push({ custom_id: null, line: Number(line), message: words })
     else found.push(...namedIn(message, words))
   }

@@ -145,6 +145,13 @@ test('a redirect that trickles is followed without its body', { timeout: 5_000 }
   await assert.rejects(read([], { timeout_ms: 300 }), /answered 302/)
 })
 
+test('the ID of a file that nobody can mean is a failure that says so', async () => {
+  const one = batchApi({})
+  answer = (response) => response.end(JSON.stringify({ id: 'f'.repeat(513) }))
+  await assert.rejects(one.upload('b', []), /an ID of more than 512 characters/)
+  await one.close()
+})
+
 test('every other call ends in time although its answer trickles, whatever its status', async () => {
   const one = batchApi({ timeout_ms: 300 })
   answer = trickle

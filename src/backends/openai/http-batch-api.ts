@@ -11,7 +11,7 @@ import { KeyFile } from './key-file.ts'
 import { linesOf } from './lines-of.ts'
 import { multipartFile } from './multipart-file.ts'
 import { atLeastSpeed, ERROR_BYTES_MAX, JSON_BYTES_MAX, readText } from './read-body.ts'
-import { createdMs, seenBatch } from './seen-batch.ts'
+import { createdMs, idOf, seenBatch } from './seen-batch.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
 interface HttpBatchApiOptions {
@@ -89,8 +89,8 @@ export class HttpBatchApi implements BatchApi {
     const fields = { purpose: this.#purpose, ...upload_fields(filename) }
     const form = multipartFile(`----${name}`, fields, filename, content)
     const { json } = await this.#call('POST', upload_path, { ...form, signal })
-    const id = isRecord(json) ? json.id : null
-    if (typeof id !== 'string') throw notUnderstood('an uploaded file without an ID')
+    const id = isRecord(json) ? idOf(json.id) : null
+    if (id === null) throw notUnderstood('an uploaded file without an ID')
     return id
   }
 
@@ -103,7 +103,7 @@ export class HttpBatchApi implements BatchApi {
   async findFile(name: string, signal?: AbortSignal): Promise<string | null> {
     for await (const page of this.#pages(`/files`, { purpose: this.#purpose }, signal))
       for (const { id, filename, FileName } of page ?? [])
-        if ((filename ?? FileName) === fileName(name) && typeof id === 'string') return id
+        if ((filename ?? FileName) === fileName(name)) return idOf(id)
     return null
   }
 

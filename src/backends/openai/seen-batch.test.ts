@@ -49,6 +49,13 @@ test('a time of creation that nobody can mean is none: the batch may be the one 
     assert.equal(createdMs({ created_at }), null)
 })
 
+test('an ID that nobody can mean is a failure that says so, and is not stored', () => {
+  const id = 'b'.repeat(512)
+  assert.equal(seen({ id, output_file_id: id })?.output_file_id, id)
+  for (const key of ['id', 'output_file_id', 'error_file_id'])
+    assert.throws(() => seen({ [key]: `${id}b` }), /an ID of more than 512 characters/)
+})
+
 test('a status that is the name of a property of every object is an unknown one', () => {
   for (const status of ['constructor', '__proto__', 'valueof']) {
     assert.deepEqual([seen({ status })?.ended, seen({ status })?.isKnown], [null, false])

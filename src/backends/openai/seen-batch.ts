@@ -3,6 +3,7 @@
 // numbers or text, and some leave metadata out of their lists.
 import type { SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
+import { notUnderstood } from './batch-api-failure.ts'
 import { blamedByBatch } from './blamed-lines.ts'
 
 /** How a batch ended, in the words of several batch APIs. */
@@ -40,24 +41,28 @@ const SECONDS_MAX = 1e11
 const CREATED_MS_MIN = 1e12
 const CREATED_MS_MAX = 4.1e12
 const STATUS_LENGTH_MAX = 40
+/** Of IDs, which are stored and become parts of addresses. */
+const ID_LENGTH_MAX = 512
 const COUNT_MAX = 1e9
 
-/** Null for something that is no batch. `redact` strikes secrets out of what callers get to read. */
+/** Null for something that is no batch. Throws where its IDs cannot be meant. `redact` strikes secrets out of what callers get to read. */
 export function seenBatch(json: unknown, redact: (text: string) => string): SeenBatch | null {
   const batch = isRecord(json) && isRecord(json.job) ? json.job : json
-  if (!isRecord(batch) || typeof batch.id !== 'string') return null
+  if (!isRecord(batch)) return null
+  const id = idOf(batch.id)
+  if (id === null) return null
   const status = typeof batch.status === 'string' ? batch.status.toLowerCase() : ''
   const detail = redact(detailOf(batch)).slice(0, DETAIL_LENGTH_MAX)
   const { request_counts, cost_usd } = batch
-  const output_file_id = textOf(batch.output_file_id ?? batch.output_file)
-  const error_file_id = textOf(batch.error_file_id ?? batch.error_file)
+  const output_file_id = idOf(batch.output_file_id ?? batch.output_file)
+  const error_file_id = idOf(batch.error_file_id ?? batch.error_file)
   const known = Object.hasOwn(ENDS, status) ? ENDS[status] : undefined
   const isKnown = known !== undefined || RUNNING.includes(status)
   const done = doneOf(request_counts)
   const ended =
     known ?? (!isKnown && (output_file_id ?? error_file_id) !== null && done === 1 ? 'completed' : null)
   return {
-    id: batch.id,
+    id,
     status: status.slice(0, STATUS_LENGTH_MAX),
     isKnown,
     ended,
@@ -101,8 +106,11 @@ function doneOf(counts: unknown): number {
   return share > 0 && share <= 1 ? share : 0
 }
 
-function textOf(value: unknown): string | null {
-  return typeof value === 'string' && value !== '' ? value : null
+/** Null where there is none. Throws for one that nobody can mean. */
+export function idOf(value: unknown): string | null {
+  if (typeof value !== 'string' || value === '') return null
+  if (value.length > ID_LENGTH_MAX) throw notUnderstood(`an ID of more than ${ID_LENGTH_MAX} characters`)
+  return value
 }
 
 /** What a batch says of its failure. */
