@@ -1,35 +1,18 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { scriptedBackend } from '../../test/fakes/scripted-backend.ts'
-import { queuedBatch, RETRY, SILENT } from '../../test/support/queued-batch.ts'
 import { addLimit } from '../../test/support/test-books.ts'
-import { type BatchApi, BatchApiError } from '../backends/batch-api/batch-api.ts'
-import { unfinished } from '../backends/batch-api/result-line.ts'
-import { ResponseMemory } from '../backends/response-memory.ts'
-import { ModelServer } from '../dispatch/upstream.ts'
-import { sleep } from '../domain/clock.ts'
+import { DRAIN_MS, workerWorld } from '../../test/support/worker-world.ts'
 import { newId } from '../domain/ids.ts'
 import { reconcile } from '../ledger/reconcile.ts'
-import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { closeSession, openSession } from '../store/leases.ts'
 import { reservedByProject } from '../store/ledger.ts'
 import { pauseBatch } from '../store/pauses.ts'
-import {
-  changeRemoteBatch,
-  endRemoteBatch,
-  intendRemoteBatch,
-  readRemoteBatch,
-} from '../store/remote-batches.ts'
-import type { Store } from '../store/store.ts'
-import { Worker } from './worker.ts'
-
-const DRAIN_MS = 10_000
-const HOUR_MS = 3_600_000
+import { changeRemoteBatch, intendRemoteBatch, readRemoteBatch } from '../store/remote-batches.ts'
 
 test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
-  await using world = await makeWorld({ chunks: 2, lines: 2 })
+  await using world = await workerWorld({ chunks: 2, lines: 2 })
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 4, 10)
   for (const attempt of [...world.server.inFlight]) await attempt.answer()
@@ -40,7 +23,7 @@ test('a worker claims the chunks of a batch, sends their lines and ends the batc
 })
 
 test('a worker that shuts down lets lines in flight finish and requeues the others', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 3, concurrency: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 3, concurrency: 1 })
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 1, 10)
   const stopped = world.stop()
@@ -53,7 +36,7 @@ test('a worker that shuts down lets lines in flight finish and requeues the othe
 })
 
 test('a worker that shuts down aborts lines that are in flight for too long, and requeues them', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 1 })
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 1, 10)
   const stopped = world.stop()
@@ -66,57 +49,8 @@ test('a worker that shuts down aborts lines that are in flight for too long, and
   assert.deepEqual([row?.state, row?.completed, row?.failed], ['ready', 0, 0])
 })
 
-test('a worker that shuts down leaves results that it reads for a batch that ends to the next one at once', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 1 })
-  const { store, clock } = world
-  const [run] = await world.open()
-  const { claim, lines } = run!
-  const { line } = lines[0]!
-  const id = newId('remote', clock.now())
-  await store.write(async (tx) => {
-    await intendRemoteBatch(tx, claim, {
-      ...{ id, model: 'm', upstream: 'cell', created: clock.now(), line_count: 1, day: null },
-      ...{ lines: [[line, line]], reservation: [], moved: [] },
-    })
-    await changeRemoteBatch(tx, id, 'intended', { state: 'creating' })
-    await changeRemoteBatch(tx, id, 'creating', { state: 'open' })
-    await endRemoteBatch(
-      tx,
-      { ...claim, id, state: 'open' },
-      { status: 'completed', output_file_id: 'file' },
-      clock.now() + HOUR_MS,
-    )
-    // It could not be read before.
-    await changeRemoteBatch(tx, id, 'ended', { failing_since: clock.now() })
-    await releaseChunk(tx, claim)
-  })
-  let isReading = false
-  const api: Pick<BatchApi, 'close' | 'lines'> = {
-    async close() {},
-    // biome-ignore lint/correctness/useYield: no line comes.
-    async *lines(_, signal) {
-      isReading = true
-      await sleep(clock, HOUR_MS, signal)
-      throw new BatchApiError(unfinished('no line came'), false)
-    },
-  }
-  const cell = new BatchApiUpstream({
-    ...{ name: 'cell', api: api as BatchApi, concurrency_max: 1, modelAlias: null },
-  })
-  world.worker.setUpstreams(new Map([['m', [cell]]]), new Map())
-  await world.worker.start()
-  await world.until(() => isReading, 10)
-  await store.write((tx) => moveBatch(tx, claim.batch_id, 'cancelling', clock.now()))
-  await clock.advance(5_000)
-  const stopped = world.stop()
-  await world.until(() => world.hasStopped, 100)
-  await stopped
-  const [row] = await world.chunks()
-  assert.ok(row?.state === 'ready' || row!.run_at <= clock.now(), `${row?.state} until ${row?.run_at}`)
-})
-
 test('a worker notices that a batch is cancelled, and sends no further line of it', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 3, concurrency: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 3, concurrency: 1 })
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 1, 10)
   const { id } = await world.batch()
@@ -130,7 +64,7 @@ test('a worker notices that a batch is cancelled, and sends no further line of i
 })
 
 test('a worker whose lease was taken away drops its chunks, and claims again under a new session', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 1 })
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 1, 10)
   const [before] = await world.chunks()
@@ -147,7 +81,7 @@ test('a worker whose lease was taken away drops its chunks, and claims again und
 })
 
 test('a worker that cannot reach a server leaves its chunks to a worker that can', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 1, outagePatienceMs: 3_600_000 })
+  await using world = await workerWorld({ chunks: 1, lines: 1, retry: { outage_patience_ms: 3_600_000 } })
   const { store, clock } = world
   await world.worker.start()
   const waitsFor = async (ms: number): Promise<void> => {
@@ -170,7 +104,7 @@ test('a worker that cannot reach a server leaves its chunks to a worker that can
 })
 
 test('a worker whose database fails while chunks are open goes on when it answers again', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 1 })
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 1, 10)
   world.databaseFails = true
@@ -183,7 +117,7 @@ test('a worker whose database fails while chunks are open goes on when it answer
 })
 
 test('a worker sends no line of a batch that is paused while its chunk is being opened', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 2 })
+  await using world = await workerWorld({ chunks: 1, lines: 2 })
   const { store, project_id, clock } = world
   await store.write((tx) => addLimit(tx, project_id, { amount: 1_000_000, window: 'day' }))
   const { id } = await world.batch()
@@ -198,7 +132,7 @@ test('a worker sends no line of a batch that is paused while its chunk is being 
 })
 
 test('what a batch API has answered is settled though all other lines wait for the limit that it fills', async () => {
-  await using world = await makeWorld({ chunks: 1, lines: 2 })
+  await using world = await workerWorld({ chunks: 1, lines: 2 })
   const { store, project_id, clock } = world
   const [run] = await world.open()
   const { claim } = run!
@@ -221,75 +155,3 @@ test('what a batch API has answered is settled though all other lines wait for t
   await world.until(() => world.server.inFlight.length === 2, 100)
   assert.equal((await readRemoteBatch(store.read, id))?.state, 'done')
 })
-
-/** A worker that is not started yet, beside a queued batch. */
-async function makeWorld(size: {
-  chunks: number
-  lines: number
-  concurrency?: number
-  outagePatienceMs?: number
-}) {
-  const queued = await queuedBatch(size)
-  const { clock, store, sealed, models } = queued
-  const server = scriptedBackend()
-  const upstream = new ModelServer({
-    backend: server.backend,
-    concurrency_max: size.concurrency ?? 8,
-    modelAlias: null,
-  })
-  const world = {
-    ...queued,
-    server,
-    /** The statuses of batches that ended. */
-    ended: [] as string[],
-    hasStopped: false,
-    databaseFails: false,
-    isPaused: false,
-    afterWrite: async () => {},
-    stop: (): Promise<void> =>
-      worker.stop().then(() => {
-        world.hasStopped = true
-      }),
-    async [Symbol.asyncDispose]() {
-      const stopped = world.stop()
-      await queued.until(() => world.hasStopped, 100)
-      await stopped
-      await queued[Symbol.asyncDispose]()
-    },
-  }
-  const failable: Store = {
-    ...store,
-    get read() {
-      if (world.databaseFails) throw new Error('no connection')
-      return store.read
-    },
-    write: async (change) => {
-      if (world.databaseFails) throw new Error('no connection')
-      const value = await store.write(change)
-      if (!world.isPaused) await world.afterWrite()
-      return value
-    },
-  }
-  const worker = new Worker({
-    store: failable,
-    sealed,
-    clock,
-    steadyClock: clock,
-    log: SILENT,
-    random: () => 0.5001,
-    models,
-    upstreams: new Map([['m', [upstream]]]),
-    retry: { ...RETRY, outage_patience_ms: size.outagePatienceMs ?? RETRY.outage_patience_ms },
-    rules: { file_retention_ms: () => 1e9 },
-    leaseMs: 60_000,
-    drainMs: DRAIN_MS,
-    flushIntervalMs: 1_000,
-    memoryBytes: 1_000_000,
-    answers: new ResponseMemory(1_000_000),
-    blobFreshMs: 120_000,
-    tasks: { plan: () => assert.fail('the batch has its chunks already') },
-    maintenance: async () => {},
-    onEnded: ({ status }) => world.ended.push(status),
-  })
-  return Object.assign(world, { worker })
-}

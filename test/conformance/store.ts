@@ -212,6 +212,13 @@ export function storeConformance(
       await store.write((tx) => insertFile(tx, file('file_x', { filename: text })))
       assert.equal((await readFile(store.read, 'proj_a', 'file_x', NOW))?.filename, text)
     })
+
+    test('text that no database stores is stored as U+FFFD, wherever it comes from', async (store) => {
+      await seed(store)
+      await store.write((tx) => insertFile(tx, file('file_x', { filename: 'a\0b \udc00c\ud800' })))
+      const stored = 'a\ufffdb \ufffdc\ufffd'
+      assert.equal((await readFile(store.read, 'proj_a', 'file_x', NOW))?.filename, stored)
+    })
   })
 
   describe(`${name} as a store: migrations`, () => {

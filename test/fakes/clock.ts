@@ -25,7 +25,8 @@ export function testClock(start = 1_700_000_000_000): TestClock {
     now: () => now,
 
     after(ms, fn) {
-      const alarm = { due: now + Math.max(0, ms), fn }
+      // In whole milliseconds, as real clocks tell them.
+      const alarm = { due: now + Math.max(0, Math.ceil(ms)), fn }
       const later = alarms.findIndex((other) => other.due > alarm.due)
       alarms.splice(later === -1 ? alarms.length : later, 0, alarm)
       return () => {

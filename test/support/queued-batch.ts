@@ -64,6 +64,8 @@ export interface BatchSize {
   dedupe?: DedupeMode | undefined
   /** Of the line with this number; `l<n>` unless told. */
   content?: ((line: number) => string) | undefined
+  /** Of the batch's completion window; a day unless told. */
+  windowMs?: number | undefined
 }
 
 /** Three attempts, 100 ms apart; an unreachable server is not waited for. */
@@ -123,7 +125,7 @@ export async function queuedBatch(size: BatchSize) {
 export async function addQueuedBatch(
   store: Store,
   sealed: SealedBlobs,
-  { chunks, lines, dedupe, content = (line) => `l${line}` }: BatchSize,
+  { chunks, lines, dedupe, content = (line) => `l${line}`, windowMs = WINDOW_MS }: BatchSize,
   now: number,
 ): Promise<BatchRow> {
   const texts = Array.from({ length: chunks }, (_, idx) =>
@@ -165,7 +167,7 @@ export async function addQueuedBatch(
       total: chunks * lines,
       ...(dedupe === undefined ? {} : { dedupe }),
       created: now,
-      expires_at: now + WINDOW_MS,
+      expires_at: now + windowMs,
     })
     let at = 0
     const spans = texts.map((text, index) => {

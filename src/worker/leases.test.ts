@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { queuedBatch } from '../../test/support/queued-batch.ts'
+import { claimChunks } from '../store/chunk-claims.ts'
+import { openSession } from '../store/leases.ts'
+import type { ChunkRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { Leases } from './leases.ts'
+
+const LEASE_MS = 3_600_000
+
+test('a lease whose claim has taken effect, and is not answered yet, is not taken for a stray', async () => {
+  await using world = await queuedBatch({ chunks: 1, lines: 1 })
+  const { store, clock } = world
+  const id = await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, clock.now()))
+  const committed = Promise.withResolvers<void>()
+  const answer = Promise.withResolvers<void>()
+  let isSlow = true
+  const slow: Store = {
+    ...store,
+    async write(change) {
+      const value = await store.write(change)
+      if (!isSlow) return value
+      isSlow = false
+      committed.resolve()
+      await answer.promise
+      return value
+    },
+  }
+  const leases = new Leases({ store: slow, clock, sessionId: () => id })
+  const known = new Set<ChunkRow>()
+  leases.knowsChunks(() => known)
+  const claim = (): Promise<ChunkRow[] | undefined> =>
+    leases.claim(
+      (tx, worker_id) => claimChunks(tx, { worker_id, urgentBefore: 0, count: 1 }),
+      (claimed) => {
+        for (const chunk of claimed) known.add(chunk)
+      },
+    )
+  const first = claim()
+  await committed.promise
+  // Another part of the worker claims something, and strays are to be looked for before.
+  leases.suspect()
+  const second = claim()
+  await new Promise(setImmediate)
+  answer.resolve()
+  assert.equal((await first)?.length, 1)
+  assert.equal((await second)?.length, 0, 'the chunk is leased')
+  const [row] = await world.chunks()
+  assert.deepEqual([row?.state, row?.epoch], ['leased', 1])
+})
+
+test('strays are released by their epoch: a release that takes effect late ends no later lease', async () => {
+  await using world = await queuedBatch({ chunks: 1, lines: 1 })
+  const { store, clock } = world
+  const id = await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, clock.now()))
+  const claimOne = () => store.write((tx) => claimChunks(tx, { worker_id: id, urgentBefore: 0, count: 1 }))
+  await claimOne()
+  let release: Parameters<Store['write']>[0] = () => assert.fail('nothing was released')
+  const late: Store = {
+    ...store,
+    write(change) {
+      release = change
+      return Promise.reject(new Error('no answer came in time'))
+    },
+  }
+  const leases = new Leases({ store: late, clock, sessionId: () => id })
+  leases.suspect()
+  await assert.rejects(leases.releaseStrays())
+  await store.write(release)
+  assert.equal((await world.chunks())[0]?.state, 'ready')
+  await claimOne()
+  await store.write(release)
+  const [row] = await world.chunks()
+  assert.deepEqual([row?.state, row?.epoch], ['leased', 2])
+})

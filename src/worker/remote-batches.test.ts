@@ -1,0 +1,167 @@
+// Lines at batch APIs, in a whole worker with a clock that the test moves.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { errorAnswer, FakeBatchApi } from '../../test/fakes/batch-api.ts'
+import { addQueuedBatch } from '../../test/support/queued-batch.ts'
+import { addLimit } from '../../test/support/test-books.ts'
+import { type WorkerWorldOptions, workerWorld } from '../../test/support/worker-world.ts'
+import { moveBatch } from '../store/batches.ts'
+import { updateLimit } from '../store/limits.ts'
+
+const MINUTE_MS = 60_000
+const REJECTED = { message: 'one of the requests is invalid', code: 'invalid_request' }
+
+test('what a batch API has answered is recorded while more than 1,000 lines of its project wait for a server', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  const { api, worker, remote, upstream, store, sealed, clock } = world
+  await world.handedOver()
+  // From here on the server, which answers one line and no other, gets all lines.
+  worker.setUpstreams(new Map([['m', [upstream, remote]]]), new Map())
+  await addQueuedBatch(store, sealed, { chunks: 4, lines: 300 }, clock.now())
+  await world.until(() => world.server.inFlight.length === 1 && worker.status.openChunks === 4, 10)
+  api.complete(api.batches[0]!)
+  await world.until(() => world.ended.length === 1, 100)
+  assert.deepEqual(world.server.sent.length, 1)
+})
+
+test('eight identical lines that a batch API refuses take one batch there, and each of them fails', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 8, dedupe: 'all', content: () => 'the same' })
+  const { api } = world
+  await world.handedOver()
+  assert.deepEqual(api.batches[0]!.contents, ['the same'])
+  api.complete(api.batches[0]!, () => [400, { error: { message: 'no such parameter' } }])
+  await world.until(() => world.ended.length === 1, 100)
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([api.batches.length, completed, failed], [1, 0, 8])
+})
+
+for (const { code, status } of [
+  { code: 'file_not_processed', status: 422 },
+  { code: 'insufficient_quota', status: 400 },
+])
+  test(`lines wait while a batch API answers ${status} ${code}, and none fails`, async () => {
+    await using world = await remoteWorld({ chunks: 1, lines: 3, retry: { outage_patience_ms: MINUTE_MS } })
+    const { api, clock } = world
+    api.onCall = ({ kind }) => {
+      if (kind === 'create')
+        throw errorAnswer(status, { message: 'the request on line 1 is invalid, for now', code })
+    }
+    await world.worker.start()
+    await clock.advance(50_000)
+    assert.ok(api.uploads > 3, 'it was tried again')
+    const { completed, failed } = await world.batch()
+    assert.deepEqual([completed, failed], [0, 0])
+    api.onCall = () => {}
+    await world.until(() => api.batches.length > 0, 1_000)
+    assert.deepEqual(api.batches[0]!.contents, ['l1', 'l2', 'l3'])
+    api.complete(api.batches[0]!)
+    await world.until(() => world.ended.length === 1, 1_000)
+    assert.equal((await world.batch()).completed, 3)
+  })
+
+for (const when of ['upload', 'create', 'later'] as const)
+  for (const names of ['by number', 'by custom_id', 'not at all'] as const)
+    test(`a line that is rejected with its file (${when}) and named ${names} fails alone`, async () => {
+      await using world = await remoteWorld({ chunks: 1, lines: 40 })
+      const { api } = world
+      const bad = 'l23'
+      const rejectionOf = (contents: readonly string[]) => {
+        const at = contents.indexOf(bad)
+        if (at === -1) return null
+        if (names === 'not at all') return REJECTED
+        if (names === 'by custom_id') return { ...REJECTED, message: `${api.idOf(bad)} is invalid` }
+        return { ...REJECTED, message: `invalid request on line ${at + 1}` }
+      }
+      api.onCall = ({ kind, contents }) => {
+        const rejection = kind === when ? rejectionOf(contents) : null
+        if (rejection) throw errorAnswer(422, rejection)
+      }
+      await world.worker.start()
+      for (let steps = 0; world.ended.length === 0; steps++) {
+        assert.ok(steps < 10_000, 'it never ends')
+        for (const batch of api.open) {
+          const rejection = when === 'later' ? rejectionOf(batch.contents) : null
+          if (rejection) api.fail(batch, rejection)
+          else api.complete(batch)
+        }
+        await world.clock.advance(100)
+      }
+      const { completed, failed } = await world.batch()
+      assert.deepEqual([completed, failed], [39, 1])
+      // All, then each part of what was rejected in two: 20 and 20, 10 and 10, and so on.
+      assert.equal(api.uploads, names === 'not at all' ? 11 : 2)
+    })
+
+test('results that are read when a worker shuts down, for a batch that ends, are left to the next one at once', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3 })
+  const { api, store, clock } = world
+  await world.handedOver()
+  let reads = 0
+  api.onCall = ({ kind, line }) => {
+    if (kind === 'results' && line === 0 && ++reads === 1) throw errorAnswer(500, { message: 'oops' })
+  }
+  api.endlessAfter = 1
+  api.complete(api.batches[0]!)
+  await world.until(() => reads === 2, 100)
+  const { id } = await world.batch()
+  await store.write((tx) => moveBatch(tx, id, 'cancelling', clock.now()))
+  await clock.advance(5_000)
+  const stopped = world.stop()
+  await world.until(() => world.hasStopped, 1_000)
+  await stopped
+  const [chunk] = await world.chunks()
+  assert.ok(
+    chunk?.state === 'ready' || chunk!.run_at <= clock.now(),
+    `${chunk?.state} until ${chunk?.run_at}`,
+  )
+})
+
+test('lines that a limit keeps from being handed over wait for the limit, not for a batch that is not there', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, dedupe: 'all', content: () => 'the same' })
+  const { api, store, project_id, clock } = world
+  const limit = await store.write((tx) => addLimit(tx, project_id, { amount: 1_000 }))
+  await world.handedOver()
+  await store.write((tx) => updateLimit(tx, project_id, limit, { amount: 1 }))
+  api.complete(api.batches[0]!, () => null)
+  await clock.advance(5_000)
+  const [chunk] = await world.chunks()
+  assert.equal(chunk?.remote_batches, 0)
+  assert.notEqual(chunk?.parked_reason, 'remote_batch')
+  assert.equal(api.batches.length, 1)
+})
+
+test('a batch API that answers nothing any more delays no look at another one', async () => {
+  const [silent, other] = [new FakeBatchApi(), new FakeBatchApi()]
+  await using world = await workerWorld({
+    ...{ chunks: 1, lines: 1 },
+    upstreams: () => [silent.upstream('silent')],
+  })
+  const { worker, store, sealed, clock } = world
+  await worker.start()
+  await world.until(() => silent.batches.length === 1 && worker.status.openChunks === 0, 10)
+  const asked = Promise.withResolvers<void>()
+  silent.onCall = () => asked.promise
+  worker.setUpstreams(new Map([['m', [other.upstream('other'), silent.upstream('silent', 1)]]]), new Map())
+  await addQueuedBatch(store, sealed, { chunks: 1, lines: 1 }, clock.now())
+  await world.until(() => other.batches.length === 1, 10)
+  other.complete(other.batches[0]!)
+  await clock.advance(5_000)
+  assert.deepEqual(world.ended, ['completed'])
+  asked.resolve()
+})
+
+/** A worker whose lines a batch API gets, unless told otherwise. */
+async function remoteWorld(options: WorkerWorldOptions) {
+  const api = new FakeBatchApi()
+  const remote = api.upstream('provider', 1)
+  const world = await workerWorld({ upstreams: () => [remote], ...options })
+  return Object.assign(world, {
+    api,
+    remote,
+    /** Starts the worker; resolves when the batch API has a batch, and the worker has parked its chunk. */
+    async handedOver(): Promise<void> {
+      await world.worker.start()
+      await world.until(() => api.batches.length > 0 && world.worker.status.openChunks === 0, 10)
+    },
+  })
+}

@@ -1,0 +1,172 @@
+// A batch API in memory, whose calls are answered as the test says: without a word from the test, it takes every file and
+// every batch, and a batch stays unfinished until the test ends it. What it shows and says is read as the answers of a
+// real one are.
+import { type BatchApi, BatchApiError } from '../../src/backends/batch-api/batch-api.ts'
+import { unfinished } from '../../src/backends/batch-api/result-line.ts'
+import { refusedCall } from '../../src/backends/openai/batch-api-failure.ts'
+import { seenBatch } from '../../src/backends/openai/seen-batch.ts'
+import { BatchApiUpstream } from '../../src/remote/batch-api-upstream.ts'
+import { ANSWER } from './scripted-backend.ts'
+
+export interface FakeRemoteBatch {
+  id: string
+  name: string
+  file_id: string
+  /** The contents of its lines' messages, in the order of the file. */
+  contents: string[]
+  status: string
+  errors: unknown
+  output_file_id: string | null
+}
+
+interface FakeLine {
+  custom_id: string
+  content: string
+}
+
+/** What a call is answered with in place of its effect. */
+export interface FakeCall {
+  kind: 'upload' | 'create' | 'read' | 'results' | 'cancel' | 'find'
+  contents: readonly string[]
+  /** Of results: how many lines came before. */
+  line?: number
+}
+
+/** The answer to a line: a status, and the body of the response. */
+export type FakeResult = [status: number, body: object]
+
+export const ANSWERED: FakeResult = [200, ANSWER]
+
+/** An answer with an error, read as that of a real batch API is. */
+export function errorAnswer(
+  status: number,
+  error: { message: string; code?: string; type?: string },
+): BatchApiError {
+  return refusedCall({ statusCode: status, headers: {} }, JSON.stringify({ error }), (text) => text, 0)
+}
+
+export class FakeBatchApi implements BatchApi {
+  readonly lineMetadata = false
+  readonly settleMs = 1_000
+  readonly batches: FakeRemoteBatch[] = []
+  /** How many files were offered, whatever became of them. */
+  uploads = 0
+  /** Throws what a call is answered with, or keeps it waiting. */
+  onCall: (call: FakeCall) => void | Promise<void> = () => {}
+  /** Which lines a file of results has before it goes on for ever without another. */
+  endlessAfter = Number.POSITIVE_INFINITY
+  readonly #inputs = new Map<string, { name: string; lines: FakeLine[] }>()
+  readonly #outputs = new Map<string, string[]>()
+  readonly #customIds = new Map<string, string>()
+  #ids = 0
+
+  /** How a line is called here. */
+  idOf(content: string): string | undefined {
+    return this.#customIds.get(content)
+  }
+
+  upstream(name: string, tier = 0): BatchApiUpstream {
+    return new BatchApiUpstream({ name, api: this, concurrency_max: 4, modelAlias: null, tier })
+  }
+
+  /** Batches that have not ended. */
+  get open(): FakeRemoteBatch[] {
+    return this.batches.filter(({ status }) => status === 'in_progress')
+  }
+
+  /** Ends a batch with a result for each line; null: it is left out. */
+  complete(
+    batch: FakeRemoteBatch,
+    resultOf: (content: string) => FakeResult | null = () => ANSWERED,
+    status = 'completed',
+  ): void {
+    const { lines } = this.#inputs.get(batch.file_id)!
+    const results = lines.flatMap(({ custom_id, content }) => {
+      const result = resultOf(content)
+      const [status_code, body] = result ?? []
+      return result ? [JSON.stringify({ custom_id, response: { status_code, body }, error: null })] : []
+    })
+    batch.output_file_id = `file-${++this.#ids}`
+    this.#outputs.set(batch.output_file_id, results)
+    batch.status = status
+  }
+
+  /** Ends a batch as one that the batch API found something wrong with, and answered none of, unless told otherwise. */
+  fail(
+    batch: FakeRemoteBatch,
+    error: { code: string; message: string; line?: number },
+    resultOf: (content: string) => FakeResult | null = () => null,
+  ): void {
+    this.complete(batch, resultOf, 'failed')
+    batch.errors = { object: 'list', data: [error] }
+  }
+
+  async upload(name: string, content: readonly Uint8Array[]): Promise<string> {
+    const lines = Buffer.concat([...content])
+      .toString()
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line))
+      .map(({ custom_id, body }) => ({ custom_id, content: body.messages[0].content }))
+    this.uploads++
+    for (const { custom_id, content } of lines) this.#customIds.set(content, custom_id)
+    await this.onCall({ kind: 'upload', contents: lines.map((line) => line.content) })
+    const id = `file-${++this.#ids}`
+    this.#inputs.set(id, { name, lines })
+    return id
+  }
+
+  async findFile(name: string): Promise<string | null> {
+    return [...this.#inputs].find(([, file]) => file.name === name)?.[0] ?? null
+  }
+
+  async create({ name, file_id }: { name: string; file_id: string }) {
+    const contents = this.#inputs.get(file_id)!.lines.map(({ content }) => content)
+    await this.onCall({ kind: 'create', contents })
+    const id = `batch-${++this.#ids}`
+    const batch = { id, name, file_id, contents, status: 'in_progress', errors: null, output_file_id: null }
+    this.batches.push(batch)
+    return seen(batch)
+  }
+
+  async find({ name }: { name: string }) {
+    await this.onCall({ kind: 'find', contents: [] })
+    return this.batches.filter((one) => one.name === name).map(seen)
+  }
+
+  async read(id: string) {
+    const batch = this.batches.find((one) => one.id === id)
+    await this.onCall({ kind: 'read', contents: batch?.contents ?? [] })
+    return batch ? seen(batch) : null
+  }
+
+  async cancel(id: string): Promise<void> {
+    const batch = this.batches.find((one) => one.id === id)
+    await this.onCall({ kind: 'cancel', contents: batch?.contents ?? [] })
+    if (batch?.status === 'in_progress') batch.status = 'cancelled'
+  }
+
+  async *lines(file_id: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
+    for (const [i, line] of (this.#outputs.get(file_id) ?? []).entries()) {
+      await this.onCall({ kind: 'results', contents: [], line: i })
+      if (i === this.endlessAfter) {
+        await new Promise<void>((resolve) => {
+          if (signal?.aborted) resolve()
+          signal?.addEventListener('abort', () => resolve())
+        })
+        throw new BatchApiError(unfinished('aborted'), false)
+      }
+      yield Buffer.from(line)
+    }
+  }
+
+  async remove(file_id: string): Promise<void> {
+    this.#inputs.delete(file_id)
+  }
+
+  async close(): Promise<void> {}
+}
+
+function seen(batch: FakeRemoteBatch) {
+  return seenBatch(batch, (text) => text)!
+}

@@ -1,0 +1,95 @@
+// A worker with everything that is real but its model server and its clock: SQLite, encrypted blobs, and a queued batch.
+import assert from 'node:assert/strict'
+import { ResponseMemory } from '../../src/backends/response-memory.ts'
+import type { RetryPolicy } from '../../src/dispatch/retry-policy.ts'
+import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
+import { wakeParked } from '../../src/store/chunks.ts'
+import type { Store, Writer } from '../../src/store/store.ts'
+import { Worker } from '../../src/worker/worker.ts'
+import { scriptedBackend } from '../fakes/scripted-backend.ts'
+import { type BatchSize, queuedBatch, RETRY, SILENT } from './queued-batch.ts'
+
+export const DRAIN_MS = 10_000
+
+export interface WorkerWorldOptions extends BatchSize {
+  /** Of the scripted server. */
+  concurrency?: number
+  retry?: Partial<RetryPolicy>
+  /** Beside the scripted server, or instead of it. */
+  upstreams?: (server: ModelServer) => Upstream[]
+}
+
+/** A worker that is not started yet, beside a queued batch. */
+export async function workerWorld(options: WorkerWorldOptions) {
+  const queued = await queuedBatch(options)
+  const { clock, store, sealed, models } = queued
+  const server = scriptedBackend()
+  const upstream = new ModelServer({
+    backend: server.backend,
+    concurrency_max: options.concurrency ?? 8,
+    modelAlias: null,
+  })
+  const upstreams = options.upstreams?.(upstream) ?? [upstream]
+  const world = {
+    ...queued,
+    server,
+    upstream,
+    /** The statuses of batches that ended. */
+    ended: [] as string[],
+    hasStopped: false,
+    databaseFails: false,
+    isPaused: false,
+    /** At the end of a transaction, and after its commit. */
+    inWrite: async (_tx: Writer): Promise<void> => {},
+    afterWrite: async () => {},
+    stop: (): Promise<void> =>
+      worker.stop().then(() => {
+        world.hasStopped = true
+      }),
+    async [Symbol.asyncDispose]() {
+      const stopped = world.stop()
+      await queued.until(() => world.hasStopped, 100)
+      await stopped
+      await queued[Symbol.asyncDispose]()
+    },
+  }
+  const failable: Store = {
+    ...store,
+    get read() {
+      if (world.databaseFails) throw new Error('no connection')
+      return store.read
+    },
+    write: async (change) => {
+      if (world.databaseFails) throw new Error('no connection')
+      const value = await store.write(async (tx) => {
+        const changed = await change(tx)
+        await world.inWrite(tx)
+        return changed
+      })
+      if (!world.isPaused) await world.afterWrite()
+      return value
+    },
+  }
+  const worker = new Worker({
+    store: failable,
+    sealed,
+    clock,
+    steadyClock: clock,
+    log: SILENT,
+    random: () => 0.5001,
+    models,
+    upstreams: new Map([['m', upstreams]]),
+    retry: { ...RETRY, ...options.retry },
+    rules: { file_retention_ms: () => 1e9 },
+    leaseMs: 60_000,
+    drainMs: DRAIN_MS,
+    flushIntervalMs: 1_000,
+    memoryBytes: 1_000_000,
+    answers: new ResponseMemory(1_000_000),
+    blobFreshMs: 120_000,
+    tasks: { plan: () => assert.fail('the batch has its chunks already') },
+    maintenance: async () => void (await store.write((tx) => wakeParked(tx, store.claimSql))),
+    onEnded: ({ status }) => world.ended.push(status),
+  })
+  return Object.assign(world, { worker })
+}
