@@ -97,6 +97,8 @@ export class Run {
   remoteWork = 0
   /** Alarms that end it, such as the end of its window. */
   readonly alarms: (() => void)[] = []
+  /** Called when it is stopped, and when it is closed. */
+  readonly watchers = new Set<() => void>()
   /** It is in a turn's list (turn.ts). */
   isTouched = false
 
@@ -265,6 +267,7 @@ export class Run {
   /** The first reason stands, but `lost` overrides. */
   stop(reason: RunStop): void {
     if (this.#stopped === null || reason === 'lost') this.#stopped = reason
+    for (const watch of this.watchers) watch()
   }
 
   get isParking(): boolean {
@@ -298,6 +301,7 @@ export class Run {
     this.#bytes = NOTHING
     this.#tries = null
     this.#onMove = NOBODY
+    for (const watch of this.watchers) watch()
   }
 
   /** Aborts what is in flight. */

@@ -72,26 +72,34 @@ export class Collector {
       return await this.#collect(run, row, upstream, deadline.signal)
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
-      return stop.aborted ? null : await this.#unreadable(run, row, error)
+      if (stop.aborted || run.isClosed || run.stopped === 'lost') return null
+      return await this.#unreadable(run, row, error, deadline.signal.aborted)
     } finally {
       deadline.cancel()
     }
   }
 
-  /** Results are read until the batch's window closes, or as long as a batch there may take to be cancelled. */
-  #deadline({ batch, stopped }: Run, stop: AbortSignal): { signal: AbortSignal; cancel: () => void } {
-    const { clock } = this.#options
+  /**
+   * Results are read until the batch is stopped, by the end of its window at the latest, and as long after that as a batch
+   * there may take to be cancelled; not at all once the lease is lost. A worker that shuts down leaves them to the next.
+   */
+  #deadline(run: Run, stop: AbortSignal): { signal: AbortSignal; cancel: () => void } {
     const controller = new AbortController()
-    const leftMs = stopped === null ? batch.expires_at - clock.now() : 0
-    const cancelTimer = clock.after(Math.max(0, leftMs) + cancelMs(batch), () => controller.abort())
-    const abort = (): void => controller.abort()
-    stop.addEventListener('abort', abort, { once: true })
-    if (stop.aborted) abort()
+    let cancelTimer: (() => void) | null = null
+    const look = (): void => {
+      if (run.isClosed || run.stopped === 'lost' || stop.aborted) controller.abort()
+      else if (run.stopped !== null && run.stopped !== 'drained')
+        cancelTimer ??= this.#options.clock.after(cancelMs(run.batch), () => controller.abort())
+    }
+    run.watchers.add(look)
+    stop.addEventListener('abort', look)
+    look()
     return {
       signal: controller.signal,
       cancel: () => {
-        cancelTimer()
-        stop.removeEventListener('abort', abort)
+        cancelTimer?.()
+        run.watchers.delete(look)
+        stop.removeEventListener('abort', look)
       },
     }
   }
@@ -185,7 +193,12 @@ export class Collector {
   }
 
   /** The batch has ended and its results cannot be read now. */
-  async #unreadable(run: Run, row: RemoteBatchRow, error: BatchApiError): Promise<number> {
+  async #unreadable(
+    run: Run,
+    row: RemoteBatchRow,
+    error: BatchApiError,
+    isTooLate: boolean,
+  ): Promise<number> {
     const { store, clock, log, rows } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
@@ -194,7 +207,7 @@ export class Collector {
       { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(error.result) },
       'the results of a remote batch cannot be read; it is tried again',
     )
-    const isOver = rows.mayGiveUp(row, failing_since, run.stopped !== null || error.isGone)
+    const isOver = isTooLate || rows.mayGiveUp(row, failing_since, run.stopped !== null || error.isGone)
     const change = isOver ? { status: 'abandoned', detail } : { failing_since, detail }
     await rows.stored(() => store.write((tx) => changeRemoteBatch(tx, row.id, 'ended', change)))
     const waitMs = Math.min(UNREADABLE_MS_MAX, Math.max(UNREADABLE_MS_MIN, (now - failing_since) / 4))

@@ -9,6 +9,7 @@ import { moveBatch } from '../store/batches.ts'
 import { updateLimit } from '../store/limits.ts'
 
 const MINUTE_MS = 60_000
+const DAY_MS = 24 * 60 * MINUTE_MS
 const REJECTED = { message: 'one of the requests is invalid', code: 'invalid_request' }
 
 test('what a batch API has answered is recorded while more than 1,000 lines of its project wait for a server', async () => {
@@ -91,6 +92,55 @@ for (const when of ['upload', 'create', 'later'] as const)
       // All, then each part of what was rejected in two: 20 and 20, 10 and 10, and so on.
       assert.equal(api.uploads, names === 'not at all' ? 11 : 2)
     })
+
+/** Patient with batch APIs that do not answer, in a window in which a batch may take 6 s to be cancelled. */
+const SHORT = { windowMs: 2 * MINUTE_MS, retry: { outage_patience_ms: DAY_MS } }
+
+test('an output that never ends is read no longer than a batch there may take to be cancelled', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, ...SHORT })
+  const { api, store, clock } = world
+  await world.handedOver()
+  api.endlessAfter = 1
+  api.complete(api.batches[0]!)
+  await clock.advance(10_000)
+  assert.deepEqual(world.ended, [])
+  const { id } = await world.batch()
+  await store.write((tx) => moveBatch(tx, id, 'cancelling', clock.now()))
+  await clock.advance(10_000)
+  assert.deepEqual(world.ended, ['cancelled'])
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([completed, failed], [1, 2], 'what it had answered by then counts')
+})
+
+test('an output that never ends is read no longer than the window, and as long after it', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, ...SHORT })
+  const { api, clock } = world
+  await world.handedOver()
+  api.endlessAfter = 1
+  api.complete(api.batches[0]!)
+  const { expires_at } = await world.batch()
+  await clock.advance(expires_at - clock.now() + 10_000)
+  assert.deepEqual(world.ended, ['expired'])
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([completed, failed], [1, 2])
+})
+
+test('results that are being read when a worker shuts down are left to the next one', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, ...SHORT })
+  const { api, store, clock } = world
+  await world.handedOver()
+  api.endlessAfter = 1
+  api.complete(api.batches[0]!)
+  await clock.advance(5_000)
+  const stopped = world.stop()
+  await world.until(() => world.hasStopped, 1_000)
+  await stopped
+  const rows = await store.read.selectFrom('remote_batches').select(['state', 'status']).execute()
+  assert.deepEqual(
+    rows.map(({ state, status }) => [state, status]),
+    [['ended', 'completed']],
+  )
+})
 
 test('results that are read when a worker shuts down, for a batch that ends, are left to the next one at once', async () => {
   await using world = await remoteWorld({ chunks: 1, lines: 3 })
