@@ -40,6 +40,7 @@ interface CollectorOptions {
   /** The batch API takes none of these lines because of some of them. */
   onBlamed: (
     run: Run,
+    row: RemoteBatchRow,
     positions: readonly number[],
     blamed: readonly BlamedLine[],
     result: MissedResult,
@@ -142,7 +143,7 @@ export class Collector {
     if (!(await rows.settle(run, row, 'recorded', cost_nanos))) return clock.now()
     const attempt = { ...this.#attempt(row, upstream), draw }
     if (blamed !== null && left.length > 0) {
-      this.#options.onBlamed(run, left, blamed, missing, attempt)
+      this.#options.onBlamed(run, row, left, blamed, missing, attempt)
       return null
     }
     for (const [id, position] of byId) {

@@ -24,6 +24,7 @@ import type { Turn } from '../dispatch/turn.ts'
 import type { Call } from '../dispatch/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
+import { linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
@@ -37,8 +38,11 @@ import { RemoteRows } from './rows.ts'
 const PARK_MS = 3_600_000
 /** How long a run waits after a store failed. */
 const FAILED_MS = 1_000
-/** So many lines rejected one by one, and none accepted in between: it is not about single lines. */
-const ALONE_MAX = 3
+/**
+ * So many batches are made of a chunk at most to find the lines for which others of it are rejected: enough for some eight
+ * of 1,000 lines where none is named. It may not be about single lines at all.
+ */
+const BATCHES_MAX = 150
 
 interface ExecutorOptions {
   store: Store
@@ -82,8 +86,6 @@ export class RemoteExecutor {
   readonly #lookAt = new WeakMap<Run, number>()
   /** By position, which lines are handed over apart from others, since some line of both was rejected. */
   readonly #parts = new WeakMap<Run, Map<number, number>>()
-  /** How many lines of a run were rejected one by one since the batch API took any. */
-  readonly #alone = new WeakMap<Run, number>()
   #nextPart = 1
   readonly #abort = new AbortController()
 
@@ -97,8 +99,7 @@ export class RemoteExecutor {
     this.#collector = new Collector({
       ...options,
       rows: this.rows,
-      onBlamed: (run, positions, blamed, result, attempt) =>
-        this.#onBlamed(run, positions, blamed, result, attempt),
+      onBlamed: (...rejection) => this.#onBlamed(...rejection),
     })
   }
 
@@ -268,7 +269,6 @@ export class RemoteExecutor {
       else upstream.withdraw(call, now)
       call.cohort = null
     }
-    if (end.kind === 'open') this.#alone.delete(run)
     if (end.kind === 'later') this.#lookAgainAt(run, end.at)
     if (end.kind !== 'returned' && end.kind !== 'unsent') return end.kind === 'open'
     const left = end.kind === 'unsent' ? 'file' : end.left
@@ -283,7 +283,7 @@ export class RemoteExecutor {
       return false
     }
     const attempt = { upstream, at, now, draw: random(), mayStay: left !== 'batch' }
-    if (end.blamed !== null) this.#onBlamed(run, positions, end.blamed, end.result, attempt)
+    if (end.blamed !== null) this.#onBlamed(run, row, positions, end.blamed, end.result, attempt)
     else {
       const result = end.result.kind === 'throttled' ? throttledAgain(end.result, run, positions) : end.result
       for (const position of positions) endRemoteLine(this.#options, run, position, result, 'server', attempt)
@@ -293,27 +293,29 @@ export class RemoteExecutor {
 
   /**
    * The batch API takes none of these lines because of some of them. Those that it names fail. Where it names none, the
-   * lines are handed over in two parts, and a line that is rejected alone fails.
+   * lines are handed over in two parts, and a line that is rejected alone fails. Once that has taken too many batches, all
+   * of them are tried again together, as often as lines that a server leaves without an answer.
    */
   #onBlamed(
     run: Run,
+    row: RemoteBatchRow,
     positions: readonly number[],
     blamed: readonly BlamedLine[],
     result: MissedResult,
     attempt: EndedAttempt,
   ): void {
+    const inFile = [...linesOf(row)]
     const named = new Map<number, string>()
     for (const { custom_id, line, message } of blamed) {
-      const position =
+      const isNamed = (position: number): boolean =>
         line !== null
-          ? positions[line - 1]
-          : positions.find((one) => run.stateOf(one) === REMOTE && remoteIdOf(run, one) === custom_id)
+          ? run.lines[position]!.line === inFile[line - 1]
+          : remoteIdOf(run, position) === custom_id
+      const position = positions.find(isNamed)
       if (position !== undefined) named.set(position, message)
     }
-    if (named.size === 0 && positions.length === 1) {
+    if (named.size === 0 && inFile.length === 1 && positions.length === 1)
       named.set(positions[0]!, result.words ?? result.reason)
-      this.#alone.set(run, (this.#alone.get(run) ?? 0) + 1)
-    }
     for (const [position, words] of named) {
       const message = `The batch API rejected the line: "${words}".`
       const refused = {
@@ -325,12 +327,11 @@ export class RemoteExecutor {
       endRemoteLine(this.#options, run, position, refused, 'line', attempt)
     }
     const rest = positions.filter((position) => run.stateOf(position) === REMOTE)
-    if (named.size === 0) this.#halve(run, rest)
-    if ((this.#alone.get(run) ?? 0) < ALONE_MAX) {
+    if (this.rows.madeOf(run) < BATCHES_MAX) {
+      if (named.size === 0) this.#halve(run, rest)
       this.#place(run, rest, 'another line was rejected')
       return
     }
-    // They are not taken whatever they are: as with a server that rejects them one by one.
     this.#parts.delete(run)
     for (const position of rest) endRemoteLine(this.#options, run, position, result, 'line', attempt)
   }

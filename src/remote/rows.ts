@@ -10,6 +10,7 @@ import { newId } from '../domain/ids.ts'
 import { addSpend, type Spend } from '../domain/spend.ts'
 import type { OpenAtBatchApi } from '../store/due-remote-batches.ts'
 import {
+  countRemoteBatches,
   intendRemoteBatch,
   linesOf,
   type RemoteReservation,
@@ -38,6 +39,8 @@ interface RemoteRowsOptions {
 export class RemoteRows {
   readonly #options: RemoteRowsOptions
   readonly #rows = new WeakMap<Run, RemoteBatchRow[]>()
+  /** How many batches were ever made of lines of the chunk, as far as it matters. */
+  readonly #made = new WeakMap<Run, number>()
 
   constructor(options: RemoteRowsOptions) {
     this.#options = options
@@ -45,6 +48,11 @@ export class RemoteRows {
 
   of(run: Run): readonly RemoteBatchRow[] {
     return this.#rows.get(run) ?? []
+  }
+
+  /** How many batches were made of lines of the chunk, also by other workers while any of them was there. */
+  madeOf(run: Run): number {
+    return this.#made.get(run) ?? 0
   }
 
   /** The upstream that has the batch; undefined if it is no longer configured. */
@@ -97,7 +105,9 @@ export class RemoteRows {
   async load(run: Run): Promise<void> {
     const { claim } = run
     if (claim.remote_batches === 0) return
-    const rows = await unrecordedBatches(this.#options.store.read, claim)
+    const { read } = this.#options.store
+    const rows = await unrecordedBatches(read, claim)
+    this.#made.set(run, await countRemoteBatches(read, claim))
     const positions = new Map(run.lines.map(({ line }, position) => [line, position]))
     for (const row of rows) {
       for (const line of linesOf(row)) {
@@ -167,6 +177,7 @@ export class RemoteRows {
       remote_report: null,
     }
     this.#rows.set(run, [...this.of(run), row])
+    this.#made.set(run, this.madeOf(run) + 1)
     return row
   }
 

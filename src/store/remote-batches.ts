@@ -74,6 +74,20 @@ export async function unrecordedBatches(
     .execute()
 }
 
+/** All that were made of lines of a chunk, and are not forgotten. */
+export async function countRemoteBatches(
+  db: Reader,
+  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+): Promise<number> {
+  const { count } = await db
+    .selectFrom('remote_batches')
+    .select(({ fn }) => fn.countAll().as('count'))
+    .where('batch_id', '=', batch_id)
+    .where('idx', '=', idx)
+    .executeTakeFirstOrThrow()
+  return Number(count)
+}
+
 /** What batch APIs have of unfinished batches, for the reasons why these wait. */
 export interface RemoteWork {
   batch_id: string

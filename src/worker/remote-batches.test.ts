@@ -1,7 +1,7 @@
 // Lines at batch APIs, in a whole worker with a clock that the test moves.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { errorAnswer, FakeBatchApi } from '../../test/fakes/batch-api.ts'
+import { ANSWERED, errorAnswer, FakeBatchApi, type FakeResult } from '../../test/fakes/batch-api.ts'
 import { addQueuedBatch } from '../../test/support/queued-batch.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { type WorkerWorldOptions, workerWorld } from '../../test/support/worker-world.ts'
@@ -92,6 +92,38 @@ for (const when of ['upload', 'create', 'later'] as const)
       // All, then each part of what was rejected in two: 20 and 20, 10 and 10, and so on.
       assert.equal(api.uploads, names === 'not at all' ? 11 : 2)
     })
+
+test('a line is named by its number in the file, also when others of it have been answered', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 4 })
+  const { api } = world
+  await world.handedOver()
+  let reads = 0
+  api.onCall = ({ kind, line }) => {
+    if (kind === 'results' && line === 1 && ++reads === 1) throw errorAnswer(500, { message: 'oops' })
+  }
+  const results = new Map([
+    ['l1', ANSWERED],
+    ['l2', [500, {}] satisfies FakeResult],
+  ])
+  api.fail(api.batches[0]!, { ...REJECTED, line: 3 }, (content) => results.get(content) ?? null)
+  await world.until(() => api.batches.length === 2, 1_000)
+  assert.deepEqual(api.batches[1]!.contents, ['l2', 'l4'])
+})
+
+test('a batch API that rejects whatever it gets is tried a bounded number of times', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 200 })
+  const { api } = world
+  await world.worker.start()
+  for (let steps = 0; world.ended.length === 0; steps++) {
+    assert.ok(steps < 10_000, 'it never ends')
+    for (const batch of api.open) api.fail(batch, REJECTED)
+    await world.clock.advance(100)
+  }
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([completed, failed], [0, 200])
+  // Parts down to single lines would be 399.
+  assert.ok(api.batches.length < 200, `${api.batches.length} batches`)
+})
 
 /** Patient with batch APIs that do not answer, in a window in which a batch may take 6 s to be cancelled. */
 const SHORT = { windowMs: 2 * MINUTE_MS, retry: { outage_patience_ms: DAY_MS } }
