@@ -62,9 +62,11 @@ export class Collector {
     if (!upstream || row.status === 'abandoned') {
       const positions = rows.positionsOf(run, row)
       if (!(await rows.settle(run, row, 'abandoned'))) return null
+      // A batch API that took the batch is there: it would take others, and answer none of them either.
+      const blame = row.cancelled_at === null ? 'line' : 'server'
       for (const position of positions)
         if (upstream)
-          endRemoteLine(this.#options, run, position, goneResult(row), 'server', this.#attempt(row, upstream))
+          endRemoteLine(this.#options, run, position, goneResult(row), blame, this.#attempt(row, upstream))
         else lines.place(run, position, 'its batch API is not configured any more')
       return null
     }

@@ -125,6 +125,25 @@ test('a batch API that rejects whatever it gets is tried a bounded number of tim
   assert.ok(api.batches.length < 200, `${api.batches.length} batches`)
 })
 
+for (const what of ['does not know the batches that it takes', 'never has the results that it names'])
+  test(`a batch API that ${what} gets as many batches as a line has attempts`, async () => {
+    await using world = await remoteWorld({ chunks: 1, lines: 3, retry: { outage_patience_ms: MINUTE_MS } })
+    const { api, worker, clock } = world
+    api.onCall = ({ kind }) => {
+      if (kind === 'results') throw errorAnswer(404, { message: 'no such file' })
+    }
+    await worker.start()
+    let created = 0
+    for (let steps = 0; world.ended.length === 0; steps++) {
+      assert.ok(steps < 1_000, 'it never ends')
+      created += api.open.length
+      if (what.startsWith('never')) for (const batch of api.open) api.complete(batch)
+      else api.batches.splice(0)
+      await clock.advance(1_000)
+    }
+    assert.deepEqual([created, (await world.batch()).failed], [3, 3])
+  })
+
 /** Patient with batch APIs that do not answer, in a window in which a batch may take 6 s to be cancelled. */
 const SHORT = { windowMs: 2 * MINUTE_MS, retry: { outage_patience_ms: DAY_MS } }
 
